@@ -1,4 +1,5 @@
-//! `landfall bench`: the measurements are a program of their own, so that a server is built without them.
+//! `landfall bench`: starts `landfall-bench`. The measurements are a separate program, so that a server is built
+//! without them.
 
 use clap::Args;
 use std::ffi::OsString;
@@ -7,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// The program that measures, beside this one.
+/// The program with the measurements, in the directory of this one.
 const PROGRAM: &str = "landfall-bench";
 
 /// Flags of `landfall bench`: those of `landfall-bench bench`.
@@ -30,12 +31,12 @@ enum BenchError {
     Start { path: PathBuf, source: io::Error },
 }
 
-/// Becomes the program that measures.
+/// Replaces this process by the program with the measurements.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     landfall::fail(&start(args))
 }
 
-/// Returns only where the program cannot be started.
+/// Returns only if the program cannot be started.
 fn start(args: &BenchArgs) -> BenchError {
     let path = match std::env::current_exe() {
         Ok(own) => own.with_file_name(PROGRAM),

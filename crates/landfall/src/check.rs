@@ -1,7 +1,7 @@
-//! `landfall check`: is everything in a region whole, and, with `--repair`, make it so.
+//! `landfall check`: verifies a region, and with `--repair` repairs it.
 //!
-//! Without `--repair` the region is opened for reading only and nothing is stored. Exit codes: 0 clean,
-//! 1 damaged (repaired or not), 2 it cannot be checked.
+//! Without `--repair` the region is opened read-only and nothing is stored. Exit codes: 0 clean, 1 damaged (repaired or
+//! not), 2 the region cannot be checked.
 
 mod repair;
 mod show;
@@ -25,53 +25,53 @@ pub struct CheckArgs {
     /// Drop what is damaged, so that the region opens without complaint; named keys get a tombstone
     #[arg(long)]
     repair: bool,
-    /// Print one JSON object instead of lines for people
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Why a region cannot be checked, or not be repaired.
+/// Why a region cannot be checked or repaired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CheckError {
-    /// The medium: not there, not permitted, locked by a server, truncated.
+    /// The medium: missing, not permitted, locked by a server, or truncated.
     #[error(transparent)]
     Media(#[from] MediaError),
-    /// The region: not one, newer, without a whole superblock.
+    /// The region: not a region, of a newer version, or without a valid superblock.
     #[error("{}: {source}", path.display())]
     Region {
         /// The region.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: HeapError,
     },
-    /// The same, from a repair.
+    /// The region, during a repair.
     #[error("{}: {source}", path.display())]
     Repair {
         /// The region.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: RecoverError,
     },
-    /// No clock or randomness to be had.
+    /// No clock or no source of randomness is available.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What a check, and perhaps a repair, has come to.
+/// Result of a check, and of the repair if one was requested.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// The region.
     pub(crate) path: PathBuf,
-    /// What holds it.
+    /// The medium of the region.
     pub(crate) medium: String,
-    /// What was found.
+    /// What the check found.
     pub(crate) found: Checked,
-    /// What people call records of logs, by space and key.
+    /// Readable names of log records, by space and key.
     pub(crate) names: Names,
-    /// What was done about it, in words.
+    /// Descriptions of the repairs.
     pub(crate) repairs: Option<Vec<String>>,
-    /// What was found after the repair.
+    /// What a check found after the repair.
     pub(crate) after: Option<Checked>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// Everything damaged in a region, in words; nothing is changed.
+/// Descriptions of all damage in a region; nothing is changed.
 ///
 /// # Errors
 /// [`CheckError`].
@@ -108,14 +108,14 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
         drop(inspection);
         let path = outcome.path.clone();
         outcome.repairs = Some(done.map_err(|source| CheckError::Repair { path: path.clone(), source })?);
-        // Opened anew, so that what is judged is what a restart would read.
+        // The region is opened again, so that the check reads what a restart would read.
         let after = inspect(&open(&path, true)?).map_err(|source| CheckError::Region { path, source })?;
         outcome.after = Some(after.report());
     }
     Ok(outcome)
 }
 
-/// What people call records of logs, by space and key.
+/// Readable names of log records, by space and key.
 pub(crate) type Names = BTreeMap<(u8, Vec<u8>), String>;
 
 fn names(check: &RegionCheck, found: &Checked) -> Names {
@@ -128,7 +128,7 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
     Ok(landfall_media::open(path, &options)?.media)
 }
 
-/// Reads and judges the whole region, on all cores.
+/// Reads and checks the whole region, on all cores.
 fn inspect(media: &Arc<dyn Media>) -> Result<RegionCheck, HeapError> {
     let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::new(KeyCheck::default()), Arc::new(LogRecovery::default())];
     let mut check = RegionCheck::begin(Arc::clone(media), tenants)?;

@@ -1,7 +1,7 @@
-//! The commands of `landfall`, for the programs that have them: `landfall` itself, and `landfall-bench`, which adds the
-//! measurements.
+//! The commands of `landfall`, for the two programs that have them: `landfall` itself, and `landfall-bench`, which adds
+//! the measurements.
 //!
-//! Read [`Command`] first: what can be asked for. [`run`] does it.
+//! Read [`Command`] first: it lists the commands. [`run`] runs one.
 
 mod check;
 mod demo;
@@ -25,24 +25,24 @@ pub use serve::{ServeArgs, run_over as serve_over};
 pub use stats::StatsArgs;
 pub use wal::WalArgs;
 
-/// What can be asked for.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a store over RESP (Redis's protocol) and HTTP.
     Serve(Box<ServeArgs>),
     /// Write-ahead logs: serve them, append, read, tail, trim, list.
     Wal(Box<WalArgs>),
-    /// The in-network log: devices, and what joins clients and servers to them.
+    /// The in-network log: devices, and the side-cars that connect clients and servers to them.
     Pmnet(Box<PmnetArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(CheckArgs),
-    /// Show what a running server counts: the sections of INFO, packets dropped among them.
+    /// Show the counters of a running server: the sections of INFO, with the dropped packets.
     Stats(StatsArgs),
-    /// Write real data while the server is killed again and again; show that nothing acknowledged is lost.
+    /// Write data while the server is killed again and again; show that nothing acknowledged is lost.
     Demo(DemoArgs),
 }
 
-/// Does what was asked for; errors go to standard error.
+/// Runs a command; errors go to standard error.
 pub fn run(command: Command) -> ExitCode {
     match command {
         Command::Serve(args) => serve::run(*args),

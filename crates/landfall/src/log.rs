@@ -1,4 +1,4 @@
-//! Where what happens is written.
+//! Starts the log of a program.
 
 use std::io::{IsTerminal, Stderr, stderr};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::format::{DefaultFields, Format};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Starts the log: `level` is a level, or levels by module; what is neither counts as `info`.
+/// Starts the log. `level` is a level, or levels by module; anything else counts as `info`.
 pub fn start(level: &str, is_json: bool) {
     let wanted = targets(level);
     let log = to_stderr().with_max_level(most(&wanted));
@@ -18,18 +18,18 @@ pub fn start(level: &str, is_json: bool) {
     }
 }
 
-/// Levels by module, without regular expressions: their engine is a twentieth of what a build compiles.
+/// Levels by module. Regular expressions are not supported: their engine would be a twentieth of the build.
 fn targets(level: &str) -> Targets {
     level.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO))
 }
 
-/// The most that any module says: events beyond it cost one comparison.
+/// The most verbose level of any module: an event beyond it costs one comparison.
 fn most(wanted: &Targets) -> LevelFilter {
     let by_module = wanted.iter().map(|(_, level)| level);
     by_module.chain(wanted.default_level()).max().unwrap_or(LevelFilter::OFF)
 }
 
-/// A log on standard error, in colours only where that is a terminal: files and journals get none.
+/// A log on standard error, with colours only if that is a terminal: files and journals get none.
 pub fn to_stderr() -> SubscriberBuilder<DefaultFields, Format, LevelFilter, fn() -> Stderr> {
     tracing_subscriber::fmt().with_ansi(stderr().is_terminal()).with_writer(stderr as fn() -> Stderr)
 }
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_counts_as_info() {
+    fn an_invalid_level_counts_as_info() {
         let wanted = targets("landfall_server=loud");
         assert!(wanted.would_enable("landfall_server", &Level::INFO), "{wanted}");
         assert!(!wanted.would_enable("landfall_server", &Level::DEBUG), "{wanted}");

@@ -17,7 +17,7 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Own(landfall::Command),
-    /// Measure this server beside its peers: starts `landfall-bench`, which lies beside this program.
+    /// Measure this server beside its peers: starts `landfall-bench`, in the directory of this program.
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),
 }

@@ -1,4 +1,4 @@
-//! `landfall serve`.
+//! `landfall serve`: runs the server.
 
 use crate::output::{self, fail};
 use crate::sys;
@@ -14,10 +14,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a worker looks for packets before it waits for the kernel to say that there are some.
+/// How long a worker busy-polls for packets before it blocks in the kernel.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Flags of `landfall serve`. Each may also stand in the configuration file; flags win.
+/// Flags of `landfall serve`. Each may also be set in the configuration file; flags take precedence.
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
     /// Directory of the region (created if absent), or a DAX device [default: landfall-data]
@@ -29,10 +29,10 @@ pub struct ServeArgs {
     /// How much of a file's region is kept in memory [default: half of the machine's memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// Where RESP is served: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6479]
+    /// Address for RESP: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6479]
     #[arg(long, value_name = "ADDR:PORT")]
     resp: Option<String>,
-    /// Where HTTP is served: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6480]
+    /// Address for HTTP: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6480]
     #[arg(long, value_name = "ADDR:PORT")]
     http: Option<String>,
     /// Worker threads [default: half the cores]
@@ -47,34 +47,35 @@ pub struct ServeArgs {
     /// Sockets: auto, uring or epoll [default: auto]
     #[arg(long, value_name = "NAME")]
     transport: Option<String>,
-    /// Serve over AF_XDP and our own TCP on this interface, instead of sockets: packets land in the region
+    /// Serve over AF_XDP and Landfall's own TCP on this interface, instead of sockets: packets land in the region
     #[arg(long, value_name = "INTERFACE")]
     xdp: Option<String>,
-    /// Address of our own for --xdp [default: the interface's, shared with the kernel]
+    /// Separate IP address for --xdp [default: the interface's, shared with the kernel]
     #[arg(long, value_name = "ADDRESS/PREFIX", requires = "xdp")]
     ip: Option<String>,
     /// Hardware address for --xdp: auto is the interface's [default: auto]
     #[arg(long, value_name = "MAC", requires = "xdp")]
     mac: Option<String>,
-    /// Look for packets for so many microseconds before waiting, or always [default: 50]
+    /// Busy-poll for packets for this many microseconds before blocking, or always [default: 50]
     #[arg(long, value_name = "MICROSECONDS", requires = "xdp")]
     spin: Option<String>,
     /// Who copies packets between the interface and the region: auto, copy or zero-copy [default: auto]
     #[arg(long, value_name = "MODE", requires = "xdp")]
     xdp_mode: Option<String>,
-    /// Have each look for packets poll the device for up to so many microseconds; 0: not [default: 0]
+    /// Make each poll for packets drive the device for up to this many microseconds; 0: off [default: 0]
     #[arg(long, value_name = "MICROSECONDS", requires = "xdp")]
     xdp_busy_poll: Option<u64>,
-    /// Send runs of segments as one long packet, for the kernel or its device to cut: auto (in copy mode), on or off [default: auto]
+    /// Send sequences of segments as one long packet, for the kernel or its device to cut: auto (in copy mode), on or
+    /// off [default: auto]
     #[arg(long, value_name = "WHEN", requires = "xdp")]
     xdp_offload: Option<String>,
     /// Keep the steering program attached between starts, pinned at this path of a BPF file system
     #[arg(long, value_name = "PATH", requires = "xdp")]
     xdp_pin: Option<PathBuf>,
-    /// Land packets beside the region and copy them into it: for trying what media that cannot be pinned do
+    /// Land packets beside the region and copy them into it: to test the mode for media that cannot be pinned
     #[arg(long, hide = true, requires = "xdp")]
     xdp_bounce: bool,
-    /// TOML file with any of these settings, dashes as underscores
+    /// TOML file with any of these settings, with underscores for dashes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// File with the password that clients must give, on its first line
@@ -89,13 +90,14 @@ pub struct ServeArgs {
     /// error, warn, info, debug, trace, or a filter such as landfall_server=debug [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Most connections at once [default: 10000]
+    /// Connections at once, at most [default: 10000]
     #[arg(long, value_name = "N")]
     max_clients: Option<usize>,
     /// Close connections idle for this many seconds; 0: never [default: 0]
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
-    /// A request or reply that moves by less than 16 KiB a second for so many seconds is cut; 0: never [default: 60]
+    /// Close a connection whose request or reply transfers less than 16 KiB a second for this many seconds; 0: never
+    /// [default: 60]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
     /// Longest value [default: 512MiB]
@@ -104,16 +106,16 @@ pub struct ServeArgs {
     /// Commands of one connection executed in a row [default: 1024]
     #[arg(long, value_name = "N")]
     max_pipeline: Option<usize>,
-    /// Replies queued for a connection before it is read no further [default: 4MiB]
+    /// Bytes of replies queued for a connection before the server stops reading from it [default: 4MiB]
     #[arg(long, value_name = "SIZE")]
     max_output: Option<Size>,
     /// Longest HTTP head [default: 64KiB]
     #[arg(long, value_name = "SIZE")]
     max_header: Option<Size>,
-    /// What certifies values: crc32c, or tcp: the sums of the packets that brought them, over --xdp [default: crc32c]
+    /// Checksum of values: crc32c, or tcp: the sums of the packets that brought them, over --xdp [default: crc32c]
     #[arg(long, value_name = "MODE")]
     integrity: Option<String>,
-    /// Bytes a second that the background scrub checks; 0: none [default: 16MiB]
+    /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
 }
@@ -123,7 +125,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
     run_over(args, |_| Ok(Box::new(InRegion)))
 }
 
-/// As `landfall serve`, with plain writes going to what `open` opens: for measurements.
+/// Runs `landfall serve` with plain writes going to what `open` returns: for measurements.
 pub fn run_over(
     args: ServeArgs,
     open: impl FnOnce(&Config) -> Result<Box<dyn PlainWrites>, Box<dyn std::error::Error>>,
@@ -170,7 +172,7 @@ fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServerError
     Ok(())
 }
 
-/// Says in plain lines where and how it serves: scripts read the ports from here.
+/// Prints where and how the server serves: scripts read the ports from here.
 fn announce(server: &Server) {
     let shared = server.shared();
     let media = shared.engine.heap().media();
@@ -187,7 +189,7 @@ fn announce(server: &Server) {
 }
 
 impl ServeArgs {
-    /// The settings: defaults, then the file, then the flags.
+    /// The settings: defaults, overridden by the file, overridden by the flags.
     fn config(self) -> Result<Config, ConfigError> {
         let file = self.config.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
         let mut config = Config::default();

@@ -1,4 +1,4 @@
-//! `landfall stats`: what a running server counts.
+//! `landfall stats`: shows the counters of a running server.
 
 use crate::demo::{Reply, Resp};
 use crate::output::{fail, report_lines};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Longest wait for the server.
+/// Time limit of a request to the server.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Flags of `landfall stats`.
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct StatsArgs {
     /// Sections to show: server, clients, memory, persistence, stats, cpu, keyspace, landfall, network [default: all]
     sections: Vec<String>,
-    /// Where the server speaks RESP
+    /// RESP address of the server
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6479")]
     resp: SocketAddr,
     /// File with the server's password, on its first line
@@ -28,7 +28,7 @@ pub struct StatsArgs {
     only: Option<String>,
 }
 
-/// An answer that is no answer.
+/// Why the counters cannot be shown.
 #[derive(Debug, thiserror::Error)]
 enum StatsError {
     #[error("{address} cannot be reached: {source} (is a server running there? --resp names another)")]
@@ -39,7 +39,7 @@ enum StatsError {
     Refused(String),
 }
 
-/// Prints what the server counts.
+/// Prints the counters of the server.
 pub(crate) fn run(args: &StatsArgs) -> ExitCode {
     match ask(args) {
         Ok(text) => {

@@ -1,4 +1,4 @@
-//! Signals: SIGTERM and SIGINT stop the server, through a descriptor that a thread reads.
+//! Signals and system limits: SIGTERM and SIGINT are blocked in all threads, and one thread waits for them.
 
 // signalfd, sigprocmask and setrlimit have no safe wrapper in the standard library.
 #![allow(unsafe_code)]
@@ -9,22 +9,22 @@ use std::mem::MaybeUninit;
 /// Blocks SIGTERM and SIGINT in the calling thread and every thread it starts later.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub(crate) fn block_stop_signals() -> io::Result<()> {
     let set = stop_signals()?;
-    // SAFETY: `set` is initialised; the old mask is not wanted.
+    // SAFETY: `set` is initialised; the old mask is not requested.
     let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
 }
 
-/// Waits for SIGTERM or SIGINT; its number.
+/// Waits for SIGTERM or SIGINT and returns its number.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub(crate) fn wait_for_stop_signal() -> io::Result<i32> {
     let set = stop_signals()?;
     let mut signal = 0;
-    // SAFETY: both pointers are to live locals.
+    // SAFETY: both pointers refer to live locals.
     let failed = unsafe { libc::sigwait(&raw const set, &raw mut signal) };
     if failed == 0 { Ok(signal) } else { Err(io::Error::from_raw_os_error(failed)) }
 }
@@ -44,20 +44,20 @@ fn stop_signals() -> io::Result<libc::sigset_t> {
     Ok(unsafe { set.assume_init() })
 }
 
-/// Raises the limit on open files as far as the hard limit lets it; the limit then in force.
+/// Raises the limit on open files up to the hard limit; returns the limit then in force.
 pub(crate) fn raise_open_files() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a live local.
+    // SAFETY: the pointer refers to a live local.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return 0;
     }
     let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-    // SAFETY: the pointer is to a live local.
+    // SAFETY: the pointer refers to a live local.
     let failed = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
     if failed == 0 { raised.rlim_cur } else { limit.rlim_cur }
 }
 
-/// Tells systemd, if it asked, that the server is ready (`Type=notify`).
+/// Notifies systemd, if it asked for that, that the server is ready (`Type=notify`).
 pub(crate) fn notify_ready() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -68,7 +68,7 @@ pub(crate) fn notify_ready() {
         None => SocketAddr::from_pathname(&path),
     };
     if let (Ok(socket), Ok(address)) = (UnixDatagram::unbound(), address) {
-        // Nobody listening is no reason not to serve.
+        // A failure is ignored: the server also runs without a listener for this message.
         let _ = socket.send_to_addr(b"READY=1", &address);
     }
 }

@@ -10,16 +10,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Longest that a reply may take beyond what the command itself waits for.
+/// Time limit of a reply, beyond the time that the command itself waits.
 const REPLY_LIMIT: Duration = Duration::from_secs(30);
-/// Longest that one read of `tail` waits before it asks again, milliseconds.
+/// Longest that one read of `tail` waits before the next request, milliseconds.
 const TAIL_MS: u64 = 10_000;
-/// Entries that one command reads or appends at most.
+/// Entries that one command reads or appends, at most.
 const ENTRIES_AT_ONCE: usize = 512;
-/// Bytes that one command appends at most, unless one entry is longer.
+/// Bytes that one command appends, at most, unless one entry is longer.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// Flags of `landfall wal`: without a subcommand those of `landfall serve`, and it serves.
+/// Flags of `landfall wal`. Without a subcommand they are those of `landfall serve`, and the command serves.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct WalArgs {
@@ -35,19 +35,19 @@ enum WalCommand {
     Append {
         /// Name of the log
         log: String,
-        /// Entries, kept together: all of them are there after a crash, or none
+        /// Entries, appended as a group: after a crash all of them are there, or none
         values: Vec<String>,
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Print entries, a line each
+    /// Print entries, one per line
     Read {
         /// Name of the log
         log: String,
         /// Offset of the first entry to print [default: the log's first]
         #[arg(long)]
         from: Option<u64>,
-        /// Most entries to print
+        /// Entries to print, at most
         #[arg(long)]
         count: Option<u64>,
         #[command(flatten)]
@@ -59,10 +59,10 @@ enum WalCommand {
     Tail {
         /// Name of the log
         log: String,
-        /// Offset to begin with [default: what comes from now on]
+        /// Offset to begin with [default: the end of the log]
         #[arg(long)]
         from: Option<u64>,
-        /// End after so many entries
+        /// End after this many entries
         #[arg(long)]
         count: Option<u64>,
         #[command(flatten)]
@@ -70,7 +70,7 @@ enum WalCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// Give up the entries below an offset
+    /// Delete the entries below an offset
     Trim {
         /// Name of the log
         log: String,
@@ -90,7 +90,7 @@ enum WalCommand {
 
 #[derive(Debug, Args)]
 struct ServerArgs {
-    /// Where the server speaks RESP
+    /// RESP address of the server
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6479")]
     addr: String,
     /// File with the server's password, on its first line
@@ -109,25 +109,25 @@ struct ShowArgs {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum WalCliError {
-    /// The address names nothing.
+    /// The address cannot be resolved.
     #[error("{0}: no such address; give ADDR:PORT")]
     Address(String),
     /// Nothing more can be printed.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The connection, standard input, a file.
+    /// An error of the connection, standard input or a file.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// The server says no.
+    /// The server refused the command.
     #[error("{0}")]
     Refused(String),
-    /// The server says something else.
-    #[error("the server sent what this program does not understand: {0:?}")]
+    /// The reply of the server has an unexpected form.
+    #[error("unexpected reply of the server: {0:?}")]
     Reply(Reply),
 }
 
@@ -136,7 +136,7 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WalCliError {
     |source| WalCliError::Io { what, source }
 }
 
-/// Serves, or talks to a server.
+/// Serves, or sends commands to a server.
 pub(crate) fn run(args: WalArgs) -> ExitCode {
     let command = match args.command {
         None => return serve::run(args.serve),
@@ -219,7 +219,7 @@ fn append(client: &mut Client, log: &str, values: Vec<String>) -> Result<(), Wal
     if group.is_empty() { Ok(()) } else { append_group(client, log, &group) }
 }
 
-/// Appends entries as one and prints the offset of each.
+/// Appends entries as one group and prints the offset of each.
 fn append_group(client: &mut Client, log: &str, values: &[Vec<u8>]) -> Result<(), WalCliError> {
     let mut words: Vec<&[u8]> = vec![b"LF.APPEND", log.as_bytes()];
     words.extend(values.iter().map(Vec::as_slice));
@@ -232,7 +232,7 @@ fn append_group(client: &mut Client, log: &str, values: &[Vec<u8>]) -> Result<()
     }
 }
 
-/// Prints entries until enough are.
+/// Prints entries up to a limit.
 struct Printer {
     show: ShowArgs,
     left: u64,
@@ -243,7 +243,7 @@ impl Printer {
         self.left.min(ENTRIES_AT_ONCE as u64).to_string()
     }
 
-    /// Prints what a read returned; where to go on, if there was something.
+    /// Prints the result of a read; returns the next offset, if there were entries.
     fn print(&mut self, reply: Reply) -> Result<Option<u64>, WalCliError> {
         let entries = match reply {
             Reply::Nil => return Ok(None),
@@ -280,7 +280,7 @@ fn read(client: &mut Client, log: &str, from: Option<u64>, printer: &mut Printer
 
 fn tail(client: &mut Client, log: &str, from: Option<u64>, printer: &mut Printer) -> Result<(), WalCliError> {
     let wait = TAIL_MS.to_string();
-    // Where the log ends is asked once: nothing may slip through between two reads.
+    // The end of the log is read once, so that no entry is missed between two reads.
     let mut from = match from {
         Some(from) => from.to_string(),
         None => end_of(client, log)?,
@@ -303,7 +303,7 @@ fn end_of(client: &mut Client, log: &str) -> Result<String, WalCliError> {
     }
 }
 
-/// Every log: its name; first and next offset, bytes, consumers.
+/// Every log: its name, first and next offset, bytes, consumers.
 fn logs(client: &mut Client) -> Result<Vec<(String, [i64; 4])>, WalCliError> {
     let mut all: Vec<(String, [i64; 4])> = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! `landfall bench` starts the program that measures, or says how to build it: a server is built without it.
+//! `landfall bench` starts the program with the measurements, or says how to build it; the server is built without
+//! them.
 
 mod common;
 
@@ -6,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs `landfall bench` from a folder that holds no other program.
+/// Runs `landfall bench` from a folder without another program.
 fn bench_in(folder: &Path) -> Output {
     let program = folder.join("landfall");
     if !program.exists() {

@@ -1,4 +1,4 @@
-//! `landfall check`: what it finds, what it leaves alone, what it repairs.
+//! `landfall check`: what it finds, what it does not change, and what it repairs.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn flip(place: &Place, at: u64, mask: u8) {
     file.write_all_at(&[byte[0] ^ mask], at).unwrap();
 }
 
-/// Offset of the current record of a short key: the last one that holds key and value.
+/// Offset of the current record of a short key: the last record that contains key and value.
 fn record_of(place: &Place, key: &str) -> u64 {
     let needle = format!("{key}abc\0");
     let region = std::fs::read(place.region()).unwrap();
@@ -77,7 +77,7 @@ fn clean_region_is_counted_and_not_touched() {
 }
 
 #[test]
-fn region_of_a_killed_server_is_clean_and_read_only_checks_leave_it_alone() {
+fn region_of_a_killed_server_is_clean_and_read_only_checks_do_not_change_it() {
     let place = Place::new();
     let server = place.start(&[]);
     let mut resp = server.resp();
@@ -87,7 +87,7 @@ fn region_of_a_killed_server_is_clean_and_read_only_checks_leave_it_alone() {
     resp.flush().unwrap();
     assert_eq!(resp.read().unwrap(), ok());
     server.kill();
-    // The kernel ends writes that were under way, and keeps the lock until then.
+    // The kernel finishes writes in progress, and keeps the lock until then.
     std::fs::File::open(place.region()).unwrap().lock_shared().unwrap();
     let before = std::fs::read(place.region()).unwrap();
     let output = place.check(&["--json"]);
@@ -95,11 +95,11 @@ fn region_of_a_killed_server_is_clean_and_read_only_checks_leave_it_alone() {
     assert!(std::fs::read(place.region()).unwrap() == before, "not a byte is changed");
     let server = place.start(&[]);
     let Reply::Int(keys) = server.call(&["DBSIZE"]) else { panic!("an integer") };
-    assert_eq!(json(&output)["keys"], keys, "the check believes what recovery believes");
+    assert_eq!(json(&output)["keys"], keys, "the check counts the keys that recovery adopts");
 }
 
 #[test]
-fn damaged_value_is_named_and_repair_drops_that_key_alone() {
+fn damaged_value_is_named_and_repair_drops_only_that_key() {
     let place = filled();
     let at = find(&place, &pattern(1007, LEN)).expect("the value of key:7");
     flip(&place, at + 2000, 0x18);
@@ -113,11 +113,11 @@ fn damaged_value_is_named_and_repair_drops_that_key_alone() {
     assert!(server.stop().success());
     repaired(&place, "key:7");
     let server = place.start(&[]);
-    assert_eq!(server.call(&["GET", "key:7"]), Reply::Nil, "gone, not an older version");
+    assert_eq!(server.call(&["GET", "key:7"]), Reply::Nil, "deleted, not an older version");
     assert_eq!(server.call(&["DBSIZE"]), Reply::Int(189));
 }
 
-/// Repairs; the next check is clean.
+/// Repairs the region; the next check finds no damage.
 fn repaired(place: &Place, named: &str) {
     let output = place.check(&["--repair"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -145,7 +145,7 @@ fn one_flipped_bit_in_a_record_is_corrected_and_nothing_is_lost() {
 fn unreadable_record_is_named_by_what_is_left_and_no_older_version_comes_back() {
     let place = filled();
     let record = record_of(&place, "short:6");
-    // The version field: key and hash are still whole.
+    // The version field is damaged: key and hash are still readable.
     [8u64, 12, 40].iter().for_each(|at| flip(&place, record + at, 0xff));
     let report = json(&place.check(&["--json"]));
     assert_eq!((&report["damaged"], report["damage"][0]["key"].as_str()), (&1.into(), Some("short:6")));
@@ -157,7 +157,7 @@ fn unreadable_record_is_named_by_what_is_left_and_no_older_version_comes_back() 
 }
 
 #[test]
-fn record_that_the_medium_lost_is_noticed() {
+fn record_that_the_medium_lost_is_detected() {
     let place = filled();
     let record = record_of(&place, "short:9");
     let file = std::fs::File::options().write(true).open(place.region()).unwrap();
@@ -168,10 +168,10 @@ fn record_that_the_medium_lost_is_noticed() {
 }
 
 #[test]
-fn damaged_copies_are_noticed_and_healed() {
+fn damaged_copies_are_detected_and_repaired() {
     let place = filled();
     flip(&place, 40, 0x55);
-    // Some word of the first table copy that is not zero.
+    // The first byte of the first table copy that is not zero.
     let region = std::fs::read(place.region()).unwrap();
     let table = &region[64 << 10..(64 << 10) + 8192];
     let word = table.iter().position(|byte| *byte != 0).expect("a slab") as u64;
@@ -183,7 +183,7 @@ fn damaged_copies_are_noticed_and_healed() {
 }
 
 #[test]
-fn what_is_no_region_cannot_be_checked() {
+fn files_that_are_not_regions_cannot_be_checked() {
     let place = Place::new();
     let gone = place.check(&[]);
     assert_eq!(gone.status.code(), Some(2));

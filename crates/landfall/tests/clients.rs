@@ -1,4 +1,4 @@
-//! Clients that people use, as they come.
+//! Common clients of other projects, as installed.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// Fetching and building a module.
+/// Time limit to fetch and build a module.
 const BUILD_LIMIT: Duration = Duration::from_secs(90);
 
 fn port(server: &Server) -> String {
@@ -100,7 +100,7 @@ fn redis_py_as_installed_pipelines_watches_and_scans() {
 }
 
 #[test]
-fn redis_py_of_today_pipelines_watches_and_scans_in_both_protocols() {
+fn current_redis_py_pipelines_watches_and_scans_in_both_protocols() {
     let place = Place::new();
     let venv = place.path().join("venv");
     let made = has_program("python3", &["--version"])
@@ -132,7 +132,7 @@ fn go_redis_pipelines_watches_and_scans() {
         return;
     }
     let place = Place::new();
-    // Built away from the sources: nothing is written beside them.
+    // The build directory is not that of the sources, so nothing is written beside them.
     for name in ["go.mod", "go.sum", "main.go"] {
         std::fs::copy(
             Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go")).join(name),
@@ -210,7 +210,8 @@ fn curl_stores_reads_and_asks_conditionally() {
     let large = place.file("large", &"0123456789".repeat(300_000));
     let data = format!("@{}", large.display());
     let url = |key: &str| format!("{base}/{key}");
-    // curl sends `Expect: 100-continue` for bodies above a mebibyte, and waits a second if it gets none.
+    // curl sends `Expect: 100-continue` for bodies above a mebibyte, and waits a second if the server does not answer
+    // it.
     let (status, _) = curl(&[
         "-X",
         "PUT",

@@ -1,20 +1,20 @@
-//! `COPY` by reference, as a client sees it: copies cost records, also once they have been moved and after a kill.
+//! `COPY` by reference, as a client sees it: copies cost only records, also after compaction and after a kill.
 #![allow(clippy::print_stdout, reason = "the figures belong to the result")]
 
 mod common;
 
 use common::{Place, REPLY_LIMIT, Reply, Resp, Server, pattern, wait_until};
 
-/// Keys that are copied, and how many copies each gets.
+/// Number of keys that are copied, and copies of each.
 const KEYS: u64 = 100;
 const COPIES: u64 = 100;
 /// 100 B to 1 MiB, most of them short.
 const LENS: [usize; 10] = [100, 200, 500, 1000, 2000, 4000, 16_000, 64_000, 256_000, 1 << 20];
-/// A small region, so that it has to be compacted: the originals and what is put between them take two thirds of it.
+/// A small region, which must be compacted: the originals and the filler between them take two thirds of it.
 const CAPACITY: &str = "64MiB";
 const FILLER: usize = 200_000;
 
-/// What of the region is in use.
+/// How much of the region is in use.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     live_bytes: f64,
@@ -37,7 +37,7 @@ fn used(server: &Server) -> Use {
 }
 
 fn len(key: u64) -> usize {
-    // One in a hundred has a mebibyte.
+    // One key in a hundred has a value of a mebibyte.
     LENS[if key == 0 { 9 } else { (key % 9) as usize }]
 }
 
@@ -45,7 +45,7 @@ fn call(resp: &mut Resp, words: &[&[u8]], wanted: &Reply) {
     assert_eq!(&resp.call(words).unwrap(), wanted, "{:?}", String::from_utf8_lossy(words[0]));
 }
 
-/// Sends commands as a pipeline; each must be answered so.
+/// Sends commands as a pipeline; each must get the reply `wanted`.
 fn pipelined(resp: &mut Resp, commands: impl Iterator<Item = Vec<Vec<u8>>>, wanted: &Reply) {
     let commands: Vec<Vec<Vec<u8>>> = commands.collect();
     for chunk in commands.chunks(500) {
@@ -70,10 +70,10 @@ fn fill(resp: &mut Resp) {
     }
 }
 
-/// Keys that are overwritten in turn: with the runs of the originals they do not fit into the region.
+/// Keys that are overwritten in turn: together with the runs of the originals they do not fit into the region.
 const CHURN: u64 = 200;
 
-/// Deletes what lies between, and writes and deletes until the compactor has moved all that is left.
+/// Deletes the filler, and writes and deletes until the compactor has moved everything that remains.
 fn compact(server: &Server, before: Use, values: f64) -> Use {
     let mut resp = server.resp();
     let names = (0..KEYS).flat_map(|key| [format!("key:{key}"), format!("gap:{key}")]);
@@ -81,7 +81,7 @@ fn compact(server: &Server, before: Use, values: f64) -> Use {
     let mut round = 0;
     wait_until(REPLY_LIMIT, || {
         for index in 0..20 {
-            // A part of each batch stays for a while, so that runs are sparse and not empty.
+            // A part of each batch stays for a while, so that runs become sparse and not empty.
             let name = format!("churn:{}", (round * 20 + index) % CHURN);
             call(&mut resp, &[b"SET", name.as_bytes(), &pattern(round, FILLER)], &common::ok());
         }
@@ -118,7 +118,7 @@ fn ten_thousand_copies_cost_records_before_and_after_compaction_and_a_kill() {
     let copied = used(&server);
     println!("before: {before:?}\ncopied: {copied:?}");
     assert!(copied.live_bytes - before.live_bytes < 1.0, "copies are records alone");
-    // Requests land in runs, too, which come free again.
+    // Requests also land in runs, which become free again.
     assert!(copied.data_runs <= before.data_runs + 4.0, "{before:?}, {copied:?}");
     assert!(
         copied.slab_runs <= before.slab_runs + 2.0,

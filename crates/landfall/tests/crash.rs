@@ -1,4 +1,4 @@
-//! Kill -9 in the middle of everything, and files in states that no server should serve.
+//! Kills during load, and region files in states that must not be served.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn kill_cycles_lose_nothing_acknowledged_and_serve_nothing_torn() {
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(report["cycles"], 3);
         assert!(report["acknowledged"].as_u64().unwrap() > 100, "it did write: {report}");
-        assert!(report["verified"].as_u64().unwrap() > 300, "and did look: {report}");
+        assert!(report["verified"].as_u64().unwrap() > 300, "and it did read: {report}");
         for count in ["lost", "torn", "resurrected", "split"] {
             assert_eq!(report[count], 0, "{report}");
         }
@@ -28,7 +28,7 @@ fn kill_cycles_lose_nothing_acknowledged_and_serve_nothing_torn() {
 }
 
 #[test]
-fn what_a_reader_was_shown_is_never_taken_back_by_a_kill() {
+fn what_a_reader_has_seen_survives_kills() {
     let place = Place::new();
     let mut newest_shown = 0;
     for _ in 0..4 {
@@ -36,12 +36,12 @@ fn what_a_reader_was_shown_is_never_taken_back_by_a_kill() {
         let Reply::Int(now) = server.call(&["INCRBY", "n", "0"]) else { panic!("an integer") };
         let now = u64::try_from(now).unwrap();
         assert!(now >= newest_shown, "{newest_shown} was shown, {now} is there");
-        newest_shown = shown_until_killed(server, now);
+        newest_shown = seen_until_killed(server, now);
     }
 }
 
-/// Two clients increment, two read, over two workers; the highest number that a reader was shown.
-fn shown_until_killed(server: common::Server, from: u64) -> u64 {
+/// Two clients increment and two read, over two workers. Returns the highest number that a reader has seen.
+fn seen_until_killed(server: common::Server, from: u64) -> u64 {
     let (over, shown) = (AtomicBool::new(false), AtomicU64::new(from));
     std::thread::scope(|threads| {
         for _ in 0..2 {
@@ -91,7 +91,7 @@ fn acknowledged_deletes_and_flushes_stay_done() {
 }
 
 #[test]
-fn files_that_are_no_region_are_refused_and_left_alone() {
+fn files_that_are_not_regions_are_refused_and_not_changed() {
     let place = Place::new();
     let server = place.start(&[]);
     assert_eq!(server.call(&["SET", "a", "1"]), ok());
@@ -135,7 +135,7 @@ fn files_that_are_no_region_are_refused_and_left_alone() {
 }
 
 #[test]
-fn leftovers_of_a_dead_creator_and_blank_files_are_no_obstacle() {
+fn leftovers_of_a_dead_creator_and_blank_files_do_not_prevent_a_start() {
     let place = Place::new();
     std::fs::create_dir(place.dir()).unwrap();
     std::fs::write(place.dir().join("region.lf.creating"), b"half").unwrap();
@@ -149,7 +149,7 @@ fn leftovers_of_a_dead_creator_and_blank_files_are_no_obstacle() {
 }
 
 #[test]
-fn one_damaged_superblock_copy_is_healed_at_start() {
+fn one_damaged_superblock_copy_is_repaired_at_start() {
     let place = Place::new();
     place.start(&[]).kill();
     for copy in [0u64, 32 << 10] {
@@ -177,7 +177,7 @@ fn failing_writes_close_the_region_for_writing_and_lose_nothing_acknowledged() {
                 None
             }
             Ok(reply) => Some(reply),
-            // Whether a write in flight was made durable cannot be told: its client is told nothing.
+            // It is unknown whether a write in flight became durable: its client gets no reply.
             Err(_) => Some(Reply::Nil),
         }
     });

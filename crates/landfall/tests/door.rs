@@ -1,4 +1,5 @@
-//! At the door: what is not complete and who has not authenticated is bounded, and never competes with who has.
+//! Limits before authentication: incomplete requests and unauthenticated clients are bounded, and do not take resources
+//! from authenticated ones.
 
 mod common;
 
@@ -14,10 +15,10 @@ fn raw(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends as much of `bytes` as the server takes, then reads until it closes.
+/// Sends as much of `bytes` as the server accepts, then reads until the server closes.
 fn last_words(mut stream: TcpStream, bytes: &[u8]) -> String {
     let mut words = Vec::new();
-    // A reader of its own: what the server says before it closes would be lost to a reset.
+    // A separate reader: a reset would discard what the server sends before it closes.
     let mut reading = stream.try_clone().unwrap();
     std::thread::scope(|threads| {
         let reader = threads.spawn(|| reading.read_to_end(&mut words));
@@ -29,7 +30,7 @@ fn last_words(mut stream: TcpStream, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&words).into_owned()
 }
 
-/// A server with a password, and a client that has given it.
+/// A server with a password, and a client that is authenticated.
 fn guarded(place: &Place, flags: &[&str]) -> (Server, Resp) {
     let password = place.file("password", "secret\n");
     let server = place.start(&[&["--password-file", password.to_str().unwrap()], flags].concat());
@@ -43,7 +44,7 @@ fn runs_free(server: &Server) -> f64 {
 }
 
 #[test]
-fn empty_commands_are_let_go_of_as_they_arrive() {
+fn empty_commands_are_released_as_they_arrive() {
     for transport in ["uring", "epoll"] {
         for empty in [&b"\r\n"[..], b"*0\r\n"] {
             let place = Place::new();
@@ -65,7 +66,7 @@ fn empty_commands_are_let_go_of_as_they_arrive() {
 }
 
 #[test]
-fn who_does_not_authenticate_may_send_little() {
+fn unauthenticated_clients_may_send_little() {
     let place = Place::new();
     let (server, mut client) = guarded(&place, &[]);
     let words = last_words(raw(server.resp), &b"\r\n".repeat(4 << 20));
@@ -74,7 +75,7 @@ fn who_does_not_authenticate_may_send_little() {
     assert!(words.starts_with("-ERR Protocol error: unauthenticated bulk length"), "{words}");
     let words = last_words(raw(server.resp), b"*11\r\n");
     assert!(words.starts_with("-ERR Protocol error: unauthenticated multibulk length"), "{words}");
-    // Who sends the password first may send the rest at once.
+    // A client that sends the password first may send the rest at once.
     let mut pipelined = b"AUTH secret\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3000000\r\n".to_vec();
     pipelined.extend(pattern(1, 3_000_000));
     pipelined.extend(b"\r\nQUIT\r\n");
@@ -93,7 +94,7 @@ fn uploads_without_credentials_take_no_room_from_clients_with_them() {
             let upload = || {
                 let mut stream = raw(server.http);
                 stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
-                // It closes long before all of this has been sent.
+                // The server closes long before all of this has been sent.
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
                 stream
             };
@@ -108,7 +109,7 @@ fn uploads_without_credentials_take_no_room_from_clients_with_them() {
         drop(uploads);
         let refused = last_words(raw(server.http), head.as_bytes());
         assert!(refused.starts_with("HTTP/1.1 401"), "{transport}: from the head alone: {refused}");
-        // What is short passes, and the connection goes on.
+        // A short request is read, and the connection stays open.
         let short = "PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
         let health = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         let mut stream = raw(server.http);
@@ -122,7 +123,7 @@ fn uploads_without_credentials_take_no_room_from_clients_with_them() {
 }
 
 #[test]
-fn half_requests_beyond_their_share_make_way_for_whole_ones() {
+fn half_requests_beyond_their_share_yield_to_whole_ones() {
     for flags in [&["--transport", "uring"][..], &["--transport", "epoll", "--workers", "2"]] {
         let place = Place::new();
         let server = place.start(flags);
@@ -144,7 +145,7 @@ fn half_requests_beyond_their_share_make_way_for_whole_ones() {
         let held = server.metric("landfall_unfinished_bytes");
         assert!(server.metric("landfall_unfinished_closed_total") > 0.0, "{held} bytes are held");
         assert!(held < (40 << 20) as f64);
-        // Who is told knows why.
+        // A client that gets a reply gets the reason.
         let told = stalled.iter_mut().find_map(|stream| {
             stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             let mut words = [0; 200];
@@ -180,7 +181,7 @@ fn many_short_half_requests_that_trickle_do_not_refuse_writers() {
 }
 
 #[test]
-fn reader_that_takes_what_it_is_sent_steadily_is_not_cut() {
+fn steady_slow_reader_is_not_cut() {
     for transport in ["uring", "epoll"] {
         let place = Place::new();
         let server = place.start(&["--request-timeout", "1", "--transport", transport]);
@@ -193,7 +194,7 @@ fn reader_that_takes_what_it_is_sent_steadily_is_not_cut() {
         let header = format!("${LEN}\r\n").len();
         let begun = Instant::now();
         while got.len() < header + LEN + 2 {
-            // Some 4 MiB a second: what the kernel has buffered is less than a second's.
+            // About 4 MiB a second: the kernel buffers less than a second of that.
             let due = Duration::from_secs_f64(got.len() as f64 / (4 << 20) as f64);
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
             let len = stream.read(&mut buffer).unwrap();
@@ -205,14 +206,15 @@ fn reader_that_takes_what_it_is_sent_steadily_is_not_cut() {
     }
 }
 
-/// Several commands are parsed before their turn; one of them may take the rights away that they were parsed with.
+/// Several commands are parsed before they are executed, and one of them may revoke the permissions that they were
+/// parsed with.
 #[test]
-fn whoever_resets_in_a_pipeline_is_held_to_the_limits_of_strangers_at_once() {
+fn reset_in_a_pipeline_applies_the_limits_of_strangers_at_once() {
     let place = Place::new();
     let (server, _client) = guarded(&place, &[]);
     let mut stream = raw(server.resp);
     stream.write_all(b"AUTH secret\r\n").unwrap();
-    // Until it is trusted, a connection is received in small portions, of which none holds the last command.
+    // A connection that is not trusted receives in small portions; none of them contains the last command.
     for _ in 0..10 {
         let mut done = [0; 5];
         stream.read_exact(&mut done).unwrap();

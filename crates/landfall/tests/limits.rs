@@ -1,4 +1,4 @@
-//! What clients can make the server hold, and that none of it stops the others.
+//! Limits on what clients can make the server hold, and their effect on other clients.
 
 mod common;
 
@@ -15,10 +15,10 @@ fn raw(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What the server says to some bytes until it closes the connection.
+/// What the server answers to some bytes, until it closes the connection.
 fn last_words(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = raw(address);
-    // It may close before everything is sent.
+    // The server may close before everything is sent.
     let _ = stream.write_all(bytes);
     let mut words = Vec::new();
     let _ = stream.read_to_end(&mut words);
@@ -41,7 +41,7 @@ fn is_closed(stream: &mut TcpStream, limit: Duration) -> bool {
 }
 
 #[test]
-fn clients_above_the_limit_are_told_so_and_others_go_on() {
+fn clients_above_the_limit_get_an_error_and_others_continue() {
     let place = Place::new();
     let server = place.start(&["--max-clients", "3"]);
     let mut kept: Vec<_> = (0..3).map(|_| server.resp()).collect();
@@ -78,7 +78,7 @@ fn oversize_requests_are_refused_without_being_received() {
 }
 
 #[test]
-fn half_requests_and_idle_clients_are_dropped_in_time() {
+fn half_requests_and_idle_clients_are_closed_in_time() {
     let place = Place::new();
     let server = place.start(&["--request-timeout", "1", "--idle-timeout", "2"]);
     let mut half_resp = raw(server.resp);
@@ -89,7 +89,11 @@ fn half_requests_and_idle_clients_are_dropped_in_time() {
     let mut busy = server.resp();
     for _ in 0..12 {
         std::thread::sleep(Duration::from_millis(250));
-        assert_eq!(busy.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()), "who speaks is kept");
+        assert_eq!(
+            busy.call(&[b"PING"]).unwrap(),
+            Reply::Simple("PONG".into()),
+            "active clients stay connected"
+        );
     }
     for (stream, who) in
         [(&mut half_resp, "half a command"), (&mut half_http, "half a body"), (&mut idle, "silence")]
@@ -101,7 +105,7 @@ fn half_requests_and_idle_clients_are_dropped_in_time() {
 }
 
 #[test]
-fn client_that_trickles_a_request_cannot_hold_on_for_ever() {
+fn client_that_trickles_a_request_is_closed() {
     let place = Place::new();
     let server = place.start(&["--request-timeout", "1"]);
     let mut slow = raw(server.resp);
@@ -152,9 +156,9 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
     assert_eq!(pipelined.call(&[b"GET", b"k999"]).unwrap(), bulk("99999"));
 }
 
-/// Who sends one command is answered before those who sent many at the same time.
+/// A client that sends one command is answered before clients that sent many at the same time.
 #[test]
-fn long_pipelines_of_others_are_not_waited_for() {
+fn a_single_command_does_not_wait_for_long_pipelines_of_others() {
     const PIPELINES: usize = 200;
     let place = Place::new();
     let server = place.start(&["--workers", "1"]);
@@ -178,9 +182,10 @@ fn long_pipelines_of_others_are_not_waited_for() {
     assert!(answered < PIPELINES / 2, "{answered} pipelines were answered first");
 }
 
-/// What is whole and waits for its turn gives its space back by itself, however much of the region it takes.
+/// Complete commands that wait for execution release their space without a limit on connections, however much of the
+/// region they take.
 #[test]
-fn floods_of_whole_commands_close_nobody() {
+fn floods_of_whole_commands_close_no_connection() {
     const CLIENTS: usize = 60;
     const COMMANDS: usize = 4000;
     let place = Place::new();
@@ -200,7 +205,7 @@ fn floods_of_whole_commands_close_nobody() {
     });
 }
 
-/// How many were answered, and the longest wait.
+/// Number of replies, and the longest wait.
 fn pings_until(client: &mut common::Resp, over: &AtomicBool) -> (u64, Duration) {
     let (mut answered, mut worst) = (0, Duration::ZERO);
     while !over.load(Ordering::Relaxed) {
@@ -224,7 +229,7 @@ fn a_thousand_half_requests_do_not_pin_the_region() {
                 stream
             })
             .collect();
-        // Other clients' data now lies between and around theirs; all of it is deleted again.
+        // Data of other clients now lie between and around theirs; all of these are deleted again.
         let mut client = server.resp();
         for index in 0..300u64 {
             let value = pattern(index, 60_000);
@@ -239,7 +244,7 @@ fn a_thousand_half_requests_do_not_pin_the_region() {
 }
 
 #[test]
-fn client_that_reads_no_replies_is_bounded_and_cut_and_others_go_on() {
+fn client_that_reads_no_replies_is_bounded_and_cut_and_others_continue() {
     let place = Place::new();
     let server = place.start(&["--request-timeout", "2", "--max-output", "256KiB"]);
     let mut client = server.resp();
@@ -248,7 +253,7 @@ fn client_that_reads_no_replies_is_bounded_and_cut_and_others_go_on() {
     let mut deaf = raw(server.resp);
     deaf.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let command = b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(20_000);
-    // 2 GB of replies are asked for; it must stop reading requests long before.
+    // The command asks for 2 GB of replies; the server must stop reading requests long before.
     let _ = deaf.write_all(&command);
     let grown = server.metric("landfall_process_resident_memory_bytes") - before;
     assert!(grown < 64e6, "{grown} bytes are held for it");
@@ -278,7 +283,7 @@ fn full_region_refuses_writers_and_serves_readers_and_deletes_make_room() {
         }
         for index in 0..stored / 2 {
             let key = format!("fill:{index}");
-            assert_eq!(client.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1), "deletes go on");
+            assert_eq!(client.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1), "deletes still work");
         }
         let again = wait_until(Duration::from_secs(5), || {
             (client.call(&[b"SET", b"more", &value]).ok()? == ok()).then_some(())
@@ -293,7 +298,7 @@ fn full_region_refuses_writers_and_serves_readers_and_deletes_make_room() {
 }
 
 #[test]
-fn value_that_the_region_has_no_room_for_is_refused_before_it_fills_it() {
+fn value_without_room_is_refused_before_it_fills_the_region() {
     for transport in ["uring", "epoll"] {
         let place = Place::new();
         let server = place.start(&["--transport", transport]);
@@ -304,14 +309,14 @@ fn value_that_the_region_has_no_room_for_is_refused_before_it_fills_it() {
         assert!(words.starts_with("HTTP/1.1 507"), "{transport}: {words}");
         let mut sending = raw(server.resp);
         let _ = sending.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$209715200\r\n");
-        // It stops listening long before all of this has been sent.
+        // The server stops reading long before all of this has been sent.
         let sent = (0..200).take_while(|_| sending.write_all(&[b'x'; 1 << 20]).is_ok()).count();
         assert!(sent < 60, "{transport}: {sent} MiB were taken");
-        assert_eq!(server.call(&["SET", "a", "1"]), ok(), "{transport}: others go on");
+        assert_eq!(server.call(&["SET", "a", "1"]), ok(), "{transport}: others continue");
     }
 }
 
-/// Writes until the region is full; how many values fitted.
+/// Writes until the region is full; returns the number of values that fit.
 fn fill(server: &Server) -> u64 {
     let mut client = server.resp();
     for index in 0..2000u64 {

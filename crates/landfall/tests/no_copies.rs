@@ -1,16 +1,16 @@
-//! A value lies where its packet landed: the counters of copied bytes stand still, and in the region the
-//! bytes of the client's own request are found around the value.
+//! A value lies where its packet landed: the counters of copied bytes do not change, and the region contains the bytes
+//! of the client's own request around the value.
 
 mod common;
 
 use common::{Place, Reply, ok, pattern};
 use std::collections::BTreeMap;
 
-/// A value too long to live in its record.
+/// Length of a value that does not fit into its record.
 const LEN: usize = 1024;
-/// Values written.
+/// Number of values.
 const COUNT: u64 = 50;
-/// Seeds of entries of logs.
+/// Seeds of log entries.
 const LOG_SEEDS: u64 = 10_000;
 
 #[test]
@@ -23,7 +23,7 @@ fn kibibyte_values_are_stored_and_sent_without_a_copy() {
 }
 
 fn stored_and_sent(place: &Place, transport: &str) {
-    // No background work: the compactor's copies are its own and another promise.
+    // Without background work: the compactor's copies are not part of this promise.
     let server = place.start(&["--transport", transport, "--scrub-rate", "0"]);
     let (mut resp, mut http) = (server.resp(), server.http());
     let before = copies(&server.metrics());
@@ -59,7 +59,7 @@ fn stored_and_sent(place: &Place, transport: &str) {
     }
 }
 
-/// Bytes copied, by path, but for those that never are payload of a command.
+/// Bytes copied, by path, except on paths that never carry the payload of a command.
 fn copies(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let copied = metrics.iter().filter(|(name, _)| name.starts_with("landfall_copied_bytes_total{"));
     let copied: BTreeMap<String, f64> = copied.map(|(name, value)| (name.clone(), *value)).collect();
@@ -72,7 +72,7 @@ fn copies(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     copied
 }
 
-/// Fails unless somewhere `value` lies just behind `before`.
+/// Fails unless the region contains `value` directly behind `before`.
 fn around(region: &[u8], value: &[u8], before: &[u8], what: &str) {
     let head = &value[..16];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The same operations over every transport and on every medium that is here.
+//! Equal results of equal operations over every transport and on every available medium.
 
 mod common;
 #[path = "../../server/tests/resp_support/words.rs"]
@@ -53,7 +53,7 @@ fn every_command_is_answered_over_xdp_as_over_sockets() {
 
 /// All replies to the commands, in one pipeline.
 fn answers(server: &Server) -> Vec<u8> {
-    // Replies whose order means nothing differ from region to region.
+    // Replies whose order is undefined differ from region to region.
     let lines = COMMANDS.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with('#') && !line.starts_with("sorted "));
     let mut bytes = Vec::new();
@@ -74,7 +74,7 @@ fn answers(server: &Server) -> Vec<u8> {
 }
 
 #[test]
-fn a_medium_that_is_not_there_is_refused() {
+fn a_missing_medium_is_refused() {
     let place = Place::new();
     let on_memory = Place::in_memory();
     let refused = place.try_start(&["--media", "dax"]).err().expect("refused");
@@ -101,7 +101,7 @@ fn operations_agree_over_xdp_with_several_workers_and_over_ipv6() {
     exercise_and_restart_by(&place, || net.start_at(&place, xdp::OWN_V6, &["--workers", "2"]));
 }
 
-/// As on media whose memory the kernel does not pin.
+/// The mode for media whose memory the kernel cannot pin.
 #[test]
 fn operations_agree_over_xdp_where_packets_land_beside_the_region() {
     let Some(net) = Net::new() else { return };

@@ -1,4 +1,5 @@
-//! PMNet with real processes, killed by SIGKILL under load: what was acknowledged is applied, whoever died.
+//! PMNet with real processes that are killed by SIGKILL under load: acknowledged updates are applied, whichever process
+//! was killed.
 
 mod common;
 mod deployment;
@@ -52,7 +53,7 @@ fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() 
     let address = client.address("resp");
     let writers = Writers::start(2, || connect(&net, address));
     writers.wait_for(200);
-    // The server is gone while both devices go on to acknowledge; then one of them is lost with all it had.
+    // The server is killed while both devices still acknowledge; then one device is lost with all its data.
     server.kill();
     writers.wait_for(200);
     far.kill();
@@ -76,14 +77,14 @@ fn a_chain_that_acknowledges_in_one_packet_survives_kills_of_each_device() {
     let writers = Writers::start(2, || connect(&net, address));
     writers.wait_for(300);
     let [joined, acknowledged] = counts(&net, ["joined_total", "acknowledged_total"]);
-    assert!(joined > 100 && joined > acknowledged, "{joined} joined, {acknowledged} by itself");
+    assert!(joined > 100 && joined > acknowledged, "{joined} joined, {acknowledged} alone");
     far.kill();
     let _far = net.start_device(1, FLAGS);
     writers.wait_for(200);
     near.kill();
     let _near = net.start_device(0, &near_flags);
     writers.wait_for(100);
-    // Only the devices can acknowledge now.
+    // Now only the devices can acknowledge.
     server.kill();
     writers.wait_for(100);
     let _server = net.start_server();
@@ -105,7 +106,7 @@ fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     server.kill();
     server = net.start_server();
     writers.wait_for(300);
-    // Only the device can acknowledge now.
+    // Now only the device can acknowledge.
     server.kill();
     writers.wait_for(100);
     device.kill();
@@ -113,7 +114,7 @@ fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     must_have(net.redis().expect("redis"), &writers.finish_after(500));
 }
 
-/// Updates are acknowledged by devices alone for a while, and each party is killed.
+/// Devices alone acknowledge updates for a while, and each process is killed.
 fn survives_kills_over_ipv6(net: &Net, start_device: impl Fn() -> Process) {
     let _redis = net.start_redis();
     let (server, device) = (net.start_server(), start_device());
@@ -164,12 +165,12 @@ fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
     assert!(bypasses >= 500, "{bypasses} of 500 reads came to the device");
 }
 
-/// What `landfall pmnet top` shows of the first device, once counts have been published.
+/// What `landfall pmnet top` shows of the first device, once its counters have been published.
 fn counts<const N: usize>(net: &Net, names: [&str; N]) -> [u64; N] {
     shown(net.devices[0].command(binary().to_str().unwrap()).args(["pmnet", "top", "--count", "1"]), names)
 }
 
-/// What a call of `landfall pmnet top` shows, once counts have been published.
+/// What a call of `landfall pmnet top` shows, once the counters have been published.
 fn shown<const N: usize>(top: &mut Command, names: [&str; N]) -> [u64; N] {
     std::thread::sleep(Duration::from_millis(300));
     let shown = String::from_utf8(top.output().unwrap().stdout).unwrap();
@@ -186,7 +187,7 @@ fn without_a_read_cache_bypasses_and_responses_pass_in_the_kernel() {
     let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
     let _redis = net.start_redis();
     let _server = net.start_server();
-    // One that never waits takes everything, and so did all before there was a choice.
+    // With endless busy-polling a device takes all packets; otherwise it lets these pass in the kernel.
     for (spin, passes) in [("50", true), ("always", false)] {
         let _device = net.start_device(0, &["--spin", spin, "--metrics", "127.0.0.1:9151"]);
         let client = net.start_client(1);
@@ -209,7 +210,7 @@ fn without_a_read_cache_bypasses_and_responses_pass_in_the_kernel() {
 }
 
 #[test]
-fn the_log_of_a_device_that_does_not_run_can_be_looked_at_and_a_session_given_up() {
+fn the_log_of_a_stopped_device_can_be_listed_and_a_session_discarded() {
     let files = tempfile::tempdir().unwrap();
     let (dir, log) = (files.path().join("device"), files.path().join("log"));
     let dir = dir.to_str().unwrap();
@@ -235,7 +236,7 @@ fn the_log_of_a_device_that_does_not_run_can_be_looked_at_and_a_session_given_up
     let session = format!("{}/7", client.local_addr().unwrap());
     let shown = look(&[]);
     assert!(shown.contains(&format!("{session} to 127.0.0.1:9: numbers 1 to 3, 3 updates")), "{shown}");
-    assert!(look(&["--discard", &session]).contains("3 updates given up"));
+    assert!(look(&["--discard", &session]).contains("3 updates discarded"));
     assert!(look(&[]).starts_with("0 updates"));
     let refused = landfall(&["check", dir]);
     assert!(!refused.status.success(), "it is no store");
@@ -323,13 +324,13 @@ fn side_cars_and_device_serve_their_counts() {
     };
     assert_eq!(counts(&client, "client_early_total"), SETS);
     assert_eq!(counts(&client, "client_bypass_total"), GETS);
-    // Whoever is faster.
+    // Either may be faster.
     let by = ["client_complete_by_devices_total", "client_complete_by_server_total"];
     assert_eq!(by.map(|name| counts(&client, name)).iter().sum::<u64>(), SETS);
     assert_eq!(counts(&relay, "logged_total"), SETS);
     assert_eq!(counts(&server, "server_redis_updates_total"), SETS);
     assert_eq!(counts(&server, "server_applied_total"), SETS);
-    // Only the device can acknowledge now.
+    // Now only the device can acknowledge.
     server.kill();
     resp.call(&[b"SET", b"key", b"last"]).unwrap();
     assert!(counts(&client, "client_complete_by_devices_total") > 0);

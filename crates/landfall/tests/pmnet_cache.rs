@@ -1,4 +1,4 @@
-//! A device's read cache behind clients that people use, and what it takes of memory, with real processes and a Redis.
+//! A device's read cache with common clients, and its use of memory, with real processes and a Redis.
 
 #![allow(
     clippy::print_stderr,
@@ -18,14 +18,14 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Fetching a Python package.
+/// Time limit to fetch a Python package.
 const INSTALL_LIMIT: Duration = Duration::from_secs(90);
 
 fn anywhere() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Each connection of redis-py says HELLO 3 and tells its name and version before its first request.
+/// Each connection of redis-py sends HELLO 3, its name and its version before its first request.
 const WRITE: &str = r#"
 import sys, redis
 port, keys = int(sys.argv[1]), int(sys.argv[2])
@@ -74,7 +74,7 @@ fn start(net: &Loopback, redis: &Store, flags: &[&str]) -> [Process; 3] {
 fn connections_of_redis_py_that_choose_resp3_leave_the_cache_filled_and_read_what_was_written() {
     const KEYS: u64 = 20;
     const CONNECTIONS: u64 = 15;
-    // What the server confirms before the device's fence is not kept: the fences must be fast.
+    // Values that the server confirms before the device's fence are not cached, so the fences must be fast.
     let Some(net) = has_redis().then(|| Loopback::in_memory("22660-22679")).flatten() else { return };
     let files = tempfile::tempdir().unwrap();
     let Some(python) = python(files.path()) else { return };
@@ -95,15 +95,15 @@ fn connections_of_redis_py_that_choose_resp3_leave_the_cache_filled_and_read_wha
     assert!(hits >= KEYS * CONNECTIONS, "{hits} of {} reads came from the cache", KEYS * CONNECTIONS);
 }
 
-/// The server commits in memory and the device on a disk, so that the server often confirms before the device's fence: what waits
-/// for that fence must not stay.
+/// The server commits in memory and the device on a disk, so the server often confirms before the device's fence:
+/// memory that waits for that fence must be released.
 #[test]
-fn the_memory_of_a_device_whose_server_confirms_before_its_fences_stays_bounded_whatever_is_written() {
+fn memory_of_a_device_whose_server_confirms_before_its_fences_is_bounded() {
     const VALUE: usize = 1000;
     const BATCH: u64 = 500;
     const BATCHES: u64 = 240;
     const KEYS: u64 = 40_000;
-    /// From the first third to the end, in which 80 MB are written.
+    /// Growth from the first third to the end, during which 80 MB are written.
     const GROWTH_KIB_MAX: u64 = 16 << 10;
     let Some(fast) = has_redis().then(|| Loopback::in_memory("22680-22689")).flatten() else { return };
     let net = Loopback::new("22690-22699");

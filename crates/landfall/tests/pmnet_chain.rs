@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const CHAIN: &str = "test";
 
-/// An etcd of the test's own.
+/// An etcd for this test.
 struct Etcd {
     child: Child,
     url: String,
@@ -25,7 +25,7 @@ impl Drop for Etcd {
     }
 }
 
-/// `None`, and it has said why, where there is none.
+/// `None`, with a message, if etcd is not installed.
 #[expect(clippy::print_stderr, reason = "a test says what it skips")]
 fn start_etcd(dir: &Path) -> Option<Etcd> {
     let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -49,7 +49,7 @@ impl Etcd {
         ["--etcd", &self.url, "--chain", CHAIN]
     }
 
-    /// `landfall pmnet chain ...`, until etcd answers.
+    /// Runs `landfall pmnet chain ...` until etcd answers.
     fn chain(&self, words: &[&str]) -> String {
         let begun = Instant::now();
         loop {
@@ -79,7 +79,7 @@ fn start(arguments: &[&str], log: &Path) -> Process {
 }
 
 #[test]
-fn a_device_that_is_marked_as_lost_for_good_is_waited_for_no_more() {
+fn a_device_marked_as_lost_for_good_is_not_waited_for() {
     let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
     let Some(etcd) = start_etcd(&files.path().join("etcd")) else { return };
     let log = files.path().join("log");
@@ -108,7 +108,7 @@ fn a_device_that_is_marked_as_lost_for_good_is_waited_for_no_more() {
         assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "{reply:?}");
     };
     set("1");
-    // Now only devices can acknowledge, and one of them is gone.
+    // Now only devices can acknowledge, and one of them has been lost.
     server.kill();
     set("2");
     far.kill();
@@ -121,7 +121,7 @@ fn a_device_that_is_marked_as_lost_for_good_is_waited_for_no_more() {
     etcd.chain(&["fail", "far"]);
     let reply = writer.join().unwrap();
     assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "{reply:?}");
-    // What the one has is there once there is a way to the server again.
+    // The data of the remaining device arrive once the server can be reached again.
     let _server = start(&["server", "--listen", &end, "--redis", &real], &log);
     let dir = files.path().join("spare");
     let spare = ["switch", "--listen", &middle, "--server", &end, "--number", "9", "--capacity", "64MiB"];

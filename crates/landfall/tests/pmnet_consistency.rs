@@ -1,5 +1,5 @@
-//! What a connection sees of another's updates (`docs/pmnet.md`), with real processes and a Redis: between what a device has
-//! acknowledged and what the server has applied.
+//! What a connection sees of the updates of other connections (`docs/pmnet.md`), with real processes and a Redis: the
+//! time between a device's acknowledgement and the server's execution.
 
 mod common;
 mod deployment;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Types of packets (`docs/format/pmnet.md`): an update, and a fragment of one.
 const UPDATES: [u8; 2] = [1, 0x10];
-/// Pause between two looks for packets.
+/// Pause between two polls for packets.
 const PAUSE: Duration = Duration::from_micros(200);
 
 fn anywhere() -> SocketAddr {
@@ -30,7 +30,7 @@ fn socket_to_nobody() -> UdpSocket {
     socket
 }
 
-/// The way between relay and server. It can lose updates, and nothing else.
+/// The path between relay and server, which can lose updates and nothing else.
 struct Path {
     address: SocketAddr,
     loses_updates: Arc<AtomicBool>,
@@ -59,14 +59,14 @@ impl Drop for Path {
     }
 }
 
-/// A port for each of the relay's.
+/// Forwards packets; each port of the relay gets a port of its own.
 fn pass_on(front: &UdpSocket, server: SocketAddr, loses_updates: &AtomicBool, stop: &AtomicBool) {
     let (mut ports, mut bytes) = (BTreeMap::new(), vec![0; 1 << 16]);
     while !stop.load(Ordering::SeqCst) {
         while let Ok((len, from)) = front.recv_from(&mut bytes) {
             let is_lost = loses_updates.load(Ordering::SeqCst) && UPDATES.contains(&bytes[0]);
             if !is_lost {
-                // What the kernel does not take is lost, as on any path.
+                // A packet that the kernel does not accept is lost, as on any path.
                 let _ = ports.entry(from).or_insert_with(socket_to_nobody).send_to(&bytes[..len], server);
             }
         }
@@ -79,7 +79,8 @@ fn pass_on(front: &UdpSocket, server: SocketAddr, loses_updates: &AtomicBool, st
     }
 }
 
-/// Two connections that share keys `shared` and `other`, both `old`, through a relay of which the server has everything.
+/// Two connections that share the keys `shared` and `other`, both `old`, through a relay whose updates the server has
+/// all executed.
 struct Deployment {
     writer: Resp,
     reader: Resp,
@@ -113,7 +114,7 @@ impl Deployment {
         Resp::connect(self.client.address("resp"), LIMIT).unwrap()
     }
 
-    /// The device alone acknowledges: the server has none of it.
+    /// Sends an update that only the device acknowledges: the server does not get it.
     fn update(&mut self, value: &str) {
         assert_eq!(self.writer.call(&[b"SET", b"shared", value.as_bytes()]).unwrap(), ok());
         assert!(count(&self.relay, "log_entries") > 0, "the server has confirmed nothing");
@@ -130,14 +131,14 @@ fn read_later(mut resp: Resp) -> JoinHandle<Reply> {
 }
 
 #[test]
-fn linearizable_a_read_of_another_connection_waits_for_what_was_acknowledged_and_of_other_keys_for_nothing() {
+fn linearizable_a_read_waits_for_acknowledged_updates_of_its_key_only() {
     let Some(mut net) = Deployment::start("22600-22619", &["--consistency", "linearizable"]) else { return };
     net.path.lose_updates(true);
     net.update("new");
     let read = read_later(net.connect());
     until("a read that is held", || (count(&net.relay, "held_total") > 0).then_some(()));
-    assert_eq!(get(&mut net.reader, "other"), bulk("old"), "a key that nobody writes waits for nothing");
-    // Beyond what a packet is held for, its client sends it again.
+    assert_eq!(get(&mut net.reader, "other"), bulk("old"), "a key without writers does not wait");
+    // After the maximum time that the device holds a packet, its client sends it again.
     until("a read that was held for too long", || {
         (count(&net.relay, "held_dropped_total") > 0).then_some(())
     });
@@ -165,7 +166,7 @@ fn linearizable_a_read_of_another_connection_waits_while_the_server_is_stopped()
 }
 
 #[test]
-fn session_a_connection_reads_its_own_writes_and_others_once_the_server_has_applied_them() {
+fn session_a_connection_reads_its_own_writes_and_those_that_the_server_has_applied() {
     let Some(mut net) = Deployment::start("22640-22659", &[]) else { return };
     net.path.lose_updates(true);
     net.update("new");
@@ -176,15 +177,15 @@ fn session_a_connection_reads_its_own_writes_and_others_once_the_server_has_appl
     assert!(!own.is_finished(), "its own update comes first");
     path.lose_updates(false);
     assert_eq!(own.join().unwrap(), bulk("new"));
-    // Who has read it reads nothing older.
+    // A client that has read a value does not read an older one.
     for _ in 0..20 {
         assert_eq!(get(&mut reader, "shared"), bulk("new"));
     }
-    assert_eq!(count(&relay, "held_total"), 0, "nobody is held");
+    assert_eq!(count(&relay, "held_total"), 0, "no request is held");
 }
 
 #[test]
-fn linearizable_is_refused_where_it_cannot_hold_with_what_to_do() {
+fn linearizable_is_refused_where_it_cannot_hold_with_advice() {
     let files = tempfile::tempdir().unwrap();
     let dir = files.path().join("device");
     let relay = ["--listen", "127.0.0.1:0", "--server", "127.0.0.1:9"];

@@ -1,6 +1,7 @@
-//! What the authors' public release of PMNet sends and expects, through our devices and to our server.
+//! The packets of the authors' public release of PMNet, through Landfall's devices and to its server.
 //!
-//! Clients and servers here speak the release's packets and behave as its sources do: `docs/pmnet-interoperability.md`, "What they do".
+//! Clients and servers in this file use the release's packets and behave as its sources do:
+//! `docs/pmnet-interoperability.md`, "What they do".
 
 mod common;
 mod deployment;
@@ -18,10 +19,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// Their clients have one session each, of this number.
+/// Each of their clients has one session, with this number.
 const SESSION: u16 = 50_000;
 const HEADER: usize = 16;
-/// Requests that their servers have not answered, at most, while a client goes on.
+/// Requests that their servers have not answered, at most, while a client continues.
 const WINDOW: u32 = 64;
 
 const UPDATE: u8 = 1;
@@ -35,7 +36,7 @@ fn hash(of: u32) -> u32 {
     of.wrapping_mul(2048) % 0x8000_0000 + 0x8000_0000
 }
 
-/// A packet of theirs: what is behind the hash is whatever was on their stack.
+/// A packet of the release: the bytes behind the hash are random stack content.
 fn packet(kind: u8, seq: u32, hash: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0xfb];
     bytes.extend(SESSION.to_le_bytes());
@@ -70,7 +71,7 @@ fn command(parts: &[&str]) -> Vec<u8> {
     format!("*{}\r\n{}", parts.len(), parts.iter().map(part).collect::<String>()).into_bytes()
 }
 
-/// What has answered a request.
+/// Which packet answered a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Device,
@@ -78,12 +79,13 @@ enum Answer {
     Cache,
 }
 
-/// Their YCSB client, and where it differs their TPC-C client: strictly one request after the other, and none is ever repeated.
+/// The release's YCSB client, and its TPC-C client where that differs: one request after the other, without any
+/// retransmission.
 struct Client {
     socket: UdpSocket,
     seq: u32,
     answered: u32,
-    /// Whether it knows cache responses: by the number in the read's hash.
+    /// True if the client recognises cache responses, by the number in the read's hash.
     knows_cache: bool,
 }
 
@@ -101,7 +103,7 @@ impl Client {
         parse(&bytes[..len])
     }
 
-    /// Sends a request and waits as they do; what has answered it first.
+    /// Sends a request and waits as the release does; returns which packet answered first.
     fn ask(&mut self, kind: u8, of: u32, request: &[u8]) -> Answer {
         self.socket.send(&packet(kind, self.seq, hash(of), request)).unwrap();
         let (mut answer, mut drains) = (None, false);
@@ -130,7 +132,7 @@ impl Client {
         self.ask(UPDATE, self.seq, &command(&["SET", key, value]))
     }
 
-    /// A read of a key that is a number, as YCSB has them.
+    /// A read of a numeric key, as in YCSB.
     fn get(&mut self, key: u32) -> Answer {
         self.ask(BYPASS, key, &command(&["GET", &key.to_string()]))
     }
@@ -146,7 +148,7 @@ impl Client {
     }
 }
 
-/// Their Redis adaptor: what a packet carries goes to Redis, and Redis' reply back.
+/// The release's Redis adaptor: forwards the content of a packet to Redis, and the reply back.
 struct Adaptor {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -182,11 +184,11 @@ impl Adaptor {
 
     fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().expect("the adaptor goes on to its end");
+        self.thread.take().unwrap().join().expect("the adaptor ends without a panic");
     }
 }
 
-/// One read of the socket is one reply, as they have it.
+/// One read of the socket is one reply, as in the release.
 fn execute(store: &mut TcpStream, request: &[u8]) -> Vec<u8> {
     store.write_all(request).unwrap();
     let mut reply = [0; 4096];
@@ -194,7 +196,7 @@ fn execute(store: &mut TcpStream, request: &[u8]) -> Vec<u8> {
     reply[..len].to_vec()
 }
 
-/// A store, and our processes in front of it.
+/// A store, and Landfall's processes in front of it.
 struct Network {
     files: tempfile::TempDir,
     _place: Place,
@@ -255,7 +257,8 @@ fn count(device: &Process, name: &str) -> u64 {
 
 const ANY: &str = "127.0.0.1:0";
 
-/// Their YCSB client: writes and reads in turns, keys are the numbers of the requests; how many answers were early or from a cache.
+/// The release's YCSB client: writes and reads alternate, and keys are the numbers of the requests. Returns how many
+/// answers were early or from a cache.
 fn ycsb(client: &mut Client, operations: u32, value: &str) -> (u32, u32) {
     let (mut early, mut cached) = (0, 0);
     for at in 0..operations {
@@ -295,7 +298,7 @@ fn their_clients_are_served_by_our_server_and_acknowledged_early_by_our_relay() 
         })
         .collect();
     let early: u32 = clients.into_iter().map(|client| client.join().unwrap()).sum();
-    // Whether acknowledgement or response is faster is left open; the first of each is the server's alone.
+    // Either acknowledgement or response may be faster; the server alone acknowledges the first update of each client.
     assert!(early > 0, "none of 800 updates was acknowledged by the device");
     until("the log's count", || (count(&relay, "logged_total") == 796).then_some(()));
     for number in 0..4 {
@@ -307,7 +310,7 @@ fn their_clients_are_served_by_our_server_and_acknowledged_early_by_our_relay() 
 }
 
 #[test]
-fn what_was_acknowledged_to_their_clients_outlives_kills_of_the_server_and_of_the_relay() {
+fn acknowledged_updates_of_their_clients_survive_kills_of_the_server_and_of_the_relay() {
     let network = Network::new("22620-22639");
     let server = network.server(ANY, &["--foreign"]);
     let listens = server.address("listen");
@@ -326,7 +329,8 @@ fn what_was_acknowledged_to_their_clients_outlives_kills_of_the_server_and_of_th
     }
     relay.kill();
     let relay = network.relay(&front.to_string(), listens, &["--foreign"]);
-    // Removing writes nothing: what the server had confirmed before may be found again, and is confirmed again.
+    // Removing an entry writes nothing: updates that the server had confirmed may be found again, and are confirmed
+    // again.
     assert!(count(&relay, "recovered_entries") >= 40);
     assert_eq!(client.set("k0", "after"), Answer::Device, "the log knows that the session was taken");
     let _server = network.server(&listens.to_string(), &["--foreign"]);
@@ -368,7 +372,7 @@ fn their_clients_and_their_adaptor_work_through_our_relay_which_adds_nothing_of_
     until("the log's count", || (count(&relay, "logged_total") == 300).then_some(()));
     (0..300).for_each(|at| network.must_have(&(2 * at).to_string(), "value"));
     until("an empty log", || (count(&relay, "log_entries") == 0).then_some(()));
-    // Longer than heartbeats would need to come.
+    // Longer than the interval of heartbeats.
     std::thread::sleep(Duration::from_millis(500));
     assert!(adaptor.requests.load(Ordering::Relaxed) >= 600);
     adaptor.end();
@@ -422,7 +426,7 @@ fn nothing_is_acknowledged_early_to_a_client_whose_session_the_server_refuses() 
 }
 
 #[test]
-fn what_does_not_go_together_is_refused_at_the_start() {
+fn incompatible_flags_are_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     for flags in [
         &["switch", "--server", "127.0.0.1:51500", "--foreign=both", "--cache", "resp"][..],

@@ -1,4 +1,5 @@
-//! PMNet with a key that clients, devices and server share: nothing acknowledged is lost, and nobody without the key is believed.
+//! PMNet with a key that clients, devices and server share: nothing acknowledged is lost, and packets without the key
+//! are ignored.
 
 mod common;
 mod deployment;
@@ -12,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Nobody answers within this.
+/// There must be no answer within this time.
 const QUIET: Duration = Duration::from_millis(500);
 
 fn key_file(dir: &Path) -> PathBuf {
@@ -22,7 +23,7 @@ fn key_file(dir: &Path) -> PathBuf {
     path
 }
 
-/// A session start, a heartbeat and an update without a seal: nobody answers.
+/// Sends a session start, a heartbeat and an update without a seal: there must be no answer.
 fn is_ignored(address: SocketAddr) {
     let stranger = UdpSocket::bind("0.0.0.0:0").unwrap();
     stranger.set_read_timeout(Some(QUIET)).unwrap();
@@ -35,7 +36,7 @@ fn is_ignored(address: SocketAddr) {
 }
 
 #[test]
-fn on_the_wire_with_a_key_kills_lose_nothing_and_strangers_are_not_believed() {
+fn on_the_wire_with_a_key_kills_lose_nothing_and_strangers_are_ignored() {
     let Some(mut net) = has_redis().then(|| Net::new(2)).flatten() else { return };
     let key = key_file(net.place.path());
     net.flags = vec!["--key-file".into(), key.to_str().unwrap().into()];
@@ -50,7 +51,7 @@ fn on_the_wire_with_a_key_kills_lose_nothing_and_strangers_are_not_believed() {
     near = net.start_device(0, &[]);
     writers.wait_for(300);
     net.client.enter(|| is_ignored("10.9.0.2:51500".parse().unwrap()));
-    // Only the devices can acknowledge now, and then send what they have.
+    // Now only the devices can acknowledge; later they send what they have.
     server.kill();
     writers.wait_for(100);
     near.kill();
@@ -80,7 +81,7 @@ fn as_network_card_with_a_key_kills_lose_nothing() {
 }
 
 #[test]
-fn through_a_relay_with_a_key_kills_lose_nothing_and_strangers_are_not_believed() {
+fn through_a_relay_with_a_key_kills_lose_nothing_and_strangers_are_ignored() {
     let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
     let store = place.start(&["--http", "off"]);
     let (log, key) = (files.path().join("log"), key_file(files.path()));

@@ -29,7 +29,7 @@ fn loopback(ports: &'static str) -> Option<Loopback> {
     has_redis().then(|| Loopback::new(ports))
 }
 
-/// What each key was set to, in the order of the server's own log: every value once.
+/// Checks that each key was set to these values, in order and once each, by the server's append-only file.
 fn must_be_executed_once(store: &Store, wanted: &[(String, u64)]) {
     for (key, last) in wanted {
         let values: Vec<String> = (1..=*last).map(|value| value.to_string()).collect();
@@ -37,7 +37,7 @@ fn must_be_executed_once(store: &Store, wanted: &[(String, u64)]) {
     }
 }
 
-/// At once, without waiting for anything.
+/// Checks the values at once, without waiting.
 fn has(store: &Store, wanted: &[(String, u64)]) {
     for (key, last) in wanted {
         assert_eq!(store.get(key), Some(last.to_string()), "{key} at {}", store.address());
@@ -66,13 +66,13 @@ fn with_replicas_updates_are_confirmed_once_all_of_them_have_them() {
     must_be_executed_once(&primary, &wanted);
 }
 
-/// Sets a key more often while a replica is away: all is acknowledged, and nothing of it leaves the device's log.
+/// Sets a key while a replica is stopped: all writes are acknowledged, and all of them stay in the device's log.
 fn must_stay_in_the_log(relay: &Process, client: &mut Resp, first: u64, updates: u64) {
     set(client, "key:0", first, updates);
     assert_eq!(count(relay, "log_entries"), updates);
     let resent = count(relay, "resent_total");
     until("repetitions", || (count(relay, "resent_total") > resent + updates).then_some(()));
-    assert_eq!(count(relay, "log_entries"), updates, "repeated, and confirmed by nobody");
+    assert_eq!(count(relay, "log_entries"), updates, "resent, and not confirmed");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn while_a_replica_is_away_updates_are_acknowledged_and_stay_in_the_log_until_it
     set(&mut setter, "key:0", 1, 50);
     wait_for_empty_log(&relay);
     far.signal("STOP");
-    // What is not an update waits: its reply would tell of what can still be lost.
+    // A command that is not an update waits, because its reply would reveal data that can still be lost.
     let pushed = std::thread::spawn(move || pusher.call(&[b"RPUSH", b"list", b"meanwhile"]).unwrap());
     must_stay_in_the_log(&relay, &mut setter, 51, 100);
     until("a warning", || net.log("server").contains(SHORTAGE).then_some(()));
@@ -126,7 +126,7 @@ fn while_a_replica_is_away_and_the_log_is_full_clients_wait_and_nothing_is_lost(
     let more = std::thread::spawn(move || set(&mut setter, "key:0", 42, 10));
     until("a full log", || (count(&relay, "not_logged_total{why=\"Full\"}") > 0).then_some(()));
     assert!(!more.is_finished(), "the server alone can acknowledge it");
-    // A side-car that waits ends when told; the next one goes on.
+    // A side-car that waits ends when it is told to; the next one continues.
     until("a warning", || net.log("server").contains(SHORTAGE).then_some(()));
     let listens = server.address("listen");
     server.end();
@@ -140,7 +140,7 @@ fn while_a_replica_is_away_and_the_log_is_full_clients_wait_and_nothing_is_lost(
 }
 
 #[test]
-fn without_a_replica_from_the_start_the_side_car_says_what_to_do_and_ends_when_told() {
+fn without_a_replica_from_the_start_the_side_car_gives_advice_and_can_be_stopped() {
     let Some(net) = loopback("22340-22359") else { return };
     let primary = net.store("primary", None);
     let redis = primary.address().to_string();
@@ -163,13 +163,13 @@ fn a_primary_that_is_lost_for_good_is_replaced_by_a_replica_with_the_rows_that_s
     let writers = Writers::start(3, || connect(&client));
     writers.wait_for(1000);
     primary.lose();
-    // Only the device can acknowledge now.
+    // Now only the device can acknowledge.
     writers.wait_for(500);
     let listens = server.address("listen");
     server.kill();
     heir.follow(None);
     other.follow(Some(&heir));
-    // Effects and rows are replicated together: each session's row counts exactly what its key was set to.
+    // Effects and rows are replicated together: each session's row has exactly the value of its key.
     let mut applied: Vec<u64> = heir.rows().iter().map(|row| row.update.into()).collect();
     let value = |writer: u64| heir.get(&format!("key:{writer}")).map_or(0, |value| value.parse().unwrap());
     let mut values: Vec<u64> = (0..3).map(value).collect();
@@ -183,20 +183,20 @@ fn a_primary_that_is_lost_for_good_is_replaced_by_a_replica_with_the_rows_that_s
     [&heir, &other].into_iter().for_each(|store| has(store, &wanted));
 }
 
-/// What a worker was told.
+/// The replies that a worker got.
 #[derive(Debug, Default)]
-struct Told {
+struct Replies {
     sets: u64,
-    /// Members of its list, in order; and those of which it was told that they are in doubt.
+    /// Members of its list, in order, and members whose reply said that the result is unknown.
     pushed: Vec<u64>,
     doubtful: Vec<u64>,
 }
 
-/// Workers that set a key and push to a list in turns, until told to end.
+/// Workers that alternately set a key and push to a list, until told to end.
 struct Workers {
     stop: Arc<AtomicBool>,
     turns: Vec<Arc<AtomicU64>>,
-    threads: Vec<JoinHandle<Told>>,
+    threads: Vec<JoinHandle<Replies>>,
 }
 
 impl Workers {
@@ -211,7 +211,7 @@ impl Workers {
         Self { stop, turns, threads }
     }
 
-    /// Until each has had some more turns.
+    /// Waits until each worker has had some more turns.
     fn wait(&self) {
         for turns in &self.turns {
             let wanted = turns.load(Ordering::SeqCst) + 3;
@@ -219,31 +219,31 @@ impl Workers {
         }
     }
 
-    fn finish(self) -> Vec<Told> {
+    fn finish(self) -> Vec<Replies> {
         self.stop.store(true, Ordering::SeqCst);
         self.threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     }
 }
 
-fn work(mut resp: Resp, worker: usize, stop: &AtomicBool, turns: &AtomicU64) -> Told {
-    let (mut told, key, list) = (Told::default(), format!("key:{worker}"), format!("list:{worker}"));
+fn work(mut resp: Resp, worker: usize, stop: &AtomicBool, turns: &AtomicU64) -> Replies {
+    let (mut replies, key, list) = (Replies::default(), format!("key:{worker}"), format!("list:{worker}"));
     while !stop.load(Ordering::SeqCst) {
         let turn = turns.fetch_add(1, Ordering::SeqCst) + 1;
         set(&mut resp, &key, turn, 1);
-        told.sets = turn;
+        replies.sets = turn;
         match resp.call(&[b"RPUSH", list.as_bytes(), turn.to_string().as_bytes()]).unwrap() {
-            Reply::Int(_) => told.pushed.push(turn),
+            Reply::Int(_) => replies.pushed.push(turn),
             Reply::Error(error) if error.starts_with("LANDFALL the command may have been executed") => {
-                told.doubtful.push(turn);
+                replies.doubtful.push(turn);
             }
             other => panic!("{list} {turn}: {other:?}"),
         }
     }
-    told
+    replies
 }
 
 #[test]
-fn connections_that_break_around_exec_leave_everything_executed_once_and_doubts_told() {
+fn connections_that_break_around_exec_leave_everything_executed_once_and_doubts_reported() {
     let Some(net) = loopback("22380-22399") else { return };
     let redis = net.store("primary", None);
     let proxy = Proxy::start(redis.address());
@@ -260,19 +260,19 @@ fn connections_that_break_around_exec_leave_everything_executed_once_and_doubts_
             }
         }
     }
-    let told = workers.finish();
+    let replies = workers.finish();
     wait_for_empty_log(&relay);
     assert_eq!(proxy.executed_late(), 0, "what comes late is fenced by the watched key");
-    for (worker, told) in told.iter().enumerate() {
-        must_be_executed_once(&redis, &[(format!("key:{worker}"), told.sets)]);
-        let mut wanted = [&told.pushed[..], &told.doubtful].concat();
+    for (worker, replies) in replies.iter().enumerate() {
+        must_be_executed_once(&redis, &[(format!("key:{worker}"), replies.sets)]);
+        let mut wanted = [&replies.pushed[..], &replies.doubtful].concat();
         wanted.sort_unstable();
         let wanted: Vec<String> = wanted.iter().map(u64::to_string).collect();
-        assert_eq!(redis.list(&format!("list:{worker}")), wanted, "once each, in order: {told:?}");
+        assert_eq!(redis.list(&format!("list:{worker}")), wanted, "once each, in order: {replies:?}");
     }
-    // A lost reply of a transaction with a bypass is one doubt at least; a request that was lost is none.
-    let doubts: usize = told.iter().map(|told| told.doubtful.len()).sum();
-    assert!((5..=5 * 2 * told.len()).contains(&doubts), "{doubts} doubts");
+    // A lost reply of a transaction with a bypass leaves at least one unknown result; a lost request leaves none.
+    let doubts: usize = replies.iter().map(|replies| replies.doubtful.len()).sum();
+    assert!((5..=5 * 2 * replies.len()).contains(&doubts), "{doubts} doubts");
 }
 
 fn rejected(redis: &Store) -> Vec<String> {
@@ -282,7 +282,7 @@ fn rejected(redis: &Store) -> Vec<String> {
 }
 
 #[test]
-fn a_rejection_that_nobody_saw_is_kept_as_in_doubt_and_what_was_seen_is_not() {
+fn an_unseen_rejection_is_kept_as_in_doubt_and_a_seen_one_is_not() {
     let Some(net) = loopback("22400-22419") else { return };
     let mut redis = net.store("primary", None);
     let proxy = Proxy::start(redis.address());
@@ -305,7 +305,8 @@ fn a_rejection_that_nobody_saw_is_kept_as_in_doubt_and_what_was_seen_is_not() {
         kept.len() == 1 && kept[0].contains("in doubt") && kept[0].ends_with("HMSET key:0 f v"),
         "{kept:?}"
     );
-    // This one's reply is seen. The next transaction is not executed, so the note of it is still there then.
+    // The reply of this command arrives. The next transaction is not executed, so the note of this command still exists
+    // then.
     assert_eq!(resp.call(&[b"HMSET", b"hash", b"f", b"v"]).unwrap(), Reply::Simple("OK".into()));
     wait_for_empty_log(&relay);
     std::thread::scope(|scope| {
@@ -320,7 +321,7 @@ fn a_rejection_that_nobody_saw_is_kept_as_in_doubt_and_what_was_seen_is_not() {
     redis.restart();
     assert_eq!(resp.call(&[b"RPUSH", b"list", b"twice"]).unwrap(), Reply::Int(2));
     assert_eq!(rejected(&redis), kept, "nothing more was in doubt");
-    // A reply that nobody sees, of a command whose effect is there.
+    // A reply that does not arrive, of a command whose effect exists.
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| proxy.cut(Cut::LoseReply, "HMSET"));
         until("the proxy's readiness", || proxy.is_ready().then_some(()));

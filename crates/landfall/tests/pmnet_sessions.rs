@@ -1,4 +1,5 @@
-//! Sessions of clients that are killed: they end by themselves, and an operator sees and clears them. With a real Redis.
+//! Sessions of clients that are killed: they end without a command, and an operator can list and clear them. With a
+//! real Redis.
 
 mod common;
 mod deployment;
@@ -19,7 +20,7 @@ fn start(arguments: &[&str], log: &Path) -> Process {
     Process::start(command, log)
 }
 
-/// Lines of `landfall pmnet sessions`, and whether it is content.
+/// Lines of `landfall pmnet sessions`, and whether it succeeded.
 fn sessions(redis: &str, arguments: &[&str]) -> (Vec<String>, bool) {
     let output = landfall(&[&["pmnet", "sessions", "--redis", redis][..], arguments].concat());
     let text = String::from_utf8(output.stdout).unwrap();
@@ -31,7 +32,7 @@ fn set(address: SocketAddr, key: &str) {
     assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "{reply:?}");
 }
 
-/// A client's side-car that is killed once its updates are applied.
+/// Starts a client's side-car and kills it once its updates are applied.
 fn client_dies(relay: &str, log: &Path, store: &Store, key: &str) {
     let client = start(&["client", "--listen", "127.0.0.1:0", "--server", relay, "--devices", "1"], log);
     set(client.address("resp"), key);
@@ -40,7 +41,7 @@ fn client_dies(relay: &str, log: &Path, store: &Store, key: &str) {
 }
 
 #[test]
-fn sessions_of_killed_clients_end_by_themselves_and_their_ports_are_given_back() {
+fn sessions_of_killed_clients_end_without_a_command_and_their_ports_are_released() {
     if !has_redis() {
         return;
     }
@@ -57,7 +58,7 @@ fn sessions_of_killed_clients_end_by_themselves_and_their_ports_are_given_back()
     let relay = start(&[&relay[..], &region].concat(), &log);
     let front = relay.address("listen").to_string();
     (0..3).for_each(|number| client_dies(&front, &log, &store, &format!("key:{number}")));
-    // One that lives keeps its session through several silences.
+    // A live client keeps its session through several periods of silence.
     let alive = start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1"], &log);
     let mut resp = Resp::connect(alive.address("resp"), LIMIT).unwrap();
     resp.call(&[b"SET", b"alive", b"1"]).unwrap();
@@ -87,7 +88,7 @@ fn is_count(line: &str, name: &str, value: &str) -> bool {
 }
 
 #[test]
-fn an_operator_sees_what_is_held_and_clears_sessions_and_what_is_unsafe_only_by_force() {
+fn an_operator_sees_held_updates_and_clears_unsafe_sessions_only_by_force() {
     if !has_redis() {
         return;
     }
@@ -106,7 +107,7 @@ fn an_operator_sees_what_is_held_and_clears_sessions_and_what_is_unsafe_only_by_
     let mut resp = Resp::connect(client.address("resp"), LIMIT).unwrap();
     resp.call(&[b"SET", b"second", b"1"]).unwrap();
     until("the update", || store.get("second"));
-    // The server is gone: what is acknowledged now is held by the device alone.
+    // The server is killed: only the device holds what is acknowledged now.
     server.kill();
     (0..3).for_each(|_| drop(resp.call(&[b"SET", b"second", b"2"]).unwrap()));
     client.kill();
@@ -117,19 +118,19 @@ fn an_operator_sees_what_is_held_and_clears_sessions_and_what_is_unsafe_only_by_
     let name = |line: &str| line.split(": ").next().unwrap().to_owned();
     let (with_held, without) =
         (name(held[0]), name(listed.iter().find(|line| line.ends_with("0 updates held")).unwrap()));
-    // Gently, nothing that is open goes, nor what is too young.
-    let (told, content) = sessions(&redis, &["--clear", &with_held]);
-    assert!(!content && told[0].contains("stays: it is open. Updates above 1"), "{told:?}");
+    // Without force, no open session is removed, and none that is too young.
+    let (lines, content) = sessions(&redis, &["--clear", &with_held]);
+    assert!(!content && lines[0].contains("stays: it is open. Updates above 1"), "{lines:?}");
     assert_eq!(sessions(&redis, &["--clear-idle", "1h"]), (vec!["0 sessions cleared, 0 stay".into()], true));
     assert!(!sessions(&redis, &["--clear", "10.9.9.9:1/1"]).1);
-    // By force it ends, and then its row may go.
-    let (told, content) = sessions(&redis, &["--clear", &with_held, "--force", "--device-log", dir]);
-    assert!(content && told[0].ends_with("ended; 3 updates in logs will be refused"), "{told:?}");
-    let (told, content) = sessions(&redis, &["--clear", &with_held]);
-    assert!(content && told[0].ends_with("removed"), "{told:?}");
+    // With force the session ends, and then its row can be removed.
+    let (lines, content) = sessions(&redis, &["--clear", &with_held, "--force", "--device-log", dir]);
+    assert!(content && lines[0].ends_with("ended; 3 updates in logs will be refused"), "{lines:?}");
+    let (lines, content) = sessions(&redis, &["--clear", &with_held]);
+    assert!(content && lines[0].ends_with("removed"), "{lines:?}");
     let (left, _) = sessions(&redis, &[]);
     assert_eq!((left.len(), name(&left[0])), (2, without), "{left:?}");
     assert!(left[1].ends_with("new ones begin above 2"), "{left:?}");
-    let (told, content) = sessions(&redis, &["--clear-idle", "0s", "--force"]);
-    assert!(content && told.last().unwrap() == "1 sessions cleared, 0 stay", "{told:?}");
+    let (lines, content) = sessions(&redis, &["--clear-idle", "0s", "--force"]);
+    assert!(content && lines.last().unwrap() == "1 sessions cleared, 0 stay", "{lines:?}");
 }

@@ -1,9 +1,9 @@
-//! Bursts of connections through side-cars and a relay, again and again: none is refused, and memory stays flat.
+//! Bursts of connections through side-cars and a relay, repeatedly: none is refused, and memory does not grow.
 //!
 //! `cargo test` runs a few; `LANDFALL_SOAK_BURSTS=N` runs N: each is 500 connections, and some 250 new sessions.
 //! `LANDFALL_SOAK_BINARY=PATH` runs another build of the program, such as `target/release/landfall`.
 
-#![allow(clippy::print_stdout, reason = "what a soak has come to is its result")]
+#![allow(clippy::print_stdout, reason = "a soak test prints its result")]
 
 mod common;
 mod deployment;
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 const BURST: usize = 500;
 const BURSTS: usize = 6;
-/// Resident memory may grow by so much after the first third: rows of sessions that have ended are kept, up to a bound.
+/// Allowed growth of resident memory after the first third: rows of ended sessions are kept, up to a limit.
 const GROWTH_KIB_MAX: u64 = 64 << 10;
 
 #[test]
-fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
+fn repeated_bursts_of_connections_are_served_in_constant_memory() {
     let bursts =
         std::env::var("LANDFALL_SOAK_BURSTS").ok().and_then(|text| text.parse().ok()).unwrap_or(BURSTS);
     let program = std::env::var_os("LANDFALL_SOAK_BINARY").map_or_else(binary, PathBuf::from);

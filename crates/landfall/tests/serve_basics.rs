@@ -1,4 +1,4 @@
-//! Starting, configuring, guarding and stopping the server.
+//! Starting, configuring, protecting and stopping the server.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn ports_and_medium_are_printed_before_ready() {
 }
 
 #[test]
-fn sigterm_ends_well_within_seconds_and_data_is_there_again() {
+fn sigterm_ends_cleanly_within_seconds_and_data_are_there_again() {
     let place = Place::new();
     for signal in ["TERM", "INT"] {
         let mut server = place.start(&[]);
@@ -40,12 +40,12 @@ fn sigterm_ends_well_within_seconds_and_data_is_there_again() {
 }
 
 #[test]
-fn clients_that_come_while_it_stops_do_not_hold_it_up() {
+fn clients_that_connect_during_a_stop_do_not_delay_it() {
     let place = Place::new();
     for _ in 0..4 {
         let mut server = place.start(&[]);
         let address = server.resp;
-        // One after the other, for as long as somebody listens, and at most so many.
+        // Connects one after the other for as long as the server listens, up to a limit.
         let late = std::thread::spawn(move || {
             let come = (0..2000).map_while(|_| TcpStream::connect(address).ok());
             come.collect::<Vec<_>>()
@@ -53,13 +53,13 @@ fn clients_that_come_while_it_stops_do_not_hold_it_up() {
         let begun = Instant::now();
         server.signal("TERM");
         assert!(server.wait().expect("it ends").success());
-        assert!(begun.elapsed() < Duration::from_secs(4), "it waits for whoever has just come");
+        assert!(begun.elapsed() < Duration::from_secs(4), "it waits for new clients");
         drop(late.join());
     }
 }
 
 #[test]
-fn shutdown_command_ends_well() {
+fn shutdown_command_ends_cleanly() {
     let place = Place::new();
     let mut server = place.start(&[]);
     assert_eq!(server.call(&["SET", "a", "1"]), ok());
@@ -69,7 +69,7 @@ fn shutdown_command_ends_well() {
 }
 
 #[test]
-fn region_file_is_its_owners_alone() {
+fn only_the_owner_may_read_the_region_file() {
     let place = Place::new();
     let _server = place.start(&[]);
     let mode = std::fs::metadata(place.region()).unwrap().permissions().mode();

@@ -1,4 +1,4 @@
-//! Logs end to end: over HTTP and RESP, by the command line, across kill -9, damage and repair.
+//! Logs end to end: over HTTP and RESP, by the command line, across kills, damage and repair.
 
 mod common;
 
@@ -94,7 +94,7 @@ fn readers_wait_for_entries_that_any_worker_appends() {
         let place = Place::new();
         let server = place.start(&["--workers", "2", "--transport", transport]);
         assert_eq!(server.call(&["LF.APPEND", "a", "0"]), Reply::Int(0));
-        // Connections are spread over both workers: every pair of reader and writer comes up.
+        // Connections are spread over both workers, so every pair of reader and writer occurs.
         for round in 0..6i64 {
             let next = (1 + 2 * round).to_string();
             std::thread::scope(|threads| {
@@ -122,32 +122,32 @@ fn readers_wait_for_entries_that_any_worker_appends() {
         let waits = server.resp();
         drop(waits);
         assert!(server.is_running());
-        assert!(server.stop().success(), "nobody who waits keeps it from stopping");
+        assert!(server.stop().success(), "waiting readers do not prevent a stop");
     }
 }
 
-/// So many entries before each kill, or as many as come in [`AT_MOST`]: a fast machine must not fill the region.
+/// Entries before each kill, unless [`AT_MOST`] passes first: a fast machine must not fill the region.
 const ENTRIES: usize = 4_000;
 const AT_MOST: Duration = Duration::from_millis(400);
 
-/// What a writer was told, by log: offset and bytes.
-type Told = Mutex<BTreeMap<(usize, i64), Vec<u8>>>;
+/// The replies that a writer got, by log: offset and bytes.
+type Replies = Mutex<BTreeMap<(usize, i64), Vec<u8>>>;
 
 #[test]
 fn kill_loses_no_acknowledged_entry_and_leaves_no_gap() {
     let place = Place::new();
-    let told: Told = Mutex::default();
+    let replies: Replies = Mutex::default();
     let positions: Mutex<BTreeMap<usize, i64>> = Mutex::default();
     let trimmed: Mutex<BTreeMap<usize, i64>> = Mutex::default();
     for cycle in 0..4 {
         let flags: &[&str] = if cycle % 2 == 0 { &["--workers", "2"] } else { &["--transport", "epoll"] };
         let server = place.start(flags);
-        verify(&server, &told, &positions, &trimmed);
-        write_until_killed(server, cycle, &told, &positions, &trimmed);
+        verify(&server, &replies, &positions, &trimmed);
+        write_until_killed(server, cycle, &replies, &positions, &trimmed);
     }
     let server = place.start(&[]);
-    verify(&server, &told, &positions, &trimmed);
-    assert!(told.lock().unwrap().len() > 300, "they did write");
+    verify(&server, &replies, &positions, &trimmed);
+    assert!(replies.lock().unwrap().len() > 300, "the writers have written");
     assert!(server.stop().success());
     assert_eq!(place.check(&[]).status.code(), Some(0));
 }
@@ -155,11 +155,11 @@ fn kill_loses_no_acknowledged_entry_and_leaves_no_gap() {
 fn write_until_killed(
     server: Server,
     cycle: u64,
-    told: &Told,
+    replies: &Replies,
     positions: &Mutex<BTreeMap<usize, i64>>,
     trimmed: &Mutex<BTreeMap<usize, i64>>,
 ) {
-    let (over, before) = (AtomicBool::new(false), told.lock().unwrap().len());
+    let (over, before) = (AtomicBool::new(false), replies.lock().unwrap().len());
     std::thread::scope(|threads| {
         for writer in 0..6u64 {
             let mut resp = server.resp();
@@ -179,14 +179,14 @@ fn write_until_killed(
                         Ok(other) => panic!("{name}: {other:?}"),
                         Err(_) => return,
                     };
-                    let mut told = told.lock().unwrap();
+                    let mut replies = replies.lock().unwrap();
                     for (offset, value) in (first..).zip(values) {
                         assert!(
-                            told.insert((log, offset), value).is_none(),
+                            replies.insert((log, offset), value).is_none(),
                             "{name} {offset} was given twice"
                         );
                     }
-                    drop(told);
+                    drop(replies);
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
@@ -220,7 +220,7 @@ fn write_until_killed(
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        common::wait_until(AT_MOST, || (told.lock().unwrap().len() >= before + ENTRIES).then_some(()));
+        common::wait_until(AT_MOST, || (replies.lock().unwrap().len() >= before + ENTRIES).then_some(()));
         server.kill();
         over.store(true, Ordering::Relaxed);
     });
@@ -228,14 +228,14 @@ fn write_until_killed(
 
 fn verify(
     server: &Server,
-    told: &Told,
+    replies: &Replies,
     positions: &Mutex<BTreeMap<usize, i64>>,
     trimmed: &Mutex<BTreeMap<usize, i64>>,
 ) {
-    let (told, positions, trimmed) =
-        (told.lock().unwrap(), positions.lock().unwrap(), trimmed.lock().unwrap());
+    let (replies, positions, trimmed) =
+        (replies.lock().unwrap(), positions.lock().unwrap(), trimmed.lock().unwrap());
     for log in 0..2usize {
-        let Some((_, last)) = told.keys().filter(|(of, _)| *of == log).max() else { continue };
+        let Some((_, last)) = replies.keys().filter(|(of, _)| *of == log).max() else { continue };
         let name = format!("log{log}");
         let found = read_all(server, &name);
         let first = found.keys().next().copied().unwrap_or(last + 1);
@@ -244,7 +244,8 @@ fn verify(
         assert!(end > *last, "{name} ends at {end}, {last} was acknowledged");
         let floor = trimmed.get(&log).copied().unwrap_or(0);
         assert!(first >= floor, "{name} begins with {first}, trimmed to {floor}");
-        for ((_, offset), value) in told.iter().filter(|((of, offset), _)| *of == log && *offset >= first) {
+        for ((_, offset), value) in replies.iter().filter(|((of, offset), _)| *of == log && *offset >= first)
+        {
             assert!(found.get(offset) == Some(value), "{name} {offset}");
         }
         if let Some(position) = positions.get(&log) {
@@ -310,7 +311,7 @@ fn command_line_appends_reads_tails_trims_and_lists() {
 }
 
 #[test]
-fn logs_are_behind_the_password_like_everything_else() {
+fn logs_are_protected_by_the_password() {
     let place = Place::new();
     let password = place.file("password", "secret\n");
     let server = place.start(&["--password-file", password.to_str().unwrap()]);
@@ -324,7 +325,7 @@ fn logs_are_behind_the_password_like_everything_else() {
 }
 
 #[test]
-fn damaged_entries_are_found_named_and_given_up_without_those_behind_them() {
+fn damaged_entries_are_found_named_and_dropped_without_those_behind_them() {
     let place = Place::new();
     let server = place.start(&["--scrub-rate", "0"]);
     for seed in 0..6 {
@@ -338,7 +339,7 @@ fn damaged_entries_are_found_named_and_given_up_without_those_behind_them() {
     let file = std::fs::File::options().write(true).open(place.region()).unwrap();
     let value = find(&region, &pattern(2, 1000));
     file.write_all_at(&[!region[value + 9]], value as u64 + 9).unwrap();
-    // The record of entry 4: its key, in front of where its value lies. Two bytes of its checksum.
+    // The record of entry 4: its key, in front of the position of its value. Two bytes of its checksum are changed.
     let key = [&1u32.to_le_bytes()[..], &4u64.to_le_bytes()].concat();
     let record = find(&region, &key) - 64;
     file.write_all_at(&[!region[record], !region[record + 1]], record as u64).unwrap();

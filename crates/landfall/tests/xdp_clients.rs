@@ -1,6 +1,6 @@
-//! Clients that people use, as they come, against the server over AF_XDP.
+//! Common clients of other projects against the server over AF_XDP.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+#![allow(clippy::print_stderr, reason = "a test reports that it is skipped")]
 
 mod common;
 mod xdp;
@@ -25,7 +25,7 @@ fn at(server: &Server) -> [String; 2] {
     [server.resp.ip().to_string(), server.resp.port().to_string()]
 }
 
-/// The server over IPv4 and over IPv6, an address of its own each.
+/// Runs `check` with a server over IPv4 and one over IPv6, each with an address of its own.
 fn over_both(check: impl Fn(&Server, &Place)) {
     let Some(net) = Net::new() else { return };
     for address in [xdp::OWN, xdp::OWN_V6] {
@@ -54,7 +54,7 @@ fn redis_cli_reads_writes_and_scans() {
         let put = format!("redis-cli -h {host} -p {port} -x set large < {}", file.display());
         assert_eq!(succeeds(server.client("sh").args(["-c", &put])).trim(), "OK");
         assert_eq!(cli(&["strlen", "large"]).trim(), (3 << 20).to_string());
-        // The newline is redis-cli's.
+        // redis-cli adds the newline.
         assert_eq!(cli(&["get", "large"]).len(), (3 << 20) + 1);
     });
 }
@@ -129,7 +129,7 @@ fn redis_py_pipelines_watches_and_moves_large_values() {
 }
 
 #[test]
-fn curl_puts_gets_and_deletes_and_twenty_megabytes_come_back_as_they_went() {
+fn curl_puts_gets_and_deletes_and_twenty_megabytes_come_back_unchanged() {
     if !has_program("curl", &["--version"]) {
         return;
     }
@@ -189,7 +189,7 @@ fn wrk_posts_and_gets_without_an_error() {
 }
 
 #[test]
-fn address_is_shared_with_the_kernel_whose_services_go_on() {
+fn address_is_shared_with_the_kernel_whose_services_continue() {
     let Some(net) = Net::new() else { return };
     let echo = net.server.enter(|| TcpListener::bind((SERVER, 7000))).unwrap();
     let place = Place::new();
@@ -218,9 +218,9 @@ fn address_is_shared_with_the_kernel_whose_services_go_on() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "the kernel refuses other ports");
 }
 
-/// A client on the same virtual link gets the long packets whole; behind a link without offloads the kernel cuts them.
+/// A client on the same virtual link gets long packets uncut; behind a link without offloads the kernel cuts them.
 #[test]
-fn long_replies_leave_in_long_packets_and_arrive_as_they_are_whoever_cuts_them() {
+fn long_replies_are_sent_in_long_packets_and_arrive_unchanged() {
     for (cut_by_kernel, flags) in
         [(false, &[][..]), (true, &[]), (false, &["--xdp-offload", "off", "--xdp-busy-poll", "20"])]
     {
@@ -238,7 +238,7 @@ fn long_replies_leave_in_long_packets_and_arrive_as_they_are_whoever_cuts_them()
             for _ in 0..3 {
                 assert!(http.call("GET", "/kv/long", "", b"").unwrap().body == body);
             }
-            // Counters are published now and then.
+            // Counters are published periodically.
             let counted = wait_until(xdp::PATIENCE, || {
                 let metrics = server.metrics();
                 let segments = *metrics.get("landfall_net_sent_packets")?;
@@ -246,7 +246,7 @@ fn long_replies_leave_in_long_packets_and_arrive_as_they_are_whoever_cuts_them()
             });
             let (bursts, segments) = counted.expect("as many segments as it takes");
             match flags.is_empty() {
-                // Most segments leave in bursts of several.
+                // Most segments are in long packets.
                 true => {
                     assert!((20.0..segments / 2.0).contains(&bursts), "{bursts} bursts, {segments} segments")
                 }

@@ -1,6 +1,6 @@
-//! Kill -9 while packets keep coming, and a start on what is left.
+//! Kills while packets arrive, and restarts with the remaining data.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+#![allow(clippy::print_stderr, reason = "a test reports that it is skipped")]
 
 mod common;
 mod xdp;
@@ -13,23 +13,23 @@ use std::time::Duration;
 use xdp::{Net, SERVER};
 
 const CLIENTS: u64 = 6;
-/// So many writes before each kill, or as many as come in [`AT_MOST`]: a fast machine must not fill the region.
+/// Writes before each kill, unless [`AT_MOST`] passes first: a fast machine must not fill the region.
 const WRITES: u64 = 6_000;
 const AT_MOST: Duration = Duration::from_millis(400);
-/// After so long without a reply the server is taken for dead.
+/// After this long without a reply the server counts as dead.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Lengths of values: in the record, in one packet, in several.
+/// Values of different lengths: in the record, in one packet, in several packets.
 fn value(client: u64, index: u64) -> Vec<u8> {
     pattern(client << 40 | index, [20, 1024, 1400, 9000][index as usize % 4])
 }
 
-/// Six clients write until the server is killed; how many writes of each were acknowledged, from `from` on.
+/// Six clients write until the server is killed. Returns how many writes of each were acknowledged, from `from` on.
 fn acknowledged_until_killed(server: Server, from: &[u64]) -> Vec<u64> {
     let counts: Vec<AtomicU64> = from.iter().map(|from| AtomicU64::new(*from)).collect();
     std::thread::scope(|threads| {
         for (client, count) in (0..).zip(&counts) {
-            // Who is at the address of its own that the dead server had? Nobody, and so nobody resets them.
+            // No host has the address of the dead server, so its clients get no reset.
             let mut resp = server.at_clients(|| Resp::connect(server.resp, SILENCE)).unwrap();
             threads.spawn(move || {
                 loop {
@@ -62,7 +62,7 @@ fn all_there(server: &Server, counts: &[u64]) {
 }
 
 #[test]
-fn acknowledged_writes_outlive_kills_in_their_frames_and_the_kernel_goes_on() {
+fn acknowledged_writes_survive_kills_in_their_frames_and_the_kernel_continues() {
     let Some(net) = Net::new() else { return };
     for place in [Place::in_memory(), Some(Place::new())].into_iter().flatten() {
         survive(&net, &place);
@@ -72,7 +72,7 @@ fn acknowledged_writes_outlive_kills_in_their_frames_and_the_kernel_goes_on() {
 fn survive(net: &Net, place: &Place) {
     let mut counts = vec![0; CLIENTS as usize];
     for _ in 0..3 {
-        // The clients of the dead server go on sending to its address: the new one refuses them, and serves others.
+        // Clients of the dead server keep sending to its address: the new server resets them, and serves others.
         let server = net.start(place, &["--capacity", "256MiB", "--request-timeout", "5"]);
         all_there(&server, &counts);
         let before = counts.clone();
@@ -122,7 +122,7 @@ fn values_stay_in_the_frames_their_packets_landed_in_over_a_kill() {
 }
 
 #[test]
-fn kernel_on_the_same_interface_goes_on_when_the_server_is_killed_and_the_next_one_starts_at_once() {
+fn kernel_on_the_same_interface_continues_when_the_server_is_killed_and_the_next_one_starts_at_once() {
     let Some(net) = Net::new() else { return };
     let echo = net.server.enter(|| TcpListener::bind((SERVER, 7000))).unwrap();
     std::thread::spawn(move || {

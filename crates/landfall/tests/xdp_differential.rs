@@ -1,9 +1,9 @@
-//! The kernel's TCP and ours under the same sessions, through the same bad network: what a client sees is equal.
+//! The kernel's TCP and Landfall's with equal sessions through equally bad networks: clients see equal results.
 //!
-//! A session is a seeded stream of commands cut anywhere, with pauses, slow readers, half-closes and connections that
-//! are torn off. `LANDFALL_FUZZ_SEED` makes others.
+//! A session is a seeded stream of commands that is cut anywhere, with pauses, slow readers, half-closes and broken
+//! connections. `LANDFALL_FUZZ_SEED` selects other sessions.
 
-#![allow(clippy::print_stderr, reason = "it says its seed")]
+#![allow(clippy::print_stderr, reason = "a test prints its seed")]
 
 mod common;
 mod xdp;
@@ -15,11 +15,11 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 use xdp::{Net, Numbers};
 
-/// Sessions at once, and how many times.
+/// Sessions at once, and number of rounds.
 const AT_ONCE: u64 = 4;
 const ROUNDS: u64 = 4;
 const COMMANDS: u64 = 120;
-/// Bytes written and read at once, at most.
+/// Bytes written or read at once, at most.
 const CUT_MAX: u64 = 5000;
 const PAUSE_MAX_US: u64 = 3000;
 
@@ -27,14 +27,14 @@ fn seed() -> u64 {
     xdp::seed(0x2545_f491)
 }
 
-/// How a client leaves.
+/// How a client ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaves {
-    /// It says so, and reads the last reply.
+    /// The client sends QUIT and reads the last reply.
     Quits,
-    /// It closes its sending side; the server answers everything and closes the other.
+    /// The client closes its sending side; the server answers everything and closes the other side.
     HalfCloses,
-    /// It is gone in the middle of a command, and reads nothing.
+    /// The client closes in the middle of a command and reads nothing.
     IsTornOff,
 }
 
@@ -49,7 +49,7 @@ fn leaves(seed: u64) -> Leaves {
     [Leaves::Quits, Leaves::HalfCloses, Leaves::IsTornOff][(seed % 3) as usize]
 }
 
-/// Commands on keys of this session's own, so that replies depend on nothing else.
+/// Commands on keys of this session only, so that replies depend on nothing else.
 fn commands(seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed | 1);
     let mut bytes = Vec::new();
@@ -91,7 +91,7 @@ fn session(server: &Server, seed: u64) -> Seen {
     let writer = std::thread::spawn(move || write(writing, &bytes, leaves, Numbers(!seed)));
     if leaves == Leaves::IsTornOff {
         writer.join().unwrap();
-        // Replies that nobody has read are there: the kernel resets.
+        // There are unread replies, so the kernel sends a reset.
         return Seen { replies: Vec::new(), end: Ok(()) };
     }
     let mut numbers = Numbers(seed.rotate_left(17) | 1);
@@ -126,7 +126,7 @@ fn write(mut stream: TcpStream, bytes: &[u8], leaves: Leaves, mut numbers: Numbe
     }
 }
 
-/// All sessions, some at once; and what the next client finds.
+/// Runs all sessions, some at once; returns what they and the next client see.
 fn all_seen(server: &Server) -> Vec<Seen> {
     let mut seen = Vec::new();
     for round in 0..ROUNDS {
@@ -142,7 +142,7 @@ fn all_seen(server: &Server) -> Vec<Seen> {
 }
 
 #[test]
-fn clients_see_the_same_over_the_kernels_tcp_and_ours() {
+fn clients_see_equal_results_over_the_kernels_tcp_and_ours() {
     let hold = Duration::from_millis(2);
     let calm = Faults { seed: seed(), hold, ..Faults::default() };
     for faults in [calm, xdp::bad(calm)] {
@@ -167,7 +167,7 @@ fn clients_see_the_same_over_the_kernels_tcp_and_ours() {
     }
 }
 
-/// The same server at the address of the host's kernel.
+/// Starts an equal server at the address of the host's kernel.
 fn start_on_sockets(net: &Net, place: &Place, flags: &[&str]) -> Server {
     let address = |port| format!("{}:{port}", xdp::SERVER);
     let (resp, http) = (address(xdp::RESP_PORT), address(xdp::HTTP_PORT));

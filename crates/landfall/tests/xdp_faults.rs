@@ -1,6 +1,6 @@
-//! Networks that lose, repeat, reorder, damage and cut packets, networks that end, and clients that vanish.
+//! Networks that lose, duplicate, reorder, corrupt and truncate packets, networks that fail, and clients that vanish.
 
-#![allow(clippy::print_stderr, reason = "it says its seed")]
+#![allow(clippy::print_stderr, reason = "a test prints its seed")]
 
 mod common;
 mod xdp;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::time::Duration;
 use xdp::{Net, Numbers};
 
-/// Each fault for itself, and all of them together.
+/// Each fault alone, and all of them together.
 fn weathers() -> Vec<(&'static str, Faults)> {
     let hold = Duration::from_millis(3);
     let calm = Faults { seed: seed(), hold, ..Faults::default() };
@@ -34,14 +34,14 @@ fn say_seed(what: &str) {
 }
 
 fn nothing_is_left(server: &Server) {
-    // The client that asks is one itself.
+    // The client that asks has a connection itself.
     xdp::settles(server, "landfall_connections", |count| count <= 1.0);
     assert_eq!(server.call(&["SET", "after", "1"]), ok());
     assert_eq!(server.call(&["GET", "after"]), bulk("1"));
 }
 
 #[test]
-fn acknowledged_writes_read_back_equal_whatever_the_network_does() {
+fn acknowledged_writes_read_back_equal_over_any_network() {
     let calm = Faults { seed: seed(), ..Faults::default() };
     let Some((net, middlebox)) = Net::through(calm) else { return };
     let place = Place::new();
@@ -62,7 +62,7 @@ fn acknowledged_writes_read_back_equal_whatever_the_network_does() {
     nothing_is_left(&server);
 }
 
-/// A bounded workload of distinct values by one connection; what was acknowledged.
+/// A bounded workload of distinct values over one connection; returns what was acknowledged.
 fn write_and_read(server: &Server, seed: u64) -> Vec<(String, Vec<u8>)> {
     let mut numbers = Numbers(seed | 1);
     let mut resp = server.resp();
@@ -112,20 +112,20 @@ fn curl_uploads_and_downloads_through_a_bad_network() {
 }
 
 #[test]
-fn nothing_is_left_of_requests_whose_network_is_cut() {
+fn requests_whose_network_is_cut_leave_nothing_behind() {
     let Some((net, middlebox)) = Net::through(Faults::default()) else { return };
     let place = Place::new();
     let server = net.start(&place, &["--request-timeout", "2"]);
     let free = "landfall_runs{use=\"free\"}";
-    // What one round leaves behind, six leave behind six times: requests and replies of two runs or more, each.
+    // The leaks of one round would add up over six rounds: each has requests and replies of two runs or more.
     (0..6).for_each(|_| cut_off(&server, &middlebox));
-    // Of 63 runs; landing space in use takes fourteen or so.
+    // Of 63 runs; landing space in use takes about fourteen.
     let enough = wait_until(Duration::from_secs(20), || (server.metric(free) >= 43.0).then_some(()));
     assert!(enough.is_some(), "{} runs are free", server.metric(free));
     nothing_is_left(&server);
 }
 
-/// Fifty clients amid a request, and five amid a reply, lose their network.
+/// Fifty clients in the middle of a request, and five in the middle of a reply, lose their network.
 fn cut_off(server: &Server, middlebox: &Middlebox) {
     let halves: Vec<_> = (0..50)
         .map(|index| {
@@ -153,7 +153,7 @@ fn cut_off(server: &Server, middlebox: &Middlebox) {
 }
 
 #[test]
-fn client_that_vanishes_in_half_a_request_is_forgotten() {
+fn client_that_vanishes_in_half_a_request_is_closed() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let server = net.start(&place, &["--request-timeout", "1"]);
@@ -176,11 +176,11 @@ fn client_that_vanishes_in_half_a_request_is_forgotten() {
 }
 
 #[test]
-fn connections_outlive_the_server_s_link_being_down() {
+fn connections_survive_a_link_that_goes_down() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let set = |state: &str| net.server.ip(&format!("link set {} {state}\n", net.interface)).unwrap();
-    // It starts without a link, too.
+    // The server also starts without a link.
     set("down");
     let server = net.start(&place, &["--request-timeout", "60"]);
     set("up");
@@ -192,7 +192,7 @@ fn connections_outlive_the_server_s_link_being_down() {
         server.signal("STOP");
         kept.flush().unwrap();
         set("down");
-        // It has a reply to send, and finds that it cannot.
+        // The server has a reply to send, and cannot send it.
         server.signal("CONT");
         std::thread::sleep(Duration::from_millis(600));
         set("up");

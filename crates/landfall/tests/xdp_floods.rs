@@ -1,6 +1,6 @@
-//! Frames that nobody asked for, in great numbers: the server stays up, and a genuine client is served.
+//! Floods of unsolicited frames: the server keeps running, and a genuine client is served.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+#![allow(clippy::print_stderr, reason = "a test reports that it is skipped")]
 
 mod common;
 mod xdp;
@@ -20,7 +20,7 @@ const RST: u8 = 4;
 const PUSH: u8 = 8;
 const ACK: u8 = 16;
 
-/// A client's end from which frames of any kind are sent.
+/// A client host that sends frames of any kind.
 struct Attacker {
     socket: PacketSocket,
     macs: [[u8; 6]; 2],
@@ -33,7 +33,7 @@ impl Attacker {
         Self { socket: net.frames(), macs: net.macs(), numbers: Numbers(0x1234_5678_9abc_def1), sent: 0 }
     }
 
-    /// Sends a frame; a full queue is waited for.
+    /// Sends a frame; waits while the queue is full.
     fn send(&mut self, frame: &[u8]) {
         self.sent += 1;
         for _ in 0..1000 {
@@ -55,7 +55,7 @@ impl Attacker {
         [&self.macs[0][..], &self.macs[1], &[0x08, 0x00], ip].concat()
     }
 
-    /// A random address that is nobody's.
+    /// A random address without a host.
     fn somebody(&mut self) -> Ipv4Addr {
         Ipv4Addr::new(10, 9, 0, 10 + self.numbers.below(200) as u8)
     }
@@ -114,8 +114,8 @@ fn count() -> u64 {
     std::env::var("LANDFALL_FLOOD_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(COUNT)
 }
 
-/// Runs a flood beside a genuine client; both go on to their end. The client's connection is never cut, and every one that it
-/// opens is taken.
+/// Runs a flood beside a genuine client, both to their ends. The client's connection is never cut, and every connection
+/// that it opens is accepted.
 fn under(flood: impl FnOnce(&mut Attacker) + Send) -> Option<(Net, Place, Server)> {
     let net = Net::new()?;
     let place = Place::new();
@@ -159,7 +159,7 @@ fn genuine_clients_are_served_during_floods_of_resets_acknowledgements_and_data(
     under(|attacker| {
         for index in 0..count() {
             let flags = [RST, ACK, RST | ACK, SYN | ACK, FIN | ACK, PUSH | ACK, 0, 0xff][index as usize % 8];
-            // Also in the name of the genuine client's host, whose kernel gets the answers.
+            // Some frames have the address of the genuine client's host, whose kernel gets the answers.
             let from = if index % 3 == 0 { xdp::CLIENT } else { attacker.somebody() };
             let frame = attacker.tcp(from, flags, &pattern(index, index as usize % 1000));
             attacker.send(&frame);
@@ -198,7 +198,7 @@ fn genuine_clients_are_served_during_a_flood_of_garbage_of_all_lengths() {
             frame[6..12].copy_from_slice(&attacker.macs[1]);
             let kind = [[0x08, 0x00], [0x08, 0x06], [0x86, 0xdd], [0x81, 0x00]][index as usize % 4];
             frame[12..14].copy_from_slice(&kind);
-            // Half of the IP packets are for the server, with a header that is right but for its lengths.
+            // Half of the IP packets are for the server, with a header that is correct except for its lengths.
             if kind == [0x08, 0x00] && index % 8 == 0 && len >= 34 {
                 frame[14] = 0x45;
                 frame[30..34].copy_from_slice(&OWN.octets());

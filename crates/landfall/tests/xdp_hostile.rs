@@ -1,6 +1,6 @@
-//! Clients that begin requests and never end them: a client that behaves is answered within two seconds throughout.
+//! Clients that begin requests and never end them: a well-behaved client is always answered within two seconds.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+#![allow(clippy::print_stderr, reason = "a test reports that it is skipped")]
 
 mod common;
 mod xdp;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use xdp::Net;
 
 const ATTACKERS: usize = 50;
-/// How long attackers send, and how long the client goes on after they have closed.
+/// How long attackers send, and how long the client continues after they have closed.
 const ATTACK: Duration = Duration::from_secs(4);
 const AFTER: Duration = Duration::from_secs(1);
-/// Longest that the client may wait for an answer, connecting included.
+/// Time limit of an answer to the client, with the time to connect.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// What attackers send: the beginning of a request, and what they go on with.
+/// What attackers send: the beginning of a request, and its continuation.
 struct Attack {
     name: &'static str,
     http: bool,
@@ -56,7 +56,7 @@ const ATTACKS: [Attack; 4] = [
 ];
 
 impl Attack {
-    /// Sends from all connections, as much as is taken, and closes them.
+    /// Sends as much as is accepted over all connections, and closes them.
     fn run(&self, server: &Server, to: SocketAddr) {
         let open = || {
             let mut stream = server.at_clients(|| TcpStream::connect_timeout(&to, xdp::PATIENCE)).ok()?;
@@ -79,7 +79,7 @@ impl Attack {
     }
 }
 
-/// Connects, stores and disconnects until told to stop; the longest that took.
+/// Connects, stores and disconnects until told to stop; returns the longest time of a round.
 fn behave(server: &Server, is_over: &AtomicBool, name: &str) -> Duration {
     let (mut longest, mut rounds) = (Duration::ZERO, 0_u32);
     while !is_over.load(Ordering::Relaxed) {
@@ -110,7 +110,7 @@ fn withstands(server: &Server, attack: &Attack) {
 }
 
 #[test]
-fn unfinished_requests_of_many_connections_keep_nobody_waiting() {
+fn unfinished_requests_of_many_connections_delay_no_client() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let server = net.start(&place, &["--capacity", "512MiB"]);
@@ -121,7 +121,7 @@ fn unfinished_requests_of_many_connections_keep_nobody_waiting() {
     assert!(log.contains("unfinished requests hold too much") && !log.contains('\x1b'), "no colours: {log}");
 }
 
-/// The attack holds far more than such a region has room for: writes that are complete go first.
+/// The attack sends far more than such a region has room for: complete writes have priority.
 #[test]
 fn in_a_small_region_unfinished_requests_make_room_for_those_that_are_complete() {
     let Some(net) = Net::new() else { return };
@@ -132,7 +132,7 @@ fn in_a_small_region_unfinished_requests_make_room_for_those_that_are_complete()
 }
 
 #[test]
-fn over_sockets_unfinished_requests_of_many_connections_keep_nobody_waiting() {
+fn over_sockets_unfinished_requests_of_many_connections_delay_no_client() {
     for transport in ["uring", "epoll"] {
         let place = Place::new();
         let server = place.start(&["--transport", transport, "--capacity", "512MiB"]);

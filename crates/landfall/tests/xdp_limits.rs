@@ -1,4 +1,4 @@
-//! What clients can make the server hold over AF_XDP, and that none of it stops the others.
+//! Limits on what clients can make the server hold over AF_XDP, and their effect on other clients.
 
 mod common;
 mod xdp;
@@ -26,7 +26,7 @@ fn fill_and_empty(net: &Net, place: &Place, len: usize) {
     let flags = ["--capacity", "40MiB"];
     let server = net.start(place, &flags);
     let stored = fill(&server, "fill", len);
-    // A small value may find no record where a large one still finds landing space.
+    // A small value may find no record while a large one still finds landing space.
     fill(&server, "rest", 100_000);
     assert!(stored > 4_000_000 / len as u64, "{stored} values of {len} bytes fit");
     let mut client = server.resp();
@@ -42,7 +42,7 @@ fn fill_and_empty(net: &Net, place: &Place, len: usize) {
     }
     for index in 0..stored / 2 {
         let key = format!("fill:{index}");
-        assert_eq!(client.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1), "deletes go on");
+        assert_eq!(client.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1), "deletes still work");
     }
     let again =
         wait_until(xdp::PATIENCE, || (client.call(&[b"SET", b"more", &value]).ok()? == ok()).then_some(()));
@@ -55,7 +55,7 @@ fn fill_and_empty(net: &Net, place: &Place, len: usize) {
     assert!(server.stop().success());
 }
 
-/// Writes until the region stays full; how many values fitted in a row.
+/// Writes until the region stays full; returns the number of values that fit in a row.
 fn fill(server: &Server, name: &str, len: usize) -> u64 {
     let (mut client, mut stored, mut refusals) = (server.resp(), None, 0);
     for index in 0..100_000u64 {
@@ -67,7 +67,7 @@ fn fill(server: &Server, name: &str, len: usize) -> u64 {
                 stored.get_or_insert(index);
                 refusals += 1;
             }
-            // A request that there is no landing space for costs its connection.
+            // A request without landing space closes its connection.
             Err(_) => client = server.resp(),
         }
         if refusals == 20 {
@@ -95,7 +95,7 @@ fn value_in_tiny_packets_does_not_take_the_region_from_others() {
                 assert!(server.resp().call(&[b"GET", b"a"]).unwrap() == Reply::Bulk(value.clone()))
             }
             Ok(refusal) => assert!(error_text(refusal).starts_with("OOM"), "{refusal:?}"),
-            // It closes the connection while the value is still coming.
+            // The server closes the connection while the value is still arriving.
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}")
             }
@@ -133,7 +133,7 @@ fn a_thousand_half_requests_do_not_pin_the_region() {
 }
 
 #[test]
-fn client_that_reads_no_replies_is_bounded_and_cut_and_others_go_on() {
+fn client_that_reads_no_replies_is_bounded_and_cut_and_others_continue() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let server = net.start(&place, &["--request-timeout", "2", "--max-output", "256KiB"]);
@@ -150,7 +150,7 @@ fn client_that_reads_no_replies_is_bounded_and_cut_and_others_go_on() {
 }
 
 #[test]
-fn clients_above_the_limit_are_told_so_and_others_go_on() {
+fn clients_above_the_limit_get_an_error_and_others_continue() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let server = net.start(&place, &["--max-clients", "3"]);
@@ -168,7 +168,7 @@ fn clients_above_the_limit_are_told_so_and_others_go_on() {
 }
 
 #[test]
-fn replies_on_their_way_are_sent_whole_when_the_server_is_told_to_stop() {
+fn replies_in_flight_are_sent_whole_when_the_server_stops() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let server = net.start(&place, &["--capacity", "64MiB"]);

@@ -1,7 +1,7 @@
-//! The packet is the record: headers, request and value lie in the region as they came off the wire, nothing is
-//! copied, and a record tells when its packet arrived.
+//! The packet is the record: headers, request and value lie in the region as they arrived, nothing is copied, and a
+//! record contains the arrival time of its packet.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+#![allow(clippy::print_stderr, reason = "a test reports that it is skipped")]
 
 mod common;
 mod xdp;
@@ -14,7 +14,7 @@ use xdp::{CLIENT, Net};
 
 const LEN: usize = 1024;
 const COUNT: u64 = 50;
-/// Values that take half of the region.
+/// Number of values that take half of the region.
 const COUNT_MANY: u64 = 16_000;
 
 /// A client's request to set a key.
@@ -52,7 +52,7 @@ fn region_holds_the_packet_headers_in_front_of_the_request_and_the_value() {
     assert_eq!(&reply, b"+OK\r\n");
     let port = stream.local_addr().unwrap().port();
     drop(stream);
-    // The record refers to the packet's own bytes: they are there after the server has gone, too.
+    // The record refers to the packet's own bytes: they are also there after the server has ended.
     assert!(server.stop().success());
     let region = std::fs::read(place.region()).unwrap();
     let places = find(&region, &bytes);
@@ -62,11 +62,11 @@ fn region_holds_the_packet_headers_in_front_of_the_request_and_the_value() {
     assert_eq!(net.start(&place, &[]).call(&["GET", "k"]), Reply::Bulk(value));
 }
 
-/// Ethernet, IPv4 and TCP as RFC 791 and 9293 have them, at the end of `before`.
+/// Checks Ethernet, IPv4 and TCP headers (RFC 791, RFC 9293) at the end of `before`.
 fn check_headers(before: &[u8], net: &Net, port: u16, payload: usize) {
     let [server_mac, client_mac] = net.macs();
     let number = |bytes: &[u8]| usize::from(bytes[0]) << 8 | usize::from(bytes[1]);
-    // TCP's length stands in the header itself: 20 bytes, or 32 with timestamps.
+    // The TCP header contains its length: 20 bytes, or 32 with timestamps.
     let tcp = [20, 32]
         .map(|len| &before[before.len() - len..])
         .into_iter()
@@ -121,7 +121,7 @@ fn record_keeps_the_time_of_its_packet_not_of_its_execution() {
     let mut resp = server.resp();
     assert_eq!(resp.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()));
     let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    // It stands still while the packet comes in, as it would in a long pause of any kind.
+    // The server is stopped while the packet arrives, as in any long pause.
     server.signal("STOP");
     let state = || std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     wait_until(xdp::PATIENCE, || state().contains("T (stopped)").then_some(())).expect("it stands still");
@@ -142,7 +142,7 @@ fn record_keeps_the_time_of_its_packet_not_of_its_execution() {
 }
 
 #[test]
-fn packets_kept_by_records_are_given_back_by_deletes() {
+fn packets_kept_by_records_are_released_by_deletes() {
     let Some(net) = Net::new() else { return };
     let place = Place::new();
     let server = net.start(&place, &[]);
@@ -161,6 +161,6 @@ fn packets_kept_by_records_are_given_back_by_deletes() {
         resp.flush().unwrap();
         (0..100).for_each(|_| assert_eq!(resp.read().unwrap(), Reply::Int(1)));
     }
-    // What remains are records, and landing space in use.
+    // Records and landing space in use remain.
     xdp::settles(&server, free, |now| now >= low + 10.0);
 }

@@ -1,4 +1,4 @@
-//! What cannot work is refused at the start, in words that say what to do.
+//! Settings that cannot work are refused at the start, with a message that says what to do.
 
 mod common;
 mod xdp;
@@ -8,7 +8,7 @@ use landfall_testbed::LinkOptions;
 use std::time::Duration;
 use xdp::{Net, OWN};
 
-/// Fails unless the server ended by itself, with these words among its last ones.
+/// Fails unless the server ended at its start, with these words in its error output.
 fn says(outcome: Result<common::Server, Refused>, words: &[&str]) {
     let refused = outcome.err().unwrap_or_else(|| panic!("it started; expected: {words:?}"));
     assert!(refused.code.is_some_and(|code| code != 0 && code != 101), "{refused}");
@@ -28,8 +28,8 @@ fn settings_that_cannot_work_are_refused_with_what_to_do() {
     says(net.try_start(&place, &["--ip", "10.9.0.1/24"]), &["10.9.0.1", "leave --ip away"]);
     says(net.try_start(&place, &["--ip", "10.9.0/24"]), &["10.9.0/24", "ADDRESS/PREFIX"]);
     says(net.try_start(&place, &["--ip", "10.9.0.3/33"]), &["10.9.0.3/33", "ADDRESS/PREFIX"]);
-    for nobody in ["224.0.0.1/4", "0.0.0.0/0", "255.255.255.255/32", "ff02::1/128"] {
-        says(net.try_start(&place, &["--ip", nobody]), &["unicast"]);
+    for address in ["224.0.0.1/4", "0.0.0.0/0", "255.255.255.255/32", "ff02::1/128"] {
+        says(net.try_start(&place, &["--ip", address]), &["unicast"]);
     }
     for mac in ["02:00:00:00:00", "02:00:00:00:00:00:01", "not a mac", "01:00:00:00:00:01", "+2:0:0:0:0:1"] {
         says(net.try_start(&place, &["--ip", OWN, "--mac", mac]), &[mac, "02:00:00:00:00:01"]);
@@ -78,7 +78,7 @@ fn interface_without_an_address_is_refused_unless_one_is_given() {
 }
 
 #[test]
-fn packets_that_do_not_fit_a_chunk_are_refused_and_the_largest_that_do_are_served() {
+fn packets_that_do_not_fit_a_chunk_are_refused_and_the_largest_that_fit_are_served() {
     let Some(net) = Net::with(&LinkOptions { mtu: 9000, ..xdp::link() }) else { return };
     let place = Place::new();
     says(net.try_start(&place, &["--ip", OWN]), &["9000", "3822", "ip link set"]);
@@ -100,7 +100,7 @@ fn packets_that_do_not_fit_a_chunk_are_refused_and_the_largest_that_do_are_serve
 }
 
 #[test]
-fn interface_that_another_server_has_is_refused_and_that_server_goes_on() {
+fn interface_of_another_server_is_refused_and_that_server_continues() {
     let Some(net) = Net::new() else { return };
     let (place, other) = (Place::new(), Place::new());
     let server = net.start(&place, &[]);
@@ -111,12 +111,12 @@ fn interface_that_another_server_has_is_refused_and_that_server_goes_on() {
 }
 
 #[test]
-fn user_without_privileges_is_told_which_are_needed() {
+fn user_without_privileges_learns_which_are_needed() {
     let Some(net) = Net::new() else { return };
     if !common::has_program("setpriv", &["--version"]) {
         return;
     }
-    // The program lies where nobody else may look: a copy that all may run.
+    // The program lies in a directory that other users cannot read: the test uses a copy that all may run.
     let place = Place::new();
     let program = std::env::temp_dir().join(format!("landfall-nobody-{}", std::process::id()));
     std::fs::copy(binary(), &program).unwrap();
@@ -150,7 +150,7 @@ fn region_on_a_file_works_with_packets_in_memory() {
 }
 
 #[test]
-fn sender_that_leaves_checksums_out_is_told_how_to_compute_them() {
+fn sender_without_checksums_learns_how_to_compute_them() {
     let Some((testbed, net)) = landfall_testbed::Testbed::new().ok().zip(Net::new()) else { return };
     let client = testbed.host("careless").unwrap();
     let server_host = testbed.host("server").unwrap();
@@ -163,7 +163,7 @@ fn sender_that_leaves_checksums_out_is_told_how_to_compute_them() {
     let server = place.try_start_by(command, &[&flags[..], &ports].concat()).unwrap();
     let limit = Duration::from_secs(2);
     let refused = client.enter(|| std::net::TcpStream::connect_timeout(&server.resp, limit));
-    assert!(refused.is_err(), "packets without checksums are not believed");
+    assert!(refused.is_err(), "packets without checksums are dropped");
     let told = wait_until(xdp::PATIENCE, || place.log().contains("ethtool -K").then_some(()));
     assert!(told.is_some(), "{}", place.log());
     drop(net);

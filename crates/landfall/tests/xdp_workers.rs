@@ -1,6 +1,6 @@
 //! Several workers, several queues, many connections, and flows that change their queue.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+#![allow(clippy::print_stderr, reason = "a test reports that it is skipped")]
 
 mod common;
 mod xdp;
@@ -17,7 +17,7 @@ fn two_queues() -> Option<Net> {
     Net::with(&LinkOptions { queues: QUEUES, ..xdp::link() })
 }
 
-/// Has the client's host send by so many queues: flows of the others move to the first one.
+/// Makes the client's host send over this many queues: flows of the other queues move to the first one.
 fn send_by(net: &Net, queues: u32) -> bool {
     let mut ethtool = net.client.command("ethtool");
     ethtool.args(["-L", &net.client_interface, "tx", &queues.to_string()]);
@@ -28,7 +28,7 @@ fn send_by(net: &Net, queues: u32) -> bool {
     set
 }
 
-/// Writes and reads values of its own until told to stop; how many.
+/// Writes and reads values of its own until told to stop; returns their number.
 fn exchange(server: &Server, id: u64, over: &AtomicBool) -> u64 {
     let mut resp = server.resp();
     let mut count = 0;
@@ -43,7 +43,7 @@ fn exchange(server: &Server, id: u64, over: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn connections_go_on_while_their_packets_change_queues() {
+fn connections_continue_while_their_packets_change_queues() {
     let Some(net) = two_queues() else { return };
     if !common::has_program("ethtool", &["--version"]) || !send_by(&net, 2) {
         return;
@@ -51,7 +51,7 @@ fn connections_go_on_while_their_packets_change_queues() {
     let place = Place::new();
     let server = net.start(&place, &["--workers", "2", "--capacity", "256MiB"]);
     for _ in 0..5 {
-        // Connections begin on both queues, and go on on one.
+        // Connections begin on both queues, and continue on one.
         assert!(send_by(&net, 2));
         let over = AtomicBool::new(false);
         std::thread::scope(|threads| {

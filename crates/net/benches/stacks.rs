@@ -1,4 +1,4 @@
-//! Two stacks in memory: what one request and its reply cost, and a bulk transfer.
+//! Benchmark of two stacks in memory: one request with its reply, and a bulk transfer.
 //! `cargo bench -p landfall-net`
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const FRAME: u64 = 2048;
 const FRAMES: u64 = 4096;
 
-/// A ring of frames; holds are counted, and a frame is used again when nobody holds it.
+/// A ring of frames with reference counts; a frame is reused when its count is zero.
 struct Memory {
     bytes: Vec<u8>,
     refs: Vec<u32>,
@@ -88,7 +88,7 @@ impl Pair {
         pair
     }
 
-    /// Moves every packet that is ready, a microsecond each round.
+    /// Moves every packet that is ready; each round takes a microsecond.
     fn exchange(&mut self) {
         self.now = self.now + Duration::from_micros(1);
         for from in 0..2 {
@@ -110,7 +110,7 @@ impl Pair {
     }
 }
 
-/// The wire copies, as a network card does.
+/// Copies packets from sender to receiver, as a network card does.
 fn carry(sender: &Host, receiver: &mut Host, now: Instant) {
     let off = receiver.memory.take();
     let mut at = off as usize;

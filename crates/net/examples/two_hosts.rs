@@ -6,7 +6,7 @@ use landfall_media::Extent;
 use landfall_net::{Config, Event, Frames, Instant, Packet, Piece, Stack};
 use std::net::{IpAddr, SocketAddr};
 
-/// Frames of 2 KiB that are never given back: enough for an example.
+/// Frames of 2 KiB that are never freed: enough for an example.
 #[derive(Default)]
 struct Memory(Vec<u8>);
 
@@ -33,7 +33,7 @@ fn address(host: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, host])
 }
 
-#[expect(clippy::print_stdout, reason = "an example shows something")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() {
     let host = |number: u8| {
         (Stack::new(Config::new([2, 0, 0, 0, 0, number], vec![address(number)]), [1, 2]), Memory::default())

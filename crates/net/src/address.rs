@@ -1,29 +1,29 @@
-//! Who talks to whom, and over which hardware addresses.
+//! Addresses of the two ends of a packet: IP addresses and ports, and hardware addresses.
 
 use crate::config::Mac;
 use core::net::{IpAddr, SocketAddr};
 use landfall_media::Sum;
 
-/// Number of ICMP in IP headers.
+/// Protocol number of ICMP in IP headers.
 pub(crate) const PROTOCOL_ICMP: u8 = 1;
-/// Number of ICMPv6 in IP headers.
+/// Protocol number of ICMPv6 in IP headers.
 pub(crate) const PROTOCOL_ICMPV6: u8 = 58;
-/// Number of TCP in IP headers.
+/// Protocol number of TCP in IP headers.
 pub(crate) const PROTOCOL_TCP: u8 = 6;
-/// Number of UDP in IP headers.
+/// Protocol number of UDP in IP headers.
 pub(crate) const PROTOCOL_UDP: u8 = 17;
 
-/// Both ends of a connection.
+/// Local and remote end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
-    /// Our end.
+    /// Local end.
     pub local: SocketAddr,
-    /// The peer's end.
+    /// Remote end: the peer.
     pub remote: SocketAddr,
 }
 
 impl Tuple {
-    /// As bytes, for keyed hashes: addresses, then ports.
+    /// The tuple as bytes, for keyed hashes: addresses, then ports.
     pub(crate) fn key(&self) -> [u8; 36] {
         let mut key = [0; 36];
         key[..16].copy_from_slice(&octets(self.local.ip()));
@@ -34,7 +34,7 @@ impl Tuple {
     }
 }
 
-/// 16 octets of any address.
+/// An address as 16 octets; an IPv4 address is padded.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -42,26 +42,26 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Where a packet to a peer goes: what its headers say.
+/// The addresses in the headers of packets to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) tuple: Tuple,
     pub(crate) local_mac: Mac,
-    /// Of the peer or of the router to it: who delivered its latest packet.
+    /// Hardware address of the peer, or of the router to it: the source address of the peer's latest packet.
     pub(crate) remote_mac: Mac,
 }
 
 impl Path {
-    /// Bytes of Ethernet and IP header.
+    /// Length of the Ethernet and IP headers, bytes.
     pub(crate) fn header_len(&self) -> usize {
         ETHERNET_HEADER + ip_header_len(self.tuple.local.ip())
     }
 }
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header, bytes.
 pub(crate) const ETHERNET_HEADER: usize = 14;
 
-/// Bytes of an IP header without options.
+/// Length of an IP header without options, bytes.
 pub(crate) const fn ip_header_len(address: IpAddr) -> usize {
     if address.is_ipv4() { 20 } else { 40 }
 }

@@ -1,4 +1,4 @@
-//! What a stack is told when it is made. Limits are configuration; none is unbounded.
+//! Settings of a stack. Limits are configuration; every queue and table has one.
 
 use core::net::IpAddr;
 use std::time::Duration;
@@ -9,53 +9,54 @@ pub type Mac = [u8; 6];
 /// Settings of a [`crate::Stack`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Our hardware address.
+    /// Hardware address of this host.
     pub mac: Mac,
-    /// Our addresses.
+    /// IP addresses of this host.
     pub addresses: Vec<IpAddr>,
-    /// Answer ARP, neighbour solicitations and echo requests, and refuse unknown ports: the addresses are ours
-    /// alone. Otherwise the kernel, with which they are shared, does that.
+    /// The stack answers ARP, neighbour solicitations and echo requests, and refuses connections to unknown ports,
+    /// because no other host or kernel uses its addresses. If false, the kernel shares the addresses and does all of
+    /// that.
     pub owns_addresses: bool,
     /// Largest IP packet, bytes.
     pub mtu: u16,
     /// Distinguishes the connection numbers of several stacks of one process; below 64.
     pub stack_id: u8,
-    /// Connections at once.
+    /// Connections at once, at most.
     pub connections_max: usize,
-    /// Half-open connections kept; when there are more, SYNs are answered with cookies.
+    /// Half-open connections kept, at most. Beyond this number, SYNs are answered with cookies.
     pub backlog_max: usize,
-    /// Connections in TIME-WAIT kept; the oldest goes first.
+    /// Connections kept in TIME-WAIT, at most; the oldest is removed first.
     pub time_wait_max: usize,
     /// Largest receive window of a connection, bytes.
     pub receive_window: u32,
     /// Bytes queued for sending at which [`crate::Stack::is_writable`] becomes false.
     pub send_queue: usize,
-    /// Bytes that data behind holes may occupy, all connections together. Beyond, the connection that keeps most drops what
-    /// is furthest from its hole.
+    /// Bytes of memory that out-of-order data of all connections may occupy together. When the limit is exceeded, the
+    /// connection that keeps most drops the data that are furthest from its first hole.
     pub waiting_bytes_max: usize,
-    /// Frames that all connections together may hold for applications that are paused.
+    /// Frames that all connections together may hold for applications that have paused reception.
     pub waiting_frames_max: usize,
-    /// Frames that one connection may hold for its application, and pieces behind holes, together.
+    /// Frames that one connection may hold for its application and for out-of-order data together.
     pub waiting_frames_per_connection: usize,
-    /// Data that waits for a hole to be filled for longer than this is copied out of its frames.
+    /// Out-of-order data that wait longer than this are copied out of their frames.
     pub set_aside_after: Duration,
-    /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says one second and gives its reason in clock
-    /// granularities of its time; 200 ms is what Linux uses.
+    /// Lower bound of the retransmission timeout. RFC 6298 (2.4) says one second, because clocks were coarse then; 200
+    /// ms is what Linux uses.
     pub rto_min: Duration,
-    /// A connection ends when sent data are not acknowledged for this long (RFC 9293, 3.8.3).
+    /// A connection ends when the data it sent are not acknowledged for this long (RFC 9293, 3.8.3).
     pub user_timeout: Duration,
-    /// Idle time after which a connection is probed (RFC 9293, 3.8.4); `None`: never.
+    /// Idle time after which the stack probes a connection (RFC 9293, 3.8.4); `None`: never.
     pub keep_alive: Option<Duration>,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// Whether packets may be marked by congested routers instead of dropped (RFC 3168).
+    /// Routers may mark packets of congested paths instead of dropping them (RFC 3168).
     pub ecn: bool,
-    /// Whether whoever sends packets takes long ones and cuts them ([`crate::Packet::cut`]): TCP segmentation offload.
-    /// Consecutive segments of new data then come as one packet.
+    /// The driver or device takes long packets and segments them ([`crate::Packet::cut`]): TCP segmentation offload.
+    /// The stack then sends consecutive segments of new data as one packet.
     pub long_packets: bool,
 }
 
-/// Which congestion control connections use.
+/// The congestion control algorithm of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionControl {
     /// RFC 5681 and 6582.
@@ -66,7 +67,7 @@ pub enum CongestionControl {
 }
 
 impl Config {
-    /// Usual settings for a host with this hardware address and these addresses, which are its own.
+    /// The usual settings for a host that alone uses this hardware address and these IP addresses.
     pub fn new(mac: Mac, addresses: Vec<IpAddr>) -> Self {
         Self {
             mac,

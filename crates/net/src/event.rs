@@ -1,18 +1,18 @@
-//! What a stack reports.
+//! Events that a stack reports to its application.
 
 use crate::tcp::Ended;
 use core::net::SocketAddr;
 use landfall_media::{Extent, Sum};
 
-/// A connection of a stack. Never used again for another connection.
+/// Number of a connection in a stack. A number is never used again for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// What a stack reports. Events of one connection come in the order of its stream, and none after its
-/// [`Self::Ended`].
+/// An event that a stack reports. Events of one connection are in the order of its stream; [`Self::Ended`] is the last
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// A peer has opened a connection to a port listened on.
+    /// A peer has opened a connection to a port that the application listens on.
     Accepted {
         /// The new connection.
         conn: ConnId,
@@ -21,56 +21,57 @@ pub enum Event {
         /// The peer.
         remote: SocketAddr,
     },
-    /// A connection that we opened is there.
+    /// A connection that the application opened is established.
     Connected {
         /// The connection.
         conn: ConnId,
     },
-    /// Bytes of the stream where they landed, held once for the receiver.
+    /// Received bytes of the stream, in the frames they landed in. They carry one hold, which passes to the
+    /// application.
     Received {
         /// The connection.
         conn: ConnId,
-        /// Where.
+        /// Where the bytes lie.
         extent: Extent,
-        /// Their sum, from the segment's checksum.
+        /// Sum of the bytes, derived from the segment's checksum.
         sum: Sum,
-        /// When their packet arrived, Unix nanoseconds.
+        /// When the packet arrived, Unix nanoseconds.
         arrival_ns: u64,
     },
-    /// There is room to send again, after [`crate::Stack::is_writable`] was false.
+    /// The send queue has room again, after [`crate::Stack::is_writable`] was false.
     Writable {
         /// The connection.
         conn: ConnId,
     },
-    /// The peer sends no more.
+    /// The peer has closed its sending side.
     Eof {
         /// The connection.
         conn: ConnId,
     },
-    /// The connection is over, and its number means nothing any more.
+    /// The connection has ended; no call accepts its number any more.
     Ended {
         /// The connection.
         conn: ConnId,
-        /// How.
+        /// The reason.
         how: Ended,
     },
-    /// A UDP datagram to a port bound, held once for the receiver.
+    /// A UDP datagram to a bound port. The payload carries one hold, which passes to the application.
     Datagram {
-        /// Port that it came to.
+        /// Local port.
         port: u16,
-        /// Who sent it.
+        /// Address and port of the sender.
         remote: SocketAddr,
-        /// Its payload.
+        /// Where the payload lies.
         extent: Extent,
-        /// The payload's sum.
+        /// Sum of the payload.
         sum: Sum,
-        /// When it arrived, Unix nanoseconds.
+        /// When the datagram arrived, Unix nanoseconds.
         arrival_ns: u64,
     },
 }
 
 impl Event {
-    /// The connection that it is about.
+    /// The connection that the event belongs to; `None` for a datagram.
     pub fn conn(&self) -> Option<ConnId> {
         match self {
             Self::Accepted { conn, .. }

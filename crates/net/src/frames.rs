@@ -1,23 +1,23 @@
-//! The heap's side of the stack: frames that hold packets, counted by who needs them.
+//! The stack's interface to the memory that packets land in: frames with reference counts.
 
 use landfall_media::Extent;
 
-/// Memory that packets land in and replies are sent from.
+/// Memory that packets land in and that replies are sent from.
 ///
-/// The stack never copies payload: it holds the frames in which segments landed for as long as it needs them,
-/// and the frames of replies until they are acknowledged.
+/// The stack does not copy payload. It holds the frames of received segments for as long as it needs them, and the
+/// frames of replies until the peer acknowledges them.
 pub trait Frames {
-    /// The bytes of an extent that is held.
+    /// The bytes of an extent. The caller has a hold on the extent.
     fn bytes(&self, extent: Extent) -> &[u8];
 
-    /// Adds a hold on the frames that the extent touches.
+    /// Adds one hold to each frame that the extent touches.
     fn hold(&mut self, extent: Extent);
 
-    /// Drops one hold on the frames that the extent touches.
+    /// Drops one hold of each frame that the extent touches.
     fn release(&mut self, extent: Extent);
 
-    /// Copies held bytes out of their frames into space shared by others that wait long; the copy is held and
-    /// the original released. `None`: there is no space, and everything stays as it was.
+    /// Copies held bytes out of their frames into a frame that collects such copies. The copy carries one hold, and the
+    /// hold on the original is released. `None`: there is no space, and nothing has changed.
     fn set_aside(&mut self, extent: Extent) -> Option<Extent> {
         let _ = extent;
         None

@@ -1,4 +1,4 @@
-//! IP and Ethernet headers, in and out.
+//! IP and Ethernet headers: parsing of received ones, writing of sent ones.
 
 use crate::address::ETHERNET_HEADER;
 use crate::config::Mac;
@@ -7,14 +7,14 @@ use core::net::IpAddr;
 use landfall_media::Sum;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet};
 
-/// Time to live of what we send (RFC 1700's default).
+/// Time to live of packets that the stack sends (RFC 1700's default).
 const HOP_LIMIT: u8 = 64;
 /// ECN-capable transport, codepoint ECT(0) (RFC 3168, 5).
 const ECT0: u8 = 2;
 /// Congestion experienced (RFC 3168, 5).
 pub(crate) const CE: u8 = 3;
 
-/// An IP packet's header, checked, and its payload.
+/// A parsed IP packet: the fields of its header, checked, and its payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IpPacket<'a> {
     pub(crate) from: IpAddr,
@@ -23,11 +23,11 @@ pub(crate) struct IpPacket<'a> {
     pub(crate) congested: bool,
     pub(crate) hop_limit: u8,
     pub(crate) payload: &'a [u8],
-    /// Where the payload begins in the bytes given.
+    /// Offset of the payload in the bytes that were parsed.
     pub(crate) payload_at: usize,
 }
 
-/// Checks an IPv4 packet (RFC 791).
+/// Parses and checks an IPv4 packet (RFC 791).
 pub(crate) fn parse_v4(bytes: &[u8]) -> Result<IpPacket<'_>, Drop> {
     let packet = Ipv4Packet::new_checked(bytes).map_err(|_| Drop::Malformed)?;
     if packet.version() != 4 || packet.header_len() < 20 {
@@ -52,9 +52,9 @@ pub(crate) fn parse_v4(bytes: &[u8]) -> Result<IpPacket<'_>, Drop> {
     })
 }
 
-/// Checks an IPv6 packet (RFC 8200). Hop-by-hop, routing and destination options are stepped over.
+/// Parses and checks an IPv6 packet (RFC 8200). Hop-by-hop, routing and destination options are skipped.
 pub(crate) fn parse_v6(bytes: &[u8]) -> Result<IpPacket<'_>, Drop> {
-    /// Extension headers of one packet at most.
+    /// Extension headers of one packet, at most.
     const EXTENSIONS_MAX: usize = 4;
     let packet = Ipv6Packet::new_checked(bytes).map_err(|_| Drop::Malformed)?;
     if packet.version() != 6 {
@@ -66,7 +66,7 @@ pub(crate) fn parse_v6(bytes: &[u8]) -> Result<IpPacket<'_>, Drop> {
         let header = bytes[..total].get(at..at + 4).ok_or(Drop::Malformed);
         match IpProtocol::from(protocol) {
             IpProtocol::HopByHop | IpProtocol::Ipv6Opts => {}
-            // With segments left it is for somebody else to pass on (RFC 8200, 4.4; RFC 5095).
+            // With segments left, another node has to forward the packet (RFC 8200, 4.4; RFC 5095).
             IpProtocol::Ipv6Route if header?[3] != 0 => return Err(Drop::NotOurs),
             IpProtocol::Ipv6Route => {}
             IpProtocol::Ipv6Frag => return Err(Drop::Fragment),
@@ -87,7 +87,7 @@ pub(crate) fn parse_v6(bytes: &[u8]) -> Result<IpPacket<'_>, Drop> {
     })
 }
 
-/// Writes an Ethernet header for a packet from an address of this family.
+/// Writes the Ethernet header of a packet; `family` tells whether the packet is IPv4 or IPv6.
 pub(crate) fn write_ethernet(bytes: &mut [u8], from: Mac, to: Mac, family: IpAddr) {
     let mut frame = EthernetFrame::new_unchecked(&mut bytes[..ETHERNET_HEADER]);
     frame.set_src_addr(EthernetAddress(from));
@@ -107,7 +107,7 @@ pub(crate) fn write(bytes: &mut [u8], from: IpAddr, to: IpAddr, protocol: u8, le
             packet.set_dscp(0);
             packet.set_ecn(ecn);
             packet.set_total_len((20 + len) as u16);
-            // Never fragmented, so that no identification is needed (RFC 6864, 4.1).
+            // Packets are never fragmented, so they need no identification (RFC 6864, 4.1).
             packet.set_ident(0);
             packet.clear_flags();
             packet.set_dont_frag(true);
@@ -127,7 +127,8 @@ pub(crate) fn write(bytes: &mut [u8], from: IpAddr, to: IpAddr, protocol: u8, le
             packet.set_flow_label(0);
             packet.set_payload_len(len as u16);
             packet.set_next_header(IpProtocol::from(protocol));
-            // Neighbour discovery is believed only from the link itself (RFC 4861, 6.1): never forwarded.
+            // Neighbours accept neighbour discovery only from the link itself (RFC 4861, 6.1): with the hop limit that
+            // no forwarded packet has.
             packet.set_hop_limit(if IpProtocol::from(protocol) == IpProtocol::Icmpv6 {
                 255
             } else {

@@ -7,11 +7,12 @@
 //!    for the receiver,
 //! 3. sends the packets that it fills ([`Stack::poll_transmit`]): headers and small bytes in a buffer, stored bytes by
 //!    reference,
-//! 4. comes back no later than [`Stack::deadline`].
+//! 4. calls the stack again no later than [`Stack::deadline`].
 //!
-//! Nothing is copied to reorder, to reassemble or to send again. Received segments wait in the frames in which they
-//! landed, and replies are sent, and sent again, from the frames that hold the data (["Packets as Persistent In-Memory
-//! Data Structures"][honda], 4.1). What TCP does and what it leaves out, RFC by RFC: `docs/tcp.md`.
+//! The stack copies nothing to reorder, to reassemble or to retransmit. Received segments wait in the frames in which
+//! they landed. Replies are sent, and retransmitted, from the frames that hold the data (["Packets as Persistent
+//! In-Memory Data Structures"][honda], 4.1). `docs/tcp.md` lists what the TCP implements and what it leaves out, RFC by
+//! RFC.
 //!
 //! [honda]: https://doi.org/10.1145/3484266.3487386
 

@@ -1,65 +1,66 @@
-//! A packet on its way out: header and protocol bytes in one buffer, payload by reference.
+//! A packet to send: headers and protocol bytes in one buffer, payload by reference.
 
 use crate::event::ConnId;
 use landfall_media::{Extent, Sum};
 use smallvec::SmallVec;
 
-/// Descriptors of one packet at most: what AF_XDP takes. A stored piece needs one for each 2 KiB frame that it
+/// Descriptors of one packet, at most: the limit of AF_XDP. A stored piece needs one for each 2 KiB frame that it
 /// touches.
 pub const DESCRIPTORS_MAX: usize = 18;
-/// What one more stored piece and the bytes after it may need: no packet is longer than two frames.
+/// Descriptors that one more stored piece and the bytes after it may need: no packet is longer than two frames.
 const DESCRIPTORS_STEP: usize = 4;
 const FRAME_SIZE: u64 = 2048;
-/// Bytes of one packet that do not lie in frames, at most: they share a frame of 2 KiB with its headroom.
+/// Bytes of one packet that do not lie in frames, at most: they share a 2 KiB frame with its headroom.
 pub const BYTES_MAX: usize = 1792;
-/// Bytes of a long packet's frame at most: IPv4's longest packet, and below what Linux takes (`gso_max_size`).
+/// Length of a long packet's frame, at most: the longest IPv4 packet, which is below Linux's limit (`gso_max_size`).
 pub const LONG_LEN_MAX: usize = u16::MAX as usize;
-/// Pieces of a long packet at most: `IOV_MAX` less room for headers.
+/// Pieces of a long packet, at most: `IOV_MAX` less room for headers.
 const LONG_PIECES_MAX: usize = 1000;
 
-/// A part of an outgoing packet.
+/// A part of a packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// This range of [`Packet::bytes`].
     Bytes {
         /// First byte.
         start: u16,
-        /// One past the last.
+        /// One past the last byte.
         end: u16,
     },
-    /// Bytes where they are stored. The stack holds them until they are acknowledged; who sends them later than
-    /// at once must hold them, too.
+    /// Bytes in the frames that store them. The stack holds the frames until the peer acknowledges the bytes. A driver
+    /// that sends the packet later than at once must hold them, too.
     Stored(Extent),
 }
 
-/// An Ethernet frame to send. Reused from packet to packet.
+/// An Ethernet frame to send. The driver reuses one value for packet after packet.
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
     /// Headers and protocol bytes.
     pub bytes: Vec<u8>,
-    /// The parts of the frame, in order; the first is bytes and starts with the Ethernet header.
+    /// The parts of the frame, in order. The first one is [`Piece::Bytes`] and starts with the Ethernet header.
     pub pieces: SmallVec<[Piece; 4]>,
-    /// How whoever sends it must cut it, if it holds several segments ([`crate::Config::long_packets`]).
+    /// How the driver must segment the packet, if it holds several segments ([`crate::Config::long_packets`]).
     pub cut: Option<Cut>,
-    /// The connection that it belongs to, if any.
+    /// The connection that the packet belongs to, if any.
     pub conn: Option<ConnId>,
 }
 
-/// What whoever cuts a long packet into its segments must know.
+/// What a driver or device needs in order to cut a long packet into its segments.
 ///
-/// The segments have the long packet's headers, but for lengths, sequence number and checksums; PSH and FIN are the
-/// last one's alone. The checksum in the long packet covers addresses and length only: whoever cuts adds the rest.
+/// Each segment has the long packet's headers, except for lengths, sequence number and checksums. PSH and FIN are set
+/// in the last segment only. The checksum in the long packet covers addresses and length only: the driver or device
+/// that cuts the packet adds the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of the headers, from Ethernet's on.
+    /// Length of the headers, from the Ethernet header on, bytes.
     pub header_len: u16,
-    /// Bytes of payload of each segment but the last, which may have fewer.
+    /// Payload of each segment, bytes. The last segment may have less.
     pub segment_len: u16,
-    /// Where the TCP header begins, and with it what the checksum covers.
+    /// Offset of the TCP header, where the range that the checksum covers begins.
     pub tcp_at: u16,
-    /// Where the checksum lies in the TCP header.
+    /// Offset of the checksum in the TCP header.
     pub checksum_at: u16,
-    /// Over IPv4, not IPv6.
+    /// True for IPv4, false for IPv6.
     pub ipv4: bool,
 }
 
@@ -69,12 +70,12 @@ impl Packet {
         self.bytes.len() + self.pieces.iter().map(Piece::stored_len).sum::<usize>()
     }
 
-    /// True for a packet that has not been filled.
+    /// True for a packet that the stack has not filled.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Segments in it, or one for what is no TCP.
+    /// Number of TCP segments in the packet; one for a packet that is not TCP.
     pub fn segments(&self) -> usize {
         self.cut.map_or(1, |cut| {
             (self.len() - usize::from(cut.header_len)).div_ceil(usize::from(cut.segment_len))
@@ -87,7 +88,7 @@ impl Packet {
         (self.cut, self.conn) = (None, None);
     }
 
-    /// A packet of bytes only.
+    /// Fills the packet with bytes only.
     pub(crate) fn set_bytes(&mut self, bytes: &[u8]) {
         self.clear();
         self.bytes.extend_from_slice(bytes);
@@ -104,18 +105,18 @@ impl Piece {
     }
 }
 
-/// Puts payload behind headers, adding up its sum.
+/// Appends payload behind the headers and adds up its sum.
 pub(crate) struct PacketBuilder<'a> {
     packet: &'a mut Packet,
     sum: Sum,
     len: usize,
     descriptors: usize,
-    /// Bytes of each segment, of a long packet: nobody asks for its sum, and it may have more pieces.
+    /// Payload of each segment of a long packet. A long packet needs no sum of its payload, and may have more pieces.
     segment_len: Option<u16>,
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// A builder that leaves `header_len` bytes for headers.
+    /// A builder that reserves `header_len` bytes for headers.
     pub(crate) fn new(packet: &'a mut Packet, header_len: usize) -> Self {
         packet.clear();
         packet.bytes.resize(header_len, 0);
@@ -123,26 +124,26 @@ impl<'a> PacketBuilder<'a> {
         Self { packet, sum: Sum::ZERO, len: 0, descriptors: 1, segment_len: None }
     }
 
-    /// Makes it a long packet, to be cut into segments with so many bytes of payload.
+    /// Makes the packet a long one, to be cut into segments of `segment_len` payload bytes.
     pub(crate) fn long(self, segment_len: u16) -> Self {
         Self { segment_len: Some(segment_len), ..self }
     }
 
-    /// Bytes of each segment of a long packet.
+    /// Payload bytes of each segment, for a long packet.
     pub(crate) fn segment_len(&self) -> Option<u16> {
         self.segment_len
     }
 
-    /// True when no further piece fits for sure.
+    /// True when another piece might not fit.
     pub(crate) fn is_full(&self) -> bool {
         if self.segment_len.is_some() {
-            // Protocol bytes around a ring buffer's end are two pieces.
+            // Protocol bytes that wrap around the end of a ring buffer are two pieces.
             return self.packet.pieces.len() + 2 > LONG_PIECES_MAX;
         }
         self.descriptors + DESCRIPTORS_STEP > DESCRIPTORS_MAX || self.packet.bytes.len() >= BYTES_MAX
     }
 
-    /// Bytes that do not lie in frames for which there is room.
+    /// How many more bytes outside of frames the packet has room for.
     pub(crate) fn bytes_left(&self) -> usize {
         let max = if self.segment_len.is_some() { LONG_LEN_MAX } else { BYTES_MAX };
         max.saturating_sub(self.packet.bytes.len())
@@ -168,7 +169,7 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    /// `sum` is asked for where it is needed.
+    /// Appends stored bytes. `sum` is called only if the packet needs the sum.
     pub(crate) fn add_stored(&mut self, extent: Extent, sum: impl FnOnce() -> Sum) {
         if self.segment_len.is_none() {
             self.sum = self.sum.then(self.len, sum());
@@ -181,12 +182,12 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    /// Sum of the payload.
+    /// Sum of the payload so far.
     pub(crate) fn sum(&self) -> Sum {
         self.sum
     }
 
-    /// Bytes of payload.
+    /// Payload bytes so far.
     pub(crate) fn payload_len(&self) -> usize {
         self.len
     }

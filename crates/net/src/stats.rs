@@ -1,48 +1,49 @@
-//! What the stack counts: packets by kind, and every packet that it drops, by reason.
+//! Counters of a stack: packets by kind, and every dropped packet by reason.
 
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Drop {
-    /// Shorter than its headers say, or with a header that makes no sense.
+    /// Shorter than its headers say, or with an invalid header.
     Malformed,
-    /// A protocol that is not ours to answer.
+    /// A protocol that the stack does not handle.
     Protocol,
-    /// Not for one of our addresses.
+    /// Not addressed to this host.
     NotOurs,
-    /// A piece of a fragmented packet: fragments are not put together.
+    /// A fragment: the stack does not reassemble fragments.
     Fragment,
     /// The IP header's checksum is wrong.
     IpChecksum,
     /// The TCP, UDP or ICMP checksum is wrong.
     Checksum,
-    /// The sender left the checksum to a network card that is not there: its checksum offload must be off.
+    /// The sender left the checksum to a network card, and there is none on this path: its checksum offload must be
+    /// off.
     PartialChecksum,
-    /// Nobody listens on that port.
+    /// No application listens on that port.
     NoListener,
-    /// No such connection.
+    /// No such connection exists.
     NoConnection,
-    /// As many connections as there may be.
+    /// The connection table is full.
     Full,
-    /// A SYN where none is expected.
+    /// A SYN in a state that expects none.
     Syn,
-    /// A reset that is not exactly right (RFC 5961, 3.2).
+    /// A reset whose sequence number is not exactly the next one (RFC 5961, 3.2).
     Reset,
-    /// Outside of the window, or old (RFC 9293, 3.10.7.4).
+    /// Outside of the receive window (RFC 9293, 3.10.7.4).
     OutOfWindow,
-    /// A timestamp from the past (RFC 7323, 5).
+    /// A timestamp older than the last one (PAWS; RFC 7323, 5).
     Paws,
-    /// An acknowledgement of what was never sent, or long ago (RFC 5961, 5.2).
+    /// An acknowledgement of data that were never sent, or were acknowledged long ago (RFC 5961, 5.2).
     BadAck,
-    /// Data that had arrived before.
+    /// Data that have arrived before.
     Duplicate,
-    /// Data after a hole, more of it than a connection, or all of them, may keep.
+    /// Out-of-order data beyond what one connection, or all connections together, may keep.
     TooMuchWaiting,
-    /// Data for a connection that takes no more.
+    /// Data for a connection that accepts no more.
     Closed,
 }
 
-/// Names and number of the reasons, in order.
+/// Name and value of each reason, in order.
 pub const DROPS: [(&str, Drop); 18] = [
     ("malformed", Drop::Malformed),
     ("protocol", Drop::Protocol),
@@ -71,27 +72,27 @@ pub struct Stats {
     pub received: u64,
     /// Frames handed out for sending.
     pub sent: u64,
-    /// Segments received whose sender waits for what it has sent to be used (RFC 9293, 3.9.1.2: PUSH).
+    /// Received segments with the PUSH bit (RFC 9293, 3.9.1.2): the sender waits until its data are used.
     pub pushed: u64,
-    /// Connections that were opened, by us or by a peer.
+    /// Connections opened, by the application or by a peer.
     pub opened: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Losses that cost half of a congestion window, without a timeout.
+    /// Losses that halved a congestion window without a timeout.
     pub recoveries: u64,
-    /// Segments that arrived after a hole and were kept.
+    /// Out-of-order segments that were kept.
     pub out_of_order: u64,
-    /// Bytes that were copied out of frames because they waited long.
+    /// Bytes that were copied out of frames because they waited for long.
     pub set_aside_bytes: u64,
     /// SYNs answered with a cookie.
     pub cookies_sent: u64,
-    /// Connections opened by a cookie that came back.
+    /// Connections opened by the acknowledgement of a cookie.
     pub cookies_accepted: u64,
-    /// Acknowledgements sent to challenge a suspicious segment (RFC 5961).
+    /// Acknowledgements sent as a challenge to a suspicious segment (RFC 5961).
     pub challenges: u64,
-    /// Packets dropped, by reason: see [`DROPS`].
+    /// Packets dropped, by reason, in the order of [`DROPS`].
     dropped: [u64; DROPS.len()],
 }
 

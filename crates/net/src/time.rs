@@ -1,14 +1,14 @@
-//! Time, as the driver tells it.
+//! Points in time, which the driver passes to the stack.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point of a monotonic clock that the driver reads: nanoseconds since a start of its choice.
+/// A point in time on a monotonic clock that the driver reads: nanoseconds since a start that the driver chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// Later than anything that a clock shows.
+    /// Later than any time that a clock shows.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     /// `nanos` nanoseconds after the clock's start.
@@ -26,7 +26,7 @@ impl Instant {
         self.0 / 1_000_000
     }
 
-    /// Time from `earlier` until this point; nothing if it is not earlier.
+    /// Time from `earlier` until this point; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -48,7 +48,7 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// All ones for what does not fit, which is half a millennium.
+/// Nanoseconds of a duration; the maximum for a duration above 584 years, which does not fit.
 const fn nanos(span: Duration) -> u64 {
     span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos() as u64)
 }

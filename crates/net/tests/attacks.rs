@@ -1,5 +1,5 @@
-//! Attackers that know the addresses and ports of a connection but not its numbers, or that own connections of their
-//! own: peers that play by the rules are served all the same.
+//! Attackers that know the addresses and ports of a connection but not its sequence numbers, or that open many
+//! connections: other peers are served as before.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn accepted(host: &mut Host) -> Option<ConnId> {
     out
 }
 
-/// A handshake by the rules; the connection, and the first number that the stack sends.
+/// Completes a handshake. Returns the connection and the stack's initial sequence number.
 fn open(host: &mut Host, now: Instant, remote: SocketAddr) -> (ConnId, u32) {
     host.deliver(now, &seg(remote, SYN, 999, 0, b"").frame());
     let answer = parsed(&sent(host, now)).pop().expect("an answer to a SYN");
@@ -75,7 +75,7 @@ fn junk_segments_do_not_divert_replies() {
         let request = seg(peer(0), ACK | PSH, 1000, ours, b"get");
         host.deliver(START, &request.frame());
         accepted(&mut host);
-        // The attacker knows who talks to whom, and one of the two numbers at best.
+        // The attacker knows both ends of the connection, and one of the two numbers at best.
         let near = |rng: &mut Rng, of: u32| of.wrapping_add(rng.below(3) as u32).wrapping_sub(1);
         let (seq, ack) = match round % 4 {
             0 => (rng.next() as u32, rng.next() as u32),
@@ -159,7 +159,7 @@ fn the_first_segment_of_a_cookie_connection_may_be_lost_and_the_second_arrive() 
     host.deliver(START, &second.frame());
     accepted(&mut host);
     assert_eq!(host.received[&conn], b"abcdef");
-    // Long after the flood, whoever has a connection that is not here is told so again.
+    // Long after the flood, a peer with an unknown connection gets a reset again.
     let later = START + Duration::from_secs(129);
     host.deliver(later, &seg(peer(1), ACK | PSH, 1, 1, b"x").frame());
     assert!(parsed(&sent(&mut host, later)).iter().any(|seg| seg.has(RST)));
@@ -173,7 +173,7 @@ fn a_peer_that_was_answered_with_a_cookie_and_then_without_one_may_use_either() 
     host.deliver(START, &seg(peer(0), SYN, 999, 0, b"").frame());
     let cookie = parsed(&sent(&mut host, START)).pop().unwrap().seq.wrapping_add(1);
     assert_eq!(host.stack.stats().cookies_sent, 1);
-    // The backlog has room again when the peer, which has not heard of it yet, sends its SYN once more.
+    // The backlog has room again when the peer, which the SYN-ACK has not reached, retransmits its SYN.
     host.deliver(START, &seg(peer(1), RST, 8, 0, b"").frame());
     host.deliver(START, &seg(peer(0), SYN, 999, 0, b"").frame());
     assert_eq!(host.stack.counts().1, 1);
@@ -185,7 +185,7 @@ fn a_peer_that_was_answered_with_a_cookie_and_then_without_one_may_use_either() 
     assert!(parsed(&sent(&mut host, START)).iter().all(|seg| !seg.has(RST)));
 }
 
-/// An attacker's connection, with segments of `len` bytes behind holes of one byte.
+/// An attacker's connection: segments of `len` bytes with holes of one byte between them.
 struct Holes {
     remote: SocketAddr,
     ours: u32,
@@ -201,8 +201,8 @@ impl Holes {
     }
 }
 
-/// Sends `total` bytes over a connection on which one segment in `LOSS` is lost, while attackers make holes; how long it
-/// takes, in virtual time, with selective acknowledgements as a client has them.
+/// Sends `total` bytes over a connection on which one segment in `LOSS` is lost, while attackers make holes. The sender
+/// retransmits by SACK, as a client does. Returns the duration in virtual time.
 fn transfer(attackers: u16, len: usize, total: u32) -> Duration {
     const SEGMENT: u32 = 1000;
     const WINDOW: u32 = 64;
@@ -220,14 +220,14 @@ fn transfer(attackers: u16, len: usize, total: u32) -> Duration {
     let mut progressed = now;
     while acked < total {
         if now.since(progressed) > Duration::from_millis(200) {
-            // A timeout: what was reported may have been dropped since (RFC 2018, 8).
+            // A timeout: the stack may have dropped data that it reported (RFC 2018, 8).
             have.fill(false);
             progressed = now;
         }
         for hole in &mut holes {
             (0..8).for_each(|_| hole.send(&mut host, now, len));
         }
-        // A round trip: what was not reported is sent, as far as the window goes.
+        // A round trip: sends the segments in the window that were not reported.
         let first = acked / SEGMENT;
         for index in (first..(first + WINDOW).min(total / SEGMENT)).filter(|at| !have[*at as usize]) {
             if !rng.chance(1000) {

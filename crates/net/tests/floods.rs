@@ -1,5 +1,5 @@
-//! Whoever sends whatever, and however much: everything that is kept is bounded, who plays by the rules is still
-//! served, and afterwards nothing is held.
+//! Floods of all kinds: everything that the stack keeps is bounded, well-behaved peers are still served, and afterwards
+//! no frame is held.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn peer(number: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::from([10, 1, (number >> 8) as u8, number as u8]), 4000 + (number >> 16) as u16)
 }
 
-/// What the stack sends to one peer; the rest is dropped.
+/// The last segment that the stack sends to one peer; other packets are dropped.
 fn to(host: &mut Host, now: Instant, remote: SocketAddr) -> Option<Seg> {
     let mut last = None;
     while let Some(frame) = host.transmit(now) {
@@ -37,7 +37,7 @@ fn to(host: &mut Host, now: Instant, remote: SocketAddr) -> Option<Seg> {
     last
 }
 
-/// A handshake by the rules; the stack's initial sequence number.
+/// Completes a handshake. Returns the stack's initial sequence number.
 fn open(host: &mut Host, now: Instant, remote: SocketAddr) -> Option<u32> {
     host.deliver(now, &seg(remote, SYN, 999, 0).frame());
     let answer = to(host, now, remote)?;
@@ -56,7 +56,7 @@ fn accepted(host: &mut Host) -> Vec<ConnId> {
     out
 }
 
-/// A connection by the rules works from its beginning to its end.
+/// Checks that a new connection works from its beginning to its end.
 fn assert_serves(host: &mut Host, now: Instant, remote: SocketAddr) {
     let ours = open(host, now, remote).expect("an answer to a SYN");
     let conn = *accepted(host).last().expect("accepted");
@@ -111,7 +111,7 @@ fn a_flood_of_syns_fills_the_backlog_and_no_more_and_cookies_let_others_in() {
     }
     assert!(host.stack.stats().cookies_accepted >= 19);
     assert_eq!(host.arena.held(), 0, "half-open connections hold no frame");
-    // The half-open ones are given up, and what is queued for them with them.
+    // The half-open connections are given up, and the answers queued for them are removed.
     let_pass(&mut host, &mut now, Duration::from_secs(40));
     assert_eq!(host.stack.counts().1, 0);
     assert_serves(&mut host, now, peer(1 << 21));
@@ -119,7 +119,7 @@ fn a_flood_of_syns_fills_the_backlog_and_no_more_and_cookies_let_others_in() {
 }
 
 #[test]
-fn answers_that_nobody_fetches_are_bounded() {
+fn unsent_answers_are_bounded() {
     let mut host = host(|_| {});
     for number in 0..5000 {
         host.deliver(START, &seg(peer(number), ACK, 7, 8).frame());
@@ -151,7 +151,7 @@ fn holes_on_many_connections_keep_no_more_bytes_than_they_may() {
     assert!(host.stack.waiting_bytes() >= 18_000, "{}", host.stack.waiting_bytes());
     assert!(host.stack.waiting_frames() > 100, "single bytes do not count as frames");
     assert_serves(&mut host, now, peer(7000));
-    // Who fills his hole is served, too.
+    // A peer that fills its hole is served, too.
     let mut fill = seg(peer(0), ACK, 1000, ours[0]);
     fill.payload = vec![2; 300];
     host.deliver(now, &fill.frame());
@@ -194,7 +194,7 @@ fn readers_that_pause_keep_no_more_frames_than_they_may() {
             let mut tiny = seg(peer(number as u32), ACK, 1000 + round, *ours);
             tiny.payload = vec![1];
             host.deliver(now, &tiny.frame());
-            // What comes behind a segment that was dropped is gathered: single bytes take no frame each.
+            // Data behind a dropped segment are copied together: single bytes take no frame each.
             assert!(host.arena.held() <= 210, "{}", host.arena.held());
         }
         while host.transmit(now).is_some() {}
@@ -220,7 +220,7 @@ fn peers_that_never_open_their_window_are_kept_to_the_number_of_connections() {
     assert_eq!(host.stack.counts().0, 32);
     assert_eq!(host.stack.stats().dropped(Drop::Full), 68);
     assert_eq!(host.arena.held(), 64);
-    // Nobody answers the probes.
+    // No probe is answered.
     let_pass(&mut host, &mut now, Duration::from_secs(600));
     assert_eq!((host.stack.counts().0, host.arena.held()), (0, 0));
     assert_serves(&mut host, now, peer(7000));
@@ -255,7 +255,7 @@ fn connections_that_come_and_go_leave_nothing_behind() {
     let mut host = host(|_| {});
     let mut now = START;
     for number in 0..3000 {
-        // The same few tuples again and again: each SYN is newer than the last connection's end.
+        // A few tuples are used again and again: each SYN has a higher number than the last connection's end.
         let remote = peer(number % 5);
         let isn = number * 10_000;
         host.deliver(now, &seg(remote, SYN, isn, 0).frame());
@@ -280,7 +280,7 @@ fn connections_that_come_and_go_leave_nothing_behind() {
 }
 
 #[test]
-fn rubbish_of_every_kind_keeps_nothing_and_disturbs_nobody() {
+fn malformed_packets_leave_no_state_and_disturb_no_connection() {
     let mut host = host(|_| {});
     let (mut now, mut rng) = (START, Rng(9));
     let ours = open(&mut host, now, peer(0)).unwrap();
@@ -355,14 +355,14 @@ fn single_bytes_are_on_their_way_in_a_bounded_number_of_segments() {
         }
     }
     assert_eq!(most, 4096);
-    // And it goes on.
+    // The transfer continues.
     host.deliver(START, &seg(peer(0), ACK, 1000, acked.wrapping_add(4096)).frame());
     assert!(to(&mut host, START, peer(0)).is_some());
     assert_nothing_is_left(&mut host, START);
 }
 
 #[test]
-fn a_limit_of_no_time_at_all_does_not_make_the_clock_stand_still() {
+fn a_time_limit_of_zero_does_not_stop_the_clock() {
     let mut host = host(|limits| limits.set_aside_after = Duration::ZERO);
     let mut now = START;
     let ours = open(&mut host, now, peer(0)).unwrap();

@@ -1,4 +1,5 @@
-//! Fuzz targets: anything may arrive. No panic, no frame held for nobody, no event that makes no sense.
+//! Fuzz targets: any frame may arrive. The stack does not panic, leaves no frame held, and reports no inconsistent
+//! event.
 
 mod support;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use support::wire::{self, Seg, fix_checksums};
 use support::{Faults, World};
 
-/// Two hosts in the middle of a conversation; what the second receives next is up to the fuzzer.
+/// Two hosts in the middle of a transfer; the fuzzer decides what the second one receives next.
 fn talking(seed: u64) -> World {
     let mut world = World::with(seed, Faults::NONE, |config| {
         config.waiting_frames_per_connection = 16;
@@ -30,7 +31,7 @@ fn talking(seed: u64) -> World {
     world
 }
 
-/// Lets everything come to its end, and looks for what is left.
+/// Lets all connections end, and checks that nothing is left.
 fn finish(mut world: World) {
     world.network.cut = true;
     world.run_for(Duration::from_secs(100));
@@ -66,7 +67,7 @@ fn any_bytes_as_a_frame() {
         let mut world = talking(1);
         let now = world.now;
         world.hosts[1].deliver(now, bytes);
-        // The same behind right addresses, for each ethertype, and behind an IP header of each protocol.
+        // The bytes follow correct addresses, for each ethertype, and an IP header of each protocol.
         for ethertype in [[8, 0], [8, 6], [0x86, 0xdd]] {
             let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], &ethertype[..], bytes].concat();
             world.hosts[1].deliver(now, &frame);
@@ -86,10 +87,10 @@ fn any_bytes_as_a_frame() {
     });
 }
 
-/// What is done to a segment of the conversation before it arrives, checksums made right afterwards.
+/// A change to a segment of the transfer before it arrives. Checksums are corrected afterwards.
 #[derive(Debug, TypeGenerator)]
 enum Change {
-    /// Delivered as it is, or with other fields.
+    /// The segment with other fields, or unchanged.
     Segment {
         flags: u8,
         seq: i8,
@@ -99,7 +100,7 @@ enum Change {
         payload: u8,
         options: Vec<u8>,
     },
-    /// Sequence numbers near what the stack expects, with any flags and a well-formed option.
+    /// Sequence numbers near those that the stack expects, with any flags and a well-formed option.
     Near {
         flags: u8,
         seq: i16,
@@ -108,19 +109,19 @@ enum Change {
         option: u8,
         value: [u8; 8],
     },
-    /// One byte of the frame.
+    /// One changed byte of the frame.
     Byte {
         at: u16,
         value: u8,
     },
-    /// From another port: strays, SYNs, cookies.
+    /// The segment from another port: strays, SYNs, cookies.
     Elsewhere {
         port: u8,
         flags: u8,
         seq: u32,
         ack: u32,
     },
-    /// The application does something.
+    /// A call of the application.
     Call(u8),
     Wait(u16),
     WaitLong(u8),
@@ -158,7 +159,7 @@ fn apply(world: &mut World, last: &Seg, change: &Change) {
             seg.payload = vec![0xbb; usize::from(*len % 1400)];
             let mut options = option(*kind, *value);
             if kind % 5 == 2 {
-                // Blocks near what is on its way.
+                // SACK blocks near the data in flight.
                 let (start, end) = (seg.ack.wrapping_add(value[2].into()), seg.ack.wrapping_add(word(value)));
                 options.clear();
                 options.extend([1, 1, 5, 10]);
@@ -223,7 +224,7 @@ fn segments_of_a_live_connection_changed_at_will() {
         let mut world = talking(2);
         let now = world.now;
         world.hosts[0].stack.send_bytes(landfall_net::ConnId(0), b"").unwrap_err();
-        // A true segment of the first host, from which all others are made.
+        // A real segment of the first host; all other segments are made from it.
         let client = world.log.iter().find_map(|(_, event)| match event {
             Event::Connected { conn } => Some(*conn),
             _ => None,

@@ -1,6 +1,6 @@
-//! Fuzz target: two of our own stacks, both applications, the link and the clock do anything; what arrives is
-//! always the beginning of what was sent, all of it arrives if the link heals and nobody aborts (but for what an application
-//! left lying until a reset came), and nothing is held at the end.
+//! Fuzz target: two of this crate's stacks, with any behaviour of both applications, the link and the clock. What
+//! arrives is always a prefix of what was sent. All of it arrives if the link recovers and no side aborts, except for
+//! data that an application had not taken when a reset came. No frame is held at the end.
 
 mod support;
 
@@ -45,7 +45,7 @@ enum Op {
         delay_us: u16,
         slow: bool,
     },
-    /// A router takes smaller packets only.
+    /// A router forwards only smaller packets.
     PathMtu {
         host: bool,
         mtu: u16,
@@ -67,16 +67,16 @@ struct Plan {
     ops: Vec<Op>,
 }
 
-/// One side's stream, as the application knows it.
+/// One side's stream, as the application sees it.
 #[derive(Default)]
 struct Side {
     conn: Option<ConnId>,
     sent: Vec<u8>,
     done: bool,
     let_go: bool,
-    /// The application takes nothing.
+    /// The application takes no data.
     paused: bool,
-    /// A reset came while it took nothing: what had arrived is discarded (RFC 9293, 3.10.7.4).
+    /// A reset came while the application took no data: the data that had arrived are discarded (RFC 9293, 3.10.7.4).
     discarded: bool,
 }
 
@@ -101,7 +101,7 @@ impl Run {
                 config.congestion = CongestionControl::NewReno;
             }
         });
-        // MSS, window scale, SACK, timestamps.
+        // Kinds of options: MSS, window scale, SACK, timestamps.
         let kinds = [2, 3, 4, 8].into_iter().enumerate();
         world.network.strip =
             kinds.filter(|(bit, _)| plan.strip >> bit & 1 == 1).map(|(_, kind)| kind).collect();
@@ -117,7 +117,7 @@ impl Run {
     fn send(&mut self, host: usize, len: u16, piece: Option<u8>) {
         let Some(conn) = self.sides[host].conn else { return };
         let side = &mut self.sides[host];
-        // As much as frames of the test hold, and no more.
+        // No more than the frames of the test can hold.
         if side.done || side.sent.len() > 200_000 || !self.world.hosts[host].stack.is_writable(conn) {
             return;
         }
@@ -173,7 +173,7 @@ impl Run {
         }
     }
 
-    /// RFC 1191, about the segment that was sent last.
+    /// An ICMP error (RFC 1191) about the segment that was sent last.
     fn too_big(&mut self, host: usize, mtu: u16) {
         let last = &self.world.hosts[host].last;
         if last.len() < 54 || word(last, 12) != 0x0800 {
@@ -249,7 +249,7 @@ impl Run {
             let host = &mut self.world.hosts[index];
             host.stack.resume(now, &mut host.arena, conn);
             if self.aborted {
-                // Its reset may have been lost: without keep-alive a peer in FIN-WAIT-2 would wait for ever.
+                // The reset may have been lost: without keep-alive a peer in FIN-WAIT-2 would wait for ever.
                 host.stack.close(now, &mut host.arena, conn);
             } else {
                 host.stack.shut_down(conn);
@@ -262,14 +262,15 @@ impl Run {
             self.world.hosts.each_ref().map(|h| h.stack.counts())
         );
         self.check_prefixes();
-        // A link that is cut before the handshake is through may end it on either side.
+        // A link that is cut during the handshake may end it on either side.
         if !self.aborted && self.sides[1].conn.is_some() {
             for host in (0..2).filter(|host| !self.sides[*host].discarded) {
                 assert_eq!(self.arrived(host).len(), self.sides[1 - host].sent.len(), "host {host}");
             }
             let ends =
                 self.world.hosts.each_ref().map(|h| h.ended.iter().map(|(_, how)| *how).collect::<Vec<_>>());
-            // Timeouts may have grown to as long as TIME-WAIT lasts: a last FIN that is sent again finds nobody.
+            // Timeouts may have grown to the length of TIME-WAIT: the peer of a retransmitted last FIN may have
+            // forgotten the connection.
             let fine = |ended: &Vec<Ended>| matches!(ended[..], [Ended::Closed | Ended::Reset]);
             assert!(ends.iter().all(fine) && ends.contains(&vec![Ended::Closed]), "{ends:?}");
         }

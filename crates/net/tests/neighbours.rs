@@ -1,4 +1,4 @@
-//! Everything beside TCP: ARP, neighbour discovery, echo, datagrams, and what they do to connections.
+//! Everything beside TCP (ARP, neighbour discovery, echo, datagrams), and its effect on connections.
 
 mod support;
 
@@ -67,7 +67,7 @@ fn arp_questions_about_our_addresses_are_answered_and_others_are_not() {
     assert_eq!(reply[20..22], [0, 2]);
     assert_eq!((&reply[22..28], &reply[28..32]), (&OUR_MAC[..], &[10, 0, 0, 1][..]));
     assert_eq!((&reply[32..38], &reply[38..42]), (&PEER_MAC[..], &[10, 0, 0, 2][..]));
-    // Somebody else's address; gratuitous; cut short; from a group; not Ethernet and IPv4.
+    // Another host's address; gratuitous; cut short; from a group; not Ethernet and IPv4.
     host.deliver(NOW, &arp(1, (&PEER_MAC, [10, 0, 0, 2]), [10, 0, 0, 9]));
     host.deliver(NOW, &arp(1, (&PEER_MAC, [10, 0, 0, 3]), [10, 0, 0, 3]));
     let good = arp(1, (&PEER_MAC, [10, 0, 0, 2]), [10, 0, 0, 1]);
@@ -81,7 +81,7 @@ fn arp_questions_about_our_addresses_are_answered_and_others_are_not() {
 }
 
 #[test]
-fn a_neighbour_is_asked_for_three_times_and_given_up_with_everything_that_was_queued() {
+fn an_unanswered_neighbour_is_solicited_three_times_and_its_queue_is_dropped() {
     let mut host = host();
     let conn = host.stack.connect(NOW, SocketAddr::new(address(1), 80), address(1)).unwrap();
     let orphan = host.stack.connect(NOW, SocketAddr::new(address(1), 81), address(1)).unwrap();
@@ -103,7 +103,7 @@ fn a_neighbour_is_asked_for_three_times_and_given_up_with_everything_that_was_qu
 }
 
 #[test]
-fn a_hardware_address_told_long_ago_is_asked_for_again() {
+fn an_old_hardware_address_is_resolved_again() {
     let mut host = host();
     let to = |port| SocketAddr::new(address(1), port);
     host.stack.connect(NOW, to(79), address(1)).unwrap();
@@ -120,11 +120,11 @@ fn a_hardware_address_told_long_ago_is_asked_for_again() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_not_believed() {
+fn unsolicited_hardware_addresses_are_ignored() {
     let mut host = host();
     let attacker = [2, 0, 0, 0, 6, 66];
     let forged = |host: &mut Host| {
-        // Answers, questions and announcements; datagrams.
+        // Answers, requests and announcements; datagrams.
         for operation in [2, 1] {
             host.deliver(NOW, &arp(operation, (&attacker, [10, 0, 0, 2]), [10, 0, 0, 1]));
         }
@@ -155,7 +155,7 @@ fn what_nobody_asked_for_is_not_believed() {
         };
         host.deliver(NOW, &answer);
         assert_eq!(sent(&mut host, NOW)[0][..6], PEER_MAC);
-        // Nor does it change what was told.
+        // The forged packets do not change the resolved address, either.
         forged(&mut host);
         host.stack.connect(NOW, SocketAddr::new(peer, 81), peer).unwrap();
         assert_eq!(sent(&mut host, NOW)[0][..6], PEER_MAC);
@@ -163,7 +163,7 @@ fn what_nobody_asked_for_is_not_believed() {
 }
 
 #[test]
-fn neighbour_discovery_answers_neighbours_and_whoever_has_no_address_yet() {
+fn neighbour_discovery_answers_neighbours_and_hosts_without_an_address() {
     let (ours, peer) = (address_v6(0), address_v6(1));
     let mut host = host();
     host.deliver(NOW, &icmp_v6(peer, group(ours), 255, &solicitation(ours)));
@@ -178,7 +178,7 @@ fn neighbour_discovery_answers_neighbours_and_whoever_has_no_address_yet() {
     let reply = sent(&mut host, NOW).remove(0);
     assert_eq!((&reply[..6], reply[58]), (&[0x33, 0x33, 0, 0, 0, 1][..], 0x20));
     assert_eq!(reply[38..54], [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    // Not from the link; somebody else's; a wrong checksum.
+    // Not from the link; for another host's address; with a wrong checksum.
     host.deliver(NOW, &icmp_v6(peer, group(ours), 254, &solicitation(ours)));
     host.deliver(NOW, &icmp_v6(peer, ours, 255, &solicitation(peer)));
     let mut bad = icmp_v6(peer, ours, 255, &solicitation(ours));
@@ -188,7 +188,7 @@ fn neighbour_discovery_answers_neighbours_and_whoever_has_no_address_yet() {
 }
 
 #[test]
-fn an_advertisement_that_was_asked_for_lets_a_connection_go_on_and_no_other_is_believed() {
+fn a_connection_continues_after_a_solicited_advertisement_and_no_other() {
     let (ours, peer) = (address_v6(0), address_v6(1));
     let mut host = host();
     host.deliver(NOW, &icmp_v6(peer, ours, 255, &advertisement(peer, [2, 9, 9, 9, 9, 9])));
@@ -221,7 +221,7 @@ fn echo_requests_are_answered_a_bounded_number_of_times_a_second() {
         host.deliver(NOW, &frame);
     }
     assert!(sent(&mut host, NOW).len() <= 1000);
-    // Neighbours find us all the same.
+    // Neighbour solicitations are still answered.
     let (ours, peer) = (address_v6(0), address_v6(1));
     host.deliver(NOW, &icmp_v6(peer, group(ours), 255, &solicitation(ours)));
     assert_eq!(sent(&mut host, NOW).len(), 1);
@@ -259,7 +259,7 @@ fn datagrams_arrive_with_their_sum_or_without_one_and_are_answered() {
     let stats = *host.stack.stats();
     let drops = [Drop::Checksum, Drop::PartialChecksum, Drop::NoListener].map(|why| stats.dropped(why));
     assert_eq!(drops, [2, 1, 1]);
-    // Answers: bytes, then stored ones.
+    // Answers: bytes, then stored bytes.
     let stored = host.arena.store(3, b"stored").unwrap();
     host.stack.send_datagram(&mut host.arena, 53, peer, b"and ", Some((stored, None))).unwrap();
     let frame = sent(&mut host, NOW).remove(0);
@@ -288,7 +288,7 @@ fn a_packet_never_has_more_bytes_beside_frames_than_fit_into_one() {
     }
     let long = vec![0; BYTES_MAX];
     assert_eq!(host.stack.send_datagram(&mut host.arena, 53, peer, &long, None), Err(SendError::TooLong));
-    // The same for TCP: `Host::transmit` checks each packet.
+    // The limit for TCP: `Host::transmit` checks each packet.
     let mut world = support::World::with(1, support::Faults::NONE, |config| config.mtu = 3400);
     let client = world.connect();
     let data: Vec<u8> = (0..50_000_u32).map(|i| (i * 7) as u8).collect();
@@ -330,7 +330,7 @@ fn segments_to_groups_and_from_impossible_senders_are_dropped() {
 }
 
 #[test]
-fn what_was_to_be_reported_of_a_connection_is_taken_back_when_it_is_let_go_of() {
+fn queued_events_of_a_connection_are_removed_when_it_is_closed() {
     let mut world = support::World::new(1, support::Faults::NONE);
     let client = world.connect();
     assert!(world.run_until(|world| world.accepted().is_some()));
@@ -348,7 +348,7 @@ fn what_was_to_be_reported_of_a_connection_is_taken_back_when_it_is_let_go_of() 
 }
 
 #[test]
-fn looks_at_connections_that_are_queued_stay_few() {
+fn the_timer_queue_stays_short() {
     let mut world = support::World::new(1, support::Faults::NONE);
     let client = world.connect();
     assert!(world.run_until(|world| world.accepted().is_some()));

@@ -1,5 +1,5 @@
-//! Packet scripts: what the stack sends, and when, for what arrives. The scripts are in `tests/scripts`; the
-//! format is described at the head of `tests/script/mod.rs`.
+//! Packet scripts: what the stack sends for what arrives, and when. The scripts are in `tests/scripts`; the head of
+//! `tests/script/mod.rs` describes their format.
 
 #![allow(clippy::cast_sign_loss, reason = "sequence numbers and timestamps wrap")]
 

@@ -1,5 +1,5 @@
-//! Against another implementation: smoltcp as the peer, in both roles, with losses, windows and segment sizes of all
-//! kinds. The streams arrive whole.
+//! Interoperability with smoltcp in both roles, with various losses, windows and segment sizes. The streams arrive
+//! complete.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use support::{Faults, Host, Network, address};
 
-/// A device of queues.
+/// A network device made of two queues.
 struct Queues {
     arrived: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
@@ -60,12 +60,12 @@ impl Device for Queues {
     }
 }
 
-/// What a run is made of.
+/// Parameters of a run.
 struct Case {
     seed: u64,
     loss: u32,
     mtu: u16,
-    /// Receive buffer of smoltcp, and receive window of ours.
+    /// Receive buffer of smoltcp, and receive window of this stack.
     buffer: usize,
     window: u32,
     ours_opens: bool,
@@ -139,7 +139,7 @@ impl Pair {
         SmolInstant::from_micros((self.now.nanos() / 1000).cast_signed())
     }
 
-    /// What our application does.
+    /// The application of this stack.
     fn ours(&mut self, data: &[u8]) {
         while let Some(event) = self.ours.stack.poll_event() {
             match event {
@@ -163,7 +163,7 @@ impl Pair {
         }
     }
 
-    /// What smoltcp's application does.
+    /// The application of smoltcp.
     fn theirs(&mut self, data: &[u8]) {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
         while socket.can_recv() {

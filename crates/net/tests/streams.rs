@@ -1,4 +1,4 @@
-//! Streams between two of our own stacks, over links that misbehave.
+//! Streams between two of this crate's stacks, over links with faults.
 
 mod support;
 
@@ -11,7 +11,7 @@ fn sample(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next() as u8).collect()
 }
 
-/// Sends `bytes` each way, closes both sides, and checks what arrived.
+/// Sends a stream each way, closes both sides, and checks what arrived.
 fn transfer(world: &mut World, there: &[u8], back: &[u8], piece: usize) {
     let client = world.connect();
     let mut sent = [0, 0];
@@ -53,7 +53,7 @@ fn feed(world: &mut World, host: usize, conn: ConnId, data: &[u8], sent: &mut us
     let host = &mut world.hosts[host];
     while *sent < data.len() && host.stack.is_writable(conn) {
         let end = (*sent + 8 * piece).min(data.len());
-        // Every other batch as protocol bytes, and every third with known sums.
+        // Some batches are protocol bytes, and every third one has known sums.
         if (*sent / piece) % 16 == 8 {
             if host.stack.send_bytes(conn, &data[*sent..end]).is_err() {
                 return;
@@ -83,7 +83,7 @@ fn a_device_that_cuts_long_packets_changes_nothing_on_the_wire_but_asks_less_oft
     };
     let ((frames, sent, none), (cut_frames, cut_sent, long)) = (run(false), run(true));
     assert_eq!((frames, sent, none), (cut_frames, cut_sent, 0));
-    // Some 690 segments, in runs of up to 45.
+    // About 690 segments, in runs of up to 45.
     assert!((16..200).contains(&long), "{long} long packets");
 }
 
@@ -103,7 +103,7 @@ fn a_stream_survives_heavy_loss_with_either_congestion_control_and_without_sack(
             let faults = Faults { loss: 1000, ..Faults::NONE };
             let mut world = World::with(seed, faults, |config| config.congestion = control);
             world.network.strip = strip;
-            // Without timestamps nothing ends a timer's back-off but a segment that is not lost.
+            // Without timestamps, only a segment that was not retransmitted ends a timer's back-off.
             world.quiet = Duration::from_secs(4000);
             transfer(&mut world, &sample(300_000, seed), &[], 1000);
         }
@@ -181,14 +181,14 @@ fn a_peer_that_vanishes_is_given_up_and_leaves_nothing_behind() {
     world.network.cut = true;
     assert!(world.run_until(|world| world.hosts[0].ended.len() == 1), "the user timeout");
     assert_eq!(world.hosts[0].ended[0].1, Ended::TimedOut);
-    // The other side has nothing to send: keep-alive probes find out.
+    // The other side has nothing to send: its keep-alive probes detect the end.
     world.quiet = Duration::from_secs(3600);
     assert!(world.run_until(|world| world.hosts[1].ended.len() == 1));
     world.assert_nothing_held();
 }
 
 #[test]
-fn ipv6_works_the_same() {
+fn streams_work_over_ipv6() {
     let mut world = World::new(11, Faults { loss: 200, ..Faults::NONE });
     let to = std::net::SocketAddr::new(support::address_v6(1), PORT);
     let client = world.hosts[0].stack.connect(world.now, to, support::address_v6(1)).expect("opened");

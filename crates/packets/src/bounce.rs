@@ -1,5 +1,6 @@
-//! For media whose memory the kernel cannot pin (fs-DAX): packets land in a zone beside the region and are copied into
-//! it once, whole, as they arrive; replies are gathered into the zone. Everything above is the same.
+//! Bounce buffers, for media whose memory the kernel cannot pin (fs-DAX). Packets land in a zone beside the region and
+//! are copied into the region once, whole, as they arrive. Packets to send are gathered in the zone. The layers above
+//! see no difference.
 
 use crate::sys::Zone;
 use crate::transmit::Outlet;
@@ -10,33 +11,34 @@ use landfall_xdp::{Socket, XDP_HEADROOM, XdpError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the zone for each socket: half to receive into, half to send from.
+/// Bytes of the zone for each socket: one half to receive into, the other half to send from.
 pub(crate) const BYTES_PER_SOCKET: u64 = 16 << 20;
 
 /// Where packets of a worker's sockets land.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     zone: Arc<Zone>,
-    /// Chunks to lend to the interface.
+    /// Free chunks to fill into the interface's ring.
     to_receive: Vec<u64>,
     scratch: Vec<u8>,
 }
 
 impl Inbound {
-    /// With the parts of these sockets.
+    /// Uses the parts of the zone that belong to these sockets.
     pub(crate) fn new(zone: Arc<Zone>, sockets: Range<usize>, chunk: u64) -> Self {
         let to_receive = sockets.flat_map(|socket| halves(socket)[0].clone().step_by(chunk as usize));
         Self { zone, to_receive: to_receive.collect(), scratch: Vec::new() }
     }
 
-    /// Lends chunks to the interface.
+    /// Fills free chunks into the interface's ring.
     pub(crate) fn refill(&mut self, socket: &mut Socket) {
         let keep = self.to_receive.len().saturating_sub(socket.fill_room() as usize);
         let lent = self.to_receive.split_off(keep);
         socket.fill(lent.into_iter());
     }
 
-    /// Copies a packet from the zone's `chunk` into the region's chunk `to`; where it is then. `None`: the medium refused.
+    /// Copies a packet from the zone's `chunk` into the region's chunk `to`; returns where it is then. `None`: the
+    /// medium refused.
     pub(crate) fn land(
         &mut self,
         (addr, len): (u64, u32),
@@ -49,7 +51,7 @@ impl Inbound {
         frames.write(packet.off, &self.scratch).then_some(packet)
     }
 
-    /// What landed in a chunk of the zone is not needed there any more.
+    /// Makes a chunk of the zone free again: its packet is no longer needed there.
     pub(crate) fn give_back(&mut self, chunk: u64) {
         self.to_receive.push(chunk);
     }
@@ -59,7 +61,7 @@ impl Inbound {
 #[derive(Debug)]
 pub(crate) struct Outbound {
     zone: Arc<Zone>,
-    /// Chunks to send from.
+    /// Free chunks to send from.
     to_send: Vec<u64>,
     scratch: Vec<u8>,
 }
@@ -70,7 +72,7 @@ impl Outbound {
         Self { zone, to_send, scratch: Vec::new() }
     }
 
-    /// Sends what was gathered; false if it was not taken.
+    /// Sends the gathered bytes; false if they were not queued.
     fn send_scratch(&mut self, socket: &mut Socket) -> bool {
         let Some(addr) = self.to_send.pop() else { return false };
         self.zone.write(addr, &self.scratch);
@@ -83,7 +85,7 @@ impl Outbound {
     }
 }
 
-/// A socket's parts of the zone, to receive into and to send from.
+/// A socket's two parts of the zone: to receive into, and to send from.
 fn halves(socket: usize) -> [Range<u64>; 2] {
     let start = socket as u64 * BYTES_PER_SOCKET;
     let half = BYTES_PER_SOCKET / 2;

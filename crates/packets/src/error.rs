@@ -6,7 +6,7 @@ use std::net::IpAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketsError {
-    /// The interface, its driver, the kernel or the memory refuse.
+    /// The interface, its driver, the kernel or the memory does not allow this.
     #[error(transparent)]
     Xdp(#[from] landfall_xdp::XdpError),
     /// Misuse: more workers than queues.
@@ -16,11 +16,11 @@ pub enum PacketsError {
          numtxqueues {workers} when it is created)"
     )]
     TooFewQueues {
-        /// Its name.
+        /// The name of the interface.
         interface: String,
-        /// What it has.
+        /// The number of its queues.
         queues: u32,
-        /// What is asked for.
+        /// The requested number of workers.
         workers: usize,
     },
     /// Misuse: packets of this size do not fit a chunk.
@@ -29,11 +29,11 @@ pub enum PacketsError {
          mtu {max}, at the other end, too"
     )]
     MtuTooLarge {
-        /// Its name.
+        /// The name of the interface.
         interface: String,
         /// Its MTU.
         mtu: u32,
-        /// The largest that works.
+        /// The largest MTU that works.
         max: u32,
     },
     /// Misuse: the interface has no address, and none was given.
@@ -41,13 +41,13 @@ pub enum PacketsError {
         "{interface} has no address: give one of your own with --ip ADDRESS/PREFIX, or ip address add it"
     )]
     NoAddress {
-        /// Its name.
+        /// The name of the interface.
         interface: String,
     },
-    /// Misuse: the address asked for is the kernel's.
+    /// Misuse: the requested address belongs to the kernel.
     #[error(
         "{address} is an address of {interface} in the kernel already: leave --ip away to share it with the kernel, \
-         or give an address that nobody has"
+         or give an address that is not in use"
     )]
     AddressTaken {
         /// The address.
@@ -55,15 +55,15 @@ pub enum PacketsError {
         /// The interface.
         interface: String,
     },
-    /// The region has no memory that packets could land in.
+    /// The region has no memory that packets can land in.
     #[error("this medium has no memory that packets could land in")]
     NoImage,
-    /// Something else failed.
+    /// Another operation failed.
     #[error("{what} failed: {source}")]
     System {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }

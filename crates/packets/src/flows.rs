@@ -1,8 +1,9 @@
-//! Which worker has which connection, and the way of a segment that came to another one's queue.
+//! The table of which worker has which connection, and the mailboxes for segments that arrive at another worker's
+//! queue.
 //!
-//! A network card keeps a flow on one queue, but not for ever: the sender may hash it anew after a timeout, and veth
-//! follows the sender's choice. Only segments of unknown flows are looked up here, so that usually nobody waits
-//! for anybody.
+//! A network card keeps a flow on one queue, but not for ever: the sender may choose another hash after a timeout, and
+//! veth follows the sender's choice. Workers look up only segments of unknown flows in this table, so they rarely
+//! contend for its lock.
 
 use landfall_media::Extent;
 use landfall_net::Tuple;
@@ -12,17 +13,17 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Packets that wait for one worker at most; more are dropped, as by any queue.
+/// Packets in the mailbox of one worker, at most; further ones are dropped, as by any queue.
 const STRAYS_MAX: usize = 1024;
 
-/// A packet for another worker, held once.
+/// A packet for another worker. It carries one hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stray {
     pub(crate) packet: Extent,
     pub(crate) arrival_ns: u64,
 }
 
-/// What the workers of one interface share.
+/// The state that the workers of one interface share.
 #[derive(Debug)]
 pub(crate) struct Flows {
     owners: Mutex<HashMap<Tuple, usize>>,
@@ -32,7 +33,7 @@ pub(crate) struct Flows {
 #[derive(Debug, Default)]
 struct Mailbox {
     strays: Mutex<VecDeque<Stray>>,
-    /// So that an empty mailbox costs no lock.
+    /// Number of packets, so that an empty mailbox is detected without the lock.
     count: AtomicUsize,
     waker: OnceLock<Waker>,
 }
@@ -42,12 +43,12 @@ impl Flows {
         Self { owners: Mutex::default(), mailboxes: (0..workers).map(|_| Mailbox::default()).collect() }
     }
 
-    /// True if there is more than one worker, and anything to share.
+    /// True if there is more than one worker.
     pub(crate) fn is_shared(&self) -> bool {
         self.mailboxes.len() > 1
     }
 
-    /// A worker can be woken from now on.
+    /// Sets the waker of a worker.
     pub(crate) fn set_waker(&self, worker: usize, waker: Waker) {
         let _ = self.mailboxes[worker].waker.set(waker);
     }
@@ -65,10 +66,10 @@ impl Flows {
         }
     }
 
-    /// Passes a packet on to the worker that has its connection; false if none has, or its mailbox is full.
+    /// Forwards a packet to the worker that has its connection, unless no worker has it or the mailbox is full.
     pub(crate) fn forward(&self, from: usize, tuple: &Tuple, stray: Stray) -> Forwarded {
         let owner = self.owners.lock().get(tuple).copied().filter(|owner| *owner != from);
-        let Some(mailbox) = owner.map(|owner| &self.mailboxes[owner]) else { return Forwarded::Nobody };
+        let Some(mailbox) = owner.map(|owner| &self.mailboxes[owner]) else { return Forwarded::Unknown };
         let mut strays = mailbox.strays.lock();
         if strays.len() >= STRAYS_MAX {
             return Forwarded::Full;
@@ -80,7 +81,7 @@ impl Flows {
         Forwarded::Yes
     }
 
-    /// What others have passed on to a worker.
+    /// Takes the packets that others have forwarded to a worker.
     pub(crate) fn collect(&self, worker: usize) -> VecDeque<Stray> {
         let mailbox = &self.mailboxes[worker];
         if mailbox.count.load(Ordering::Acquire) == 0 {
@@ -92,13 +93,13 @@ impl Flows {
     }
 }
 
-/// What became of a packet that was to be passed on.
+/// What happened to a packet that was to be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forwarded {
     Yes,
     /// No worker has the connection.
-    Nobody,
-    /// Its worker is too far behind: the packet is lost.
+    Unknown,
+    /// The worker's mailbox is full: the packet is lost.
     Full,
 }
 
@@ -107,15 +108,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stray_goes_to_the_worker_that_has_its_connection_and_nowhere_else() {
+    fn a_stray_goes_only_to_the_worker_that_has_its_connection() {
         let at = |port| std::net::SocketAddr::from(([10, 0, 0, 1], port));
         let tuple = Tuple { local: at(80), remote: at(1000) };
         let flows = Flows::new(2);
         let stray = Stray { packet: Extent::new(2048, 60), arrival_ns: 7 };
-        assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Nobody);
+        assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Unknown);
         flows.begin(tuple, 1);
         assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Yes);
-        assert_eq!(flows.forward(1, &tuple, stray), Forwarded::Nobody, "its own worker has lost it");
+        assert_eq!(flows.forward(1, &tuple, stray), Forwarded::Unknown, "its own worker no longer has it");
         assert_eq!(flows.collect(0).len(), 0);
         assert_eq!(flows.collect(1).len(), 1);
         assert_eq!(flows.collect(1).len(), 0);
@@ -124,8 +125,12 @@ mod tests {
         }
         assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Full);
         flows.end(tuple, 0);
-        assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Full, "it was not the one that ended");
+        assert_eq!(
+            flows.forward(0, &tuple, stray),
+            Forwarded::Full,
+            "the connection of this worker has not ended"
+        );
         flows.end(tuple, 1);
-        assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Nobody);
+        assert_eq!(flows.forward(0, &tuple, stray), Forwarded::Unknown);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that packets land in and leave from, for the transport and for devices that are none.
+//! Memory that packets land in and are sent from, for the TCP transport and for devices without TCP.
 
 use crate::bounce::{BYTES_PER_SOCKET, Inbound, Outbound};
 use crate::pool::Pool;
@@ -11,33 +11,35 @@ use landfall_sockets::Frames;
 use landfall_xdp::{Chunk, Interface, Mode, Received, RingSizes, Socket, Umem, XDP_HEADROOM, XdpError};
 use std::sync::Arc;
 
-/// Bytes in front of an IP packet in its chunk: XDP's own, an Ethernet header and a VLAN tag.
+/// Bytes of a chunk that an IP packet cannot use: XDP's headroom, an Ethernet header and a VLAN tag.
 const CHUNK_OVERHEAD: u32 = XDP_HEADROOM + 18;
 
 /// A region whose frames packets land in, registered with the kernel once for all interfaces and workers.
 ///
-/// Each worker has a [`Landing`] and, for its socket on each interface, a [`Departures`]. A round: for each socket, receive and
-/// [`Landing::land`] each packet, look at it and hold what is needed of it, [`Landing::done`]; queue what is to leave on any of
-/// the sockets, [`Departures::kick`]; [`Landing::sort_landed`], and [`Landing::fill`] each socket.
+/// Each worker has a [`Landing`] and, for its socket on each interface, a [`Departures`]. A round is: for each socket,
+/// receive; for each packet, [`Landing::land`] it, parse it and hold what is needed of it, then [`Landing::done`];
+/// queue packets to send on any of the sockets, then [`Departures::kick`]; [`Landing::recycle_landed`], and
+/// [`Landing::fill`] each socket.
 ///
-/// Where the kernel cannot pin the region (fs-DAX), packets land in a zone beside it and are copied into the region once, and
-/// what leaves is gathered in the zone. The calls are the same.
+/// If the kernel cannot pin the region (fs-DAX), packets land in a zone beside it and are copied into the region once,
+/// and packets to send are gathered in the zone. The calls do not change.
 #[derive(Clone, Debug)]
 pub struct LandingMemory {
     umem: Umem,
     /// Where packets land if not in the region.
     zone: Option<Arc<Zone>>,
-    /// Sockets of each worker.
+    /// Number of sockets of each worker.
     sockets: usize,
 }
 
 impl LandingMemory {
-    /// Registers the frames of the region image at `image` (address, bytes), which must stay mapped while this or any socket over
-    /// it lives, for `workers` with a socket on each of `interfaces`. Chunks are the smallest that whole packets of all of
-    /// them fit. With `beside`, packets land beside the region in any case.
+    /// Registers the frames of the region image at `image` (address, bytes) for `workers` that each have a socket on
+    /// each of `interfaces`. The image must stay mapped while this value or any socket over it lives. The chunk size is
+    /// the smallest that holds whole packets of all interfaces. With `beside`, packets land beside the region in any
+    /// case.
     ///
     /// # Errors
-    /// [`PacketsError::MtuTooLarge`], [`PacketsError::NoImage`], or what the kernel said.
+    /// [`PacketsError::MtuTooLarge`], [`PacketsError::NoImage`], or an error of the kernel.
     pub fn register(
         image: (usize, u64),
         interfaces: &[&Interface],
@@ -61,7 +63,7 @@ impl LandingMemory {
         Ok(Self { umem: Umem::register(zone.area(), chunk, 0)?, zone: Some(Arc::new(zone)), sockets })
     }
 
-    /// Bytes of a chunk: one packet each.
+    /// Size of a chunk, bytes; a chunk holds one packet.
     pub fn chunk(&self) -> u32 {
         self.umem.chunk().bytes()
     }
@@ -71,7 +73,7 @@ impl LandingMemory {
         self.zone.is_none()
     }
 
-    /// Opens a socket on one queue of an interface, with rings of the sizes that a [`Landing`] fills.
+    /// Opens a socket on one queue of an interface, with rings of the size that a [`Landing`] fills.
     ///
     /// # Errors
     /// As [`Socket::open`].
@@ -81,16 +83,16 @@ impl LandingMemory {
         Socket::open(&self.umem, interface, queue, rings, mode)
     }
 
-    /// Where packets of a worker's sockets land; one for each worker.
+    /// The landing space of a worker's sockets; one for each worker.
     pub fn landing(&self, worker: usize) -> Landing {
         let chunk = u64::from(self.chunk());
         let sockets = worker * self.sockets..(worker + 1) * self.sockets;
         let zone = self.zone.as_ref().map(|zone| Inbound::new(Arc::clone(zone), sockets, chunk));
         let pool = Pool::new(chunk, RING_ENTRIES * self.sockets as u32);
-        Landing { chunk, pool, zone, starved: false, told: false }
+        Landing { chunk, pool, zone, starved: false, reported: false }
     }
 
-    /// The way out of a worker's socket on the interface of this number; one for each socket.
+    /// The sending side of a worker's socket on the interface with this number; one for each socket.
     pub fn departures(&self, worker: usize, interface: usize) -> Departures {
         let (chunk, socket) = (u64::from(self.chunk()), worker * self.sockets + interface);
         Departures(match &self.zone {
@@ -100,21 +102,21 @@ impl LandingMemory {
     }
 }
 
-/// One worker's landing space: chunks of landing runs, lent to its sockets and used again unless somebody holds
-/// what landed in them.
+/// Landing space of one worker: chunks of landing runs, lent to its sockets, and reused unless the packets in them are
+/// held.
 #[derive(Debug)]
 pub struct Landing {
     chunk: u64,
     pool: Pool,
-    /// Between the interface and the region, where the one cannot reach the other.
+    /// The zone that packets land in, if the interface cannot reach the region.
     zone: Option<Inbound>,
     starved: bool,
-    /// That it is starved was told.
-    told: bool,
+    /// Starvation was reported.
+    reported: bool,
 }
 
 impl Landing {
-    /// Lends chunks to a socket, as many as it takes.
+    /// Fills chunks into the ring of a socket, until the ring is full.
     pub fn fill(&mut self, socket: &mut Socket, frames: &mut dyn Frames) {
         if let Some(zone) = &mut self.zone {
             return zone.refill(socket);
@@ -129,13 +131,13 @@ impl Landing {
         socket.fill(chunks);
         self.set_starved(got < room && got + room >= RING_ENTRIES);
         if socket.needs_fill_wakeup() {
-            // An error would show at the next kick.
+            // An error also shows at the next kick.
             let _ = socket.wake_receive();
         }
     }
 
-    /// A packet that a socket has received: where it lies in the region, until [`Self::done`] with it. `None`: there is no
-    /// landing space, or the medium refused, and the packet is lost.
+    /// Lands a packet that a socket has received: returns its extent in the region, valid until [`Self::done`]. `None`:
+    /// there is no landing space, or the medium refused, and the packet is lost.
     pub fn land(&mut self, packet: &Received, frames: &mut dyn Frames) -> Option<Extent> {
         let Some(zone) = &mut self.zone else { return Some(Extent::new(packet.addr, packet.len)) };
         let to = self.pool.take(frames);
@@ -148,12 +150,12 @@ impl Landing {
         landed
     }
 
-    /// A packet that was landed at `off` has been looked at: what is needed of it is held.
+    /// Ends the work on the packet that landed at `off`: what is needed of it is held.
     pub fn done(&mut self, off: u64, frames: &mut dyn Frames) {
         self.pool.landed(off & !(self.chunk - 1), frames);
     }
 
-    /// Nothing is needed of a packet, or of a part of one, that a socket has received; it is not landed.
+    /// Drops a packet, or a part of one, that a socket has received; it is not landed.
     pub fn discard(&mut self, packet: &Received, frames: &mut dyn Frames) {
         let chunk = packet.addr & !(self.chunk - 1);
         match &mut self.zone {
@@ -162,13 +164,13 @@ impl Landing {
         }
     }
 
-    /// Looks once, and best late in a round, at what is done with: what nobody holds any more is lent again, the rest is left to its
-    /// holders for good.
-    pub fn sort_landed(&mut self, frames: &mut dyn Frames) {
-        self.pool.sort_landed(frames);
+    /// Recycles the chunks of landed packets, best late in a round: chunks that are not held are lent again, and the
+    /// others are left to their holders for good.
+    pub fn recycle_landed(&mut self, frames: &mut dyn Frames) {
+        self.pool.recycle_landed(frames);
     }
 
-    /// Bytes of a chunk: one packet each.
+    /// Size of a chunk, bytes; a chunk holds one packet.
     pub fn chunk(&self) -> u64 {
         self.chunk
     }
@@ -178,30 +180,30 @@ impl Landing {
         self.zone.is_none()
     }
 
-    /// True while there is no landing space: it is to be asked for again after a while.
+    /// True while there is no landing space: the caller tries again after a while.
     pub fn is_starved(&self) -> bool {
         self.starved
     }
 
-    /// True once when landing space has come to its end.
+    /// True once when landing space has run out.
     pub fn became_starved(&mut self) -> bool {
-        let news = self.starved && !self.told;
-        self.told = self.starved;
+        let news = self.starved && !self.reported;
+        self.reported = self.starved;
         news
     }
 
-    /// Gives all runs back; the sockets must be closed.
+    /// Returns all runs to the heap; the sockets must be closed.
     pub fn clear(&mut self, frames: &mut dyn Frames) {
         self.pool.clear(frames);
     }
 
     fn set_starved(&mut self, starved: bool) {
         self.starved = starved;
-        self.told &= starved;
+        self.reported &= starved;
     }
 }
 
-/// One socket's way out: whole frames from where they are stored, and others through chunks of its own.
+/// The sending side of one socket: sends stored frames from the region, and other frames from chunks of its own.
 #[derive(Debug)]
 pub struct Departures(Way);
 
@@ -219,7 +221,7 @@ impl Departures {
         }
     }
 
-    /// True if a frame can be sent, after making room for it if need be. To be asked before each one.
+    /// True if a frame can be sent, after making room if necessary. Callers call this before each frame.
     ///
     /// # Errors
     /// As [`Socket::kick`].
@@ -227,23 +229,22 @@ impl Departures {
         self.outlet().has_room(socket, frames)
     }
 
-    /// Queues an Ethernet frame that lies in the region, wherever it came from; it is held until it is sent. False: it was not
-    /// taken.
+    /// Queues an Ethernet frame that lies in the region. The frame is held until it is sent. False: it was not queued.
     pub fn send_stored(&mut self, frame: Extent, socket: &mut Socket, frames: &mut dyn Frames) -> bool {
         self.outlet().send_stored(frame, socket, frames)
     }
 
-    /// Queues an Ethernet frame made of these bytes. False: it was not taken.
+    /// Queues an Ethernet frame made of these bytes. False: it was not queued.
     pub fn send_bytes(&mut self, frame: &[u8], socket: &mut Socket, frames: &mut dyn Frames) -> bool {
         self.outlet().send_bytes(frame, socket, frames)
     }
 
-    /// Queues a packet of the stack's.
+    /// Queues a packet of the stack.
     pub(crate) fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
         self.outlet().send(packet, socket, frames);
     }
 
-    /// Has the kernel send what was queued, and takes back what it has sent.
+    /// Makes the kernel send what was queued, and releases what it has sent.
     ///
     /// # Errors
     /// As [`Socket::kick`].
@@ -251,14 +252,14 @@ impl Departures {
         self.outlet().kick(socket, frames)
     }
 
-    /// Gives its chunks back; the socket must be closed. Frames that are still on their way then stay held: kick first, until
+    /// Returns the chunks; the socket must be closed. Frames in flight stay held, so callers first kick until
     /// [`Socket::transmit_pending`] is zero.
     pub fn clear(&mut self, frames: &mut dyn Frames) {
         self.outlet().clear(frames);
     }
 }
 
-/// The smallest chunk that whole packets of all interfaces fit.
+/// The smallest chunk that holds whole packets of all interfaces.
 fn choose_chunk(interfaces: &[&Interface]) -> Result<Chunk, PacketsError> {
     let Some(widest) = interfaces.iter().max_by_key(|interface| interface.mtu) else {
         return Ok(Chunk::Bytes2048);

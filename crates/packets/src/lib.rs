@@ -1,12 +1,12 @@
-//! The AF_XDP transport: whole packets land in frames of the region, and our own TCP keeps them there.
+//! The AF_XDP transport: whole packets land in frames of the region, and Landfall's own TCP keeps them there.
 //!
-//! Read [`Network`] first. It is opened once, over one interface, and makes one [`Transport`] for each worker, with one
-//! queue each. The transport lends chunks of landing runs to the interface (`pool`), hands packets to a
+//! Read [`Network`] first. It is opened once, over one interface, and creates one [`Transport`] for each worker, with
+//! one queue each. The transport lends chunks of landing runs to the interface (`pool`), passes packets to a
 //! [`landfall_net::Stack`], and sends the packets that the stack fills: headers from a small run of its own, stored
-//! bytes from where they lie. Where that is cheaper, a run of segments leaves as one long packet (`offload`). A segment
-//! that arrives at the wrong queue is passed on by reference to the worker that has its connection (`flows`).
+//! bytes from their frames. Where that is cheaper, a sequence of segments is sent as one long packet (`offload`). A
+//! segment that arrives at the wrong queue is forwarded by reference to the worker that has its connection (`flows`).
 //!
-//! A device that is no TCP transport uses [`LandingMemory`], so that its packets land in frames as well.
+//! A device without a TCP transport uses [`LandingMemory`], so that its packets land in frames as well.
 //!
 //! [`Transport`]: landfall_sockets::Transport
 
@@ -22,9 +22,9 @@ mod sys;
 mod transmit;
 mod transport;
 
-/// Smallest unit that is held: a frame of the heap, bytes.
+/// Unit of reference counting: a frame of the heap, bytes.
 const FRAME_SIZE: u64 = 2048;
-/// Chunks that are lent to an interface's queue at once, and descriptors of its other rings.
+/// Chunks that an interface's queue has at once, and descriptors of its other rings.
 const RING_ENTRIES: u32 = 2048;
 
 pub use error::PacketsError;

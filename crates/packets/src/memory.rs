@@ -1,4 +1,4 @@
-//! The server's frames as the stack sees them.
+//! Adapter from the server's frames to those of the stack.
 
 use landfall_media::Extent;
 use landfall_sockets::Frames;

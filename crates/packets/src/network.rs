@@ -1,4 +1,4 @@
-//! One interface, opened once for all workers.
+//! An interface, opened once for all workers.
 
 use crate::error::PacketsError;
 use crate::flows::Flows;
@@ -14,36 +14,37 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the AF_XDP transport is told.
+/// Settings of the AF_XDP transport.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Interface to receive from and send to.
     pub interface: String,
-    /// An address of our own; `None`: the interface's address, shared with the kernel, of which only the ports
-    /// served come here.
+    /// An address that only this process uses. `None`: the interface's address, shared with the kernel; only packets to
+    /// the served ports come to this process.
     pub address: Option<IpAddr>,
-    /// Our hardware address; `None`: the interface's.
+    /// Hardware address to use; `None`: the interface's.
     pub mac: Option<[u8; 6]>,
-    /// Ports served.
+    /// Served ports.
     pub ports: Vec<u16>,
-    /// How long to look for packets before waiting; `Duration::MAX`: never wait.
+    /// How long to busy-poll for packets before blocking; `Duration::MAX`: never block.
     pub spin: Duration,
-    /// Have each look poll the device for up to so long, instead of its interrupts (`SO_PREFER_BUSY_POLL`); zero: not.
+    /// Makes each poll drive the device for up to this long, instead of its interrupts (`SO_PREFER_BUSY_POLL`); zero:
+    /// off.
     pub busy_poll: Duration,
     /// Who copies packets.
     pub mode: Mode,
-    /// Send runs of segments as one long packet each, for the kernel or its device to cut; `None`: unless the
+    /// Sends sequences of segments as one long packet each, which the kernel or its device cuts. `None`: on unless the
     /// device reads the region itself.
     pub offload: Option<bool>,
-    /// Land packets beside the region and copy them into it, as is done where the medium cannot be pinned.
+    /// Lands packets beside the region and copies them into it, as for media that cannot be pinned.
     pub bounce: bool,
-    /// Where to pin the steering program, so that it stays attached from one start to the next.
+    /// Path to pin the steering program at, so that it stays attached from one start to the next.
     pub pin: Option<PathBuf>,
     /// Workers, one queue each.
     pub workers: usize,
 }
 
-/// An interface whose packets come to us.
+/// An interface whose packets are steered to this process.
 pub struct Network {
     settings: Settings,
     interface: Interface,
@@ -61,7 +62,7 @@ impl std::fmt::Debug for Network {
 }
 
 impl Network {
-    /// Lays the frames of the region image at `image` (address, bytes) under `settings.interface` and attaches the
+    /// Registers the frames of the region image at `image` (address, bytes) with `settings.interface` and attaches the
     /// steering program.
     ///
     /// # Errors
@@ -91,12 +92,12 @@ impl Network {
         }))
     }
 
-    /// The address served.
+    /// The served address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// One line for people: what the transport is and how it runs here.
+    /// One line for the log: the transport and its mode here.
     pub fn reason(&self) -> String {
         let own = if self.settings.address.is_some() { "its own" } else { "shared with the kernel" };
         let where_to =
@@ -114,7 +115,7 @@ impl Network {
         )
     }
 
-    /// A worker's transport, on the worker's thread. `listeners` are ports and their tags.
+    /// Opens a worker's transport; the worker's thread calls this. `listeners` are ports and their tags.
     ///
     /// # Errors
     /// The queue cannot be opened.
@@ -184,7 +185,7 @@ fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), Packet
     if workers > queues as usize {
         return Err(PacketsError::TooFewQueues { interface: interface.name.clone(), queues, workers });
     }
-    // Not an error: the network card may have been told to keep our flows on the first ones.
+    // Not an error: the network card may be configured to keep the served flows on the first queues.
     if workers < queues as usize {
         tracing::warn!(
             interface = interface.name,
@@ -199,7 +200,7 @@ fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), Packet
 
 fn choose_address(settings: &Settings, interface: &Interface) -> Result<IpAddr, PacketsError> {
     let Some(own) = settings.address else {
-        // A link-local address, which every interface has, is no address that clients know.
+        // A link-local address, which every interface has, is not one that clients use.
         let usable = |address: &&IpAddr| match address {
             IpAddr::V4(v4) => !v4.is_link_local(),
             IpAddr::V6(v6) => !v6.is_unicast_link_local(),

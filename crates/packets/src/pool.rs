@@ -1,25 +1,25 @@
-//! Chunks to land packets in: cut from landing runs, lent to the interface, and used again unless somebody keeps
-//! what landed in them.
+//! A pool of chunks that packets land in: cut from landing runs, lent to the interface, and reused unless the packets
+//! in them are held.
 //!
-//! A run stays with the transport while any of its chunks does. When many runs are partly kept, the oldest one's
-//! chunks are not used again: once the last has come back the run is given up, and is free as soon as nobody
-//! holds anything in it. So the space that kept frames leave behind when they are freed is found again.
+//! A run stays with the transport while any of its chunks does. If many runs are partly held, the chunks of the oldest
+//! run are not reused: after the last of them has come back the run is retired, and it becomes free when nothing in it
+//! is held any more. So the space of held frames is found again after they are freed.
 
 use crate::FRAME_SIZE;
 use landfall_media::RUN_SIZE;
 use landfall_sockets::Frames;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Runs in use at once beyond what the fill ring needs; more are given up, oldest first.
+/// Runs in use at once beyond what the fill ring needs; further runs are retired, oldest first.
 const RUNS_SPARE: usize = 8;
 
-/// A run whose chunks are with the transport.
+/// A run some of whose chunks the transport has.
 #[derive(Debug)]
 struct Run {
-    /// Chunks that are spare, lent to the interface, or hold a packet whose fate is open.
+    /// Chunks that are free, lent to the interface, or contain a packet that may still be held.
     chunks: u32,
-    /// Its chunks are not used again.
-    leaving: bool,
+    /// The run is being retired: its chunks are not reused.
+    retiring: bool,
 }
 
 /// All chunks that a transport lands packets in.
@@ -30,13 +30,13 @@ pub struct Pool {
     /// Runs from the oldest to the newest.
     order: VecDeque<u64>,
     spare: Vec<u64>,
-    /// Chunks in which a packet has landed that may still be held.
+    /// Chunks with a landed packet that may still be held.
     landed: VecDeque<u64>,
     runs_max: usize,
 }
 
 impl Pool {
-    /// `chunk` bytes each, `lent_max` of them with the interface at once.
+    /// A pool of chunks of `chunk` bytes; the interface has at most `lent_max` of them at once.
     pub fn new(chunk: u64, lent_max: u32) -> Self {
         let runs_max = (u64::from(lent_max) * chunk).div_ceil(RUN_SIZE) as usize + RUNS_SPARE;
         Self {
@@ -56,51 +56,51 @@ impl Pool {
                 self.take_run(frames)?;
                 continue;
             };
-            if !self.is_leaving(chunk) {
+            if !self.is_retiring(chunk) {
                 return Some(chunk);
             }
-            self.give_up(chunk, frames);
+            self.remove(chunk, frames);
         }
     }
 
     fn take_run(&mut self, frames: &mut dyn Frames) -> Option<()> {
         let off = frames.take_run()?;
-        // From the end, so that they are taken from the start.
+        // In reverse order, so that they are taken from the start of the run.
         self.spare.extend((0..RUN_SIZE / self.chunk).rev().map(|index| off + index * self.chunk));
         let chunks = (RUN_SIZE / self.chunk) as u32;
-        self.runs.insert(off, Run { chunks, leaving: false });
+        self.runs.insert(off, Run { chunks, retiring: false });
         self.order.push_back(off);
         if self.order.len() > self.runs_max
             && let Some(oldest) = self.order.pop_front()
             && let Some(run) = self.runs.get_mut(&oldest)
         {
-            run.leaving = true;
+            run.retiring = true;
         }
         Some(())
     }
 
-    /// A packet has landed in `chunk` and has been looked at: what is needed of it is held.
+    /// A packet has landed in `chunk` and was parsed: what is needed of it is held.
     pub fn landed(&mut self, chunk: u64, frames: &mut dyn Frames) {
         if self.is_held(chunk, frames) {
             self.landed.push_back(chunk);
         } else {
-            self.put_back(chunk, frames);
+            self.reuse(chunk, frames);
         }
     }
 
-    /// Looks once at what landed since the last call: what nobody holds any more is used again, the rest is given
-    /// up to its holders.
-    pub fn sort_landed(&mut self, frames: &mut dyn Frames) {
+    /// Checks each chunk that a packet landed in since the last call: chunks that are not held are reused, the others
+    /// are left to their holders.
+    pub fn recycle_landed(&mut self, frames: &mut dyn Frames) {
         for chunk in std::mem::take(&mut self.landed) {
             if self.is_held(chunk, frames) {
-                self.give_up(chunk, frames);
+                self.remove(chunk, frames);
             } else {
-                self.put_back(chunk, frames);
+                self.reuse(chunk, frames);
             }
         }
     }
 
-    /// Gives everything back; the interface must not have any chunk any more.
+    /// Returns everything to the heap; the interface must not have any chunk.
     pub fn clear(&mut self, frames: &mut dyn Frames) {
         self.spare.clear();
         self.landed.clear();
@@ -114,20 +114,20 @@ impl Pool {
         (chunk..chunk + self.chunk).step_by(FRAME_SIZE as usize).any(|frame| frames.is_held(frame))
     }
 
-    fn put_back(&mut self, chunk: u64, frames: &mut dyn Frames) {
-        if self.is_leaving(chunk) {
-            self.give_up(chunk, frames);
+    fn reuse(&mut self, chunk: u64, frames: &mut dyn Frames) {
+        if self.is_retiring(chunk) {
+            self.remove(chunk, frames);
         } else {
             self.spare.push(chunk);
         }
     }
 
-    fn is_leaving(&self, chunk: u64) -> bool {
-        self.runs.get(&run_of(chunk)).is_some_and(|run| run.leaving)
+    fn is_retiring(&self, chunk: u64) -> bool {
+        self.runs.get(&run_of(chunk)).is_some_and(|run| run.retiring)
     }
 
-    /// A chunk is with the transport no more.
-    fn give_up(&mut self, chunk: u64, frames: &mut dyn Frames) {
+    /// Removes a chunk from the transport, and retires its run with the last one.
+    fn remove(&mut self, chunk: u64, frames: &mut dyn Frames) {
         let off = run_of(chunk);
         let Some(run) = self.runs.get_mut(&off) else { return };
         run.chunks -= 1;
@@ -176,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_nobody_keeps_are_used_again_for_ever() {
+    fn chunks_that_are_not_held_are_reused() {
         let mut fake = Fake { runs_max: 1, ..Fake::default() };
         let mut pool = Pool::new(2048, 64);
         for _ in 0..10_000 {
             let chunk = pool.take(&mut fake).expect("space");
             pool.landed(chunk, &mut fake);
-            pool.sort_landed(&mut fake);
+            pool.recycle_landed(&mut fake);
         }
         assert_eq!(fake.next, 1);
         pool.clear(&mut fake);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_chunks_are_all_kept_is_given_up() {
+    fn a_run_whose_chunks_are_all_held_is_retired() {
         let mut fake = Fake { runs_max: 2, ..Fake::default() };
         let mut pool = Pool::new(4096, 64);
         let mut taken = Vec::new();
@@ -201,23 +201,23 @@ mod tests {
             pool.landed(chunk, &mut fake);
         }
         assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 256);
-        pool.sort_landed(&mut fake);
-        assert!(fake.lent.is_empty(), "the run belongs to who holds its frames");
+        pool.recycle_landed(&mut fake);
+        assert!(fake.lent.is_empty(), "the run belongs to the holders of its frames");
         assert!(pool.take(&mut fake).is_some());
     }
 
     #[test]
-    fn runs_of_which_a_little_is_used_again_do_not_pile_up() {
+    fn partly_held_runs_do_not_accumulate() {
         let mut fake = Fake { runs_max: 100_000, ..Fake::default() };
         let mut pool = Pool::new(2048, 512);
-        // Of each run, all but every hundredth chunk are kept.
+        // Of each run, all chunks except every hundredth are held.
         for index in 0..200_000_u64 {
             let chunk = pool.take(&mut fake).expect("space");
             if !index.is_multiple_of(100) {
                 fake.held.insert(chunk);
             }
             pool.landed(chunk, &mut fake);
-            pool.sort_landed(&mut fake);
+            pool.recycle_landed(&mut fake);
         }
         assert!(fake.lent.len() <= 1 + RUNS_SPARE + 2, "{} runs are with the pool", fake.lent.len());
     }

@@ -1,4 +1,4 @@
-//! Sending: headers from a run of the transport's own, stored bytes from where they lie.
+//! Sends packets: headers from a run of the transport, stored bytes from their frames.
 
 use crate::FRAME_SIZE;
 use landfall_media::{Extent, RUN_SIZE};
@@ -6,33 +6,33 @@ use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
 use landfall_xdp::{PIECES_MAX, Socket, XdpError};
 
-/// A way out for single packets.
+/// A way to send single packets.
 pub(crate) trait Outlet: std::fmt::Debug {
-    /// True if a packet can be sent, after making room for it if need be.
+    /// True if a packet can be sent, after making room if necessary.
     fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError>;
-    /// Queues a packet; [`Self::has_room`] has said yes.
+    /// Queues a packet; [`Self::has_room`] has returned true.
     fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames);
-    /// Queues a frame that lies in the region; [`Self::has_room`] has said yes. False: it was not taken.
+    /// Queues a frame that lies in the region; [`Self::has_room`] has returned true. False: it was not queued.
     fn send_stored(&mut self, frame: Extent, socket: &mut Socket, frames: &mut dyn Frames) -> bool;
-    /// Queues a frame made of these bytes; [`Self::has_room`] has said yes. False: it was not taken.
+    /// Queues a frame made of these bytes; [`Self::has_room`] has returned true. False: it was not queued.
     fn send_bytes(&mut self, frame: &[u8], socket: &mut Socket, frames: &mut dyn Frames) -> bool;
-    /// Has the kernel send what was queued, and takes back what it has sent.
+    /// Makes the kernel send what was queued, and releases what it has sent.
     fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError>;
-    /// Gives runs back; the interface sends nothing any more.
+    /// Returns runs to the heap; the interface sends nothing any more.
     fn clear(&mut self, frames: &mut dyn Frames);
 }
 
-/// One queue's sending side.
+/// The sending side of one queue.
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     chunk: u64,
     /// The run that headers are written to.
     run: Option<u64>,
     free: Vec<u64>,
-    /// Descriptors on their way, for each header chunk.
-    on_their_way: Vec<u8>,
+    /// Descriptors in flight, for each header chunk.
+    in_flight: Vec<u8>,
     pieces: Vec<landfall_xdp::Piece>,
-    /// Something was queued since the last kick.
+    /// Packets were queued since the last kick.
     unkicked: bool,
 }
 
@@ -42,7 +42,7 @@ impl Transmitter {
             chunk,
             run: None,
             free: Vec::new(),
-            on_their_way: Vec::new(),
+            in_flight: Vec::new(),
             pieces: Vec::new(),
             unkicked: false,
         }
@@ -53,11 +53,12 @@ impl Transmitter {
         let count = RUN_SIZE / self.chunk;
         self.run = Some(run);
         self.free = (0..count).rev().map(|index| run + index * self.chunk).collect();
-        self.on_their_way = vec![0; count as usize];
+        self.in_flight = vec![0; count as usize];
         true
     }
 
-    /// A descriptor lies in one frame, so that its completion, which tells an address only, says what to release.
+    /// A descriptor lies in one frame, because its completion reports only an address, and that address tells what to
+    /// release.
     fn add_stored(&mut self, extent: Extent) {
         let (mut addr, end) = (extent.off, extent.end());
         while addr < end {
@@ -69,13 +70,13 @@ impl Transmitter {
 
     fn complete(&mut self, socket: &mut Socket, frames: &mut dyn Frames) {
         let Some(run) = self.run else { return };
-        let (free, on_their_way, chunk) = (&mut self.free, &mut self.on_their_way, self.chunk);
+        let (free, in_flight, chunk) = (&mut self.free, &mut self.in_flight, self.chunk);
         socket.completed(|addr| {
             if addr / RUN_SIZE * RUN_SIZE != run {
                 return frames.release(Extent::new(addr, 1));
             }
             let index = (addr - run) / chunk;
-            let left = &mut on_their_way[index as usize];
+            let left = &mut in_flight[index as usize];
             *left -= 1;
             if *left == 0 {
                 free.push(run + index * chunk);
@@ -83,10 +84,10 @@ impl Transmitter {
         });
     }
 
-    /// Queues the pieces; nothing of them changes until they are sent. False: they were not taken.
+    /// Queues the pieces, which do not change until they are sent. False: they were not queued.
     fn queue(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> bool {
         if let Err(error) = socket.transmit(&self.pieces) {
-            // Counted by the peer as a loss: it is sent again.
+            // The peer counts the packet as lost, and it is retransmitted.
             tracing::debug!(%error, "a packet was not taken");
             return false;
         }
@@ -94,7 +95,7 @@ impl Transmitter {
         let Some(run) = self.run else { return true };
         for piece in &self.pieces {
             if piece.addr / RUN_SIZE * RUN_SIZE == run {
-                self.on_their_way[((piece.addr - run) / self.chunk) as usize] += 1;
+                self.in_flight[((piece.addr - run) / self.chunk) as usize] += 1;
             } else {
                 frames.hold(Extent::new(piece.addr, piece.len));
             }
@@ -102,7 +103,7 @@ impl Transmitter {
         true
     }
 
-    /// A header's chunk with these bytes in it.
+    /// A header chunk that contains these bytes.
     fn written(&mut self, bytes: &[u8], frames: &mut dyn Frames) -> Option<u64> {
         let header = self.free.pop()?;
         if bytes.len() as u64 <= self.chunk && frames.write(header, bytes) {

@@ -16,26 +16,27 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets taken in one look, about.
+/// Packets taken in one poll, approximately.
 const BATCH_PACKETS: usize = 256;
 /// Packets taken from the ring at a time.
 const PORTION_PACKETS: u32 = 16;
-/// Whole requests, or pipelines of them, taken in one look, about: as many peers wait for the answers. With more, server
-/// and peers would take turns, each idle while the other works.
+/// Segments with PUSH taken in one poll, approximately: whole requests or pipelines, so as many peers wait for the
+/// answers. With more, server and peers would take turns, each idle while the other works.
 const BATCH_PUSHES: u64 = 32;
-/// How many packets before its turn the next one is fetched from where the kernel has left it: another core's cache.
+/// How many packets before its turn the next packet is prefetched, since it lies in the cache of the core that ran the
+/// kernel.
 const AHEAD: usize = 1;
-/// Looks that find packets but no event for the worker, in one round at most.
-const LOOKS_MAX: u32 = 64;
-/// How often landing space is asked for again while there is none.
+/// Polls in one round that find packets but no event for the worker, at most.
+const POLLS_MAX: u32 = 64;
+/// Interval of attempts to take a run while there is no landing space.
 const STARVED_RETRY: Duration = Duration::from_millis(10);
-/// How long a stopping transport waits for peers to take what is left.
+/// How long a stopping transport waits for peers to receive what is left.
 const STOP_MAX: Duration = Duration::from_secs(5);
-/// How long it waits for peers that have everything to close, too.
+/// How long a stopping transport waits for the FINs of peers that have received everything.
 const STOP_IDLE_MAX: Duration = Duration::from_millis(200);
-/// Closed connections that are remembered before those that are through are forgotten.
+/// Closed connections that are remembered before those that have ended are removed from the list.
 const CLOSED_MIN: usize = 256;
-/// How often the offset between the clocks is taken anew.
+/// Interval at which the offset between the clocks is measured again.
 const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
 /// The transport of one worker.
@@ -47,27 +48,27 @@ pub(crate) struct PacketTransport {
     _steering: Arc<Steering>,
     landing: Landing,
     departures: Departures,
-    /// Sends runs of segments.
+    /// Sends sequences of segments as long packets.
     offload: Option<Offload>,
     poller: Poller,
     waker: Waker,
     write_back: WriteBack,
     spin: Spin,
-    /// A look that finds nothing has the kernel poll the device.
+    /// A poll that finds nothing makes the kernel poll the device.
     polls: bool,
     packet: Packet,
     received: Vec<landfall_xdp::Received>,
     ready: Vec<Event>,
-    /// Sends that were taken but not reported, because the connection's queue is full.
+    /// Sends that were accepted but not reported, because the connection's queue is full.
     unreported: Vec<(ConnId, Outgoing)>,
-    /// Connections that were closed while something was still to be sent.
+    /// Connections that were closed while there was still something to send.
     closed: Vec<landfall_net::ConnId>,
     closed_max: usize,
-    /// Packets that came to this queue and were passed on to their connection's worker.
-    passed_on: u64,
+    /// Packets of this queue that were forwarded to the worker that has their connection.
+    forwarded: u64,
     link_down: bool,
     partial_checksums_told: bool,
-    /// Unix time less monotonic time, nanoseconds, and when it was taken.
+    /// Unix time less monotonic time, nanoseconds, and when it was measured.
     clock_offset: (u64, Instant),
 }
 
@@ -105,15 +106,15 @@ impl PacketTransport {
             unreported: Vec::new(),
             closed: Vec::new(),
             closed_max: CLOSED_MIN,
-            passed_on: 0,
+            forwarded: 0,
             link_down: false,
             partial_checksums_told: false,
             clock_offset: (unix_ns() - monotonic_ns(), now()),
         })
     }
 
-    /// Sends what the stack has. While the link is down that waits, like a lost packet, and connections go on
-    /// when it is up again.
+    /// Sends what the stack has. While the link is down this does nothing, as if packets were lost, and connections
+    /// continue when the link is up again.
     fn flush(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
         let outcome = self.flush_now(frames);
         let down = matches!(outcome, Err(XdpError::LinkDown { .. }));
@@ -126,7 +127,7 @@ impl PacketTransport {
         if down { Ok(()) } else { outcome }
     }
 
-    /// Sends what the stack has, and has the kernel take it.
+    /// Sends what the stack has, and makes the kernel take it.
     fn flush_now(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let now = now();
@@ -137,7 +138,7 @@ impl PacketTransport {
             }
             match (&mut self.offload, self.packet.cut) {
                 (Some(offload), Some(cut)) => {
-                    // What of the same connection came before goes first.
+                    // Earlier packets of this connection go first.
                     if last_alone == self.packet.conn {
                         departures.kick(socket, frames)?;
                     }
@@ -157,21 +158,21 @@ impl PacketTransport {
         departures.kick(socket, frames)
     }
 
-    /// Lends chunks to the interface, as many as it takes.
+    /// Fills chunks into the ring of the interface, until it is full.
     fn refill(&mut self, frames: &mut dyn Frames) {
-        self.landing.sort_landed(frames);
+        self.landing.recycle_landed(frames);
         let Some(socket) = &mut self.socket else { return };
         self.landing.fill(socket, frames);
-        self.look_for_starvation();
+        self.report_starvation();
     }
 
-    fn look_for_starvation(&mut self) {
+    fn report_starvation(&mut self) {
         if self.landing.became_starved() {
             self.ready.push(Event::Starved);
         }
     }
 
-    /// Takes packets that have arrived; how many there were.
+    /// Takes packets that have arrived; returns their number.
     fn take_packets(&mut self, frames: &mut dyn Frames) -> usize {
         let mut taken = 0;
         let pushed = self.stack.stats().pushed;
@@ -184,19 +185,19 @@ impl PacketTransport {
         taken
     }
 
-    /// Fetches the next few packets from the ring; how many there are.
+    /// Takes the next few descriptors from the ring; returns their number.
     fn receive(&mut self, may_poll: bool) -> u32 {
         let Some(socket) = &mut self.socket else { return 0 };
         self.received.clear();
         let count = socket.receive(PORTION_PACKETS, &mut self.received);
-        // An error of the call would show at the next kick.
+        // An error of the call also shows at the next kick.
         if count > 0 || !may_poll || !self.polls || socket.wake_receive().is_err() {
             return count;
         }
         socket.receive(PORTION_PACKETS, &mut self.received)
     }
 
-    /// Takes the packets that were fetched; how many there were.
+    /// Handles the packets whose descriptors were taken; returns their number.
     fn take_portion(&mut self, frames: &mut dyn Frames) -> usize {
         let now = now();
         if now.since(self.clock_offset.1) > CLOCKS_EVERY {
@@ -209,7 +210,7 @@ impl PacketTransport {
             {
                 prefetch(frames.bytes(Extent::new(next.addr, next.len)));
             }
-            // Packets in several parts do not fit the MTU that was checked: none of them is whole.
+            // Packets in several parts do not fit the MTU that was checked, so none of their parts is a whole packet.
             if packet.is_part {
                 self.landing.discard(packet, frames);
             } else {
@@ -220,12 +221,12 @@ impl PacketTransport {
         self.received.len()
     }
 
-    /// A whole packet; what of it nobody keeps is used again.
+    /// Handles a whole packet; parts of it that are not held are recycled.
     fn take_one(&mut self, now: Instant, frames: &mut dyn Frames, packet: &landfall_xdp::Received) {
         let stamp = if packet.stamp_ns == 0 { now.nanos() } else { packet.stamp_ns };
         let arrival_ns = stamp + self.clock_offset.0;
         let landed = self.landing.land(packet, frames);
-        self.look_for_starvation();
+        self.report_starvation();
         let Some(landed) = landed else { return };
         self.take_packet(now, frames, landed, arrival_ns);
         self.landing.done(landed.off, frames);
@@ -236,17 +237,17 @@ impl PacketTransport {
         let Received::Stray(tuple) = outcome else { return };
         frames.hold(packet);
         let forwarded = self.flows.forward(self.worker, &tuple, Stray { packet, arrival_ns });
-        if forwarded == Forwarded::Nobody {
+        if forwarded == Forwarded::Unknown {
             self.stack.refuse(now, &Memory(frames), packet);
         }
         if forwarded == Forwarded::Yes {
-            self.passed_on += 1;
+            self.forwarded += 1;
         } else {
             frames.release(packet);
         }
     }
 
-    /// Packets that came to another worker's queue.
+    /// Handles packets that arrived at another worker's queue.
     fn take_strays(&mut self, frames: &mut dyn Frames) -> usize {
         if !self.flows.is_shared() {
             return 0;
@@ -263,8 +264,8 @@ impl PacketTransport {
         strays.len()
     }
 
-    /// Takes everything that has happened; true if there was anything.
-    fn look(&mut self, frames: &mut dyn Frames) -> bool {
+    /// Takes packets and events; true if there were any.
+    fn poll_once(&mut self, frames: &mut dyn Frames) -> bool {
         let mut found = self.take_packets(frames) + self.take_strays(frames) > 0;
         let now = now();
         if self.stack.deadline().is_some_and(|at| at <= now) {
@@ -319,8 +320,8 @@ impl PacketTransport {
         }
     }
 
-    /// Says once what a wrong setting at the sender does.
-    fn look_for_partial_checksums(&mut self) {
+    /// Warns once of a wrong setting at the sender.
+    fn warn_of_partial_checksums(&mut self) {
         let count = self.stack.stats().dropped(Drop::PartialChecksum);
         if count > 0 && !self.partial_checksums_told {
             self.partial_checksums_told = true;
@@ -348,13 +349,13 @@ impl PacketTransport {
         self.closed.retain(|id| stack.queued(*id) > 0);
     }
 
-    /// How long a stop may take, as things are.
+    /// How long a stop may take in the current state.
     fn stop_limit(&mut self) -> Duration {
         self.forget_closed();
         if self.closed.is_empty() { STOP_IDLE_MAX } else { STOP_MAX }
     }
 
-    /// How long to wait at most.
+    /// The time limit of a wait.
     fn limit(&self, wait: Wait, begun: Instant) -> Option<Duration> {
         let left = wait.timeout.map(|timeout| timeout.saturating_sub(now().since(begun)));
         let deadline = self.stack.deadline().map(|at| at.since(now()));
@@ -362,11 +363,11 @@ impl PacketTransport {
         [left, deadline, starved].into_iter().flatten().min()
     }
 
-    /// Looks, and then waits, until something has happened or the time is over.
+    /// Polls, and then blocks, until something has happened or the time is over.
     fn wait_for_something(&mut self, frames: &mut dyn Frames, wait: Wait) -> Result<(), TransportError> {
         let begun = now();
         while self.ready.is_empty() {
-            if self.look_for_a_while(frames, wait, begun)? {
+            if self.busy_poll(frames, wait, begun)? {
                 continue;
             }
             if wait.timeout.is_some_and(|timeout| now().since(begun) >= timeout) {
@@ -380,7 +381,7 @@ impl PacketTransport {
             self.poller
                 .wait(limit)
                 .map_err(|source| TransportError::System { what: "epoll_wait", source })?;
-            if self.look(frames) {
+            if self.poll_once(frames) {
                 self.spin.woke(now().since(slept));
                 self.flush(frames).map_err(failed)?;
             }
@@ -389,8 +390,8 @@ impl PacketTransport {
         Ok(())
     }
 
-    /// Looks for as long as that has paid lately; true if something was found.
-    fn look_for_a_while(
+    /// Busy-polls for as long as that was useful lately; true if something was found.
+    fn busy_poll(
         &mut self,
         frames: &mut dyn Frames,
         wait: Wait,
@@ -399,10 +400,10 @@ impl PacketTransport {
         let span = self.spin.span().min(wait.timeout.unwrap_or(Duration::MAX));
         let started = now();
         loop {
-            if self.look(frames) {
+            if self.poll_once(frames) {
                 self.spin.found();
                 if self.ready.is_empty() {
-                    // Acknowledgements and the like: answered at once.
+                    // Acknowledgements and the like are answered at once.
                     self.flush(frames).map_err(failed)?;
                     self.refill(frames);
                 }
@@ -417,14 +418,14 @@ impl PacketTransport {
         }
     }
 
-    /// With too few events for a batch, a little longer.
+    /// Waits a little longer if there are too few events for a batch.
     fn linger(&mut self, frames: &mut dyn Frames, wait: Wait) {
         if wait.events_min <= 1 || wait.linger.is_zero() {
             return;
         }
         let begun = now();
         while self.ready.len() < wait.events_min as usize && now().since(begun) < wait.linger {
-            self.look(frames);
+            self.poll_once(frames);
             std::hint::spin_loop();
         }
     }
@@ -454,7 +455,7 @@ impl Transport for PacketTransport {
     }
 
     fn listen(&mut self, listener: std::net::TcpListener, tag: u32) -> Result<(), TransportError> {
-        // Ports are listened on from the start; a kernel socket would answer in the kernel's place.
+        // The ports are served from the start; a kernel socket would answer as well.
         drop((listener, tag));
         Ok(())
     }
@@ -471,8 +472,8 @@ impl Transport for PacketTransport {
     ) -> Result<(), TransportError> {
         self.flush(frames).map_err(failed)?;
         self.refill(frames);
-        for _ in 0..LOOKS_MAX {
-            if !self.look(frames) || !self.ready.is_empty() {
+        for _ in 0..POLLS_MAX {
+            if !self.poll_once(frames) || !self.ready.is_empty() {
                 break;
             }
             self.flush(frames).map_err(failed)?;
@@ -485,7 +486,7 @@ impl Transport for PacketTransport {
         if may_wait && !self.ready.is_empty() {
             self.linger(frames, wait);
         }
-        self.look_for_partial_checksums();
+        self.warn_of_partial_checksums();
         events.append(&mut self.ready);
         Ok(())
     }
@@ -493,7 +494,7 @@ impl Transport for PacketTransport {
     fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, mut out: Outgoing) -> Option<Outgoing> {
         let id = landfall_net::ConnId(conn.0);
         for part in out.parts() {
-            // An error means that the connection has ended: its event is on its way.
+            // An error means that the connection has ended, and its event follows.
             let _taken = match *part {
                 Part::Bytes { start, end } => {
                     self.stack.send_bytes(id, &out.bytes[start as usize..end as usize])
@@ -551,16 +552,17 @@ impl Transport for PacketTransport {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let passed_on = ("passed_on_packets", self.passed_on);
+        let passed_on = ("passed_on_packets", self.forwarded);
         let offload = Offload::counters(self.offload.as_ref());
         std::iter::once(passed_on).chain(offload).chain(counters(&self.stack, self.socket.as_ref())).collect()
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
-        // Peers get time to take what was sent to them, and a little to close; those that are left are reset.
+        // Peers get time to receive what was sent to them, and a little time to close; the remaining connections are
+        // reset.
         let begun = now();
         while self.stack.counts().0 > 0 && now() < begun + self.stop_limit() {
-            self.look(frames);
+            self.poll_once(frames);
             for event in self.ready.drain(..) {
                 if let Event::Received { extent, .. } = event {
                     frames.release(extent);
@@ -580,7 +582,7 @@ impl Transport for PacketTransport {
     }
 }
 
-/// What `INFO` and `/metrics` show.
+/// Counters for `INFO` and `/metrics`.
 fn counters(stack: &Stack, socket: Option<&Socket>) -> Vec<(&'static str, u64)> {
     let stats = stack.stats();
     let (connections, half_open, time_wait) = stack.counts();
@@ -610,7 +612,7 @@ fn counters(stack: &Stack, socket: Option<&Socket>) -> Vec<(&'static str, u64)> 
     out
 }
 
-/// Names of the reasons for which packets are dropped, in the order of [`landfall_net::DROPS`].
+/// Names of the reasons for dropped packets, in the order of [`landfall_net::DROPS`].
 const DROPPED: [&str; landfall_net::DROPS.len()] = [
     "dropped_malformed",
     "dropped_protocol",

@@ -1,50 +1,51 @@
-//! What requests that are not complete, and clients that have not authenticated, may hold of the region: a share of it in
-//! sum, over all connections. Beyond it those are closed that hold more than an equal share and move least.
+//! Limits on how much of the region unfinished requests and unauthenticated clients may hold, over all connections.
+//! When a limit is exceeded, the server closes those connections that hold more than an equal share and progress most
+//! slowly.
 //!
-//! Requests that are complete are executed and need no admission. So whoever sends requests whole is never refused for
-//! those who do not.
+//! Complete requests are executed and need no admission. So a client that sends complete requests is never refused
+//! because of clients that do not.
 
 use crate::shared::Counters;
 use landfall_heap::Heap;
 use landfall_sockets::ConnId;
 use std::sync::atomic::Ordering;
 
-/// Clients that have not authenticated hold at most one part in so many of the region.
+/// Divisor: unauthenticated clients hold at most this part of the region.
 const UNAUTHENTICATED_SHARE: u64 = 64;
-/// So much they may hold of a region however small, bytes.
+/// Unauthenticated clients may hold this much of any region, however small, bytes.
 const UNAUTHENTICATED_MIN: u64 = 256 << 10;
-/// So much they may hold of a region however large, bytes.
+/// Unauthenticated clients may not hold more than this, however large the region is, bytes.
 const UNAUTHENTICATED_MAX: u64 = 64 << 20;
-/// Unfinished requests may hold so much however little room there is, bytes: what is sent in two packets, a delete
-/// among it, must get in.
+/// Unfinished requests may hold this much however little room there is, bytes: a request in two packets, such as a
+/// delete, must be possible.
 const UNFINISHED_MIN: u64 = 1 << 20;
-/// One part in so many of the region stays for requests that come whole, whatever waits: what waits came in pieces, and lies scattered
-/// over runs that are not free before all of their pieces have gone.
+/// Divisor: this part of the region is reserved for requests that arrive complete. Unfinished requests arrive in pieces
+/// that are scattered over runs, and a run becomes free only when all of its pieces are released.
 const WHOLE_SHARE: u64 = 16;
-/// What a client may send before it has authenticated: so many bytes, ...
+/// Bytes that a client may send before it has authenticated, when it connects ...
 const ALLOWANCE_BYTES: u64 = 256 << 10;
-/// ... and so many more for each second since it connected.
+/// ... and additional bytes for each second since it connected.
 const ALLOWANCE_RATE: u64 = 16 << 10;
 
-/// Who holds something.
+/// What a connection holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Bytes of the region that are kept from others by what is received and not complete.
+    /// Bytes of the region that received data of an unfinished request keep from other uses.
     pub(crate) bytes: u64,
     /// The client has authenticated, or need not.
     pub(crate) is_authenticated: bool,
 }
 
-/// A connection that holds something, and how fast it adds to it.
+/// A connection that holds data, and how fast its data grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
     pub(crate) id: ConnId,
     pub(crate) held: Held,
-    /// Bytes a second.
+    /// Growth, bytes a second.
     pub(crate) rate: u64,
 }
 
-/// Bytes that requests hold which are not complete, or of these the bytes to be returned.
+/// Bytes held by unfinished requests, or the part of them that must be returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) unauthenticated: u64,
@@ -56,7 +57,7 @@ impl Excess {
         self == Self::default()
     }
 
-    /// This worker's part of it, which holds `own` of what all hold.
+    /// This worker's part of the excess; the worker holds `own` of `all`.
     pub(crate) fn part(self, own: Self, all: Self) -> Self {
         let part = |excess: u64, own: u64, all: u64| {
             let all = all.max(own).max(1);
@@ -69,7 +70,7 @@ impl Excess {
     }
 }
 
-/// Notes that a connection holds `now` where it held `before`.
+/// Updates the counters: a connection holds `now` instead of `before`.
 pub(crate) fn note(counters: &Counters, heap: &Heap, before: Held, now: Held) {
     heap.note_unfinished(before.bytes, now.bytes);
     let unauthenticated = |held: Held| if held.is_authenticated { 0 } else { held.bytes };
@@ -79,7 +80,7 @@ pub(crate) fn note(counters: &Counters, heap: &Heap, before: Held, now: Held) {
     }
 }
 
-/// What requests that are not complete hold now, over all workers.
+/// What unfinished requests hold now, over all workers.
 pub(crate) fn held(counters: &Counters, heap: &Heap) -> Excess {
     Excess {
         unauthenticated: counters.unauthenticated_bytes.load(Ordering::Relaxed),
@@ -87,8 +88,8 @@ pub(crate) fn held(counters: &Counters, heap: &Heap) -> Excess {
     }
 }
 
-/// Bytes that are free beside what is unfinished. Where that is little because nothing had to be cleaned up, as much as is
-/// held is asked for: what only cleaning could free does not count before it is, since no cleaning frees what is held.
+/// Free bytes beside unfinished requests. If little is free because nothing had to be compacted so far, the heap is
+/// asked for as much as is held: space counts only once it is free, since compaction cannot free what is held.
 pub(crate) fn room(heap: &Heap) -> u64 {
     let held = heap.unfinished_bytes();
     if held >= UNFINISHED_MIN {
@@ -97,10 +98,11 @@ pub(crate) fn room(heap: &Heap) -> u64 {
     heap.free_bytes()
 }
 
-/// What is held beyond what may be. `room` are the bytes that writes may still fill.
+/// How much more is held than allowed. `room` is the number of bytes that writes may still fill.
 ///
-/// What is unfinished may hold as much as is free beside it, but for a part that stays for requests that come whole. Where it is found
-/// to be more, a quarter of the bound has to be given back, too, so that this is not decided again with the next packet.
+/// Unfinished requests may hold as much as is free beside them, except for a part that is reserved for complete
+/// requests. If they hold more, they must also return a quarter of the limit, so that the next packet does not exceed
+/// it again.
 pub(crate) fn excess(held: Excess, capacity: u64, room: u64) -> Excess {
     let beyond = |held: u64, bound: u64| if held > bound { held - bound * 3 / 4 } else { 0 };
     Excess {
@@ -109,25 +111,25 @@ pub(crate) fn excess(held: Excess, capacity: u64, room: u64) -> Excess {
     }
 }
 
-/// Bytes that requests may hold in sum that are not complete, where writes may still fill `room`.
+/// Bytes that all unfinished requests together may hold, if writes may still fill `room`.
 fn unfinished_max(capacity: u64, room: u64) -> u64 {
     room.saturating_sub(capacity / WHOLE_SHARE).max(UNFINISHED_MIN)
 }
 
-/// Bytes that clients may hold in sum that have not authenticated.
+/// Bytes that all unauthenticated clients together may hold.
 pub(crate) fn unauthenticated_max(capacity: u64) -> u64 {
     (capacity / UNAUTHENTICATED_SHARE).clamp(UNAUTHENTICATED_MIN, UNAUTHENTICATED_MAX)
 }
 
-/// Bytes that a client may have sent without authenticating, so long after it connected.
+/// Bytes that a client may have sent without authenticating, `age_ms` after it connected.
 pub(crate) fn allowance(age_ms: u64) -> u64 {
     ALLOWANCE_BYTES + ALLOWANCE_RATE.saturating_mul(age_ms) / 1000
 }
 
-/// Whom to close: those that add least a second to what they hold, and of these those that hold most.
+/// Selects the connections to close: those whose data grow most slowly, and among these those that hold most.
 ///
-/// Nobody who holds no more than an equal share of what may be held pays for others: were all like that, there would be
-/// no excess. And the fastest of those that have authenticated stays: one long request may use all the room that there is.
+/// A connection that holds no more than an equal share is not closed: if all were like that, there would be no excess.
+/// The fastest authenticated connection stays, so one long request may use all the room.
 pub(crate) fn choose(mut holders: Vec<Holder>, excess: Excess) -> Vec<ConnId> {
     holders.retain(|holder| holder.held.bytes > 0);
     holders.sort_by_key(|holder| (holder.rate, std::cmp::Reverse(holder.held.bytes)));
@@ -151,7 +153,7 @@ pub(crate) fn choose(mut holders: Vec<Holder>, excess: Excess) -> Vec<ConnId> {
     chosen
 }
 
-/// An equal share, for each of `holders`, of what they may hold: what they hold without the excess.
+/// An equal share of the limit, for each of `holders`: what they hold less the excess.
 fn share_of<'a>(holders: impl Iterator<Item = &'a Holder>, excess: u64) -> u64 {
     let (count, sum) = holders.fold((0, 0), |(count, sum), holder| (count + 1, sum + holder.held.bytes));
     sum.saturating_sub(excess) / u64::max(count, 1)
@@ -175,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn enough_is_given_back_by_those_that_hold_more_than_others(
+        fn holders_of_more_than_a_share_return_enough(
             all in holders(),
             unknown in 0..20_000_u64,
             any in 0..20_000_u64,
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn short_requests_do_not_pay_for_a_long_one() {
+    fn short_requests_are_not_closed_for_a_long_one() {
         let mut all: Vec<Holder> = (1..=50).map(|id| holder(id, 500, 0, true)).collect();
         all.push(holder(51, 40 << 20, 1 << 20, true));
         let choose =
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_move_least_go_first_and_the_fastest_stays() {
+    fn the_slowest_are_closed_first_and_the_fastest_stays() {
         let all = vec![
             holder(1, 10, 0, true),
             holder(2, 30, 0, true),
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_have_authenticated_do_not_pay_for_those_that_have_not() {
+    fn authenticated_clients_are_not_closed_for_unauthenticated_ones() {
         let all = vec![holder(1, 10, 0, true), holder(2, 30, 7, false), holder(3, 30, 9, false)];
         let choose = |unauthenticated| choose(all.clone(), Excess { unauthenticated, unfinished: 0 });
         assert_eq!(choose(30), [ConnId(2)]);

@@ -1,5 +1,5 @@
-//! The checksum of a long value, computed while the rest of it is on its way: when the last byte arrives there is
-//! little left to do, and every byte was near when it was looked at.
+//! The checksum of a long value, computed while the value is arriving. When the last byte arrives, little is left to
+//! do, and each byte is in the cache when it is read.
 
 use crate::landing::Inbox;
 use landfall_heap::{ArrivingCrcs, Crcs, Heap, PIECES_FROM, PieceCrc};
@@ -7,23 +7,23 @@ use landfall_media::{Extent, MediaError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Values shorter than this are checksummed at once, when they are written: they are near until then.
+/// Shorter values are checksummed when they are written: they are still in the cache then.
 const LONG_MIN: usize = PIECES_FROM as usize;
 
-/// What is known of the value for which a connection waits.
+/// State of the checksum of the value that a connection waits for.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Where it lies in the bytes that the connection has received and not consumed.
+    /// Where the value lies in the bytes that the connection has received and not consumed.
     value: Range<usize>,
-    /// Everything before this place of them has been looked at.
+    /// All bytes of the value before this position are in the checksum.
     done: usize,
-    /// The extent in which that is, and where in it.
+    /// The extent that contains this position, and the offset in it.
     extent: usize,
     skip: usize,
     crcs: ArrivingCrcs,
 }
 
-/// The CRC-32C of each piece of a range of what a connection has received.
+/// The CRC-32C of each piece of a range of a connection's received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCrc {
     value: Range<usize>,
@@ -31,31 +31,31 @@ pub struct KnownCrc {
 }
 
 impl KnownCrc {
-    /// Those of `value`, if it is the one that is known.
+    /// The checksums of `value`, if it is the known one.
     pub(crate) fn of(&self, value: &Range<usize>) -> Option<Crcs<'_>> {
         (self.value == *value).then(|| Crcs::Parts(&self.parts))
     }
 }
 
 impl Ahead {
-    /// Of the value that is awaited; `None` where that is not worth it.
+    /// The state for an awaited value; `None` if the value is too short.
     pub(crate) fn of(value: Range<usize>) -> Option<Self> {
         let crcs = ArrivingCrcs::default();
         (value.len() >= LONG_MIN).then_some(Self { value, done: 0, extent: 0, skip: 0, crcs })
     }
 
-    /// True if it is of this value.
+    /// True if the state belongs to this value.
     pub(crate) fn is_of(&self, value: &Range<usize>) -> bool {
         self.value == *value
     }
 
-    /// Looks at what has arrived since.
-    pub(crate) fn go_on(&mut self, inbox: &Inbox, heap: &Heap) -> Result<(), MediaError> {
+    /// Adds the bytes that have arrived since the last call.
+    pub(crate) fn advance(&mut self, inbox: &Inbox, heap: &Heap) -> Result<(), MediaError> {
         while self.done < self.value.end {
             let Some(extent) = inbox.extent(self.extent) else { break };
             let left = extent.len() as usize - self.skip;
             if left == 0 {
-                // The last one may still grow.
+                // The last extent may still grow.
                 if inbox.extent(self.extent + 1).is_none() {
                     break;
                 }
@@ -74,7 +74,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// What is known once all of it has been looked at.
+    /// The checksum, once it covers the whole value.
     pub(crate) fn known(&self) -> Option<KnownCrc> {
         let parts = || self.crcs.parts().into();
         (self.done >= self.value.end).then(|| KnownCrc { value: self.value.clone(), parts: parts() })
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Packets that continue the one before in memory make its extent longer.
+        /// A packet that follows the previous one in memory extends its extent.
         #[test]
         fn the_checksum_is_known_as_soon_as_the_whole_value_has_arrived(
             packets in prop::collection::vec((1..2000_u32, any::<bool>()), 1..40),
@@ -115,7 +115,7 @@ mod tests {
                 inbox.push(&heap, extent);
                 received.extend(bytes);
                 at = extent.end();
-                ahead.go_on(&inbox, &heap).unwrap();
+                ahead.advance(&inbox, &heap).unwrap();
                 let known = ahead.known().and_then(|known| known.of(&value).map(Crcs::whole));
                 prop_assert_eq!(known, received.get(value.clone()).map(crc::of));
             }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_long_values_are_looked_at_ahead() {
+    fn only_long_values_are_checksummed_ahead() {
         assert!(Ahead::of(10..10 + LONG_MIN).is_some_and(|ahead| ahead.is_of(&(10..10 + LONG_MIN))));
         assert!(Ahead::of(10..9 + LONG_MIN).is_none());
     }

@@ -5,10 +5,10 @@ use landfall_media::{Chain, Extent};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// One argument: in the stream that has just been received, held in frames since, or plain bytes.
+/// One argument: in the stream that was just received, in frames that a queued command holds, or in plain memory.
 #[derive(Clone, Debug)]
 pub enum Arg<'a> {
-    /// A range of the received stream: its bytes lie in landing frames. Their checksums, if they are known.
+    /// A range of the received stream, whose bytes lie in landing frames, and their checksums, if they are known.
     Stream(Chain<'a>, Range<usize>, Option<Crcs<'a>>),
     /// Bytes outside the region.
     Plain(&'a [u8]),
@@ -32,7 +32,7 @@ impl<'a> Arg<'a> {
         self.len() == 0
     }
 
-    /// The bytes in one piece, copied together only where they are split.
+    /// The bytes as one slice; they are copied only if they lie in several pieces.
     pub fn bytes(&self) -> Cow<'a, [u8]> {
         match self {
             Self::Stream(chain, range, _) => chain.gather(range.clone()),
@@ -41,7 +41,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// The value as a write takes it: by reference where it lies in frames. `extents` is scratch space.
+    /// The value in the form that a write takes: by reference if it lies in frames. `extents` is scratch space.
     #[inline]
     pub fn source<'s>(&self, extents: &'s mut Extents) -> Source<'s>
     where
@@ -58,7 +58,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Where the argument lies in frames, if it does, in one piece: long keys are then kept in place.
+    /// Where the argument lies, if it lies in frames in one piece: long keys are then kept in place.
     pub fn place(&self) -> Option<Extent> {
         let mut extents = Extents::new();
         match self {

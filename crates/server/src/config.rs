@@ -1,4 +1,4 @@
-//! What the server can be told: one struct, from flags or from a TOML file with the same names.
+//! Settings of the server: one struct, filled from flags or from a TOML file with the same names.
 
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
@@ -51,36 +51,36 @@ impl std::fmt::Display for Size {
 
 /// Largest sensible [`Config::max_output`], bytes.
 pub const MAX_OUTPUT_MAX: u64 = 1 << 30;
-/// A single reply may take so many times the memory of all that may be queued before its connection has to wait, ...
+/// A single reply may take this many times the limit of queued replies ...
 const REPLY_FACTOR: u64 = 64;
-/// ... and no more than this, bytes: with what is queued before it, it stays below 4 GiB.
+/// ... but no more than this, bytes: together with queued replies it stays below 4 GiB.
 const REPLY_MEMORY_MAX: u64 = 2 << 30;
 
 /// Least [`Config::memory`], bytes.
 pub const MEMORY_MIN: u64 = 64 << 20;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Misuse: a value that cannot be read.
+    /// Misuse: a value that cannot be parsed.
     #[error("{text:?} is not a {what}: expected {expected}")]
     Value {
-        /// What it should be.
+        /// Kind of the value.
         what: &'static str,
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What would be right.
+        /// Valid values.
         expected: &'static str,
     },
     /// Environment: the file cannot be read.
@@ -88,18 +88,18 @@ pub enum ConfigError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Misuse: the file is not valid.
+    /// Misuse: the file is invalid.
     #[error("{}: {message}", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// The position and the error.
         message: String,
     },
-    /// Misuse: sums alone need data to be durable before their record.
+    /// Misuse: packet sums alone require that data are durable before their record.
     #[error(
         "--integrity tcp makes the data of each record durable before the record, which on this medium is a sync of its \
          own: it is for persistent memory; use crc32c here"
@@ -110,7 +110,7 @@ pub enum ConfigError {
         "--memory has no meaning with --xdp: the kernel keeps all of the region in memory, so that packets can land in it"
     )]
     MemoryOverXdp,
-    /// Misuse: reachable from other machines, without a password.
+    /// Misuse: the server could be reached from other machines without a password.
     #[error(
         "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"
     )]
@@ -120,30 +120,30 @@ pub enum ConfigError {
     },
 }
 
-/// How to serve over AF_XDP.
+/// Settings of AF_XDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
     /// The interface.
     pub interface: String,
-    /// An address of our own; `None`: the interface's, shared with the kernel.
+    /// An address that only the server uses; `None`: the interface's, shared with the kernel.
     pub address: Option<IpAddr>,
-    /// Our hardware address; `None`: the interface's.
+    /// Hardware address to use; `None`: the interface's.
     pub mac: Option<[u8; 6]>,
-    /// How long to look for packets before waiting; `Duration::MAX`: for ever.
+    /// How long to busy-poll for packets before blocking; `Duration::MAX`: for ever.
     pub spin: Duration,
     /// Who copies packets.
     pub mode: landfall_packets::Mode,
-    /// Have each look poll the device for up to so long; zero: not.
+    /// Makes each poll drive the device for up to this long; zero: off.
     pub busy_poll: Duration,
-    /// Send runs of segments as one long packet each; `None`: unless the device reads the region itself.
+    /// Sends sequences of segments as one long packet each; `None`: on unless the device reads the region itself.
     pub offload: Option<bool>,
-    /// Land packets beside the region and copy them into it once, as where its memory cannot be pinned.
+    /// Lands packets beside the region and copies them into it once, as for media that cannot be pinned.
     pub bounce: bool,
-    /// Where to pin the steering program.
+    /// Path to pin the steering program at.
     pub pin: Option<PathBuf>,
 }
 
-/// Everything that `landfall serve` can be told.
+/// All settings of `landfall serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory of the region.
@@ -152,47 +152,48 @@ pub struct Config {
     pub capacity: Size,
     /// How much of a file's region is kept in memory; `None`: half of the machine's memory.
     pub memory: Option<Size>,
-    /// Where RESP is served; `None` for nowhere.
+    /// RESP address; `None`: RESP is off.
     pub resp: Option<SocketAddr>,
-    /// Where HTTP is served; `None` for nowhere.
+    /// HTTP address; `None`: HTTP is off.
     pub http: Option<SocketAddr>,
     /// Worker threads.
     pub workers: usize,
-    /// Which medium the region must be on.
+    /// The medium that the region must be on.
     pub media: MediaRequest,
-    /// Which flush instruction to use on byte-addressable media; `None`: the best there is.
+    /// Flush instruction on byte-addressable media; `None`: the best available.
     pub flush: Option<FlushInstruction>,
-    /// Which kind of sockets to use.
+    /// The kind of sockets.
     pub transport: TransportRequest,
-    /// Serve over AF_XDP and our own TCP instead of sockets.
+    /// Serve over AF_XDP and Landfall's own TCP instead of sockets.
     pub xdp: Option<XdpConfig>,
     /// The password that clients must give.
     pub password: Option<String>,
     /// Serve other machines without a password.
     pub insecure_no_password: bool,
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: LogFormat,
-    /// What is logged: a level, or a filter as `RUST_LOG` takes it.
+    /// What is logged: a level, or a filter in the syntax of `RUST_LOG`.
     pub log_level: String,
-    /// Most connections at once, over all workers.
+    /// Connections at once over all workers, at most.
     pub max_clients: usize,
-    /// Connections idle for longer are closed; zero: never.
+    /// Connections that are idle for longer are closed; zero: never.
     pub idle_timeout: Duration,
-    /// A connection whose request arrives, or whose reply is taken, by less than 16 KiB a second for so long is closed;
-    /// zero: never.
+    /// A connection is closed if its request arrives, or its reply is accepted, at less than 16 KiB a second for this
+    /// long; zero: never.
     pub request_timeout: Duration,
     /// Longest value or body.
     pub max_request: Size,
-    /// Commands of one connection executed before others get their turn.
+    /// Commands of one connection that are executed before other connections have their turn.
     pub max_pipeline: usize,
-    /// Replies queued for one connection before its commands wait and it is read no further. A single reply that takes
-    /// more than 64 times as much memory (long values are sent from where they lie and take none) is an error instead.
+    /// Bytes of replies queued for one connection at which its commands wait and the server stops reading from it. A
+    /// single reply that takes more than 64 times as much memory is an error instead; long values are sent from their
+    /// frames and take no memory.
     pub max_output: Size,
     /// Longest HTTP head.
     pub max_header: Size,
-    /// Bytes a second that the background scrub checks; zero: none.
+    /// Bytes per second that the background scrub checks; zero: none.
     pub scrub_rate: Size,
-    /// What certifies values.
+    /// Checksum of values.
     pub integrity: Integrity,
 }
 
@@ -228,7 +229,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Longest reply, without the values that are sent from where they lie, bytes.
+    /// Longest reply in memory, bytes, without the values that are sent from their frames.
     pub(crate) fn reply_memory_max(&self) -> usize {
         let limit = self.max_output.0.saturating_mul(REPLY_FACTOR).min(REPLY_MEMORY_MAX);
         usize::try_from(limit).unwrap_or(usize::MAX)
@@ -259,7 +260,7 @@ impl Config {
         }
     }
 
-    /// Checks that the door is not left open by accident.
+    /// Checks that the server is not reachable without a password by accident.
     ///
     /// # Errors
     /// [`ConfigError::Exposed`].
@@ -281,7 +282,7 @@ impl Config {
     }
 }
 
-/// The same settings as a TOML file gives them: all optional, named like the flags with underscores.
+/// The settings of a TOML file: all optional, named like the flags with underscores.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileConfig {
@@ -379,7 +380,7 @@ impl FileConfig {
     }
 }
 
-/// Reads a `MediaRequest` from its flag value.
+/// Parses a `MediaRequest` from the value of its flag.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -397,7 +398,7 @@ pub fn parse_media(text: &str) -> Result<MediaRequest, ConfigError> {
     }
 }
 
-/// Reads a `TransportRequest` from its flag value.
+/// Parses a `TransportRequest` from the value of its flag.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -412,7 +413,7 @@ pub fn parse_transport(text: &str) -> Result<TransportRequest, ConfigError> {
     }
 }
 
-/// Reads what certifies values.
+/// Parses the checksum mode of values.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -424,14 +425,14 @@ pub fn parse_integrity(text: &str) -> Result<Integrity, ConfigError> {
     }
 }
 
-/// Reads `ADDRESS` or `ADDRESS/PREFIX`. The prefix is for people: replies go back the way requests came.
+/// Parses `ADDRESS` or `ADDRESS/PREFIX`. The prefix is ignored: replies go back the way requests came.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
 pub fn parse_own_address(text: &str) -> Result<IpAddr, ConfigError> {
     let (address, prefix) = text.split_once('/').unwrap_or((text, "0"));
     let bad = || ConfigError::Value {
-        what: "address of our own",
+        what: "own address",
         text: text.into(),
         expected: "ADDRESS/PREFIX, such as 10.0.0.2/24",
     };
@@ -440,7 +441,7 @@ pub fn parse_own_address(text: &str) -> Result<IpAddr, ConfigError> {
     prefix.parse().ok().filter(|prefix: &u8| *prefix <= bits).map(|_| address).ok_or_else(bad)
 }
 
-/// Reads a hardware address; `auto` for the interface's.
+/// Parses a hardware address; `auto` means the interface's.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -459,11 +460,11 @@ pub fn parse_mac(text: &str) -> Result<Option<[u8; 6]>, ConfigError> {
         let part = parts.next().filter(|part| part.len() <= 2 && !part.starts_with('+'));
         *byte = part.and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or_else(bad)?;
     }
-    // The lowest bit of the first byte says that it is an address of many; zeros are nobody's.
+    // The lowest bit of the first byte marks a group address; the zero address is invalid.
     if parts.next().is_some() || mac[0] & 1 == 1 || mac == [0; 6] { Err(bad()) } else { Ok(Some(mac)) }
 }
 
-/// Reads how long to look for packets: microseconds, or `always`.
+/// Parses the busy-poll time: microseconds, or `always`.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -472,13 +473,13 @@ pub fn parse_spin(text: &str) -> Result<Duration, ConfigError> {
         return Ok(Duration::MAX);
     }
     text.parse().map(Duration::from_micros).map_err(|_| ConfigError::Value {
-        what: "time to look for packets",
+        what: "busy-poll time",
         text: text.into(),
         expected: "microseconds, or always",
     })
 }
 
-/// Reads who copies packets.
+/// Parses who copies packets.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -496,7 +497,7 @@ pub fn parse_xdp_mode(text: &str) -> Result<landfall_packets::Mode, ConfigError>
     }
 }
 
-/// Reads whether long packets are sent for others to cut; `None` for "as fits".
+/// Parses whether long packets are sent for the kernel or device to cut; `None` for `auto`.
 ///
 /// # Errors
 /// [`ConfigError::Value`].
@@ -513,7 +514,7 @@ pub fn parse_xdp_offload(text: &str) -> Result<Option<bool>, ConfigError> {
     }
 }
 
-/// Reads a listening address; `off` for none.
+/// Parses a listening address; `off` means none.
 ///
 /// # Errors
 /// [`ConfigError::Value`].

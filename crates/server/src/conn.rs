@@ -1,4 +1,4 @@
-//! One connection: what it has sent, who parses it, what it is to get.
+//! A connection: its received bytes, its parser and session, and its replies.
 
 use crate::admission::{self, Held};
 use crate::ahead::{Ahead, KnownCrc};
@@ -17,36 +17,36 @@ use landfall_media::{Chain, MediaError};
 use landfall_sockets::ConnId;
 use std::ops::Range;
 
-/// A refused body of up to this many bytes is let pass, and the connection goes on behind it; with a longer one on its
-/// way the connection is closed.
-const PASSED_BODY_MAX: usize = 64 << 10;
-/// An unfinished command is copied together when it lies in more pieces than this, ...
+/// A refused body of up to this many bytes is skipped, and the connection stays open; with a longer one the connection
+/// is closed.
+const SKIPPED_BODY_MAX: usize = 64 << 10;
+/// An unfinished command is copied together if it lies in more pieces than this, ...
 const PIECES_MAX: usize = 64;
-/// ... which are shorter than this on average, bytes, ...
+/// ... the mean length of the pieces is below this, bytes, ...
 const PIECE_BYTES_MIN: usize = 1 << 10;
-/// ... and has more arguments or chunks than this: each of them is looked for among the pieces.
+/// ... and it has more arguments or chunks than this: each of them is searched for among the pieces.
 const PARTS_MIN: usize = 256;
-/// What has no room in the region is answered so.
+/// The answer to a request that the region has no room for.
 const NO_ROOM: &str =
     "the region has no room for this request: delete keys, or restart with a larger --capacity";
-/// What is closed so that others have room is answered so.
+/// The answer to an unfinished request that is closed so that others have room.
 const UNFINISHED: &str =
     "unfinished requests hold too much of the region, and this one moves least: send it again";
-/// Who sends much without authenticating is answered so.
+/// The answer to a client that sends much without authenticating.
 const UNAUTHENTICATED: &str = "too much was sent without authenticating";
 
-/// Which protocol a connection speaks.
+/// The protocol of a connection.
 pub(crate) enum Speaks {
     Resp { parser: landfall_resp::Parser, session: Session },
     Http { parser: landfall_http::Parser, session: HttpSession },
 }
 
-/// Why a connection's next command is not executed yet.
+/// Why the next command of a connection is not executed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {
-    /// Until the ticket is durable, the worker's next commit has completed, or the compactor has made space.
+    /// The ticket is not durable, the worker's next commit has not completed, or the compactor has not made space.
     On(Until),
-    /// Until a log has grown, or its time is up.
+    /// The log has not grown, and the time limit has not passed.
     Log(Tail),
 }
 
@@ -60,59 +60,59 @@ pub(crate) struct Conn {
     pub(crate) phase: Phase,
     pub(crate) listed: Listed,
     pub(crate) receiving: Receiving,
-    /// The send that the transport has. It has one at a time.
+    /// The send that the transport has; at most one.
     pub(crate) sending: Option<Sending>,
-    /// When the client last did something, milliseconds.
+    /// Time of the client's last activity, milliseconds.
     pub(crate) active_ms: u64,
-    /// When it connected, milliseconds.
+    /// Time of the connection, milliseconds.
     since_ms: u64,
-    /// How the request moves that has begun to arrive.
+    /// Progress of the request that has begun to arrive.
     pub(crate) arriving: Pace,
-    /// How the reply moves that is being sent.
+    /// Progress of the reply that is being sent.
     pub(crate) leaving: Pace,
-    /// What its unfinished request holds, as it was counted last.
+    /// What the unfinished request holds, as it was counted last.
     pub(crate) held: Held,
-    /// Bytes that it has sent without having authenticated.
+    /// Bytes that the client has sent without authenticating.
     spent: u64,
-    /// Bytes on their way that belong to a refused body.
-    passing: usize,
-    /// What is computed of the value that it waits for.
+    /// Remaining bytes of a refused body that are skipped.
+    skipping: usize,
+    /// Checksum of the value that the parser waits for.
     ahead: Option<Ahead>,
-    /// What its first command has been waiting for.
+    /// The wait of the first command for a log.
     pub(crate) tail: Option<Tail>,
-    /// When the packet that arrived last did, Unix nanoseconds; 0: its transport does not know.
+    /// Arrival time of the latest packet, Unix nanoseconds; 0 if the transport does not know.
     pub(crate) arrival_ns: u64,
-    /// Epoch in which it was last counted as active.
+    /// Epoch in which the connection was last counted as active.
     pub(crate) epoch: u64,
 }
 
-/// What is needed to execute commands of any connection.
+/// What the execution of commands needs, for all connections.
 pub(crate) struct Core<'a> {
     pub(crate) shared: &'a crate::shared::Shared,
     pub(crate) writer: &'a mut Writer,
     pub(crate) round: u64,
     pub(crate) now_ns: u64,
     pub(crate) worker: usize,
-    /// What the command about to be executed has waited for.
+    /// The wait that the command about to be executed had.
     pub(crate) tail: Option<Tail>,
-    /// What is known of the checksum of that command's value.
+    /// Known checksum of that command's value.
     pub(crate) known_crc: Option<KnownCrc>,
 }
 
-/// What one command of a connection has come to.
+/// Result of one command of a connection.
 enum Step {
-    /// Executed: bytes up to here are consumed.
+    /// Executed: bytes up to this position are consumed.
     Executed(usize),
-    /// More bytes are needed; bytes up to here are consumed.
+    /// More bytes are needed; bytes up to this position are consumed.
     NeedMore(usize),
-    /// It must wait; bytes up to here are consumed.
+    /// The command must wait; bytes up to this position are consumed.
     Parked(Park),
-    /// Executed, or refused, and nothing more is to be read.
+    /// Executed or refused, and the connection ends: nothing more is read.
     End(usize),
 }
 
 impl Conn {
-    /// `apart`: as of [`Inbox::new`].
+    /// A new connection. `apart`: see [`Inbox::new`].
     pub(crate) fn new(id: ConnId, speaks: Speaks, apart: u64, now_ms: u64) -> Self {
         Self {
             id,
@@ -130,7 +130,7 @@ impl Conn {
             leaving: Pace::default(),
             held: Held::default(),
             spent: 0,
-            passing: 0,
+            skipping: 0,
             ahead: None,
             tail: None,
             arrival_ns: 0,
@@ -138,7 +138,7 @@ impl Conn {
         }
     }
 
-    /// Bytes that the parser needs before it can go on.
+    /// Bytes that the parser needs before it can continue.
     fn wanted(&self) -> usize {
         match &self.speaks {
             Speaks::Resp { parser, .. } => parser.bytes_wanted(),
@@ -146,7 +146,7 @@ impl Conn {
         }
     }
 
-    /// The value for which its parser waits.
+    /// The value that the parser waits for.
     fn awaited(&self) -> Option<Range<usize>> {
         match &self.speaks {
             Speaks::Resp { parser, .. } => parser.awaited(),
@@ -154,32 +154,33 @@ impl Conn {
         }
     }
 
-    /// Looks at what has arrived of a long value. A failure is left to whoever reads the value next.
-    fn look_ahead(&mut self, core: &Core<'_>, heap: &Heap) {
+    /// Computes the checksum of what has arrived of a long value. An error is ignored here: the next read of the value
+    /// reports it.
+    fn checksum_ahead(&mut self, core: &Core<'_>, heap: &Heap) {
         if let Some(value) = self.awaited().filter(|_| core.shared.checksums_values()) {
             if !self.ahead.as_ref().is_some_and(|ahead| ahead.is_of(&value)) {
                 self.ahead = Ahead::of(value);
             }
             if let Some(ahead) = &mut self.ahead
-                && ahead.go_on(&self.inbox, heap).is_err()
+                && ahead.advance(&self.inbox, heap).is_err()
             {
                 self.ahead = None;
             }
         }
     }
 
-    /// Output that is queued or on its way.
+    /// Bytes of output that are queued or in flight.
     pub(crate) fn output_len(&self) -> usize {
         self.outbox.len() + self.sending.map_or(0, |sending| sending.len)
     }
 
-    /// A send has ended, and its buffers came back; its bytes.
+    /// Takes back the buffers of a completed send; returns its bytes.
     pub(crate) fn sent(&mut self, buffers: landfall_sockets::Outgoing) -> u64 {
         self.outbox.recycle(buffers);
         self.sending.take().map_or(0, |sending| sending.len as u64)
     }
 
-    /// True when commands may be executed now.
+    /// True if commands may be executed now.
     fn may_execute(&self, config: &Config) -> bool {
         !self.phase.is_closing() && self.park.is_none() && self.output_len() < config.max_output.0 as usize
     }
@@ -187,17 +188,17 @@ impl Conn {
     /// Executes what has arrived, up to the pipeline limit. True if more could be executed at once.
     pub(crate) fn execute(&mut self, core: &mut Core<'_>, lookahead: &mut Lookahead) -> bool {
         let heap = core.shared.engine.heap().clone();
-        let passed = self.passing.min(self.inbox.len());
+        let passed = self.skipping.min(self.inbox.len());
         self.inbox.consume(&heap, passed);
-        self.passing -= passed;
+        self.skipping -= passed;
         if self.pump(core, &heap) {
             return self.may_execute(&core.shared.config);
         }
-        self.look_ahead(core, &heap);
+        self.checksum_ahead(core, &heap);
         if self.inbox.len() < self.wanted() || !self.may_execute(&core.shared.config) {
             return false;
         }
-        let outcome = match self.goes_on(&heap) {
+        let outcome = match self.feed_parser(&heap) {
             Ok(true) => self.execute_whole(core, lookahead, &heap),
             Ok(false) => {
                 self.check_room(core, &heap, 0, self.inbox.len());
@@ -212,9 +213,9 @@ impl Conn {
         })
     }
 
-    /// Shows the parser what has arrived of a command or body that has begun, and nothing that it has seen. True if it
-    /// is worth listing all that has been received.
-    fn goes_on(&mut self, heap: &Heap) -> Result<bool, MediaError> {
+    /// Passes new bytes of a started command or body to the parser, and no bytes that it has seen. True if the parser
+    /// needs all received bytes.
+    fn feed_parser(&mut self, heap: &Heap) -> Result<bool, MediaError> {
         let understood = match &self.speaks {
             Speaks::Resp { parser, .. } => parser.understood(),
             Speaks::Http { parser, .. } => parser.understood(),
@@ -230,7 +231,7 @@ impl Conn {
         })
     }
 
-    /// Executes what has been received, command after command. True if more could be executed at once.
+    /// Executes received commands one after the other. True if more could be executed at once.
     fn execute_whole(
         &mut self,
         core: &mut Core<'_>,
@@ -249,7 +250,7 @@ impl Conn {
             match self.step(core, lookahead, heap, &chain, from) {
                 Step::Executed(end) => (chain, from) = chain.skip_to(end),
                 Step::NeedMore(end) => {
-                    // Of empty commands there may be more than were skipped.
+                    // There may be more empty commands than were skipped.
                     from = end;
                     left = if chain.len() - from < self.wanted() { usize::MAX } else { 0 };
                     break;
@@ -273,13 +274,13 @@ impl Conn {
         Ok(left == 0 && self.may_execute(&core.shared.config))
     }
 
-    /// So many bytes are done with; or all, where the connection ends.
+    /// Consumes `count` bytes, or everything if the connection ends.
     fn consumed(&mut self, core: &mut Core<'_>, heap: &Heap, count: usize) {
         if count > 0 || self.phase.is_closing() {
             self.ahead = None;
         }
         if self.phase.is_closing() {
-            // All of it, or what a refusal has not yet let go of.
+            // Everything, or what a refusal has not released yet.
             return self.inbox.clear(heap);
         }
         self.inbox.consume(heap, count);
@@ -291,7 +292,7 @@ impl Conn {
         self.check_allowance(core, heap, count);
     }
 
-    /// Ends a connection that sends much without authenticating, empty commands among it.
+    /// Ends a connection that sends too much without authenticating; empty commands count, too.
     fn check_allowance(&mut self, core: &mut Core<'_>, heap: &Heap, consumed: usize) {
         if !matches!(&self.speaks, Speaks::Resp { session, .. } if !session.is_authenticated()) {
             self.spent = 0;
@@ -305,7 +306,7 @@ impl Conn {
         }
     }
 
-    /// What its unfinished request holds.
+    /// What the unfinished request of the connection holds.
     pub(crate) fn holds(&self) -> Held {
         let is_authenticated = match &self.speaks {
             Speaks::Resp { session, .. } => session.is_authenticated(),
@@ -313,15 +314,15 @@ impl Conn {
         };
         let waits = match self.park {
             None => self.inbox.len() < self.wanted(),
-            // What it waits for may not come for an hour.
+            // A log may not grow for an hour.
             Some(park) => matches!(park, Park::Log(_)),
         };
         let bytes = if waits && !self.phase.is_closing() { self.inbox.pinned() } else { 0 };
         Held { bytes, is_authenticated }
     }
 
-    /// Copies an unfinished command together that came in very many pieces, where more than its value is looked for
-    /// among them.
+    /// Copies an unfinished command together if it came in very many pieces and has many arguments to search for among
+    /// them.
     pub(crate) fn gather(&mut self, landing: &mut Landing) -> Result<(), MediaError> {
         let (pieces, len) = (self.inbox.pieces(), self.inbox.len());
         if pieces <= PIECES_MAX || len / pieces >= PIECE_BYTES_MIN {
@@ -342,7 +343,7 @@ impl Conn {
         matches!(&self.speaks, Speaks::Http { session, .. } if session.is_streaming())
     }
 
-    /// Goes on with a streamed reply while there is room for it; true while there is more.
+    /// Continues a streamed reply while there is room for it; true while there is more.
     fn pump(&mut self, core: &mut Core<'_>, heap: &Heap) -> bool {
         while self.is_streaming() {
             if !self.may_execute(&core.shared.config) {
@@ -404,7 +405,7 @@ impl Conn {
                     lookahead.fetch_ahead(chain, &core.shared.engine, session.database(), now_ms);
                 }
                 if !session.is_authenticated() {
-                    // Others are held to narrower limits than those that the next commands were parsed with.
+                    // The next commands were parsed with wider limits than those of an unauthenticated client.
                     lookahead.forget();
                 }
                 parser.set_authenticated(session.is_authenticated());
@@ -436,7 +437,7 @@ impl Conn {
         }
     }
 
-    /// Decides by the head of a request whether its body is wanted, before it is there.
+    /// Decides by the head of a request whether to accept its body, before the body has arrived.
     fn admit_body(
         &mut self,
         core: &mut Core<'_>,
@@ -447,8 +448,8 @@ impl Conn {
     ) -> Step {
         let Speaks::Http { parser, session } = &mut self.speaks else { return Step::NeedMore(from) };
         let Some(head) = parser.head() else { return Step::NeedMore(from) };
-        // Who waits to be told may send the body all the same, or not.
-        let len = parser.len_known().filter(|len| *len <= PASSED_BODY_MAX && !wants_continue);
+        // A client that waits for `100 Continue` may send the body nevertheless, or not.
+        let len = parser.len_known().filter(|len| *len <= SKIPPED_BODY_MAX && !wants_continue);
         let passes = len.filter(|_| head.keep_alive);
         let mut reply = self.outbox.begin(heap, core.round);
         let awaited = AwaitedBody { wants_continue, passes: passes.is_some() };
@@ -464,13 +465,13 @@ impl Conn {
             Some(len) => {
                 parser.refuse_body();
                 let end = (from + len).min(received);
-                self.passing = from + len - end;
+                self.skipping = from + len - end;
                 Step::Executed(end)
             }
         }
     }
 
-    /// Refuses a request that the region has no room to receive, before it fills what is left.
+    /// Refuses a request that the region has no room for, before it fills the remaining space.
     fn check_room(&mut self, core: &mut Core<'_>, heap: &Heap, from: usize, len: usize) -> Step {
         let missing = (from + self.wanted()).saturating_sub(len) as u64;
         if missing < landfall_media::RUN_SIZE || missing < heap.room_bytes() {
@@ -480,7 +481,7 @@ impl Conn {
         Step::End(len)
     }
 
-    /// Answers that there is no space and ends the connection: the rest of the request is not wanted.
+    /// Answers that there is no space and ends the connection, since the rest of the request cannot be stored.
     pub(crate) fn refuse_for_space(&mut self, core: &mut Core<'_>, heap: &Heap) {
         self.refuse(core, heap, "OOM", 507, NO_ROOM);
     }
@@ -510,7 +511,7 @@ impl Conn {
         self.inbox.clear(heap);
     }
 
-    /// Lets go of everything held for the connection.
+    /// Releases everything held for the connection.
     pub(crate) fn end(&mut self, shared: &crate::shared::Shared) {
         let heap = shared.engine.heap();
         self.inbox.clear(heap);
@@ -522,9 +523,9 @@ impl Conn {
 }
 
 impl Core<'_> {
-    /// `arrival_ns` is of the packet that brought the command, or 0.
+    /// The context of a command. `arrival_ns` is the arrival time of the packet with the command, or 0.
     pub(crate) fn context(&mut self, conn: ConnId, arrival_ns: u64) -> Context<'_> {
-        // A clock that was set back must not let records arrive in the future.
+        // If the clock was set back, records must not have an arrival time in the future.
         let arrival_ns = if arrival_ns == 0 { self.now_ns } else { arrival_ns.min(self.now_ns) };
         Context {
             shared: self.shared,

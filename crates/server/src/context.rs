@@ -1,4 +1,4 @@
-//! What a command or request is executed with, and what may come of it.
+//! The context that commands and requests are executed in, and their outcomes.
 
 pub use crate::ahead::KnownCrc;
 use crate::shared::Shared;
@@ -9,7 +9,7 @@ use landfall_sockets::ConnId;
 use landfall_wal::Logs;
 use std::ops::Range;
 
-/// What a command gets.
+/// The context of a command.
 pub struct Context<'a> {
     /// Settings, counters, clients.
     pub shared: &'a Shared,
@@ -17,24 +17,24 @@ pub struct Context<'a> {
     pub engine: &'a Engine,
     /// The logs.
     pub logs: &'a Logs,
-    /// The worker's writer: what is appended is durable after the commit that ends the loop's round.
+    /// The worker's writer: records that it appends become durable with the commit that ends the round.
     pub writer: &'a mut Writer,
-    /// Now, Unix milliseconds.
+    /// Current time, Unix milliseconds.
     pub now_ms: u64,
-    /// Arrival of the request, Unix nanoseconds.
+    /// Arrival time of the request, Unix nanoseconds.
     pub arrival_ns: u64,
     /// The connection.
     pub conn: ConnId,
-    /// The worker's number.
+    /// Number of the worker.
     pub worker: usize,
-    /// What this request, if it is executed again, has been waiting for.
+    /// The wait of this request, if it is executed again.
     pub tail: Option<Tail>,
-    /// The checksum of a long value of the command, computed while it arrived.
+    /// The checksum of a long value of the command, if it was computed during arrival.
     pub known_crc: Option<KnownCrc>,
 }
 
 impl Context<'_> {
-    /// What plain writes are written with.
+    /// What plain writes need.
     pub(crate) fn destination(&mut self) -> Destination<'_> {
         Destination { engine: self.engine, writer: self.writer, worker: self.worker }
     }
@@ -45,26 +45,26 @@ impl Context<'_> {
     }
 }
 
-/// What came of a command.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
     /// The reply has been written.
     Done,
-    /// The reply has been written; close the connection once it is sent.
+    /// The reply has been written. The connection must be closed after the reply is sent.
     Close,
-    /// Nothing was changed and nothing written: wait, then execute again.
+    /// Nothing was changed or written: execute the command again after the wait.
     Wait(Until),
-    /// The same: execute again once a log has grown, or when it need not wait any longer.
+    /// Nothing was changed or written: execute the command again once the log has grown, or at the time limit.
     Tail(Tail),
 }
 
-/// A read of a log that waits for entries.
+/// A read that waits for entries of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Offset of the entry that it waits for.
+    /// Offset of the entry that the read waits for.
     pub from: u64,
-    /// Until when it waits, Unix milliseconds.
+    /// Time limit of the wait, Unix milliseconds.
     pub until_ms: u64,
 }
 
@@ -79,7 +79,7 @@ pub fn resp_error(error: &KvError) -> Option<String> {
     })
 }
 
-/// The RESP error for what has failed below an engine.
+/// The RESP error for an error of the heap.
 pub fn resp_heap_error(error: &HeapError) -> String {
     match error {
         HeapError::Full => {
@@ -105,7 +105,7 @@ pub fn http_error(error: &KvError) -> Option<(u16, String)> {
     Some((status, error.to_string()))
 }
 
-/// The HTTP status for what has failed below an engine.
+/// The HTTP status for an error of the heap.
 pub fn http_heap_status(error: &HeapError) -> u16 {
     match error {
         HeapError::Full => 507,

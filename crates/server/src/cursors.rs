@@ -1,6 +1,6 @@
-//! Cursors of `SCAN`: a number that a client gives back, for the key where its scan stands.
+//! Cursors of `SCAN`: a client returns a number, which stands for the key where its scan continues.
 //!
-//! A bounded table; the oldest cursor is forgotten first. A forgotten or invented cursor starts over,
+//! The table is bounded, and the oldest cursor is removed first. A removed or invalid cursor starts the scan again,
 //! which `SCAN` permits: every key that stays is returned at least once.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Cursors {
 }
 
 impl Cursors {
-    /// Keeps the key after which a scan goes on; the cursor to give to the client, never 0.
+    /// Stores the key after which a scan continues; returns the cursor for the client, never 0.
     pub fn keep(&mut self, after: Vec<u8>) -> u64 {
         self.last += 1;
         self.by_id.insert(self.last, after);
@@ -26,7 +26,7 @@ impl Cursors {
         self.last
     }
 
-    /// The key of a cursor. It stays: a client may ask twice.
+    /// The key of a cursor. The entry stays, because a client may use a cursor twice.
     pub fn find(&self, cursor: u64) -> Option<&[u8]> {
         self.by_id.get(&cursor).map(Vec::as_slice)
     }

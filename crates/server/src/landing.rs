@@ -1,4 +1,4 @@
-//! The heap as the transport's source of landing space, and the way out of it for slow clients' bytes.
+//! The heap as the transport's source of landing space, and the received bytes of a connection.
 
 use landfall_heap::{CopyPath, FRAME_SIZE, Heap};
 use landfall_media::{Extent, MediaError, RUN_SIZE, Segment, Sum};
@@ -7,17 +7,17 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Pieces of a stream as a parser takes them.
+/// Pieces of a stream in the form that a parser takes.
 pub(crate) type Segments<'h> = SmallVec<[Segment<'h>; 4]>;
 
-/// Longer pieces are not copied: they fill landing runs by themselves, bytes.
+/// Longer pieces are not copied, because they fill landing runs alone, bytes.
 const ASIDE_PIECE_MAX: u64 = 64 << 10;
 
 /// Lends free runs of the heap to a transport.
 #[derive(Debug)]
 pub(crate) struct Landing {
     heap: Arc<Heap>,
-    /// Where bytes of stalled requests are gathered, so that they do not pin whole landing runs.
+    /// Where bytes of stalled requests are copied to, so that they do not keep whole landing runs.
     aside: Option<(u64, u64)>,
 }
 
@@ -26,8 +26,8 @@ impl Landing {
         Self { heap, aside: None }
     }
 
-    /// Copies held bytes into a run shared by stalled requests; the copy is held, the original released. `None` where
-    /// there is no space, and for what is so long that it is better left where it is.
+    /// Copies held bytes into a run that stalled requests share. The copy is held, and the hold on the original is
+    /// released. `None` if there is no space, or if the piece is so long that it should stay where it is.
     pub(crate) fn set_aside(&mut self, extent: Extent) -> Result<Option<Extent>, MediaError> {
         let len = u64::from(extent.len());
         if len > ASIDE_PIECE_MAX {
@@ -78,7 +78,7 @@ impl Frames for Landing {
     }
 
     fn bytes(&self, extent: Extent) -> &[u8] {
-        // What is held is in memory; an error could only be of an extent that no run has.
+        // Held bytes are in memory; an error is possible only for an extent outside of all runs.
         self.heap.media().bytes(extent).unwrap_or_default()
     }
 
@@ -95,43 +95,43 @@ impl Frames for Landing {
     }
 }
 
-/// The sum of what follows the first `count` bytes, where the whole one's is known.
-fn sum_of_rest(heap: &Heap, whole: Extent, count: usize) -> Option<Sum> {
+/// The sum of the bytes behind the first `count`, if the sum of the whole extent is known.
+fn sum_of_remaining(heap: &Heap, whole: Extent, count: usize) -> Option<Sum> {
     let sum = whole.sum()?;
     let bytes = heap.media().bytes(whole).ok()?;
     Some(sum.of_part(bytes, count..bytes.len()))
 }
 
-/// A piece of what was received.
+/// A piece of received data.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     extent: Extent,
-    /// It was copied out of the landing run in which it came, to others.
+    /// The piece was copied out of the landing run that it arrived in.
     is_aside: bool,
 }
 
-/// What a connection has received and not yet consumed: held extents, in stream order.
+/// Data that a connection has received and not yet consumed: held extents, in stream order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pieces: VecDeque<Piece>,
     len: usize,
-    /// Bytes of the region that the pieces keep from others.
+    /// Bytes of the region that the pieces keep from other uses.
     pinned: u64,
-    /// Bytes that the transport lands each packet in: nothing else uses them while the packet is held. 0: packets land behind
-    /// each other.
+    /// Length of the space that each packet lands in: nothing else uses that space while the packet is held. 0: packets
+    /// land directly behind each other.
     apart: u64,
     /// Where the latest listing began.
     mark: Mark,
-    /// Leading extents that have been looked at for moving the smallest aside, and all.
+    /// Number of leading extents that were already checked for [`Aside::Smallest`] and for [`Aside::All`].
     aside: [usize; 2],
 }
 
-/// What of an unfinished request is moved aside.
+/// Which pieces of an unfinished request are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aside {
-    /// Pieces of less than half a frame, each of which would keep a run.
+    /// Pieces shorter than half a frame, each of which would keep a run.
     Smallest,
-    /// Whatever does not fill landing runs by itself.
+    /// All pieces that do not fill landing runs alone.
     All,
 }
 
@@ -145,7 +145,7 @@ impl Aside {
     }
 }
 
-/// An extent of an inbox, and the bytes in front of it.
+/// An extent of an inbox, and the number of bytes in front of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     extent: usize,
@@ -153,7 +153,7 @@ struct Mark {
 }
 
 impl Inbox {
-    /// Bytes waiting.
+    /// Bytes in the inbox.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -162,12 +162,12 @@ impl Inbox {
         self.pieces.get(index).map(|piece| piece.extent)
     }
 
-    /// An inbox for packets that land `apart` bytes from each other, or behind each other (0).
+    /// An inbox for packets that land `apart` bytes from each other, or directly behind each other (0).
     pub(crate) fn new(apart: u64) -> Self {
         Self { apart, ..Self::default() }
     }
 
-    /// Bytes of the region that are kept from others: a packet of one byte may keep a frame.
+    /// Bytes of the region that the inbox keeps from other uses: a packet of one byte may keep a frame.
     pub(crate) fn pinned(&self) -> u64 {
         self.pinned
     }
@@ -177,13 +177,13 @@ impl Inbox {
         if piece.is_aside || self.apart == 0 { len } else { len.next_multiple_of(self.apart) }
     }
 
-    /// Pieces that the bytes lie in.
+    /// Number of pieces of the received bytes.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// What has been received from byte `from` on, where it lies. Listing from further and further on, as more arrives,
-    /// costs in proportion to what has arrived since.
+    /// The received bytes from position `from` on, by reference. If callers list from increasing positions as data
+    /// arrive, the cost is proportional to the new data.
     pub(crate) fn segments<'h>(&mut self, heap: &'h Heap, from: usize) -> Result<Segments<'h>, MediaError> {
         let mark = self.find(from);
         let mut skip = from - mark.start;
@@ -196,7 +196,7 @@ impl Inbox {
         self.pieces.range(mark.extent..).map(segment).collect()
     }
 
-    /// The extent that byte `from` lies in, or the end.
+    /// The extent that contains position `from`, or the end.
     fn find(&mut self, from: usize) -> Mark {
         let mut mark = if from < self.mark.start { Mark::default() } else { self.mark };
         while let Some(Piece { extent, .. }) = self.pieces.get(mark.extent)
@@ -213,7 +213,7 @@ impl Inbox {
         mark
     }
 
-    /// Appends bytes that are held once. Neighbours become one extent, whose shared frame needs one hold.
+    /// Appends held bytes. Adjacent extents become one, whose shared frame needs one hold.
     pub(crate) fn push(&mut self, heap: &Heap, extent: Extent) {
         self.push_piece(heap, Piece { extent, is_aside: false });
     }
@@ -241,7 +241,7 @@ impl Inbox {
         self.pieces[index] = piece;
     }
 
-    /// Drops the first `count` bytes, releasing the frames that hold no later ones.
+    /// Drops the first `count` bytes, and releases the frames that have no later bytes.
     pub(crate) fn consume(&mut self, heap: &Heap, mut count: usize) {
         self.len -= count;
         self.mark = Mark::default();
@@ -257,7 +257,7 @@ impl Inbox {
                 continue;
             }
             let rest = Extent::new(front.off + count as u64, front.len() - count as u32)
-                .with_sum(sum_of_rest(heap, front, count));
+                .with_sum(sum_of_remaining(heap, front, count));
             let first_kept = rest.off / FRAME_SIZE * FRAME_SIZE;
             if first_kept > front.off {
                 heap.runs().release(Extent::new(front.off, (first_kept - front.off) as u32));
@@ -267,7 +267,7 @@ impl Inbox {
         }
     }
 
-    /// Moves pieces that this has not been asked about before out of landing runs.
+    /// Moves pieces that were not checked before out of landing runs.
     pub(crate) fn set_aside(&mut self, landing: &mut Landing, what: Aside) -> Result<(), MediaError> {
         for index in self.aside[what as usize]..self.pieces.len() {
             let extent = self.pieces[index].extent;
@@ -280,7 +280,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Copies everything together, so that there are few pieces: for what is short and came in very many.
+    /// Copies everything together into few pieces, for short data that came in very many.
     pub(crate) fn gather(&mut self, landing: &mut Landing) -> Result<(), MediaError> {
         let heap = Arc::clone(&landing.heap);
         self.mark = Mark::default();
@@ -302,7 +302,7 @@ impl Inbox {
     }
 }
 
-/// True if the later of two pieces lies right behind the earlier one, and both keep the like from others.
+/// True if the later piece lies directly behind the earlier one, and both keep other space in the same way.
 fn joins(last: Piece, next: Piece) -> bool {
     last.is_aside == next.is_aside
         && last.extent.end() == next.extent.off
@@ -315,7 +315,7 @@ mod tests {
     use crate::reply::tests::heap;
     use proptest::prelude::*;
 
-    /// An inbox that has received `packets`, each of a length, in the run behind the one before or a frame further on.
+    /// Receives a packet into an inbox: directly behind the previous one, or one frame further on.
     fn receive(heap: &Heap, inbox: &mut Inbox, at: &mut u64, len: u32, joins: bool) -> Vec<u8> {
         if !joins {
             *at = at.next_multiple_of(FRAME_SIZE) + 100;
@@ -337,7 +337,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn what_is_listed_is_what_was_received(
+        fn listed_bytes_are_the_received_ones(
             packets in prop::collection::vec((1..1500_u32, any::<bool>(), any::<u8>(), any::<prop::sample::Index>()), 1..60),
         ) {
             let heap = heap();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_many_pieces_is_copied_together_into_few() {
+    fn many_pieces_are_copied_together_into_few() {
         let heap = heap();
         let mut landing = Landing::new(Arc::clone(&heap));
         let first = heap.take_landing_run().unwrap();

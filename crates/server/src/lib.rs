@@ -1,6 +1,6 @@
 //! The server: transports, protocols and the key-value engine, joined in one event loop for each worker.
 //!
-//! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until told to stop.
+//! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until it is told to stop.
 
 mod admission;
 mod ahead;

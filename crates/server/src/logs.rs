@@ -1,12 +1,12 @@
-//! Logs as commands and requests of both protocols use them: errors in their words, and waiting for more.
+//! What both protocols share for logs: the texts of errors, and reads that wait for entries.
 
 use crate::context::{Context, Tail, http_heap_status, resp_heap_error};
 use landfall_heap::{Gate, HeapError};
 use landfall_wal::{LogStats, Page, ReadLimit, WalError};
 
-/// Entries that one read returns where nothing is said.
+/// Entries of one read by default.
 pub const READ_ENTRIES: usize = 100;
-/// Longest that a request may wait for a log to grow, where it may not wait for ever, milliseconds.
+/// Longest wait for a log to grow, for requests that may not wait for ever, milliseconds.
 pub const WAIT_MS_MAX: u64 = 3_600_000;
 
 /// The RESP error for a failed command; `None` when the command has to wait.
@@ -38,19 +38,19 @@ pub fn http_wal_error(error: &WalError) -> Option<(u16, String)> {
     Some((status, error.to_string()))
 }
 
-/// Where to read a log from.
+/// The position to read a log from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Its first entry.
+    /// The first entry.
     First,
-    /// Behind its last durable entry: only what is appended from now on.
+    /// Behind the last durable entry: only entries that are appended from now on.
     End,
     /// This offset.
     Offset(u64),
 }
 
 impl From {
-    /// Reads `first`, `end` or an offset.
+    /// Parses `first`, `end` or an offset.
     pub fn parse(text: &[u8]) -> Option<Self> {
         match text {
             b"first" | b"-" => Some(Self::First),
@@ -71,18 +71,18 @@ impl From {
     }
 }
 
-/// What a read has come to.
+/// Result of a read.
 pub enum Read<'h> {
-    /// This.
+    /// Entries.
     Page(Page<'h>),
-    /// Nothing yet: execute again later.
+    /// No entry yet: execute the read again later.
     Tail(Tail),
 }
 
-/// Reads entries; where there are none yet, waits up to `wait_ms` for some, if so much is said.
+/// Reads entries. If there are none yet, waits up to `wait_ms` for some, if given.
 ///
 /// # Errors
-/// The logs'.
+/// Errors of the logs.
 pub fn read<'a>(
     ctx: &Context<'a>,
     reply: &mut impl Gate,
@@ -92,7 +92,7 @@ pub fn read<'a>(
     wait_ms: Option<u64>,
 ) -> Result<Read<'a>, WalError> {
     let logs = ctx.logs;
-    // Who waits for what comes next has been told where the log ends once, and goes on from there.
+    // A read that waits was given the log's end once, and continues from there.
     let from = match (from, ctx.tail) {
         (From::Offset(offset), _) => offset,
         (_, Some(tail)) => tail.from,
@@ -107,7 +107,7 @@ pub fn read<'a>(
         return Ok(Read::Page(page));
     }
     if logs.watch(name, from, ctx.worker as u8)? {
-        // It has grown since.
+        // The log has grown since.
         return Ok(Read::Page(logs.read(name, from, limit)?.open(reply)));
     }
     Ok(Read::Tail(Tail { from, until_ms }))

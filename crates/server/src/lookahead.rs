@@ -1,28 +1,30 @@
-//! Commands of a pipeline, parsed before their turn: while one is executed, what the next ones will read is on its way from
-//! memory.
+//! Parses several commands of a pipeline before they are executed. While one command is executed, what the next ones
+//! will read is fetched from memory.
 //!
-//! A SET of a random key waits for memory three times: for the index, for the record that it replaces, and for what that
-//! refers to. Each wait ends before the next one can begin. But those of one command need not wait for those of another.
+//! A SET of a random key waits for memory three times: for the index, for the record that it replaces, and for what
+//! that record refers to. Each wait of a command must end before its next one can begin, but waits of different
+//! commands can overlap.
 
 use landfall_kv::Engine;
 use landfall_media::{Chain, prefetch};
 use landfall_resp::{Arg, Command, Parser, ProtocolError};
 
-/// Commands that are parsed at once. What is fetched for them fits the nearest cache: three lines each, a dozen of a value.
+/// Commands that are parsed at once. What is fetched for them fits the first-level cache: three lines per command, and
+/// about a dozen for a value.
 const COMMANDS_MAX: usize = 16;
-/// Longer keys are hashed only when it is their turn, bytes.
+/// Longer keys are hashed only when the command is executed, bytes.
 const KEY_BYTES_MAX: usize = 256;
-/// Longer values are fetched as they are read, bytes.
+/// Longer values are fetched only when they are read, bytes.
 const VALUE_BYTES_MAX: usize = 4096;
-/// A command of so many words most probably reads the value of the key that it names.
+/// A command of this many words probably reads the value of its key.
 const READER_WORDS: usize = 2;
 
-/// The next commands of whichever connection a worker serves. Belongs to the worker: a connection keeps nothing here from one
-/// turn to the next.
+/// The next commands of the connection that a worker currently serves. The worker owns this: no connection keeps state
+/// here from one turn to the next.
 #[derive(Debug)]
 pub(crate) struct Lookahead {
     commands: [Command; COMMANDS_MAX],
-    /// Of these, the ones that have been parsed, and the one whose turn it is.
+    /// Number of parsed commands, and index of the next one.
     parsed: usize,
     next: usize,
 }
@@ -41,15 +43,15 @@ struct Need {
 }
 
 impl Lookahead {
-    /// Forgets commands that have not been executed: their bytes are still there, to be parsed again.
+    /// Drops commands that were not executed: their bytes are still in the stream and are parsed again.
     pub(crate) fn forget(&mut self) {
         (self.parsed, self.next) = (0, 0);
     }
 
-    /// The command that starts at stream offset `from`, where the one before it ended; `None` where it is not complete.
+    /// The command at stream offset `from`, where the previous one ended; `None` if it is not complete.
     ///
     /// # Errors
-    /// The parser's.
+    /// Errors of the parser.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -88,8 +90,8 @@ impl Lookahead {
         }
     }
 
-    /// Parses the next commands, as many as are whole and usual, each as it will be shown to whoever executes it: in what is
-    /// left of the chain by then.
+    /// Parses the next commands, as many as are complete and usual. Each one is parsed in the rest of the chain that it
+    /// will be executed with.
     fn parse(&mut self, parser: &Parser, chain: &Chain<'_>, from: usize, engine: &Engine, space: u8) {
         self.forget();
         let mut needs = [None; COMMANDS_MAX];
@@ -108,7 +110,7 @@ impl Lookahead {
     }
 }
 
-/// What a command brings is in no near cache either: the kernel has just written it.
+/// The bytes of a command are not in a near cache, because the kernel has just written them.
 #[inline]
 fn fetch_bytes(command: &Command, before: &Command, chain: &Chain<'_>) {
     let (chain, _) = chain.skip_to(before.end);
@@ -120,7 +122,7 @@ fn fetch_bytes(command: &Command, before: &Command, chain: &Chain<'_>) {
     }
 }
 
-/// The first word behind a command's name is a key, or at least it does no harm to take it for one.
+/// Takes the first word after a command's name for a key; if it is none, this does no harm.
 #[inline]
 fn need_of(command: &Command, chain: &Chain<'_>, engine: &Engine, space: u8) -> Option<Need> {
     let range = command.args.get(1)?.range().filter(|range| range.len() <= KEY_BYTES_MAX)?;
@@ -128,7 +130,7 @@ fn need_of(command: &Command, chain: &Chain<'_>, engine: &Engine, space: u8) -> 
     Some(Need { hash, is_read: command.args.len() == READER_WORDS })
 }
 
-/// Each step fetches for all commands what the next one looks at.
+/// Each step fetches for all commands what the next step reads.
 fn fetch(engine: &Engine, needs: &[Option<Need>]) {
     let needs = || needs.iter().flatten();
     needs().for_each(|need| engine.prefetch_index(need.hash));
@@ -151,7 +153,7 @@ mod tests {
         crate::store::recover(media, 2).unwrap().0
     }
 
-    /// Usual commands, inline ones, empty ones, and what is refused.
+    /// Usual commands, inline ones, empty ones, and invalid ones.
     fn stream() -> impl Strategy<Value = Vec<u8>> {
         let set = (0..300_usize).prop_map(|len| {
             let mut command = format!("*3\r\n$3\r\nSET\r\n$4\r\nk{len:03}\r\n${len}\r\n").into_bytes();
@@ -170,7 +172,7 @@ mod tests {
         prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
     }
 
-    /// Every command's words, and how it ends; `next` yields commands.
+    /// The words of each command, and the final result; `next` returns the commands.
     fn run(
         chain: Chain<'_>,
         mut next: impl FnMut(&Chain<'_>, usize) -> Result<Option<Command>, ProtocolError>,
@@ -198,7 +200,7 @@ mod tests {
             pieces in 1..2000_usize,
         ) {
             let engine = engine();
-            // Some arrives first: it ends within a command.
+            // A part arrives first, which ends within a command.
             for end in [cut_off.index(bytes.len() + 1), bytes.len()] {
                 let segments: Vec<Segment<'_>> =
                     bytes[..end].chunks(pieces).map(|piece| Segment::new(0, piece)).collect();
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_executed_is_parsed_again() {
+    fn commands_that_were_not_executed_are_parsed_again() {
         let (engine, mut parser) = (engine(), Parser::new(Limits::default()));
         let mut lookahead = Lookahead::default();
         let bytes = b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n";

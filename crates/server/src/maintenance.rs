@@ -1,5 +1,5 @@
-//! Background work on one thread: loading, preparing slabs, moving watermarks, purging expired keys,
-//! compaction, scrubbing. Each in small steps, so that no lock is held for long.
+//! Background work on one thread: loading, preparing slabs, moving watermarks, purging expired keys, compaction,
+//! scrubbing. All of it runs in small steps, so that no lock is held for long.
 
 use crate::scrubber::Scrubber;
 use crate::shared::{Shared, count, now_ns};
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause between looks at what there is to do.
+/// Pause between checks for work.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Pause while there is plenty to do but no hurry: leaves the core to the workers.
+/// Pause while there is much work that is not urgent, so that the workers get the core.
 const PAUSE_BUSY: Duration = Duration::from_micros(500);
 /// Bytes that one compaction step moves.
 const STEP_BYTES: u64 = 1 << 20;
@@ -22,37 +22,37 @@ const STEP_BYTES: u64 = 1 << 20;
 const STEPS_MAX: usize = 32;
 /// Keys purged in one step.
 const STEP_KEYS: usize = 512;
-/// How often logs are trimmed to what they are set to keep.
+/// Interval at which logs are trimmed to their retention settings.
 const RETAIN_EVERY: Duration = Duration::from_millis(100);
 /// Trimmed entries freed in one step.
 const STEP_ENTRIES: usize = 2048;
-/// Slots by which a slab's watermark may lag behind under load.
+/// Slots by which a slab's watermark may lag under load.
 const MARK_STEP: u32 = 4096;
-/// How often watermarks are moved all the way.
+/// Interval at which watermarks are moved all the way.
 const MARK_ALL_EVERY: Duration = Duration::from_secs(1);
 /// Runs loaded in the background in one step.
 const LOADS_PER_STEP: usize = 8;
 
-/// Free runs made ready, or given back, in one step: more than a second of writes takes.
-const TENDED_PER_STEP: usize = 8;
-/// Free runs that nobody has needed for so long are given back.
+/// Free runs prepared, or returned to the medium, in one step; more than the writes of a second use.
+const FREE_RUNS_PER_STEP: usize = 8;
+/// Free runs that were not needed for this long are returned.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Looking for runs to compact takes at most one part in so many of the time.
-const REST_FACTOR: u32 = 50;
-/// Whoever waits for space waits no longer than this for the next look.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// The search for runs to compact takes at most this part of the time.
+const IDLE_FACTOR: u32 = 50;
+/// Longest pause of the search while a writer waits for space.
+const IDLE_MAX: Duration = Duration::from_millis(100);
 
-/// Writer id of the purger; workers count from 0, the compactor has an id of its own.
+/// Writer id of the purger. Workers count from 0, and the compactor has its own id.
 const PURGER_ID: u8 = 253;
 
-/// Pause of a job that failed: it does not burn the core with what cannot be done.
+/// Pause of a job that failed, so that it does not use a core for nothing.
 const PAUSE_FAILED: Duration = Duration::from_secs(1);
 
-/// What there is to do in the background. Damage ends none of it but what it hits, and no job ends another.
+/// The background jobs. Damage stops only the job that it concerns, and jobs do not stop each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     Load,
-    TendFreeRuns,
+    PrepareFreeRuns,
     PrepareSlabs,
     Mark,
     Purge,
@@ -65,7 +65,7 @@ impl Job {
     fn name(self) -> &'static str {
         match self {
             Self::Load => "loading",
-            Self::TendFreeRuns => "making runs ready and giving them back",
+            Self::PrepareFreeRuns => "preparing and returning free runs",
             Self::PrepareSlabs => "preparing slabs",
             Self::Mark => "moving watermarks",
             Self::Purge => "expiry",
@@ -76,12 +76,13 @@ impl Job {
     }
 }
 
-/// Jobs that failed, and when they are tried again.
+/// Jobs that failed, and the time of their next attempt.
 #[derive(Debug, Default)]
 struct Failures(BTreeMap<Job, Instant>);
 
 impl Failures {
-    /// Does a step of one job. What fails is told, once until it succeeds, and tried again after a while; the other jobs go on.
+    /// Runs a step of one job. A failure is logged once until the job succeeds, and the job is tried again later; other
+    /// jobs continue.
     fn attempt<R: Default>(
         &mut self,
         job: Job,
@@ -98,7 +99,7 @@ impl Failures {
             }
             Err(error) => {
                 if self.0.insert(job, now + PAUSE_FAILED).is_none() {
-                    tracing::error!(%error, job = job.name(), "background work failed; everything else goes on");
+                    tracing::error!(%error, job = job.name(), "background work failed; other jobs continue");
                 }
                 R::default()
             }
@@ -116,8 +117,8 @@ pub(crate) struct Maintenance {
     loading: bool,
     window_began: Instant,
     marked_at: Instant,
-    /// The compactor has found nothing to empty, and is not asked again until then.
-    rests_until: Instant,
+    /// The compactor found no run worth compacting, and is not asked again until then.
+    idle_until: Instant,
     failures: Failures,
 }
 
@@ -134,29 +135,29 @@ impl Maintenance {
             loading: true,
             window_began: now,
             marked_at: now,
-            rests_until: now,
+            idle_until: now,
             failures: Failures::default(),
         }
     }
 
-    /// Works until the server stops, then leaves the region with every watermark moved.
+    /// Works until the server stops, then moves every watermark.
     pub(crate) fn run(mut self) {
         let _ = self.shared.maintenance.set(std::thread::current());
         while !self.shared.is_stopping() {
             let busy = self.step();
-            // Whoever has to wait for space wakes it.
+            // A writer that waits for space wakes this thread.
             std::thread::park_timeout(if busy { PAUSE_BUSY } else { PAUSE });
         }
     }
 
-    /// True if there is more to do at once.
+    /// Runs a step of every job; true if there is more to do at once.
     fn step(&mut self) -> bool {
         self.attempt(Job::Load, Self::load);
         if self.shared.engine.heap().media().closed().is_some() {
             return false;
         }
         self.shared.engine.heap().relieve_memory(0);
-        self.attempt(Job::TendFreeRuns, Self::tend_free_runs);
+        self.attempt(Job::PrepareFreeRuns, Self::prepare_free_runs);
         self.attempt(Job::PrepareSlabs, |worker| worker.prepare_slabs());
         self.attempt(Job::Mark, Self::mark);
         let purging = self.attempt(Job::Purge, Self::purge);
@@ -168,7 +169,7 @@ impl Maintenance {
         purging || sweeping || compacting || self.loading
     }
 
-    /// Does a step of one job.
+    /// Runs a step of one job.
     fn attempt<R: Default>(&mut self, job: Job, step: impl FnOnce(&mut Self) -> Result<R, KvError>) -> R {
         let mut failures = std::mem::take(&mut self.failures);
         let done = failures.attempt(job, Instant::now(), || step(self));
@@ -176,7 +177,7 @@ impl Maintenance {
         done
     }
 
-    /// Brings a file's runs into memory.
+    /// Loads a file's runs into memory.
     fn load(&mut self) -> Result<(), KvError> {
         let media = self.shared.engine.heap().media();
         for _ in 0..LOADS_PER_STEP {
@@ -188,21 +189,21 @@ impl Maintenance {
                     }
                     break;
                 }
-                // Each such run is met once; the others are loaded.
+                // Each unreadable run is reported once; the others are loaded.
                 Err(error) => tracing::error!(%error, "a part of the region cannot be read"),
             }
         }
         Ok(())
     }
 
-    /// Makes free runs ready ahead of their use, and gives back, a few at a time, what nobody has needed for a while.
-    fn tend_free_runs(&mut self) -> Result<(), KvError> {
+    /// Prepares free runs ahead of their use, and returns runs that were not needed for a while, a few at a time.
+    fn prepare_free_runs(&mut self) -> Result<(), KvError> {
         let window_over = self.window_began.elapsed() >= WINDOW;
         if window_over {
             self.window_began = Instant::now();
         }
         let heap = self.shared.engine.heap();
-        for step in 0..TENDED_PER_STEP {
+        for step in 0..FREE_RUNS_PER_STEP {
             if !heap.tend_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
                 break;
             }
@@ -235,18 +236,18 @@ impl Maintenance {
             return Ok(false);
         }
         let purged = match self.shared.engine.purge_expired(&mut self.purger, now_ms, STEP_KEYS) {
-            // No slot for a tombstone: compaction, which comes next, makes room.
+            // There is no slot for a tombstone: the compaction that follows makes room.
             Err(KvError::Wait(_) | KvError::Heap(HeapError::Full)) => Ok(0),
             other => other,
         };
-        // What was purged before an error is committed all the same.
+        // Keys purged before an error are committed nevertheless.
         self.purger.commit_now()?;
-        // Readers who found a key just purged wait for its tombstone.
+        // Readers that found a key just purged wait for its tombstone.
         self.shared.wake_all();
         Ok(purged? == STEP_KEYS)
     }
 
-    /// Trims logs to what they are set to keep, and frees what was trimmed. True if there is more to free.
+    /// Trims logs to their retention settings, and frees trimmed entries. True if there is more to free.
     fn keep_logs(&mut self) -> Result<bool, KvError> {
         let logs = &self.shared.logs;
         if self.retained_at.elapsed() >= RETAIN_EVERY {
@@ -261,10 +262,10 @@ impl Maintenance {
         Ok(logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
     }
 
-    /// Makes space while too few runs are free, as fast as it can: writers that outrun it wait for it. True while there is
+    /// Makes space while too few runs are free, as fast as possible: faster writers wait for it. True while there is
     /// more to do.
     fn compact(&mut self) -> Result<bool, KvError> {
-        if Instant::now() < self.rests_until {
+        if Instant::now() < self.idle_until {
             return Ok(false);
         }
         for _ in 0..STEPS_MAX {
@@ -274,8 +275,8 @@ impl Maintenance {
                 self.shared.wake_all();
             }
             if done.rests {
-                // It may have looked at all runs and found none worth emptying.
-                self.rests_until = Instant::now() + (begun.elapsed() * REST_FACTOR).min(REST_MAX);
+                // The compactor may have checked all runs without finding one worth compacting.
+                self.idle_until = Instant::now() + (begun.elapsed() * IDLE_FACTOR).min(IDLE_MAX);
                 return Ok(false);
             }
         }
@@ -287,7 +288,7 @@ impl Maintenance {
         let owner = OwnerBySpace { rest: &self.shared.engine, others: &others };
         let goal = CompactGoal::free(self.shared.engine.heap().clean_below());
         let done = match self.compactor.step(&owner, goal, STEP_BYTES) {
-            // Nothing left to work with: deletes will free runs by themselves.
+            // No space is left to work with: deletes free runs without compaction.
             Err(HeapError::Full) => Compacted { rests: true, ..Compacted::default() },
             other => other?,
         };
@@ -297,10 +298,10 @@ impl Maintenance {
     }
 }
 
-/// Moves every watermark, when no writer is left: the next start then trusts everything.
+/// Moves every watermark after the last writer has ended, so that the next start trusts all data.
 pub(crate) fn leave_clean(shared: &Shared) {
     if let Err(error) = shared.engine.heap().mark_slabs(1) {
-        tracing::error!(%error, "watermarks were not written; the next start will look at more data");
+        tracing::error!(%error, "watermarks were not written; the next start will read more data");
     }
 }
 
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_fails_is_tried_again_after_a_while_and_the_others_go_on() {
+    fn a_job_that_fails_is_tried_again_later_and_other_jobs_continue() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         assert_eq!(failures.attempt(Job::Load, now, fails), 0);
         assert_eq!(failures.attempt(Job::Load, now, || Ok(1)), 0, "not at once");

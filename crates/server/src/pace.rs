@@ -1,14 +1,14 @@
-//! How a transfer moves: a timeout is for those who do not.
+//! Progress of transfers: a timeout applies only to transfers without progress.
 
 use std::time::Duration;
 
-/// Bytes a second below which a request or a reply does not move.
+/// Rate below which a request or a reply counts as stuck, bytes a second.
 pub(crate) const RATE_MIN: u64 = 16 << 10;
 
-/// The progress of one request or reply that is under way.
+/// Progress of one request or reply.
 ///
-/// Time is looked at in windows as long as the timeout. A window in which [`RATE_MIN`] was reached begins another one;
-/// so a transfer may take any time while it moves, and none that stops is waited for longer than two windows.
+/// Time is divided into windows as long as the timeout. A window that reaches [`RATE_MIN`] is followed by another one.
+/// So a transfer may take any time while it progresses, and one that stops is cut after at most two windows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     window: Option<Window>,
@@ -21,29 +21,29 @@ struct Window {
 }
 
 impl Pace {
-    /// A transfer begins, or is not held to what it did before.
+    /// Begins a transfer, or resets its progress.
     pub(crate) fn begin(&mut self, now_ms: u64) {
         self.window = Some(Window { since_ms: now_ms, bytes: 0 });
     }
 
-    /// Nothing is under way.
+    /// Ends the transfer.
     pub(crate) fn end(&mut self) {
         self.window = None;
     }
 
-    /// True while something is under way.
+    /// True while a transfer is in progress.
     pub(crate) fn is_under_way(&self) -> bool {
         self.window.is_some()
     }
 
-    /// So many bytes have moved.
+    /// Adds transferred bytes.
     pub(crate) fn add(&mut self, bytes: u64) {
         if let Some(window) = &mut self.window {
             window.bytes += bytes;
         }
     }
 
-    /// True if it has been too slow for as long as `timeout`, where that is not zero.
+    /// True if the transfer was too slow for `timeout`; never for a timeout of zero.
     pub(crate) fn is_stuck(&mut self, now_ms: u64, timeout: Duration) -> bool {
         let Some(window) = self.window.filter(|_| !timeout.is_zero()) else { return false };
         let took_ms = now_ms.saturating_sub(window.since_ms);
@@ -57,14 +57,14 @@ impl Pace {
         false
     }
 
-    /// How long it has been under way, or since the latest window began, milliseconds.
+    /// Time since the transfer or its latest window began, milliseconds.
     pub(crate) fn age_ms(&self, now_ms: u64) -> u64 {
         self.window.map_or(0, |window| now_ms.saturating_sub(window.since_ms))
     }
 
-    /// Bytes a second in this window.
+    /// Rate in this window, bytes a second.
     pub(crate) fn rate(&self, now_ms: u64) -> u64 {
-        // A tenth of a second more: what has just begun is not infinitely fast.
+        // A tenth of a second is added, so that a transfer that has just begun has a finite rate.
         self.window.map_or(0, |window| {
             window.bytes.saturating_mul(1000) / (now_ms.saturating_sub(window.since_ms) + 100)
         })
@@ -77,7 +77,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Until when a transfer that moves `bytes` each tenth of a second is waited for, at most a minute.
+    /// When a transfer of `bytes` per tenth of a second is cut, within a minute.
     fn cut_at(bytes: u64) -> Option<u64> {
         let mut pace = Pace::default();
         pace.begin(1);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_is_waited_for_however_long_and_who_does_not_for_a_timeout() {
+    fn a_transfer_with_progress_may_take_any_time_and_a_stuck_one_a_timeout() {
         assert_eq!(cut_at(100_000), None, "a megabyte a second");
         assert_eq!(cut_at(RATE_MIN / 10 + 1), None);
         assert_eq!(cut_at(RATE_MIN / 20), Some(1101));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_fast_and_stops_is_cut_within_two_timeouts() {
+    fn a_transfer_that_stops_is_cut_within_two_timeouts() {
         let mut pace = Pace::default();
         pace.begin(0);
         pace.add(1 << 30);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_under_way_is_not_stuck() {
+    fn without_a_transfer_nothing_is_stuck() {
         let mut pace = Pace::default();
         assert!(!pace.is_stuck(1 << 40, SECOND));
         pace.begin(1);

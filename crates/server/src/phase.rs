@@ -1,31 +1,32 @@
-//! The states of a connection: how far it has come, what it sends, and on which of its worker's lists it is.
+//! States of a connection: its phase, its send, and the lists of its worker that it is on.
 
-/// How far a connection has come. It only advances.
+/// Phase of a connection. The phase only advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Both sides may send.
     #[default]
     Open,
-    /// The client has ended its stream. What it has sent is executed and answered; then the connection is closed.
+    /// The client has ended its stream. Its remaining commands are executed and answered; then the connection is
+    /// closed.
     HalfClosed,
-    /// Nothing more is parsed. The connection is closed once its replies have left.
+    /// Nothing more is parsed. The connection is closed once its replies are sent.
     Closing,
-    /// The transport has been told to close it.
+    /// The transport was told to close the connection.
     Closed,
 }
 
 impl Phase {
-    /// Moves on to `to`, unless the connection has come further already.
+    /// Advances to `to`, unless the connection is already in a later phase.
     pub(crate) fn advance(&mut self, to: Self) {
         *self = (*self).max(to);
     }
 
-    /// True when nothing more is parsed.
+    /// True if nothing more is parsed.
     pub(crate) fn is_closing(self) -> bool {
         self >= Self::Closing
     }
 
-    /// True when the transport has been told to close the connection.
+    /// True if the transport was told to close the connection.
     pub(crate) fn is_closed(self) -> bool {
         self == Self::Closed
     }
@@ -34,9 +35,9 @@ impl Phase {
 /// A send that the transport has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sending {
-    /// Its bytes.
+    /// Length of the send, bytes.
     pub(crate) len: usize,
-    /// Of these, the bytes that had not left when [`Self::progress`] was called last.
+    /// Bytes that were not sent at the last call of [`Self::progress`].
     unsent: usize,
 }
 
@@ -45,30 +46,30 @@ impl Sending {
         Self { len, unsent: len }
     }
 
-    /// Bytes that have left since the last call, now that `unsent` have not, as far as the transport knows.
+    /// Bytes sent since the last call, as far as the transport knows; `unsent` are the bytes that are not sent now.
     pub(crate) fn progress(&mut self, unsent: Option<usize>) -> usize {
         let unsent = unsent.unwrap_or(self.unsent).min(self.unsent);
         std::mem::replace(&mut self.unsent, unsent) - unsent
     }
 }
 
-/// How the transport receives for a connection.
+/// Receive state of the connection's transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Receiving {
-    /// It receives nothing for now.
+    /// The transport receives nothing for now.
     pub(crate) is_paused: bool,
-    /// The client has authenticated: it receives as much as arrives.
+    /// The client has authenticated: the transport receives without a limit per turn.
     pub(crate) is_trusted: bool,
 }
 
-/// On which lists of its worker a connection is.
+/// The lists of its worker that a connection is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// To be serviced in this round.
+    /// Connections to serve in this round.
     pub(crate) touched: bool,
-    /// Its replies or commands wait for a commit, or for space.
+    /// Connections whose replies or commands wait for a commit, or for space.
     pub(crate) waiting: bool,
-    /// Its command waits for a log to grow.
+    /// Connections whose command waits for a log to grow.
     pub(crate) tailing: bool,
 }
 
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_never_goes_back() {
+    fn a_phase_never_goes_back() {
         let mut phase = Phase::default();
         phase.advance(Phase::Closing);
         phase.advance(Phase::HalfClosed);

@@ -1,12 +1,12 @@
-//! What the kernel says of this process.
+//! Resource usage of this process, from the kernel.
 
 use std::fs;
 
-/// Clock ticks a second in `/proc`: `USER_HZ`, part of the kernel's interface, 100 on every architecture but Alpha
-/// and IA-64.
+/// Clock ticks per second in `/proc`: `USER_HZ`, which is part of the kernel's interface and 100 on every architecture
+/// except Alpha and IA-64.
 const USER_HZ: f64 = 100.0;
 
-/// The process's use of the machine.
+/// Resource usage of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
     /// CPU time in user mode, seconds.
@@ -15,11 +15,11 @@ pub(crate) struct Usage {
     pub(crate) system_seconds: f64,
     /// Resident set, bytes.
     pub(crate) resident_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub(crate) threads: u64,
 }
 
-/// Reads it, from files that do not block. What cannot be read is zero.
+/// Reads the usage, from files that do not block. Values that cannot be read are zero.
 pub(crate) fn usage() -> Usage {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -40,14 +40,14 @@ fn total_of(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The kernel's name and release.
+/// Name and release of the kernel.
 pub(crate) fn system() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {} {}", release.trim(), std::env::consts::ARCH)
 }
 
 fn parse(stat: &str, status: &str) -> Option<Usage> {
-    // The command's name is in parentheses and may hold anything.
+    // The command's name is in parentheses and may contain any character.
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
     // Fields 14, 15 and 20 of proc_pid_stat(5); the first one here is field 3.

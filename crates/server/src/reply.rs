@@ -1,4 +1,4 @@
-//! Replies on their way out: protocol bytes and stored values, and what must be durable first.
+//! Replies to send: protocol bytes and stored values, and the tickets that must be durable first.
 
 use landfall_heap::{CopyPath, FRAME_SIZE, Gate, Heap, Ticket, Tickets};
 use landfall_kv::{Item, ItemPart};
@@ -6,16 +6,16 @@ use landfall_media::{Extent, MediaError, Sum};
 use landfall_sockets::{Outgoing, Part};
 use std::collections::VecDeque;
 
-/// Values up to this length are copied into the reply: an iovec entry of its own would cost more.
+/// Values up to this length are copied into the reply, because an iovec entry would cost more.
 /// Counted as [`CopyPath::Reply`].
 pub const REPLY_COPY_MAX: usize = 256;
 
-/// Longest reply, bytes, stored values among them.
+/// Longest reply, with stored values, bytes.
 pub const REPLY_BYTES_MAX: usize = 4 << 30;
 
-/// The extent of a value with `before` and `after` around it, if these bytes lie there, in the frames that the value
-/// holds. Only packets have frames of their own, of which no part is written after they have landed: their values
-/// carry sums, and others are not looked at.
+/// The extent of a value with `before` and `after` around it, if these bytes lie there within the frames that the value
+/// holds. Only packets have frames of which no part is written after they have landed. Their values carry sums, so
+/// other values are skipped.
 fn framed(heap: &Heap, item: &Item<'_>, before: &[u8], after: &[u8]) -> Option<Extent> {
     let [value] = item.extents() else { return None };
     let sum = value.sum().filter(|_| item.len > REPLY_COPY_MAX && !heap.trusts_sums())?;
@@ -35,14 +35,14 @@ fn framed(heap: &Heap, item: &Item<'_>, before: &[u8], after: &[u8]) -> Option<E
     Some(whole.with_sum(Some(sum)))
 }
 
-/// A run of replies that may leave together, once what they wait for is durable.
+/// Consecutive replies that may be sent together, once their barriers are durable.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// What to send.
     pub out: Outgoing,
-    /// What must be durable first.
+    /// Tickets that must be durable first.
     pub barriers: Tickets,
-    /// Commit round in which the barriers arose; replies of different rounds do not wait for each other.
+    /// Commit round in which the barriers arose. Replies of different rounds do not wait for each other.
     round: u64,
 }
 
@@ -51,11 +51,11 @@ pub struct Batch {
 pub struct Outbox {
     queue: VecDeque<Batch>,
     spare: Vec<Outgoing>,
-    /// Bytes queued here and not yet handed to the transport.
+    /// Bytes that are queued and not yet passed to the transport.
     bytes: usize,
 }
 
-/// Empty buffers a connection keeps.
+/// Empty buffers that a connection keeps, at most.
 const SPARE_MAX: usize = 2;
 
 impl Outbox {
@@ -69,7 +69,7 @@ impl Outbox {
         self.bytes
     }
 
-    /// Begins a reply; commit round `round` is under way.
+    /// Begins a reply in commit round `round`.
     #[inline]
     pub fn begin<'a>(&'a mut self, heap: &'a Heap, round: u64) -> Reply<'a> {
         if self.queue.is_empty() {
@@ -82,7 +82,7 @@ impl Outbox {
         Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
 
-    /// The next replies that may leave: everything at the front whose barriers are durable.
+    /// The next replies that may be sent: all at the front whose barriers are durable.
     pub fn take_ready(&mut self, is_durable: impl Fn(Ticket) -> bool) -> Option<Outgoing> {
         let ready = |batch: &Batch| batch.barriers.iter().all(&is_durable);
         if !self.queue.front().is_some_and(ready) {
@@ -103,12 +103,12 @@ impl Outbox {
         Some(out)
     }
 
-    /// What the first reply waits for, if it waits.
+    /// The ticket that the first reply waits for, if any.
     pub fn waits_for(&self, is_durable: impl Fn(Ticket) -> bool) -> Option<Ticket> {
         self.queue.front()?.barriers.iter().find(|ticket| !is_durable(*ticket))
     }
 
-    /// Takes emptied buffers back.
+    /// Takes back emptied buffers.
     pub fn recycle(&mut self, mut buffers: Outgoing) {
         if self.spare.len() < SPARE_MAX {
             buffers.clear();
@@ -116,7 +116,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets the last batch if nothing is in it.
+    /// Removes the last batch if it is empty.
     fn drop_empty_batch(&mut self) {
         if self.queue.back().is_some_and(|batch| batch.out.is_empty())
             && let Some(batch) = self.queue.pop_back()
@@ -125,7 +125,7 @@ impl Outbox {
         }
     }
 
-    /// Drops everything queued, releasing what it holds.
+    /// Drops everything queued, and releases its extents.
     pub fn clear(&mut self, heap: &Heap) {
         for batch in self.queue.drain(..) {
             batch.out.stored().for_each(|extent| heap.runs().release(extent));
@@ -134,8 +134,8 @@ impl Outbox {
     }
 }
 
-/// A reply being written. Finish it with [`Reply::finish`]; one that is dropped unfinished is taken back,
-/// as [`Reply::abandon`] does.
+/// A reply that is being written. [`Reply::finish`] completes it. A reply that is dropped unfinished is removed, as by
+/// [`Reply::abandon`].
 #[derive(Debug)]
 pub struct Reply<'a> {
     outbox: &'a mut Outbox,
@@ -175,9 +175,9 @@ impl Reply<'_> {
         item.hand_over(|extent| self.stored(extent));
     }
 
-    /// Appends a stored value behind the protocol bytes written since `start`, and `after`. Where the packet that
-    /// brought the value has these bytes around it, as a SET's has those of the reply to a GET, all of it is sent
-    /// from there as one piece.
+    /// Appends a stored value behind the protocol bytes written since `start`, and `after`. If the packet of the value
+    /// has these bytes around it, as a SET has those of the reply to a GET, all of it is sent from the packet as one
+    /// piece.
     pub fn framed_item(&mut self, item: Item<'_>, start: usize, after: &[u8]) {
         let heap = self.heap;
         let Some(whole) = framed(heap, &item, &self.bytes()[start..], after) else {
@@ -208,7 +208,7 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// Appends bytes that lie in frames; the caller's hold on them goes with the reply.
+    /// Appends bytes that lie in frames; the caller's hold passes to the reply.
     pub fn stored(&mut self, extent: Extent) {
         self.stored += extent.len() as usize;
         self.out().push_stored(extent);
@@ -221,7 +221,7 @@ impl Reply<'_> {
         bytes - self.bytes_start + self.stored
     }
 
-    /// Memory that it takes so far, bytes: protocol bytes, and a word or three for each piece of stored values.
+    /// Memory of the reply so far, bytes: protocol bytes, and one to three words for each piece of a stored value.
     pub fn memory_len(&self) -> usize {
         let Some(batch) = self.outbox.queue.back() else { return 0 };
         let pieces = batch.out.parts().len().saturating_sub(self.parts_start);
@@ -233,13 +233,13 @@ impl Reply<'_> {
         self.len() == 0
     }
 
-    /// Takes everything written back, as if the reply had not begun.
+    /// Removes everything written, as if the reply had not begun.
     pub fn abandon(self) {
         drop(self);
     }
 
-    /// Takes everything written back; the reply can be written anew. It still waits for what it has opened: what is
-    /// written instead, an error, may rest on it, too.
+    /// Removes everything written, so that another reply can be written. The reply still waits for what it has opened,
+    /// because the error that replaces it may depend on that, too.
     pub fn rewind(&mut self) {
         let (bytes_start, parts_start) = (self.bytes_start, self.parts_start);
         let heap = self.heap;
@@ -248,8 +248,8 @@ impl Reply<'_> {
         self.stored = 0;
     }
 
-    /// Ends the reply. If it waits for something that the replies before it do not, it starts a batch. An
-    /// empty reply has nothing to wait with.
+    /// Completes the reply. If it waits for a ticket that earlier replies do not wait for, it starts a batch. An empty
+    /// reply cannot wait.
     #[inline]
     pub fn finish(mut self) {
         let len = self.len();
@@ -284,7 +284,7 @@ impl Reply<'_> {
 impl Gate for Reply<'_> {
     #[inline]
     fn hold_until(&mut self, tickets: &Tickets) {
-        // Replies leave in order: what those before it wait for it need not wait for itself.
+        // Replies are sent in order: a reply need not repeat the tickets of earlier ones.
         let before = self.outbox.queue.back().map(|batch| &batch.barriers);
         for ticket in tickets.iter() {
             let is_awaited = before.is_some_and(|before| before.covers(ticket));
@@ -322,7 +322,7 @@ pub(crate) mod tests {
         Opening::begin(media).unwrap().finish().unwrap()
     }
 
-    /// Frames to send from, each used once.
+    /// Frames to send from; each is used once.
     struct Frames {
         heap: Arc<Heap>,
         run_off: u64,
@@ -336,7 +336,7 @@ pub(crate) mod tests {
             Self { heap, run_off, used: 0 }
         }
 
-        /// An extent, held once.
+        /// An extent with one hold.
         fn next(&mut self, len: u32) -> Extent {
             let extent = Extent::new(self.run_off + self.used * FRAME_SIZE, len);
             self.used += 1;
@@ -350,14 +350,14 @@ pub(crate) mod tests {
         }
     }
 
-    /// What the client gets, byte ranges by name.
+    /// What the client gets: byte ranges, by name.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Token {
         Byte(u8),
         Stored(Extent),
     }
 
-    /// What an outgoing reply sends; its byte parts must tile its bytes.
+    /// What an outgoing reply sends; its byte parts must cover its bytes.
     fn tokens(out: &Outgoing) -> Vec<Token> {
         let (mut tokens, mut at) = (Vec::new(), 0);
         for part in out.parts() {
@@ -428,7 +428,7 @@ pub(crate) mod tests {
         ]
     }
 
-    /// A finished reply that has not left.
+    /// A completed reply that was not sent.
     #[derive(Debug, Default)]
     struct Queued {
         tokens: Vec<Token>,
@@ -446,7 +446,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The outbox beside a plain list of replies.
+    /// The outbox, and a plain list of replies as its model.
     struct Pair {
         frames: Frames,
         outbox: Outbox,
@@ -530,8 +530,8 @@ pub(crate) mod tests {
             ticket.batch() <= durable[usize::from(ticket.writer())]
         }
 
-        /// Whole replies leave, in order, none before what it waits for, and none that no reply of its
-        /// round or an earlier one holds back stays.
+        /// Checks that complete replies are sent in order, none before its tickets are durable, and that none stays
+        /// without a reply of its round or an earlier one that holds it back.
         fn take(&mut self) {
             let durable = self.durable;
             let is_durable = |ticket| Self::is_durable(&durable, ticket);
@@ -598,7 +598,7 @@ pub(crate) mod tests {
         reply.finish();
     }
 
-    /// A buffer may have ended in a stored value, with as many parts and bytes, in the replies that it held before.
+    /// A buffer may have ended with a stored value, with as many parts and bytes, in its earlier replies.
     #[test]
     fn bytes_behind_a_value_are_sent_whatever_the_buffer_held_before() {
         let value = Extent::new(0, 3);
@@ -673,7 +673,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_durable_already_is_not_waited_for() {
+    fn durable_tickets_are_not_waited_for() {
         let (heap, mut outbox) = (heap(), Outbox::default());
         let mut writer = Writer::new(Arc::clone(&heap), 1);
         let ticket = append_and_commit(&mut writer);

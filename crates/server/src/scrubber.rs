@@ -1,4 +1,5 @@
-//! The background scrub: memory's keys, then its logs, then, where that is something else, the medium, each in small steps.
+//! The background scrub checks the keys in memory, then the logs, then the medium if that is separate, each in small
+//! steps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,35 +10,35 @@ use landfall_wal::LogScrub;
 
 use crate::shared::{Shared, count, now_ns};
 
-/// Keys checked in one step, and log entries.
+/// Keys, or log entries, checked in one step.
 const STEP: usize = 64;
-/// A key that is scrubbed counts as so many bytes at least: finding it takes as long as checking them.
+/// Cost of a key, at least, bytes: finding a key takes as long as checking this many.
 const KEY_COST: u64 = 1024;
-/// A record beside its data, bytes.
+/// Cost of a record without its data, bytes.
 const RECORD_COST: u64 = 128;
-/// What a step costs at least, bytes.
+/// Least cost of a step, bytes.
 const STEP_COST: u64 = 4096;
-/// A step is taken once so many bytes of the rate have come together.
+/// A step runs once this many bytes of the rate have accumulated.
 const STEP_WORTH: f64 = 64.0 * 1024.0;
-/// A pass begins so long after the last one began, or when that is done. Damage takes years to come, and a pass over a small
-/// store takes seconds.
+/// A pass begins this long after the previous one began, or when that one ends. Damage develops over years, while a
+/// pass over a small store takes seconds.
 const PASS_EVERY: Duration = Duration::from_secs(600);
 
-/// Where a scrub stands.
+/// Current stage of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Keys,
     Logs,
-    /// The run that comes next.
+    /// The next run to check.
     Medium(u32),
-    Rest,
+    Idle,
 }
 
-/// How much may be scrubbed, and when.
+/// Rate limiter of the scrub.
 #[derive(Debug)]
 struct Pace {
     stage: Stage,
-    /// Bytes that may be scrubbed now; below zero after a step that cost more.
+    /// Bytes that may be scrubbed now; negative after a step that cost more.
     budget: f64,
     seen_at: Instant,
     pass_began: Instant,
@@ -48,17 +49,17 @@ impl Pace {
         Self { stage: Stage::Keys, budget: 0.0, seen_at: now, pass_began: now }
     }
 
-    /// What to do a step of, if the rate (bytes a second) allows one.
+    /// The stage to run a step of, if the rate (bytes a second) allows one.
     fn due(&mut self, now: Instant, rate: f64) -> Option<Stage> {
         let since = now.duration_since(self.seen_at).as_secs_f64();
         self.seen_at = now;
-        // Up to a second's worth at once, but for the debt of a run just read.
+        // The budget holds at most one second's worth; the debt of a large run is kept.
         self.budget = (self.budget + rate * since).min(rate);
-        if self.stage == Stage::Rest && now.duration_since(self.pass_began) >= PASS_EVERY {
+        if self.stage == Stage::Idle && now.duration_since(self.pass_began) >= PASS_EVERY {
             self.pass_began = now;
             self.stage = Stage::Keys;
         }
-        (self.stage != Stage::Rest && self.budget >= STEP_WORTH).then_some(self.stage)
+        (self.stage != Stage::Idle && self.budget >= STEP_WORTH).then_some(self.stage)
     }
 
     fn spend(&mut self, bytes: u64) {
@@ -66,7 +67,7 @@ impl Pace {
     }
 }
 
-/// Checks what is stored, at the configured rate.
+/// Checks stored data at the configured rate.
 pub(crate) struct Scrubber {
     shared: Arc<Shared>,
     keys: ScrubCursor,
@@ -84,10 +85,10 @@ impl Scrubber {
         }
     }
 
-    /// A step, if one is due.
+    /// Runs a step, if one is due.
     ///
     /// # Errors
-    /// The medium's.
+    /// Errors of the medium.
     pub(crate) fn step(&mut self) -> Result<(), KvError> {
         match self.pace.due(Instant::now(), self.shared.config.scrub_rate.0 as f64) {
             Some(Stage::Keys) => self.keys(),
@@ -96,7 +97,7 @@ impl Scrubber {
                 Ok(())
             }
             Some(Stage::Medium(run)) => self.medium(run),
-            Some(Stage::Rest) | None => Ok(()),
+            Some(Stage::Idle) | None => Ok(()),
         }
     }
 
@@ -109,7 +110,7 @@ impl Scrubber {
         self.count(done.keys, done.bytes, done.findings.len());
         for finding in &done.findings {
             let key = String::from_utf8_lossy(&finding.key);
-            tracing::error!(%key, database = finding.space, what = %finding.what, "damaged: not served; write or delete the key to heal it");
+            tracing::error!(%key, database = finding.space, what = %finding.what, "damaged: not served; write or delete the key to repair it");
         }
         Ok(())
     }
@@ -118,7 +119,7 @@ impl Scrubber {
         let done = self.shared.logs.scrub(&mut self.logs, STEP);
         if done.wrapped {
             let apart = self.shared.engine.heap().has_medium_apart();
-            self.pace.stage = if apart { Stage::Medium(0) } else { Stage::Rest };
+            self.pace.stage = if apart { Stage::Medium(0) } else { Stage::Idle };
         }
         self.pace.spend((done.bytes + done.entries * RECORD_COST).max(STEP_COST));
         self.count(done.entries, done.bytes, done.findings.len());
@@ -127,11 +128,11 @@ impl Scrubber {
         }
     }
 
-    /// Checks one run of the medium against memory, and writes again what only the medium holds wrong.
+    /// Checks one run of the medium against memory, and rewrites the parts that are damaged only on the medium.
     fn medium(&mut self, run: u32) -> Result<(), KvError> {
         let heap = self.shared.engine.heap();
         let last = run + 1 >= heap.geometry().runs;
-        self.pace.stage = if last { Stage::Rest } else { Stage::Medium(run + 1) };
+        self.pace.stage = if last { Stage::Idle } else { Stage::Medium(run + 1) };
         let done = heap.scrub_medium(RunId(run)).inspect_err(|_| self.count(0, 0, 1))?;
         self.pace.spend(done.bytes);
         self.count(0, done.bytes, done.damaged.len());
@@ -139,7 +140,7 @@ impl Scrubber {
             let view = heap.record(slot).ok();
             let key = view.as_ref().and_then(|view| heap.key(view).ok());
             let key = key.as_deref().map(String::from_utf8_lossy);
-            tracing::error!(slot = slot.0, ?key, "damaged on the medium, whole in memory: written again");
+            tracing::error!(slot = slot.0, ?key, "damaged on the medium, intact in memory: rewritten");
             heap.write_again(slot)?;
         }
         Ok(())
@@ -161,7 +162,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_step_waits_for_its_part_of_the_rate_and_pays_for_what_it_read() {
+    fn a_step_waits_for_its_share_of_the_rate_and_pays_for_what_it_read() {
         let start = Instant::now();
         let mut pace = Pace::new(start);
         assert_eq!(pace.due(start, RATE), None, "nothing has come together");
@@ -176,11 +177,11 @@ mod tests {
     fn a_pass_begins_ten_minutes_after_the_last_one_began() {
         let start = Instant::now();
         let mut pace = Pace::new(start);
-        pace.stage = Stage::Rest;
+        pace.stage = Stage::Idle;
         assert_eq!(pace.due(start + PASS_EVERY - SECOND, RATE), None);
         assert_eq!(pace.due(start + PASS_EVERY, RATE), Some(Stage::Keys));
-        // A pass that takes longer is followed by the next at once.
-        pace.stage = Stage::Rest;
+        // A pass that takes longer is followed by the next one at once.
+        pace.stage = Stage::Idle;
         assert_eq!(pace.due(start + 2 * PASS_EVERY, RATE), Some(Stage::Keys));
     }
 }

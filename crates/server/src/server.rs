@@ -1,4 +1,4 @@
-//! Starting and stopping: the store, the listeners, the workers, the background thread.
+//! Starts and stops the server: the store, the listeners, the workers, the background thread.
 
 use crate::config::{Config, ConfigError, XdpConfig};
 use crate::loads::Loads;
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Connections that the kernel queues for a worker.
+/// Pending connections that the kernel queues for a worker.
 const BACKLOG: i32 = 1024;
 
-/// An error of starting the server.
+/// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The store cannot be opened.
@@ -36,14 +36,14 @@ pub enum ServerError {
     /// The interface cannot be opened for AF_XDP.
     #[error(transparent)]
     Packets(#[from] landfall_packets::PacketsError),
-    /// Environment: an address cannot be listened on.
+    /// Environment: the server cannot listen on an address.
     #[error(
         "cannot listen on {address}: {source} (is another server running there? port 0 picks a free one)"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// Environment: a thread cannot be started.
@@ -69,7 +69,7 @@ impl Server {
         Self::start_over(config, Box::new(InRegion))
     }
 
-    /// As [`Self::start`], with plain writes going elsewhere: for measurements.
+    /// As [`Self::start`], with another destination of plain writes: for measurements.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -123,7 +123,7 @@ impl Server {
         for (id, (maker, listeners)) in makers.into_iter().zip(per_worker).enumerate() {
             let shared = Arc::clone(&server.shared);
             let handles = handles_in.clone();
-            // A transport belongs to the thread that made it.
+            // A transport belongs to the thread that created it.
             let work = move || {
                 landfall_sockets::run_soon_when_woken();
                 let mut transport = maker()?;
@@ -183,15 +183,15 @@ impl Server {
         Ok(())
     }
 
-    /// What the workers share: addresses bound, counters, the engine.
+    /// State that the workers share: bound addresses, counters, the engine.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Waits until the server has stopped: because it was told to, or because a worker failed.
+    /// Waits until the server has stopped, because it was told to or because a worker failed.
     ///
     /// # Errors
-    /// A worker's failure.
+    /// The error of a worker.
     pub fn join(mut self) -> Result<(), ServerError> {
         let mut outcome = Ok(());
         for worker in self.workers.drain(..) {
@@ -210,10 +210,10 @@ impl Server {
     }
 }
 
-/// Values up to this length that came in packets of their own are copied beside others: a quarter of a frame.
+/// Values up to this length that came in separate packets are copied beside others: a quarter of a frame.
 const CONSOLIDATED_MAX: u32 = 512;
 
-/// How values are kept, as the settings and the transport want it.
+/// Configures the heap for the settings and the transport.
 fn set_up_heap(config: &Config, heap: &landfall_heap::Heap) -> Result<(), ServerError> {
     if config.xdp.is_some() {
         heap.consolidate_up_to(CONSOLIDATED_MAX);
@@ -225,18 +225,18 @@ fn set_up_heap(config: &Config, heap: &landfall_heap::Heap) -> Result<(), Server
     heap.set_integrity(config.integrity).map_err(|error| StoreError::from(error).into())
 }
 
-/// Makes a worker's transport, on the worker's thread.
+/// Creates a worker's transport, on the worker's thread.
 type MakeTransport = Box<dyn FnOnce() -> Result<Box<dyn Transport>, TransportError> + Send>;
 
-/// The transport chosen, and how each worker makes its own.
+/// The chosen transport, and a constructor for each worker.
 struct Opened {
     chosen: ChosenTransport,
     makers: Vec<MakeTransport>,
-    /// The address served, where it is not one of the kernel's listeners.
+    /// The served address, if the kernel does not listen on it.
     own_address: Option<IpAddr>,
 }
 
-/// Tries the transport once here, so that a refusal ends the start and not a worker.
+/// Opens the transport once here, so that a refusal fails the start instead of a worker.
 fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, ServerError> {
     let media = store.engine.heap().media();
     if let Some(xdp) = &config.xdp {
@@ -254,14 +254,14 @@ fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, Serv
     Ok(Opened { chosen, makers: (0..config.workers).map(|_| make()).collect(), own_address: None })
 }
 
-/// Opens the interface once, and a queue of it for each worker.
+/// Opens the interface once, and one of its queues for each worker.
 fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result<Opened, ServerError> {
     let port = |address: Option<SocketAddr>, tag| address.map(|address| (address.port(), tag));
     let ports: Vec<(u16, u32)> =
         [port(config.resp, LISTENER_RESP), port(config.http, LISTENER_HTTP)].into_iter().flatten().collect();
     if ports.iter().any(|(port, _)| *port == 0) {
-        // With sockets the kernel picks one.
-        let expected = "one from 1 to 65535: with --xdp nobody picks one";
+        // With sockets the kernel selects a port.
+        let expected = "one from 1 to 65535: with --xdp there is no automatic choice";
         return Err(ConfigError::Value { what: "port to serve on", text: "0".into(), expected }.into());
     }
     let settings = landfall_packets::Settings {
@@ -287,7 +287,7 @@ fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result
     Ok(Opened { chosen, makers, own_address: Some(network.address()) })
 }
 
-/// One listening socket a worker and protocol; the kernel spreads connections over them.
+/// One listening socket per worker and protocol; the kernel distributes connections over them.
 struct Listeners {
     resp: Vec<TcpListener>,
     http: Vec<TcpListener>,
@@ -316,7 +316,7 @@ impl Listeners {
 
 fn bind_all(address: SocketAddr, count: usize) -> Result<Vec<TcpListener>, ServerError> {
     let listen = |source| ServerError::Listen { address, source };
-    // Without SO_REUSEPORT first: a port that another server has must be refused, not shared.
+    // The first bind is without SO_REUSEPORT, so that a port of another server is refused instead of shared.
     if address.port() != 0 {
         drop(bind_one(address, false).map_err(listen)?);
     }

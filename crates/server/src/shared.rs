@@ -1,4 +1,4 @@
-//! What all workers share.
+//! State that all workers share.
 
 use crate::config::Config;
 use crate::loads::Loads;
@@ -14,26 +14,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Upper bounds of the commit-latency histogram, microseconds; the last bucket is open.
+/// Upper bounds of the commit-latency histogram, microseconds; the last bucket has no bound.
 pub const COMMIT_BOUNDS_US: [u64; 15] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 
-/// Counters over all workers. Names follow the fields of `INFO` where Redis has them.
+/// Counters over all workers. Names follow the fields of `INFO` if Redis has them.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections accepted.
+    /// Accepted connections.
     pub connections: AtomicU64,
-    /// Connections refused because there were too many.
+    /// Connections refused because of the limit.
     pub rejected_connections: AtomicU64,
-    /// Connections now.
+    /// Current connections.
     pub clients: AtomicU64,
-    /// RESP commands executed.
+    /// Executed RESP commands.
     pub commands: AtomicU64,
-    /// HTTP requests executed.
+    /// Executed HTTP requests.
     pub http_requests: AtomicU64,
     /// Reads that found their key.
     pub hits: AtomicU64,
-    /// Reads that did not.
+    /// Reads that did not find their key.
     pub misses: AtomicU64,
     /// Replies that were errors.
     pub errors: AtomicU64,
@@ -43,21 +43,21 @@ pub struct Counters {
     pub output_bytes: AtomicU64,
     /// Commits made durable.
     pub commits: AtomicU64,
-    /// Time that commits took, from begin to durable, nanoseconds.
+    /// Time of commits, from begin to durable, nanoseconds.
     pub commit_ns: AtomicU64,
-    /// Commits by latency: [`COMMIT_BOUNDS_US`], then everything longer.
+    /// Commits by latency: [`COMMIT_BOUNDS_US`], then all longer ones.
     pub commit_buckets: [AtomicU64; COMMIT_BOUNDS_US.len() + 1],
     /// Bytes written to the file behind the region by commits.
     pub written_bytes: AtomicU64,
     /// Connections closed for being idle or too slow.
     pub timeouts: AtomicU64,
-    /// Replies refused because they would have been too long.
+    /// Replies refused because of their length.
     pub overflows: AtomicU64,
     /// Connections closed because unfinished requests held too much.
     pub unfinished_closed: AtomicU64,
     /// Connections closed because they sent too much without authenticating.
     pub unauthenticated_closed: AtomicU64,
-    /// Bytes now held of requests that are not complete, of clients that have not authenticated.
+    /// Bytes that unfinished requests of unauthenticated clients hold now.
     pub unauthenticated_bytes: AtomicU64,
     /// Bytes that the compactor has moved.
     pub compacted_bytes: AtomicU64,
@@ -79,30 +79,30 @@ pub fn count(counter: &AtomicU64, by: u64) {
 /// A connected client, for `CLIENT LIST`.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
-    /// Its address.
+    /// Address of the client.
     pub peer: Option<SocketAddr>,
-    /// What it called itself.
+    /// Name that the client has set.
     pub name: String,
-    /// Library name and version, as it told.
+    /// Library name and version that the client has set.
     pub library: (String, String),
-    /// Database selected.
+    /// Selected database.
     pub database: u8,
     /// RESP version, 2 or 3.
     pub protocol: u8,
-    /// When it connected.
+    /// When the client connected.
     pub since: Instant,
-    /// Worker that serves it.
+    /// Worker that serves the client.
     pub worker: usize,
-    /// Somebody asked for its end.
+    /// The end of the connection was requested.
     pub killed: Arc<AtomicBool>,
 }
 
-/// Who must be woken when a worker's commit completes, and how.
+/// How other threads wake a worker, and which workers wait for its commits.
 #[derive(Debug)]
 pub struct WorkerHandle {
     /// Ends the worker's wait.
     pub waker: Waker,
-    /// Other workers with replies that wait for this worker's commit: bit per worker.
+    /// Other workers with replies that wait for this worker's commit: one bit per worker.
     pub waiters: AtomicU64,
     /// A command of this worker waits for bytes to be read.
     pub loading: AtomicBool,
@@ -110,12 +110,12 @@ pub struct WorkerHandle {
     pub logs_grown: AtomicBool,
 }
 
-/// The transport that was chosen, and why.
+/// The chosen transport, with the reason.
 #[derive(Clone, Debug)]
 pub struct ChosenTransport {
     /// `uring` or `epoll`.
     pub name: &'static str,
-    /// Why this one.
+    /// Why it was chosen.
     pub reason: String,
 }
 
@@ -125,7 +125,7 @@ impl std::fmt::Display for ChosenTransport {
     }
 }
 
-/// What all workers share.
+/// State that all workers share.
 #[derive(Debug)]
 pub struct Shared {
     /// Settings.
@@ -134,25 +134,25 @@ pub struct Shared {
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
-    /// Where plain writes go.
+    /// Destination of plain writes.
     pub writes: Box<dyn PlainWrites>,
-    /// What recovery found at start.
+    /// Findings of recovery at start.
     pub recovered: Recovered,
-    /// How long recovery took, nanoseconds.
+    /// Duration of recovery, nanoseconds.
     pub recovery_ns: u64,
     /// Counters.
     pub counters: Counters,
     /// When the server started.
     pub started: Instant,
-    /// Random identity of this run, 40 hexadecimal digits.
+    /// Random id of this run, 40 hexadecimal digits.
     pub run_id: String,
-    /// Addresses really bound.
+    /// Bound RESP address.
     pub bound_resp: Option<SocketAddr>,
-    /// Addresses really bound.
+    /// Bound HTTP address.
     pub bound_http: Option<SocketAddr>,
     /// The transport in use.
     pub transport: ChosenTransport,
-    /// What each worker's transport counts, as of its last tick.
+    /// Counters of each worker's transport, as of its last tick.
     pub transport_counters: Vec<Mutex<Vec<(&'static str, u64)>>>,
     /// RESP clients by id.
     pub clients: Mutex<BTreeMap<u64, ClientInfo>>,
@@ -160,24 +160,24 @@ pub struct Shared {
     pub next_client: AtomicU64,
     /// Cursors of `SCAN`.
     pub cursors: Mutex<crate::cursors::Cursors>,
-    /// The thread for background work, once it runs.
+    /// The background thread, once it runs.
     pub maintenance: std::sync::OnceLock<std::thread::Thread>,
     /// What reads bytes that have left memory; `None` where all of the region may be in memory.
     pub loads: Option<Arc<Loads>>,
-    /// Asked to stop.
+    /// The server was asked to stop.
     pub stopping: AtomicBool,
     /// The workers, once they run.
     pub workers: std::sync::OnceLock<Vec<WorkerHandle>>,
 }
 
 impl Shared {
-    /// Asks every worker to finish what it has and stop.
+    /// Asks every worker to complete its requests and stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake_all();
     }
 
-    /// What the transports count, over all workers; empty where they count nothing.
+    /// Sum of the transports' counters over all workers; empty if they have none.
     pub fn transport_counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<(&'static str, u64)> = Vec::new();
         for counters in &self.transport_counters {
@@ -191,7 +191,7 @@ impl Shared {
         all
     }
 
-    /// Has the background thread look for work at once: somebody waits for space.
+    /// Wakes the background thread, because a writer waits for space.
     pub fn wake_maintenance(&self) {
         if let Some(thread) = self.maintenance.get() {
             thread.unpark();
@@ -209,18 +209,18 @@ impl Shared {
         self.workers.get().into_iter().flatten().for_each(|worker| worker.waker.wake());
     }
 
-    /// True if values are stored, and certified by their CRC-32C.
+    /// True if values are stored and have a CRC-32C.
     pub(crate) fn checksums_values(&self) -> bool {
         self.config.integrity == Integrity::Crc32c && self.writes.keeps_values()
     }
 
-    /// True once the server is to stop.
+    /// True once the server must stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 }
 
-/// Now, Unix nanoseconds.
+/// Current time, Unix nanoseconds.
 pub fn now_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Opening the store: find or create the region, recover it on all cores, say what was found.
+//! Opens the store: finds or creates the region, recovers it on all cores, and logs the findings.
 
 use crate::config::Config;
 use crate::shared::now_ns;
@@ -15,21 +15,21 @@ use std::time::{Duration, Instant};
 /// Name of the region in its directory.
 pub const REGION_NAME: &str = "region.lf";
 
-/// Shards for each worker: enough that two workers seldom want the same lock.
+/// Shards per worker: enough that two workers seldom need one lock.
 const SHARDS_PER_WORKER: usize = 16;
-/// How often long work says how far it is.
+/// Interval at which long work logs its progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// An error of opening the store.
+/// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Environment: the directory cannot be made.
+    /// Environment: the directory cannot be created.
     #[error("{}: cannot create the directory: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// From the medium.
@@ -40,7 +40,7 @@ pub enum StoreError {
     Heap {
         /// The region.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: HeapError,
     },
     /// From the engine.
@@ -48,7 +48,7 @@ pub enum StoreError {
     Kv {
         /// The region.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: KvError,
     },
     /// From the logs.
@@ -56,10 +56,10 @@ pub enum StoreError {
     Wal {
         /// The region.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: WalError,
     },
-    /// Environment: no randomness to be had.
+    /// Environment: no source of randomness is available.
     #[error("cannot read random bytes: {0}")]
     Random(std::io::Error),
 }
@@ -71,21 +71,21 @@ pub struct Store {
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
-    /// What recovery found.
+    /// Findings of recovery.
     pub recovered: Recovered,
-    /// How long recovery took.
+    /// Duration of recovery.
     pub took: Duration,
     /// The region's path.
     pub path: PathBuf,
 }
 
-/// The region's path: in a directory, or a DAX device itself.
+/// The region's path: in a directory, or a DAX device.
 pub fn region_path(dir: &Path) -> PathBuf {
     let is_device = std::fs::metadata(dir).is_ok_and(|meta| meta.file_type().is_char_device());
     if is_device { dir.into() } else { dir.join(REGION_NAME) }
 }
 
-/// Opens the store of a configuration, creating it where there is none.
+/// Opens the store of a configuration; creates it if there is none.
 ///
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
@@ -103,7 +103,7 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
     Ok(Store { engine, logs, recovered, took: begun.elapsed(), path })
 }
 
-/// Opens the region in `dir`, or on the DAX device that it names; creates and formats it where there is none.
+/// Opens the region in `dir`, or on the DAX device of that name; creates and formats it if there is none.
 ///
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
@@ -126,7 +126,7 @@ pub fn open_region(
     Ok((opened.media, path))
 }
 
-/// Formats a blank region; grows one that is smaller than asked for.
+/// Formats a blank region; grows one that is smaller than requested.
 fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreError> {
     if is_blank(media)? {
         let new = NewRegion {
@@ -138,8 +138,8 @@ fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreErr
             .map_err(|source| StoreError::Heap { path: path.into(), source });
     }
     if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
-        // Only a whole region grows: anything else, and one that was truncated, is left as it is, for the
-        // opener to refuse.
+        // Only a complete region grows. Any other file, such as a truncated region, is not changed, so that the open
+        // refuses it.
         if landfall_heap::Geometry::read(media)
             .is_ok_and(|(geometry, _)| geometry.check_length(media).is_ok())
         {
@@ -149,8 +149,8 @@ fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreErr
     Ok(())
 }
 
-/// True for a medium that was never formatted: new, or left so by a crash during creation. The run tables
-/// count: a region that lost both superblocks must not pass for a new one.
+/// True for a medium that was never formatted: new, or left blank by a crash during creation. The run tables are
+/// checked, too: a region that lost both superblocks must not pass for a new one.
 fn is_blank(media: &dyn Media) -> Result<bool, MediaError> {
     let head = media.bytes(Extent::new(0, RUN_SIZE.min(media.len()) as u32))?;
     Ok(head.iter().all(|byte| *byte == 0))
@@ -178,10 +178,10 @@ pub enum RecoverError {
     Wal(#[from] WalError),
 }
 
-/// Recovers engine and logs on every core. Notes on logs are among those of the engine.
+/// Recovers engine and logs on every core. Notes about logs are among those of the engine.
 ///
 /// # Errors
-/// The engine's, the logs'.
+/// Errors of the engine and of the logs.
 pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Logs, Recovered), RecoverError> {
     let (keys, logs) = (Arc::new(Recovery::new(shards)), Arc::new(LogRecovery::default()));
     let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
@@ -209,11 +209,11 @@ fn open_on_all_cores(
     region.finish()
 }
 
-/// Scans until nothing is left; the first thread says how far it is.
-fn scan(region: &Region, says_progress: bool) -> Result<(), HeapError> {
+/// Scans until nothing is left; the first thread logs the progress.
+fn scan(region: &Region, logs_progress: bool) -> Result<(), HeapError> {
     let mut next_word = Instant::now() + PROGRESS_EVERY;
     while region.scan_some()? {
-        if says_progress && Instant::now() >= next_word {
+        if logs_progress && Instant::now() >= next_word {
             let (done, total) = region.progress();
             tracing::info!(slabs = done, of = total, "recovering");
             next_word += PROGRESS_EVERY;
@@ -225,7 +225,7 @@ fn scan(region: &Region, says_progress: bool) -> Result<(), HeapError> {
 /// Calls `step` on every core until it returns false.
 ///
 /// # Errors
-/// The first step's that fails.
+/// The first error of a step.
 pub fn finish_on_all_cores(step: impl Fn() -> Result<bool, HeapError> + Sync) -> Result<(), HeapError> {
     on_all_cores(|_| {
         while step()? {}
@@ -233,7 +233,7 @@ pub fn finish_on_all_cores(step: impl Fn() -> Result<bool, HeapError> + Sync) ->
     })
 }
 
-/// Runs `work` on as many threads as there are cores; it is told whether it is the first.
+/// Runs `work` on as many threads as there are cores; its argument is true for the first one.
 fn on_all_cores(work: impl Fn(bool) -> Result<(), HeapError> + Sync) -> Result<(), HeapError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {

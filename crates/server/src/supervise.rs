@@ -1,21 +1,21 @@
 //! A thread of the server that panics ends the process.
 //!
-//! What the thread had begun is finished by nobody: keys stay pending, locks may be held, a commit never completes, while
-//! the others go on as if it were alive. A crash is safe at any instant and a restart is quick, so the process ends at
-//! once, before destructors run, with [`EXIT_CODE`].
+//! If only the thread ended, its work would stay unfinished: keys would stay pending, locks would stay held, and a
+//! commit would never complete, while the other threads continue. A crash is safe at any time and a restart is quick,
+//! so the process ends at once, before destructors run, with [`EXIT_CODE`].
 
 use std::cell::Cell;
 use std::sync::Once;
 
-/// The process's exit code, that of any Rust program that panics.
+/// Exit code of the process, as for any Rust program that panics.
 pub(crate) const EXIT_CODE: i32 = 101;
 
 thread_local! {
-    /// What the process cannot go on without, if this thread does it.
+    /// Name of the essential work of this thread, if any.
     static ESSENTIAL: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Does the work of a thread without which the server cannot go on.
+/// Runs work that the server cannot continue without.
 pub(crate) fn essential<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -43,7 +43,7 @@ mod tests {
 
     const CHILD: &str = "LANDFALL_TEST_PANICKING_CHILD";
 
-    /// A process with a worker that panics while its main thread waits for something else for ever.
+    /// A process with a worker that panics while its main thread waits for ever.
     fn panicking_server() {
         std::thread::spawn(|| essential("a worker", || panic!("on purpose")));
         loop {

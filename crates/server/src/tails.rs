@@ -4,7 +4,7 @@ use crate::shared::now_ns;
 use landfall_sockets::ConnId;
 use std::time::Duration;
 
-/// All of them, each with the time at which it waits no more, Unix milliseconds.
+/// The waiting connections, each with the time limit of its wait, Unix milliseconds.
 #[derive(Debug)]
 pub(crate) struct Tails {
     waiting: Vec<(ConnId, u64)>,
@@ -24,12 +24,12 @@ impl Tails {
         self.due_ms = self.due_ms.min(until_ms);
     }
 
-    /// True when somebody's time is up.
+    /// True if the time limit of a connection has passed.
     pub(crate) fn is_due(&self, now_ms: u64) -> bool {
         self.due_ms <= now_ms
     }
 
-    /// `most`, or less where somebody's time is up before.
+    /// `most`, or the time until the first time limit, if that is shorter.
     pub(crate) fn timeout(&self, most: Duration) -> Duration {
         match self.due_ms {
             u64::MAX => most,
@@ -37,7 +37,7 @@ impl Tails {
         }
     }
 
-    /// Takes those out whose time is up, or all of them.
+    /// Removes and returns the connections whose time limit has passed, or all.
     pub(crate) fn take(&mut self, all: bool, now_ms: u64) -> Vec<(ConnId, u64)> {
         if !all && !self.is_due(now_ms) {
             return Vec::new();

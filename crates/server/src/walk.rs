@@ -1,18 +1,18 @@
-//! Going along what was received: ranges that are asked for in order are found without starting over.
+//! A cursor over received data: it finds ranges in ascending order without starting again from the beginning.
 
 use landfall_media::Chain;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// A received stream, and how far it has been gone along.
+/// A received stream, with the current position.
 ///
-/// A chain looks for each range from its first segment on. A command of many arguments in many packets would pay for
-/// each of the former as much as for all of the latter; gone along it pays for both once. A range in front of the one
-/// asked for last is found, too, from the start.
+/// A chain searches each range from its first segment. A command with many arguments in many packets would search all
+/// packets for each argument; with the cursor each packet is visited once. A range before the last one is found, too,
+/// by starting again.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'a> {
     whole: Chain<'a>,
-    /// What is left, and how many bytes lie before it.
+    /// The rest of the chain, and the number of bytes before it.
     left: Cell<(Chain<'a>, usize)>,
 }
 
@@ -21,13 +21,13 @@ impl<'a> Walk<'a> {
         Self { whole: chain, left: Cell::new((chain, 0)) }
     }
 
-    /// The bytes of a range that lies in the first piece: most commands lie in one.
+    /// The bytes of a range in the first piece, which has most commands.
     #[inline]
     pub(crate) fn first(&self, range: &Range<usize>) -> Option<&'a [u8]> {
         self.whole.first().get(range.start..range.end)
     }
 
-    /// A chain that begins near a range of the stream, and where in it the range lies.
+    /// A chain that begins near a range of the stream, and the position of the range in it.
     #[inline]
     pub(crate) fn at(&self, range: &Range<usize>) -> (Chain<'a>, Range<usize>) {
         if range.end <= self.whole.first().len() {
@@ -49,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_the_same_in_any_order(
+        fn ranges_are_equal_in_any_order(
             lens in prop::collection::vec(1..20_usize, 1..30),
             asked in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..30),
         ) {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_in_order_lies_in_the_first_segment() {
+    fn ranges_in_order_lie_in_the_first_segment() {
         let bytes = [b'x'; 7000];
         let segments: Vec<Segment<'_>> = bytes.chunks(10).map(|bytes| Segment::new(0, bytes)).collect();
         let walk = Walk::new(Chain::new(&segments));

@@ -1,11 +1,11 @@
-//! One worker: its connections, its transport, its writer, in one loop.
+//! A worker: its connections, its transport and its writer, in one loop.
 //!
-//! A *round* of the loop takes what has arrived, executes it, commits, and sends. On byte-addressable media
-//! the commit is a fence before the round's replies leave. On files it is device I/O: one is on its way at
-//! a time, while the next rounds gather the next batch; replies wait in their connection's outbox for the
-//! tickets that they depend on, and only those replies.
+//! A *round* of the loop receives, executes, commits, and sends. On byte-addressable media the commit is a fence before
+//! the round's replies are sent. On files it is device I/O: one commit is in flight at a time, while the next rounds
+//! gather the next batch. Replies wait in their connection's outbox for the tickets that they depend on; other replies
+//! do not wait.
 //!
-//! A round is bounded: short requests come first, long pipelines have their turn for some time.
+//! A round is bounded: short requests are executed first, long pipelines for a limited time.
 
 mod relief;
 
@@ -34,25 +34,25 @@ pub(crate) const LISTENER_RESP: u32 = 0;
 /// Tag of the HTTP listener.
 pub(crate) const LISTENER_HTTP: u32 = 1;
 
-/// How often timeouts are looked at.
+/// Interval of timeout checks.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a round lingers for more requests when several clients are active, where a commit is a fence.
+/// How long a round lingers for more requests if several clients are active and a commit is a fence.
 const LINGER: Duration = Duration::from_micros(80);
-/// Connections that have sent more than this wait, within a round, for those that have sent less, bytes.
+/// Within a round, connections that have sent more than this wait for those that have sent less, bytes.
 const SHORT_BYTES: usize = 4 << 10;
-/// How long a round executes what these have sent, a connection's turn at least, before it looks at what has arrived
-/// meanwhile: so long, about, a GET waits for the pipelines of others.
+/// How long a round executes long pipelines, at least one connection's turn, before it polls for new requests: about
+/// the time that a GET waits for pipelines of other clients.
 const ROUND_MAX: Duration = Duration::from_micros(100);
 /// Length of the epochs in which active connections are counted, nanoseconds.
 const EPOCH_NS: u64 = 2_000_000;
-/// Half a request that has lain this long is moved out of landing space, milliseconds.
+/// An unfinished request that is this old is moved out of landing space, milliseconds.
 const ASIDE_AFTER_MS: u64 = 500;
-/// A connection whose commands have to wait is received no more of once so much of it waits, bytes.
+/// Received bytes at which a connection is paused while its commands wait.
 const WAITING_BYTES_MAX: usize = 256 << 10;
-/// How long a stopping worker waits for replies to be taken.
+/// How long a stopping worker waits until replies are sent.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// Connection ids are dense: they hash to themselves.
+/// Connection ids are dense, so they are their own hashes.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -72,12 +72,12 @@ impl Hasher for IdHasher {
 
 type Conns = HashMap<ConnId, Box<Conn>, BuildHasherDefault<IdHasher>>;
 
-/// A commit on its way to a file.
+/// A commit in flight to a file.
 #[derive(Debug)]
 struct Commit {
     id: u64,
     begun: Instant,
-    /// Kept until the writes are done: the medium may look at it again.
+    /// Kept until the writes are done, because the medium may read it again.
     _dirty: Dirty,
 }
 
@@ -92,20 +92,20 @@ pub(crate) struct Worker {
     lookahead: Lookahead,
     conns: Conns,
     events: Vec<Event>,
-    /// Connections to service this round.
+    /// Connections to serve in this round.
     touched: Vec<ConnId>,
-    /// Of these, in the order in which they came, the ones that have sent much and are not yet executed.
+    /// Of these, the connections that have sent much and are not yet executed, in order of arrival.
     long: VecDeque<ConnId>,
     /// Connections with replies or commands that wait for a commit.
     waiting: Vec<ConnId>,
     /// Connections that wait for a log to grow.
     tails: Tails,
     commit: Option<Commit>,
-    /// The transport has asked for landing space in vain.
+    /// The transport has found no landing space.
     starved: bool,
-    /// What was held when it was last decided whom to close.
+    /// What was held at the last decision about connections to close.
     relieved: Excess,
-    /// [`Heap::returns`] as this worker has followed it.
+    /// Value of [`Heap::returns`] that this worker has acted on.
     returned: u64,
     round: u64,
     now_ns: u64,
@@ -149,7 +149,7 @@ impl Worker {
     /// Serves until the server stops.
     ///
     /// # Errors
-    /// Only the transport's own failure.
+    /// Only an error of the transport itself.
     pub(crate) fn run(mut self) -> Result<(), TransportError> {
         while !self.shared.is_stopping() {
             self.round()?;
@@ -157,7 +157,7 @@ impl Worker {
         self.drain()
     }
 
-    /// Stopping: what was accepted is answered, what is unfinished is let go.
+    /// Stops: complete requests are answered, unfinished ones are dropped.
     fn drain(&mut self) -> Result<(), TransportError> {
         let until = Instant::now() + DRAIN_MAX;
         self.conns.values_mut().for_each(|conn| conn.phase.advance(Phase::Closing));
@@ -184,7 +184,7 @@ impl Worker {
         }
         self.events = events;
         if self.tails.is_due(self.now_ns / 1_000_000) {
-            self.look_at_tails();
+            self.resume_tails();
         }
         self.execute_touched();
         self.commit_plain_writes();
@@ -196,9 +196,9 @@ impl Worker {
         Ok(())
     }
 
-    /// How to wait: not at all while commands are left over; a little longer when many clients are active,
-    /// so that their requests are handled, committed and answered together. Where a commit waits for a device,
-    /// requests gather meanwhile anyway, and lingering would keep its end, and readers, waiting.
+    /// How to wait. The worker does not wait while commands remain. It lingers if many clients are active, so that
+    /// their requests are executed, committed and answered together. If a commit waits for a device, requests
+    /// accumulate meanwhile anyway, and lingering would only delay the end of the commit, and readers.
     fn wait(&self) -> Wait {
         let is_idle = self.touched.is_empty() && self.long.is_empty();
         let timeout = if is_idle { self.tails.timeout(TICK) } else { Duration::ZERO };
@@ -220,8 +220,8 @@ impl Worker {
             Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
             Event::WrittenBack { id, outcome } => self.written_back(id, outcome),
             Event::Woken => {
-                self.look_at_waiting();
-                self.look_at_tails();
+                self.resume_waiting();
+                self.resume_tails();
             }
             Event::Starved => {
                 self.starved = true;
@@ -240,7 +240,7 @@ impl Worker {
             speaks_resp(&shared, id, self.id, peer)
         };
         let mut conn = Box::new(Conn::new(id, speaks, self.transport.lands_apart(), self.now_ns / 1_000_000));
-        // Who comes while the server stops does not hold it up.
+        // Clients that connect while the server stops do not delay it.
         if shared.is_stopping() {
             conn.phase.advance(Phase::Closing);
         }
@@ -271,7 +271,7 @@ impl Worker {
             conn.epoch = self.epoch;
             self.active += 1;
         }
-        // It may wait for its turn for several rounds, in which it must not send without bound.
+        // The connection may wait for its turn for several rounds, in which its input must stay bounded.
         let is_behind = conn.listed.touched;
         self.touch(id);
         if is_behind {
@@ -304,7 +304,7 @@ impl Worker {
         self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Puts a connection on this round's list.
+    /// Adds a connection to this round's list.
     fn touch(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(&id)
             && !std::mem::replace(&mut conn.listed.touched, true)
@@ -313,7 +313,7 @@ impl Worker {
         }
     }
 
-    /// Executes what the touched connections have sent: first what is short, then as much as a round may.
+    /// Executes what the touched connections have sent: short input first, then as much as a round may.
     fn execute_touched(&mut self) {
         let (mut touched, mut long) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.long));
         let (mut core, lookahead, conns) = self.core_and_conns();
@@ -336,7 +336,8 @@ impl Worker {
                 execute(conn, &mut core, lookahead);
                 touched.push(id);
             }
-            // Where space is short, what has landed goes first: until it is executed, it takes the place of what is stored.
+            // If space is short, landed requests are executed first, because until then they take the space of stored
+            // data.
             if !long.is_empty() && has_space() && until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
@@ -345,7 +346,7 @@ impl Worker {
         self.relieve();
     }
 
-    /// What commands are executed with, beside the connections that sent them.
+    /// What the execution of commands needs, and the connections.
     fn core_and_conns(&mut self) -> (Core<'_>, &mut Lookahead, &mut Conns) {
         let core = Core {
             shared: &self.shared,
@@ -359,8 +360,8 @@ impl Worker {
         (core, &mut self.lookahead, &mut self.conns)
     }
 
-    /// Sends what may leave, pauses and resumes receiving, closes what is done. Connections with commands
-    /// left over stay on the list.
+    /// Sends replies that may be sent, pauses and resumes receiving, and closes connections that are done. Connections
+    /// with remaining commands stay on the list.
     fn send_touched(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|id| self.send(*id));
@@ -368,7 +369,7 @@ impl Worker {
         self.touched = touched;
     }
 
-    /// True if the connection must be serviced again at once.
+    /// True if the connection must be served again at once.
     fn send(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let heap = &self.heap;
@@ -388,8 +389,8 @@ impl Worker {
         self.regulate(id)
     }
 
-    /// Puts a connection whose command or reply needs a commit on the waiting list, or ends its wait if
-    /// that commit has been.
+    /// Adds a connection whose command or reply needs a commit to the waiting list, or ends its wait if that commit has
+    /// completed.
     fn wait_for_commit(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if let Some(Park::Log(tail)) = conn.park
@@ -424,7 +425,7 @@ impl Worker {
             self.shared.wake_maintenance();
         }
         if let Some(ticket) = ticket {
-            self.ask_for_wake(ticket);
+            self.request_wake(ticket);
         }
     }
 
@@ -438,7 +439,7 @@ impl Worker {
             if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
         }
         let idle = conn.sending.is_none() && conn.outbox.is_empty();
-        // Who has ended the stream does not wait for what others may append.
+        // A client that has ended its stream does not wait for entries of a log.
         let parked = !matches!(conn.park, None | Some(Park::Log(_)));
         let ends =
             conn.phase.is_closing() || (conn.phase == Phase::HalfClosed && !parked && !conn.listed.touched);
@@ -450,7 +451,8 @@ impl Worker {
         conn.listed.touched
     }
 
-    /// What plain writes went to makes durable what the writer does not know of: nothing, where that is the store.
+    /// Commits what a substitute of the store has taken; the writer does not know of it. For the store this does
+    /// nothing.
     fn commit_plain_writes(&self) {
         if let Err(error) = self.shared.writes.commit(self.id, &self.heap) {
             tracing::error!(%error, "a commit of what stands in for the store failed: stopping");
@@ -476,7 +478,7 @@ impl Worker {
         if batch.is_empty() {
             self.written_back(id, Ok(()));
         } else if self.conns.len() <= 1 {
-            // Nobody else to serve meanwhile: waiting here is the fastest way.
+            // No other connection needs service meanwhile, so waiting here is the fastest way.
             let outcome = self.transport.write_back_now(&batch);
             self.written_back(id, outcome);
         } else {
@@ -508,7 +510,7 @@ impl Worker {
         }
         self.wake_waiters();
         self.wake_tails();
-        self.look_at_waiting();
+        self.resume_waiting();
     }
 
     fn count_commit(&self, took: Duration) {
@@ -521,7 +523,7 @@ impl Worker {
         count(&counters.commit_buckets[bucket], 1);
     }
 
-    /// After a failed commit: replies that wait for it can never be sent. Their clients learn by the end of
+    /// Drops replies that wait for a failed commit, because they can never be sent. Their clients learn from the end of
     /// the connection that the outcome is unknown.
     fn drop_unanswerable(&mut self) {
         for conn in self.conns.values_mut() {
@@ -532,7 +534,7 @@ impl Worker {
         }
     }
 
-    /// Wakes workers whose replies wait for this one's commits.
+    /// Wakes workers whose replies wait for this worker's commits.
     fn wake_waiters(&self) {
         let Some(workers) = self.shared.workers.get() else { return };
         if workers.len() == 1 {
@@ -546,12 +548,12 @@ impl Worker {
         }
     }
 
-    /// A commit has completed somewhere: replies may leave, parked commands may be executed.
-    fn look_at_waiting(&mut self) {
+    /// Handles the completion of a commit: replies may be sent, and waiting commands may be executed.
+    fn resume_waiting(&mut self) {
         for id in std::mem::take(&mut self.waiting) {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.listed.waiting = false;
-                // Whoever waits for space looks again: whether it is enough, only the command can tell.
+                // A command that waits for space is tried again: only the command can tell whether the space is enough.
                 let waits = |until| match until {
                     Until::Ticket(ticket) => !self.heap.is_durable(ticket),
                     Until::Load(load) => !self.heap.is_loaded(load),
@@ -567,7 +569,7 @@ impl Worker {
         }
     }
 
-    /// Wakes whoever waits for the logs that a commit of this worker has made grow.
+    /// Wakes the readers of logs that grew by a commit of this worker.
     fn wake_tails(&mut self) {
         let mut wake = self.shared.logs.after_commit(self.writer.id());
         let Some(workers) = self.shared.workers.get().filter(|_| wake != 0) else { return };
@@ -579,11 +581,11 @@ impl Worker {
                 workers[worker].waker.wake();
             }
         }
-        self.look_at_tails();
+        self.resume_tails();
     }
 
-    /// Has commands executed again that wait for a log, if one has grown or their time is up.
-    fn look_at_tails(&mut self) {
+    /// Executes commands again that wait for a log, if one has grown or their time limit has passed.
+    fn resume_tails(&mut self) {
         let grown = self
             .shared
             .workers
@@ -600,8 +602,8 @@ impl Worker {
         }
     }
 
-    /// Has another worker wake this one at its next commit, if it is that commit that is waited for.
-    fn ask_for_wake(&self, ticket: Ticket) {
+    /// Asks another worker to wake this one at its next commit, if `ticket` is one of that worker.
+    fn request_wake(&self, ticket: Ticket) {
         let Some(workers) = self.shared.workers.get() else { return };
         let owner = usize::from(ticket.writer());
         if owner != self.id
@@ -619,7 +621,7 @@ impl Worker {
         if self.heap.media().closed().is_some() {
             self.drop_unanswerable();
         }
-        self.look_at_waiting();
+        self.resume_waiting();
         if self.starved {
             self.make_landing_room();
         }
@@ -650,7 +652,7 @@ impl Worker {
         }
     }
 
-    /// Counts which connections are active, an epoch at a time.
+    /// Counts active connections, one epoch at a time.
     fn roll_epoch(&mut self) {
         let epoch = self.now_ns / EPOCH_NS;
         if epoch != self.epoch {
@@ -676,7 +678,7 @@ fn ask_for_load_wake(shared: &Shared, worker: usize) {
     }
 }
 
-/// True when what a command waits for has come to pass meanwhile.
+/// True if the event that a command waits for has happened.
 fn is_over(until: Until, heap: &Heap, commit: &Option<Commit>) -> bool {
     match until {
         Until::Ticket(ticket) => heap.is_durable(ticket),
@@ -704,7 +706,7 @@ fn speaks_http(shared: &Shared) -> Speaks {
     Speaks::Http { parser: landfall_http::Parser::new(limits), session: HttpSession::new(shared) }
 }
 
-/// Notes how much of a reply has left.
+/// Records how much of a reply was sent.
 fn note_sent(conn: &mut Conn, transport: &dyn Transport, now_ms: u64) {
     let Some(sending) = &mut conn.sending else { return };
     if !conn.leaving.is_under_way() {
@@ -717,8 +719,8 @@ fn note_sent(conn: &mut Conn, transport: &dyn Transport, now_ms: u64) {
     }
 }
 
-/// Moves half a request that has lain for long out of landing space: all of it, or, while it goes on arriving, the
-/// smallest pieces, each of which would keep a run.
+/// Moves an old unfinished request out of landing space: all of it, or, while it is still arriving, only the smallest
+/// pieces, each of which would keep a run.
 fn set_aside(conn: &mut Conn, landing: &mut Landing, now_ms: u64) {
     if conn.held.bytes == 0 {
         return;
@@ -735,10 +737,10 @@ fn set_aside(conn: &mut Conn, landing: &mut Landing, now_ms: u64) {
     }
 }
 
-/// Idle for too long, or a request or a reply that does not move.
+/// True if the connection was idle for too long, or if a request or a reply makes no progress.
 fn is_overdue(conn: &mut Conn, config: &Config, now_ms: u64) -> bool {
     if conn.arriving.is_under_way() && (conn.receiving.is_paused || conn.park.is_some()) {
-        // It is we who do not take it.
+        // The server itself has paused the request.
         conn.arriving.begin(now_ms);
     }
     let stuck = conn.leaving.is_stuck(now_ms, config.request_timeout)

@@ -1,16 +1,16 @@
-//! Where plain writes go: `SET` without conditions, `PUT` and `POST` of a key.
+//! The destination of plain writes: `SET` without conditions, and `PUT` and `POST` of a key.
 //!
-//! Read [`PlainWrites`] first. [`InRegion`] is the store. Other implementations are for measurements, which live outside this
-//! crate: the path of a write is one, whatever it ends in.
+//! Read [`PlainWrites`] first. [`InRegion`] is the store. Other implementations are for measurements and live outside
+//! this crate: all of them share the path of a write up to here.
 
 use landfall_heap::{Gated, Heap, Writer};
 use landfall_kv::{Engine, KvError, SetRequest, Written};
 use landfall_media::MediaError;
 use std::fmt::Debug;
 
-/// Takes plain writes.
+/// A destination of plain writes.
 pub trait PlainWrites: Debug + Send + Sync {
-    /// One line for people; `None` for the store itself.
+    /// One line for the log; `None` for the store itself.
     fn describe(&self) -> Option<String> {
         None
     }
@@ -18,7 +18,8 @@ pub trait PlainWrites: Debug + Send + Sync {
     /// True if values stay in the region and can be read back: they need space, and a checksum.
     fn keeps_values(&self) -> bool;
 
-    /// Takes a write, durable with the commit that ends the worker's round. `None` where nothing can be read back.
+    /// Takes a write, which becomes durable with the commit that ends the worker's round. `None` if nothing can be read
+    /// back.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -28,10 +29,10 @@ pub trait PlainWrites: Debug + Send + Sync {
         request: &SetRequest<'_>,
     ) -> Result<Option<Gated<Written>>, WriteError>;
 
-    /// Makes durable what a worker has taken and its [`Writer`] does not know of.
+    /// Makes durable what this destination has taken for a worker and its [`Writer`] does not know of.
     ///
     /// # Errors
-    /// The medium's.
+    /// Errors of the medium.
     fn commit(&self, _worker: usize, _heap: &Heap) -> Result<(), MediaError> {
         Ok(())
     }
@@ -48,19 +49,19 @@ pub struct Destination<'a> {
     pub worker: usize,
 }
 
-/// Why a write was not taken.
+/// Why a write was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// From the store: the write may have to wait.
+    /// An error of the store: the write may have to wait.
     #[error(transparent)]
     Kv(#[from] KvError),
-    /// From what stands in for the store.
+    /// An error of the destination that replaces the store.
     #[error(transparent)]
     StandIn(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The store: a record that refers to where the value landed.
+/// The store: writes a record that refers to where the value landed.
 #[derive(Clone, Copy, Debug)]
 pub struct InRegion;
 

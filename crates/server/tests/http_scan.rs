@@ -1,4 +1,4 @@
-//! `/kv`: ranges of keys, streamed.
+//! `/kv`: streamed scans of key ranges.
 
 mod http_support;
 
@@ -8,7 +8,7 @@ use landfall_server::config::{Config, Size};
 use landfall_server::context::Outcome;
 use std::time::Instant;
 
-/// Reads the octets layout back.
+/// Parses the octets layout.
 fn pairs(mut body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pairs = Vec::new();
     while !body.is_empty() {
@@ -164,7 +164,7 @@ fn head_of_a_scan_has_no_body_and_no_stream() {
 }
 
 #[test]
-fn a_streams_connection_is_closed_after_it_where_it_was_asked_for() {
+fn a_streams_connection_is_closed_after_it_on_request() {
     let mut rig = filled(600, 3);
     let (outcome, _) = rig.execute(&request("GET", "/kv", "Connection: close\r\n", b""));
     assert_eq!(outcome, Outcome::Done, "not before the stream has ended");
@@ -193,7 +193,7 @@ fn clients_of_http_1_0_get_a_body_that_ends_with_the_connection() {
 }
 
 #[test]
-fn a_scan_goes_on_where_it_stood_while_keys_come_and_go() {
+fn a_scan_continues_where_it_stopped_while_keys_come_and_go() {
     let mut rig = filled(600, 10);
     rig.queue(&request("GET", "/kv", "", b""));
     let mut sent = rig.sent();
@@ -224,7 +224,7 @@ fn expired_keys_are_not_listed() {
     assert_eq!(keys(&rig.get("/kv")), ["b"]);
 }
 
-/// The promise is 2 µs a key at most; what is asserted leaves room for a slow, busy machine.
+/// The promise is 2 µs per key at most; the assertion leaves room for a slow, busy machine.
 #[test]
 fn a_scan_of_a_thousand_values_of_1_kib_costs_microseconds_a_key() {
     let mut rig = filled(1000, 1024);

@@ -1,4 +1,4 @@
-//! Everything but the values: metrics, health, help, methods, the password, malformed requests.
+//! All resources except values: metrics, health, help, methods, the password, malformed requests.
 
 mod http_support;
 
@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One sample: name, labels, value.
 type Sample = (String, BTreeMap<String, String>, f64);
 
-/// Reads the text format strictly (version 0.0.4): each metric has one HELP and one TYPE line, in front of
-/// its samples, which stand together.
+/// Parses the text format strictly (version 0.0.4): each metric has one HELP and one TYPE line, directly followed by
+/// all of its samples.
 fn samples(text: &str) -> Vec<Sample> {
     assert!(text.ends_with('\n'));
     let (mut samples, mut done, mut current) = (Vec::new(), BTreeSet::new(), (String::new(), String::new()));
@@ -117,7 +117,7 @@ fn metrics_are_well_formed_and_tell_what_happened() {
 }
 
 #[test]
-fn health_is_told() {
+fn health_is_reported() {
     let mut rig = Rig::new();
     for target in ["/healthz", "/healthz?ready=1"] {
         let answer = rig.get(target);
@@ -162,7 +162,7 @@ fn unknown_resources_are_404_and_unknown_methods_405_with_allow() {
 }
 
 #[test]
-fn options_tell_the_methods() {
+fn options_list_the_methods() {
     let mut rig = Rig::new();
     for (target, allow) in [
         ("/kv/a", "GET, HEAD, PUT, POST, DELETE, OPTIONS"),
@@ -175,7 +175,7 @@ fn options_tell_the_methods() {
 }
 
 #[test]
-fn the_password_guards_everything_but_health() {
+fn the_password_protects_everything_but_health() {
     let mut rig = Rig::with(guarded("open:sesame"));
     for (target, status) in
         [("/kv/a", 401), ("/kv", 401), ("/metrics", 401), ("/", 401), ("/nowhere", 401), ("/healthz", 200)]

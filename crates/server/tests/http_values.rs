@@ -1,4 +1,4 @@
-//! `/kv/{key}`: values stored, read and deleted over HTTP.
+//! `/kv/{key}`: storing, reading and deleting values over HTTP.
 
 mod http_support;
 
@@ -26,7 +26,7 @@ fn a_value_is_created_read_replaced_and_deleted() {
     assert_ne!(created.etag(), replaced.etag());
     let got = rig.get("/kv/a");
     assert_eq!((got.status, got.text()), (200, "two!"));
-    assert_eq!(got.etag(), replaced.etag(), "the tag told at the write is the tag of the value");
+    assert_eq!(got.etag(), replaced.etag(), "the tag in the reply to the write is the tag of the value");
     assert_eq!(got.field("content-type").as_deref(), Some("application/octet-stream"));
     assert_eq!(got.field("last-modified").as_deref(), Some("Tue, 14 Nov 2023 22:13:20 GMT"));
     assert_eq!(got.field("x-landfall-ttl"), None);
@@ -45,7 +45,7 @@ fn values_of_every_size_come_back_and_only_small_ones_are_copied() {
         let got = rig.get("/kv/size");
         assert!(got.body == pattern(len), "{len}");
         let after = [CopyPath::Placed, CopyPath::Reply].map(|path| rig.copied(path));
-        assert_eq!(after[0], before[0], "a landed body is never placed anew");
+        assert_eq!(after[0], before[0], "a landed body is never copied");
         assert_eq!(after[1] - before[1], if len <= 256 { len as u64 } else { 0 });
     }
 }
@@ -212,7 +212,7 @@ fn a_write_holds_to_if_unmodified_since() {
 }
 
 #[test]
-fn a_value_lives_as_long_as_it_was_told() {
+fn a_value_lives_for_its_time_to_live() {
     let mut rig = Rig::new();
     let put = rig.with_fields("PUT", "/kv/a", "X-Landfall-TTL: 1500ms\r\n", b"v");
     assert_eq!((put.status, put.field("x-landfall-ttl").as_deref()), (201, Some("1500ms")));
@@ -221,7 +221,7 @@ fn a_value_lives_as_long_as_it_was_told() {
     rig.now_ms += 1;
     assert_eq!(rig.get("/kv/a").status, 404);
     let again = rig.with_fields("PUT", "/kv/a", "x-landfall-ttl: 90\r\n", b"w");
-    assert_eq!(again.status, 201, "an expired value is not replaced, it is gone");
+    assert_eq!(again.status, 201, "an expired value counts as absent");
     assert_eq!(rig.get("/kv/a").field("x-landfall-ttl").as_deref(), Some("90000ms"));
     assert_eq!(rig.with_fields("PUT", "/kv/a", "If-Match: *\r\n", b"x").status, 204);
     assert_eq!(rig.get("/kv/a").field("x-landfall-ttl"), None, "a write without one takes it away");
@@ -242,14 +242,14 @@ fn no_write_is_acknowledged_before_it_is_durable() {
     }
 }
 
-/// Replies to `asked` after `prepared` was written but not committed.
+/// Replies to `asked` before and after the commit of `prepared`.
 fn before_and_after_commit(prepared: &[Vec<u8>], asked: Vec<u8>) -> (Vec<u8>, u16) {
     let mut rig = Rig::new();
     rig.put("/kv/old", b"durable");
     for bytes in prepared {
         rig.queue(bytes);
     }
-    // Another connection's view: the replies to the writes are not its own.
+    // Another connection is simulated: the replies to the writes are not its own.
     let writes = std::mem::take(&mut rig.outbox);
     rig.queue(&asked);
     let early = rig.sent();
@@ -261,7 +261,7 @@ fn before_and_after_commit(prepared: &[Vec<u8>], asked: Vec<u8>) -> (Vec<u8>, u1
 }
 
 #[test]
-fn no_read_shows_what_a_crash_could_take_back() {
+fn no_read_shows_what_a_crash_could_revoke() {
     let (put, delete) = (request("PUT", "/kv/new", "", b"v"), request("DELETE", "/kv/old", "", b""));
     let short = request("PUT", "/kv/old", "X-Landfall-TTL: 1ms\r\n", b"v");
     let get = |target: &str, fields: &str| request("GET", target, fields, b"");
@@ -287,7 +287,7 @@ fn no_read_shows_what_a_crash_could_take_back() {
 }
 
 #[test]
-fn reads_of_other_keys_wait_for_nothing() {
+fn reads_of_other_keys_do_not_wait() {
     let (early, status) = before_and_after_commit(
         &[request("PUT", "/kv/new", "", b"v"), request("PUT", "/kv/gone", "", b"v")],
         request("GET", "/kv/old", "", b""),
@@ -363,7 +363,7 @@ fn acknowledged_values_are_there_after_a_crash_with_their_tags() {
 }
 
 #[test]
-fn a_full_region_refuses_writes_and_goes_on_reading_and_deleting() {
+fn a_full_region_refuses_writes_and_still_reads_and_deletes() {
     let mut rig = Rig::new();
     let body = pattern(400_000);
     let full = (0..200).find(|n| match rig.put(&format!("/kv/{n}"), &body) {
@@ -385,7 +385,7 @@ fn a_full_region_refuses_writes_and_goes_on_reading_and_deleting() {
     assert_eq!(rig.put("/kv/new", &body).status, 201, "deleting makes room");
 }
 
-/// The head of a request that waits to be told to send its body.
+/// The head of a request that waits for `100 Continue`.
 fn expecting(target: &str, len: u64, fields: &str) -> Vec<u8> {
     format!(
         "PUT {target} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {len}\r\n{fields}\r\n"
@@ -408,7 +408,7 @@ fn bodies_over_the_limit_are_refused_before_they_are_sent() {
 }
 
 #[test]
-fn a_wanted_body_is_asked_for_and_an_unwanted_one_is_not() {
+fn only_an_acceptable_body_is_requested() {
     let mut rig = Rig::new();
     rig.queue(&expecting("/kv/a", 10, ""));
     assert!(rig.outbox.is_empty());
@@ -469,7 +469,7 @@ fn pipelined_replies_come_in_order() {
 }
 
 #[test]
-fn damage_is_told_and_never_served() {
+fn damage_is_reported_and_never_served() {
     let mut rig = Rig::new();
     let body: Vec<u8> = b"find me in the region ".repeat(50);
     rig.put("/kv/a", &body);
@@ -508,7 +508,7 @@ fn after_a_failed_write_the_region_answers_503_to_writes() {
     assert_eq!(reply(&mut rig, &expecting("/kv/c", 10, "")), 503);
 }
 
-/// Takes plain writes and keeps nothing.
+/// A destination of plain writes that stores nothing.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -523,7 +523,7 @@ impl PlainWrites for Nowhere {
 }
 
 #[test]
-fn plain_writes_that_go_nowhere_are_acknowledged_and_stored_nowhere() {
+fn discarded_plain_writes_are_acknowledged_and_stored_nowhere() {
     let mut rig = Rig::new();
     rig.shared.writes = Box::new(Nowhere);
     assert_eq!(rig.put("/kv/a", b"v").status, 204);

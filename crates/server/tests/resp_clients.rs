@@ -1,4 +1,4 @@
-//! What clients ask of the server itself: who is connected, how it is doing, what it understands.
+//! Commands about the server itself: connected clients, statistics, and supported commands.
 
 mod resp_support;
 
@@ -7,7 +7,7 @@ use resp_support::{Asked, Worker, shared, shared_with};
 use std::sync::atomic::Ordering;
 
 #[test]
-fn clients_are_listed_by_what_they_say_of_themselves() {
+fn clients_are_listed_with_their_properties() {
     let shared = shared();
     let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
     first.ask("CLIENT SETNAME first");
@@ -188,7 +188,7 @@ fn the_table_of_commands_is_complete_in_every_form() {
 }
 
 #[test]
-fn durability_commands_tell_that_everything_is_saved() {
+fn durability_commands_report_that_everything_is_saved() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);
     assert!(matches!(worker.try_line("SET k v"), Asked::Pending));
@@ -228,7 +228,7 @@ fn reply_that_is_too_long_is_an_error_and_a_transaction_with_it_changes_nothing(
     assert!(worker.say("EXEC").starts_with("-ERR the reply is too long"));
     assert_eq!(worker.say("GET b"), "$-1\\r\\n", "nothing was executed");
     assert_eq!(shared.counters.overflows.load(Ordering::Relaxed), 2);
-    // Values that are sent from where they lie do not count.
+    // Values that are sent from their frames do not count.
     worker.ask_words(&[b"SET".into(), b"long".into(), vec![b'x'; 20_000]]);
     assert_eq!(worker.ask("MGET long long").len(), 2 * 20_000 + 4 + 2 * 10);
     worker.ask("MULTI");

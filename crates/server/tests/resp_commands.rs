@@ -1,4 +1,4 @@
-//! What commands do beyond what Redis does the same: limits, references to frames, our own commands.
+//! What commands do differently from Redis or in addition: limits, references to frames, Landfall's own commands.
 
 mod resp_support;
 
@@ -52,7 +52,7 @@ fn appending_many_pieces_keeps_their_order_and_their_number_bounded() {
 }
 
 #[test]
-fn a_queue_holds_its_values_and_lets_go_of_them() {
+fn a_queue_holds_its_values_and_releases_them() {
     let shared = shared();
     let heap = shared.engine.heap().clone();
     for end in ["EXEC", "DISCARD", "RESET", ""] {
@@ -66,7 +66,7 @@ fn a_queue_holds_its_values_and_lets_go_of_them() {
         worker.end();
         worker.commit();
         drop(worker);
-        // The writer's slab stays; what landed does not.
+        // The writer's slab stays, and the landing runs become free.
         assert!(heap.runs().free_count() + 2 >= free, "{end:?}: {} of {free} free", heap.runs().free_count());
     }
 }
@@ -94,7 +94,7 @@ fn more_keys_than_a_group_holds_are_written_and_deleted_as_one() {
 }
 
 #[test]
-fn a_long_delete_that_has_to_wait_counts_on() {
+fn a_long_delete_that_has_to_wait_continues_its_count() {
     let config = Config::default();
     let (shared, _media) = shared_with(config);
     let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
@@ -102,7 +102,7 @@ fn a_long_delete_that_has_to_wait_counts_on() {
         let pairs = (0..8000).flat_map(|n| [format!("key{}", part * 8000 + n).into_bytes(), b"v".to_vec()]);
         first.ask_words(&[vec![b"MSET".to_vec()], pairs.collect()].concat());
     }
-    // The second group cannot be built upon until the other worker has committed.
+    // The second group cannot be changed until the other worker has committed.
     assert!(matches!(second.try_line("SET key15999 pending"), Asked::Pending));
     let delete: Vec<Vec<u8>> =
         std::iter::once(b"DEL".to_vec()).chain((0..16_000).map(|n| format!("key{n}").into_bytes())).collect();
@@ -230,7 +230,7 @@ fn random_keys_exist_and_differ() {
 }
 
 #[test]
-fn nobody_gets_in_without_the_password() {
+fn commands_are_refused_without_the_password() {
     let (shared, _media) = shared_with(Config { password: Some("secret".into()), ..Config::default() });
     let mut worker = Worker::new(&shared, 1);
     for line in
@@ -259,7 +259,7 @@ fn nobody_gets_in_without_the_password() {
 }
 
 #[test]
-fn a_guesser_is_cut_off() {
+fn guessing_passwords_closes_the_connection() {
     let (shared, _media) = shared_with(Config { password: Some("secret".into()), ..Config::default() });
     let mut worker = Worker::new(&shared, 1);
     for attempt in 1..=10 {
@@ -270,7 +270,7 @@ fn a_guesser_is_cut_off() {
 }
 
 #[test]
-fn a_full_region_refuses_writes_and_goes_on_reading_and_deleting() {
+fn a_full_region_refuses_writes_and_still_reads_and_deletes() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);
     let mut stored = 0;
@@ -292,7 +292,7 @@ fn a_full_region_refuses_writes_and_goes_on_reading_and_deleting() {
 }
 
 #[test]
-fn a_damaged_value_is_an_error_until_it_is_written_anew() {
+fn a_damaged_value_is_an_error_until_it_is_overwritten() {
     let (shared, media) = shared_with(Config::default());
     let mut worker = Worker::new(&shared, 1);
     worker.ask("MSET k @5000 fine 1");
@@ -312,7 +312,7 @@ fn a_damaged_value_is_an_error_until_it_is_written_anew() {
     assert_eq!(worker.say("GET k"), "$6\\r\\nhealed\\r\\n");
 }
 
-/// Takes plain writes and keeps nothing.
+/// A destination of plain writes that stores nothing.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -327,7 +327,7 @@ impl PlainWrites for Nowhere {
 }
 
 #[test]
-fn plain_writes_that_go_nowhere_are_acknowledged_and_gone() {
+fn discarded_plain_writes_are_acknowledged_and_not_stored() {
     let (mut shared, _media) = shared_with(Config::default());
     shared.writes = Box::new(Nowhere);
     let mut worker = Worker::new(&shared, 1);

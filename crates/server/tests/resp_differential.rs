@@ -1,8 +1,8 @@
-//! The same commands to Landfall and to Redis: the replies must be the same, byte for byte.
+//! Sends equal commands to Landfall and to Redis: the replies must be equal, byte for byte.
 //!
-//! Landfall is a session driven directly; with `LANDFALL_RESP_ADDR=127.0.0.1:6479` in the environment it is
-//! a running server (one that may be emptied: the list begins with `FLUSHALL`). Redis is a `redis-server`
-//! started on a free port of loopback; where none is installed the test says so and does nothing.
+//! Landfall is a session that the test drives directly. With `LANDFALL_RESP_ADDR=127.0.0.1:6479` in the environment it
+//! is a running server instead, whose data are deleted: the list begins with `FLUSHALL`. Redis is a `redis-server` on a
+//! free port of loopback; if none is installed, the test is skipped.
 
 mod resp_support;
 
@@ -12,11 +12,11 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The commands, one a line; what the lines mean is said at its head.
+/// The commands, one per line; the head of the file explains the lines.
 const COMMANDS: &str = include_str!("resp_commands.txt");
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Somebody who answers commands.
+/// A server that answers commands.
 trait Speaker {
     fn ask(&mut self, words: &[Vec<u8>]) -> Vec<u8>;
 }
@@ -28,7 +28,7 @@ impl Speaker for Worker<'_> {
     }
 }
 
-/// A server on the other end of a TCP connection.
+/// A server at the other end of a TCP connection.
 struct Remote(BufReader<TcpStream>);
 
 impl Remote {
@@ -38,7 +38,7 @@ impl Remote {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Reads one reply, whatever its type.
+    /// Reads one reply of any type.
     fn read_reply(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
         self.0.read_until(b'\n', out).expect("a reply in time");
@@ -73,7 +73,7 @@ struct Redis {
 }
 
 impl Redis {
-    /// `None` where it is not installed.
+    /// `None` if Redis is not installed.
     fn start() -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let port_text = port.to_string();
@@ -101,7 +101,7 @@ impl Drop for Redis {
     }
 }
 
-/// A few pairs of replies that differ.
+/// Some pairs of replies that differ.
 fn differences(ours: &mut dyn Speaker, redis: &mut dyn Speaker) -> (usize, Vec<String>) {
     let mut asked = 0;
     let mut differing = Vec::new();
@@ -121,7 +121,7 @@ fn differences(ours: &mut dyn Speaker, redis: &mut dyn Speaker) -> (usize, Vec<S
     (asked, differing)
 }
 
-/// For replies whose order means nothing.
+/// Sorts a reply whose order is undefined.
 fn sort_lines(reply: &[u8]) -> Vec<u8> {
     let mut lines: Vec<&[u8]> = reply.split(|byte| *byte == b'\n').collect();
     lines.sort_unstable();

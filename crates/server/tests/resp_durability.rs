@@ -1,4 +1,4 @@
-//! A session shows, and acknowledges, only what a crash cannot take back.
+//! A session shows and acknowledges only what a crash cannot revoke.
 
 mod resp_support;
 
@@ -78,7 +78,7 @@ fn what_another_worker_has_not_committed_is_not_shown() {
 }
 
 #[test]
-fn an_absence_that_a_crash_could_take_back_is_not_shown() {
+fn an_absence_that_a_crash_could_revoke_is_not_shown() {
     let shared = shared();
     let (mut writer, mut reader) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
     for remove in ["DEL k", "FLUSHALL", "FLUSHDB", "GETDEL k", "RENAME k k2", "PEXPIRE k -1"] {
@@ -116,7 +116,7 @@ fn a_command_does_not_build_on_what_another_worker_may_lose() {
     }
 }
 
-/// What `second` is asked waits until `first` has committed what it was asked.
+/// Checks that the command of `second` waits until `first` has committed its own.
 fn assert_not_built_upon(first: &mut Worker, pending: &str, second: &mut Worker, line: &str) {
     assert_pending(first, pending);
     let asked = second.try_line(line);
@@ -151,7 +151,7 @@ fn a_transaction_refused_for_a_watched_key_waits_for_what_changed_it() {
             second.ask(line);
         }
         assert_pending(&mut first, change);
-        // A crash could take the change back, and with it the reason for the refusal.
+        // A crash could revoke the change, and with it the reason for the refusal.
         assert_pending(&mut second, "EXEC");
         first.commit();
         assert_eq!(second.replies(), b"*-1\r\n", "after {change}");
@@ -178,7 +178,7 @@ fn a_transaction_that_waits_leaves_no_trace() {
 }
 
 #[test]
-fn errors_that_tell_of_a_value_wait_for_it_too() {
+fn errors_that_reveal_a_value_wait_for_it_too() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);
     assert_pending(&mut worker, "SET n text");
@@ -187,7 +187,7 @@ fn errors_that_tell_of_a_value_wait_for_it_too() {
     assert_eq!(replies, b"+OK\r\n-ERR value is not an integer or out of range\r\n");
 }
 
-/// Recovers what a crash leaves and asks a fresh session.
+/// Recovers the medium after a crash and sends a command in a new session.
 fn after_crash(media: &SimMedia, seed: u64, line: &str) -> String {
     let image = media.crash_image_seeded(seed);
     let (engine, _) = Recovery::run(SimMedia::from_image(image, SimOptions::default()), 4).unwrap();

@@ -1,14 +1,14 @@
-//! The upper bound of a server on this crate: answers `SET`s of a fixed size and stores nothing.
+//! Measures the upper bound of a server on this crate: answers `SET`s of a fixed size and stores nothing.
 //!
 //! ```text
 //! cargo run --release -p landfall-sockets --example echo_bench -- uring 7001 60 80 50 &
 //! redis-benchmark -p 7001 -t set -d 1024 -n 300000 -c 50 [-P 16]
 //! ```
 //!
-//! Arguments: transport (`uring`, `epoll`), port on loopback, seconds to live, linger in microseconds
-//! (0: never), percent of the connections to linger for. Each time all clients have left, one line tells
-//! the requests, the CPU time of this thread per request, and the polls per request.
-#![allow(clippy::print_stdout, reason = "an example talks to people")]
+//! Arguments: transport (`uring`, `epoll`), port on loopback, run time in seconds, linger in microseconds (0: never),
+//! percentage of the connections to linger for. Whenever all clients have left, one line reports the requests, the CPU
+//! time of this thread per request, and the polls per request.
+#![allow(clippy::print_stdout, reason = "an example prints its result")]
 
 use landfall_media::{Extent, RUN_SIZE};
 use landfall_sockets::{ConnId, Event, Frames, Outgoing, Transport, TransportRequest, Wait, open};
@@ -18,14 +18,14 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// What `redis-benchmark -t set -d 1024` sends for one request, bytes.
+/// Length of one request of `redis-benchmark -t set -d 1024`, bytes.
 const REQUEST_LEN: usize = 1069;
 /// Runs of the region.
 const RUNS: usize = 16;
-/// Turns without lingering after a linger that gathered too little, at most.
+/// Turns without lingering after a linger that gathered too few events, at most.
 const LINGER_PENALTY_MAX: u32 = 64;
 
-/// Runs in ordinary memory; a run is free again when it is retired and nothing in it is held.
+/// Runs in ordinary memory; a run becomes free when it is retired and nothing in it is held.
 struct Runs {
     memory: Vec<AtomicU8>,
     base: usize,
@@ -73,7 +73,7 @@ struct Client {
     eof: bool,
 }
 
-/// When to linger: for a share of the connections, unless that has not paid lately.
+/// When to linger: for a share of the connections, unless lingering was of no use lately.
 struct Policy {
     linger: Duration,
     percent: usize,
@@ -157,7 +157,7 @@ impl Server {
 
     fn receive(&mut self, conn: ConnId, extent: Extent) {
         let client = self.clients.entry(conn).or_default();
-        // `*3\r\n$3` begins a SET, `*3\r\n$6` the CONFIGs with which the client introduces itself.
+        // A SET begins with `*3\r\n$3`; the CONFIGs that a client sends first begin with `*3\r\n$6`.
         if client.received == 0 && extent.len() > 6 && self.runs.byte(extent.off + 5) == b'6' {
             client.replies_due = 2;
         } else {

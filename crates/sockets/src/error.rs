@@ -1,9 +1,9 @@
-//! Errors of a transport itself; a connection's errors are events.
+//! Errors of the transport itself. Errors of a connection are events.
 
 use std::io;
 use std::time::Duration;
 
-/// Why a transport could not be opened, or cannot go on. Each message says what to do.
+/// Why a transport could not be opened, or cannot continue. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
@@ -13,16 +13,16 @@ pub enum TransportError {
          io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile"
     )]
     Refused {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// `io_uring_setup` failed with `ENOSYS`.
     #[error("this kernel is built without io_uring ({source}): use epoll, or a kernel of 6.12 or later")]
     Absent {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel has io_uring but not a feature without which runs cannot be landed in densely.
+    /// The kernel has io_uring, but not a feature that receiving into whole runs requires.
     #[error("this kernel's io_uring lacks {feature} (Linux {since} has it): use epoll, or a later kernel")]
     MissingFeature {
         /// The feature's name in the kernel's interface.
@@ -37,25 +37,25 @@ pub enum TransportError {
     LockedMemory {
         /// What was being set up.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The process or the machine has no file descriptor left.
+    /// The process or the machine has no free file descriptor.
     #[error(
         "{what} found no free file descriptor ({source}): raise RLIMIT_NOFILE (ulimit -n) or fs.file-max"
     )]
     TooManyFiles {
         /// What was being set up.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Something else failed in the transport itself.
+    /// Another operation of the transport itself failed.
     #[error("{what} failed: {source}")]
     System {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Operations were still in flight when the transport was shut down.

@@ -1,8 +1,9 @@
-//! Kernel sockets that receive straight into frames.
+//! Kernel sockets that receive directly into frames.
 //!
-//! Read [`Transport`] first. A transport owns one worker's sockets. It accepts, receives *into runs of the region* that
-//! a [`Frames`] source lends it, and sends from extents of the region, so that user space never copies payload.
-//! [`open`] picks io_uring where the kernel has it and epoll elsewhere, and says which and why.
+//! Read [`Transport`] first. A transport owns the sockets of one worker. It accepts connections, receives *into runs of
+//! the region* that a [`Frames`] source lends it, and sends from extents of the region, so that user space never copies
+//! payload. [`open`] selects io_uring where the kernel supports it, and epoll elsewhere, and reports the choice with
+//! its reason.
 
 mod epoll;
 mod error;
@@ -27,25 +28,25 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-/// A connection of one transport. Never reused within a process for another connection.
+/// A connection of one transport. An id is never reused within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// Where landing space comes from: the heap's side of a transport.
+/// The memory that a transport receives into and sends from, implemented by the heap.
 ///
-/// The transport may write (have the kernel write) anywhere into a run between `take_run` and
-/// `retire_run`. Bytes that were reported as landed stay put until they are released.
+/// The transport, or the kernel on its behalf, may write anywhere into a run between `take_run` and `retire_run`. Bytes
+/// that were reported as landed do not change until they are released.
 pub trait Frames {
-    /// Lends a free run of [`landfall_media::RUN_SIZE`] bytes; its region offset. `None`: no space.
+    /// Lends a free run of [`landfall_media::RUN_SIZE`] bytes and returns its region offset. `None`: no run is free.
     fn take_run(&mut self) -> Option<u64>;
-    /// The kernel will not write into this run again.
+    /// Takes a run back: the kernel does not write into it again.
     fn retire_run(&mut self, run_off: u64);
-    /// Holds bytes that the kernel has just written; whoever consumes the event releases them.
+    /// Adds a hold on bytes that the kernel has just written; the consumer of the event releases them.
     fn hold(&mut self, extent: Extent);
     /// Drops one hold on these bytes.
     fn release(&mut self, extent: Extent);
 
-    /// Bytes that are held. For transports that look into packets; the others never ask.
+    /// Bytes that are held. Only transports that parse packets call this.
     fn bytes(&self, extent: Extent) -> &[u8] {
         let _ = extent;
         &[]
@@ -55,26 +56,27 @@ pub trait Frames {
         let _ = (off, bytes);
         false
     }
-    /// True while anybody holds the frame at `off`.
+    /// True while there is a hold on the frame at `off`.
     fn is_held(&self, off: u64) -> bool {
         let _ = off;
         true
     }
-    /// Copies held bytes into space shared by others that wait long; the copy is held, the original released.
+    /// Copies held bytes into a frame that collects such copies. The copy is held, and the hold on the original is
+    /// released.
     fn set_aside(&mut self, extent: Extent) -> Option<Extent> {
         let _ = extent;
         None
     }
 }
 
-/// Bytes that one turn receives of a connection that is not trusted yet: copying megabytes that nobody has asked for
-/// would keep everybody else waiting.
+/// Bytes that one turn receives of a connection that is not trusted yet: copying megabytes that no parser needs yet
+/// would delay all other connections.
 pub const LIMITED_BYTES_MAX: u32 = 16 << 10;
 
-/// What a transport reports.
+/// Events that a transport reports.
 #[derive(Debug)]
 pub enum Event {
-    /// A client connected to the listener registered under `listener`.
+    /// A client connected to the listener that was registered with the tag `listener`.
     Accepted {
         /// The new connection.
         conn: ConnId,
@@ -83,76 +85,76 @@ pub enum Event {
         /// The client's address.
         peer: Option<SocketAddr>,
     },
-    /// Bytes of the stream, held once for the receiver.
+    /// Received bytes of the stream. They carry one hold, which passes to the receiver.
     Received {
         /// The connection.
         conn: ConnId,
-        /// Where they landed; with their sum, where the transport has verified their packet's checksum itself.
+        /// Where the bytes landed; with their sum, if the transport itself has verified the packet's checksum.
         extent: Extent,
-        /// When their packet arrived, Unix nanoseconds; 0 where the transport does not know.
+        /// When the packet arrived, Unix nanoseconds; 0 if the transport does not know.
         arrival_ns: u64,
     },
-    /// An [`Outgoing`] was sent whole; its extents have been released. Its buffers may be used again.
+    /// An [`Outgoing`] was sent completely, and its extents were released. Its buffers can be reused.
     Sent {
         /// The connection.
         conn: ConnId,
         /// The emptied buffers.
         buffers: Outgoing,
     },
-    /// The client closed its sending side. What was queued can still be sent.
+    /// The client closed its sending side. Queued replies can still be sent.
     Eof {
         /// The connection.
         conn: ConnId,
     },
-    /// The connection is gone; its id means nothing from here on. Follows every `close`, too.
+    /// The connection has ended, and no call accepts its id any more. This event also follows every `close`.
     Closed {
         /// The connection.
         conn: ConnId,
-        /// The error that ended it, if one did.
+        /// The error that ended the connection, if any.
         error: Option<io::Error>,
     },
-    /// The writes of one [`Transport::write_back`] are durable, or failed.
+    /// The writes of one [`Transport::write_back`] are durable, or have failed.
     WrittenBack {
-        /// The id given.
+        /// The id passed to [`Transport::write_back`].
         id: u64,
-        /// Success only when every write and the sync succeeded.
+        /// `Ok` only if every write and the sync succeeded.
         outcome: io::Result<()>,
     },
-    /// Somebody called [`Waker::wake`].
+    /// [`Waker::wake`] was called.
     Woken,
-    /// No landing space could be taken: receiving stands still until runs are free again.
+    /// No run could be taken: the transport receives nothing until runs are free again.
     Starved,
 }
 
 /// How long [`Transport::poll`] may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Return after this long at the latest; `None` waits for an event, zero never waits.
+    /// Time limit; `None` waits until there is an event, zero does not wait.
     pub timeout: Option<Duration>,
-    /// With more than one: linger up to `linger` for this many events, to handle them as one batch.
+    /// If above one: linger up to `linger` for this many events, to handle them as one batch.
     pub events_min: u32,
     /// How long to linger for `events_min` events.
     pub linger: Duration,
 }
 
-/// One worker's sockets.
+/// The sockets of one worker.
 pub trait Transport {
     /// `uring` or `epoll`, for logs, `INFO` and `/metrics`.
     fn name(&self) -> &'static str;
 
-    /// Accepts connections from `listener` from now on; events carry `tag`.
+    /// Accepts connections from `listener` from now on; their events carry `tag`.
     ///
     /// # Errors
-    /// If the listener cannot be registered.
+    /// The listener cannot be registered.
     fn listen(&mut self, listener: TcpListener, tag: u32) -> Result<(), TransportError>;
 
     /// A handle with which any thread can end this transport's wait.
     fn waker(&self) -> Waker;
 
-    /// Submits what is queued, waits as told, and appends what happened to `events`.
+    /// Submits what is queued, waits as `wait` says, and appends events to `events`.
     ///
     /// # Errors
-    /// Only errors of the transport itself; a connection's errors are events.
+    /// Only errors of the transport itself; errors of a connection are events.
     fn poll(
         &mut self,
         frames: &mut dyn Frames,
@@ -160,67 +162,66 @@ pub trait Transport {
         events: &mut Vec<Event>,
     ) -> Result<(), TransportError>;
 
-    /// Queues a reply. The extents in it must be held; the transport releases them once they are sent
-    /// or the connection is gone. At most one send a connection at a time: wait for [`Event::Sent`], unless the
-    /// emptied buffers come back at once.
+    /// Queues a reply. Its extents must be held; the transport releases them when they are sent or the connection has
+    /// ended. A connection has at most one send in flight: wait for [`Event::Sent`], unless this returns the emptied
+    /// buffers at once.
     fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) -> Option<Outgoing>;
 
-    /// Bytes from the beginning of one packet's landing space to that of another: nobody else uses what a short packet leaves
-    /// of it. 0: what arrives lands behind what arrived before.
+    /// Distance from the start of one packet's landing space to that of the next: no other data land in the space that
+    /// a short packet leaves. 0: data land directly behind the data before.
     fn lands_apart(&self) -> u64 {
         0
     }
 
-    /// Bytes of the reply being sent that the connection has not taken yet; `None` where nobody knows. A reader that is
-    /// slow is told from one that has stopped by whether they become fewer.
+    /// Bytes of the reply in flight that the connection has not accepted yet; `None` if that is not known. A decreasing
+    /// number distinguishes a slow reader from one that has stopped.
     fn unsent(&self, conn: ConnId) -> Option<usize> {
         let _ = conn;
         None
     }
 
-    /// Receives without the limit of [`LIMITED_BYTES_MAX`] a turn, which holds from the start of each connection until
-    /// somebody knows who it is. Transports whose packets are small have no such limit.
+    /// Lifts the limit of [`LIMITED_BYTES_MAX`] bytes per turn, which applies to each connection until its client is
+    /// authenticated. Transports that receive small packets have no such limit.
     fn trust(&mut self, conn: ConnId) {
         let _ = conn;
     }
 
-    /// Stops receiving from a connection, so that TCP's window holds the client back.
+    /// Stops receiving from a connection, so that TCP's window stops the client.
     fn pause(&mut self, conn: ConnId);
 
     /// Receives again after [`Transport::pause`].
     fn resume(&mut self, frames: &mut dyn Frames, conn: ConnId);
 
-    /// Closes a connection at once, after at most the send in flight; [`Event::Closed`] follows.
+    /// Closes a connection at once, or after the send in flight; [`Event::Closed`] follows.
     fn close(&mut self, frames: &mut dyn Frames, conn: ConnId);
 
-    /// Closes a connection whose peer is not waited for: where that can be chosen, what is queued is not sent and
-    /// holds no frames any more. [`Event::Closed`] follows.
+    /// Closes a connection without waiting for its peer: a transport that can choose does not send what is queued and
+    /// releases its frames. [`Event::Closed`] follows.
     fn reset(&mut self, frames: &mut dyn Frames, conn: ConnId) {
         self.close(frames, conn);
     }
 
-    /// Starts writing a batch to the file behind the region and syncing it; [`Event::WrittenBack`] tells
-    /// the outcome. At most one at a time.
+    /// Starts writing a batch to the file behind the region and syncing it; [`Event::WrittenBack`] reports the outcome.
+    /// At most one write-back runs at a time.
     fn write_back(&mut self, id: u64, batch: Batch);
 
-    /// Does the same and waits: the fastest way where nothing else is to be done meanwhile.
+    /// Writes a batch to the file, syncs it and waits for that: the fastest way if the caller has nothing else to do.
     ///
     /// # Errors
     /// The first write or sync error.
     fn write_back_now(&mut self, batch: &Batch) -> io::Result<()>;
 
-    /// What it counts beyond what the server does: names for `INFO` and `/metrics`, and counts.
+    /// Counters of the transport: names for `INFO` and `/metrics`, and values.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Closes everything and gives everything back: after it the kernel touches the region no more, each
-    /// hold of the transport has been released and each run retired. To be called last, before the
-    /// region is unmapped; dropping a transport also waits for the kernel, but has nobody to give the
-    /// runs back to.
+    /// Closes all connections. Afterwards the kernel does not access the region any more, every hold of the transport
+    /// is released, and every run is retired. The caller calls this last, before it unmaps the region. Dropping a
+    /// transport also waits for the kernel, but cannot return the runs to the heap.
     ///
     /// # Errors
-    /// [`TransportError::NotDrained`] if operations would not end: the region must stay mapped then.
+    /// [`TransportError::NotDrained`] if operations do not end: the region must stay mapped then.
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
         let _ = frames;
         Ok(())
@@ -239,18 +240,18 @@ pub enum TransportRequest {
     Epoll,
 }
 
-/// A transport, and why it was chosen.
+/// A transport, and the reason for its choice.
 pub struct OpenedTransport {
     /// The transport.
     pub transport: Box<dyn Transport>,
-    /// One line for people, for example `epoll: io_uring is refused here (EPERM: kernel.io_uring_disabled)`.
+    /// One line for the log, for example `epoll: io_uring is refused here (EPERM: kernel.io_uring_disabled)`.
     pub reason: String,
 }
 
-/// Opens one worker's transport over the region image at `image` (address, bytes).
+/// Opens a worker's transport over the region image at `image` (address, bytes).
 ///
 /// # Errors
-/// When io_uring was asked for by name and is refused.
+/// io_uring was requested by name and is refused.
 pub fn open(request: TransportRequest, image: (usize, u64)) -> Result<OpenedTransport, TransportError> {
     match request {
         TransportRequest::Epoll => epoll::open(image, "asked for".into()),

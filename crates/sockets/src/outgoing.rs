@@ -1,4 +1,4 @@
-//! A reply as it is sent: small protocol bytes, and extents of the region, in order.
+//! A reply to send: protocol bytes, and extents of the region, in order.
 
 use landfall_media::Extent;
 
@@ -12,7 +12,7 @@ pub enum Part {
         /// One past the last byte.
         end: u32,
     },
-    /// Stored bytes, sent from where they lie.
+    /// Stored bytes, which are sent from their frames.
     Stored(Extent),
 }
 
@@ -25,7 +25,7 @@ impl Part {
         }
     }
 
-    /// One past its last byte, of protocol bytes.
+    /// One past the last byte, for protocol bytes.
     fn bytes_end(&self) -> Option<u32> {
         match self {
             Self::Bytes { end, .. } => Some(*end),
@@ -39,9 +39,9 @@ impl Part {
 pub struct Outgoing {
     /// Protocol bytes of all [`Part::Bytes`], one after the other.
     pub bytes: Vec<u8>,
-    /// The pieces, in the order in which they are sent. Only this type changes them, so that `sealed` holds.
+    /// The pieces, in sending order. Only this type changes them, so that `sealed` stays consistent.
     parts: Vec<Part>,
-    /// Protocol bytes that are in parts: all but the last ones written.
+    /// Number of protocol bytes that belong to parts; the bytes behind are written but not sealed.
     sealed: u32,
 }
 
@@ -56,11 +56,11 @@ impl Outgoing {
         self.parts.is_empty() && self.bytes.is_empty()
     }
 
-    /// Closes the run of protocol bytes written to `bytes` since the last part, making it a part.
+    /// Makes a part of the protocol bytes that were written to `bytes` since the last part.
     ///
-    /// Call it before handing the reply to a transport and before each stored part.
+    /// Callers call this before each stored part, and before they pass the reply to a transport.
     pub fn seal_bytes(&mut self) {
-        let end = u32::try_from(self.bytes.len()).expect("whoever writes replies bounds them below 4 GiB");
+        let end = u32::try_from(self.bytes.len()).expect("callers bound replies below 4 GiB");
         let start = std::mem::replace(&mut self.sealed, end);
         debug_assert!(start <= end, "bytes of a part were taken back");
         if start == end {
@@ -72,17 +72,17 @@ impl Outgoing {
         }
     }
 
-    /// The pieces, in the order in which they are sent: all of them, once the bytes are sealed.
+    /// The pieces, in sending order. The list is complete once the bytes are sealed.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Forgets the pieces, which somebody else has now. What is left is of use for [`Self::clear`] alone.
+    /// Removes the pieces, which another owner has taken over. Afterwards only [`Self::clear`] may be called.
     pub fn forget_parts(&mut self) {
         self.parts.clear();
     }
 
-    /// Appends what is in `next`.
+    /// Appends the contents of `next`.
     pub fn append(&mut self, next: &Self) {
         self.seal_bytes();
         let shift = self.sealed;
@@ -94,25 +94,27 @@ impl Outgoing {
         self.sealed = shift + next.sealed;
     }
 
-    /// Takes back what was written since there were so many protocol bytes and parts. Yields the stored extents among it.
+    /// Removes what was written since there were `bytes` protocol bytes and `parts` parts. Returns the stored extents
+    /// among it.
     pub fn rewind(&mut self, bytes: usize, parts: usize) -> impl Iterator<Item = Extent> {
         let taken = self.parts.split_off(parts);
         self.bytes.truncate(bytes);
         if let Some(Part::Bytes { end, .. }) = self.parts.last_mut() {
             *end = (*end).min(bytes as u32);
         }
-        // Bytes from before that were sealed together with what is taken back are sealed again with what comes next.
+        // Bytes before that boundary may have been sealed together with removed ones. They are sealed again with the
+        // next part.
         self.sealed = self.parts.iter().rev().find_map(Part::bytes_end).unwrap_or(0);
         taken.into_iter().filter_map(Part::into_stored)
     }
 
-    /// Moves what was written since there were so many protocol bytes and parts to `tail`, which is empty.
+    /// Moves what was written since there were `bytes` protocol bytes and `parts` parts to `tail`, which is empty.
     pub fn split_off(&mut self, bytes: usize, parts: usize, mut tail: Self) -> Self {
         self.seal_bytes();
         tail.bytes.extend_from_slice(&self.bytes[bytes..]);
         self.bytes.truncate(bytes);
         let boundary = bytes as u32;
-        // The last part that stays may reach past the boundary, if its bytes had not been sealed there.
+        // The last remaining part may reach past the boundary, if its bytes were not sealed there.
         let kept = parts.checked_sub(1).and_then(|last| self.parts.get_mut(last));
         if let Some(Part::Bytes { end, .. }) = kept
             && *end > boundary
@@ -139,23 +141,23 @@ impl Outgoing {
         tail
     }
 
-    /// Appends stored bytes by reference. The caller holds the extent; the transport will release it.
+    /// Appends stored bytes by reference. The caller holds the extent; the transport releases it.
     pub fn push_stored(&mut self, extent: Extent) {
         self.seal_bytes();
         self.parts.push(Part::Stored(extent));
     }
 
-    /// The stored extents, for releasing.
+    /// The stored extents, to release them.
     pub fn stored(&self) -> impl Iterator<Item = Extent> + '_ {
         self.parts.iter().copied().filter_map(Part::into_stored)
     }
 
-    /// Bytes that will go over the wire.
+    /// Bytes that the reply has on the wire.
     pub fn len(&self) -> usize {
         self.bytes.len() + self.stored().map(|e| e.len() as usize).sum::<usize>()
     }
 
-    /// Empties both buffers, keeping their memory unless it has grown large.
+    /// Empties both buffers. Their memory is kept unless it has grown large.
     pub fn clear(&mut self) {
         const KEEP_BYTES_MAX: usize = 64 << 10;
         self.parts.clear();

@@ -1,42 +1,42 @@
-//! What both transports do alike: times, bounds, and what an error of `accept` means.
+//! Times and limits that both transports share, and the meaning of errors of `accept`.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Pause in accepting after an error that trying again at once would only repeat.
+/// Pause in accepting after an error that an immediate retry would only repeat.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How long a closed connection's last send may take; then it is cut off.
+/// Time limit of a closed connection's last send; after that the send is cut off.
 pub(crate) const CLOSE_DRAIN_MAX: Duration = Duration::from_secs(3);
-/// How often landing space is asked for while there is none, if nothing else happens.
+/// Interval of attempts to take a run while there is no landing space, if there are no other events.
 pub(crate) const STARVED_RETRY: Duration = Duration::from_millis(10);
 
-/// Longest turn on a CPU of a thread that polls a transport.
+/// CPU time slice of a thread that polls a transport.
 const POLLING_SLICE: Duration = Duration::from_millis(1);
-/// The same of a thread that writes back: it works for some microseconds between waits for the device.
+/// CPU time slice of a write-back thread, which works for some microseconds between waits for the device.
 const WRITE_BACK_SLICE: Duration = Duration::from_micros(200);
 
-/// Lets the calling thread, which polls a transport, run soon when it is woken. Best effort.
+/// Makes the calling thread, which polls a transport, run soon after it is woken. Best effort.
 ///
-/// Where clients share the machine, a woken thread may have to wait until the slice of a client ends; that a
-/// shorter slice goes first was worth a tenth to a third more requests at 50 clients on a file.
+/// If clients share the machine, a woken thread may have to wait until the time slice of a client ends; a thread with a
+/// shorter slice runs first.
 pub fn run_soon_when_woken() {
     prefer_slices_of(POLLING_SLICE);
 }
 
-/// The same for a thread that writes back.
+/// Makes the calling thread, which writes back, run soon after it is woken. Best effort.
 pub(crate) fn write_back_soon_when_woken() {
     prefer_slices_of(WRITE_BACK_SLICE);
 }
 
-/// Lets the calling thread take its turns on a CPU in slices of this length: the shorter, the sooner it runs when it is woken.
-/// Best effort.
+/// Sets the CPU time slice of the calling thread: with a shorter slice the thread runs sooner after it is woken. Best
+/// effort.
 pub fn prefer_slices_of(slice: Duration) {
     if let Err(error) = crate::sys::prefer_short_slices(slice) {
         tracing::debug!(%error, "the scheduler takes no wish for short slices");
     }
 }
 
-/// True if only this connection attempt failed, and the next may be accepted at once.
+/// True if only this connection attempt failed, and the next one may be accepted at once.
 pub(crate) fn only_this_accept_failed(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut, WouldBlock};
     let dead_on_arrival = matches!(error.raw_os_error(), Some(libc::EPROTO | libc::EPERM));
@@ -44,7 +44,7 @@ pub(crate) fn only_this_accept_failed(error: &io::Error) -> bool {
         || matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | TimedOut | WouldBlock)
 }
 
-/// Reports that accepting pauses; when to go on.
+/// Reports that accepting pauses, and returns when to accept again.
 pub(crate) fn pause_accepting(tag: u32, error: &io::Error) -> Instant {
     let advice = match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => "raise RLIMIT_NOFILE (ulimit -n) or close connections",
@@ -54,7 +54,7 @@ pub(crate) fn pause_accepting(tag: u32, error: &io::Error) -> Instant {
     Instant::now() + ACCEPT_RETRY
 }
 
-/// Reports a connection that was refused because a worker has as many as it can have.
+/// Reports that a connection was refused because the worker has as many as it can have.
 pub(crate) fn report_full(tag: u32) {
     let max = crate::slots::CONNECTIONS_MAX;
     tracing::warn!(listener = tag, max, "a connection was refused: this worker has no slot free");

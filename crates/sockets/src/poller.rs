@@ -1,4 +1,4 @@
-//! Waiting for several descriptors at once, for transports that look at each of them anyway.
+//! Waits for several descriptors at once, for transports that poll each of them afterwards anyway.
 
 use crate::sys::{Epoll, Interest, Ready};
 use landfall_spin::Alarm;
@@ -6,10 +6,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// The alarm's name.
+/// The token of the alarm.
 const ALARM: u64 = u64::MAX - 1;
 
-/// Waits until one of the watched descriptors has something.
+/// Waits until one of the watched descriptors is ready.
 pub struct Poller {
     epoll: Epoll,
     alarm: Alarm,
@@ -17,10 +17,10 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// A poller that watches nothing.
+    /// A poller without descriptors.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         let (epoll, alarm) = (Epoll::new()?, Alarm::new()?);
         epoll.change(
@@ -32,41 +32,41 @@ impl Poller {
         Ok(Self { epoll, alarm, found: Vec::new() })
     }
 
-    /// Watches a descriptor for as long as it is readable.
+    /// Watches a descriptor, level-triggered.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The descriptor cannot be watched.
     pub fn watch(&mut self, descriptor: RawFd) -> io::Result<()> {
         let readable = Interest { read: true, write: false };
         self.epoll.change(descriptor, 0, Interest::default(), readable)
     }
 
-    /// The same, under a name that [`Self::ready`] tells; `u64::MAX - 1` is taken.
+    /// Watches a descriptor, level-triggered, under a name that [`Self::ready`] returns; `u64::MAX - 1` is reserved.
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The descriptor cannot be watched.
     pub fn watch_as(&mut self, descriptor: RawFd, name: u64) -> io::Result<()> {
         let readable = Interest { read: true, write: false };
         self.epoll.change(descriptor, name, Interest::default(), readable)
     }
 
-    /// Names of the descriptors that the last wait found readable; 0 for those without.
+    /// Names of the descriptors that the last wait found readable; 0 for those without a name.
     pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
         self.found.iter().map(|ready| ready.token)
     }
 
-    /// Watches a descriptor for each time it becomes readable, as a [`crate::Waker`]'s.
+    /// Watches a descriptor, edge-triggered, such as that of a [`crate::Waker`].
     ///
     /// # Errors
-    /// It cannot be watched.
+    /// The descriptor cannot be watched.
     pub fn watch_edges(&mut self, descriptor: RawFd) -> io::Result<()> {
         self.epoll.watch_edges(descriptor, 0)
     }
 
-    /// Waits for at most `timeout`; may end earlier with nothing ready.
+    /// Waits for at most `timeout`. The wait may end earlier with nothing ready.
     ///
     /// # Errors
-    /// What `epoll_wait` says.
+    /// An error of `epoll_wait`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.found.clear();
         let limit = timeout.filter(Duration::is_zero);

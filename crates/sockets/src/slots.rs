@@ -1,21 +1,21 @@
-//! A worker's connections, found by id in constant time.
+//! A worker's connections, with look-up by id in constant time.
 
 use crate::ConnId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of a [`ConnId`] that say in which slot the connection is.
+/// Bits of a [`ConnId`] that contain the slot of the connection.
 const SLOT_BITS: u32 = 20;
-/// Bits of a [`ConnId`] above the slot: a number that no other connection of the process has.
+/// Bits of a [`ConnId`] above the slot, which contain a number that is unique in the process.
 const SERIAL_BITS: u32 = 40;
-/// Bits of a connection id; the bits above are free for a transport's own tag.
+/// Bits of a connection id; a transport can use the bits above for its own tag.
 pub(crate) const ID_BITS: u32 = SLOT_BITS + SERIAL_BITS;
-/// Connections of one worker at once.
+/// Connections of one worker at once, at most.
 pub(crate) const CONNECTIONS_MAX: usize = 1 << SLOT_BITS;
 
-/// The next connection's number, process-wide: ids are unique over all workers.
+/// Number of the next connection. It is process-wide, so that ids are unique over all workers.
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// Connections by slot. Slots are used again, ids are not.
+/// Connections by slot. Slots are reused, ids are not.
 pub(crate) struct Slots<T> {
     slots: Vec<Option<(ConnId, T)>>,
     free: Vec<u32>,
@@ -26,15 +26,15 @@ impl<T> Slots<T> {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 
-    /// True when no further connection can be kept.
+    /// True when no further connection can be stored.
     pub(crate) fn is_full(&self) -> bool {
         self.free.is_empty() && self.slots.len() >= CONNECTIONS_MAX
     }
 
-    /// Keeps a connection under a new id.
+    /// Stores a connection under a new id.
     ///
     /// # Panics
-    /// When full: ask [`Self::is_full`] first.
+    /// If the table is full: callers check [`Self::is_full`] first.
     pub(crate) fn insert(&mut self, value: T) -> ConnId {
         assert!(!self.is_full(), "more than {CONNECTIONS_MAX} connections");
         let slot = self.free.pop().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Ending a transport's wait from another thread.
+//! Ends a transport's wait from another thread.
 
 use crate::sys::EventFd;
 use std::io;
@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ends the wait of the transport it came from, from any thread. Wakes that come together are one
-/// [`crate::Event::Woken`]; a wake that comes after that event was reported causes another.
+/// Ends the wait of its transport from any thread. Several wakes before the event is reported cause one
+/// [`crate::Event::Woken`]; a wake after that causes another one.
 #[derive(Clone, Debug)]
 pub struct Waker {
     shared: Arc<Shared>,
@@ -21,33 +21,33 @@ struct Shared {
 }
 
 impl Waker {
-    /// A waker; its transport watches [`Self::descriptor`] and asks [`Self::take`].
+    /// A new waker; its transport watches [`Self::descriptor`] and calls [`Self::take`].
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         let shared = Shared { eventfd: EventFd::new()?, pending: AtomicBool::new(false) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Wakes the transport. What was written before is seen by whoever handles the event.
+    /// Wakes the transport. The thread that handles the event sees everything written before this call.
     pub fn wake(&self) {
         if !self.shared.pending.swap(true, Ordering::AcqRel) {
             self.shared.eventfd.signal();
         }
     }
 
-    /// True if somebody has woken the transport since the last call.
+    /// True if the transport was woken since the last call.
     pub fn take(&self) -> bool {
         self.shared.pending.load(Ordering::Relaxed) && self.shared.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Clears the flag; to be called before the event is reported, so that no later wake is lost.
+    /// Clears the flag. The transport calls this before it reports the event, so that no later wake is lost.
     pub(crate) fn acknowledge(&self) {
         self.shared.pending.swap(false, Ordering::AcqRel);
     }
 
-    /// What to watch for readiness, edge-triggered: nobody reads the counter.
+    /// The descriptor to watch, edge-triggered; the counter is never read.
     pub fn descriptor(&self) -> RawFd {
         self.shared.eventfd.descriptor()
     }

@@ -1,8 +1,8 @@
-//! Writing back durably: in line, or on a thread of its own, because the device keeps one waiting.
+//! Durable write-back: in line, or on a thread, because the device makes the caller wait.
 //!
-//! Why a thread even beside io_uring: a ring whose completions are worked on only when its owner waits takes
-//! the step from the writes to their sync only then, and a worker has better things to do meanwhile.
-//! What each way takes is in docs/results/decisions.md.
+//! The io_uring transport uses a thread, too: its ring processes completions only when the worker waits, so the step
+//! from the writes to the sync would be delayed while the worker does other work. `docs/results/decisions.md`
+//! has the measurements.
 
 use crate::Event;
 use crate::policy::write_back_soon_when_woken;
@@ -14,24 +14,24 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-/// Write-backs at once.
+/// Write-backs in progress, at most.
 const JOBS_MAX: usize = 1;
 
-/// A transport's two ways to write back.
+/// The two ways of a transport to write back.
 pub struct WriteBack {
     uses_ring: bool,
     in_line: DurableWriter,
-    /// Started by the first write-back that is not waited for.
+    /// Started by the first write-back that the caller does not wait for.
     thread: Option<WriteBackThread>,
 }
 
 impl WriteBack {
-    /// `uses_ring`: several ranges are written side by side where the kernel has rings.
+    /// `uses_ring`: several ranges are written concurrently if the kernel supports io_uring.
     pub fn new(uses_ring: bool) -> Self {
         Self { uses_ring, in_line: DurableWriter::new(uses_ring), thread: None }
     }
 
-    /// Writes everything while the caller waits.
+    /// Writes the batch while the caller waits.
     ///
     /// # Errors
     /// The first error; a short write is one.
@@ -39,8 +39,8 @@ impl WriteBack {
         batch.run(|file, writes| self.in_line.write(file, writes))
     }
 
-    /// Begins to write while the caller goes on. `watch` is told once which descriptor becomes ready, by an
-    /// edge, when there is something to [`Self::collect`].
+    /// Starts to write while the caller continues. `watch` is called once with the descriptor that becomes ready, by an
+    /// edge, when [`Self::collect`] has a result.
     ///
     /// # Errors
     /// The thread cannot be started or watched, or has ended; nothing was written.
@@ -58,24 +58,24 @@ impl WriteBack {
         self.thread.as_mut().expect("it was just made where there was none").hand_over(id, batch)
     }
 
-    /// What to watch, once there has been something to write.
+    /// The descriptor to watch, once the thread exists.
     pub(crate) fn descriptor(&self) -> Option<RawFd> {
         self.thread.as_ref().map(|thread| thread.signal.descriptor())
     }
 
-    /// The event of the write-back that has ended, if it has.
+    /// The event of the write-back that has ended, if any.
     pub fn collect(&mut self) -> Option<Event> {
         let Done { id, outcome } = self.thread.as_mut()?.collect()?;
         Some(Event::WrittenBack { id, outcome })
     }
 
-    /// Waits for the write-back under way: nobody reads the region afterwards.
+    /// Waits for the write-back in progress: nothing reads the region afterwards.
     pub fn end(&mut self) {
         self.thread = None;
     }
 }
 
-/// Writes several ranges side by side where the kernel has rings, one after the other elsewhere.
+/// Writes several ranges concurrently if the kernel supports io_uring, otherwise one after the other.
 struct DurableWriter {
     ring: RingState,
 }
@@ -83,7 +83,7 @@ struct DurableWriter {
 enum RingState {
     Untried,
     Open(Box<SideRing>),
-    /// The kernel refuses rings, or the transport was told to do without.
+    /// The kernel refuses io_uring, or the transport does not use it.
     None,
 }
 
@@ -92,7 +92,7 @@ impl DurableWriter {
         Self { ring: if uses_ring { RingState::Untried } else { RingState::None } }
     }
 
-    /// Writes everything; durable when this returns.
+    /// Writes everything; it is durable when this returns.
     ///
     /// # Errors
     /// The first error; a short write is one.
@@ -128,7 +128,7 @@ struct Done {
     outcome: io::Result<()>,
 }
 
-/// The thread, and the way to it and back.
+/// The thread, and the channels to and from it.
 struct WriteBackThread {
     /// Dropped first, which ends the thread.
     jobs: Option<SyncSender<Job>>,

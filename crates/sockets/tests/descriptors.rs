@@ -1,4 +1,4 @@
-//! Accepting without a free file descriptor. In a process of its own: other tests need descriptors.
+//! Accepting without a free file descriptor. This test has its own process, because other tests need descriptors.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Descriptors opened at most in trying to run out of them.
+/// Descriptors that the test opens, at most, to use up all of them.
 const DESCRIPTORS_MAX: usize = 200_000;
 
 /// CPU time of this thread, from an already open `/proc/thread-self/schedstat`.
@@ -20,7 +20,7 @@ fn cpu_time(schedstat: &File) -> Duration {
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// Every descriptor there is, or none if there are too many to take them all.
+/// Opens all available descriptors; `None` if there are too many.
 fn take_all_descriptors() -> Option<Vec<File>> {
     let mut all = Vec::new();
     while all.len() < DESCRIPTORS_MAX {
@@ -35,7 +35,7 @@ fn take_all_descriptors() -> Option<Vec<File>> {
     None
 }
 
-fn accepting_pauses_and_goes_on(request: TransportRequest) {
+fn accepting_pauses_and_continues(request: TransportRequest) {
     let schedstat = File::open("/proc/thread-self/schedstat").unwrap();
     let mut rig = Rig::new(request, 4);
     let (first, first_conn) = rig.connect();
@@ -59,9 +59,9 @@ fn accepting_pauses_and_goes_on(request: TransportRequest) {
     rig.finish();
 }
 
-// One test for both: they would take each other's descriptors.
+// One test for both transports: two tests would take each other's descriptors.
 #[test]
-fn accepting_pauses_without_descriptors_and_goes_on_when_there_are_some() {
-    accepting_pauses_and_goes_on(TransportRequest::Epoll);
-    common::with_uring(accepting_pauses_and_goes_on);
+fn accepting_pauses_without_descriptors_and_continues_with_them() {
+    accepting_pauses_and_continues(TransportRequest::Epoll);
+    common::with_uring(accepting_pauses_and_continues);
 }

@@ -1,4 +1,4 @@
-//! Connections come and go, stand still and go on, and nothing is lost or kept.
+//! Connections open, pause, resume and close: no data are lost and no memory stays held.
 
 mod common;
 
@@ -11,25 +11,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 on_both_transports! {
-    a_paused_connection_holds_its_client_back_and_loses_nothing,
-    pausing_and_resuming_at_once_goes_on_receiving,
+    a_paused_connection_stops_its_client_and_loses_no_data,
+    pausing_and_resuming_at_once_continues_to_receive,
     a_reply_in_flight_is_delivered_before_a_close,
     a_client_that_never_reads_is_cut_off_after_a_close,
     a_reset_ends_the_connection_with_an_error,
     a_reset_during_a_send_releases_the_reply,
     a_reply_to_a_closed_connection_is_released,
     bytes_that_land_after_a_close_are_released,
-    starved_is_said_once_and_receiving_recovers,
+    starvation_is_reported_once_and_receiving_recovers,
     a_wake_from_another_thread_ends_a_wait,
-    no_wake_is_lost_under_a_storm_of_them,
-    a_wait_ends_when_its_time_is_up,
+    no_wake_is_lost_among_many,
+    a_wait_ends_at_its_time_limit,
     lingering_gathers_events_and_ends_in_time,
     the_end_of_a_stream_is_reported_and_replies_still_go_out,
-    shutting_down_with_everything_in_flight_gives_all_back,
+    shutting_down_with_everything_in_flight_returns_all_runs,
     dropping_without_shutting_down_ends_the_connections,
 }
 
-fn a_paused_connection_holds_its_client_back_and_loses_nothing(request: TransportRequest) {
+fn a_paused_connection_stops_its_client_and_loses_no_data(request: TransportRequest) {
     let mut rig = Rig::new(request, 40);
     let (mut client, conn) = rig.connect();
     rig.transport.pause(conn);
@@ -54,7 +54,7 @@ fn a_paused_connection_holds_its_client_back_and_loses_nothing(request: Transpor
     rig.finish();
 }
 
-fn pausing_and_resuming_at_once_goes_on_receiving(request: TransportRequest) {
+fn pausing_and_resuming_at_once_continues_to_receive(request: TransportRequest) {
     let mut rig = Rig::new(request, 4);
     let (mut client, conn) = rig.connect();
     for round in 0..50u8 {
@@ -70,7 +70,7 @@ fn pausing_and_resuming_at_once_goes_on_receiving(request: TransportRequest) {
     rig.finish();
 }
 
-/// A reply of four stored runs, more than socket buffers take.
+/// A reply of four stored runs, which is more than socket buffers hold.
 fn large_reply(rig: &mut Rig) -> (Outgoing, Vec<u8>) {
     let (mut out, mut all) = (Outgoing::new(), Vec::new());
     for seed in 1..=12 {
@@ -166,7 +166,7 @@ fn bytes_that_land_after_a_close_are_released(request: TransportRequest) {
     for round in 0..20u8 {
         let (mut client, conn) = rig.connect();
         client.write_all(&[round; 5000]).unwrap();
-        // The receive is in the kernel and the bytes are there: they complete beside the cancellation.
+        // The receive is in the kernel and the bytes are there: the receive completes while it is cancelled.
         rig.transport.close(&mut rig.frames, conn);
         let events = rig.poll_for(PATIENCE);
         assert!(
@@ -177,25 +177,25 @@ fn bytes_that_land_after_a_close_are_released(request: TransportRequest) {
             rig.expect_closed(conn);
         }
         assert_eq!(rig.frames.held(), 0);
-        // The next bytes land right behind, which the fake heap checks.
+        // The next bytes land directly behind, which the fake heap checks.
         other.write_all(&[round; 100]).unwrap();
         assert_eq!(rig.receive(other_conn, 100), [round; 100]);
     }
     rig.finish();
 }
 
-fn starved_is_said_once_and_receiving_recovers(request: TransportRequest) {
+fn starvation_is_reported_once_and_receiving_recovers(request: TransportRequest) {
     let mut rig = Rig::new(request, 4);
     let (mut client, conn) = rig.connect();
     let data = Noise(3).bytes(usize::try_from(6 * RUN_SIZE).unwrap());
     let sent = data.clone();
     let sending = thread::spawn(move || client.write_all(&sent).map(|()| client).unwrap());
-    // Keeping everything that comes uses up all runs.
+    // The test holds all received data, which uses up all runs.
     let (mut kept, mut starved, mut got) = (Vec::new(), 0, Vec::new());
     let (mut until, all) = (Instant::now() + PATIENCE, usize::try_from(4 * RUN_SIZE).unwrap());
     while Instant::now() < until {
         if got.len() == all {
-            // Some more polls, in which nothing may be said again.
+            // Some more polls, which must not report starvation again.
             until = until.min(Instant::now() + Duration::from_millis(100));
         }
         for event in rig.poll() {
@@ -236,7 +236,7 @@ fn a_wake_from_another_thread_ends_a_wait(request: TransportRequest) {
     rig.finish();
 }
 
-fn no_wake_is_lost_under_a_storm_of_them(request: TransportRequest) {
+fn no_wake_is_lost_among_many(request: TransportRequest) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     const WAKES: u32 = 20_000;
@@ -249,7 +249,7 @@ fn no_wake_is_lost_under_a_storm_of_them(request: TransportRequest) {
             waker.wake();
         }
     });
-    // Each round sees all that was counted before the wake that ended it, so the last number is seen.
+    // Each round sees everything that was counted before the wake that ended it, so the last number is seen.
     let mut seen = 0;
     while seen < WAKES {
         let events = rig.poll_for(PATIENCE);
@@ -260,7 +260,7 @@ fn no_wake_is_lost_under_a_storm_of_them(request: TransportRequest) {
     rig.finish();
 }
 
-fn a_wait_ends_when_its_time_is_up(request: TransportRequest) {
+fn a_wait_ends_at_its_time_limit(request: TransportRequest) {
     let mut rig = Rig::new(request, 1);
     let started = Instant::now();
     assert!(rig.poll_for(Duration::from_millis(30)).is_empty());
@@ -299,7 +299,7 @@ fn the_end_of_a_stream_is_reported_and_replies_still_go_out(request: TransportRe
     rig.finish();
 }
 
-fn shutting_down_with_everything_in_flight_gives_all_back(request: TransportRequest) {
+fn shutting_down_with_everything_in_flight_returns_all_runs(request: TransportRequest) {
     let mut rig = Rig::new(request, 40);
     let (_stuck, stuck_conn) = rig.connect();
     let (mut talking, _) = rig.connect();

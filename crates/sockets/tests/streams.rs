@@ -1,4 +1,4 @@
-//! Bytes arrive as they were sent, where they stay, and go out from there.
+//! Bytes arrive as they were sent, stay where they landed, and are sent from there.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 on_both_transports! {
-    random_chunks_come_back_as_they_were_sent,
+    random_chunks_are_echoed_unchanged,
     sixty_four_connections_are_served_at_once,
     a_stream_lands_without_gaps_over_run_ends,
     connections_receive_little_a_turn_until_they_are_trusted,
@@ -21,7 +21,7 @@ on_both_transports! {
     an_empty_reply_is_reported_as_sent,
 }
 
-/// Sends `data` in random chunks while reading it back; what came back.
+/// Sends `data` in random chunks while it reads the echo; returns the echo.
 fn echo_client(address: SocketAddr, data: &[u8], seed: u64) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_nodelay(true).unwrap();
@@ -60,8 +60,8 @@ fn echo_round(request: TransportRequest, clients: usize, bytes_each: usize, runs
     rig.finish();
 }
 
-fn random_chunks_come_back_as_they_were_sent(request: TransportRequest) {
-    // Large replies to a reader that lags behind: how often the kernel retries is a matter of timing.
+fn random_chunks_are_echoed_unchanged(request: TransportRequest) {
+    // Large replies to a slow reader: the number of the kernel's retries depends on timing.
     (0..3).for_each(|_| echo_round(request, 1, 20 << 20, 40));
 }
 
@@ -75,7 +75,7 @@ fn a_stream_lands_without_gaps_over_run_ends(request: TransportRequest) {
     let data = Noise(5).bytes(usize::try_from(3 * RUN_SIZE + 12_345).unwrap());
     let sent = data.clone();
     let sending = thread::spawn(move || client.write_all(&sent).map(|()| client).unwrap());
-    // The fake heap itself checks that each extent starts where the one before it in the run ended.
+    // The fake heap itself checks that each extent starts at the end of the previous one in the run.
     assert!(rig.receive(conn, data.len()) == data);
     assert!(rig.frames.runs_taken >= 4 && rig.frames.held() == 0);
     drop(sending.join().unwrap());
@@ -92,7 +92,7 @@ fn connections_receive_little_a_turn_until_they_are_trusted(request: TransportRe
         let trusted = received >= LEN / 2;
         if trusted && most[1] == 0 {
             rig.transport.trust(conn);
-            // The operation under way may still be a limited one.
+            // The operation in progress may still be a limited one.
             received += len_received(&mut rig);
         }
         let len = len_received(&mut rig);
@@ -106,7 +106,7 @@ fn connections_receive_little_a_turn_until_they_are_trusted(request: TransportRe
     rig.finish();
 }
 
-/// Bytes that one turn has received.
+/// Number of bytes that one turn received.
 fn len_received(rig: &mut Rig) -> usize {
     let events = rig.poll();
     rig.release_received(&events);

@@ -1,4 +1,4 @@
-//! Region ranges reach the file behind the region, or an error says that they did not.
+//! Write-back of ranges of the region to its file; errors are reported.
 
 mod common;
 
@@ -12,14 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 on_both_transports! {
-    all_ranges_are_in_the_file_when_it_is_reported,
-    all_ranges_are_in_the_file_when_it_returns,
+    all_ranges_are_in_the_file_when_write_back_is_reported,
+    all_ranges_are_in_the_file_when_write_back_now_returns,
     a_file_that_cannot_be_written_is_an_error,
-    nothing_to_write_is_done_at_once,
+    an_empty_write_back_completes_at_once,
     clients_are_served_while_writing,
 }
 
-/// Blocks of a file-sized region at odd places, some next to each other, with noise in them.
+/// Blocks at various places of a file-sized region, some of them adjacent, filled with noise.
 fn ranges(rig: &mut Rig, count: u64) -> Vec<(FileWrite, Vec<u8>)> {
     let block = BLOCK_SIZE as u32;
     (0..count)
@@ -61,7 +61,7 @@ fn write_back(rig: &mut Rig, id: u64, file: &File, writes: &[FileWrite]) -> io::
     }
 }
 
-fn all_ranges_are_in_the_file_when_it_is_reported(request: TransportRequest) {
+fn all_ranges_are_in_the_file_when_write_back_is_reported(request: TransportRequest) {
     let mut rig = Rig::new(request, 4);
     let file = region_file();
     for count in [1, 2, 7, 300] {
@@ -73,7 +73,7 @@ fn all_ranges_are_in_the_file_when_it_is_reported(request: TransportRequest) {
     rig.finish();
 }
 
-fn all_ranges_are_in_the_file_when_it_returns(request: TransportRequest) {
+fn all_ranges_are_in_the_file_when_write_back_now_returns(request: TransportRequest) {
     let mut rig = Rig::new(request, 4);
     let file = region_file();
     for count in [1, 2, 64, 65, 300] {
@@ -96,7 +96,7 @@ fn a_file_that_cannot_be_written_is_an_error(request: TransportRequest) {
         let refused = rig.transport.write_back_now(&batch(&read_only, &writes)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
     }
-    // It goes on working with a file that can be written.
+    // The transport still works with a file that can be written.
     let (file, ranges) = (region_file(), ranges(&mut rig, 3));
     let writes: Vec<_> = ranges.iter().map(|(write, _)| *write).collect();
     rig.transport.write_back_now(&batch(&file, &writes)).unwrap();
@@ -104,7 +104,7 @@ fn a_file_that_cannot_be_written_is_an_error(request: TransportRequest) {
     rig.finish();
 }
 
-fn nothing_to_write_is_done_at_once(request: TransportRequest) {
+fn an_empty_write_back_completes_at_once(request: TransportRequest) {
     let mut rig = Rig::new(request, 1);
     let file = region_file();
     write_back(&mut rig, 3, &file, &[]).unwrap();

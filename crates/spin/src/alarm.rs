@@ -1,58 +1,61 @@
-//! Ends of waits.
+//! A timer that ends a blocking wait and is set as rarely as possible.
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Longest time that a timer is set for.
+/// Longest time that the timer is set for.
 const MOST: Duration = Duration::from_secs(3600);
 const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Becomes readable when a wait is to end: to be watched beside what is waited for, in waits that have no time limit of their own.
+/// A descriptor that becomes readable when a wait has to end. A loop polls it beside its other descriptors and then needs
+/// no time limit for the wait itself.
 ///
-/// A limit that is nearer than the next tick has the kernel set the processor's timer when the wait begins, and again when it
-/// ends before that. In a virtual machine each of the two leaves the guest (docs/results/decisions.md). But hardly any
-/// wait lasts as long as it may: something is due a millisecond after each request, and the answer comes long before. So the
-/// alarm stays set for what was due first, and is set again when it rings for nothing.
+/// With a time limit below the next tick, the kernel programs the processor's timer when the wait begins, and again when
+/// the wait ends early. In a virtual machine each of the two leaves the guest. Hardly any wait lasts until its limit:
+/// something is due a millisecond after each request, and the answer arrives long before. So the alarm stays set for the
+/// earliest time that was due, and is set again only after it has expired.
+/// `docs/results/decisions.md` has the times measured.
 #[derive(Debug)]
 pub struct Alarm {
     timer: OwnedFd,
-    rings: Option<Instant>,
+    expires: Option<Instant>,
 }
 
 impl Alarm {
-    /// An alarm that never rings.
+    /// An alarm that is not set.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Self { timer, rings: None })
+        Ok(Self { timer, expires: None })
     }
 
-    /// It rings when `most` has passed, or earlier. To be called before each wait: that silences it, too.
+    /// Sets the alarm to expire when `most` has passed, or earlier. A loop calls this before each wait, which also makes an
+    /// expired alarm unreadable again.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel refuses the timer.
     pub fn within(&mut self, most: Duration) -> io::Result<()> {
         let (most, now) = (most.min(MOST), Instant::now());
         let due = now + most;
-        if self.rings.is_some_and(|rings| now < rings && rings <= due) {
+        if self.expires.is_some_and(|expires| now < expires && expires <= due) {
             return Ok(());
         }
-        // Zero would mean never.
+        // Zero would disarm the timer.
         let most = most.max(Duration::from_nanos(1));
         let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX);
         let it_value = Timespec { tv_sec: seconds, tv_nsec: most.subsec_nanos().into() };
         let when = Itimerspec { it_interval: NOTHING, it_value };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &when)?;
-        self.rings = Some(due);
+        self.expires = Some(due);
         Ok(())
     }
 
-    /// What to watch for input.
+    /// The descriptor to poll for input.
     pub fn descriptor(&self) -> RawFd {
         self.timer.as_raw_fd()
     }
@@ -72,35 +75,35 @@ mod tests {
     const SOON: Duration = Duration::from_micros(100);
     const NEVER: Duration = Duration::from_secs(1000);
 
-    /// Whether it rings within `most`.
-    fn rings(alarm: &Alarm, most: Duration) -> bool {
+    /// True if the alarm expires within `most`.
+    fn expires(alarm: &Alarm, most: Duration) -> bool {
         let mut fds = [PollFd::new(alarm, PollFlags::IN)];
         let most = Timespec { tv_sec: most.as_secs().cast_signed(), tv_nsec: most.subsec_nanos().into() };
         poll(&mut fds, Some(&most)).unwrap() == 1
     }
 
     #[test]
-    fn it_rings_until_it_is_set_again() {
+    fn an_alarm_that_expired_stays_readable_until_it_is_set_again() {
         let mut alarm = Alarm::new().unwrap();
-        assert!(!rings(&alarm, Duration::ZERO), "never set");
+        assert!(!expires(&alarm, Duration::ZERO), "never set");
         alarm.within(SOON).unwrap();
-        assert!(rings(&alarm, NEVER) && rings(&alarm, Duration::ZERO), "nobody has read it");
+        assert!(expires(&alarm, NEVER) && expires(&alarm, Duration::ZERO), "the timer was not read");
         alarm.within(NEVER).unwrap();
-        assert!(!rings(&alarm, Duration::ZERO), "silenced");
+        assert!(!expires(&alarm, Duration::ZERO), "set to a later time");
         alarm.within(Duration::ZERO).unwrap();
-        assert!(rings(&alarm, NEVER), "no time is not never");
+        assert!(expires(&alarm, NEVER), "zero time does not disarm the alarm");
     }
 
     #[test]
-    fn it_is_set_again_only_for_what_is_due_earlier() {
+    fn an_alarm_is_set_again_only_for_an_earlier_time() {
         let mut alarm = Alarm::new().unwrap();
         alarm.within(NEVER / 2).unwrap();
-        let first = alarm.rings;
+        let first = alarm.expires;
         alarm.within(NEVER).unwrap();
-        assert_eq!(alarm.rings, first, "it will ring early, for nothing");
+        assert_eq!(alarm.expires, first, "the earlier expiry stays");
         alarm.within(SOON).unwrap();
-        assert!(alarm.rings < first && rings(&alarm, NEVER));
+        assert!(alarm.expires < first && expires(&alarm, NEVER));
         alarm.within(Duration::MAX).unwrap();
-        assert!(alarm.rings > first, "it has rung");
+        assert!(alarm.expires > first, "the alarm had expired");
     }
 }

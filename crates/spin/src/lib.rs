@@ -1,25 +1,26 @@
-//! How to wait for packets. [`Spin`] says how long to busy-poll before waiting in the kernel, and [`Rest`] does so for
-//! whole loops. [`Alarm`] limits the time of a wait without setting a timer for each wait.
+//! Adaptive busy-polling for loops that wait for packets. [`Spin`] decides how long to busy-poll before a loop blocks in
+//! the kernel, and [`SpinWait`] does both for a whole loop. [`Alarm`] limits the time that a loop blocks, without setting
+//! a timer for each wait.
 //!
-//! A wait costs two context switches, tens of microseconds; busy-polling costs a core. So a worker busy-polls for a
-//! while after there was something, and for a shorter time whenever polling finds nothing.
+//! Blocking costs two context switches, tens of microseconds; busy-polling costs a core. So a worker busy-polls for a
+//! while after an event, and for a shorter time whenever polling finds nothing.
 
 #![forbid(unsafe_code)]
 
 mod alarm;
-mod rest;
+mod spin_wait;
 
 pub use alarm::Alarm;
-pub use rest::Rest;
+pub use spin_wait::SpinWait;
 
 use std::time::Duration;
 
-/// Fruitless looks in a row until the time is halved.
+/// Fruitless busy-polls in a row after which the time is halved.
 const PATIENCE: u32 = 4;
-/// Halvings at most: then a look is one glance.
+/// Halvings, at most; after that a loop polls once and blocks.
 const HALVINGS_MAX: u32 = 6;
 
-/// Adaptive busy polling.
+/// How long to busy-poll: adapts to how often busy-polling has found something.
 #[derive(Debug)]
 pub struct Spin {
     longest: Duration,
@@ -28,28 +29,28 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Looks for up to `longest`; `Duration::MAX` never waits.
+    /// Busy-polls for up to `longest`; with `Duration::MAX` the loop never blocks.
     pub fn new(longest: Duration) -> Self {
         Self { longest, fruitless: 0, halvings: 0 }
     }
 
-    /// True if the worker is to look for ever.
+    /// True if the loop busy-polls for ever.
     pub fn is_endless(&self) -> bool {
         self.longest == Duration::MAX
     }
 
-    /// How long to look this time.
+    /// How long to busy-poll this time.
     pub fn span(&self) -> Duration {
         if self.halvings == HALVINGS_MAX { Duration::ZERO } else { self.longest / (1 << self.halvings) }
     }
 
-    /// Something came while it looked.
+    /// Busy-polling has found something.
     pub fn found(&mut self) {
         self.fruitless = 0;
         self.halvings = 0;
     }
 
-    /// Nothing came while it looked.
+    /// Busy-polling has found nothing.
     pub fn gave_up(&mut self) {
         self.fruitless += 1;
         if self.fruitless >= PATIENCE {
@@ -58,7 +59,7 @@ impl Spin {
         }
     }
 
-    /// The wait that followed ended after `waited`: had it looked a little longer, it would have found something.
+    /// Blocking ended after `waited`: if that is short, a longer busy-poll would have found the event.
     pub fn woke(&mut self, waited: Duration) {
         if waited < self.longest {
             self.halvings = self.halvings.saturating_sub(1);
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_for_nothing_ends_and_comes_back_with_traffic() {
+    fn polling_in_vain_ends_and_resumes_with_traffic() {
         let mut spin = Spin::new(Duration::from_micros(64));
         assert_eq!(spin.span(), Duration::from_micros(64));
         (0..PATIENCE).for_each(|_| spin.gave_up());

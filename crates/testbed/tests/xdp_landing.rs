@@ -108,7 +108,7 @@ impl Device {
     }
 
     fn fill(&mut self) {
-        self.landing.sort_landed(&mut self.region);
+        self.landing.recycle_landed(&mut self.region);
         self.sockets.iter_mut().for_each(|socket| self.landing.fill(socket, &mut self.region));
         assert!(!self.landing.became_starved() && !self.landing.is_starved());
     }

@@ -1,9 +1,8 @@
 //! Answers UDP datagrams to one port without the kernel's network stack, and counts them.
 //!
-//! Packets are turned around where they landed: addresses and ports change places, and the same bytes leave
-//! again. Everything but that port stays the kernel's; when the program
-//! ends, that port does, too.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to people")]
+//! The program swaps the addresses and ports of each packet in the frame that it landed in, and sends the same bytes
+//! back. All other packets go to the kernel; when the program ends, so do the packets of this port.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its result")]
 
 use landfall_xdp::{
     AttachMode, Chunk, Interface, Mode, Piece, Received, RingSizes, Rules, Socket, Steering, Target, Umem,
@@ -29,10 +28,10 @@ const CHUNKS_PER_QUEUE: u64 = 4096;
 const BATCH: u32 = 64;
 const PAGE_BYTES: usize = 4096;
 
-/// Memory that the kernel may write at any time: each byte is an atomic.
+/// Memory that the kernel may write at any time, so each byte is an atomic.
 struct Memory {
     bytes: Vec<AtomicU8>,
-    /// Where its first page begins.
+    /// Address of its first page.
     start: usize,
 }
 
@@ -58,15 +57,15 @@ impl Memory {
         }
     }
 
-    /// Turns an Ethernet, IPv4 and UDP packet around.
+    /// Swaps the ends of an Ethernet, IPv4 and UDP packet.
     fn turn_around(&self, packet: Received) {
         let (ethernet, ip) = (packet.addr, packet.addr + 14);
         let udp = ip + u64::from(self.at(ip).load(Ordering::Relaxed) & 15) * 4;
         self.swap(ethernet, ethernet + 6, 6);
         self.swap(ip + 12, ip + 16, 4);
         self.swap(udp, udp + 2, 2);
-        // A veth peer's kernel leaves checksums to us unless it is told not to (`ethtool -K far0 tx off`).
-        // IPv4 allows UDP without one; the IPv4 header's own does not notice the swap.
+        // The kernel of a veth peer leaves checksums to the receiver unless it is configured otherwise (`ethtool -K
+        // far0 tx off`). IPv4 allows UDP without a checksum; the swap does not change the IPv4 header's checksum.
         self.at(udp + 6).store(0, Ordering::Relaxed);
         self.at(udp + 7).store(0, Ordering::Relaxed);
     }
@@ -114,7 +113,7 @@ fn rules(interface: &Interface, port: u16) -> Rules {
 }
 
 fn serve(memory: &Memory, sockets: &mut [Socket], seconds: u64) -> Result<(), XdpError> {
-    let (started, mut total, mut told) = (Instant::now(), 0, Duration::ZERO);
+    let (started, mut total, mut shown) = (Instant::now(), 0, Duration::ZERO);
     while seconds == 0 || started.elapsed().as_secs() < seconds {
         let mut busy = 0;
         for socket in &mut *sockets {
@@ -124,9 +123,9 @@ fn serve(memory: &Memory, sockets: &mut [Socket], seconds: u64) -> Result<(), Xd
         if busy == 0 {
             std::thread::sleep(Duration::from_micros(50));
         }
-        if started.elapsed() > told + Duration::from_secs(1) {
-            told = started.elapsed();
-            println!("{:>6} s {total:>12} datagrams", told.as_secs());
+        if started.elapsed() > shown + Duration::from_secs(1) {
+            shown = started.elapsed();
+            println!("{:>6} s {total:>12} datagrams", shown.as_secs());
         }
     }
     for socket in sockets {
@@ -135,7 +134,7 @@ fn serve(memory: &Memory, sockets: &mut [Socket], seconds: u64) -> Result<(), Xd
     Ok(())
 }
 
-/// Receives, answers, and lends the chunks of answers that left to the kernel again.
+/// Receives, answers, and fills the chunks of answers that were sent back into the fill ring.
 fn round(memory: &Memory, socket: &mut Socket) -> Result<u32, XdpError> {
     let mut received = Vec::with_capacity(BATCH as usize);
     let room = socket.transmit_room();

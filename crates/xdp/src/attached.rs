@@ -1,4 +1,4 @@
-//! What all programs on interfaces have in common: a map of sockets, an attachment, and the pin that keeps it.
+//! What all programs on interfaces share: a map of sockets, an attachment, and the pin that keeps it.
 
 use crate::bpf::Instruction;
 use crate::error::XdpError;
@@ -14,23 +14,24 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::time::Duration;
 
-/// Packets of a larger MTU take several buffers, which the program must be loaded for, bytes: a page less
-/// the kernel's headroom (256) and its own struct (320), Ethernet header and VLAN tag, rounded down.
+/// Largest MTU, bytes, whose packets fit into one buffer: a page less the kernel's headroom (256) and its own struct
+/// (320), the Ethernet header and a VLAN tag, rounded down. For a larger MTU the program must be loaded with support
+/// for several buffers.
 const ONE_BUFFER_MTU: u32 = 3400;
 
-/// A pin that was given up is free once no child that another thread has forked holds its guard, which is until that
-/// executes its program: how often to try, a millisecond apart.
+/// Attempts to claim a pin, a millisecond apart. The guard of a pin that was released may still be open in a child that
+/// another thread has forked, until that child executes its program.
 const CLAIM_TRIES_MAX: u32 = 200;
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachMode {
-    /// In the driver if it can, otherwise in the kernel's generic receive path.
+    /// In the driver if it supports that, otherwise in the kernel's generic receive path.
     #[default]
     Auto,
-    /// In the driver, before the kernel spends anything on the packet.
+    /// In the driver, before the kernel has done any work on the packet.
     Native,
-    /// In the kernel's receive path: works with every driver, `lo` too; slower.
+    /// In the kernel's generic receive path. This works with every driver, `lo` too, but is slower.
     Skb,
 }
 
@@ -44,17 +45,18 @@ impl AttachMode {
     }
 }
 
-/// Where a program is to be.
+/// The interface and the mode to attach a program with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) interface: &'a Interface,
-    /// Queues that may get sockets: those below.
+    /// Number of queues that may get sockets.
     pub(crate) queues: u32,
     pub(crate) mode: AttachMode,
     pub(crate) pin: Option<&'a Path>,
 }
 
-/// A program on an interface, with the sockets of its queues. Dropped, it is detached unless it was pinned.
+/// A program attached to an interface, and the sockets of its queues. Dropping it detaches the program unless it is
+/// pinned.
 #[derive(Debug)]
 pub(crate) struct Attached {
     sockets: SocketMap,
@@ -63,15 +65,15 @@ pub(crate) struct Attached {
     interface: String,
     queues: u32,
     native: bool,
-    /// What stamps' check words are XORed with; 0: packets are not stamped.
+    /// Packets carry stamps with check words that are XORed with this value; 0: packets carry no stamps.
     cookie: u64,
     /// Shows other processes that the pin is in use.
     _guard: Option<UnixListener>,
 }
 
 impl Attached {
-    /// Loads what `write` makes of the descriptor of the map of sockets, and attaches it. What an ended process has
-    /// pinned at the same path is replaced.
+    /// Loads the program that `write` builds from the descriptor of the map of sockets, and attaches it. A program that
+    /// an ended process has pinned at the same path is replaced.
     pub(crate) fn new(
         place: Place<'_>,
         (name, cookie): ([u8; 16], u64),
@@ -99,7 +101,7 @@ impl Attached {
         })
     }
 
-    /// Gives packets of `queue` to `socket`, and has that expect stamps if there are any.
+    /// Redirects packets of `queue` to `socket`. If packets carry stamps, the socket expects them.
     pub(crate) fn set_socket(&self, queue: u32, socket: &Socket) -> Result<(), XdpError> {
         if queue >= self.queues {
             let (name, queues) = (self.interface.clone(), self.queues);
@@ -122,23 +124,23 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if !self.pinned {
-            // Closing detaches too, but only with the last copy of the descriptor: a child forked by another
-            // thread holds one until it executes its program. An interface that is gone is detached.
+            // Closing the descriptor detaches too, but only with the last copy of it: a child forked by another thread
+            // holds a copy until it executes its program. An interface that was removed has no attachment.
             let _ = self.attachment.detach();
         }
     }
 }
 
-/// Detaches what is pinned at `path` and removes the pin; false if there is none.
+/// Detaches the program pinned at `path` and removes the pin; false if there is none.
 pub(crate) fn remove_pin(path: &Path) -> Result<bool, XdpError> {
     let Some(attachment) = pinned(path)? else { return Ok(false) };
-    // An interface that is gone has nothing to detach.
+    // The interface may have been removed, and then there is nothing to detach.
     let _ = attachment.detach();
     std::fs::remove_file(path).map_err(|source| cannot_keep(path, source))?;
     Ok(true)
 }
 
-/// A number that bytes left over from earlier runs do not hold by chance; never zero.
+/// A random number, never zero, that bytes of earlier runs do not contain by chance.
 pub(crate) fn new_cookie() -> u64 {
     RandomState::new().hash_one(std::process::id()) | 1
 }
@@ -147,10 +149,10 @@ fn cannot_keep(path: &Path, source: io::Error) -> XdpError {
     XdpError::CannotKeepPin { path: path.to_owned(), source }
 }
 
-/// Shows that the path is in use from now on.
+/// Shows other processes that the pin is in use from now on.
 fn claim(pin: &Path) -> Result<UnixListener, XdpError> {
-    // An abstract socket address: one live process of a network namespace can have it, and a process that
-    // is killed gives it up.
+    // The guard is an abstract socket address: only one live process of a network namespace can have it, and the kernel
+    // frees it when the process is killed.
     let folder = pin.parent().unwrap_or(pin).canonicalize();
     let name = folder.map(|folder| folder.join(pin.file_name().unwrap_or_default()));
     let address = name.and_then(|name| {
@@ -175,7 +177,7 @@ fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
     UnixListener::bind_addr(address)
 }
 
-/// What is pinned at `path`, if anything.
+/// The attachment pinned at `path`, if any.
 fn pinned(path: &Path) -> Result<Option<Attachment>, XdpError> {
     match Attachment::pinned(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -193,7 +195,7 @@ fn load(interface: &Interface, name: [u8; 16], code: &[Instruction]) -> Result<P
     })
 }
 
-/// Puts the program in the place of the one that an ended process has pinned, or attaches it anew and pins it.
+/// Replaces the program that an ended process has pinned, or attaches the program and pins it.
 fn attach_pinned(place: Place<'_>, program: &Program, path: &Path) -> Result<(Attachment, bool), XdpError> {
     let (index, wanted) = (place.interface.index, place.mode.tries()[0]);
     if let Some(old) = pinned(path)?
@@ -206,20 +208,20 @@ fn attach_pinned(place: Place<'_>, program: &Program, path: &Path) -> Result<(At
     remove_pin(path)?;
     let (attachment, native) = attach(place, program)?;
     if let Err(source) = attachment.pin(path) {
-        // As in `Attached::drop`: closing alone may leave it attached for a moment.
+        // As in `Attached::drop`: closing alone may leave the program attached for a moment.
         let _ = attachment.detach();
         return Err(cannot_keep(path, source));
     }
     Ok((attachment, native))
 }
 
-/// True if there is an attachment in just this place of the interface; the kernel has another error for the other one.
+/// True if a program is attached in exactly this mode; the kernel returns another error for another mode.
 fn is_taken(index: u32, program: &Program, flags: AttachFlags) -> bool {
     let tried = Attachment::new(program, index, flags);
     tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
-/// Returns true with an attachment in the driver.
+/// Attaches the program; true with the attachment if it runs in the driver.
 fn attach(place: Place<'_>, program: &Program) -> Result<(Attachment, bool), XdpError> {
     let mut last = None;
     for flags in place.mode.tries() {

@@ -1,4 +1,4 @@
-//! A device on the wire: one side of it.
+//! One side of a device on the wire.
 
 use crate::attached::{self, AttachMode, Attached, Place};
 use crate::bpf::{self, BridgePlan};
@@ -12,28 +12,30 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The bridge program on an interface: of what arrives, UDP packets of some ports (and, if that is wanted, of some kinds) go
-/// to the socket of their queue, and everything else to the interface on the other side, in the kernel, or to the kernel itself
-/// where there is none. While a queue has no socket, everything goes there, so that the wire is whole without us.
+/// The bridge program on an interface. Received UDP packets of some ports (and, optionally, of some kinds) go to the
+/// socket of their queue. Everything else goes to the peer interface within the kernel, or to the kernel itself if
+/// there is no peer. While a queue has no socket, all its packets go there, so that traffic continues without this
+/// process.
 ///
-/// *UDP packets of some ports* are those over IPv4 (with or without options) or IPv6 (without extension headers),
-/// unfragmented, whole up to the end of their UDP header and without a VLAN tag, whose source or destination port is one
-/// of them. Their kind is what their payload begins with ([`crate::Kind`]). Their arrival is stamped
-/// ([`crate::Received::stamp_ns`]).
+/// *UDP packets of some ports* are those over IPv4 (with or without options) or IPv6 (without extension headers) that
+/// are unfragmented, complete up to the end of their UDP header and without a VLAN tag, and whose source or destination
+/// port is in the range. The first bytes of the payload are its kind ([`crate::Kind`]). The program stamps their
+/// arrival ([`crate::Received::stamp_ns`]).
 ///
-/// A device on the wire has two of these, one for each direction, and sockets over one [`crate::Umem`] on both
-/// interfaces: what was received on one is transmitted on the other from the chunk that it lies in. Both interfaces are
-/// promiscuous while they have a bridge with another side. The far end of a veth must take frames that are redirected to
-/// it (`ethtool -K INTERFACE gro on`, or an XDP program there); frames to it vanish otherwise.
+/// A device on the wire has two bridges, one for each direction, and sockets over one [`crate::Umem`] on both
+/// interfaces: a packet received on one interface is transmitted on the other from the chunk that it lies in. An
+/// interface that has a bridge with a peer is promiscuous. The far end of a veth must accept redirected frames
+/// (`ethtool -K INTERFACE gro on`, or an XDP program there); otherwise frames to it are lost.
 ///
-/// Dropping it detaches the program, and cuts the wire, unless it was pinned. A pinned program stays when the process ends,
-/// even by SIGKILL, and everything flows in the kernel until the next start takes its place.
+/// Dropping the bridge detaches the program, and so interrupts the wire, unless the program is pinned. A pinned program
+/// stays when the process ends, even by SIGKILL: the kernel forwards everything until the next start replaces the
+/// program.
 #[derive(Debug)]
 pub struct Bridge {
     attached: Attached,
-    /// Packets of the ports whose kind is not wanted.
+    /// Counts packets of the ports whose kind is not selected.
     others: Option<Counter>,
-    /// Has the interface accept frames that are sent to others.
+    /// Keeps the interface promiscuous.
     _promiscuous: Option<OwnedFd>,
 }
 
@@ -41,16 +43,17 @@ impl Bridge {
     /// The ports of PMNet (docs/format/pmnet.md).
     pub const PMNET_PORTS: RangeInclusive<u16> = 51000..=52000;
 
-    /// Attaches a program to `interface` that passes everything but what is wanted on to `peer`.
+    /// Attaches a program to `interface` that passes everything but the selected packets to `peer`.
     ///
-    /// With `pin`, the attachment is pinned at that path (of at most 90 bytes; each bridge has its own) of a BPF file system,
-    /// and the interface stays promiscuous. The program of a process that has ended is replaced; in the driver without a packet
-    /// between them. Processes in different network namespaces must not use one path: they do not see that the other one runs.
+    /// With `pin`, the attachment is pinned at that path (of at most 90 bytes; each bridge has its own) in a BPF file
+    /// system, and the interface stays promiscuous. The program of a process that has ended is replaced; in driver
+    /// mode, no packet is missed meanwhile. Processes in different network namespaces must not use one path: neither
+    /// can see that the other one runs.
     ///
     /// # Errors
     /// [`XdpError::NoPorts`], [`XdpError::BadPeer`], [`XdpError::NoPrivilege`], [`XdpError::AlreadyAttached`],
     /// [`XdpError::NoNativeXdp`], [`XdpError::MtuForDriver`], [`XdpError::OtherNamespace`], [`XdpError::PinInUse`],
-    /// [`XdpError::CannotKeepPin`], [`XdpError::Verifier`], or what else the kernel said.
+    /// [`XdpError::CannotKeepPin`], [`XdpError::Verifier`], or another error of the kernel.
     pub fn attach(
         interface: &Interface,
         peer: Option<&Interface>,
@@ -77,21 +80,22 @@ impl Bridge {
         Ok(Self { attached, others, _promiscuous: promiscuous })
     }
 
-    /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped. The socket expects
-    /// stamps from now on, see [`crate::Steering::set_socket`].
+    /// Redirects packets of `queue` to `socket`, which must be bound to that queue, until the socket is dropped. The
+    /// socket expects stamps from now on, see [`crate::Steering::set_socket`].
     ///
     /// # Errors
-    /// [`XdpError::NoSuchQueue`], or what the kernel said.
+    /// [`XdpError::NoSuchQueue`], or an error of the kernel.
     pub fn set_socket(&self, queue: u32, socket: &Socket) -> Result<(), XdpError> {
         self.attached.set_socket(queue, socket)
     }
 
-    /// Packets of the ports that went on in the kernel because their kind is not wanted, since this was attached.
+    /// Number of packets of the ports that stayed in the kernel since the attachment, because their kind is not
+    /// selected.
     pub fn others(&self) -> u64 {
         self.others.as_ref().and_then(|counter| counter.get().ok()).unwrap_or_default()
     }
 
-    /// Queues that may have sockets: those below.
+    /// Number of queues that may have sockets.
     pub const fn queues(&self) -> u32 {
         self.attached.queues()
     }
@@ -101,7 +105,8 @@ impl Bridge {
         self.attached.is_native()
     }
 
-    /// Detaches what is pinned at `path` and removes the pin; false if there is none. The interface stays promiscuous.
+    /// Detaches the program pinned at `path` and removes the pin; false if there is none. The interface stays
+    /// promiscuous.
     ///
     /// # Errors
     /// [`XdpError::CannotKeepPin`].
@@ -110,11 +115,11 @@ impl Bridge {
     }
 }
 
-/// A map of `peer`, which the program keeps.
+/// A map with `peer` as its entry. The program keeps the map alive.
 fn other_side(interface: &Interface, peer: &Interface) -> Result<DeviceMap, XdpError> {
     interface.check_namespace()?;
     peer.check_namespace()?;
-    // Longer packets would be lost.
+    // Packets longer than the MTU of the peer would be lost.
     if peer.index == interface.index || peer.mtu < interface.mtu {
         let (name, mtu) = (interface.name.clone(), interface.mtu);
         return Err(XdpError::BadPeer { name, mtu, peer: peer.name.clone(), peer_mtu: peer.mtu });
@@ -123,7 +128,7 @@ fn other_side(interface: &Interface, peer: &Interface) -> Result<DeviceMap, XdpE
     filled.map_err(|source| XdpError::from_io(&peer.name, "redirect to the other side", source))
 }
 
-/// Has the interface accept frames to others until the result is dropped, or for good.
+/// Makes the interface promiscuous until the result is dropped, or for good.
 fn accept_all(interface: &Interface, for_good: bool) -> Result<OwnedFd, XdpError> {
     let kept = if for_good { sys::set_promiscuous(&interface.name) } else { Ok(()) };
     let joined = kept.and_then(|()| sys::join_all(interface.index));

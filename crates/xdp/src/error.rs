@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the user can do about it.
+//! Errors of this crate, distinguished by what the user can do about them.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub enum XdpError {
         "cannot {action}: {source}; it needs {needs}: run as root, or give the program these capabilities (setcap, AmbientCapabilities=)"
     )]
     NoPrivilege {
-        /// What was being done, as a verb phrase.
+        /// The action that failed, as a verb phrase.
         action: &'static str,
         /// The capabilities.
         needs: &'static str,
@@ -24,7 +24,7 @@ pub enum XdpError {
         "cannot {action}: {source}; the kernel lacks {needs}: use one that has it, or the sockets transport"
     )]
     KernelLacks {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
         /// What the kernel lacks.
         needs: &'static str,
@@ -34,7 +34,7 @@ pub enum XdpError {
     /// Misuse: there is no such interface.
     #[error("no network interface `{name}` in this network namespace: `ip link` lists them")]
     NoInterface {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// Misuse: the calling thread has left the network namespace that the interface is in.
@@ -45,7 +45,7 @@ pub enum XdpError {
         /// The interface.
         name: String,
     },
-    /// Environment: the link layer is not Ethernet, so the steering program cannot read its packets.
+    /// Environment: the link layer is not Ethernet, so the steering program cannot parse its packets.
     #[error("interface {name} has link type {link_type}, not Ethernet: choose an Ethernet interface")]
     NotEthernet {
         /// The interface.
@@ -60,12 +60,12 @@ pub enum XdpError {
     NoSuchQueue {
         /// The interface.
         name: String,
-        /// The queue asked for.
+        /// The requested queue.
         queue: u32,
         /// Queues that can both receive and transmit.
         queues: u32,
     },
-    /// Environment: the driver has no XDP of its own.
+    /// Environment: the driver does not support XDP.
     #[error("the driver of {name} has no native XDP ({source}): attach with the mode `auto` or `skb`")]
     NoNativeXdp {
         /// The interface.
@@ -107,7 +107,7 @@ pub enum XdpError {
         /// Largest MTU that fits, bytes.
         max: u32,
     },
-    /// Environment: an AF_XDP socket has the queue.
+    /// Environment: another AF_XDP socket uses the queue.
     #[error(
         "queue {queue} of {name} has an AF_XDP socket already: stop the other process, or use another queue"
     )]
@@ -117,7 +117,7 @@ pub enum XdpError {
         /// The queue.
         queue: u32,
     },
-    /// Environment: zero-copy was demanded, and the driver has none, or none with scatter-gather.
+    /// Environment: zero-copy was required, and the driver does not support it, or not with scatter-gather.
     #[error(
         "queue {queue} of {name} cannot do zero-copy with scatter-gather ({source}): use the mode `auto` or `copy`"
     )]
@@ -137,7 +137,7 @@ pub enum XdpError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Misuse: address, size or headroom do not suit the chunks.
+    /// Misuse: address, size or headroom do not fit the chunks.
     #[error(
         "{bytes} bytes at {address:#x} with a headroom of {headroom} cannot be cut into chunks of {chunk}: the address must be aligned to a page, the size at least one chunk, the headroom below the chunk less 256"
     )]
@@ -166,28 +166,28 @@ pub enum XdpError {
     BadRingSize {
         /// Which ring.
         ring: &'static str,
-        /// Entries asked for.
+        /// Entries requested.
         entries: u32,
-        /// The most there may be.
+        /// The maximum.
         max: u32,
     },
-    /// Misuse: more rules than the program has room for.
+    /// Misuse: the rules exceed the capacity of the program.
     #[error("{found} {what} in the steering rules, at most {max}")]
     TooManyRules {
-        /// Addresses, or ports of an address.
+        /// Which items: addresses, or ports of an address.
         what: &'static str,
-        /// How many.
+        /// Number of items.
         found: usize,
-        /// The most there may be.
+        /// The maximum.
         max: usize,
     },
-    /// Misuse: an address that nobody can own: unspecified, multicast or broadcast.
+    /// Misuse: an address that no host can own: unspecified, multicast or broadcast.
     #[error("{address} in the steering rules is not a unicast address that packets arrive for")]
     BadAddress {
         /// The address.
         address: std::net::IpAddr,
     },
-    /// Misuse: a range of ports with nothing in it.
+    /// Misuse: an empty range of ports.
     #[error("there is no port from {first} to {last}: give the lower one first")]
     NoPorts {
         /// The first port.
@@ -195,17 +195,17 @@ pub enum XdpError {
         /// The last port.
         last: u16,
     },
-    /// Misuse or environment: an interface that packets of another one cannot be passed on to.
+    /// Misuse or environment: packets of one interface cannot be forwarded to the other one.
     #[error(
-        "what {name} (MTU {mtu}) receives cannot be passed on to {peer} (MTU {peer_mtu}): the two sides of a bridge are \
+        "packets of {name} (MTU {mtu}) cannot be forwarded to {peer} (MTU {peer_mtu}): the two sides of a bridge are \
          different interfaces with the same MTU"
     )]
     BadPeer {
-        /// The interface that receives.
+        /// The receiving interface.
         name: String,
         /// Its MTU, bytes.
         mtu: u32,
-        /// The one to pass packets on to.
+        /// The interface to forward packets to.
         peer: String,
         /// Its MTU, bytes.
         peer_mtu: u32,
@@ -215,7 +215,7 @@ pub enum XdpError {
     Verifier {
         /// The kernel's error.
         source: io::Error,
-        /// What the verifier said.
+        /// The verifier's log.
         log: String,
     },
     /// Environment: the path for the pin is not in a BPF file system.
@@ -229,8 +229,8 @@ pub enum XdpError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Environment: another live process steers by this pin.
-    #[error("{}: a running process steers by this pin: stop it first", path.display())]
+    /// Environment: another live process uses this pin.
+    #[error("{}: a running process uses this pin: stop it first", path.display())]
     PinInUse {
         /// The pin's path.
         path: PathBuf,
@@ -241,12 +241,12 @@ pub enum XdpError {
         /// The interface.
         name: String,
     },
-    /// Environment: anything else that the kernel said.
+    /// Environment: any other error of the kernel.
     #[error("{name}: cannot {action}: {source}")]
     Io {
-        /// The interface, or what else it was about.
+        /// The interface, or another subject of the error.
         name: String,
-        /// What was being done, as a verb phrase.
+        /// The action that failed, as a verb phrase.
         action: &'static str,
         /// The kernel's error.
         source: io::Error,
@@ -254,7 +254,7 @@ pub enum XdpError {
 }
 
 impl XdpError {
-    /// The error for `action`, on `name`, that `source` hints at when nothing more is known.
+    /// The error that `source` indicates for `action` on `name`, when nothing more is known.
     pub(crate) fn from_io(name: &str, action: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {

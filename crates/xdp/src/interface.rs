@@ -1,4 +1,4 @@
-//! Network interfaces.
+//! Looks up network interfaces.
 
 use crate::error::XdpError;
 use crate::sys;
@@ -8,34 +8,34 @@ use std::net::IpAddr;
 /// Ethernet header.
 const ETHERNET: [u16; 2] = [1, 772];
 
-/// A network interface as it was when it was looked up, in the network namespace of the calling thread.
+/// A network interface: a snapshot of its properties in the network namespace of the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its index.
+    /// Index.
     pub index: u32,
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: [u8; 6],
     /// Largest IP packet, bytes: without the Ethernet header.
     pub mtu: u32,
-    /// Its IPv4 and IPv6 addresses.
+    /// IPv4 and IPv6 addresses.
     pub addresses: Vec<IpAddr>,
-    /// Receive queues; 1 where the driver does not tell.
+    /// Receive queues; 1 if the driver does not report the number.
     pub rx_queues: u32,
-    /// Transmit queues; 1 where the driver does not tell.
+    /// Transmit queues; 1 if the driver does not report the number.
     pub tx_queues: u32,
-    /// The driver, where it is known.
+    /// Name of the driver, if it is known.
     pub driver: Option<String>,
-    /// The network namespace that it is in.
+    /// Network namespace of the interface.
     namespace: u64,
 }
 
 impl Interface {
-    /// Looks `name` up.
+    /// Looks up the interface `name`.
     ///
     /// # Errors
-    /// [`XdpError::NoInterface`], [`XdpError::NotEthernet`], or what else the kernel said.
+    /// [`XdpError::NoInterface`], [`XdpError::NotEthernet`], or another error of the kernel.
     pub fn find(name: &str) -> Result<Self, XdpError> {
         let failed = |source| XdpError::from_io(name, "ask for the interface", source);
         let link = sys::link(name).map_err(failed)?;
@@ -55,7 +55,7 @@ impl Interface {
         })
     }
 
-    /// Queues that can both receive and transmit: as many [`crate::Socket`]s can be opened.
+    /// Queues that can both receive and transmit: the number of [`crate::Socket`]s that can be opened.
     pub fn queues(&self) -> u32 {
         self.rx_queues.min(self.tx_queues)
     }
@@ -64,7 +64,8 @@ impl Interface {
         self.namespace
     }
 
-    /// The index means another interface, or none, in other namespaces.
+    /// Checks that the calling thread is in the interface's namespace: elsewhere, the index belongs to another
+    /// interface or to none.
     pub(crate) fn check_namespace(&self) -> Result<(), XdpError> {
         let failed = |source| XdpError::from_io(&self.name, "ask for the network namespace", source);
         let here = sys::current_namespace().map_err(failed)?;

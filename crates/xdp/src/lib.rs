@@ -1,12 +1,12 @@
-//! AF_XDP: whole packets between a network interface and memory of the caller's.
+//! AF_XDP: whole packets between a network interface and memory of the caller.
 //!
 //! Read [`Socket`] first. To receive: [`Interface::find`], [`Umem::register`] a mapped area, [`Socket::open`] one queue
-//! each, [`Socket::fill`] chunks, [`Steering::attach`] the rules that say which packets are ours, and
-//! [`Steering::set_socket`]. Everything else goes to the kernel as before. A device on the wire has a [`Bridge`] on
-//! each of its two interfaces instead: everything else goes to the other interface.
+//! each, [`Socket::fill`] chunks, [`Steering::attach`] the rules that select packets, and [`Steering::set_socket`]. All
+//! other packets go to the kernel as before. A device on the wire has a [`Bridge`] on each of its two interfaces
+//! instead: all other packets go to the other interface.
 //!
 //! Calling contract: a chunk belongs to the kernel from [`Socket::fill`] until [`Socket::receive`] reports it, and a
-//! piece from [`Socket::transmit`] until [`Socket::completed`] reports it. A worker's round is: receive, work,
+//! piece from [`Socket::transmit`] until [`Socket::completed`] reports it. A round of a worker is: receive, work,
 //! transmit, kick once, take completions, fill.
 //!
 //! Addresses are byte offsets in the UMEM. The crate needs Linux 6.6 or newer, little-endian.

@@ -1,32 +1,32 @@
-//! What goes in and out of a socket.
+//! Types for packets that a socket receives and transmits, and for its counters.
 
-/// Most pieces of a packet to transmit: `MAX_SKB_FRAGS` + 1.
+/// Pieces of a packet to transmit, at most: `MAX_SKB_FRAGS` + 1.
 pub const PIECES_MAX: usize = 18;
 
-/// A packet received, or a part of one.
+/// A received packet, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its first byte, the Ethernet header's for the first part: offset in the UMEM. The chunk is
-    /// [`Umem::chunk_of`](crate::Umem::chunk_of) it, and is the caller's until it is filled again.
+    /// First byte, as an offset in the UMEM; in the first part it is the first byte of the Ethernet header. The chunk
+    /// is [`Umem::chunk_of`](crate::Umem::chunk_of) this address, and belongs to the caller until it is filled again.
     pub addr: u64,
-    /// Its bytes.
+    /// Length, bytes.
     pub len: u32,
-    /// When the steering program saw it, nanoseconds of `CLOCK_MONOTONIC`; 0 if it left no stamp.
+    /// When the steering program handled the packet, nanoseconds of `CLOCK_MONOTONIC`; 0 if it left no stamp.
     pub stamp_ns: u64,
-    /// It is no whole packet: the one received before, or the next one, is another part of it.
+    /// This is not a whole packet: the previous or the next descriptor is another part of it.
     pub is_part: bool,
 }
 
-/// A piece of a packet to transmit. It may start anywhere in a chunk and may not reach into the next.
+/// A piece of a packet to transmit. It may start anywhere in a chunk but may not cross the chunk's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its first byte: offset in the UMEM.
+    /// First byte, as an offset in the UMEM.
     pub addr: u64,
-    /// Its bytes, not zero.
+    /// Length, bytes; not zero.
     pub len: u32,
 }
 
-/// Why a packet was not taken for transmission.
+/// Why a packet was not queued for transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotTaken {
@@ -40,28 +40,28 @@ pub enum NotTaken {
     /// would drop the packet.
     #[error("a piece of {len} bytes at {addr} is empty or not inside one chunk of the UMEM")]
     Piece {
-        /// Where it starts.
+        /// Offset of the piece.
         addr: u64,
-        /// Its bytes.
+        /// Length, bytes.
         len: u32,
     },
 }
 
-/// What the kernel counted for a socket since it was opened, packets or descriptors.
+/// Counters of the kernel for a socket since it was opened, in packets or descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets dropped for other reasons than those below. The kernel counts a packet that finds no chunk here, too; that is
-    /// taken off.
+    /// Packets dropped for other reasons than those below. The kernel counts a packet that finds no chunk here, too;
+    /// this value does not include it.
     pub rx_dropped: u64,
     /// Chunk addresses in the fill ring that lay outside the UMEM.
     pub rx_invalid: u64,
-    /// Descriptors in the transmit ring that the kernel refused.
+    /// Descriptors in the transmit ring that the kernel rejected.
     pub tx_invalid: u64,
-    /// Packets dropped because the receive ring was full: receive more often.
+    /// Packets dropped because the receive ring was full: the caller must receive more often.
     pub rx_ring_full: u64,
-    /// Packets dropped because the fill ring was empty: fill more. Where the driver lands packets itself (zero-copy), times
-    /// that it found the ring empty.
+    /// Packets dropped because the fill ring was empty: the caller must fill more. In zero-copy mode, how often the
+    /// driver found the ring empty.
     pub fill_ring_empty: u64,
-    /// Times the transmit ring was found empty.
+    /// How often the transmit ring was empty.
     pub tx_ring_empty: u64,
 }

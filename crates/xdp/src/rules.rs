@@ -1,26 +1,26 @@
-//! Which packets are to come to our sockets.
+//! Rules that select the packets for the sockets.
 
 use crate::error::XdpError;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Most addresses in [`Rules`].
+/// Addresses in [`Rules`], at most.
 pub const TARGETS_MAX: usize = 4;
-/// Most ports of one address.
+/// Ports of one address, at most.
 pub const PORTS_MAX: usize = 16;
 
-/// Packets that belong to us.
+/// Packets to select.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// An address that is wholly ours and that the kernel does not have: all unicast IP packets to it,
-    /// fragments too; ARP requests and replies whose target protocol address it is; IPv6 neighbour
-    /// solicitations for it, also those to its solicited-node multicast address.
+    /// An address that the kernel does not have. Selects all unicast IP packets to it, fragments too; ARP requests and
+    /// replies whose target protocol address it is; and IPv6 neighbour solicitations for it, also those to its
+    /// solicited-node multicast address.
     Own(IpAddr),
-    /// TCP and UDP packets to these ports of an address that the kernel has as well. Its ARP, neighbour
-    /// discovery and ICMP, and all IP fragments and packets with IPv6 extension headers, stay the kernel's.
+    /// TCP and UDP packets to these ports of an address that the kernel has as well. The kernel still gets ARP,
+    /// neighbour discovery and ICMP, all IP fragments, and packets with IPv6 extension headers.
     Ports {
         /// The address.
         address: IpAddr,
-        /// Destination ports, TCP and UDP alike.
+        /// Destination ports, for both TCP and UDP.
         ports: Vec<u16>,
     },
 }
@@ -33,13 +33,13 @@ impl Target {
     }
 }
 
-/// What [`crate::Steering`] steers by. Everything that no target names passes to the kernel: other
-/// addresses and ports, VLAN-tagged frames, truncated packets.
+/// The rules of [`crate::Steering`]. Packets that no target selects pass to the kernel: those for other addresses and
+/// ports, VLAN-tagged frames, and truncated packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// At most [`TARGETS_MAX`].
+    /// Selected packets, at most [`TARGETS_MAX`] targets.
     pub targets: Vec<Target>,
-    /// Have the arrival time written in front of each packet: [`crate::Received::stamp_ns`].
+    /// The program writes the arrival time in front of each packet: [`crate::Received::stamp_ns`].
     pub stamp: bool,
 }
 
@@ -59,7 +59,7 @@ impl Rules {
         Ok(())
     }
 
-    /// True if no packet at all is ours.
+    /// True if the rules select no packet at all.
     pub(crate) fn match_nothing(&self) -> bool {
         let nothing = |target: &Target| matches!(target, Target::Ports { ports, .. } if ports.is_empty());
         self.targets.iter().all(nothing)
@@ -73,7 +73,7 @@ impl Rules {
         self.targets.iter().filter_map(own).collect()
     }
 
-    /// The shared addresses, each with all the ports that any target names for it.
+    /// The shared addresses, each with all ports that any target lists for it.
     pub(crate) fn shared(&self) -> Vec<(IpAddr, Vec<u16>)> {
         let mut shared: Vec<(IpAddr, Vec<u16>)> = Vec::new();
         for target in &self.targets {
@@ -91,7 +91,7 @@ fn at_most(what: &'static str, found: usize, max: usize) -> Result<(), XdpError>
     if found > max { Err(XdpError::TooManyRules { what, found, max }) } else { Ok(()) }
 }
 
-/// Loopback is allowed: `lo` can be steered in SKB mode.
+/// True for an address that packets can arrive for. Loopback is allowed: `lo` can be steered in SKB mode.
 fn can_be_ours(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_unspecified() && !address.is_multicast() && !broadcast
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_nobody_owns_are_refused() {
+    fn addresses_that_no_host_can_own_are_rejected() {
         for address in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"] {
             let rules = Rules { targets: vec![own(address)], stamp: false };
             assert!(matches!(rules.check(), Err(XdpError::BadAddress { .. })), "{address}");

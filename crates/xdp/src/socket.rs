@@ -1,4 +1,4 @@
-//! AF_XDP sockets: one queue of one interface each.
+//! AF_XDP sockets; each uses one queue of one interface.
 
 use crate::bpf;
 use crate::error::XdpError;
@@ -13,34 +13,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Most entries of a ring.
+/// Entries of a ring, at most.
 pub const RING_ENTRIES_MAX: u32 = 1 << 16;
 
-/// Packets that one call should send in copy mode, and that a busy poll takes at most.
+/// Packets that one call should send in copy mode, and that one busy poll takes, at most.
 const BATCH_PACKETS: u32 = 1024;
 const BUSY_POLL_PACKETS: u32 = 64;
-/// How often [`Socket::kick`] calls the kernel, and how often in a row without any progress.
+/// Calls of the kernel in one [`Socket::kick`], and calls in a row without progress, at most.
 const KICKS_MAX: u32 = 4096;
 const KICKS_IN_VAIN_MAX: u32 = 4;
-/// A queue is freed by a kernel worker soon after its socket was closed: how often to try, a millisecond apart.
+/// Attempts to bind, a millisecond apart: a kernel worker frees a queue only some time after its socket was closed.
 const BIND_TRIES_MAX: u32 = 200;
-/// What the send buffer counts for each packet on its way in copy mode, bytes: a page and its overhead.
+/// What the send buffer is charged for each packet in flight in copy mode, bytes: a page and its overhead.
 const PACKET_COST: u32 = 4096 + 1024;
 const BIND: &str = "bind a socket to a queue";
 
-/// Entries of a socket's four rings: powers of two, at most [`RING_ENTRIES_MAX`].
+/// Number of entries of a socket's four rings: powers of two, at most [`RING_ENTRIES_MAX`].
 ///
-/// The completion ring should have as many entries as the transmit ring: the kernel sends nothing that
-/// it could not complete.
+/// The completion ring should have as many entries as the transmit ring: the kernel does not send a packet that it
+/// cannot complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSizes {
-    /// Chunks lent to the kernel to receive into.
+    /// Chunks that the kernel may receive into.
     pub fill: u32,
-    /// Descriptors of packets received.
+    /// Descriptors of received packets.
     pub rx: u32,
     /// Descriptors of packets to transmit.
     pub tx: u32,
-    /// Addresses of descriptors transmitted.
+    /// Addresses of transmitted descriptors.
     pub completion: u32,
 }
 
@@ -64,12 +64,12 @@ impl RingSizes {
 /// Who copies packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Zero-copy if the driver can, otherwise copy.
+    /// Zero-copy if the driver supports it, otherwise copy.
     #[default]
     Auto,
-    /// The kernel copies each packet once, into or out of its chunk. Works with every driver.
+    /// The kernel copies each packet once, into or out of its chunk. This works with every driver.
     Copy,
-    /// The device reads and writes chunks itself, or the socket is refused.
+    /// The device reads and writes chunks itself. If the driver does not support this, opening the socket fails.
     ZeroCopy,
 }
 
@@ -86,10 +86,10 @@ impl Mode {
 
 /// An AF_XDP socket: receives from, and transmits to, one queue of one interface.
 ///
-/// One thread uses it at a time; it may be sent to another. Dropping it unmaps its rings and closes it, so
-/// that the queue is free again, and takes it out of the steering program's map.
+/// One thread uses the socket at a time; the socket may move to another thread. Dropping it unmaps its rings and closes
+/// it, which frees the queue and removes the socket from the steering program's map.
 pub struct Socket {
-    // Rings are dropped before the descriptor: their mappings keep the socket alive.
+    // Rings are dropped before the descriptor, because their mappings keep the socket alive.
     fill: Producer<Mapped<u64>>,
     rx: Consumer<Mapped<libc::xdp_desc>>,
     tx: Producer<Mapped<libc::xdp_desc>>,
@@ -100,26 +100,26 @@ pub struct Socket {
     queue: u32,
     zero_copy: bool,
     stamps: Arc<Stamps>,
-    /// The part received last was not its packet's last one.
+    /// The last received part was not the last part of its packet.
     is_inside: bool,
 }
 
-/// How to tell a stamp from other bytes: see [`crate::Steering::set_socket`].
+/// How to distinguish a stamp from other bytes: see [`crate::Steering::set_socket`].
 #[derive(Debug, Default)]
 struct Stamps {
-    /// What a stamp's check word is XORed with; 0 while no stamps are expected.
+    /// A stamp's check word is XORed with this value; 0 while no stamps are expected.
     cookie: AtomicU64,
 }
 
 impl Socket {
     /// Opens a socket on `queue` of `interface` over `umem`.
     ///
-    /// All sockets over one UMEM share the mode of the first.
+    /// All sockets over one UMEM have the mode of the first one.
     ///
     /// # Errors
     /// [`XdpError::BadRingSize`], [`XdpError::NoSuchQueue`], [`XdpError::QueueBusy`],
     /// [`XdpError::NoZeroCopy`], [`XdpError::NoPrivilege`], [`XdpError::LinkDown`],
-    /// [`XdpError::OtherNamespace`], or what else the kernel said.
+    /// [`XdpError::OtherNamespace`], or another error of the kernel.
     pub fn open(
         umem: &Umem,
         interface: &Interface,
@@ -139,9 +139,9 @@ impl Socket {
         })?;
         let rings = mapped.expect("a socket that joined has rings");
         let zero_copy = raw.is_zero_copy().unwrap_or(false);
-        // Refused by kernels before 6.17, which send 32 a call: `kick` then calls more often.
+        // Kernels before 6.17 refuse this and send 32 packets a call: `kick` then calls more often.
         let _ = raw.raise_budget(BATCH_PACKETS.min(rings.tx_entries));
-        // Otherwise a device is sent some fifty packets at a time; where it is refused, it stays that way.
+        // Otherwise a device gets about fifty packets at a time. If the kernel refuses, that limit remains.
         let _ = raw.raise_send_buffer(rings.tx_entries.saturating_mul(PACKET_COST));
         Ok(Self {
             fill: Producer::new(rings.fill),
@@ -158,13 +158,13 @@ impl Socket {
         })
     }
 
-    /// Chunks that can be filled now.
+    /// Number of chunks that can be filled now.
     pub fn fill_room(&mut self) -> u32 {
         self.fill.room()
     }
 
-    /// Lends chunks to the kernel to receive into, each named by any address inside it; stops when the ring is
-    /// full. Returns how many were taken: the rest stay the caller's, and the iterator is left at them.
+    /// Fills chunks, each named by any address inside it, for the kernel to receive into; stops when the ring is full.
+    /// Returns the number of chunks that the ring took. The remaining ones stay with the caller, in the iterator.
     pub fn fill(&mut self, mut chunks: impl Iterator<Item = u64>) -> u32 {
         while self.fill.has_room(1) {
             let Some(addr) = chunks.next() else { break };
@@ -173,7 +173,7 @@ impl Socket {
         self.fill.publish()
     }
 
-    /// Takes up to `max` descriptors of received packets, in order; appends them and returns how many.
+    /// Takes up to `max` descriptors of received packets, in order; appends them to `into` and returns their number.
     pub fn receive(&mut self, max: u32, into: &mut Vec<Received>) -> u32 {
         let cookie = self.stamps.cookie.load(Ordering::Relaxed);
         let area = self.umem.area();
@@ -194,13 +194,13 @@ impl Socket {
         self.rx.available() > 0
     }
 
-    /// Descriptors that can be transmitted now.
+    /// Number of descriptors that can be transmitted now.
     pub fn transmit_room(&mut self) -> u32 {
         self.tx.room()
     }
 
-    /// Queues one packet made of `pieces`, as a whole or not at all. [`Socket::kick`] sends it. The bytes
-    /// are the kernel's until [`Socket::completed`] reports each piece's address.
+    /// Queues one packet made of `pieces`, as a whole or not at all. [`Socket::kick`] sends it. The bytes belong to the
+    /// kernel until [`Socket::completed`] reports the address of each piece.
     ///
     /// # Errors
     /// [`NotTaken`]; nothing was queued.
@@ -225,12 +225,12 @@ impl Socket {
         piece.len > 0 && u64::from(piece.len) <= room && piece.addr < self.umem.bytes()
     }
 
-    /// Has the kernel send what was queued. Returns when it has taken everything, or cannot go on now: its
-    /// socket buffer or the completion ring is full. Then [`Socket::completed`] makes room, and
-    /// [`Socket::transmit_pending`] says how much is left.
+    /// Makes the kernel send queued packets. Returns when the kernel has taken all of them, or cannot continue now
+    /// because its socket buffer or the completion ring is full. Then [`Socket::completed`] makes room, and
+    /// [`Socket::transmit_pending`] returns how many descriptors remain.
     ///
     /// # Errors
-    /// [`XdpError::LinkDown`], or what else the kernel said.
+    /// [`XdpError::LinkDown`], or another error of the kernel.
     pub fn kick(&mut self) -> Result<(), XdpError> {
         let (mut left, mut in_vain) = (self.tx.pending(), 0);
         for _ in 0..KICKS_MAX {
@@ -250,37 +250,37 @@ impl Socket {
         Ok(())
     }
 
-    /// In copy mode the kernel sends only when called; a device may look at the ring by itself.
+    /// In copy mode the kernel sends only when it is called; in zero-copy mode the device may poll the ring itself.
     fn must_kick(&self) -> bool {
         !self.zero_copy || self.tx.memory().needs_wakeup()
     }
 
-    /// Descriptors queued that the kernel has not taken yet.
+    /// Number of queued descriptors that the kernel has not taken yet.
     pub fn transmit_pending(&mut self) -> u32 {
         self.tx.pending()
     }
 
-    /// Reports the address of each piece that was sent since the last call: its bytes are the caller's
-    /// again. Returns how many.
+    /// Reports the address of each piece that was sent since the last call: its bytes belong to the caller again.
+    /// Returns their number.
     pub fn completed(&mut self, each: impl FnMut(u64)) -> u32 {
         self.completion.take(u32::MAX, each)
     }
 
-    /// For `poll`: readable when packets wait, writable when there is room to transmit. Not to be closed.
+    /// A descriptor for `poll`: readable when packets wait, writable when there is room to transmit. The caller must
+    /// not close it.
     pub fn descriptor(&self) -> RawFd {
         self.raw.fd()
     }
 
-    /// True if the driver waits to be told that chunks were filled: [`Socket::wake_receive`]. Never in
-    /// copy mode.
+    /// True if the driver waits for [`Socket::wake_receive`] before it reads the fill ring. Always false in copy mode.
     pub fn needs_fill_wakeup(&self) -> bool {
         self.fill.memory().needs_wakeup()
     }
 
-    /// Tells the driver that chunks were filled; with busy polling, has it poll the device.
+    /// Tells the driver that chunks were filled. With busy polling, also makes the driver poll the device.
     ///
     /// # Errors
-    /// [`XdpError::LinkDown`], or what else the kernel said.
+    /// [`XdpError::LinkDown`], or another error of the kernel.
     pub fn wake_receive(&mut self) -> Result<(), XdpError> {
         match self.raw.wake_receive() {
             Err(error) if !is_passing(&error) => Err(XdpError::from_io(&self.interface, "receive", error)),
@@ -288,20 +288,21 @@ impl Socket {
         }
     }
 
-    /// What the kernel counted.
+    /// Counters of the kernel for this socket.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// An error of the kernel.
     pub fn statistics(&self) -> Result<Statistics, XdpError> {
-        let told = self.raw.counters();
-        let told = told.map_err(|source| XdpError::from_io(&self.interface, "read statistics", source))?;
+        let counted = self.raw.counters();
+        let counted =
+            counted.map_err(|source| XdpError::from_io(&self.interface, "read statistics", source))?;
         Ok(Statistics {
-            rx_dropped: told.rx_dropped.saturating_sub(told.rx_fill_ring_empty_descs),
-            rx_invalid: told.rx_invalid_descs,
-            tx_invalid: told.tx_invalid_descs,
-            rx_ring_full: told.rx_ring_full,
-            fill_ring_empty: told.rx_fill_ring_empty_descs,
-            tx_ring_empty: told.tx_ring_empty_descs,
+            rx_dropped: counted.rx_dropped.saturating_sub(counted.rx_fill_ring_empty_descs),
+            rx_invalid: counted.rx_invalid_descs,
+            tx_invalid: counted.tx_invalid_descs,
+            rx_ring_full: counted.rx_ring_full,
+            fill_ring_empty: counted.rx_fill_ring_empty_descs,
+            tx_ring_empty: counted.tx_ring_empty_descs,
         })
     }
 
@@ -310,18 +311,18 @@ impl Socket {
         self.zero_copy
     }
 
-    /// The queue.
+    /// Number of the queue.
     pub const fn queue(&self) -> u32 {
         self.queue
     }
 
-    /// The UMEM.
+    /// The UMEM of the socket.
     pub const fn umem(&self) -> &Umem {
         &self.umem
     }
 
-    /// Has calls on the socket poll the device for up to `micros` instead of waiting for its interrupt;
-    /// false where the kernel refused. Does nothing on veth.
+    /// Makes calls on the socket poll the device for up to `micros` instead of waiting for its interrupt; false if the
+    /// kernel refuses. This has no effect on veth.
     pub fn prefer_busy_poll(&mut self, micros: u32) -> bool {
         self.raw.prefer_busy_poll(micros, BUSY_POLL_PACKETS).is_ok()
     }
@@ -342,12 +343,13 @@ impl std::fmt::Debug for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Before the descriptor is closed: another thread may be about to share the UMEM through it.
+        // The member leaves before its descriptor is closed, because another thread may be about to share the UMEM
+        // through it.
         self.umem.leave(self.raw.fd());
     }
 }
 
-/// Appends a packet's descriptors, for which there is room.
+/// Appends a packet's descriptors; the caller has checked that there is room.
 pub(crate) fn push_packet<M>(ring: &mut Producer<M>, pieces: &[Piece])
 where
     M: crate::ring::RingMemory<Entry = libc::xdp_desc>,
@@ -356,7 +358,7 @@ where
     for (at, piece) in pieces.iter().enumerate() {
         let options = if at < last { libc::XDP_PKT_CONTD } else { 0 };
         let pushed = ring.push(libc::xdp_desc { addr: piece.addr, len: piece.len, options });
-        debug_assert!(pushed, "the caller looked for room");
+        debug_assert!(pushed, "the caller checked that there is room");
     }
 }
 
@@ -367,7 +369,7 @@ fn stamp(words: [u64; 2], cookie: u64) -> u64 {
     if check ^ cookie == stamp { stamp } else { 0 }
 }
 
-/// Errors that say "not now".
+/// True for errors that mean "try again later".
 fn is_passing(error: &io::Error) -> bool {
     let passing = [libc::EAGAIN, libc::EBUSY, libc::ENOBUFS, libc::EINTR];
     error.raw_os_error().is_some_and(|code| passing.contains(&code))
@@ -423,7 +425,7 @@ fn refusal(interface: &Interface, queue: u32, mode: Mode, source: io::Error) -> 
         Some(libc::EOPNOTSUPP | libc::EINVAL) if mode == Mode::ZeroCopy => {
             XdpError::NoZeroCopy { name, queue, source }
         }
-        // Everything else that makes a bind invalid was checked before.
+        // All other reasons for an invalid bind were checked before.
         Some(libc::EINVAL) => {
             XdpError::KernelLacks { action: BIND, needs: "scatter-gather for AF_XDP (Linux 6.6)", source }
         }
@@ -442,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_are_believed_only_with_their_check_word() {
+    fn stamps_count_only_with_their_check_word() {
         assert_eq!(stamp([5 ^ 77, 5], 77), 5);
         assert_eq!((stamp([5, 5], 77), stamp([0, 0], 77)), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! Attaching the steering program.
+//! Attaches the steering program to an interface.
 
 use crate::attached::{self, AttachMode, Attached, Place};
 use crate::bpf::{self, Plan};
@@ -10,30 +10,30 @@ use crate::sys;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The steering program on an interface: it gives packets that [`Rules`] name to the socket of the queue
-/// that they arrive on, or to the kernel while there is none.
+/// The steering program on an interface. It redirects packets that [`Rules`] select to the socket of the queue that
+/// they arrive on, or passes them to the kernel while there is no socket.
 ///
-/// Dropping it detaches the program, unless it was pinned. A pinned program stays when the process ends, even
-/// by SIGKILL; with its sockets gone all packets pass to the kernel, until the next start replaces it.
+/// Dropping this detaches the program, unless it is pinned. A pinned program stays when the process ends, even by
+/// SIGKILL. Its sockets are then closed, so all packets pass to the kernel until the next start replaces the program.
 #[derive(Debug)]
 pub struct Steering {
     attached: Attached,
-    /// Have the device accept what is sent to multicast addresses that the kernel does not listen to.
+    /// Make the device accept packets to multicast addresses that the kernel has not joined.
     _memberships: Vec<OwnedFd>,
 }
 
 impl Steering {
     /// Attaches a program for `rules` to `interface`, for its queues below `queues`.
     ///
-    /// With `pin`, the attachment is pinned at that path (of at most 90 bytes) of a BPF file system; what a
-    /// process that has ended pinned there is replaced. Processes in different network namespaces must
-    /// not use one path: they do not see that the other one runs.
+    /// With `pin`, the attachment is pinned at that path (of at most 90 bytes) in a BPF file system, and replaces what
+    /// a process that has ended pinned there. Processes in different network namespaces must not use one path: neither
+    /// can see that the other one runs.
     ///
     /// # Errors
     /// [`XdpError::TooManyRules`], [`XdpError::BadAddress`], [`XdpError::NoPrivilege`],
     /// [`XdpError::AlreadyAttached`], [`XdpError::NoNativeXdp`], [`XdpError::MtuForDriver`],
-    /// [`XdpError::OtherNamespace`], [`XdpError::PinInUse`], [`XdpError::CannotKeepPin`], [`XdpError::Verifier`], or what else the kernel
-    /// said.
+    /// [`XdpError::OtherNamespace`], [`XdpError::PinInUse`], [`XdpError::CannotKeepPin`], [`XdpError::Verifier`], or
+    /// another error of the kernel.
     pub fn attach(
         interface: &Interface,
         rules: &Rules,
@@ -51,14 +51,14 @@ impl Steering {
         Ok(Self { attached, _memberships: listen_for_solicitations(interface, rules) })
     }
 
-    /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped.
+    /// Redirects packets of `queue` to `socket`, which must be bound to that queue, until the socket is dropped.
     ///
-    /// If the rules ask for stamps, the socket expects them from now on. A driver without room for them
-    /// leaves packets unstamped; so that old bytes are not taken for a stamp, the program writes
-    /// it twice: plain, and XORed with a number drawn when it was attached.
+    /// If the rules ask for stamps, the socket expects them from now on. A driver without room for stamps leaves
+    /// packets unstamped. So that other bytes are not taken for a stamp, the program writes the stamp twice: plain, and
+    /// XORed with a number that was drawn at the attachment.
     ///
     /// # Errors
-    /// [`XdpError::NoSuchQueue`], or what the kernel said.
+    /// [`XdpError::NoSuchQueue`], or an error of the kernel.
     pub fn set_socket(&self, queue: u32, socket: &Socket) -> Result<(), XdpError> {
         self.attached.set_socket(queue, socket)
     }
@@ -68,7 +68,7 @@ impl Steering {
         self.attached.is_native()
     }
 
-    /// Detaches what is pinned at `path` and removes the pin; false if there is none.
+    /// Detaches the program pinned at `path` and removes the pin; false if there is none.
     ///
     /// # Errors
     /// [`XdpError::CannotKeepPin`].
@@ -77,7 +77,7 @@ impl Steering {
     }
 }
 
-/// Best effort: without it, a device that filters multicast hides solicitations for our addresses.
+/// Best effort: without this, a device that filters multicast drops solicitations for the own addresses.
 fn listen_for_solicitations(interface: &Interface, rules: &Rules) -> Vec<OwnedFd> {
     let mac = |address| {
         // RFC 2464, 7: the last four bytes of the multicast address.

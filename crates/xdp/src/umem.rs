@@ -1,4 +1,4 @@
-//! Memory that packets land in and leave from.
+//! UMEM: memory that packets are received into and transmitted from.
 
 use crate::error::XdpError;
 use crate::interface::Interface;
@@ -7,24 +7,24 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What XDP keeps free in front of each frame in its chunk, after the caller's headroom, bytes.
+/// Bytes that XDP keeps free in front of each frame in its chunk, after the caller's headroom.
 pub const XDP_HEADROOM: u32 = 256;
-/// An Ethernet header with one VLAN tag, bytes.
+/// Length of an Ethernet header with one VLAN tag, bytes.
 const LINK_HEADER: u32 = 18;
-/// Chunks lie at multiples of their size from here.
+/// Alignment of an area, bytes: chunks lie at multiples of their size from its start.
 const PAGE_BYTES: usize = 4096;
 
-/// Size of a chunk: what one descriptor of the fill ring lends to the kernel.
+/// Size of a chunk: the memory that one descriptor of the fill ring gives to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
     /// 2048 bytes: an Ethernet frame of the usual MTU of 1500.
     Bytes2048,
-    /// 4096 bytes: an MTU of up to 3500 or so.
+    /// 4096 bytes: an Ethernet frame of an MTU of about 3500.
     Bytes4096,
 }
 
 impl Chunk {
-    /// Bytes.
+    /// Size in bytes.
     pub const fn bytes(self) -> u32 {
         match self {
             Self::Bytes2048 => 2048,
@@ -33,9 +33,9 @@ impl Chunk {
     }
 }
 
-/// Whether a packet of an interface always fits one chunk: chunk − 256 − headroom − 18.
+/// Checks that a packet of an interface always fits into one chunk: chunk − 256 − headroom − 18.
 ///
-/// Where it does not, packets arrive in several descriptors ([`crate::Received::is_part`]).
+/// If it does not, packets arrive in several descriptors ([`crate::Received::is_part`]).
 ///
 /// # Errors
 /// [`XdpError::MtuForChunk`].
@@ -45,11 +45,11 @@ pub fn check_mtu(chunk: Chunk, headroom: u32, mtu: u32) -> Result<(), XdpError> 
     if mtu <= max { Ok(()) } else { Err(XdpError::MtuForChunk { mtu, chunk, max }) }
 }
 
-/// Memory that is registered with the kernel, for all sockets that share it. Clones are handles to it.
+/// Memory registered with the kernel, for all sockets that share it. Clones are handles to the same memory.
 ///
-/// Addresses are byte offsets from the area's start. Aligned mode: a chunk starts at a multiple of its
-/// size. A frame lands at chunk + headroom + 256 ([`XDP_HEADROOM`]; the 256 bytes are XDP's own, for
-/// programs that push headers; a stamp lies at their end).
+/// Addresses are byte offsets from the area's start. The mode is aligned: a chunk starts at a multiple of its size. A
+/// frame lands at chunk + headroom + 256 ([`XDP_HEADROOM`]; the 256 bytes are for programs that push headers, and a
+/// stamp lies at their end).
 #[derive(Clone, Debug)]
 pub struct Umem(Arc<Inner>);
 
@@ -61,11 +61,11 @@ struct Inner {
     members: Mutex<Members>,
 }
 
-/// The sockets of a UMEM. The kernel ties a UMEM to sockets: the first one registers it, others join by
-/// naming one that is bound.
+/// The sockets of a UMEM. The kernel ties a UMEM to sockets: the first one registers it, and the others join by naming
+/// a bound one.
 #[derive(Debug, Default)]
 struct Members {
-    /// Has registered the UMEM and is not bound yet.
+    /// The socket that has registered the UMEM, while it is not bound yet.
     registrar: Option<RawSocket>,
     bound: Vec<Member>,
 }
@@ -78,17 +78,17 @@ struct Member {
 }
 
 impl Umem {
-    /// Registers `area` (address, bytes) and so pins it.
+    /// Registers `area` (address, bytes), which pins it.
     ///
-    /// The memory is the caller's: it must be mapped, readable and writable, for as long as any clone of
-    /// the UMEM or any socket over it lives, and it is never unmapped here. Bytes of a chunk that was
-    /// given to a fill ring, or to a transmit ring and is not completed, may be written or read by the
-    /// kernel at any time. A file behind the mapping must not be truncated: the kernel would go on with
-    /// pages that are no longer the file's.
+    /// The memory belongs to the caller. It must be mapped, readable and writable for as long as any clone of the UMEM
+    /// or any socket over it lives; this type never unmaps it. The kernel may write or read a chunk at any time while
+    /// it is in a fill ring, or in a transmit ring and not completed. A file behind the mapping must not be truncated:
+    /// the kernel would continue with pages that no longer belong to the file.
     ///
-    /// Register in the network namespace of the interfaces: elsewhere, the first socket has to do it again.
+    /// Register in the network namespace of the interfaces: in another one, the first socket has to register the memory
+    /// again.
     ///
-    /// `headroom`: bytes to keep free in each chunk before XDP's own 256; at most chunk − 257.
+    /// `headroom`: bytes to keep free in each chunk before the 256 bytes of XDP; at most chunk − 257.
     ///
     /// # Errors
     /// [`XdpError::BadArea`], [`XdpError::CannotPin`], [`XdpError::MemoryLimit`],
@@ -112,7 +112,7 @@ impl Umem {
         self.0.chunk
     }
 
-    /// Bytes kept free in each chunk before XDP's own.
+    /// Bytes that are kept free in each chunk before those of XDP.
     pub fn headroom(&self) -> u32 {
         self.0.headroom
     }
@@ -122,12 +122,12 @@ impl Umem {
         self.0.area.bytes()
     }
 
-    /// Where frames land in a chunk, bytes from its start.
+    /// Offset of a received frame in its chunk, bytes.
     pub fn landing(&self) -> u32 {
         XDP_HEADROOM + self.0.headroom
     }
 
-    /// Start of the chunk that `addr` lies in.
+    /// Start of the chunk that contains `addr`.
     pub fn chunk_of(&self, addr: u64) -> u64 {
         addr & !u64::from(self.0.chunk.bytes() - 1)
     }
@@ -136,8 +136,8 @@ impl Umem {
         self.0.area
     }
 
-    /// Makes a socket a member: `bind` gets the socket, and a bound member's descriptor to share with.
-    /// Members are added and removed one at a time, so that the descriptor is open meanwhile.
+    /// Makes a socket a member: `bind` gets the socket, and a bound member's descriptor to share with. Members are
+    /// added and removed one at a time, so that the descriptor stays open meanwhile.
     pub(crate) fn join(
         &self,
         interface: &Interface,
@@ -150,7 +150,7 @@ impl Umem {
             return Err(XdpError::QueueBusy { name: interface.name.clone(), queue });
         }
         let share = members.bound.first().map(|member| member.fd);
-        // A socket looks interfaces up in the namespace that it was opened in.
+        // A socket looks up interfaces in the namespace that it was opened in.
         let local = |socket: &RawSocket| socket.namespace().is_ok_and(|there| there == place.0);
         let socket = match (share, members.registrar.take().filter(local)) {
             (Some(_), _) => new_socket()?,
@@ -170,7 +170,7 @@ impl Umem {
 
 impl Inner {
     fn members(&self) -> MutexGuard<'_, Members> {
-        // Every change to the members is one assignment: a panic elsewhere leaves them whole.
+        // Every change to the members is one assignment, so a panic elsewhere leaves them consistent.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_that_cannot_be_chunks_are_refused_before_the_kernel_is_asked() {
+    fn areas_that_do_not_fit_chunks_are_rejected_before_the_system_call() {
         for (area, headroom) in [
             ((0, 4096), 0),
             ((4096 + 64, 4096), 0),

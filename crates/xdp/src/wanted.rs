@@ -1,13 +1,13 @@
-//! Which datagrams a bridge takes out of the stream.
+//! Selects the datagrams for the sockets of a bridge.
 
 use std::ops::RangeInclusive;
 
-/// Datagrams that are to come to a bridge's sockets.
+/// The datagrams for a bridge's sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Source or destination port, the first not above the last.
+    /// Range of ports, source or destination, in ascending order.
     pub ports: RangeInclusive<u16>,
-    /// Of those, payloads of these kinds; `None`: all.
+    /// Kinds of payload; `None`: all.
     pub kinds: Option<Vec<Kind>>,
 }
 
@@ -17,20 +17,20 @@ impl From<RangeInclusive<u16>> for Wanted {
     }
 }
 
-/// Payloads that begin with a byte. The first kind with a payload's first byte decides.
+/// A kind of payload, by its first byte. The first entry with a payload's first byte decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// The byte.
+    /// The first byte of the payload.
     pub first: u8,
-    /// Bits that must be zero, too.
+    /// Bits that must also be zero.
     pub zero: Option<Bits>,
 }
 
 /// Bits of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// Which byte, counted from 0. A payload that ends before it does not match.
+    /// Index of the byte, from 0. A payload that ends before it does not match.
     pub at: u8,
-    /// Which bits of it.
+    /// The bits of that byte.
     pub mask: u8,
 }

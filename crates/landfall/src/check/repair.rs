@@ -1,8 +1,8 @@
-//! Making a damaged region whole again: recovery, tombstones for keys that lost their value, and only then
-//! records that say nothing in place of those that cannot be read.
+//! Repairs a damaged region. The steps are recovery, then tombstones for keys that lost their value, then overwriting
+//! unreadable records with empty ones.
 //!
-//! The order matters. Once an unreadable slot is cleared nothing bars its key any more, so that an older
-//! version, if the medium still has one, would come back to life: its tombstone must be durable before.
+//! The order matters. Once an unreadable slot is cleared, nothing blocks its key any more: an older version, if the
+//! medium still has one, would become current again. So the tombstone must be durable before.
 
 use landfall_heap::{Checked, Damage, Finding, Heap, HeapError, RegionCheck, Writer, spaces};
 use landfall_kv::{Engine, KvError};
@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// Shards of the index that repair builds.
 const SHARDS: usize = 16;
-/// Keys deleted between two commits.
+/// Keys deleted in one commit.
 const BATCH: usize = 256;
 
 /// A database and a key.
 type Name = (u8, Vec<u8>);
 
-/// Repairs what was found; says in words what was done.
+/// Repairs what was found; returns descriptions of what was done.
 pub(super) fn repair(
     media: Arc<dyn Media>,
     check: &RegionCheck,
@@ -34,18 +34,18 @@ pub(super) fn repair(
         recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
     done.extend(corrected);
     if recovered.resolved.rejected > 0 {
-        done.push(format!("{} records that were never acknowledged dropped", recovered.resolved.rejected));
+        done.push(format!("{} unacknowledged records dropped", recovered.resolved.rejected));
     }
     let (of_logs, of_keys) = names.into_iter().partition(|(space, _)| spaces::LOGS.contains(space));
-    bury(&engine, &of_keys, &mut done)?;
-    give_up(&logs, &of_logs, &mut done)?;
+    delete_damaged(&engine, &of_keys, &mut done)?;
+    mark_lost(&logs, &of_logs, &mut done)?;
     clear(engine.heap(), found, &mut done)?;
     engine.heap().mark_slabs(1).map_err(KvError::from)?;
     Ok(done)
 }
 
-/// Every key that must get a tombstone: those named, and those of which only the hash is known, by the names
-/// in their older versions.
+/// Every key that must get a tombstone: the named keys, and the keys of which only the hash is known, by the names in
+/// their older versions.
 fn names(check: &RegionCheck, found: &Checked) -> Result<BTreeSet<Name>, HeapError> {
     let hashes: BTreeSet<u64> = found.findings.iter().filter_map(|finding| finding.hash).collect();
     let mut names = if hashes.is_empty() { BTreeSet::new() } else { check.names_of(&hashes)? };
@@ -53,7 +53,7 @@ fn names(check: &RegionCheck, found: &Checked) -> Result<BTreeSet<Name>, HeapErr
     Ok(names)
 }
 
-fn bury(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), KvError> {
+fn delete_damaged(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), KvError> {
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     for (count, (space, key)) in names.iter().enumerate() {
         let now_ns = now_ns();
@@ -67,9 +67,9 @@ fn bury(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-/// Says durably which entries are lost, before their slots are cleared: what comes behind them stays. A log
-/// whose head cannot be read is deleted.
-fn give_up(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), RecoverError> {
+/// Marks the lost entries durably, before their slots are cleared, so that the entries behind them stay. A log whose
+/// head cannot be read is deleted.
+fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), RecoverError> {
     let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
     let entries: Vec<(u32, u64)> =
         names.iter().filter_map(|(space, key)| Logs::entry_of(*space, key)).collect();
@@ -81,12 +81,12 @@ fn give_up(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Resul
         }
     }
     writer.commit_now().map_err(KvError::from)?;
-    // Completing a batch may leave slots to clear.
+    // Completing a batch may add slots to clear.
     writer.commit_now().map_err(KvError::from)?;
     Ok(())
 }
 
-/// Overwrites what cannot be read; what was found by its value has a tombstone already.
+/// Overwrites unreadable records. Keys that were found by their value have a tombstone already.
 fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvError> {
     let unreadable = |finding: &&Finding| {
         matches!(finding.what, None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash))
@@ -97,7 +97,7 @@ fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvE
     }
     for run in &found.copies.runs {
         heap.declare_no_slab(*run)?;
-        done.push(format!("run {}: given up; if records were in it, they are gone", run.0));
+        done.push(format!("run {}: marked as no slab; records in it, if any, are lost", run.0));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a check has found: lines for people, or one JSON object.
+//! Prints the result of a check: lines of text, or one JSON object.
 
 use super::{CheckError, Names, Outcome};
 use crate::output;
@@ -6,10 +6,10 @@ use landfall_heap::{Checked, Finding};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Damaged keys and records that are printed one by one.
+/// Damaged keys and records that are listed, at most.
 const LINES_MAX: usize = 1000;
 
-/// The JSON object. Names and units are part of the interface.
+/// The JSON object. Its names and units are part of the interface.
 #[derive(Debug, Serialize)]
 struct Json<'a> {
     region: String,
@@ -88,7 +88,7 @@ fn what(finding: &Finding) -> String {
     finding.what.map_or_else(|| "record gone".into(), |what| what.to_string())
 }
 
-/// Prints what was found and done, and ends with `code`.
+/// Prints what was found and repaired, and ends with `code`.
 pub(super) fn report(outcome: &Outcome, json: bool, code: ExitCode) -> ExitCode {
     match json.then(|| serde_json::to_string(&as_json(outcome))) {
         Some(Ok(text)) => output::report_lines([text], code),
@@ -96,7 +96,7 @@ pub(super) fn report(outcome: &Outcome, json: bool, code: ExitCode) -> ExitCode 
     }
 }
 
-/// Prints why it cannot be checked, and ends with `code`.
+/// Prints why the region cannot be checked, and ends with `code`.
 pub(super) fn report_error(error: &CheckError, json: bool, code: ExitCode) -> ExitCode {
     output::complain(error);
     let lines = json.then(|| serde_json::json!({ "error": error.to_string() }));
@@ -147,7 +147,7 @@ fn verdict(outcome: &Outcome) -> String {
     }
 }
 
-/// Everything damaged, a line each.
+/// Descriptions of all damage, one line each.
 pub(super) fn damage_lines(found: &Checked, names: &Names) -> Vec<String> {
     let mut lines = Vec::new();
     let copies = &found.copies;
@@ -174,12 +174,12 @@ fn finding_line(finding: &Finding, names: &Names) -> String {
     let name = match &finding.named {
         Some(named) if names.contains_key(named) => names[named].clone(),
         Some((space, key)) => format!("database {space}, key {}", quoted(key)),
-        None => "a key that cannot be told".into(),
+        None => "an unknown key".into(),
     };
     format!("{name}: {} (record {}, offset {:#x})", what(finding), finding.slot.0, finding.offset)
 }
 
-/// A key as people read it.
+/// A key in readable form.
 pub(super) fn quoted(key: &[u8]) -> String {
     format!("\"{}\"", key.escape_ascii())
 }

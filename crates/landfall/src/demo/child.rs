@@ -1,11 +1,11 @@
-//! The server under test: this executable, started with `serve`, or a program that starts one elsewhere (in a
-//! virtual machine); killed by its own process id.
+//! Starts and kills the server under test: this executable with `serve`, or a program that starts a server elsewhere
+//! (in a virtual machine). Both are killed by process id.
 //!
-//! Such a program is given the flags of `landfall serve` that the demonstration chooses. It knows the region and
-//! the addresses itself, becomes the process whose death is the crash, and prints the lines of `landfall serve`,
-//! with the addresses at which the server is reached from here. Beside them it prints `starting` just before the
-//! server starts, and `check: clean`, or `check:` and what is wrong, after each offline check of the region: one
-//! before every start but the first, one after an orderly stop.
+//! Such a program gets the flags of `landfall serve` that the demonstration chooses. The region and the addresses are
+//! its own choice. It becomes the process whose death is the crash, and prints the lines of `landfall serve`, with
+//! addresses at which this host reaches the server. It also prints `starting` just before the server starts, and the
+//! result of each offline check of the region: `check: clean`, or `check:` and the damage. A check runs before every
+//! start except the first, and after an orderly stop.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,23 +16,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Longest that a server may take until it is ready.
+/// Time limit for a server to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Longest that a server may take to stop when asked.
+/// Time limit for a server to stop after the request.
 const STOP_MAX: Duration = Duration::from_secs(20);
-/// Lines of start-up output that wait to be read.
+/// Unread lines of start-up output, at most.
 const LINES_MAX: usize = 64;
-/// How often a program is tried that ends without a word: emulators crash now and then while a kernel boots.
+/// Attempts to start a program that ends without output: emulators occasionally crash while a kernel boots.
 const SILENT_STARTS_MAX: u32 = 3;
-/// What a check of a whole region says.
+/// The result of a check without damage.
 const CLEAN: &str = "clean";
 
-/// What is started as the server.
+/// What to start as the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Program {
     /// This executable.
     Own,
-    /// A program that starts one elsewhere.
+    /// A program that starts a server elsewhere.
     Elsewhere(PathBuf),
 }
 
@@ -49,56 +49,56 @@ impl Program {
     }
 }
 
-/// Why a server did not start, or did not stop.
+/// Why a server did not start or stop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ChildError {
     /// Environment: the program or its log cannot be opened.
     #[error("cannot start the server: {0}")]
     Start(#[from] io::Error),
-    /// The server ended, or said nothing, before it was ready.
+    /// The server ended, or printed nothing, before it was ready.
     #[error("the server was not ready after {waited:?} ({ending}); its log is {log}")]
     NotReady {
-        /// How long it was waited for.
+        /// How long the demonstration waited.
         waited: Duration,
-        /// How it ended, if it did.
+        /// How the server ended, if it did.
         ending: String,
-        /// What it had logged.
+        /// The server's log.
         log: String,
     },
-    /// The server did not stop when asked, or not well.
-    #[error("the server did not stop well when asked: {ending}")]
+    /// The server did not stop when asked, or reported an error.
+    #[error("the server did not stop cleanly when asked: {ending}")]
     Stop {
-        /// How it ended, if it did.
+        /// How the server ended, if it did.
         ending: String,
     },
 }
 
-/// A running server. Killed when dropped.
+/// A running server. Dropping it kills the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     lines: Receiver<String>,
-    /// Where RESP is served.
+    /// RESP address.
     pub(crate) resp: SocketAddr,
-    /// Where HTTP is served.
+    /// HTTP address.
     pub(crate) http: SocketAddr,
-    /// First line: the medium.
+    /// First line of output: the medium.
     pub(crate) medium: String,
-    /// From start to ready.
+    /// Time from start to ready.
     pub(crate) took: Duration,
-    /// What offline checks before this start have said.
+    /// Results of offline checks before this start.
     pub(crate) checks: Checks,
-    /// Tries before this one that ended without a word, before there was any server.
+    /// Earlier attempts that ended without output, before there was a server.
     pub(crate) silent_starts: u32,
 }
 
-/// Results of offline checks that a server's program has made.
+/// Results of offline checks by a server's program.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    /// Checks that found nothing wrong.
+    /// Number of checks without damage.
     pub(crate) clean: u64,
-    /// Everything that the others have said.
+    /// Damage that the other checks reported.
     pub(crate) damage: Vec<String>,
 }
 
@@ -137,7 +137,7 @@ impl Server {
                 Program::Own => return Ok(server),
                 Program::Elsewhere(_) => match server.wait_for("starting", begun, log) {
                     Ok(()) => return Ok(server),
-                    Err(_) if server.ended_silently() && silent_starts + 1 < SILENT_STARTS_MAX => {}
+                    Err(_) if server.ended_without_output() && silent_starts + 1 < SILENT_STARTS_MAX => {}
                     Err(error) => return Err(error),
                 },
             }
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    fn ended_silently(&mut self) -> bool {
+    fn ended_without_output(&mut self) -> bool {
         let said = self.checks.clean > 0 || !self.checks.damage.is_empty();
         !said && matches!(self.child.try_wait(), Ok(Some(_)))
     }
@@ -159,7 +159,7 @@ impl Server {
         let (send, lines) = sync_channel(LINES_MAX);
         std::thread::spawn(move || {
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-                // Nobody listens once it is ready.
+                // The receiver is dropped once the server is ready.
                 let _ = send.try_send(line);
             }
         });
@@ -176,7 +176,7 @@ impl Server {
         })
     }
 
-    /// Takes lines until `awaited` comes.
+    /// Reads lines until `awaited` comes.
     fn wait_for(&mut self, awaited: &str, begun: Instant, log: &Path) -> Result<(), ChildError> {
         loop {
             let left = READY_MAX.saturating_sub(begun.elapsed());
@@ -216,15 +216,17 @@ impl Server {
         ChildError::NotReady { waited: begun.elapsed(), ending, log: format!("{tail:?}") }
     }
 
-    /// SIGKILL, and waits until it is gone. An end before that is an error: it must not die by itself.
+    /// Sends SIGKILL and waits for the end. It is an error if the server ended before.
     pub(crate) fn kill(mut self) -> Result<(), ChildError> {
         let early = self.child.try_wait()?;
         self.child.kill()?;
         self.child.wait()?;
-        early.map_or(Ok(()), |status| Err(ChildError::Stop { ending: format!("ended by itself: {status}") }))
+        early.map_or(Ok(()), |status| {
+            Err(ChildError::Stop { ending: format!("ended before the kill: {status}") })
+        })
     }
 
-    /// Waits for the end of a server that was asked to stop; what checks after its end have said.
+    /// Waits for the end of a server that was asked to stop; returns the results of checks after its end.
     pub(crate) fn wait(mut self) -> Result<Checks, ChildError> {
         let until = Instant::now() + STOP_MAX;
         while Instant::now() < until {
@@ -244,7 +246,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -254,7 +256,7 @@ impl Drop for Server {
 mod tests {
     use super::*;
 
-    /// A program that prints what a server elsewhere prints, and sleeps.
+    /// A program that prints the lines of a server elsewhere, and sleeps.
     fn elsewhere(dir: &Path, lines: &[&str]) -> Program {
         let path = dir.join("elsewhere");
         let script = format!("#!/bin/sh\nprintf '%s\\n' '{}'\nexec sleep 60\n", lines.join("' '"));
@@ -262,8 +264,8 @@ mod tests {
         Program::Elsewhere(path)
     }
 
-    /// Written by a process of its own: a child that another test starts meanwhile would inherit the open file,
-    /// and a file that somebody has open for writing cannot be executed.
+    /// Writes the file from a separate process: a child that another test starts at that time would inherit the open
+    /// file, and a file that is open for writing cannot be executed.
     fn write_program(path: &Path, script: &str) {
         let write = r#"printf %s "$2" > "$1" && chmod 700 "$1""#;
         let status = Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(script).status();
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn program_that_ends_without_a_word_is_tried_again() {
+    fn program_that_ends_without_output_is_started_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("elsewhere");
         let script =

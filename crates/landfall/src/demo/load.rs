@@ -1,4 +1,4 @@
-//! One client's load: all kinds of writes over RESP and HTTP, each noted before it is sent.
+//! The load of one client: all kinds of writes over RESP and HTTP. Each write is recorded before it is sent.
 
 use super::model::{CHUNK_LEN, Kind, State, Unit, chunks};
 use super::payload;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Small and large plain units, groups and logs of one client.
+/// Numbers of small and large plain units, groups and logs of one client.
 const SMALL_UNITS: usize = 96;
 const LARGE_UNITS: usize = 4;
 const GROUP_UNITS: usize = 4;
@@ -19,18 +19,18 @@ const GROUP_KEYS: usize = 6;
 /// Longest small and large values, bytes.
 const SMALL_LEN_MAX: u64 = 8 << 10;
 const LARGE_LEN_MAX: u64 = 300 << 10;
-/// Chunks after which a log is deleted and begins anew.
+/// Chunks after which a log is deleted and started again.
 const CHUNKS_MAX: u64 = 200;
 /// Writes sent at once, at most.
 const PIPELINE_MAX: u64 = 16;
-/// Longest that a reply may take.
+/// Time limit of a reply.
 const REPLY_MAX: Duration = Duration::from_secs(20);
-/// Pause after the server has refused a write for want of space.
+/// Pause after the server has refused a write for lack of space.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
-/// Unexpected replies that are kept in words.
+/// Descriptions of unexpected replies that are kept, at most.
 const FAILURES_MAX: usize = 16;
 
-/// A client: its units, its operation counter, and what it has met.
+/// A client: its units, its operation counter, and its results.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) units: Vec<Unit>,
@@ -38,18 +38,18 @@ pub(crate) struct Client {
     op: u64,
     /// When the oldest unanswered write was sent.
     pub(crate) sent_ms: u64,
-    /// Writes acknowledged.
+    /// Acknowledged writes.
     pub(crate) acked: u64,
-    /// Writes sent.
+    /// Sent writes.
     pub(crate) sent: u64,
-    /// Writes refused for want of space.
+    /// Writes refused for lack of space.
     pub(crate) refused: u64,
-    /// Replies that nobody expected.
+    /// Unexpected replies.
     pub(crate) failures: Vec<String>,
 }
 
-/// A write on its way: which unit, which operation, and how its reply looks when all is well.
-struct Flying {
+/// A write in flight: its unit, its operation, and the reply that it expects.
+struct InFlight {
     unit: usize,
     op: u64,
     expected: Expected,
@@ -59,11 +59,11 @@ struct Flying {
 enum Expected {
     /// `+OK`
     Ok,
-    /// An integer: how many were deleted.
+    /// An integer: the number of deleted keys.
     Deleted,
     /// An integer: the new length.
     Length(usize),
-    /// The array of `EXEC`; the replies before it are `+OK` and `+QUEUED`, this many.
+    /// The array of `EXEC`, after this many replies `+OK` and `+QUEUED`.
     Exec(usize),
 }
 
@@ -83,9 +83,9 @@ impl Client {
         Self { units, rng, op: 0, sent_ms: 0, acked: 0, sent: 0, refused: 0, failures: Vec::new() }
     }
 
-    /// Writes until the server goes away or `over` is set.
+    /// Writes until the server ends or `over` is set.
     pub(crate) fn run(&mut self, resp: SocketAddr, http: SocketAddr, over: &AtomicBool) {
-        // Whatever ends the connections, it is the crash that this is about.
+        // Any error on the connections is the crash that the demonstration causes.
         let _ = self.try_run(resp, http, over);
         let now_ms = now_ms();
         let sent_ms = self.sent_ms;
@@ -120,10 +120,10 @@ impl Client {
 
     // ---- RESP ----
 
-    /// Sends `count` writes at once, then takes their replies.
+    /// Sends `count` writes at once, then reads their replies.
     fn write_resp(&mut self, resp: &mut Resp, count: u64) -> io::Result<()> {
         self.sent_ms = now_ms();
-        let flying: Vec<Flying> = (0..count).map(|_| self.push_one(resp)).collect();
+        let flying: Vec<InFlight> = (0..count).map(|_| self.push_one(resp)).collect();
         resp.flush()?;
         let mut refused = false;
         for write in &flying {
@@ -135,7 +135,7 @@ impl Client {
         Ok(())
     }
 
-    fn push_one(&mut self, resp: &mut Resp) -> Flying {
+    fn push_one(&mut self, resp: &mut Resp) -> InFlight {
         let unit = self.rng.below(self.units.len() as u64) as usize;
         match self.units[unit].kind {
             Kind::Plain => self.push_plain(resp, unit),
@@ -145,12 +145,12 @@ impl Client {
         }
     }
 
-    fn push_plain(&mut self, resp: &mut Resp, unit: usize) -> Flying {
+    fn push_plain(&mut self, resp: &mut Resp, unit: usize) -> InFlight {
         let key = self.units[unit].keys[0].clone();
         if self.rng.chance(15) {
             let op = self.note(unit, State::Absent);
             resp.push(&[b"DEL", key.as_bytes()]);
-            return Flying { unit, op, expected: Expected::Deleted };
+            return InFlight { unit, op, expected: Expected::Deleted };
         }
         let len = self.length(unit);
         if self.rng.chance(10) {
@@ -159,14 +159,14 @@ impl Client {
                 self.note(unit, State::Expiring { len, earliest_ms: self.sent_ms + px, latest_ms: u64::MAX });
             let value = payload::make(&key, op, len);
             resp.push(&[b"SET", key.as_bytes(), &value, b"PX", px.to_string().as_bytes()]);
-            return Flying { unit, op, expected: Expected::Ok };
+            return InFlight { unit, op, expected: Expected::Ok };
         }
         let op = self.note(unit, State::Value { len });
         resp.push(&[b"SET", key.as_bytes(), &payload::make(&key, op, len)]);
-        Flying { unit, op, expected: Expected::Ok }
+        InFlight { unit, op, expected: Expected::Ok }
     }
 
-    /// Lengths of all orders: none, inline, under a packet, some frames, many runs of frames.
+    /// A random length of any order of magnitude: empty, inline, less than a packet, some frames, many runs of frames.
     fn length(&mut self, unit: usize) -> usize {
         if unit >= SMALL_UNITS {
             return self.rng.between(16 << 10, LARGE_LEN_MAX) as usize;
@@ -180,14 +180,14 @@ impl Client {
         len as usize
     }
 
-    fn push_group(&mut self, resp: &mut Resp, unit: usize) -> Flying {
+    fn push_group(&mut self, resp: &mut Resp, unit: usize) -> InFlight {
         let keys = self.units[unit].keys.clone();
         if self.rng.chance(20) {
             let op = self.note(unit, State::Absent);
             resp.push(&[b"MULTI"]);
             keys.iter().for_each(|key| resp.push(&[b"DEL", key.as_bytes()]));
             resp.push(&[b"EXEC"]);
-            return Flying { unit, op, expected: Expected::Exec(keys.len() + 1) };
+            return InFlight { unit, op, expected: Expected::Exec(keys.len() + 1) };
         }
         let len = self.rng.between(0, 1500) as usize;
         let op = self.note(unit, State::Value { len });
@@ -197,15 +197,15 @@ impl Client {
             resp.push(&[b"MULTI"]);
             pairs.for_each(|(key, value)| resp.push(&[b"SET", key.as_bytes(), value]));
             resp.push(&[b"EXEC"]);
-            return Flying { unit, op, expected: Expected::Exec(keys.len() + 1) };
+            return InFlight { unit, op, expected: Expected::Exec(keys.len() + 1) };
         }
         let mut parts: Vec<&[u8]> = vec![b"MSET"];
         pairs.for_each(|(key, value)| parts.extend([key.as_bytes(), value.as_slice()]));
         resp.push(&parts);
-        Flying { unit, op, expected: Expected::Ok }
+        InFlight { unit, op, expected: Expected::Ok }
     }
 
-    fn push_tied(&mut self, resp: &mut Resp, unit: usize) -> Flying {
+    fn push_tied(&mut self, resp: &mut Resp, unit: usize) -> InFlight {
         let count = match self.units[unit].latest().state {
             State::Count { count, .. } => count + 1,
             _ => 1,
@@ -217,10 +217,10 @@ impl Client {
         resp.push(&[b"INCR", keys[0].as_bytes()]);
         resp.push(&[b"SET", keys[1].as_bytes(), &payload::make(&keys[1], count, len)]);
         resp.push(&[b"EXEC"]);
-        Flying { unit, op, expected: Expected::Exec(3) }
+        InFlight { unit, op, expected: Expected::Exec(3) }
     }
 
-    fn push_log(&mut self, resp: &mut Resp, unit: usize) -> Flying {
+    fn push_log(&mut self, resp: &mut Resp, unit: usize) -> InFlight {
         let key = self.units[unit].keys[0].clone();
         let count = match self.units[unit].latest().state {
             State::Chunks { count } => count,
@@ -229,15 +229,15 @@ impl Client {
         if count >= CHUNKS_MAX {
             let op = self.note(unit, State::Absent);
             resp.push(&[b"DEL", key.as_bytes()]);
-            return Flying { unit, op, expected: Expected::Deleted };
+            return InFlight { unit, op, expected: Expected::Deleted };
         }
         let op = self.note(unit, State::Chunks { count: count + 1 });
         resp.push(&[b"APPEND", key.as_bytes(), &chunks(&key, count..count + 1)]);
-        Flying { unit, op, expected: Expected::Length((count as usize + 1) * CHUNK_LEN) }
+        InFlight { unit, op, expected: Expected::Length((count as usize + 1) * CHUNK_LEN) }
     }
 
-    /// Takes one write's replies; true if it was refused for want of space.
-    fn take_reply(&mut self, resp: &mut Resp, write: &Flying) -> io::Result<bool> {
+    /// Reads the replies of one write; true if it was refused for lack of space.
+    fn take_reply(&mut self, resp: &mut Resp, write: &InFlight) -> io::Result<bool> {
         if let Expected::Exec(before) = write.expected {
             for _ in 0..before {
                 let reply = resp.read()?;
@@ -272,17 +272,17 @@ impl Client {
             self.refuse(unit, op);
         } else {
             self.fail(reply);
-            self.units[unit].spoilt = true;
+            self.units[unit].faulty = true;
         }
         full
     }
 
-    /// A refused write changed nothing. What was sent after it and built upon it is not judged any more.
+    /// A refused write changed nothing. Later writes that were sent and depend on it are not checked any more.
     fn refuse(&mut self, unit: usize, op: u64) {
         self.units[unit].refuse(op);
         let built_upon = matches!(self.units[unit].kind, Kind::Tied | Kind::Log);
         if built_upon && self.units[unit].tries.iter().any(|attempt| attempt.op > op) {
-            self.units[unit].spoilt = true;
+            self.units[unit].faulty = true;
         }
     }
 
@@ -328,12 +328,12 @@ impl Client {
     }
 }
 
-/// The resource of a key.
+/// The HTTP resource of a key.
 pub(crate) fn path(key: &str) -> String {
     format!("/kv/{key}")
 }
 
-/// Now, Unix milliseconds: the clock that the server's expiry goes by.
+/// The current time, Unix milliseconds: the clock of the server's expiry.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -1,8 +1,8 @@
-//! `landfall demo`: real clients write real data while the server is killed again and again.
+//! `landfall demo`: clients write data while the server is killed again and again.
 //!
-//! Each cycle starts the server, lets clients write over RESP and HTTP for a moment, kills it with SIGKILL,
-//! starts it again (sometimes killing it during recovery, too), and reads everything back. What may be read
-//! is in `model`; the values say themselves what they are (`payload`).
+//! Each cycle starts the server, lets clients write over RESP and HTTP for a short time, kills the server with SIGKILL,
+//! starts it again (sometimes killing it during recovery, too), and reads everything back. The module `model` decides
+//! what may be read. Each value contains its key, version and checksum (`payload`).
 
 mod child;
 mod load;
@@ -33,19 +33,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use verify::Seen;
 
-/// How long clients write before the kill, milliseconds.
+/// How long clients write before the kill, milliseconds: least and most.
 const LOAD_MS: (u64, u64) = (200, 600);
-/// The same where the server is elsewhere: an emulated machine is slow, and takes seconds to start again.
+/// How long clients write if the server is elsewhere, milliseconds: an emulated machine is slow, and takes seconds to
+/// start again.
 const LOAD_ELSEWHERE_MS: (u64, u64) = (600, 1800);
-/// One restart in this many is killed during recovery first.
+/// Percentage of restarts that are first killed during recovery.
 const RECOVERY_KILL_PERCENT: u64 = 20;
-/// Longest that a server lives that is killed during recovery, milliseconds.
+/// Latest time of a kill during recovery, milliseconds after the start.
 const RECOVERY_KILL_MS_MAX: u64 = 25;
 /// The region of a killed server is checked offline in one cycle of this many.
 const CHECK_EVERY: u32 = 10;
-/// Most clients.
+/// Clients, at most.
 const CLIENTS_MAX: usize = 64;
-/// How long requests to the server may take that are no load.
+/// Time limit of requests that are not part of the load.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 
 /// Flags of `landfall demo`.
@@ -96,7 +97,7 @@ fn show(report: &Report, json: bool) -> ExitCode {
     }
 }
 
-/// The store under test, and everything known about it.
+/// The store under test, and everything that the demonstration knows about it.
 struct Demo<'a> {
     args: &'a DemoArgs,
     program: Program,
@@ -135,7 +136,7 @@ fn fresh_seed() -> u64 {
 }
 
 impl Demo<'_> {
-    /// All cycles; ends early where the server cannot be started any more.
+    /// Runs all cycles; ends early if the server cannot be started any more.
     fn run(&mut self) {
         let outcome = self.try_run();
         if let Err(error) = outcome {
@@ -197,7 +198,7 @@ impl Demo<'_> {
         Server::start(&self.program, &arguments, &self.log)
     }
 
-    /// Starts the server again; sometimes a first try is killed in the middle of recovery.
+    /// Starts the server again; sometimes kills a first attempt in the middle of recovery.
     fn restart(&mut self) -> Result<Server, ChildError> {
         if self.rng.chance(RECOVERY_KILL_PERCENT) {
             let arguments = self.arguments();
@@ -211,18 +212,18 @@ impl Demo<'_> {
         self.start()
     }
 
-    /// A server elsewhere comes with a check of its region: it must be there, and find nothing wrong.
+    /// Counts the checks of a server elsewhere: there must be one, without damage.
     fn count_checks(&mut self, checks: &Checks) {
         self.report.checks += checks.clean;
         for damage in &checks.damage {
-            self.report.violate(Wrong::Torn, &format!("landfall check: {damage}"));
+            self.report.add_violation(Wrong::Torn, &format!("landfall check: {damage}"));
         }
         if matches!(self.program, Program::Elsewhere(_)) && checks.clean == 0 && checks.damage.is_empty() {
             self.report.fail("the region was not checked before the server was started again");
         }
     }
 
-    /// Lets the clients write, and kills the server in the middle of it.
+    /// Lets the clients write, and kills the server meanwhile.
     fn load_and_kill(&mut self, server: Server) -> Result<Seen, ChildError> {
         let (resp, http) = (server.resp, server.http);
         let over = AtomicBool::new(false);
@@ -247,7 +248,7 @@ impl Demo<'_> {
             (killed.map(|()| moved), watcher.join().unwrap_or_default())
         });
         self.report.compacted_bytes += killed?;
-        torn.iter().for_each(|text| self.report.violate(Wrong::Torn, text));
+        torn.iter().for_each(|text| self.report.add_violation(Wrong::Torn, text));
         for client in &mut self.clients {
             client.failures.drain(..).for_each(|text| self.report.fail(&text));
         }
@@ -261,7 +262,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// The offline check must find nothing wrong with what a crash has left, and must leave it alone.
+    /// Runs the offline check: it must find no damage after a crash, and must not change the region.
     fn check_offline(&mut self) {
         if let Program::Elsewhere(_) = self.program {
             return;
@@ -269,12 +270,14 @@ impl Demo<'_> {
         let path = self.dir.join(landfall_server::store::REGION_NAME);
         match check::find_damage(&path) {
             Ok(damage) if damage.is_empty() => self.report.checks += 1,
-            Ok(damage) => self.report.violate(Wrong::Torn, &format!("landfall check: {}", damage.join("; "))),
+            Ok(damage) => {
+                self.report.add_violation(Wrong::Torn, &format!("landfall check: {}", damage.join("; ")))
+            }
             Err(error) => self.report.fail(&format!("landfall check: {error}")),
         }
     }
 
-    /// The last server is asked to stop, and its region checked once more.
+    /// Stops the last server, and checks its region once more.
     fn stop(&mut self, server: Server) -> Result<(), ChildError> {
         let mut resp = Resp::connect(server.resp, REQUEST_MAX)?;
         resp.push(&[b"SHUTDOWN"]);
@@ -286,7 +289,7 @@ impl Demo<'_> {
     }
 }
 
-/// What the compactor has moved so far, as `/metrics` says; 0 where it does not say.
+/// Bytes that the compactor has moved so far, as `/metrics` reports them; 0 if it does not.
 fn compacted_bytes(http: std::net::SocketAddr) -> u64 {
     let Ok(mut http) = wire::Http::connect(http, REQUEST_MAX) else { return 0 };
     let Ok(response) = http.call("GET", "/metrics", "", b"") else { return 0 };
@@ -300,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_with_a_region_is_left_alone() {
+    fn a_directory_with_a_region_is_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(landfall_server::store::REGION_NAME), b"precious").unwrap();
         let args = DemoArgs {

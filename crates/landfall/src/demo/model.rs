@@ -1,12 +1,12 @@
 //! What may be read after a crash, for each unit of keys that change together.
 //!
-//! A unit remembers the state it was last seen in and every write attempted since, acknowledged or not.
-//! After a crash the state must be that of the last acknowledged write, or of a later attempted one; and
-//! never older than what a reader has been shown.
+//! A unit stores the state in which it was last read and every write attempted since, acknowledged or not. After a
+//! crash, the state must be that of the last acknowledged write or of a later attempted one. It must never be older
+//! than what a reader has seen.
 
-use super::payload::{self, Told};
+use super::payload::{self, Content};
 
-/// Bytes of one chunk appended to a log.
+/// Length of one chunk that is appended to a log, bytes.
 pub(crate) const CHUNK_LEN: usize = 100;
 
 /// Which keys change together, and how.
@@ -14,7 +14,7 @@ pub(crate) const CHUNK_LEN: usize = 100;
 pub(crate) enum Kind {
     /// One key: written, overwritten, deleted, expiring.
     Plain,
-    /// Keys that are written, and deleted, all at once.
+    /// Keys that are written together, and deleted together.
     Group(usize),
     /// A counter and a value of its version, changed in one transaction.
     Tied,
@@ -22,47 +22,47 @@ pub(crate) enum Kind {
     Log,
 }
 
-/// What a write makes of a unit.
+/// State of a unit after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No key is there.
+    /// No key exists.
     Absent,
-    /// Every key holds this operation's value of this length.
+    /// Every key has this operation's value of this length.
     Value {
         /// Bytes.
         len: usize,
     },
-    /// The same, until an instant between the two, Unix milliseconds.
+    /// Every key has this operation's value, which expires between the two times, Unix milliseconds.
     Expiring {
         /// Bytes.
         len: usize,
-        /// It does not expire before.
+        /// The value does not expire before this time.
         earliest_ms: u64,
-        /// It has expired by then.
+        /// The value has expired by this time.
         latest_ms: u64,
     },
-    /// The counter stands at this, and its value has this length.
+    /// The counter has this value, and the key beside it a value of this length.
     Count {
         /// The counter.
         count: u64,
         /// Bytes.
         len: usize,
     },
-    /// This many chunks.
+    /// The log has this many chunks.
     Chunks {
-        /// How many.
+        /// The number of chunks.
         count: u64,
     },
 }
 
-/// One write.
+/// An attempted write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
-    /// Its number, growing within a client: the version of what it writes.
+    /// Number of the operation, increasing within a client: the version of what it writes.
     pub(crate) op: u64,
-    /// What it makes of the unit.
+    /// State of the unit after the write.
     pub(crate) state: State,
-    /// The server said that it is done.
+    /// The server has acknowledged the write.
     pub(crate) acked: bool,
 }
 
@@ -74,16 +74,16 @@ pub(crate) struct Observed {
     pub(crate) after_ms: u64,
 }
 
-/// What a read shows to be wrong.
+/// A fault that a read reveals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// What was acknowledged, or shown, is not there.
+    /// Acknowledged data, or data that a reader has seen, are missing.
     Lost,
-    /// Bytes that nobody wrote to this key.
+    /// Bytes that were never written to this key.
     Torn,
-    /// Something deleted, expired or overwritten is back.
+    /// A deleted, expired or overwritten value is current again.
     Resurrected,
-    /// Keys that change together do not agree.
+    /// Keys that change together are not consistent.
     Split,
 }
 
@@ -92,12 +92,12 @@ pub(crate) enum Wrong {
 pub(crate) struct Unit {
     pub(crate) kind: Kind,
     pub(crate) keys: Vec<String>,
-    /// The state it was last seen in.
+    /// The state in which the unit was last read.
     pub(crate) base: Attempt,
-    /// Writes since.
+    /// Writes since then.
     pub(crate) tries: Vec<Attempt>,
-    /// Something was wrong with it: reported once, not judged again.
-    pub(crate) spoilt: bool,
+    /// A fault was found in this unit: it is reported once and not checked again.
+    pub(crate) faulty: bool,
 }
 
 impl Unit {
@@ -108,7 +108,7 @@ impl Unit {
             Kind::Tied => vec![format!("{name}:count"), format!("{name}:value")],
         };
         let base = Attempt { op: 0, state: State::Absent, acked: true };
-        Self { kind, keys, base, tries: Vec::new(), spoilt: false }
+        Self { kind, keys, base, tries: Vec::new(), faulty: false }
     }
 
     /// The latest write, acknowledged or not.
@@ -116,12 +116,12 @@ impl Unit {
         self.tries.last().unwrap_or(&self.base)
     }
 
-    /// Notes an attempt; its place, for [`Self::ack`].
+    /// Records an attempt.
     pub(crate) fn attempt(&mut self, op: u64, state: State) {
         self.tries.push(Attempt { op, state, acked: false });
     }
 
-    /// The attempt of `op` was acknowledged at `now_ms`, `since_ms` after it was sent.
+    /// Records that the attempt of `op` was acknowledged at `now_ms`, `since_ms` after it was sent.
     pub(crate) fn ack(&mut self, op: u64, since_ms: u64) {
         if let Some(attempt) = self.tries.iter_mut().find(|attempt| attempt.op == op) {
             attempt.acked = true;
@@ -131,12 +131,12 @@ impl Unit {
         }
     }
 
-    /// The attempt of `op` was refused: it must have changed nothing.
+    /// Removes the attempt of `op`, which was refused: it must have changed nothing.
     pub(crate) fn refuse(&mut self, op: u64) {
         self.tries.retain(|attempt| attempt.op != op);
     }
 
-    /// The server is dead: what was not acknowledged by now has been executed by now, or never.
+    /// Ends the attempts after the server's death: an unacknowledged write has been executed by now, or never will be.
     pub(crate) fn close(&mut self, now_ms: u64, sent_ms: u64) {
         for attempt in self.tries.iter_mut().filter(|attempt| !attempt.acked) {
             if let State::Expiring { earliest_ms, latest_ms, .. } = &mut attempt.state {
@@ -145,14 +145,14 @@ impl Unit {
         }
     }
 
-    /// Judges what was read. `seen` is the newest operation that a reader was shown. If all is well, what
-    /// was read is what later reads are judged by.
+    /// Checks what was read. `seen` is the newest operation that a reader has seen. If there is no fault, later reads
+    /// are checked against this one.
     pub(crate) fn judge(&mut self, observed: &Observed, seen: u64) -> Result<(), Wrong> {
         let floor = self.floor(seen);
         let allowed = |attempt: &&Attempt| attempt.op >= floor && self.matches(attempt, observed);
         let found = self.tries.iter().rev().chain([&self.base]).find(allowed).copied();
         let Some(found) = found else {
-            self.spoilt = true;
+            self.faulty = true;
             return Err(self.diagnose(observed));
         };
         self.base = Attempt { acked: true, ..found };
@@ -160,11 +160,12 @@ impl Unit {
         Ok(())
     }
 
-    /// The oldest operation that may still be the last one.
+    /// The oldest operation that may be the last one.
     fn floor(&self, seen: u64) -> u64 {
         let acked =
             self.tries.iter().rfind(|attempt| attempt.acked).map_or(self.base.op, |attempt| attempt.op);
-        // A reader's number means nothing here if no attempt has it (an append's, or one judged before).
+        // The reader's number counts only if an attempt has it; otherwise it belongs to an append or to an earlier
+        // check.
         let shown = self.tries.iter().any(|attempt| attempt.op == seen);
         if shown { acked.max(seen) } else { acked }
     }
@@ -195,7 +196,7 @@ impl Unit {
         })
     }
 
-    /// Why nothing allowed matches.
+    /// Why no allowed state matches.
     fn diagnose(&self, observed: &Observed) -> Wrong {
         let present = observed.values.iter().filter(|value| value.is_some()).count();
         if present == 0 {
@@ -204,9 +205,9 @@ impl Unit {
         let told =
             self.keys.iter().zip(&observed.values).filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let is_data = |key: &str| self.kind != Kind::Log && !key.ends_with(":count");
-        let versions: Vec<Told> =
+        let versions: Vec<Content> =
             told.filter(|(key, _)| is_data(key)).map(|(key, value)| payload::read(key, value)).collect();
-        if versions.contains(&Told::Torn) {
+        if versions.contains(&Content::Torn) {
             return Wrong::Torn;
         }
         let agree = versions.windows(2).all(|pair| pair[0] == pair[1]);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_older_or_torn_is_noticed() {
+    fn missing_older_and_torn_values_are_detected() {
         let mut unit = written(Kind::Plain);
         assert_eq!(unit.judge(&nothing(&unit, 1), 0), Err(Wrong::Lost));
         let mut unit = written(Kind::Plain);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_was_shown_may_not_be_taken_back() {
+    fn what_a_reader_has_seen_may_not_be_revoked() {
         let mut unit = written(Kind::Plain);
         assert_eq!(unit.judge(&read(&unit, 1, 50), 2), Err(Wrong::Resurrected));
     }
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_key_must_be_gone_and_a_fresh_one_must_not() {
+    fn an_expired_key_must_be_absent_and_a_fresh_one_present() {
         let expiring = || {
             let mut unit = written(Kind::Plain);
             unit.attempt(3, State::Expiring { len: 70, earliest_ms: 500, latest_ms: u64::MAX });

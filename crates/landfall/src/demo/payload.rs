@@ -1,5 +1,5 @@
-//! Values that say what they are: key, version, length and checksum, so that whatever is read can be judged
-//! without asking anyone.
+//! Values that identify themselves by key, version, length and checksum, so that any value read can be checked without
+//! other data.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! | 24..n-4 | pseudo-random bytes seeded by version and key |
 //! | n-4..n | CRC-32C of everything before |
 //!
-//! Shorter values than [`DESCRIBED_MIN`] are the first bytes of the pseudo-random ones: to be compared only.
+//! Values shorter than [`DESCRIBED_MIN`] are the first of the pseudo-random bytes: they can only be compared.
 
 use super::rng::Rng;
 
-/// Values from this length on say themselves what they are.
+/// Least length of a value that identifies itself.
 pub(crate) const DESCRIBED_MIN: usize = 32;
 
 const MAGIC: [u8; 4] = *b"LFDV";
@@ -42,29 +42,29 @@ pub(crate) fn make(key: &str, version: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a value says of itself.
+/// What a value contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// It was written to this key by this operation, and is whole.
+pub(crate) enum Content {
+    /// The value is complete, and this operation wrote it to this key.
     Version(u64),
-    /// Too short to say.
+    /// The value is too short to identify itself.
     Short,
-    /// It is not what any operation wrote to this key.
+    /// No operation wrote this value to this key.
     Torn,
 }
 
-/// Judges a value that was read.
-pub(crate) fn read(key: &str, bytes: &[u8]) -> Told {
+/// Checks a value that was read.
+pub(crate) fn read(key: &str, bytes: &[u8]) -> Content {
     if bytes.len() < DESCRIBED_MIN {
-        return Told::Short;
+        return Content::Short;
     }
     let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
     let version = word(8);
     let whole = bytes[..4] == MAGIC && word(16) == hash(key) && bytes == make(key, version, bytes.len());
-    if whole { Told::Version(version) } else { Told::Torn }
+    if whole { Content::Version(version) } else { Content::Torn }
 }
 
-/// FNV-1a: the same in every run.
+/// FNV-1a: equal in every run.
 pub(crate) fn hash(key: &str) -> u64 {
     key.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
@@ -75,15 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_values_tell_their_version_and_torn_ones_do_not() {
+    fn whole_values_contain_their_version_and_torn_ones_do_not() {
         for len in [DESCRIBED_MIN, 100, 5000] {
             let value = make("a", 7, len);
-            assert_eq!((value.len(), read("a", &value)), (len, Told::Version(7)));
-            assert_eq!(read("b", &value), Told::Torn, "another key's");
+            assert_eq!((value.len(), read("a", &value)), (len, Content::Version(7)));
+            assert_eq!(read("b", &value), Content::Torn, "another key's");
             for at in [0, 9, 20, len / 2, len - 1] {
                 let mut torn = value.clone();
                 torn[at] ^= 1;
-                assert_eq!(read("a", &torn), Told::Torn, "byte {at}");
+                assert_eq!(read("a", &torn), Content::Torn, "byte {at}");
             }
         }
     }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn short_values_differ_by_version() {
         assert_eq!(make("a", 1, 0), b"");
-        assert_eq!(read("a", &make("a", 1, 9)), Told::Short);
+        assert_eq!(read("a", &make("a", 1, 9)), Content::Short);
         assert_ne!(make("a", 1, 9), make("a", 2, 9));
     }
 }

@@ -1,10 +1,10 @@
-//! What the demonstration has found: for people, or as one JSON object.
+//! The results of the demonstration, as text or as one JSON object.
 
 use super::model::Wrong;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Violations and failures that are kept in words.
+/// Descriptions of violations and failures that are kept, at most.
 const TEXTS_MAX: usize = 50;
 
 /// Counts over all cycles.
@@ -12,45 +12,45 @@ const TEXTS_MAX: usize = 50;
 pub(crate) struct Report {
     /// Seed of the workload.
     pub(crate) seed: u64,
-    /// What holds the region.
+    /// The medium of the region.
     pub(crate) medium: String,
     /// Kills.
     pub(crate) cycles: u32,
-    /// Of these, during recovery.
+    /// Kills during recovery.
     pub(crate) killed_in_recovery: u32,
-    /// Machines elsewhere that ended before they started a server.
+    /// Starts elsewhere that ended before they started a server.
     pub(crate) silent_starts: u32,
-    /// Writes sent.
+    /// Sent writes.
     pub(crate) sent: u64,
-    /// Writes acknowledged.
+    /// Acknowledged writes.
     pub(crate) acknowledged: u64,
-    /// Writes refused for want of space.
+    /// Writes refused for lack of space.
     pub(crate) refused: u64,
-    /// Keys read back and judged.
+    /// Keys read back and checked.
     pub(crate) verified: u64,
-    /// Offline checks that found the region whole.
+    /// Offline checks without damage.
     pub(crate) checks: u64,
-    /// Acknowledged writes that were not there.
+    /// Acknowledged writes that were missing.
     pub(crate) lost: u64,
-    /// Values that nobody wrote.
+    /// Values that were never written.
     pub(crate) torn: u64,
-    /// Overwritten, deleted or expired values that were back.
+    /// Overwritten, deleted or expired values that were current again.
     pub(crate) resurrected: u64,
-    /// Groups of which a part was there.
+    /// Groups that were only partly there.
     pub(crate) split: u64,
     /// Bytes that the compactor moved meanwhile.
     pub(crate) compacted_bytes: u64,
-    /// From start to ready, the middle one, milliseconds.
+    /// Time from start to ready, the median, milliseconds.
     pub(crate) restart_ms_median: f64,
-    /// The longest, milliseconds.
+    /// Time from start to ready, the maximum, milliseconds.
     pub(crate) restart_ms_max: f64,
-    /// From load to verified, the middle cycle, milliseconds.
+    /// Time from load to verified, the median of the cycles, milliseconds.
     pub(crate) cycle_ms_median: f64,
-    /// How long all of it took.
+    /// Duration of the demonstration.
     pub(crate) seconds: f64,
-    /// Everything wrong, in words; the first of it.
+    /// Descriptions of violations, up to a limit.
     pub(crate) violations: Vec<String>,
-    /// What went wrong with the demonstration itself: servers that do not start, replies that nobody expected.
+    /// Errors of the demonstration itself, such as servers that do not start and unexpected replies.
     pub(crate) failures: Vec<String>,
     #[serde(skip)]
     pub(crate) restarts: Vec<Duration>,
@@ -59,8 +59,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Counts something wrong.
-    pub(crate) fn violate(&mut self, wrong: Wrong, text: &str) {
+    /// Counts a violation.
+    pub(crate) fn add_violation(&mut self, wrong: Wrong, text: &str) {
         *match wrong {
             Wrong::Lost => &mut self.lost,
             Wrong::Torn => &mut self.torn,
@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    /// Notes that something could not be done.
+    /// Records that something could not be done.
     pub(crate) fn fail(&mut self, text: &str) {
         if self.failures.len() < TEXTS_MAX {
             self.failures.push(format!("cycle {}: {text}", self.cycles));
@@ -84,7 +84,7 @@ impl Report {
         self.violations.is_empty() && self.failures.is_empty()
     }
 
-    /// Computes what is derived from the single restarts.
+    /// Computes the statistics of the restarts.
     pub(crate) fn close(&mut self, took: Duration) {
         self.restarts.sort_unstable();
         self.took.sort_unstable();
@@ -96,7 +96,7 @@ impl Report {
         self.seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
     }
 
-    /// The table for people.
+    /// The results as a table.
     pub(crate) fn table(&self) -> String {
         let rows = [
             ("region on", self.medium.clone()),

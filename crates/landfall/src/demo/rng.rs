@@ -1,11 +1,11 @@
-//! A small seeded generator (SplitMix64): the same workload for the same seed.
+//! A small seeded generator (SplitMix64): a seed always gives the same workload.
 
 /// The generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// From a seed; nearby seeds give unrelated streams.
+    /// A generator from a seed; nearby seeds give unrelated streams.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,7 +28,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True `percent` times in a hundred.
+    /// True with a probability of `percent` / 100.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

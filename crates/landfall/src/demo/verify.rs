@@ -1,9 +1,9 @@
-//! After a restart: every key is read back and judged. During the load: a reader that remembers what it was
-//! shown, since that may not be taken back.
+//! Reads and checks every key after a restart. During the load, a reader records what it has seen, because a crash may
+//! not revoke that.
 
 use super::load::{Client, now_ms, path};
 use super::model::{Attempt, Kind, Observed, State, Unit, Wrong};
-use super::payload::{self, Told};
+use super::payload::{self, Content};
 use super::report::Report;
 use super::rng::Rng;
 use super::wire::{Http, Reply, Resp};
@@ -15,15 +15,15 @@ use std::time::Duration;
 
 /// Units read in one round trip.
 const UNITS_AT_ONCE: usize = 16;
-/// One plain unit in this many is read over HTTP as well.
+/// One of this many plain units is read over HTTP as well.
 const HTTP_EVERY: usize = 8;
-/// Longest that a reply may take: recovery is over, nothing else goes on.
+/// Time limit of a reply: recovery has ended, and there is no other load.
 const REPLY_MAX: Duration = Duration::from_secs(20);
 
-/// The newest operation that a reader was shown, by key.
+/// The newest operation that a reader has seen, by key.
 pub(crate) type Seen = BTreeMap<String, u64>;
 
-/// Reads everything that a client has written, and judges it.
+/// Reads everything that a client has written, and checks it.
 pub(crate) fn verify(
     client: &mut Client,
     resp: SocketAddr,
@@ -33,7 +33,7 @@ pub(crate) fn verify(
 ) -> io::Result<()> {
     let mut resp = Resp::connect(resp, REPLY_MAX)?;
     for units in client.units.chunks_mut(UNITS_AT_ONCE) {
-        reset_spoilt(&mut resp, units)?;
+        reset_faulty(&mut resp, units)?;
         let observed = read_units(&mut resp, units)?;
         for (unit, observed) in units.iter_mut().zip(observed) {
             judge(unit, &observed, seen, "RESP", report);
@@ -48,14 +48,14 @@ pub(crate) fn verify(
 }
 
 fn judge(unit: &mut Unit, observed: &Observed, seen: &Seen, over: &str, report: &mut Report) {
-    if unit.spoilt {
+    if unit.faulty {
         return;
     }
     report.verified += unit.keys.len() as u64;
     let shown = unit.keys.iter().filter_map(|key| seen.get(key)).copied().max().unwrap_or(0);
     let history = format!("{:?} then {:?}", unit.base, unit.tries);
     if let Err(wrong) = unit.judge(observed, shown) {
-        report.violate(wrong, &describe(unit, observed, shown, over, wrong, &history));
+        report.add_violation(wrong, &describe(unit, observed, shown, over, wrong, &history));
     }
 }
 
@@ -63,9 +63,9 @@ fn describe(unit: &Unit, observed: &Observed, shown: u64, over: &str, wrong: Wro
     let told = |(key, value): (&String, &Option<Vec<u8>>)| match value {
         None => "nothing".into(),
         Some(bytes) => match payload::read(key, bytes) {
-            Told::Version(version) => format!("version {version} of {} bytes", bytes.len()),
-            Told::Short => format!("{} bytes", bytes.len()),
-            Told::Torn => format!("{} bytes that were not written as a whole", bytes.len()),
+            Content::Version(version) => format!("version {version} of {} bytes", bytes.len()),
+            Content::Short => format!("{} bytes", bytes.len()),
+            Content::Torn => format!("{} bytes that were not written as a whole", bytes.len()),
         },
     };
     let found: Vec<String> = unit.keys.iter().zip(&observed.values).map(told).collect();
@@ -76,15 +76,15 @@ fn describe(unit: &Unit, observed: &Observed, shown: u64, over: &str, wrong: Wro
     )
 }
 
-/// Units whose state nobody can know any more begin anew.
-fn reset_spoilt(resp: &mut Resp, units: &mut [Unit]) -> io::Result<()> {
-    for unit in units.iter_mut().filter(|unit| unit.spoilt) {
+/// Resets the units whose state is unknown.
+fn reset_faulty(resp: &mut Resp, units: &mut [Unit]) -> io::Result<()> {
+    for unit in units.iter_mut().filter(|unit| unit.faulty) {
         for key in &unit.keys {
             resp.call(&[b"DEL", key.as_bytes()])?;
         }
         unit.base = Attempt { op: unit.latest().op, state: State::Absent, acked: true };
         unit.tries.clear();
-        unit.spoilt = false;
+        unit.faulty = false;
     }
     Ok(())
 }
@@ -124,11 +124,11 @@ fn read_http(http: &mut Http, unit: &Unit) -> io::Result<Observed> {
     Ok(Observed { values: vec![value], before_ms, after_ms: now_ms() })
 }
 
-/// Reads keys at random until the server goes away, and remembers what it was shown. Values that nobody
-/// wrote are noted as such at once.
+/// Reads random keys until the server ends, and records what it has seen. Values that were never written are recorded
+/// at once.
 pub(crate) fn watch(keys: &[String], resp: SocketAddr, seed: u64, over: &AtomicBool) -> (Seen, Vec<String>) {
     let (mut seen, mut torn) = (Seen::new(), Vec::new());
-    // Whatever ends the connection, it is the crash that this is about.
+    // Any error on the connection is the crash that the demonstration causes.
     let _ = try_watch(keys, resp, seed, over, &mut seen, &mut torn);
     (seen, torn)
 }
@@ -147,20 +147,20 @@ fn try_watch(
         let key = &keys[rng.below(keys.len() as u64) as usize];
         let Reply::Bulk(bytes) = resp.call(&[b"GET", key.as_bytes()])? else { continue };
         match payload::read(key, &bytes) {
-            Told::Version(version) => {
+            Content::Version(version) => {
                 let newest = seen.entry(key.clone()).or_insert(0);
                 *newest = version.max(*newest);
             }
-            Told::Short => {}
-            Told::Torn => {
-                torn.push(format!("a reader was shown {} bytes of {key} that nobody wrote", bytes.len()))
+            Content::Short => {}
+            Content::Torn => {
+                torn.push(format!("a reader saw {} bytes of {key} that were never written", bytes.len()))
             }
         }
     }
     Ok(())
 }
 
-/// Keys whose values say which operation wrote them.
+/// Keys whose values identify the operation that wrote them.
 pub(crate) fn watched(clients: &[Client]) -> Vec<String> {
     let versioned = |unit: &&Unit| matches!(unit.kind, Kind::Plain | Kind::Group(_));
     clients

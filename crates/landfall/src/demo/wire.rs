@@ -1,13 +1,13 @@
-//! The clients of the demonstration, the tests and the measurements: just enough RESP and HTTP, over blocking sockets.
+//! The clients of the demonstration, the tests and the measurements: a minimal RESP and HTTP over blocking sockets.
 //!
-//! Written anew rather than on the server's own codecs: a mistake in those must not hide itself. A connection is made
-//! where it is asked for, as a network namespace requires, and what a request costs here is known.
+//! They do not use the server's codecs, so that an error in those cannot hide itself. A connection is made by the caller's
+//! thread, as a network namespace requires, and what a request costs here is known.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longest bulk or body that is accepted: more is a broken reply.
+/// Longest bulk or body that is accepted; a longer one is an invalid reply.
 const BULK_BYTES_MAX: usize = 1 << 30;
 /// Deepest array that is accepted.
 const DEPTH_MAX: u32 = 8;
@@ -15,7 +15,7 @@ const DEPTH_MAX: u32 = 8;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Longest body that is sent together with its head.
 const BODY_BYTES_WITH_HEAD: usize = 64 << 10;
-/// Most header lines of a response.
+/// Header lines of a response, at most.
 const HEADERS_MAX: usize = 100;
 
 /// One RESP2 reply.
@@ -43,10 +43,10 @@ pub(crate) struct Resp {
 }
 
 impl Resp {
-    /// Connects; every read and write after that takes at most `limit`.
+    /// Connects; each later read and write takes at most `limit`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub(crate) fn connect(address: SocketAddr, limit: Duration) -> io::Result<Self> {
         Ok(Self { stream: BufReader::with_capacity(64 << 10, dial(address, limit)?), out: Vec::new() })
     }
@@ -64,7 +64,7 @@ impl Resp {
     /// Sends what is queued.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.stream.get_mut().write_all(&self.out)?;
         self.out.clear();
@@ -74,7 +74,7 @@ impl Resp {
     /// Sends one command and waits for its reply.
     ///
     /// # Errors
-    /// The kernel's; [`io::ErrorKind::InvalidData`] for what is no RESP.
+    /// An error of the kernel; [`io::ErrorKind::InvalidData`] if the reply is not RESP.
     pub(crate) fn call(&mut self, parts: &[&[u8]]) -> io::Result<Reply> {
         self.push(parts);
         self.flush()?;
@@ -126,7 +126,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// An HTTP/1.1 connection, kept alive.
+/// A persistent HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Http {
     stream: BufReader<TcpStream>,
@@ -142,15 +142,15 @@ impl Http {
     /// Connects; every read and write after that takes at most `limit`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn connect(address: SocketAddr, limit: Duration) -> io::Result<Self> {
         Ok(Self { stream: BufReader::with_capacity(256 << 10, dial(address, limit)?) })
     }
 
-    /// Sends one request and waits for its response. `headers` are whole lines with their ends.
+    /// Sends one request and waits for its response. `headers` are whole lines with their line ends.
     ///
     /// # Errors
-    /// The kernel's; [`io::ErrorKind::InvalidData`] for what is no response.
+    /// An error of the kernel; [`io::ErrorKind::InvalidData`] if the answer is not a response.
     pub fn call(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<Response> {
         let mut received = Vec::new();
         let status = self.call_into(method, path, headers, body, &mut received)?;

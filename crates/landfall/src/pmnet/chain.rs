@@ -1,4 +1,4 @@
-//! `landfall pmnet chain`: who stands where.
+//! `landfall pmnet chain`: shows or changes the members of a chain and their order.
 
 use super::members::{ChainArgs, ChainError};
 use crate::output::{fail, report};
@@ -17,14 +17,14 @@ pub(crate) struct ChainCommandArgs {
 
 #[derive(Debug, Subcommand)]
 enum ChainCommand {
-    /// Show the chain, and who is alive
+    /// Show the chain, and which members are alive
     Show {
         #[command(flatten)]
         source: ChainArgs,
     },
-    /// Make a chain in etcd: the server, and the devices in order from the clients to it
+    /// Make a chain in etcd: the server, and the devices in order from the clients to the server
     Init {
-        /// Where clients send to
+        /// Address that clients send to
         #[arg(long, value_name = "ADDR:PORT")]
         server: SocketAddr,
         /// Names of the devices
@@ -32,42 +32,42 @@ enum ChainCommand {
         #[command(flatten)]
         source: ChainArgs,
     },
-    /// Mark a device as lost for good: clients wait for it no more
+    /// Mark a device as lost for good: clients do not wait for it any more
     Fail {
-        /// Its name
+        /// Name of the device
         device: String,
         #[command(flatten)]
         source: ChainArgs,
     },
     /// Add a device
     Add {
-        /// Its name
+        /// Name of the device
         device: String,
-        /// Its place, 0 next to the clients [default: next to the server]
+        /// Position of the device, 0 next to the clients [default: next to the server]
         #[arg(long, value_name = "N")]
         position: Option<usize>,
         #[command(flatten)]
         source: ChainArgs,
     },
-    /// Take a device out
+    /// Remove a device
     Remove {
-        /// Its name
+        /// Name of the device
         device: String,
         #[command(flatten)]
         source: ChainArgs,
     },
-    /// Put a new device in the place of another
+    /// Replace a device by a new one
     Replace {
-        /// The old one's name
+        /// Name of the old device
         device: String,
-        /// The new one's
+        /// Name of the new device
         by: String,
         #[command(flatten)]
         source: ChainArgs,
     },
 }
 
-/// Does it and prints the chain.
+/// Carries out the command and prints the chain.
 pub(crate) fn run(args: &ChainCommandArgs) -> ExitCode {
     match carry_out(&args.command) {
         Ok(text) => report(&text, ExitCode::SUCCESS),

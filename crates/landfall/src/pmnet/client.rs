@@ -18,13 +18,13 @@ use std::sync::atomic::AtomicBool;
 /// Flags of `landfall pmnet client`.
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
-    /// Where Redis clients connect
+    /// Address that Redis clients connect to
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6579")]
     listen: SocketAddr,
-    /// The server's end of PMNet, or the relay in front of it [default: the chain's]
+    /// PMNet address of the server, or of the relay in front of it [default: the chain's]
     #[arg(long, value_name = "ADDR:PORT", required_unless_present_any = ["chain_file", "etcd"])]
     server: Option<SocketAddr>,
-    /// Devices on the way, numbered from 0; with none, the server alone acknowledges
+    /// Devices on the path, numbered from 0; with none, only the server acknowledges
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["chain_file", "etcd"])]
     devices: u8,
     #[command(flatten)]
@@ -32,13 +32,13 @@ pub(crate) struct ClientArgs {
     /// Own address towards the network [default: the kernel chooses]
     #[arg(long, value_name = "ADDR:PORT")]
     bind: Option<SocketAddr>,
-    /// Most packets of a session that are under way
+    /// Packets of a session in flight, at most
     #[arg(long, value_name = "N", default_value_t = 256)]
     window: u16,
     /// Largest IP packet of the path, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u16,
-    /// Look for something to do for so many microseconds before waiting, less while that comes to nothing; or always
+    /// Busy-poll for this many microseconds before blocking, less while that finds nothing; or always
     #[arg(long, value_name = "MICROSECONDS", default_value = "0")]
     spin: String,
     /// Also acknowledge commands early whose success is constant but for a key's type
@@ -50,19 +50,20 @@ pub(crate) struct ClientArgs {
     /// Serve other machines without a password
     #[arg(long)]
     insecure_no_password: bool,
-    /// Most connections
+    /// Connections, at most
     #[arg(long, value_name = "N", default_value_t = 4096)]
     max_clients: usize,
-    /// Requests of a connection that may be under way
+    /// Requests of a connection in flight, at most
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_pipeline: usize,
     /// Longest request
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     max_request: Size,
-    /// Replies that clients have not read, of all connections together; beyond it those that do not read wait
+    /// Bytes of replies that clients have not read, of all connections together; beyond it, connections that do not
+    /// read are paused
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     max_replies: Size,
-    /// Longest reply that is carried; of a longer one the client gets an error
+    /// Longest reply that is carried; for a longer one the client gets an error
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_reply_size)]
     max_reply: u32,
     #[command(flatten)]
@@ -73,7 +74,7 @@ pub(crate) struct ClientArgs {
     log: LogArgs,
 }
 
-/// Why it does not run.
+/// Why the side-car does not run.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
@@ -123,7 +124,7 @@ impl ClientArgs {
             let (chain, _) = follow(source, Arc::clone(&devices), Arc::clone(stop))?;
             server = server.or(Some(chain.server));
         }
-        // The flags demand one of the two.
+        // The flags require one of the two.
         let server = server.unwrap_or(self.listen);
         let mut config = SidecarConfig::new(self.listen, server);
         config.chain = source.map(|_| devices);

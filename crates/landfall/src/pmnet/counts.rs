@@ -1,11 +1,11 @@
-//! What the side-cars count, as a page of metrics.
+//! Counters of the side-cars, as a page of metrics.
 
 use landfall_pmnet_io::redis::client::SidecarReport;
 use landfall_pmnet_io::redis::server::RedisReport;
 use landfall_pmnet_io::runtime::ServerReport;
 use landfall_switch::metrics::Text;
 
-/// Of `landfall pmnet client`.
+/// Counters of `landfall pmnet client`.
 pub(super) fn client(report: &SidecarReport) -> String {
     let mut text = Text::new("landfall_pmnet_client");
     text.gauge("connections", "Connections of Redis clients", report.connections);
@@ -29,10 +29,10 @@ pub(super) fn client(report: &SidecarReport) -> String {
     text.into()
 }
 
-/// Of `landfall pmnet server`.
+/// Counters of `landfall pmnet server`.
 pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
     let mut text = Text::new("landfall_pmnet_server");
-    // These begin anew with each incarnation, as counters may.
+    // These start again with each incarnation, which counters may do.
     let stats = &network.server;
     text.gauge("sessions", "Sessions, with those that have ended", stats.sessions);
     text.counters([

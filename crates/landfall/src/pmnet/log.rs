@@ -1,4 +1,4 @@
-//! `landfall pmnet log`: what is in the log of a device that does not run.
+//! `landfall pmnet log`: shows the log of a device that is not running.
 
 use super::options::BadValue;
 use crate::output::{fail, report_lines};
@@ -19,8 +19,9 @@ pub(crate) struct LogCommandArgs {
     /// Medium that the region must be on: auto, dax, file or volatile
     #[arg(long, value_name = "KIND", default_value = "auto")]
     media: String,
-    /// Give up the updates of a session, durably: CLIENT/SESSION as the list shows it. For one whose client died with a gap
-    /// in its updates, which no server will ever apply. What was reported as durable is lost with it
+    /// Discard the updates of a session, durably: CLIENT/SESSION as the list shows it. Use it for a session whose
+    /// client died with a gap in its updates, which no server will ever apply. Updates of it that were reported as
+    /// durable are lost
     #[arg(long, value_name = "CLIENT/SESSION")]
     discard: Option<String>,
 }
@@ -55,7 +56,7 @@ fn list(args: &LogCommandArgs) -> Result<Vec<String>, LogCommandError> {
         let session = sessions.iter().find(|session| name(session) == *wanted);
         let session = session.ok_or_else(|| BadValue::new(wanted, "no such session in the log"))?;
         let count = log.discard(session.flow, session.session)?;
-        return Ok(vec![format!("{wanted}: {count} updates given up")]);
+        return Ok(vec![format!("{wanted}: {count} updates discarded")]);
     }
     let mut lines: Vec<String> = sessions.iter().map(show).collect();
     lines.push(format!(
@@ -65,13 +66,13 @@ fn list(args: &LogCommandArgs) -> Result<Vec<String>, LogCommandError> {
     Ok(lines)
 }
 
-/// The log of a device that does not run.
+/// Opens the log of a device that is not running.
 pub(super) fn open(dir: &Path, media: &str) -> Result<(Log, Recovered), LogCommandError> {
     let path = landfall_server::store::region_path(dir);
     if !path.exists() {
         return Err(LogCommandError::Nothing(path));
     }
-    // As large as it is: it grows only when it is smaller than asked for.
+    // The region keeps its size: opening grows a region only if it is smaller than requested.
     let smallest = u64::from(landfall_heap::layout::RUNS_MIN) * landfall_media::RUN_SIZE;
     let options = landfall_media::OpenOptions { request: parse_media(media)?, ..Default::default() };
     let (media, _) = open_region(dir, smallest, options)?;
@@ -84,8 +85,7 @@ fn name(entries: &SessionEntries) -> String {
 
 fn show(entries: &SessionEntries) -> String {
     let SessionEntries { flow, first, last, count, bytes, standing, .. } = entries;
-    let known =
-        if *standing == Standing::Unknown { "; no server has said anything of the session" } else { "" };
+    let known = if *standing == Standing::Unknown { "; no server has reported on the session" } else { "" };
     format!(
         "{} to {}: numbers {first} to {last}, {count} updates, {bytes} bytes{known}",
         name(entries),

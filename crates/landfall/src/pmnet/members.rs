@@ -1,4 +1,4 @@
-//! Who belongs to a deployment: a file, or etcd. `docs/pmnet-members.md` says what is kept where.
+//! Members of a deployment, from a file or from etcd. `docs/pmnet-members.md` says what is stored where.
 
 use super::options::BadValue;
 use clap::Args;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a member that gives no sign of life counts as alive.
+/// How long a member without a sign of life counts as alive.
 const TTL: Duration = Duration::from_secs(5);
-/// Longest wait before a look at whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long to wait for the first word of the source.
+/// Longest wait before the next check of the stop flag.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// How long to wait for the first answer of the source.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// Flags that name a chain.
@@ -36,7 +36,7 @@ pub(super) struct ChainArgs {
     chain: Option<String>,
 }
 
-/// Why there is no chain.
+/// Why a chain is not available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChainError {
     #[error(transparent)]
@@ -45,14 +45,14 @@ pub(super) enum ChainError {
     Value(#[from] BadValue),
     #[error("a thread: {0}")]
     Thread(#[from] std::io::Error),
-    #[error("no word of the chain within {} s: is its source there?", FIRST.as_secs())]
+    #[error("no answer about the chain within {} s: is its source running?", FIRST.as_secs())]
     Silent,
     #[error("random numbers: {0}")]
     Random(#[from] landfall_server::store::StoreError),
 }
 
 impl ChainArgs {
-    /// The source, if one was named.
+    /// The source, if the flags name one.
     pub(super) fn source(&self) -> Result<Option<Membership>, ChainError> {
         if let Some(path) = &self.chain_file {
             return Ok(Some(Membership::Static(StaticFile::new(path))));
@@ -63,7 +63,7 @@ impl ChainArgs {
         }
     }
 
-    /// The source; an error if none was named.
+    /// The source; an error if the flags name none.
     pub(super) fn must_source(&self) -> Result<Membership, ChainError> {
         let missing = || BadValue::new("chain", "name it: --chain-file FILE, or --etcd URLS --chain NAME");
         self.source()?.ok_or_else(|| missing().into())
@@ -75,8 +75,8 @@ fn required(chain: &Chain) -> Devices {
     chain.required().map(|device| device.number).collect()
 }
 
-/// Follows a chain on a thread of its own until `stop`: which devices must acknowledge, from now on and after each change.
-/// Returns the chain as it is.
+/// Follows a chain on a separate thread until `stop`, and reports which devices must acknowledge, now and after each
+/// change. Returns the current chain.
 pub(super) fn follow(
     source: &Membership,
     devices: Arc<Published<Option<Devices>>>,
@@ -94,7 +94,7 @@ pub(super) fn follow(
     devices.set(Some(required(&chain)));
     let work = move || {
         while !stop.load(Ordering::Relaxed) {
-            match watch.event(LOOK) {
+            match watch.event(CHECK_EVERY) {
                 Some(Event::ChainChanged(chain)) => {
                     let all = chain.devices.len();
                     tracing::info!(
@@ -106,15 +106,15 @@ pub(super) fn follow(
                     devices.set(Some(required(&chain)));
                 }
                 Some(Event::Alive(member)) => {
-                    tracing::info!(member = member.name, role = ?member.role, "is here")
+                    tracing::info!(member = member.name, role = ?member.role, "a member is alive")
                 }
                 Some(Event::Gone(member)) => {
-                    tracing::warn!(member = member.name, role = ?member.role, "is gone; if it is lost for good: landfall pmnet chain fail");
+                    tracing::warn!(member = member.name, role = ?member.role, "a member is not alive; if it is lost for good: landfall pmnet chain fail");
                 }
                 Some(Event::SourceLost(error)) => {
-                    tracing::warn!(%error, "the chain's source is lost: what was known last goes on to count");
+                    tracing::warn!(%error, "the chain's source is lost: the last known chain stays in force");
                 }
-                Some(Event::SourceBack) => tracing::info!("the chain's source is back"),
+                Some(Event::SourceBack) => tracing::info!("the chain's source is available again"),
                 _ => {}
             }
         }
@@ -136,14 +136,14 @@ pub(super) fn register(
     Ok(source.register(member, TTL)?)
 }
 
-/// Tells what becomes of a registration, until `stop`. Another process under the same name ends this one.
+/// Reports the state of a registration until `stop`. Another process that registers under the same name ends this one.
 pub(super) fn keep(keeper: Keeper, stop: Arc<AtomicBool>) -> Result<JoinHandle<()>, ChainError> {
     let work = move || {
         while !stop.load(Ordering::Relaxed) {
-            match keeper.change(LOOK) {
+            match keeper.change(CHECK_EVERY) {
                 Some(Standing::Member) => tracing::info!("registered"),
                 Some(Standing::Lost) => {
-                    tracing::warn!("the registration may have run out: etcd does not answer")
+                    tracing::warn!("the registration may have expired: etcd does not answer")
                 }
                 Some(Standing::Replaced) => {
                     tracing::error!("another process has registered under this name: stopping");
@@ -153,7 +153,7 @@ pub(super) fn keep(keeper: Keeper, stop: Arc<AtomicBool>) -> Result<JoinHandle<(
             }
         }
         if let Err(error) = keeper.resign() {
-            tracing::warn!(%error, "the registration runs out by itself");
+            tracing::warn!(%error, "the registration could not be removed and will expire");
         }
     };
     Ok(std::thread::Builder::new().name("keeper".into()).spawn(work)?)

@@ -1,4 +1,4 @@
-//! `landfall pmnet`: the in-network log.
+//! `landfall pmnet`: the commands of the in-network log.
 
 mod chain;
 mod client;
@@ -26,7 +26,7 @@ pub struct PmnetArgs {
 
 #[derive(Debug, Subcommand)]
 enum PmnetCommand {
-    /// A device: logs updates between clients and a server, acknowledges them, sends them again after failures
+    /// A device: logs updates between clients and a server, acknowledges them, resends them after failures
     Switch(Box<switch::SwitchArgs>),
     /// The side-car of Redis clients: speaks RESP to them and PMNet to the network
     Client(Box<client::ClientArgs>),
@@ -34,15 +34,15 @@ enum PmnetCommand {
     Server(Box<server::ServerArgs>),
     /// Show the acknowledged commands that a real server has rejected
     Rejected(rejected::RejectedArgs),
-    /// Show the sessions of which a real server has lost what it had confirmed, or let them go on without that
+    /// Show the sessions whose confirmed updates a real server has lost, or let them continue without these
     Reconcile(reconcile::ReconcileArgs),
     /// Show the sessions of a server's side-car, or clear some of them
     Sessions(sessions::SessionsArgs),
-    /// Show what is in the log of a device that does not run, session by session
+    /// Show the log of a device that is not running, session by session
     Log(log::LogCommandArgs),
-    /// Show or change a chain: its devices, their order, which of them are lost for good
+    /// Show or change a chain: its devices, their order, and which of them are lost for good
     Chain(chain::ChainCommandArgs),
-    /// Show what a running device counts, again and again
+    /// Show the counters of a running device, repeatedly
     Top(top::TopArgs),
     /// Print the match-action table: what each stage of a device does with which packet
     Table,

@@ -1,4 +1,4 @@
-//! What the services of `landfall pmnet` share: logging, stopping, values of flags.
+//! What the services of `landfall pmnet` share: logging, stopping, and parsing of flags.
 
 use crate::{output, sys};
 use clap::Args;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Pause between looks at a side-car, before it listens and after.
-const LOOK_SOON: Duration = Duration::from_millis(2);
-const LOOK: Duration = Duration::from_millis(50);
-/// How often counts are logged.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Pause between checks of a side-car, before it listens and afterwards.
+const CHECK_SOON: Duration = Duration::from_millis(2);
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// Interval at which counters are logged.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Flags about what is told.
+/// Flags of the log.
 #[derive(Clone, Debug, Args)]
 pub(super) struct LogArgs {
     /// error, warn, info, debug, trace, or a filter such as landfall_switch=debug
@@ -37,10 +37,10 @@ impl LogArgs {
     }
 }
 
-/// A flag that SIGTERM and SIGINT set. To be called before any thread is started.
+/// A flag that SIGTERM and SIGINT set. It must be created before any thread is started.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub(super) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
     sys::block_stop_signals()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -65,7 +65,7 @@ pub(super) enum SidecarEnd<E: std::error::Error + 'static> {
     Panicked,
 }
 
-/// The real server, and where the side-car keeps its own records in it.
+/// Flags of the real server, and of the side-car's own records in it.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RedisArgs {
     /// The real server
@@ -83,7 +83,7 @@ pub(super) struct RedisArgs {
 }
 
 impl RedisArgs {
-    /// A side-car in front of it.
+    /// The configuration of a side-car in front of the real server.
     pub(super) fn side_car(&self, listen: SocketAddr) -> Result<ServerSideConfig, ConfigError> {
         let mut config = ServerSideConfig::new(listen, self.redis);
         config.password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
@@ -92,17 +92,18 @@ impl RedisArgs {
         Ok(config)
     }
 
-    /// What concerns the real server of a side-car, which listens nowhere.
+    /// The configuration for commands that use the real server but do not listen.
     pub(super) fn offline(&self) -> Result<ServerSideConfig, ConfigError> {
         self.side_car(([127, 0, 0, 1], 0).into())
     }
 }
 
-/// What clients, devices and server share.
+/// The key that clients, devices and servers share.
 #[derive(Clone, Debug, Args)]
 pub(super) struct KeyArgs {
-    /// File with a key that clients, devices and server share: 32 hexadecimal digits, readable by its owner alone. Packets are
-    /// sealed with it, and others not believed. Without it whoever reaches the network can speak for any of them
+    /// File with a key that clients, devices and server share: 32 hexadecimal digits, readable by its owner only.
+    /// Packets are sealed with it, and packets without a valid seal are dropped. Without a key, every host that reaches
+    /// the network can impersonate any of them
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
@@ -113,7 +114,7 @@ impl KeyArgs {
     }
 }
 
-/// Where a side-car serves its counts.
+/// Flags of a side-car's metrics.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct MetricsArgs {
     /// Serve counts at http://ADDR:PORT/metrics, for Prometheus and `landfall pmnet top`
@@ -122,7 +123,7 @@ pub(super) struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Serves them, if that is wanted; where.
+    /// Serves the metrics if the flag is set; returns the address.
     pub(super) fn serve(
         self,
         text: impl Fn() -> String + Send + 'static,
@@ -131,8 +132,8 @@ impl MetricsArgs {
     }
 }
 
-/// Runs a side-car on a thread of its own to its end. Says where it listens once `listens` knows, as `label`, and where its
-/// counts are: scripts read the ports from there; tells its counts now and then, and at the end.
+/// Runs a side-car on a separate thread until its end. Prints its address, as `label`, once `listens` returns it, and
+/// the address of its metrics: scripts read the ports from there. Logs its counters from time to time, and at the end.
 pub(super) fn run_side_car<E: std::error::Error + Send>(
     (name, label, metrics): (&str, &str, Option<SocketAddr>),
     run: impl FnOnce() -> Result<(), E> + Send + 'static,
@@ -147,8 +148,8 @@ pub(super) fn run_side_car<E: std::error::Error + Send>(
             announced = true;
             announce(name, label, address, metrics);
         }
-        std::thread::sleep(if announced { LOOK } else { LOOK_SOON });
-        if told.elapsed() >= TELL_EVERY {
+        std::thread::sleep(if announced { CHECK_EVERY } else { CHECK_SOON });
+        if told.elapsed() >= LOG_EVERY {
             told = Instant::now();
             tell("so far");
         }
@@ -167,7 +168,7 @@ fn announce(name: &str, label: &str, address: SocketAddr, metrics: Option<Socket
     sys::notify_ready();
 }
 
-/// A value that a flag cannot have.
+/// An invalid value of a flag.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}: {expected}")]
 pub(super) struct BadValue {
@@ -181,19 +182,19 @@ impl BadValue {
     }
 }
 
-/// A length that the packets' 32 bits can tell.
+/// A length that fits the 32 bits of the packets.
 pub(super) fn parse_reply_size(text: &str) -> Result<u32, BadValue> {
     let size = text.parse::<Size>().ok().and_then(|size| u32::try_from(size.0).ok());
     size.filter(|size| *size > 0).ok_or_else(|| BadValue::new(text, "give a size below 4GiB, such as 1GiB"))
 }
 
-/// Seconds of a session's silence: leases are a quarter, in whole seconds of 16 bits.
+/// Seconds of silence after which a session ends: a lease is a quarter of them, in whole seconds of 16 bits.
 pub(super) fn parse_silence(text: &str) -> Result<Duration, BadValue> {
     let seconds = text.parse().ok().filter(|seconds| (4..=4 * u64::from(u16::MAX)).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(|| BadValue::new(text, "give 4 to 262140 seconds"))
 }
 
-/// `FIRST-LAST`.
+/// Parses `FIRST-LAST`.
 pub(super) fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, BadValue> {
     let bad = || BadValue::new(text, "give two ports, the first not above the last: FIRST-LAST");
     let (first, last) = text.split_once('-').ok_or_else(bad)?;

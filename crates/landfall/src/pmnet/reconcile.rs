@@ -1,4 +1,4 @@
-//! `landfall pmnet reconcile`: sessions of which the real server has lost what it had confirmed.
+//! `landfall pmnet reconcile`: sessions whose confirmed updates the real server has lost.
 
 use super::options::RedisArgs;
 use crate::output::{fail, report_lines};
@@ -13,12 +13,13 @@ use std::process::ExitCode;
 pub(crate) struct ReconcileArgs {
     #[command(flatten)]
     redis: RedisArgs,
-    /// Give up what is lost: the sessions go on with what the devices' logs have. End the side-car first, and start it again
+    /// Accept the loss: the sessions continue with what the devices' logs have. Stop the side-car first, and start it
+    /// again
     #[arg(long)]
     give_up_lost: bool,
 }
 
-/// Why that is not possible.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 enum ReconcileError {
     #[error(transparent)]
@@ -27,12 +28,12 @@ enum ReconcileError {
     Upstream(#[from] UpstreamError),
 }
 
-/// Prints a line for each session: which updates are lost.
+/// Prints a line for each session with the lost updates.
 pub(crate) fn run(args: &ReconcileArgs) -> ExitCode {
     match reconcile(args) {
         Ok(found) => {
-            let given_up = if args.give_up_lost { "; what they lost is given up" } else { "" };
-            let last = format!("{} sessions{given_up}", found.len());
+            let accepted = if args.give_up_lost { "; the loss is accepted" } else { "" };
+            let last = format!("{} sessions{accepted}", found.len());
             report_lines(found.iter().map(line).chain([last]), ExitCode::SUCCESS)
         }
         Err(error) => fail(&error),

@@ -15,7 +15,7 @@ pub(crate) struct RejectedArgs {
     redis: RedisArgs,
 }
 
-/// Why they cannot be shown.
+/// Why the commands cannot be shown.
 #[derive(Debug, thiserror::Error)]
 enum RejectedError {
     #[error(transparent)]
@@ -24,7 +24,7 @@ enum RejectedError {
     Upstream(#[from] UpstreamError),
 }
 
-/// Prints a line for each: when (milliseconds since 1970), whose, its number, the error, the command.
+/// Prints a line for each command: time (milliseconds since 1970), client, number, error, command.
 pub(crate) fn run(args: &RejectedArgs) -> ExitCode {
     match list(args) {
         Ok(lines) => report_lines(lines, ExitCode::SUCCESS),

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Flags of `landfall pmnet server`.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Where clients and devices send to; a port between 51000 and 52000
+    /// Address that clients and devices send to; a port between 51000 and 52000
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51500")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -33,34 +33,34 @@ pub(crate) struct ServerArgs {
     /// Replicas of the real server that must have a commit before it is confirmed (WAIT): as many as may be promoted
     #[arg(long, value_name = "N", default_value_t = 0)]
     replicas: u32,
-    /// Run in front of a Redis that may lose what it has confirmed (appendonly and appendfsync are not yes and always)
+    /// Run in front of a Redis that may lose confirmed data (appendonly and appendfsync are not yes and always)
     #[arg(long)]
     accept_data_loss: bool,
-    /// Devices between the clients and this side-car, as of its clients. Sessions of clients that have crashed end then, once all devices
-    /// have said that they hold nothing of them; without it they stay for ever
+    /// Number of devices between the clients and this side-car, as for its clients. Sessions of crashed clients then
+    /// end once all devices have reported that they hold nothing of them; without this flag such sessions stay for ever
     #[arg(long, value_name = "N")]
     devices: Option<u8>,
-    /// With --devices: a session that is silent for so long ends. A quarter of it is for how long clients believe devices while this side-car
-    /// does not answer
+    /// With --devices: a session that is silent for this long ends. Clients trust devices for a quarter of this time
+    /// while this side-car does not answer
     #[arg(long, value_name = "SECONDS", default_value = "64800", requires = "devices", value_parser = parse_silence)]
     session_idle: Duration,
-    /// Most sessions, with those that have ended
+    /// Sessions, at most, with those that have ended
     #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     max_sessions: u32,
-    /// Take sessions of the authors' public release of PMNet, which begin without a session start. See
+    /// Accept sessions of the authors' public release of PMNet, which begin without a session start. See
     /// docs/pmnet-interoperability.md
     #[arg(long, conflicts_with = "key_file")]
     foreign: bool,
     /// Write acknowledged commands that the real server rejects to this file, too
     #[arg(long, value_name = "FILE")]
     rejected: Option<PathBuf>,
-    /// Most requests that are committed together
+    /// Requests in one commit, at most
     #[arg(long, value_name = "N", default_value_t = 512)]
     batch: usize,
-    /// Longest reply that is carried; of a longer one the client gets an error
+    /// Longest reply that is carried; for a longer one the client gets an error
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_reply_size)]
     max_reply: u32,
-    /// Long replies together that wait until their clients have fetched them
+    /// Bytes of long replies, all together, that wait until their clients have fetched them
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     max_replies: Size,
     /// Register under this name with the chain's etcd
@@ -68,7 +68,7 @@ pub(crate) struct ServerArgs {
     name: Option<String>,
     #[command(flatten)]
     chain: ChainArgs,
-    /// Look for something to do for so many microseconds before waiting, less while that comes to nothing; or always
+    /// Busy-poll for this many microseconds before blocking, less while that finds nothing; or always
     #[arg(long, value_name = "MICROSECONDS", default_value = "0")]
     spin: String,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub(crate) struct ServerArgs {
     log: LogArgs,
 }
 
-/// Why it does not run.
+/// Why the side-car does not run.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! `landfall pmnet sessions`: the sessions of a server's side-car, to see and to clear.
+//! `landfall pmnet sessions`: shows and clears the sessions of a server's side-car.
 
 use super::log::{LogCommandError, open};
 use super::options::{BadValue, RedisArgs};
@@ -18,22 +18,23 @@ use std::time::Duration;
 pub(crate) struct SessionsArgs {
     #[command(flatten)]
     redis: RedisArgs,
-    /// Count what the log in this directory holds of each session, too: of a device that does not run. May be given again
+    /// Also count what the log in this directory holds of each session: the log of a device that is not running. May be
+    /// repeated
     #[arg(long, value_name = "DIR")]
     device_log: Vec<PathBuf>,
-    /// Clear a session, CLIENT/SESSION as the list shows it: the row of one that has ended goes, and one that is open ends, with --force. May
-    /// be given again. End the side-car first, and start it again
+    /// Clear a session, CLIENT/SESSION as the list shows it: removes the row of one that has ended, and ends an open
+    /// one, with --force. May be repeated. Stop the side-car first, and start it again
     #[arg(long, value_name = "CLIENT/SESSION")]
     clear: Vec<String>,
-    /// Clear all sessions of which nothing was written for so long: 90, 90s, 15m, 12h, 7d
+    /// Clear all sessions to which nothing was written for this long: 90, 90s, 15m, 12h, 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     clear_idle: Option<Duration>,
-    /// Clear also what is open: what devices hold of it, and what its client sends, is refused and lost
+    /// Also clear open sessions: updates that devices hold of them, and that their clients send, are refused and lost
     #[arg(long)]
     force: bool,
 }
 
-/// Why that is not possible.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 enum SessionsError {
     #[error(transparent)]
@@ -46,7 +47,7 @@ enum SessionsError {
     Value(#[from] BadValue),
 }
 
-/// Prints a line for each session, or for each that was to be cleared. Fails if one of these stays.
+/// Prints a line for each session, or for each that was to be cleared. Fails if one of these could not be cleared.
 pub(crate) fn run(args: &SessionsArgs) -> ExitCode {
     match sessions(args) {
         Ok((lines, all_done)) => {
@@ -76,7 +77,7 @@ fn sessions(args: &SessionsArgs) -> Result<(Vec<String>, bool), SessionsError> {
     Ok((lines, kept == 0))
 }
 
-/// Which of them are to be cleared.
+/// The sessions to clear.
 fn wanted(args: &SessionsArgs, listing: &Listing) -> Result<Vec<Listed>, BadValue> {
     let mut wanted: Vec<Listed> = Vec::new();
     for text in &args.clear {
@@ -96,8 +97,8 @@ fn name(SessionKey { client, session }: &SessionKey) -> String {
     format!("{client}/{session}")
 }
 
-/// Updates that are not applied, in logs of devices; `None` without logs to look into. To a server the client of a relay is a port of the
-/// relay's.
+/// Updates in the logs of devices that are not applied; `None` without logs. For a server, the client of a relay is a
+/// port of that relay.
 fn held(listed: &Listed, logs: &[Log]) -> Option<usize> {
     let key = listed.row.key;
     let of = |log: &Log| -> usize {
@@ -154,7 +155,7 @@ fn tell(key: &SessionKey, fate: &Cleared, lost: Option<usize>) -> String {
     }
 }
 
-/// In the largest unit that leaves two digits.
+/// A duration in the largest unit in which it has two digits.
 fn age(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {

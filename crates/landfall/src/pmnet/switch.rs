@@ -1,4 +1,4 @@
-//! `landfall pmnet switch`.
+//! `landfall pmnet switch`: runs a device.
 
 use super::members::{ChainArgs, ChainError, keep, register};
 use super::options::{BadValue, KeyArgs, LogArgs, parse_ports, stop_flag};
@@ -30,26 +30,27 @@ pub(crate) struct SwitchArgs {
     /// On the wire, over AF_XDP: the interface towards the clients and the one towards the server (root)
     #[arg(long, value_name = "CLIENTS,SERVER", value_parser = parse_pair, conflicts_with = "server")]
     between: Option<(String, String)>,
-    /// As this host's own network card, over AF_XDP: the interface that clients come by, of the host that the server runs on (root)
+    /// As the network card of the server's own host, over AF_XDP: the interface that clients' packets arrive on (root)
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["server", "between"])]
     nic: Option<String>,
-    /// Keep the wire whole while no device runs: pin its programs in this folder of a BPF file system
+    /// Keep forwarding while no device runs: pin its programs in this folder of a BPF file system
     #[arg(long, value_name = "FOLDER")]
     pin: Option<PathBuf>,
     /// Who copies packets between the interfaces and the region: auto, copy or zero-copy
     #[arg(long, value_name = "MODE", default_value = "auto")]
     xdp_mode: String,
-    /// Relay over kernel sockets, no privilege: where clients send to
+    /// Relay over kernel sockets, without privileges: address that clients send to
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51000")]
     listen: SocketAddr,
-    /// The server that the relay sends on to
+    /// Server that the relay forwards to
     #[arg(long, value_name = "ADDR:PORT")]
     server: Option<SocketAddr>,
-    /// Ports to send clients' packets on from, one each, remembered from start to start
+    /// Ports that the relay forwards clients' packets from, one per client; the assignment is kept across restarts
     #[arg(long, value_name = "FIRST-LAST", default_value = "20000-29999", value_parser = parse_ports)]
     upstream_ports: RangeInclusive<u16>,
-    /// Give a client's port back when nothing was heard of it for so many seconds, and none of its updates is in the log; the port
-    /// of one whose sessions have ended is given back after ten. Where none is left, silence of an hour suffices
+    /// Release a client's port when nothing arrived from it for this many seconds and the log has none of its updates.
+    /// The port of a client whose sessions have ended is released after ten seconds. If no port is left, an hour of
+    /// silence is enough
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(60..=31_536_000))]
     path_idle: u64,
     /// Directory of the region (created if absent), or a DAX device
@@ -61,60 +62,61 @@ pub(crate) struct SwitchArgs {
     /// Medium that the region must be on: auto, dax, file or volatile
     #[arg(long, value_name = "KIND", default_value = "auto")]
     media: String,
-    /// Register under this name with the chain's etcd; the chain says the device's number
+    /// Register under this name with the chain's etcd, which assigns the device's number
     #[arg(long, value_name = "NAME", requires = "etcd", conflicts_with = "number")]
     name: Option<String>,
     #[command(flatten)]
     chain: ChainArgs,
-    /// The device's number in its chain, 0 next to the clients; without it, it stands alone
+    /// Number of the device in its chain, 0 next to the clients; without it, the device has no chain
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..250))]
     number: Option<u8>,
-    /// The last device of its chain, next to the server: it acknowledges before it forwards, as one that stands alone does;
-    /// the others forward first, for the client waits for all of them
+    /// This is the last device of its chain, next to the server: it acknowledges before it forwards, as a device
+    /// without a chain does. The other devices forward first, because the client waits for all of them
     #[arg(long, requires = "number")]
     last: bool,
-    /// Acknowledge in one packet with the devices behind this one where these follow within so many microseconds. 0: always
-    /// separately, as clients other than Landfall's need it
+    /// Acknowledge in one packet together with the devices behind this one, if their acknowledgements follow within
+    /// this many microseconds. 0: always separately, which clients other than Landfall's need
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 5)]
     keep_back: u64,
-    /// Most updates in the log
+    /// Updates in the log, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().entries_max)]
     log_entries: usize,
-    /// Most updates that wait for a fence
+    /// Updates that wait for a fence, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().queue_max)]
     log_queue: usize,
-    /// Send an update to the server again when it was not confirmed for so many milliseconds
+    /// Resend an update to the server if it was not confirmed within this many milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     resend_after: u64,
-    /// Ask servers every so many milliseconds whether they live; 0: never
+    /// Probe servers at this interval, milliseconds; 0: never
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     heartbeat: u64,
-    /// For the authors' public release of PMNet: `clients` of it in front of `landfall pmnet server --foreign` (the default without a
-    /// value), or `both`, clients and servers of it. See docs/pmnet-interoperability.md
+    /// For the authors' public release of PMNet: `clients` of the release in front of `landfall pmnet server --foreign`
+    /// (the default without a value), or `both`, its clients and servers. See docs/pmnet-interoperability.md
     #[arg(long, value_name = "WHO", num_args = 0..=1, require_equals = true, default_missing_value = "clients",
         value_parser = parse_dialect, conflicts_with = "key_file")]
     foreign: Option<Dialect>,
-    /// Answer reads from a cache: off, resp (Redis' protocol), resp-keep (the same, where no key ever expires: responses
-    /// of the server are kept, too), or plain (the protocol of the built-in handlers). All packets between clients and
-    /// server must pass this device, and nothing else may change the server's keys
+    /// Answer reads from a cache: off, resp (Redis' protocol), resp-keep (resp, for stores in which no key ever
+    /// expires: also caches the server's responses), or plain (the protocol of the built-in handlers). All packets
+    /// between clients and server must pass this device, and nothing else may change the server's keys
     #[arg(long, value_name = "PROTOCOL", default_value = "off", value_parser = parse_cache)]
     cache: CacheChoice,
-    /// What a connection sees of another's updates: session (its own always; others' once the server has applied them, or from the
-    /// cache) or linearizable (each key: whatever was acknowledged to anybody before it asked). linearizable holds what would
-    /// overtake acknowledged updates of other connections; all devices of a chain need it, and all must be relays
+    /// What a connection sees of the updates of other connections: session (its own updates always; others' once the
+    /// server has applied them, or from the cache) or linearizable (for each key, everything that was acknowledged to
+    /// any client before the request). linearizable delays requests that would overtake acknowledged updates of other
+    /// connections; all devices of a chain need it, and all must be relays
     #[arg(long, value_name = "MODEL", default_value = "session", value_parser = ["session", "linearizable"])]
     consistency: String,
     /// Bytes of keys and values in the cache
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache_size: Size,
-    /// The cache answers nothing for so long after a start, seconds: where this device takes the place of one that was lost,
-    /// until the others have brought what they hold to the server. Default: 10 in a chain, 0 alone
+    /// The cache does not answer for this many seconds after a start. Use it if this device replaces a lost one: the
+    /// other devices need the time to send what they hold to the server. Default: 10 in a chain, 0 without one
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     cache_wait: Option<u64>,
-    /// Look for packets for so many microseconds before waiting, or always
+    /// Busy-poll for this many microseconds before blocking, or always
     #[arg(long, value_name = "MICROSECONDS", default_value = "50")]
     spin: String,
-    /// Serve counts at http://ADDR:PORT/metrics, for Prometheus and `landfall pmnet top`
+    /// Serve metrics at http://ADDR:PORT/metrics, for Prometheus and `landfall pmnet top`
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
@@ -123,7 +125,7 @@ pub(crate) struct SwitchArgs {
     log: LogArgs,
 }
 
-/// Why it does not run.
+/// Why the device does not run.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
@@ -174,7 +176,7 @@ fn start(args: &mut SwitchArgs) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Registers with the chain's etcd, and takes the number that the chain gives.
+/// Registers with the chain's etcd, and takes the number that the chain assigns.
 fn join_chain(args: &mut SwitchArgs, stop: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, RunError> {
     let (Some(name), Some(source)) = (&args.name, args.chain.source()?) else { return Ok(None) };
     let chain = source.show().map_err(ChainError::from)?.chain;
@@ -204,7 +206,7 @@ fn relay(args: &SwitchArgs, stop: &AtomicBool) -> Result<(), RunError> {
     Ok(relay.run(stop)?)
 }
 
-/// Says in plain lines where it listens: scripts read the ports from here.
+/// Prints the addresses: scripts read the ports from here.
 fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>) {
     let mut lines = vec![format!("landfall {} pmnet switch: {what}", env!("CARGO_PKG_VERSION"))];
     lines.extend(listen.map(|address| format!("listen: {address}")));
@@ -214,10 +216,10 @@ fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>)
     sys::notify_ready();
 }
 
-/// `--cache-wait` in a chain.
+/// Default of `--cache-wait` in a chain.
 const CHAIN_CACHE_WAIT_S: u64 = 10;
 
-/// The value of `--foreign`.
+/// Parses the value of `--foreign`.
 fn parse_dialect(text: &str) -> Result<Dialect, BadValue> {
     match text {
         "clients" => Ok(Dialect::ForeignClients),
@@ -226,7 +228,7 @@ fn parse_dialect(text: &str) -> Result<Dialect, BadValue> {
     }
 }
 
-/// What the cache is to understand.
+/// The protocol that the cache parses.
 #[derive(Clone, Copy, Debug)]
 struct CacheChoice(Option<Codec>);
 
@@ -240,7 +242,7 @@ fn parse_cache(text: &str) -> Result<CacheChoice, BadValue> {
     }
 }
 
-/// `A,B`.
+/// Parses `A,B`.
 fn parse_pair(text: &str) -> Result<(String, String), BadValue> {
     match text.split_once(',') {
         Some((a, b)) if !a.is_empty() && !b.is_empty() => Ok((a.into(), b.into())),
@@ -249,7 +251,7 @@ fn parse_pair(text: &str) -> Result<(String, String), BadValue> {
 }
 
 impl SwitchArgs {
-    /// A read cache needs servers that apply updates in order.
+    /// Checks that a read cache is used only with servers that apply updates in order.
     fn check_foreign(&self) -> Result<(), BadValue> {
         if self.foreign == Some(Dialect::ForeignBoth) && self.cache.0.is_some() {
             let expected = "a server of the release answers updates in no order: give --cache off";
@@ -339,7 +341,7 @@ impl SwitchArgs {
     }
 
     fn linearizable(&self) -> LinearizableConfig {
-        // Of another protocol nothing looks like Redis': every request concerns every key then.
+        // Requests of another protocol do not look like Redis', so every request concerns every key.
         LinearizableConfig::new(self.cache.0.unwrap_or(Codec::Resp { keep_responses: false }))
     }
 

@@ -1,4 +1,4 @@
-//! `landfall pmnet top`: what a device counts, and how fast.
+//! `landfall pmnet top`: shows the counters of a device, and their rates.
 
 use crate::demo::wire::Http;
 use crate::output::{ended, fail, print_line};
@@ -9,21 +9,21 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Longest wait for the device.
+/// Time limit of a request to the device.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What names of metrics begin with.
+/// Prefix of the names of metrics.
 const PREFIX: &str = "landfall_pmnet_";
 
 /// Flags of `landfall pmnet top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Where a device or a side-car serves its counts (its `--metrics`)
+    /// Address at which a device or a side-car serves its metrics (its `--metrics`)
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9151")]
     metrics: SocketAddr,
-    /// Seconds between two looks
+    /// Seconds between two requests
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     every: u64,
-    /// End after so many looks; 0: go on until interrupted
+    /// End after this many requests; 0: continue until interrupted
     #[arg(long, value_name = "N", default_value_t = 0)]
     count: u64,
 }
@@ -79,7 +79,7 @@ fn parse(line: &str) -> Option<(String, f64)> {
     Some((name.to_owned(), value.parse().ok()?))
 }
 
-/// Counts with what they grew by each second.
+/// A table of counters with their increase per second.
 fn table(counts: &Counts, since: Option<(Duration, &Counts)>) -> String {
     let mut text = format!("{:<42} {:>16} {:>14}", "", "total", "a second");
     for (name, value) in counts {

@@ -1,5 +1,5 @@
-//! The harness of the end-to-end tests: each starts its own server, on a port that the kernel chose, in a
-//! directory of its own, and ends it by its process id.
+//! The harness of the end-to-end tests. Each test starts its own server, on a port that the kernel chooses, in a
+//! separate directory, and ends it by process id.
 
 #![allow(
     dead_code,
@@ -23,11 +23,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 pub(crate) use wire::{Http, Reply, Resp};
 
-/// Longest that a server may take to start, or to stop.
+/// Time limit for a server to start, or to stop.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Longest that a reply may take.
+/// Time limit of a reply.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(20);
-/// Lines of start-up output that wait to be read.
+/// Unread lines of start-up output, at most.
 const LINES_MAX: usize = 64;
 
 /// The program under test.
@@ -42,12 +42,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// On whatever file system temporary files are.
+    /// A place on the file system of temporary files.
     pub(crate) fn new() -> Self {
         Self { temporary: tempfile::tempdir().unwrap() }
     }
 
-    /// On shared memory; `None` where there is none.
+    /// A place on shared memory; `None` if there is none.
     pub(crate) fn in_memory() -> Option<Self> {
         let shm = Path::new("/dev/shm");
         Some(Self { temporary: tempfile::Builder::new().prefix("landfall-test-").tempdir_in(shm).ok()? })
@@ -57,7 +57,7 @@ impl Place {
         self.temporary.path()
     }
 
-    /// The directory that the server gets.
+    /// The data directory of the server.
     pub(crate) fn dir(&self) -> PathBuf {
         self.path().join("data")
     }
@@ -85,12 +85,12 @@ impl Place {
         }
     }
 
-    /// Starts a server; its last words if it does not start.
+    /// Starts a server; returns its error output if it does not start.
     pub(crate) fn try_start(&self, flags: &[&str]) -> Result<Server, Refused> {
         self.try_start_by(Command::new(binary()), flags)
     }
 
-    /// The same with a command that starts the program in some way of its own.
+    /// Starts a server by a command that runs the program in a special way.
     pub(crate) fn try_start_by(&self, mut command: Command, flags: &[&str]) -> Result<Server, Refused> {
         let mut arguments: Vec<OsString> = vec!["--dir".into(), self.dir().into()];
         for (flag, value) in [("--capacity", "64MiB"), ("--resp", "127.0.0.1:0"), ("--http", "127.0.0.1:0")] {
@@ -102,7 +102,7 @@ impl Place {
         Server::start(command.arg("serve").args(arguments), &self.path().join("log"))
     }
 
-    /// Starts a server whose writes past the first `kib` KiB of any file fail: a device that gives out.
+    /// Starts a server whose writes past the first `kib` KiB of any file fail, as on a device that breaks.
     pub(crate) fn start_with_failing_writes(&self, kib: u32) -> Server {
         let mut command = Command::new("bash");
         let limited = format!("trap '' XFSZ; ulimit -f {kib} && exec \"$@\"");
@@ -112,7 +112,7 @@ impl Place {
             .unwrap_or_else(|why| panic!("it did not start: {why}"))
     }
 
-    /// Runs another command of the program on this region to its end.
+    /// Runs `landfall check` on this region to its end.
     pub(crate) fn check(&self, flags: &[&str]) -> Output {
         landfall(&[&["check", self.dir().to_str().unwrap()], flags].concat())
     }
@@ -127,7 +127,7 @@ pub(crate) fn landfall(arguments: &[&str]) -> Output {
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) code: Option<i32>,
-    /// What it printed on standard error.
+    /// Error output.
     pub(crate) words: String,
 }
 
@@ -142,9 +142,9 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) resp: SocketAddr,
     pub(crate) http: SocketAddr,
-    /// What it printed until it was ready.
+    /// Output lines until the server was ready.
     pub(crate) lines: Vec<String>,
-    /// The host that its clients are on; `None`: this one.
+    /// The host of its clients; `None`: this host.
     pub(crate) clients: Option<Host>,
 }
 
@@ -190,7 +190,7 @@ impl Server {
         self.at_clients(|| Http::connect(self.http, REPLY_LIMIT)).unwrap()
     }
 
-    /// Does something where its clients are.
+    /// Runs `work` in the network namespace of the clients.
     pub(crate) fn at_clients<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match &self.clients {
             Some(host) => host.enter(work),
@@ -198,18 +198,18 @@ impl Server {
         }
     }
 
-    /// A program that will run where its clients are.
+    /// A program to run on the clients' host.
     pub(crate) fn client(&self, program: &str) -> Command {
         self.clients.as_ref().map_or_else(|| Command::new(program), |host| host.command(program))
     }
 
-    /// One command on a connection of its own.
+    /// Sends one command on a new connection.
     pub(crate) fn call(&self, words: &[&str]) -> Reply {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.resp().call(&words).unwrap()
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -222,13 +222,13 @@ impl Server {
         assert!(sent.success(), "kill -{name}");
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait().expect("it ends when asked")
     }
 
-    /// Waits for its end; `None` if it goes on running.
+    /// Waits for the end; `None` if the server keeps running.
     pub(crate) fn wait(&mut self) -> Option<ExitStatus> {
         wait_until(LIMIT, || self.child.try_wait().unwrap())
     }
@@ -237,7 +237,7 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Every sample of `/metrics`, by its name with labels.
+    /// Every sample of `/metrics`, by name with labels.
     pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
         let response = self.http().call("GET", "/metrics", "", b"").unwrap();
         assert_eq!(response.status, 200);
@@ -256,7 +256,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -267,14 +267,14 @@ fn follow(child: &mut Child) -> Receiver<String> {
     let (send, lines) = sync_channel(LINES_MAX);
     std::thread::spawn(move || {
         for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-            // Nobody listens once it is ready.
+            // The receiver is dropped once the server is ready.
             let _ = send.try_send(line);
         }
     });
     lines
 }
 
-/// Asks until there is an answer, or time is up.
+/// Repeats `ask` until it returns a value, or the time limit has passed.
 pub(crate) fn wait_until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let until = Instant::now() + limit;
     loop {
@@ -288,7 +288,7 @@ pub(crate) fn wait_until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>)
     }
 }
 
-/// True if a program can be run; says what is skipped if not.
+/// True if a program can be run; otherwise reports that the test is skipped.
 pub(crate) fn has_program(name: &str, probe: &[&str]) -> bool {
     let found = Command::new(name).args(probe).stdin(Stdio::null()).output();
     // wrk prints its version and fails.
@@ -299,7 +299,7 @@ pub(crate) fn has_program(name: &str, probe: &[&str]) -> bool {
     found
 }
 
-/// Runs a program to its end within a limit; what it printed on both outputs.
+/// Runs a program to its end within a limit; returns its success and both outputs.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> (bool, String) {
     let mut out = tempfile::tempfile().unwrap();
     command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out.try_clone().unwrap());
@@ -332,7 +332,7 @@ pub(crate) fn error_text(reply: &Reply) -> &str {
     }
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Bytes that differ from position to position and from seed to seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |word: &mut u64| {

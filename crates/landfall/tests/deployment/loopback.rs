@@ -1,4 +1,4 @@
-//! A PMNet deployment on loopback, without privilege: a relay, side-cars, and Redis servers that follow each other.
+//! A PMNet deployment on loopback, without privileges: a relay, side-cars, and Redis servers with replication.
 
 use super::{PATIENCE, Process};
 use crate::common::{Reply, Resp, binary, landfall};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits for what must come.
+/// Waits for an expected event.
 pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < PATIENCE, "{what} did not happen in time");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A Redis that syncs every commit, and that may follow another.
+/// A Redis that syncs every commit, and that may be a replica.
 pub(crate) struct Store {
     child: Child,
     port: u16,
@@ -32,7 +32,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Follows `primary` from its first byte on, if there is one.
+    /// Starts a server, as a replica of `primary` if there is one.
     pub(crate) fn start(dir: PathBuf, primary: Option<&Self>) -> Self {
         std::fs::create_dir(&dir).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -50,8 +50,8 @@ impl Store {
         Resp::connect(self.address(), REPLY_LIMIT).unwrap()
     }
 
-    /// Until it answers, with everything that its primary has, which counts on it. It is started again if it found its port
-    /// in use for a moment.
+    /// Waits until the server answers, has everything that its primary has, and the primary counts it as a replica.
+    /// Starts it again if its port was in use for a moment.
     fn wait(&mut self) {
         let (port, follower) =
             (self.primary.unwrap_or(self.port), format!("port={},state=online", self.port));
@@ -78,19 +78,19 @@ impl Store {
         self.child.wait().unwrap();
     }
 
-    /// The same again after a kill, over its files.
+    /// Starts the server again after a kill, with its files.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.dir, self.port, self.primary);
         self.wait();
     }
 
-    /// SIGKILL, and its files are gone.
+    /// Sends SIGKILL and deletes the files.
     pub(crate) fn lose(mut self) {
         self.kill();
         std::fs::remove_dir_all(&self.dir).unwrap();
     }
 
-    /// Follows another from now on, or nobody.
+    /// Makes the server a replica of `primary` from now on, or of none.
     pub(crate) fn follow(&mut self, primary: Option<&Self>) {
         self.primary = primary.map(|primary| primary.port);
         let port = self.primary.map(|port| port.to_string());
@@ -113,7 +113,7 @@ impl Store {
         }
     }
 
-    /// The rows of the sessions that the side-car has committed.
+    /// The rows of the sessions, as the side-car has committed them.
     pub(crate) fn rows(&self) -> Vec<SessionRow> {
         let mut resp = self.resp();
         let row = |slot: u32| match resp.call(&[b"GET", format!("landfall:pmnet:row:{slot}").as_bytes()]) {
@@ -123,14 +123,14 @@ impl Store {
         (0..64).filter_map(row).collect()
     }
 
-    /// What was executed that a command and a key name, in order, from the server's own log: its last arguments.
+    /// Executed commands with this name and key, in order, from the server's append-only file: their last arguments.
     pub(crate) fn executed(&self, command: &str, key: &str) -> Vec<String> {
         let mut files: Vec<_> = std::fs::read_dir(self.dir.join("appendonlydir"))
             .unwrap()
             .map(|file| file.unwrap().path())
             .filter(|path| path.extension().is_some_and(|extension| extension == "aof"))
             .collect();
-        // The base comes before what was appended to it.
+        // The base file comes before the increments.
         files.sort();
         let bytes: Vec<u8> = files.iter().flat_map(|path| std::fs::read(path).unwrap()).collect();
         let wanted = |words: &Vec<String>| words[0].eq_ignore_ascii_case(command) && words[1] == key;
@@ -158,7 +158,7 @@ fn spawn(dir: &Path, port: u16, primary: Option<u16>) -> Child {
     command.spawn().unwrap()
 }
 
-/// What `INFO replication` says, once a server answers.
+/// The answer to `INFO replication`, once a server answers.
 fn replication(port: u16) -> Option<String> {
     let mut resp = Resp::connect(([127, 0, 0, 1], port).into(), REPLY_LIMIT).ok()?;
     text(resp.call(&[b"INFO", b"replication"]).ok()?)
@@ -171,7 +171,7 @@ fn text(reply: Reply) -> Option<String> {
     }
 }
 
-/// The commands of an append-only file; one that is cut short ends it.
+/// The commands of an append-only file; a truncated one ends the list.
 fn commands(bytes: &[u8]) -> Vec<Vec<String>> {
     let mut at = 0;
     let mut line = |len: Option<usize>| {
@@ -196,7 +196,7 @@ fn commands(bytes: &[u8]) -> Vec<Vec<String>> {
 /// A relay and side-cars around a Redis.
 pub(crate) struct Loopback {
     pub(crate) place: tempfile::TempDir,
-    /// The relay's ports towards the server, no other test's.
+    /// The relay's ports towards the server, which no other test uses.
     ports: &'static str,
 }
 
@@ -205,7 +205,7 @@ impl Loopback {
         Self { place: tempfile::tempdir().unwrap(), ports }
     }
 
-    /// On shared memory; `None`, and it has said why, where there is none.
+    /// A deployment on shared memory; `None`, with a message, if there is none.
     pub(crate) fn in_memory(ports: &'static str) -> Option<Self> {
         let place = tempfile::Builder::new().prefix("landfall-test-").tempdir_in("/dev/shm");
         if place.is_err() {
@@ -218,7 +218,7 @@ impl Loopback {
         Store::start(self.place.path().join(name), primary)
     }
 
-    /// What a part has logged.
+    /// The log of a part.
     pub(crate) fn log(&self, part: &str) -> String {
         std::fs::read_to_string(self.place.path().join(part)).unwrap_or_default()
     }
@@ -234,7 +234,7 @@ impl Loopback {
         Process::start(command, &self.place.path().join(part))
     }
 
-    /// The server's side-car; `listen` is where one before it was, or port 0.
+    /// The side-car of the server. `listen` is the address of an earlier one, or has port 0.
     pub(crate) fn server(&self, listen: SocketAddr, redis: SocketAddr, flags: &[&str]) -> Process {
         let (listen, redis) = (listen.to_string(), redis.to_string());
         self.start("server", &["--listen", &listen, "--redis", &redis], flags)
@@ -258,7 +258,7 @@ impl Loopback {
     }
 }
 
-/// What a device has counted, as it published it last.
+/// The counters of a device, as it published them last.
 fn counts(relay: &Process) -> BTreeMap<String, u64> {
     let line = relay.lines.iter().find_map(|line| line.strip_prefix("metrics: http://")).unwrap();
     let metrics = line.strip_suffix("/metrics").unwrap();
@@ -271,7 +271,7 @@ fn counts(relay: &Process) -> BTreeMap<String, u64> {
     text.lines().filter_map(count).collect()
 }
 
-/// What a device counts under a name now: published later than this began. Heartbeats see to it that packets come.
+/// A counter of a device, published after this call began. Heartbeats ensure that packets arrive.
 pub(crate) fn count(relay: &Process, name: &str) -> u64 {
     let before = counts(relay);
     until("counts", || {
@@ -280,7 +280,7 @@ pub(crate) fn count(relay: &Process, name: &str) -> u64 {
     })
 }
 
-/// Waits until the server has confirmed all that the device has.
+/// Waits until the server has confirmed everything that the device has.
 pub(crate) fn wait_for_empty_log(relay: &Process) {
     until("an empty log", || (count(relay, "log_entries") == 0).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! A PMNet deployment of real processes: side-cars, devices and a real server, on hosts of their own.
+//! A PMNet deployment of real processes: side-cars, devices and a real server, each on a separate host.
 
 #![allow(
     dead_code,
@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest that something that must come may take on a busy machine.
+/// Time limit of expected events, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-/// The server's end of PMNet.
+/// PMNet address of the server.
 const SERVER: &str = "10.9.0.2:51500";
 const SERVER_V6: &str = "[fd09::2]:51500";
-/// Where Redis listens on its host.
+/// Port of Redis on its host.
 const REDIS_PORT: u16 = 6390;
 
-/// A program that was started, and how it was.
+/// A program that was started, with its start-up lines.
 pub(crate) struct Process {
     child: Child,
     pub(crate) lines: Vec<String>,
 }
 
 impl Process {
-    /// Starts a command and waits until it says that it is ready.
+    /// Starts a command and waits until it is ready.
     pub(crate) fn start(command: Command, log: &Path) -> Self {
         let mut process = Self::launch(command, log);
         let mut output = BufReader::new(process.child.stdout.take().unwrap()).lines();
@@ -50,7 +50,7 @@ impl Process {
         }
     }
 
-    /// Starts a command, which may never be ready.
+    /// Starts a command without waiting until it is ready.
     pub(crate) fn launch(mut command: Command, log: &Path) -> Self {
         let stderr = File::options().create(true).append(true).open(log).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
@@ -74,7 +74,7 @@ impl Process {
         assert!(kill.args(["-s", signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
-    /// Kilobytes that are resident.
+    /// Resident memory, KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -87,7 +87,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM, and its end in good order.
+    /// Sends SIGTERM and waits for a successful end.
     pub(crate) fn end(mut self) {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
         let begun = Instant::now();
@@ -123,36 +123,36 @@ impl Drop for Redis {
     }
 }
 
-/// Clients, devices in a row, and a server, each on a host of its own; one subnet.
+/// Clients, a row of devices, and a server, each on a separate host in one subnet.
 pub(crate) struct Net {
     pub(crate) client: Host,
     pub(crate) devices: Vec<Host>,
     pub(crate) server: Host,
-    /// Where the server listens.
+    /// Address that the server listens on.
     address: &'static str,
     /// The server's interface.
     server_interface: String,
-    /// Of each device, the interfaces towards the clients and towards the server.
+    /// The interfaces of each device, towards the clients and towards the server.
     sides: Vec<[String; 2]>,
     pub(crate) place: tempfile::TempDir,
-    /// Flags that every part of the deployment gets.
+    /// Flags of every part of the deployment.
     pub(crate) flags: Vec<String>,
-    /// Where devices have their regions.
+    /// Directory of the devices' regions.
     memory: tempfile::TempDir,
 }
 
 impl Net {
-    /// `None`, and it has said why, where there can be none.
+    /// `None`, with a message, if hosts cannot be created here.
     pub(crate) fn new(devices: usize) -> Option<Self> {
         Self::with(devices, ["10.9.0.1/24", "10.9.0.2/24"], SERVER)
     }
 
-    /// Over IPv6.
+    /// A deployment over IPv6.
     pub(crate) fn over_ipv6(devices: usize) -> Option<Self> {
         Self::with(devices, ["fd09::1/64", "fd09::2/64"], SERVER_V6)
     }
 
-    /// Addresses of clients and of the server.
+    /// `clients` and `servers` are the addresses of the interfaces.
     fn with(devices: usize, [clients, servers]: [&str; 2], address: &'static str) -> Option<Self> {
         let testbed = Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()?;
         let host = |name: &str| testbed.host(name).unwrap();
@@ -212,7 +212,7 @@ impl Net {
         Process::start(self.command(&self.devices[index], &[&own[..], &dir, flags].concat()), &self.log())
     }
 
-    /// A device as the server's own network card.
+    /// Starts a device as the server's own network card.
     pub(crate) fn start_nic(&self, flags: &[&str]) -> Process {
         let dir = self.device_dir(0);
         let own =
@@ -221,7 +221,7 @@ impl Net {
         Process::start(self.command(&self.server, &[&own[..], &dir, flags].concat()), &self.log())
     }
 
-    /// Redis with `appendfsync always`; with what it had written before.
+    /// Starts Redis with `appendfsync always`, with the data of the last one.
     pub(crate) fn start_redis(&self) -> Redis {
         let dir = self.place.path().join("redis");
         std::fs::create_dir_all(&dir).unwrap();
@@ -237,7 +237,7 @@ impl Net {
         started
     }
 
-    /// A connection to Redis itself, once it has loaded what it had.
+    /// A connection to Redis itself, once it has loaded its data.
     pub(crate) fn redis(&self) -> Option<Resp> {
         let address = SocketAddr::from(([127, 0, 0, 1], REDIS_PORT));
         let mut resp = self.server.enter(|| Resp::connect(address, Duration::from_secs(20))).ok()?;
@@ -258,17 +258,18 @@ impl Net {
     }
 }
 
-/// Writes that may follow those that were waited for: what is killed then is killed under load, and the load ends.
+/// How many writes may be ahead of those that a test waits for. The limit makes a kill happen under load, and makes the
+/// load end.
 const AHEAD: u64 = 1000;
 
-/// Writers that set one key each to 1, 2, 3, ... and know what was acknowledged.
+/// Writers that set one key each to 1, 2, 3, ... and record what was acknowledged.
 pub(crate) struct Writers {
     acknowledged: Vec<Arc<AtomicU64>>,
     ration: Arc<Ration>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How many writes there may be, of all writers together.
+/// How many writes all writers together may send.
 #[derive(Default)]
 struct Ration {
     taken: AtomicU64,
@@ -277,11 +278,11 @@ struct Ration {
 }
 
 impl Ration {
-    /// One more write, once there may be one; false if there will be none.
+    /// Waits for permission for one more write; false if there will be none.
     fn take(&self) -> bool {
         let number = self.taken.fetch_add(1, Ordering::Relaxed);
         loop {
-            // The last ration is given out before it is said to be the last.
+            // The flag is read before the number, because the last ration is granted before the flag is set.
             let is_last = self.is_last.load(Ordering::Acquire);
             if number < self.allowed.load(Ordering::Acquire) {
                 return true;
@@ -295,7 +296,7 @@ impl Ration {
 }
 
 impl Writers {
-    /// Each writes over a connection of its own, made by `connect`, as soon as it is waited for.
+    /// Starts writers, each on a connection made by `connect`.
     pub(crate) fn start(writers: usize, connect: impl Fn() -> Resp) -> Self {
         let ration = Arc::<Ration>::default();
         let acknowledged: Vec<Arc<AtomicU64>> = (0..writers).map(|_| Arc::default()).collect();
@@ -324,7 +325,7 @@ impl Writers {
         self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Waits until so many more writes have been acknowledged.
+    /// Waits until `more` further writes have been acknowledged.
     pub(crate) fn wait_for(&self, more: u64) {
         let (wanted, begun) = (self.total() + more, Instant::now());
         self.ration.allowed.fetch_max(wanted + AHEAD, Ordering::Release);
@@ -334,7 +335,7 @@ impl Writers {
         }
     }
 
-    /// So many more writes at least, and the end; what each key must be then.
+    /// Waits for at least `more` further writes, and ends the writers. Returns the expected value of each key.
     pub(crate) fn finish_after(self, more: u64) -> Vec<(String, u64)> {
         self.ration.allowed.fetch_max(self.total() + more, Ordering::Release);
         self.ration.is_last.store(true, Ordering::Release);
@@ -369,7 +370,7 @@ pub(crate) fn must_have(mut resp: Resp, wanted: &[(String, u64)]) {
     }
 }
 
-/// Says so where it is not.
+/// Reports if Redis is not installed.
 #[expect(clippy::print_stderr, reason = "a test says what it skips")]
 pub(crate) fn has_redis() -> bool {
     let there = Command::new("redis-server").arg("--version").output().is_ok();

@@ -1,4 +1,4 @@
-//! A proxy between the server's side-car and Redis that breaks connections at the worst moment: around `EXEC`.
+//! A proxy between the server's side-car and Redis that breaks connections around `EXEC`, where a break does most harm.
 
 use super::loopback::until;
 use std::io::{Read, Write};
@@ -7,29 +7,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
-/// What `EXEC` says where the watched key has changed.
+/// The reply of `EXEC` if the watched key has changed.
 const NOTHING_DONE: &[u8] = b"*-1\r\n";
 
-/// What becomes of a transaction.
+/// What happens to a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Redis executes it; the side-car never hears of it.
+    /// Redis executes the transaction; the side-car does not get the reply.
     LoseReply,
-    /// Redis never gets the end of it.
+    /// Redis never gets the end of the transaction.
     LoseRequest,
-    /// Redis gets the end of it after the side-car has come back over another connection.
+    /// Redis gets the end of the transaction only after the side-car has connected again.
     Delay,
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Default)]
 struct Shared {
-    /// What to do with the next transaction that contains this.
+    /// What to do with the next transaction that contains the marker.
     wanted: Mutex<Option<(Cut, &'static str)>>,
     done: AtomicU64,
-    /// Transactions that came late and were executed all the same.
+    /// Delayed transactions that were executed nevertheless.
     executed_late: AtomicU64,
-    /// The newest connection over which a transaction of users was passed on.
+    /// The newest connection that forwarded a transaction of users.
     newest: AtomicU64,
     stop: AtomicBool,
 }
@@ -56,14 +56,14 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// Breaks the connection around the next transaction that contains `marker`, and returns once that has happened.
+    /// Breaks the connection around the next transaction that contains `marker`, and returns afterwards.
     pub(crate) fn cut(&self, cut: Cut, marker: &'static str) {
         let before = self.shared.done.load(Ordering::SeqCst);
         *self.shared.wanted.lock().unwrap() = Some((cut, marker));
         until("a cut", || (self.shared.done.load(Ordering::SeqCst) > before).then_some(()));
     }
 
-    /// Whether a cut waits for its transaction.
+    /// True if a cut waits for its transaction.
     pub(crate) fn is_ready(&self) -> bool {
         self.shared.wanted.lock().unwrap().is_some()
     }
@@ -80,13 +80,13 @@ impl Drop for Proxy {
     }
 }
 
-/// One connection of the side-car's.
+/// One connection of the side-car.
 struct Link {
     number: u64,
     side_car: TcpStream,
     redis: TcpStream,
     shared: Arc<Shared>,
-    /// What is being done with a transaction; replies are kept back from then on.
+    /// What is done with a transaction; replies are kept back from then on.
     cut: Mutex<Option<Cut>>,
 }
 
@@ -111,7 +111,7 @@ impl Link {
         self.shared.done.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Until either side has ended, or a transaction is cut.
+    /// Forwards requests until either side has closed, or a transaction is cut.
     fn requests(&self) -> Option<()> {
         let (mut bytes, mut transaction) = (vec![0; 64 << 10], Vec::new());
         loop {
@@ -128,7 +128,7 @@ impl Link {
         }
     }
 
-    /// What to do with a transaction, other than passing it on.
+    /// What to do with a transaction, other than forwarding it.
     fn wanted(&self, transaction: &[u8]) -> Option<Cut> {
         if find(transaction, b"key:").is_some() {
             self.shared.newest.fetch_max(self.number, Ordering::SeqCst);
@@ -167,7 +167,7 @@ impl Link {
                 continue;
             };
             kept.extend_from_slice(chunk);
-            // Behind EXEC the side-car asks for its own key, whose text begins so.
+            // After EXEC the side-car reads its own key, whose text begins like this.
             if find(&kept, b"\r\n1 ").is_some() {
                 let late = cut == Cut::Delay && find(&kept, NOTHING_DONE).is_none();
                 self.shared.executed_late.fetch_add(late.into(), Ordering::SeqCst);

@@ -1,6 +1,7 @@
-//! A server host and a client host, joined, and the server under test on the first one, over AF_XDP.
+//! A server host and a client host on one link, with the server under test on the first one, over AF_XDP.
 //!
-//! The client's kernel computes checksums itself, as a network card would: veth otherwise leaves them out.
+//! The client's kernel computes checksums itself, as for a network card without offload: veth otherwise leaves them
+//! out.
 
 #![allow(
     dead_code,
@@ -14,19 +15,19 @@ use landfall_testbed::{Faults, Host, LinkOptions, Middlebox, PacketSocket, Testb
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// The server host's address in its kernel.
+/// Address of the server host's kernel.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-/// The client host's.
+/// Address of the client host.
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-/// An address that the server has for itself.
+/// An address that only the server under test uses.
 pub(crate) const OWN: &str = "10.9.0.3/24";
 pub(crate) const OWN_V6: &str = "fd09::3/64";
 pub(crate) const RESP_PORT: u16 = 6479;
 pub(crate) const HTTP_PORT: u16 = 6480;
-/// Longest that something that must come may take on a busy machine.
+/// Time limit of expected events, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How the hosts are joined if a test does not mind.
+/// The usual link between the hosts.
 pub(crate) fn link() -> LinkOptions {
     let addresses = [["10.9.0.1/24", "fd09::1/64"], ["10.9.0.2/24", "fd09::2/64"]];
     LinkOptions { addresses: addresses.map(|of| of.map(str::to_owned).to_vec()), ..LinkOptions::default() }
@@ -36,14 +37,14 @@ pub(crate) fn link() -> LinkOptions {
 pub(crate) struct Net {
     pub(crate) server: Host,
     pub(crate) client: Host,
-    /// The server's interface.
+    /// Interface of the server host.
     pub(crate) interface: String,
-    /// The client's.
+    /// Interface of the client host.
     pub(crate) client_interface: String,
 }
 
 impl Net {
-    /// Two hosts; `None`, and it has said why, where there can be none.
+    /// Two hosts; `None`, with a message, if they cannot be created here.
     pub(crate) fn new() -> Option<Self> {
         Self::with(&link())
     }
@@ -55,7 +56,7 @@ impl Net {
         Some(Self { server, client, interface, client_interface })
     }
 
-    /// The same with a device between them.
+    /// Two hosts with a device between them.
     pub(crate) fn through(faults: Faults) -> Option<(Self, Middlebox)> {
         let (testbed, server, client) = hosts()?;
         let (middlebox, interface, client_interface) =
@@ -63,7 +64,7 @@ impl Net {
         Some((Self { server, client, interface, client_interface }, middlebox))
     }
 
-    /// A server with an address of its own.
+    /// Starts a server with an address of its own.
     pub(crate) fn start(&self, place: &Place, flags: &[&str]) -> Server {
         self.start_at(place, OWN, flags)
     }
@@ -72,7 +73,7 @@ impl Net {
         self.must_start(place, &[&["--ip", address], flags].concat())
     }
 
-    /// A server at the address of the host's kernel.
+    /// Starts a server at the address of the host's kernel.
     pub(crate) fn start_shared(&self, place: &Place, flags: &[&str]) -> Server {
         self.must_start(place, flags)
     }
@@ -81,7 +82,7 @@ impl Net {
         self.try_start(place, flags).unwrap_or_else(|why| panic!("the server did not start: {why}"))
     }
 
-    /// Starts a server on this interface, with nothing but these flags and a place to keep its data.
+    /// Starts a server on this interface with only these flags and a directory.
     pub(crate) fn try_start(&self, place: &Place, flags: &[&str]) -> Result<Server, Refused> {
         self.try_start_on(&self.interface, place, &[&["--insecure-no-password"], flags].concat())
     }
@@ -119,7 +120,7 @@ fn hosts() -> Option<(Testbed, Host, Host)> {
     Some((testbed, server, client))
 }
 
-/// Read by a program in the host: `ip` knows the interfaces of its own namespace only.
+/// Reads the hardware address by a program in the host: `ip` knows only the interfaces of its namespace.
 fn mac(host: &Host, interface: &str) -> [u8; 6] {
     let output = host.command("ip").args(["-o", "link", "show", interface]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -128,32 +129,32 @@ fn mac(host: &Host, interface: &str) -> [u8; 6] {
     bytes.try_into().unwrap()
 }
 
-/// The address of a server as `SocketAddr`s are made from.
+/// Address of a server as an `IpAddr`.
 pub(crate) fn own() -> IpAddr {
     OWN.split_once('/').unwrap().0.parse().unwrap()
 }
 
-/// `LANDFALL_FUZZ_SEED`, or a fixed one.
+/// `LANDFALL_FUZZ_SEED`, or a fixed seed.
 pub(crate) fn seed(fixed: u64) -> u64 {
     let given = std::env::var("LANDFALL_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or(fixed)
 }
 
-/// A network that loses, repeats, reorders, damages and cuts packets, all of it.
+/// A network with all faults: it loses, duplicates, reorders, corrupts and truncates packets.
 pub(crate) fn bad(calm: Faults) -> Faults {
     Faults { lose: 100, duplicate: 300, reorder: 500, corrupt: 100, truncate: 100, ..calm }
 }
 
-/// Waits until a sample of `/metrics` is what it should be.
+/// Waits until a sample of `/metrics` has the wanted value.
 ///
-/// What the network stack counts is published now and then: right after the start it is not there.
+/// Counters of the network stack are published periodically: directly after the start they are missing.
 pub(crate) fn settles(server: &Server, name: &str, wanted: impl Fn(f64) -> bool) {
     let settled =
         wait_until(PATIENCE, || server.metrics().get(name).copied().filter(|value| wanted(*value)).map(drop));
     assert!(settled.is_some(), "{name} stays {}", server.metric(name));
 }
 
-/// A plain stream from the client's host.
+/// A TCP stream from the client's host.
 pub(crate) fn stream(server: &Server, to: SocketAddr) -> std::net::TcpStream {
     let stream = server.at_clients(|| std::net::TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -162,7 +163,7 @@ pub(crate) fn stream(server: &Server, to: SocketAddr) -> std::net::TcpStream {
     stream
 }
 
-/// The first place of `needle`, looked for by its first byte: regions are large.
+/// The first position of `needle`. The search is by its first byte, because regions are large.
 pub(crate) fn position(hay: &[u8], needle: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(next) = hay[at..].iter().position(|byte| *byte == needle[0]) {
@@ -174,7 +175,7 @@ pub(crate) fn position(hay: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
-/// A generator of numbers from a seed (xorshift): workloads repeat.
+/// A generator of numbers from a seed (xorshift), so that workloads repeat.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

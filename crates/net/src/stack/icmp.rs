@@ -1,6 +1,6 @@
-//! ICMP (RFC 792), ICMPv6 (RFC 4443) and neighbour discovery (RFC 4861): echo, packets that are too big, and who
-//! has which address. Messages that say a destination is unreachable do not end connections: they are easily
-//! forged and often pass (RFC 5461; RFC 1122, 4.2.3.9).
+//! ICMP (RFC 792), ICMPv6 (RFC 4443) and neighbour discovery (RFC 4861): echo, packets that are too big, and hardware
+//! addresses. A message that a destination is unreachable does not end a connection: such messages are easily forged,
+//! and the condition is often temporary (RFC 5461; RFC 1122, 4.2.3.9).
 
 use super::{Received, Stack};
 use crate::address::{ETHERNET_HEADER, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, Tuple};
@@ -17,10 +17,10 @@ use smoltcp::wire::{
     NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
 
-/// A smaller next-hop MTU than any link has (RFC 791: 68 bytes).
+/// Smallest MTU of any link (RFC 791: 68 bytes).
 const MTU_MIN: u16 = 68;
 
-/// Who sent a message, by which hardware address, to which of our addresses.
+/// Hardware address and IP address of a message's sender, and the local address that it was sent to.
 type Ends = (Mac, IpAddr, IpAddr);
 
 impl Stack {
@@ -45,7 +45,7 @@ impl Stack {
                 self.send_icmp(ends.0, ends.2, ends.1, PROTOCOL_ICMP, &reply);
                 Ok(Received::Done)
             }
-            // RFC 1191: fragmentation needed; the next hop's MTU is in what was unused.
+            // RFC 1191: fragmentation needed. The formerly unused field has the next hop's MTU.
             Icmpv4Message::DstUnreachable if packet.msg_code() == 4 => {
                 let mtu = u16::from(message[6]) << 8 | u16::from(message[7]);
                 self.too_big(frames, now, &message[8..], mtu)
@@ -82,7 +82,7 @@ impl Stack {
                 self.too_big(frames, now, message.get(8..).ok_or(Drop::Malformed)?, mtu)
             }
             Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert => {
-                // RFC 4861, 7.1: believed only from the link itself.
+                // RFC 4861, 7.1: accepted only from the link itself.
                 if !from_link || !self.config.owns_addresses {
                     return Err(Drop::NotOurs);
                 }
@@ -102,12 +102,12 @@ impl Stack {
                     return Err(Drop::NotOurs);
                 }
                 self.limits.discovery = self.limits.discovery.checked_sub(1).ok_or(Drop::Full)?;
-                // RFC 4861, 7.2.4: who asks without an address of its own is answered for all.
+                // RFC 4861, 7.2.4: a sender without an address of its own is answered by multicast.
                 let (to, mac) = if from.is_unspecified() {
                     (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), [0x33, 0x33, 0, 0, 0, 1])
                 } else {
                     if self.asks_for(from.into()) {
-                        self.learnt(now, from.into(), ends.0);
+                        self.resolved(now, from.into(), ends.0);
                     }
                     (from, ends.0)
                 };
@@ -128,12 +128,12 @@ impl Stack {
                 if target_addr.is_multicast() || !self.asks_for(target_addr.into()) {
                     return Err(Drop::NotOurs);
                 }
-                let told = lladdr.filter(|mac| mac.len() == 6).map(|mac| {
+                let option = lladdr.filter(|mac| mac.len() == 6).map(|mac| {
                     let mut known = [0; 6];
                     known.copy_from_slice(mac.as_bytes());
                     known
                 });
-                self.learnt(now, target_addr.into(), told.unwrap_or(ends.0));
+                self.resolved(now, target_addr.into(), option.unwrap_or(ends.0));
                 Ok(Received::Done)
             }
             _ => Err(Drop::Protocol),
@@ -184,8 +184,8 @@ impl Stack {
         self.send_raw(bytes);
     }
 
-    /// A router could not pass a packet on: the connection it was of sends smaller ones (RFC 1191, RFC 8201). It
-    /// is believed only with a sequence number that is on its way (RFC 5927, 4.1).
+    /// A router could not forward a packet: its connection sends smaller ones from now on (RFC 1191, RFC 8201). The
+    /// message is accepted only if it quotes a sequence number in flight (RFC 5927, 4.1).
     fn too_big(
         &mut self,
         frames: &mut dyn Frames,
@@ -203,7 +203,7 @@ impl Stack {
     }
 }
 
-/// Tuple and sequence number of the segment that an ICMP error quotes; it may be cut off after eight bytes.
+/// Tuple and sequence number of the segment that an ICMP error quotes. The quotation may end after eight bytes.
 fn quoted_segment(packet: &[u8]) -> Option<(Tuple, Seq)> {
     let (from, to, protocol, at): (IpAddr, IpAddr, u8, usize) = match packet.first()? >> 4 {
         4 => {

@@ -1,4 +1,4 @@
-//! A frame arrives: Ethernet and IP, and then whoever it is for.
+//! Handles an arriving frame: checks Ethernet and IP headers and passes the payload to its protocol.
 
 use super::latest::Latest;
 use super::{Received, Stack};
@@ -12,21 +12,21 @@ use core::net::IpAddr;
 use landfall_media::Extent;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 
-/// A packet on its way up.
+/// A received packet whose Ethernet and IP headers were checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival<'a> {
-    /// Hardware address of who delivered it.
+    /// Source hardware address.
     pub(super) from_mac: [u8; 6],
     pub(super) ip: IpPacket<'a>,
     /// Region offset of the IP payload.
     pub(super) off: u64,
-    /// Unix nanoseconds.
+    /// When the packet arrived, Unix nanoseconds.
     pub(super) arrival_ns: u64,
 }
 
 impl Stack {
-    /// Handles the Ethernet frame at `packet`, which the caller holds and may let go of afterwards: the stack holds
-    /// what it keeps. `arrival_ns` is when it arrived, Unix nanoseconds.
+    /// Handles the Ethernet frame at `packet`. The caller holds the frame and may release it afterwards: the stack adds
+    /// holds for what it keeps. `arrival_ns` is the arrival time, Unix nanoseconds.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -45,7 +45,7 @@ impl Stack {
         }
     }
 
-    /// Answers a stray segment that no stack knows: with a reset (RFC 9293, 3.10.7.1).
+    /// Answers a stray segment that belongs to no stack with a reset (RFC 9293, 3.10.7.1).
     pub fn refuse(&mut self, now: Instant, frames: &dyn Frames, packet: Extent) {
         let bytes = frames.bytes(packet);
         let outcome =
@@ -62,7 +62,7 @@ impl Stack {
         packet: Extent,
         arrival_ns: u64,
     ) -> Result<Received, Drop> {
-        // Headers are read where they lie; what follows needs `frames` for itself.
+        // Headers are read in place; the protocols need `frames` themselves.
         let bytes = frames.bytes(packet);
         if let Some(again) = self.latest.as_ref().and_then(|latest| latest.again(bytes))
             && self.table.get(again.conn).is_some()
@@ -109,7 +109,7 @@ impl Stack {
         }
     }
 
-    /// Ethernet and IP; `None` for ARP.
+    /// Parses Ethernet and IP headers; `None` for ARP.
     pub(super) fn parse<'a>(
         &self,
         bytes: &'a [u8],
@@ -126,11 +126,11 @@ impl Stack {
             EthernetProtocol::Arp => return Ok(None),
             _ => return Err(Drop::Protocol),
         };
-        // Nobody but us has our addresses (RFC 1122, 3.2.1.3): an answer would go to ourselves.
+        // No other host has these addresses (RFC 1122, 3.2.1.3): an answer would go to this host itself.
         if self.config.addresses.contains(&ip.from) {
             return Err(Drop::Malformed);
         }
-        // Groups, of the link (RFC 1122, 3.3.6) or of IP (RFC 9293, 3.9.2.3), concern neighbour discovery only.
+        // Only neighbour discovery accepts groups of the link (RFC 1122, 3.3.6) or of IP (RFC 9293, 3.9.2.3).
         let alone = frame.dst_addr().is_unicast() && self.config.addresses.contains(&ip.to);
         let discovery = ip.protocol == PROTOCOL_ICMPV6 && self.is_ours(ip.to);
         if !alone && !discovery {
@@ -144,7 +144,8 @@ impl Stack {
         self.config.addresses.contains(&address) || self.is_solicited_group(address)
     }
 
-    /// The multicast group in which neighbours ask for one of our IPv6 addresses (RFC 4291, 2.7.1).
+    /// True for the multicast group in which neighbours ask for one of the IPv6 addresses of this host (RFC 4291,
+    /// 2.7.1).
     fn is_solicited_group(&self, address: IpAddr) -> bool {
         let IpAddr::V6(group) = address else { return false };
         let group = group.octets();

@@ -1,8 +1,8 @@
-//! The connection of the latest segment: segments come in runs.
+//! A cache of the connection of the latest segment, because consecutive segments often belong to one connection.
 //!
-//! What a segment has in common with the one before it, hardware addresses, addresses and ports, was checked then and
-//! leads to the same connection: the first half of Van Jacobson's header prediction (RFC 7323, 4.1). The other half,
-//! TCP's own, is left out: every segment goes through all checks of RFC 9293.
+//! If a segment has the hardware addresses, IP addresses and ports of the segment before it, these were checked then
+//! and lead to the same connection. This is the first half of Van Jacobson's header prediction (RFC 7323, 4.1). The
+//! second half, the TCP fast path, is left out: every segment goes through all checks of RFC 9293.
 
 use super::ingress::Arrival;
 use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, pseudo_sum};
@@ -14,26 +14,26 @@ use std::ops::Range;
 
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
-/// Longest headers up to and with TCP's ports.
+/// Longest headers up to the TCP ports, these included.
 const HEADERS_MAX: usize = ETHERNET_HEADER + IPV6_HEADER + 4;
 
-/// What the latest segment said, and whose it was.
+/// Headers of the latest segment, and its connection.
 #[derive(Debug)]
 pub(super) struct Latest {
     headers: [u8; HEADERS_MAX],
     ipv4: bool,
     conn: ConnId,
-    /// Of the pseudo-header without its length.
+    /// Sum of the pseudo-header without its length.
     pseudo: Sum,
 }
 
-/// A segment that says the same.
+/// A segment whose headers match the latest one.
 #[derive(Debug)]
 pub(super) struct Again<'a> {
     pub(super) conn: ConnId,
-    /// Hardware address of who delivered it.
+    /// Source hardware address.
     pub(super) from_mac: [u8; 6],
-    /// TCP's header and payload, and where they begin in the frame.
+    /// TCP header and payload, and their offset in the frame.
     pub(super) tcp: &'a [u8],
     pub(super) tcp_at: usize,
     pub(super) pseudo: Sum,
@@ -41,7 +41,7 @@ pub(super) struct Again<'a> {
 }
 
 impl Latest {
-    /// Of a frame that has become `arrival`, of this connection. `None` for unusual headers.
+    /// The entry for a frame that was parsed as `arrival` and belongs to `conn`. `None` for unusual headers.
     pub(super) fn of(bytes: &[u8], arrival: &Arrival<'_>, conn: ConnId) -> Option<Self> {
         let (from, to, ipv4) = (arrival.ip.from, arrival.ip.to, arrival.ip.from.is_ipv4());
         let ip_header = if ipv4 { IPV4_HEADER } else { IPV6_HEADER };
@@ -52,8 +52,8 @@ impl Latest {
         usual.then(|| Self { headers, ipv4, conn, pseudo: pseudo_sum(from, to, PROTOCOL_TCP, 0) })
     }
 
-    /// The segment in `bytes`, if its headers are as usual and lead to the same connection. `None` says nothing of
-    /// the frame but that it is to be looked at in full.
+    /// The segment in `bytes`, if its headers are the usual ones and match. `None` means only that the frame must be
+    /// parsed in full.
     #[inline]
     pub(super) fn again<'a>(&self, bytes: &'a [u8]) -> Option<Again<'a>> {
         let (ip, tcp_at, congestion, len) =
@@ -70,12 +70,12 @@ impl Latest {
         })
     }
 
-    /// From where on its length counts, where TCP begins, the byte with the ECN bits, and the length.
+    /// Offset from which the length counts, offset of TCP, the byte with the ECN bits, and the length.
     #[inline]
     fn again_v4(&self, bytes: &[u8]) -> Option<(usize, usize, u8, u16)> {
         const TCP_AT: usize = ETHERNET_HEADER + IPV4_HEADER;
-        // Hardware addresses to header length; protocol; addresses and ports.
-        let same = self.agrees(bytes, [0..15, 23..24, 26..TCP_AT + 4]);
+        // The ranges: hardware addresses to header length; protocol; addresses and ports.
+        let same = self.matches_at(bytes, [0..15, 23..24, 26..TCP_AT + 4]);
         let header = bytes.get(ETHERNET_HEADER..TCP_AT)?;
         let fragment = (header[6] & 0x3f) | header[7];
         if !same || fragment != 0 || !Sum::of(header).is_zero() {
@@ -87,8 +87,8 @@ impl Latest {
     #[inline]
     fn again_v6(&self, bytes: &[u8]) -> Option<(usize, usize, u8, u16)> {
         const TCP_AT: usize = ETHERNET_HEADER + IPV6_HEADER;
-        // Hardware addresses and type; next header; addresses and ports.
-        let same = self.agrees(bytes, [0..14, 20..21, 22..TCP_AT + 4]);
+        // The ranges: hardware addresses and type; next header; addresses and ports.
+        let same = self.matches_at(bytes, [0..14, 20..21, 22..TCP_AT + 4]);
         let header = bytes.get(ETHERNET_HEADER..TCP_AT)?;
         if !same || header[0] >> 4 != 6 {
             return None;
@@ -97,7 +97,7 @@ impl Latest {
     }
 
     #[inline]
-    fn agrees(&self, bytes: &[u8], ranges: [Range<usize>; 3]) -> bool {
+    fn matches_at(&self, bytes: &[u8], ranges: [Range<usize>; 3]) -> bool {
         ranges.into_iter().all(|range| bytes.get(range.clone()) == Some(&self.headers[range]))
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_taken_for_the_same_is_what_a_full_look_finds() {
+    fn the_fast_path_agrees_with_the_full_parse() {
         let config = Config::new(OURS, (0..2).map(|v6| addresses(1)[v6]).collect());
         let stack = Stack::new(config, [1, 2]);
         let mut taken = 0;

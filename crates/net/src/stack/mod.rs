@@ -1,4 +1,4 @@
-//! The stack: connections by tuple, who has something to send, who waits for what.
+//! The stack: the table of connections, the queue of those that have something to send, and their timers.
 
 mod icmp;
 mod ingress;
@@ -30,88 +30,89 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use table::Table;
 
-/// Packets without a connection (resets, ARP, ICMP, datagrams) that wait to be sent, at most.
+/// Packets without a connection (resets, ARP, ICMP, datagrams) in the send queue, at most.
 pub(crate) const UNCONNECTED_MAX: usize = 1024;
-/// Queued looks at connections that are not worth cleaning up.
+/// Length of the timer queue below which stale timers are not removed.
 const TIMERS_CLEAN_MIN: usize = 1024;
-/// Challenges (RFC 5961, 7) and ICMP messages (RFC 1812, 4.3.2.8) a second.
+/// Limits per second of challenges (RFC 5961, 7) and of ICMP messages (RFC 1812, 4.3.2.8).
 const CHALLENGES_PER_SECOND: u32 = 100;
 const ICMP_PER_SECOND: u32 = 1000;
-/// First port of connections that we open (RFC 6335, 6).
+/// First local port of connections that the application opens (RFC 6335, 6).
 const PORTS_DYNAMIC: u16 = 49152;
 
-/// Why nothing was queued.
+/// Why data were not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// No such connection, or its sending side is closed.
+    /// There is no such connection, or its sending side is closed.
     Closed,
-    /// No hardware address is known for the peer.
+    /// The peer's hardware address is not known.
     Unresolved,
-    /// Longer than a packet may be.
+    /// The datagram is longer than a packet may be.
     TooLong,
-    /// Too much waits to be sent.
+    /// The queue is full.
     Full,
 }
 
 /// Why no connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// We have no address of that family.
+    /// The host has no address of that family.
     NoAddress,
-    /// As many connections as there may be.
+    /// The connection table is full.
     Full,
-    /// Every port is taken.
+    /// Every local port is in use.
     NoPort,
 }
 
-/// What became of a packet.
+/// What the stack did with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It was handled, or dropped and counted.
+    /// The packet was handled, or dropped and counted.
     Done,
-    /// A segment of no connection of this stack. Another one that shares its addresses may have it; if none does,
-    /// give it to [`Stack::refuse`].
+    /// A segment of no connection of this stack. Another stack that shares the addresses may have the connection. If
+    /// none does, the driver gives the segment to [`Stack::refuse`].
     Stray(Tuple),
 }
 
-/// A connection began or ended here: for drivers with several stacks behind one address.
+/// A connection began or ended in this stack. Drivers with several stacks behind one address use this to steer
+/// segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowChange {
-    /// Segments of this tuple belong here from now on.
+    /// Segments of this tuple belong to this stack from now on.
     Here(Tuple),
-    /// They mean nothing here any more.
+    /// Segments of this tuple no longer belong to this stack.
     Gone(Tuple),
 }
 
-/// One host's network stack, or one worker's share of it.
+/// The network stack of a host, or of one worker of a host.
 #[derive(Debug)]
 pub struct Stack {
     config: Config,
     secret: Secret,
-    /// Ports listened on, and their tags.
+    /// Ports that the application listens on, and their tags.
     listeners: Vec<(u16, u32)>,
     udp_ports: Vec<u16>,
     table: Table,
-    /// Whose the latest segment was.
+    /// Cache of the latest segment's connection.
     latest: Option<Latest>,
     backlog: Backlog,
     time_wait: TimeWait,
     neighbours: Neighbours,
     events: VecDeque<Event>,
-    /// Connections that may have something to send, each once.
+    /// Connections that may have something to send, each of them once.
     ready: VecDeque<ConnId>,
-    /// Segments of no connection.
+    /// Segments of no connection, to be sent.
     control: VecDeque<(Path, Header)>,
-    /// Whole frames: ARP, ICMP, neighbour discovery.
+    /// Whole frames to be sent: ARP, ICMP, neighbour discovery.
     raw: VecDeque<Vec<u8>>,
     datagrams: VecDeque<udp::Outgoing>,
-    /// Stored bytes of the datagram that was filled last: held until the next packet is asked for.
-    lent: Option<Extent>,
+    /// Stored bytes of the datagram that was filled last, held until the next packet is requested.
+    datagram_hold: Option<Extent>,
     timers: BinaryHeap<Reverse<(Instant, ConnId)>>,
-    /// Length at which it is looked through.
+    /// Length of the timer queue at which stale timers are removed.
     timers_clean_at: usize,
     stats: Stats,
-    /// Frames that wait for paused applications.
+    /// Frames held for paused applications.
     held_back: usize,
     reordered: Reordered,
     limits: Limits,
@@ -120,13 +121,13 @@ pub struct Stack {
     flows: Option<Vec<FlowChange>>,
 }
 
-/// What may still be sent in this second.
+/// How many challenges and ICMP messages may still be sent in this second.
 #[derive(Debug)]
 struct Limits {
     second: u64,
     challenges: u32,
     icmp: u32,
-    /// Apart from echoes: whoever sends many of those must not hide us from our neighbours.
+    /// Neighbour discovery has its own limit: a flood of echo requests must not hide this host from its neighbours.
     discovery: u32,
 }
 
@@ -134,8 +135,8 @@ impl Limits {
     fn roll(&mut self, now: Instant, secret: &Secret) {
         let second = now.millis() / 1000;
         if second != self.second {
-            // How many there are in a second cannot be foreseen: whoever forges segments would learn by counting
-            // whether one of them was challenged (CVE-2016-5696).
+            // The number of challenges per second is not predictable. Otherwise an attacker who forges segments could
+            // count the challenges and learn whether one of the segments caused one (CVE-2016-5696).
             let more = secret.number(second) % u64::from(CHALLENGES_PER_SECOND);
             let challenges = CHALLENGES_PER_SECOND / 2 + more as u32;
             *self = Self { second, challenges, icmp: ICMP_PER_SECOND, discovery: ICMP_PER_SECOND };
@@ -144,7 +145,7 @@ impl Limits {
 }
 
 impl Stack {
-    /// A stack. `secret` are random bits that no peer knows: sequence numbers and cookies come from them.
+    /// A new stack. `secret` is random and unknown to peers: sequence numbers and cookies are derived from it.
     pub fn new(config: Config, secret: [u64; 2]) -> Self {
         let secret = Secret::new(secret);
         Self {
@@ -163,7 +164,7 @@ impl Stack {
             control: VecDeque::new(),
             raw: VecDeque::new(),
             datagrams: VecDeque::new(),
-            lent: None,
+            datagram_hold: None,
             timers: BinaryHeap::new(),
             timers_clean_at: TIMERS_CLEAN_MIN,
             stats: Stats::default(),
@@ -185,17 +186,17 @@ impl Stack {
         &self.config
     }
 
-    /// Keeps account of connections that begin and end, for [`Self::take_flow_changes`], and reports strays.
+    /// Enables [`Self::take_flow_changes`], and [`Received::Stray`] for segments of no connection.
     pub fn share_flows(&mut self) {
         self.flows.get_or_insert_default();
     }
 
-    /// Connections that began and ended since the last call.
+    /// Calls `each` for every connection that began or ended since the last call.
     pub fn take_flow_changes(&mut self, mut each: impl FnMut(FlowChange)) {
         self.flows.iter_mut().for_each(|flows| flows.drain(..).for_each(&mut each));
     }
 
-    /// Accepts connections to a port; events carry `tag`.
+    /// Accepts connections to a port; their events carry `tag`.
     pub fn listen(&mut self, port: u16, tag: u32) {
         self.listeners.push((port, tag));
     }
@@ -205,7 +206,7 @@ impl Stack {
         self.udp_ports.push(port);
     }
 
-    /// Opens a connection; `next_hop` is the peer, or the router to it. [`Event::Connected`] or [`Event::Ended`]
+    /// Opens a connection. `next_hop` is the peer, or the router to it. [`Event::Connected`] or [`Event::Ended`]
     /// follows.
     ///
     /// # Errors
@@ -228,7 +229,7 @@ impl Stack {
         let mut tcb = Tcb::opening(&self.config, path, iss, offset);
         tcb.unresolved = remote_mac.is_none();
         let id = self.insert(tcb);
-        // One question for all that wait (RFC 1122, 2.3.2.1: not more than one a second).
+        // One question serves all connections that wait (RFC 1122, 2.3.2.1: not more than one a second).
         if remote_mac.is_none() && self.neighbours.wait(next_hop, id) {
             self.solicit(now, next_hop);
         }
@@ -245,12 +246,13 @@ impl Stack {
         })
     }
 
-    /// Bytes queued on a connection and not acknowledged.
+    /// Bytes of a connection that are queued and not acknowledged.
     pub fn queued(&self, conn: ConnId) -> usize {
         self.table.get(conn).map_or(0, Tcb::queued)
     }
 
-    /// True if more should be queued. After false, [`Event::Writable`] tells when half of the queue is free.
+    /// True if the application should queue more. After false, [`Event::Writable`] follows when half of the queue is
+    /// free.
     pub fn is_writable(&mut self, conn: ConnId) -> bool {
         let limit = self.config.send_queue;
         let Some(tcb) = self.table.get_mut(conn) else { return false };
@@ -259,7 +261,7 @@ impl Stack {
         room
     }
 
-    /// Queues bytes that lie in no frame; they are copied.
+    /// Queues bytes that do not lie in frames. The bytes are copied.
     ///
     /// # Errors
     /// [`SendError::Closed`].
@@ -270,8 +272,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Queues stored bytes by reference. Their hold passes to the stack, also when this fails. `sum` is theirs, if
-    /// it is known.
+    /// Queues stored bytes by reference. Their hold passes to the stack, also when this fails. `sum` is the sum of the
+    /// bytes, if it is known.
     ///
     /// # Errors
     /// [`SendError::Closed`].
@@ -291,20 +293,20 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes no more from a connection: what arrives is held back, and its window closes. When both sides have
-    /// closed in the meantime, what was held back is delivered in front of [`Event::Ended`].
+    /// Pauses reception: arriving data are held back, and the window closes. If both sides close in the meantime, the
+    /// data that were held back are delivered before [`Event::Ended`].
     pub fn pause(&mut self, conn: ConnId) {
         if let Some(tcb) = self.table.get_mut(conn) {
             tcb.pause();
         }
     }
 
-    /// Goes on after [`Self::pause`].
+    /// Resumes reception after [`Self::pause`].
     pub fn resume(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
         self.with(now, frames, conn, Tcb::resume);
     }
 
-    /// Closes our side after everything queued; the peer may go on sending.
+    /// Closes the sending side after everything queued; the peer may continue to send.
     pub fn shut_down(&mut self, conn: ConnId) {
         if let Some(tcb) = self.table.get_mut(conn) {
             tcb.close();
@@ -312,9 +314,9 @@ impl Stack {
         }
     }
 
-    /// Lets go of a connection: what is queued is still sent, while the peer takes some of it every minute, and no
-    /// event of it follows, those not polled yet included. If the peer has sent what was held back for
-    /// [`Self::pause`], or sends more, it is reset (RFC 9293, 3.6.1).
+    /// Closes a connection. Queued data are still sent as long as the peer takes some of them every minute. No event of
+    /// the connection follows, and events that were not polled yet are removed. If the peer has sent data that were
+    /// held back by [`Self::pause`], or sends more, the connection is reset (RFC 9293, 3.6.1).
     pub fn close(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
         self.forget_events(frames, conn);
         self.with(now, frames, conn, Tcb::orphan);
@@ -329,7 +331,7 @@ impl Stack {
         });
     }
 
-    /// Takes back what was to be reported of a connection.
+    /// Removes the queued events of a connection and releases their extents.
     fn forget_events(&mut self, frames: &mut dyn Frames, conn: ConnId) {
         self.events.retain(|event| {
             let its = event.conn() == Some(conn);
@@ -340,12 +342,12 @@ impl Stack {
         });
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_time`] is to be called, at the latest; it may turn out to be for nothing.
+    /// When [`Self::handle_time`] must be called, at the latest. The call may find no timer expired.
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         [timer, self.backlog.deadline(), self.time_wait.deadline(), self.neighbours.deadline()]
@@ -354,7 +356,7 @@ impl Stack {
             .min()
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     pub fn handle_time(&mut self, now: Instant, frames: &mut dyn Frames) {
         self.limits.roll(now, &self.secret);
         while let Some(Reverse((_, id))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
@@ -378,10 +380,10 @@ impl Stack {
         });
     }
 
-    /// Fills the next packet to send; false when there is none. What a packet refers to is held at least until the
-    /// next call, of this or any other method.
+    /// Fills the next packet to send; false when there is none. The extents that a packet refers to are held at least
+    /// until the next call of any method.
     pub fn poll_transmit(&mut self, now: Instant, frames: &mut dyn Frames, packet: &mut Packet) -> bool {
-        self.take_back(frames);
+        self.release_datagram(frames);
         let filled = self.transmit_unconnected(packet) || self.transmit_connected(now, frames, packet);
         if filled {
             self.stats.sent += packet.segments() as u64;
@@ -389,14 +391,14 @@ impl Stack {
         filled
     }
 
-    /// Takes back [`Config::long_packets`]: every segment is a packet from now on.
+    /// Clears [`Config::long_packets`]: every segment is a packet from now on.
     pub fn send_short_packets(&mut self) {
         self.config.long_packets = false;
     }
 
-    /// The datagram filled last has been sent.
-    fn take_back(&mut self, frames: &mut dyn Frames) {
-        self.lent.take().into_iter().for_each(|extent| frames.release(extent));
+    /// Releases the stored bytes of the datagram that was filled last.
+    fn release_datagram(&mut self, frames: &mut dyn Frames) {
+        self.datagram_hold.take().into_iter().for_each(|extent| frames.release(extent));
     }
 
     fn transmit_unconnected(&mut self, packet: &mut Packet) -> bool {
@@ -405,7 +407,7 @@ impl Stack {
         } else if let Some(raw) = self.raw.pop_front() {
             packet.set_bytes(&raw);
         } else if let Some(datagram) = self.datagrams.pop_front() {
-            self.lent = datagram.emit(packet);
+            self.datagram_hold = datagram.emit(packet);
         } else {
             return false;
         }
@@ -416,19 +418,19 @@ impl Stack {
         while let Some(id) = self.ready.front().copied() {
             let resolved = self.table.get(id).is_some_and(|tcb| !tcb.unresolved);
             let sent =
-                resolved && self.with_quietly(now, frames, id, |tcb, context| tcb.transmit(context, packet));
+                resolved && self.with_context(now, frames, id, |tcb, context| tcb.transmit(context, packet));
             if sent {
                 packet.conn = Some(id);
                 return true;
             }
             self.ready.pop_front();
-            self.table.left_ready(id);
+            self.table.leave_ready(id);
             self.settle_timer(id);
         }
         false
     }
 
-    /// Looks at connections that are queued: a few for each connection.
+    /// Length of the timer queue: a few entries per connection.
     #[doc(hidden)]
     pub fn timers_queued(&self) -> usize {
         self.timers.len()
@@ -439,24 +441,24 @@ impl Stack {
         &self.stats
     }
 
-    /// Connections, half-open ones, and those in TIME-WAIT.
+    /// Connections, half-open connections, and connections in TIME-WAIT.
     pub fn counts(&self) -> (usize, usize, usize) {
         (self.table.len(), self.backlog.len(), self.time_wait.len())
     }
 
-    /// Pieces of streams that wait for a hole to be filled or for the application: a frame each, but for small ones behind
-    /// holes.
+    /// Pieces of streams that wait for a hole to be filled or for the application. Each of them holds a frame, except
+    /// for small pieces behind holes.
     pub fn waiting_frames(&self) -> usize {
         self.held_back + self.reordered.kept().pieces
     }
 
-    /// Bytes that data behind holes occupy.
+    /// Bytes of memory that out-of-order data occupy.
     pub fn waiting_bytes(&self) -> usize {
         self.reordered.kept().bytes
     }
 
-    /// Ends everything: peers get resets, every frame is given back. What [`Self::poll_transmit`] then fills is the
-    /// last to send.
+    /// Ends all connections: peers get resets, and every frame is released. The packets that [`Self::poll_transmit`]
+    /// fills afterwards are the last ones.
     pub fn end_all(&mut self, now: Instant, frames: &mut dyn Frames) {
         for id in self.table.ids() {
             self.abort(now, frames, id);
@@ -466,11 +468,11 @@ impl Stack {
                 frames.release(extent);
             }
         }
-        self.take_back(frames);
+        self.release_datagram(frames);
         self.datagrams.drain(..).for_each(|datagram| datagram.release(frames));
     }
 
-    /// Lets a connection do something, and sees to what follows from it.
+    /// Runs `act` on a connection and handles the consequences.
     fn with(
         &mut self,
         now: Instant,
@@ -478,7 +480,7 @@ impl Stack {
         id: ConnId,
         work: impl FnOnce(&mut Tcb, &mut Context<'_>),
     ) {
-        let ended = self.with_quietly(now, frames, id, |tcb, context| {
+        let ended = self.with_context(now, frames, id, |tcb, context| {
             work(tcb, context);
             tcb.ended.is_some()
         });
@@ -488,7 +490,7 @@ impl Stack {
         self.settle(id);
     }
 
-    fn with_quietly<T: Default>(
+    fn with_context<T: Default>(
         &mut self,
         now: Instant,
         frames: &mut dyn Frames,
@@ -518,14 +520,14 @@ impl Stack {
     /// Removes a connection that has ended.
     fn reap(&mut self, now: Instant, frames: &mut dyn Frames, id: ConnId) {
         let Some(how) = self.table.get(id).and_then(|tcb| tcb.ended) else { return };
-        let farewell = self.with_quietly(now, frames, id, |tcb, context| {
-            let farewell = tcb.farewell(context);
+        let final_header = self.with_context(now, frames, id, |tcb, context| {
+            let final_header = tcb.final_header(context);
             tcb.deliver_rest(context);
             tcb.release(context.frames);
-            farewell
+            final_header
         });
         let Some(tcb) = self.table.remove(id) else { return };
-        if let Some(header) = farewell {
+        if let Some(header) = final_header {
             self.send_control(tcb.path, header);
         }
         if tcb.waits_after_closing() {
@@ -551,7 +553,7 @@ impl Stack {
         }
     }
 
-    /// After something happened to a connection: it may have something to send, and wait for something else.
+    /// Queues a connection to send, and its timer, after something happened to it.
     fn settle(&mut self, id: ConnId) {
         self.make_ready(id);
         self.settle_timer(id);
@@ -563,11 +565,11 @@ impl Stack {
         }
     }
 
-    /// Queues a look at the connection for its deadline, unless an earlier one is queued.
+    /// Queues the deadline of the connection, unless an earlier one is queued.
     fn settle_timer(&mut self, id: ConnId) {
         if let Some(at) = self.table.timer_to_queue(id) {
             if self.timers.len() >= self.timers_clean_at {
-                // Connections that are gone have left theirs behind.
+                // Connections that were removed have left stale timers.
                 let table = &self.table;
                 self.timers.retain(|Reverse((_, id))| table.get(*id).is_some());
                 self.timers_clean_at = (2 * self.timers.len()).max(TIMERS_CLEAN_MIN);

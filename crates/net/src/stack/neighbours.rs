@@ -1,7 +1,7 @@
 //! Hardware addresses of neighbours: ARP (RFC 826) and what neighbour discovery (RFC 4861) shares with it.
 //!
-//! Connections that peers open need none of this: the way back is the way here. Neighbours are asked for only
-//! when we open a connection or send a datagram first.
+//! Connections that peers open need no resolution: replies go to the hardware address that the request came from. The
+//! stack asks for a neighbour only to open a connection or to send a datagram first.
 
 use super::Stack;
 use crate::config::Mac;
@@ -17,20 +17,20 @@ use smoltcp::wire::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Neighbours remembered, and asked for at once.
+/// Neighbours remembered, and neighbours asked for at once, at most.
 const KNOWN_MAX: usize = 4096;
-/// How long an address told is believed when a connection is opened.
+/// How long a resolved address is used to open connections.
 const FRESH: Duration = Duration::from_secs(60);
-/// Time between two questions, and how often one is asked (RFC 4861, 10).
+/// Time between two requests, and their number (RFC 4861, 10).
 const RETRY: Duration = Duration::from_secs(1);
 const TRIES: u32 = 3;
 const BROADCAST: Mac = [0xff; 6];
 
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    /// Hardware addresses that were asked for, and when they were told last.
+    /// Hardware addresses that the stack asked for, and when the last answer arrived.
     known: BTreeMap<IpAddr, (Mac, Instant)>,
-    /// Hardware addresses from which datagrams came: what answers them goes back the way they came.
+    /// Hardware addresses that datagrams came from; replies to them go there.
     senders: BTreeMap<IpAddr, Mac>,
     asked: BTreeMap<IpAddr, Asked>,
 }
@@ -43,13 +43,13 @@ struct Asked {
 }
 
 impl Neighbours {
-    /// Where a datagram for an address goes.
+    /// Hardware address for a datagram to `address`.
     pub(super) fn get(&self, address: IpAddr) -> Option<Mac> {
         let known = || self.known.get(&address).map(|(mac, _)| *mac);
         self.senders.get(&address).copied().or_else(known)
     }
 
-    /// A datagram came from an address. Connections are not opened by what it tells: it may be forged.
+    /// Notes the sender of a datagram. Connections are not opened by this address, because it may be forged.
     pub(super) fn note_sender(&mut self, address: IpAddr, mac: Mac) {
         if self.senders.len() >= KNOWN_MAX && !self.senders.contains_key(&address) {
             self.senders.pop_first();
@@ -57,9 +57,9 @@ impl Neighbours {
         self.senders.insert(address, mac);
     }
 
-    /// The same, unless it was told so long ago that it may have changed (RFC 1122, 2.3.2.1).
+    /// The resolved hardware address, unless it is so old that it may have changed (RFC 1122, 2.3.2.1).
     pub(super) fn fresh(&self, now: Instant, address: IpAddr) -> Option<Mac> {
-        self.known.get(&address).filter(|(_, told)| now.since(*told) < FRESH).map(|(mac, _)| *mac)
+        self.known.get(&address).filter(|(_, answered)| now.since(*answered) < FRESH).map(|(mac, _)| *mac)
     }
 
     pub(super) fn learn(&mut self, now: Instant, address: IpAddr, mac: Mac) {
@@ -69,7 +69,7 @@ impl Neighbours {
         self.known.insert(address, (mac, now));
     }
 
-    /// A connection waits for an answer; true if the question is new.
+    /// Lets a connection wait for an answer; true if a request has to be sent.
     pub(super) fn wait(&mut self, address: IpAddr, conn: ConnId) -> bool {
         let new = !self.asked.contains_key(&address);
         let asked = Asked { waiting: Vec::new(), again: Instant::default(), tries: 0 };
@@ -103,7 +103,7 @@ impl Stack {
             return Err(Drop::Malformed);
         }
         if self.asks_for(from.into()) {
-            self.learnt(now, from.into(), mac.0);
+            self.resolved(now, from.into(), mac.0);
         }
         if operation == ArpOperation::Request {
             self.send_arp(ArpOperation::Reply, target, mac.0, from);
@@ -138,8 +138,8 @@ impl Stack {
         self.send_raw(bytes);
     }
 
-    /// A neighbour's hardware address is known now: who waited for it goes on.
-    pub(super) fn learnt(&mut self, now: Instant, address: IpAddr, mac: Mac) {
+    /// A neighbour's hardware address is now known: connections that waited for it continue.
+    pub(super) fn resolved(&mut self, now: Instant, address: IpAddr, mac: Mac) {
         self.neighbours.learn(now, address, mac);
         let Some(asked) = self.neighbours.asked.remove(&address) else { return };
         for id in asked.waiting {
@@ -167,7 +167,7 @@ impl Stack {
         }
     }
 
-    /// Asks again where no answer came, and gives up after a while.
+    /// Repeats requests that were not answered, and gives up after [`TRIES`] requests.
     pub(super) fn solicit_again(&mut self, now: Instant, frames: &mut dyn Frames) {
         let due = self.neighbours.asked.iter().filter(|(_, asked)| asked.again <= now);
         let due: Vec<_> = due.map(|(address, asked)| (*address, asked.tries)).collect();
@@ -175,7 +175,7 @@ impl Stack {
             if tries < TRIES {
                 self.solicit(now, address);
             } else if let Some(asked) = self.neighbours.asked.remove(&address) {
-                // Nobody knows the peer. What was queued for it is given back.
+                // The peer does not answer: what was queued for it is released.
                 for id in asked.waiting {
                     self.with(now, frames, id, |tcb, _| tcb.end(Ended::TimedOut));
                 }
@@ -183,8 +183,9 @@ impl Stack {
         }
     }
 
-    /// True if we wait for an answer. What nobody asked for is not believed, whether it claims to be an answer, a question
-    /// or an announcement: anybody could divert what we send (RFC 826 and RFC 4861, 7.2.3 would take it).
+    /// True if the stack waits for an answer about `address`. Other packets are ignored, whether they claim to be an
+    /// answer, a request or an announcement: otherwise any host could divert what the stack sends (RFC 826 and RFC
+    /// 4861, 7.2.3 would accept them).
     pub(super) fn asks_for(&self, address: IpAddr) -> bool {
         self.neighbours.asked.contains_key(&address)
     }

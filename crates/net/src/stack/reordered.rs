@@ -1,8 +1,8 @@
-//! Who keeps how much data behind holes: the bound for all connections together.
+//! The limit on out-of-order data of all connections together.
 //!
-//! Such data may be dropped again, since the peer keeps them until they are acknowledged (RFC 2018, 8). So whoever makes many
-//! holes does not take the room of others: beyond the bound, the connection that keeps most drops what is furthest from its
-//! hole.
+//! The stack may drop such data, since the peer keeps them until they are acknowledged (RFC 2018, 8). So a connection
+//! with many holes does not take memory from others: beyond the limit, the connection that keeps most drops the data
+//! that are furthest from its first hole.
 
 use super::Stack;
 use crate::event::ConnId;
@@ -12,16 +12,16 @@ use crate::tcp::Kept;
 use crate::time::Instant;
 use std::collections::BTreeSet;
 
-/// What all connections keep behind holes.
+/// Out-of-order data that all connections keep.
 #[derive(Debug, Default)]
 pub(super) struct Reordered {
     kept: Kept,
-    /// Connections that keep something, by how many bytes.
+    /// Connections that keep out-of-order data, ordered by bytes.
     holders: BTreeSet<(usize, ConnId)>,
 }
 
 impl Reordered {
-    /// A connection keeps `now` where it kept `before`.
+    /// Records that a connection keeps `now` instead of `before`.
     pub(super) fn note(&mut self, conn: ConnId, before: Kept, now: Kept) {
         if before == now {
             return;
@@ -38,19 +38,19 @@ impl Reordered {
         self.kept
     }
 
-    /// Who keeps most, if all together keep more than `max` bytes.
+    /// The connection that keeps most, if all together keep more than `max` bytes.
     fn beyond(&self, max: usize) -> Option<ConnId> {
-        // Asked for each segment, and nearly never so.
+        // This runs for each segment, and the limit is rarely exceeded.
         if self.kept.bytes <= max { None } else { self.holders.last().map(|(_, conn)| *conn) }
     }
 }
 
 impl Stack {
-    /// Drops data behind holes while all connections together keep more than they may.
+    /// Drops out-of-order data until all connections together keep no more than allowed.
     pub(super) fn bound_reordered(&mut self, now: Instant, frames: &mut dyn Frames) {
         while let Some(conn) = self.reordered.beyond(self.config.waiting_bytes_max) {
             self.stats.drop(Drop::TooMuchWaiting);
-            self.with_quietly(now, frames, conn, |tcb, context| tcb.drop_furthest(context.frames));
+            self.with_context(now, frames, conn, |tcb, context| tcb.drop_furthest(context.frames));
         }
     }
 }

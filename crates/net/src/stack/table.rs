@@ -1,4 +1,4 @@
-//! Connections, found by number and by tuple.
+//! The table of connections, with look-up by number and by tuple.
 
 use crate::address::Tuple;
 use crate::event::ConnId;
@@ -8,20 +8,20 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Bits of a [`ConnId`] that say in which slot the connection is; above them a number that is never used again.
+/// Bits of a [`ConnId`] that contain the slot of the connection. The bits above contain a number that is never reused.
 const SLOT_BITS: u32 = 20;
-/// Bits of a [`ConnId`] above which the stack's own number stands.
+/// Bits of a [`ConnId`] from here on contain the number of the stack.
 const STACK_SHIFT: u32 = 54;
 
 #[derive(Debug)]
 struct Entry {
     id: ConnId,
     tcb: Box<Tcb>,
-    /// In the list of those that may have something to send.
+    /// The connection is in the queue of those that may have something to send.
     ready: bool,
-    /// When looks at it are queued, each earlier than the one before. A deadline that moves back costs nothing: the
-    /// look that comes too early finds nothing to do.
-    looks: SmallVec<[Instant; 4]>,
+    /// Deadlines that the timer queue has for the connection, in descending order. A deadline that moves back costs
+    /// nothing: the timer that fires too early finds nothing to do.
+    timers: SmallVec<[Instant; 4]>,
 }
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Table {
         let id = ConnId(self.stack | serial << SLOT_BITS | u64::from(slot));
         let hash = self.hash(&tcb.path.tuple);
         self.slots[slot as usize] =
-            Some(Entry { id, tcb: Box::new(tcb), ready: false, looks: SmallVec::new() });
+            Some(Entry { id, tcb: Box::new(tcb), ready: false, timers: SmallVec::new() });
         let (slots, seed) = (&self.slots, self.seed);
         self.by_tuple.insert_unique(hash, slot, |slot| {
             slots[*slot as usize]
@@ -116,32 +116,32 @@ impl Table {
         self.slots.get_mut(Self::slot(id))?.as_mut().filter(|entry| entry.id == id)
     }
 
-    /// True if it was not in the list of ready ones, and is to be put there.
+    /// Marks a connection as ready; true if it was not, so that the caller must queue it.
     pub(super) fn enter_ready(&mut self, id: ConnId) -> bool {
         self.entry(id).is_some_and(|entry| !std::mem::replace(&mut entry.ready, true))
     }
 
-    pub(super) fn left_ready(&mut self, id: ConnId) {
+    pub(super) fn leave_ready(&mut self, id: ConnId) {
         if let Some(entry) = self.entry(id) {
             entry.ready = false;
         }
     }
 
-    /// When to look at a connection, if no look is queued for then or before.
+    /// The deadline to queue for a connection; `None` if the timer queue has it or an earlier one.
     pub(super) fn timer_to_queue(&mut self, id: ConnId) -> Option<Instant> {
         let entry = self.entry(id)?;
         let at = entry.tcb.deadline()?;
-        if entry.looks.last().is_some_and(|queued| *queued <= at) {
+        if entry.timers.last().is_some_and(|queued| *queued <= at) {
             return None;
         }
-        entry.looks.push(at);
+        entry.timers.push(at);
         Some(at)
     }
 
-    /// The earliest look queued has come up.
+    /// Removes the earliest deadline of a connection from its list, because it has fired.
     pub(super) fn timer_fired(&mut self, id: ConnId) {
         if let Some(entry) = self.entry(id) {
-            entry.looks.pop();
+            entry.timers.pop();
         }
     }
 

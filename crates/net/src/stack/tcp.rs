@@ -1,4 +1,4 @@
-//! Segments find their connection, open one, or are answered without one.
+//! Dispatches segments: to their connection, to a listener, or to a reset.
 
 use super::ingress::Arrival;
 use super::{FlowChange, Received, Stack};
@@ -16,17 +16,17 @@ use crate::time::Instant;
 use core::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long after the last cookie was sent one may come back.
+/// How long after the last cookie was sent a cookie may be acknowledged.
 const COOKIES_VALID: Duration = Duration::from_secs(128);
 
-/// A segment and its ports.
+/// A segment with both ends.
 pub(super) struct Addressed {
     pub(super) segment: Segment,
     from_port: u16,
     to_port: u16,
 }
 
-/// Checks a segment.
+/// Parses and checks a segment.
 pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Addressed, Drop> {
     let ip = &arrival.ip;
     let (from_port, to_port) = segment::ports(ip.payload).ok_or(Drop::Malformed)?;
@@ -40,14 +40,14 @@ pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Addressed, Drop> {
 }
 
 impl Stack {
-    /// Back to who sent it: by way of who delivered it.
+    /// The path of replies: to the hardware address that delivered the segment.
     pub(super) fn path_back(&self, arrival: &Arrival<'_>, segment: &Addressed) -> Path {
         let local = SocketAddr::new(arrival.ip.to, segment.to_port);
         let remote = SocketAddr::new(arrival.ip.from, segment.from_port);
         Path { tuple: Tuple { local, remote }, local_mac: self.config.mac, remote_mac: arrival.from_mac }
     }
 
-    /// A segment of a connection.
+    /// Handles a segment of a connection.
     pub(super) fn receive_known(
         &mut self,
         now: Instant,
@@ -58,10 +58,10 @@ impl Stack {
     ) {
         self.with(now, frames, conn, |tcb, context| {
             let before = tcb.progress();
-            let is_repeated = tcb.is_repeated_in_need(&segment);
+            let is_repeated = tcb.is_repeated_after_timeout(&segment);
             tcb.receive(context, segment);
-            // Routers change, so the way back follows the way here. Only whoever knows the connection's numbers can advance
-            // it: a forged segment does not divert what is sent.
+            // Routers change, so replies go to the hardware address that the peer's latest segment came from. Only a
+            // sender that knows the connection's numbers can advance it: a forged segment does not divert replies.
             if is_repeated || tcb.progress() != before {
                 tcb.path.remote_mac = from_mac;
             }
@@ -69,7 +69,8 @@ impl Stack {
         self.bound_reordered(now, frames);
     }
 
-    /// A segment of no connection, or of one that is half open or over.
+    /// Handles a segment that belongs to no established connection: of a half-open one, of one in TIME-WAIT, or of
+    /// none.
     pub(super) fn receive_unknown(
         &mut self,
         now: Instant,
@@ -85,8 +86,8 @@ impl Stack {
             if !listens || !over.yields_to(&segment) {
                 let answer = over.answer(now, &segment);
                 answer.into_iter().for_each(|header| self.send_control(path, header));
-                if over.begins_anew(&segment) {
-                    self.time_wait.insert(over.anew(now), self.config.time_wait_max);
+                if over.restarts_lifetime(&segment) {
+                    self.time_wait.insert(over.restarted(now), self.config.time_wait_max);
                 }
                 return Ok(Received::Done);
             }
@@ -111,7 +112,7 @@ impl Stack {
         self.listeners.iter().find(|(known, _)| *known == port).map(|(_, tag)| *tag)
     }
 
-    /// RFC 9293, 3.10.7.2: a SYN to a port listened on.
+    /// RFC 9293, 3.10.7.2: handles a SYN to a port that the application listens on.
     fn receive_syn(
         &mut self,
         now: Instant,
@@ -147,7 +148,7 @@ impl Stack {
     ) {
         let iss = cookie::make(&self.secret, now, &path.tuple, segment.seq, agreed.mss);
         let clock = cookie::timestamp((now.millis() as u32).wrapping_add(offset), agreed);
-        // Without timestamps nothing but the segment size comes back.
+        // Without timestamps the peer returns nothing but the segment size.
         let agreed = if agreed.timestamp.is_some() {
             *agreed
         } else {
@@ -159,7 +160,7 @@ impl Stack {
         self.cookies_until = Some(now + COOKIES_VALID);
     }
 
-    /// A segment for a half-open connection (RFC 9293, 3.10.7.4; RFC 5961).
+    /// Handles a segment for a half-open connection (RFC 9293, 3.10.7.4; RFC 5961).
     fn receive_half_open(
         &mut self,
         now: Instant,
@@ -177,7 +178,7 @@ impl Stack {
             return Ok(Received::Done);
         }
         if segment.flags.syn {
-            // Our answer was lost, or the peer has forgotten and starts anew.
+            // The SYN-ACK was lost, or the peer has restarted and opens a new connection.
             if segment.seq == half.irs {
                 self.send_control(*path, half.answer(now, &self.config));
                 self.backlog.answered_again(&path.tuple);
@@ -189,7 +190,7 @@ impl Stack {
         }
         if !completes(&half, &segment, &self.config) {
             let bad_ack = segment.flags.ack && segment.ack != half.iss + 1;
-            // The peer may have been answered with a cookie, too, while there was no room.
+            // The peer may also have been answered with a cookie, while there was no room.
             if bad_ack && self.accept_cookie(now, frames, path, segment) {
                 self.backlog.remove(&path.tuple);
                 return Ok(Received::Done);
@@ -205,12 +206,12 @@ impl Stack {
         self.backlog.remove(&path.tuple);
         let numbers = Numbers { iss: half.iss, irs: half.irs };
         let mut tcb = Tcb::accepted(now, &self.config, *path, numbers, &half.agreed, half.timestamp_offset);
-        tcb.handshake_took(half.round_trip(now));
+        tcb.sample_handshake(half.round_trip(now));
         self.accept(now, frames, tcb, half.tag, segment);
         Ok(Received::Done)
     }
 
-    /// RFC 4987, 3.6: the acknowledgement of a cookie carries everything that was to be remembered.
+    /// RFC 4987, 3.6: the acknowledgement of a cookie carries everything that the stack did not keep.
     fn accept_cookie(
         &mut self,
         now: Instant,
@@ -225,8 +226,8 @@ impl Stack {
             return false;
         }
         let numbers = Numbers { iss: segment.ack - 1, irs: segment.seq - 1 };
-        let told = segment.options.timestamps;
-        let agreed = cookie::check(&self.secret, now, &path.tuple, numbers.irs, numbers.iss, told);
+        let timestamps = segment.options.timestamps;
+        let agreed = cookie::check(&self.secret, now, &path.tuple, numbers.irs, numbers.iss, timestamps);
         let Some(agreed) = agreed else { return false };
         self.stats.cookies_accepted += 1;
         let offset = self.secret.timestamp_offset(&path.tuple);
@@ -235,7 +236,7 @@ impl Stack {
         true
     }
 
-    /// True while a cookie that was sent may come back.
+    /// True while a cookie that was sent may be acknowledged.
     fn expects_cookies(&self, now: Instant) -> bool {
         self.cookies_until.is_some_and(|until| now <= until)
     }
@@ -247,28 +248,28 @@ impl Stack {
         self.with(now, frames, id, |tcb: &mut Tcb, context: &mut Context<'_>| tcb.receive(context, segment));
     }
 
-    /// A stray segment that is given back to us: nobody knows it.
+    /// Answers a stray segment that the driver returns: no other stack has the connection.
     pub(super) fn refuse_segment(&mut self, now: Instant, arrival: &Arrival<'_>) -> Result<(), Drop> {
         let addressed = parse(arrival)?;
         let path = self.path_back(arrival, &addressed);
         self.answer_stray(now, &path, &addressed.segment)
     }
 
-    /// A segment that belongs to nothing (RFC 9293, 3.10.7.1).
+    /// Answers a segment of no connection (RFC 9293, 3.10.7.1).
     fn answer_stray(&mut self, now: Instant, path: &Path, segment: &Segment) -> Result<(), Drop> {
         let listens = self.tag_of(path.tuple.local.port()).is_some();
-        // Only the first segment proves a cookie. What comes behind a first one that was lost must not be refused: the peer
-        // sends the first one again.
+        // Only the first segment proves a cookie. A segment that follows a lost first one must not be refused: the peer
+        // retransmits the first one.
         let may_follow_cookie =
             listens && segment.len() > 0 && !segment.flags.syn && self.expects_cookies(now);
-        // Where the kernel shares the address, only ports that we listen on are ours to answer for.
+        // Where the kernel shares the address, the stack answers only for ports that it listens on.
         if (self.config.owns_addresses || listens) && !may_follow_cookie {
             self.reset(path, segment);
         }
         Err(if segment.flags.syn { Drop::NoListener } else { Drop::NoConnection })
     }
 
-    /// Resets a peer that has a connection which we do not have.
+    /// Resets a connection that only the peer has.
     fn reset(&mut self, path: &Path, segment: &Segment) {
         if let Some(header) = Header::reset_for(segment) {
             self.send_control(*path, header);

@@ -1,4 +1,4 @@
-//! Datagrams (RFC 768).
+//! UDP (RFC 768).
 
 use super::ingress::Arrival;
 use super::{Received, SendError, Stack, UNCONNECTED_MAX};
@@ -13,10 +13,10 @@ use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::UdpPacket;
 
-/// Bytes of a UDP header.
+/// Length of a UDP header, bytes.
 const HEADER_LEN: usize = 8;
 
-/// A datagram, checked.
+/// A received datagram, checked.
 pub(super) struct Datagram {
     mac: Mac,
     to: SocketAddr,
@@ -41,7 +41,7 @@ pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Datagram, Drop> {
     let (header, payload) = ip.payload[..len].split_at(HEADER_LEN);
     let sum = Sum::of(payload);
     let total = pseudo_sum(ip.from, ip.to, PROTOCOL_UDP, len).plus(Sum::of(header)).plus(sum);
-    // RFC 768: zero says that there is none; RFC 8200, 8.1: not over IPv6.
+    // RFC 768: zero means no checksum; RFC 8200, 8.1: IPv6 does not allow that.
     let none = packet.checksum() == 0 && ip.from.is_ipv4();
     if !none && !total.is_zero() {
         let pseudo = pseudo_sum(ip.from, ip.to, PROTOCOL_UDP, len);
@@ -59,7 +59,7 @@ pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Datagram, Drop> {
 }
 
 impl Outgoing {
-    /// Fills a packet with it; the stored bytes that must be held until it is sent.
+    /// Fills a packet with the datagram. Returns the stored bytes that must be held until the packet is sent.
     pub(super) fn emit(self, packet: &mut Packet) -> Option<Extent> {
         let path = &self.path;
         let mut builder = PacketBuilder::new(packet, path.header_len() + HEADER_LEN);
@@ -111,8 +111,8 @@ impl Stack {
         Ok(Received::Done)
     }
 
-    /// Queues a datagram from one of our ports: bytes, then stored bytes by reference. The hold of the latter
-    /// passes to the stack, also when this fails.
+    /// Queues a datagram from a local port: bytes, then stored bytes by reference. The hold of the stored bytes passes
+    /// to the stack, also when this fails.
     ///
     /// # Errors
     /// [`SendError`].

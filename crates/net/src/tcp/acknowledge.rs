@@ -1,5 +1,4 @@
-//! What an acknowledgement means for what was sent (RFC 9293, 3.10.7.4, fifth; RFC 5681; RFC 6582; RFC 6675;
-//! RFC 8985).
+//! Handles acknowledgements of sent data (RFC 9293, 3.10.7.4, fifth; RFC 5681; RFC 6582; RFC 6675; RFC 8985).
 
 use super::segment::Segment;
 use super::sent::Delivered;
@@ -10,7 +9,7 @@ use std::time::Duration;
 /// Duplicate acknowledgements that mean a loss (RFC 5681, 3.2).
 const DUP_THRESH: u32 = 3;
 
-/// A timestamp that seems older, milliseconds, is not one of ours.
+/// An echoed timestamp that is older than this, in milliseconds, is not one that this connection sent.
 const ECHO_MAX: u32 = 10 * 60 * 1000;
 
 impl Tcb {
@@ -20,25 +19,25 @@ impl Tcb {
         }
         let before = self.snd_wnd;
         self.update_window(segment, true);
-        let mut told =
+        let mut report =
             self.in_flight.acknowledge_blocks(context.now, &segment.options.sack[..self.blocks_taken()]);
         if self.snd_una.lt(segment.ack) {
-            self.advance(context, segment, &mut told);
+            self.advance(context, segment, &mut report);
         } else if self.is_duplicate(segment, before) && !self.sack {
-            self.count_duplicate(context, &mut told);
+            self.count_duplicate(context, &mut report);
         }
         if self.in_flight.is_empty() || self.snd_wnd == 0 {
-            // A peer that answers probes, or has closed its window on what is on its way, may take its time
-            // (RFC 9293, 3.8.6.1 and 3.8.6).
-            self.timers.stuck_since = None;
+            // A peer that answers probes, or has closed its window although data are in flight, may take its time (RFC
+            // 9293, 3.8.6.1 and 3.8.6).
+            self.timers.unacknowledged_since = None;
         }
         if segment.flags.ece && self.ecn.agreed {
             self.slow_down(context);
         }
-        if told.bytes > 0 || self.dup_acks > 0 {
+        if report.bytes > 0 || self.dup_acks > 0 {
             self.detect_losses(context);
         }
-        self.grow(context, told);
+        self.grow(context, report);
         self.arm_window_probe(context.now);
         if self.wants_room && !self.orphaned && self.queued() * 2 <= context.config.send_queue {
             self.wants_room = false;
@@ -50,19 +49,19 @@ impl Tcb {
         if self.sack { super::reassembly::BLOCKS_MAX } else { 0 }
     }
 
-    /// The cumulative acknowledgement moves on.
-    fn advance(&mut self, context: &mut Context<'_>, segment: &Segment, told: &mut Delivered) {
+    /// Moves the cumulative acknowledgement forward.
+    fn advance(&mut self, context: &mut Context<'_>, segment: &Segment, report: &mut Delivered) {
         let ack = segment.ack;
         let partial = matches!(self.recovery, Recovery::Fast(until) if ack.lt(until));
         if !self.sack && !partial {
-            // What the duplicates stood for is not known any more.
+            // It is no longer known which segments the duplicate acknowledgements were for.
             self.in_flight.forget_reports();
         }
         let newly = self.in_flight.acknowledge(context.now, ack);
-        told.bytes += newly.bytes;
-        told.acked = newly.acked;
-        told.rtt = newly.rtt.or(told.rtt);
-        if let Some(rtt) = told.rtt.or_else(|| self.echoed_rtt(context, segment)) {
+        report.bytes += newly.bytes;
+        report.acked = newly.acked;
+        report.rtt = newly.rtt.or(report.rtt);
+        if let Some(rtt) = report.rtt.or_else(|| self.echoed_rtt(context, segment)) {
             self.rtt.sample(rtt);
         }
         let until = self.offset_of(ack).min(self.queue.end());
@@ -70,7 +69,7 @@ impl Tcb {
         self.una_offset = until;
         self.snd_una = ack;
         self.dup_acks = 0;
-        self.timers.stuck_since = None;
+        self.timers.unacknowledged_since = None;
         self.timers.tail_probed = false;
         self.timers.orphan_progresses(context.now);
         self.leave_recovery(ack);
@@ -84,33 +83,33 @@ impl Tcb {
     fn leave_recovery(&mut self, ack: super::Seq) {
         match self.recovery {
             Recovery::Fast(until) | Recovery::Timeout(until) if until.le(ack) => self.recovery = Recovery::No,
-            // The peer echoes the mark until data sent after it say that we slowed down (RFC 3168, 6.1.2).
+            // The peer echoes the congestion mark until it receives data with CWR (RFC 3168, 6.1.2).
             Recovery::Marked(until) if until.lt(ack) => self.recovery = Recovery::No,
-            // RFC 6582, 3.2: a partial acknowledgement tells of the next hole.
+            // RFC 6582, 3.2: a partial acknowledgement reports the next hole.
             Recovery::Fast(_) if !self.sack => self.in_flight.lose_next_hole(),
             _ => {}
         }
     }
 
-    /// RFC 9293, 3.10.7.4: our FIN has arrived.
+    /// RFC 9293, 3.10.7.4: the peer has acknowledged the FIN.
     fn fin_acknowledged(&mut self) {
         match self.state {
             State::FinWait1 => self.state = State::FinWait2,
-            // TIME-WAIT, for the stack to remember.
+            // The stack keeps the connection in TIME-WAIT.
             State::Closing | State::LastAck => self.end(Ended::Closed),
             _ => {}
         }
     }
 
-    /// The round trip by the timestamp that comes back, of a segment that may have been sent more than once
-    /// (RFC 7323, 4): in milliseconds, and so only where there is nothing better, but it ends the back-off.
+    /// The round-trip time by the echoed timestamp of a segment that may have been sent more than once (RFC 7323, 4).
+    /// The precision is a millisecond, so this is used only where no better sample exists; but it ends the back-off.
     fn echoed_rtt(&self, context: &Context<'_>, segment: &Segment) -> Option<Duration> {
         let (_, echoed) = segment.options.timestamps.filter(|_| self.timestamps.is_some())?;
         let millis = self.timestamp(context.now).wrapping_sub(echoed);
         (millis < ECHO_MAX).then(|| Duration::from_millis(millis.max(1).into()))
     }
 
-    /// RFC 5681, 2: nothing new in it, and something is on its way.
+    /// RFC 5681, 2: the acknowledgement has nothing new, and data are in flight.
     fn is_duplicate(&self, segment: &Segment, window_before: u32) -> bool {
         !self.in_flight.is_empty()
             && segment.len() == 0
@@ -118,16 +117,16 @@ impl Tcb {
             && self.snd_wnd == window_before
     }
 
-    fn count_duplicate(&mut self, context: &mut Context<'_>, told: &mut Delivered) {
+    fn count_duplicate(&mut self, context: &mut Context<'_>, report: &mut Delivered) {
         self.dup_acks += 1;
-        told.bytes += self.in_flight.acknowledge_duplicate().bytes;
+        report.bytes += self.in_flight.acknowledge_duplicate().bytes;
         if self.dup_acks == DUP_THRESH && !self.recovery.repairs() {
             self.in_flight.lose_first();
             self.enter_recovery(context);
         }
     }
 
-    /// RFC 9293, 3.10.7.4: the window of the newest segment counts.
+    /// RFC 9293, 3.10.7.4: updates the send window from the newest segment.
     pub(super) fn update_window(&mut self, segment: &Segment, scaled: bool) {
         let newer =
             self.snd_wl1.lt(segment.seq) || (self.snd_wl1 == segment.seq && self.snd_wl2.le(segment.ack));
@@ -140,7 +139,7 @@ impl Tcb {
         }
     }
 
-    /// Looks for losses, and slows down for a new one.
+    /// Detects losses, and reduces the congestion window for a new one.
     pub(super) fn detect_losses(&mut self, context: &mut Context<'_>) {
         if !self.sack {
             return;
@@ -154,7 +153,8 @@ impl Tcb {
     }
 
     fn enter_recovery(&mut self, context: &mut Context<'_>) {
-        // A mark that came first has told of the same congestion: once a window is enough (RFC 3168, 6.1.2).
+        // A mark that arrived before reported the same congestion: one reduction per window is enough (RFC 3168,
+        // 6.1.2).
         if self.recovery == Recovery::No {
             self.reduce(context);
         }
@@ -167,7 +167,7 @@ impl Tcb {
         self.ecn.reduced = true;
     }
 
-    /// RFC 3168, 6.1.2: a mark counts as a loss, once a window.
+    /// RFC 3168, 6.1.2: a mark counts as a loss, once per window.
     fn slow_down(&mut self, context: &mut Context<'_>) {
         if self.recovery == Recovery::No {
             self.reduce(context);
@@ -175,16 +175,17 @@ impl Tcb {
         }
     }
 
-    /// RFC 5681, 3.1: the window grows with what is acknowledged, if it was what limited us, and not while
-    /// losses are repaired.
-    fn grow(&mut self, context: &Context<'_>, told: Delivered) {
+    /// RFC 5681, 3.1: the window grows with acknowledged bytes if the window was the limit, and not during loss
+    /// recovery.
+    fn grow(&mut self, context: &Context<'_>, report: Delivered) {
         let repairing = matches!(self.recovery, Recovery::Fast(_) | Recovery::Marked(_));
-        if told.acked > 0 && self.window_limited && !repairing {
-            self.congestion.acknowledged(context.now, told.acked, self.rtt.smoothed());
+        if report.acked > 0 && self.window_limited && !repairing {
+            self.congestion.acknowledged(context.now, report.acked, self.rtt.smoothed());
         }
     }
 
-    /// A router takes smaller packets only (RFC 1191, RFC 8201); `seq` is that of the packet it dropped.
+    /// A router accepts only smaller packets (RFC 1191, RFC 8201); `seq` is the sequence number of the packet that it
+    /// dropped.
     pub(crate) fn path_mtu(&mut self, context: &Context<'_>, seq: super::Seq, mtu: u16) {
         const MTU_MIN_V4: u16 = 552;
         const MTU_MIN_V6: u16 = 1280;

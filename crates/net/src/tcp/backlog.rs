@@ -1,5 +1,5 @@
-//! Half-open connections: a SYN has been answered, the answer not acknowledged. Small, bounded, and without a
-//! frame. When there are too many, SYN cookies take over.
+//! Half-open connections: the stack has answered a SYN, and the peer has not acknowledged the answer. Entries are
+//! small, their number is bounded, and they hold no frame. When the backlog is full, SYN cookies take over.
 
 use super::emit::{Header, OptionsOut};
 use super::open::{Agreed, Numbers, our_mss, our_shift};
@@ -12,7 +12,7 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// First wait for the answer to a SYN-ACK, doubled each time; and how often it is sent again.
+/// Time until a SYN-ACK is retransmitted, doubled each time; and the number of retransmissions.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRIES_MAX: u32 = 4;
 
@@ -27,16 +27,16 @@ pub(crate) struct Half {
     pub(crate) tag: u32,
     retries: u32,
     due: Instant,
-    /// When it was answered, if that was once (Karn's rule: RFC 6298, 3).
+    /// When the SYN was answered, if it was answered once only (Karn's rule: RFC 6298, 3).
     answered: Option<Instant>,
 }
 
-/// What a handshake has told of the round-trip time (RFC 6298, 2 and 5.7).
+/// What a handshake reports of the round-trip time (RFC 6298, 2 and 5.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundTrip {
     Took(Duration),
     Unknown,
-    /// Our timer expired before the answer came.
+    /// The retransmission timer expired before the answer arrived.
     TimedOut,
 }
 
@@ -63,7 +63,7 @@ impl Half {
         }
     }
 
-    /// How long the answer to its answer took, which comes now.
+    /// The round-trip time of the handshake, when the peer acknowledges the SYN-ACK at `now`.
     pub(crate) fn round_trip(&self, now: Instant) -> RoundTrip {
         match self.answered {
             _ if self.retries > 0 => RoundTrip::TimedOut,
@@ -72,7 +72,7 @@ impl Half {
         }
     }
 
-    /// Our answer to its SYN.
+    /// The SYN-ACK.
     pub(crate) fn answer(&self, now: Instant, config: &Config) -> Header {
         let clock = (now.millis() as u32).wrapping_add(self.timestamp_offset);
         let numbers = Numbers { iss: self.iss, irs: self.irs };
@@ -80,7 +80,7 @@ impl Half {
     }
 }
 
-/// A SYN-ACK that offers what the peer offered.
+/// A SYN-ACK with the options that the peer's SYN offered.
 pub(crate) fn syn_ack(config: &Config, path: &Path, numbers: Numbers, agreed: &Agreed, clock: u32) -> Header {
     let options = OptionsOut {
         mss: Some(our_mss(config, path.tuple.local.is_ipv4())),
@@ -100,12 +100,12 @@ pub(crate) fn syn_ack(config: &Config, path: &Path, numbers: Numbers, agreed: &A
     }
 }
 
-/// What is due for a half-open connection.
+/// What to do for a half-open connection whose timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Its answer is to be sent again.
+    /// The SYN-ACK must be retransmitted.
     Again,
-    /// It is given up.
+    /// The half-open connection has been given up.
     Gone,
 }
 
@@ -130,7 +130,7 @@ impl Backlog {
         self.half.insert(half.path.tuple.key(), half);
     }
 
-    /// A SYN came again, and so did its answer.
+    /// The SYN was retransmitted, and so was the answer.
     pub(crate) fn answered_again(&mut self, tuple: &Tuple) {
         if let Some(half) = self.half.get_mut(&tuple.key()) {
             half.answered = None;
@@ -145,7 +145,7 @@ impl Backlog {
         self.next_look
     }
 
-    /// Answers again where no acknowledgement came, and gives up after a while.
+    /// Retransmits SYN-ACKs that were not acknowledged, and gives up after [`RETRIES_MAX`] retransmissions.
     pub(crate) fn handle_time(&mut self, now: Instant, mut each: impl FnMut(&Half, Due)) {
         if self.next_look.is_none_or(|at| at > now) {
             return;
@@ -162,7 +162,7 @@ impl Backlog {
     }
 }
 
-/// True if a segment is the last of a handshake with `half`.
+/// True if `segment` completes the handshake of `half`.
 pub(crate) fn completes(half: &Half, segment: &super::segment::Segment, config: &Config) -> bool {
     let window = half.irs + 1 + config.receive_window.min(0xffff);
     segment.flags.ack

@@ -33,13 +33,13 @@ enum Kind {
 #[derive(Clone, Debug, Default)]
 struct Cubic {
     window_max: f64,
-    /// When the current congestion avoidance began.
+    /// When the current congestion avoidance phase began.
     epoch: Option<Instant>,
-    /// Window at its beginning.
+    /// Window at that time.
     window_epoch: f64,
     /// Window that NewReno would have (4.3).
     estimate: f64,
-    /// Fractions of a segment by which the window is to grow.
+    /// Fraction of a segment by which the window has still to grow.
     growth: f64,
 }
 
@@ -52,18 +52,18 @@ impl Congestion {
         Self { window: INITIAL_SEGMENTS * mss, threshold: u32::MAX, mss, kind }
     }
 
-    /// Bytes that may be in the network.
+    /// Bytes that may be in flight.
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// The segment size has changed with the path.
+    /// The segment size has changed with the path MTU.
     pub(crate) fn set_mss(&mut self, mss: u32) {
         self.mss = mss;
         self.window = self.window.max(2 * mss);
     }
 
-    /// `bytes` were acknowledged while the window was the limit.
+    /// `bytes` were acknowledged while the congestion window was the limit.
     pub(crate) fn acknowledged(&mut self, now: Instant, bytes: u32, rtt: Duration) {
         let mut rest = bytes;
         if self.window < self.threshold {
@@ -90,12 +90,13 @@ impl Congestion {
         }
     }
 
-    /// A loss, or a mark by a router (RFC 5681, 3.2; RFC 9438, 4.6; RFC 3168, 6.1.2): once a window.
+    /// Reduces the window for a loss or for a router's mark, once per window (RFC 5681, 3.2; RFC 9438, 4.6; RFC 3168,
+    /// 6.1.2).
     pub(crate) fn reduce(&mut self, in_flight: u32) {
         let factor = match &mut self.kind {
             Kind::NewReno { acked } => {
                 *acked = 0;
-                // RFC 5681 halves what is in flight, not the window, which an idle sender does not fill.
+                // RFC 5681 halves the bytes in flight rather than the window, which an idle sender does not fill.
                 self.threshold = (in_flight / 2).max(2 * self.mss);
                 self.window = self.threshold;
                 return;
@@ -109,8 +110,8 @@ impl Congestion {
         self.window = self.threshold;
     }
 
-    /// A timeout: slow start again (RFC 5681, 3.1; RFC 9438, 4.8). The threshold falls with the first
-    /// timeout of a loss only.
+    /// A timeout starts slow start again (RFC 5681, 3.1; RFC 9438, 4.8). Only the first timeout of a loss reduces the
+    /// threshold.
     pub(crate) fn timeout(&mut self, in_flight: u32, first: bool) {
         if first {
             self.reduce(in_flight);
@@ -118,11 +119,11 @@ impl Congestion {
         self.window = self.mss;
     }
 
-    /// Nothing was sent for longer than a timeout: the path is not known any more (RFC 5681, 4.1).
+    /// Nothing was sent for longer than a retransmission timeout, so the state of the path is unknown (RFC 5681, 4.1).
     pub(crate) fn idle(&mut self) {
         self.window = self.window.min(INITIAL_SEGMENTS * self.mss);
         if let Kind::Cubic(cubic) = &mut self.kind {
-            // Idle time is no time in which the window may have grown (RFC 9438, 5.8).
+            // The window must not grow for idle time (RFC 9438, 5.8).
             cubic.epoch = None;
         }
     }
@@ -130,7 +131,7 @@ impl Congestion {
 
 impl Cubic {
     fn reduced(&mut self, window: f64) {
-        // Fast convergence (4.7): a flow that shrinks twice leaves room for others.
+        // Fast convergence (4.7): a flow whose window shrinks twice leaves room for other flows.
         self.window_max = if window < self.window_max { window * (1.0 + BETA) / 2.0 } else { window };
         self.epoch = None;
         self.growth = 0.0;
@@ -149,13 +150,13 @@ impl Cubic {
         let time = now.since(epoch).as_secs_f64();
         let k = ((self.window_max - self.window_epoch) / C).cbrt();
         let at = |time: f64| C * (time - k).powi(3) + self.window_max;
-        // 4.3: not slower than NewReno with the same average window.
+        // 4.3: growth is at least that of NewReno with an equal average window.
         let alpha = if self.estimate < self.window_max { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };
         self.estimate += alpha * acked / window;
         let growth = if at(time) < self.estimate {
             (self.estimate - window).max(0.0)
         } else {
-            // 4.4 and 4.5: towards the window of one round trip later, by half of it at most.
+            // 4.4 and 4.5: growth aims at the window of one round trip later, and is half of the window at most.
             let target = at(time + rtt.as_secs_f64()).clamp(window, 1.5 * window);
             (target - window) / window * acked
         };
@@ -166,7 +167,7 @@ impl Cubic {
     }
 }
 
-/// Whole bytes of a number that is not negative.
+/// The whole part of a number that is not negative.
 #[expect(clippy::cast_sign_loss, reason = "it is not negative")]
 fn whole(bytes: f64) -> u32 {
     bytes.max(0.0) as u32
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     const MSS: u32 = 1000;
-    /// Long enough for CUBIC not to be in NewReno's region (RFC 9438, 4.3).
+    /// Long enough that CUBIC is outside of its Reno-friendly region (RFC 9438, 4.3).
     const RTT: Duration = Duration::from_millis(100);
 
     fn grow(control: &mut Congestion, rounds: u32, mut now: Instant) -> Instant {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_starts_over_and_falls_once() {
+    fn a_timeout_restarts_slow_start_and_reduces_the_threshold_once() {
         let mut control = Congestion::new(CongestionControl::NewReno, MSS);
         grow(&mut control, 3, Instant::default());
         control.timeout(80 * MSS, true);
@@ -211,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn cubic_returns_to_where_it_lost_and_then_goes_further() {
+    fn cubic_returns_to_the_window_before_the_loss_and_then_exceeds_it() {
         let mut control = Congestion::new(CongestionControl::Cubic, MSS);
         grow(&mut control, 6, Instant::default());
         let before = control.window();
         control.reduce(before);
         assert_eq!(control.window(), whole(f64::from(before) * BETA), "RFC 9438, 4.6");
-        // K of RFC 9438, figure 2: the cube root of what was given up, over C.
+        // K of RFC 9438, figure 2: the cube root of the reduction, divided by C.
         let k = (f64::from(before - control.window()) / f64::from(MSS) / C).cbrt();
         let rounds = whole((k / RTT.as_secs_f64()).ceil());
         let now = grow(&mut control, rounds, Instant::default());

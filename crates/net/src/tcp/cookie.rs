@@ -1,7 +1,7 @@
-//! SYN cookies (RFC 4987, 3.6 and appendix A): a half-open connection that is remembered by its peer only.
+//! SYN cookies (RFC 4987, 3.6 and appendix A): only the peer keeps the state of the half-open connection.
 //!
-//! The initial sequence number is `time:5 | mss:3 | hash:24`. What else was agreed on travels in the low bits of
-//! the timestamp, which the peer echoes: without timestamps a cookie connection has neither scaling nor SACK.
+//! The initial sequence number is `time:5 | mss:3 | hash:24`. The other options are encoded in the low bits of the
+//! timestamp, which the peer echoes. A cookie connection without timestamps has neither window scaling nor SACK.
 
 use super::isn::Secret;
 use super::open::Agreed;
@@ -9,15 +9,15 @@ use super::seq::Seq;
 use crate::address::Tuple;
 use crate::time::Instant;
 
-/// Segment sizes that a cookie can tell.
+/// Segment sizes that a cookie can encode.
 const SIZES: [u16; 8] = [536, 1220, 1300, 1360, 1400, 1440, 1460, 3360];
-/// Seconds of a tick; a cookie is good for the tick in which it was made and the next one.
+/// Length of a tick, seconds. A cookie is valid in the tick in which it was made and in the next one.
 const TICK_SECONDS: u64 = 64;
-/// Bits of a timestamp that carry options: shift (4; 15 for none), SACK, ECN.
+/// Timestamp bits that encode options: shift (4; 15 for none), SACK, ECN.
 const OPTION_BITS: u32 = 6;
 const NO_SCALE: u32 = 15;
 
-/// The initial sequence number that stands for what a SYN said.
+/// The initial sequence number that encodes what a SYN offered.
 pub(crate) fn make(secret: &Secret, now: Instant, tuple: &Tuple, irs: Seq, mss: u16) -> Seq {
     let size = SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0);
     Seq(value(secret, tick(now), tuple, irs, size as u32))
@@ -28,11 +28,11 @@ pub(crate) fn timestamp(clock: u32, agreed: &Agreed) -> u32 {
     let shift = agreed.window_scale.map_or(NO_SCALE, u32::from);
     let options = shift | u32::from(agreed.sack) << 4 | u32::from(agreed.ecn) << 5;
     let value = clock >> OPTION_BITS << OPTION_BITS | options;
-    // Not later than the clock: what is sent next would look old (RFC 7323, 5.3).
+    // The timestamp must not be later than the clock: the next segment would look old (RFC 7323, 5.3).
     if value > clock { value.wrapping_sub(1 << OPTION_BITS) } else { value }
 }
 
-/// What had been agreed on, if `iss` is a cookie of ours for this tuple.
+/// The options that were agreed on, if `iss` is a valid cookie for this tuple.
 pub(crate) fn check(
     secret: &Secret,
     now: Instant,

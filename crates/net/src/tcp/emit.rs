@@ -1,4 +1,4 @@
-//! Segments as they leave: headers in front of payload, and the checksum over both.
+//! Writes segments: headers in front of payload, and the checksum over both.
 
 use super::reassembly::{BLOCKS_MAX, Block};
 use super::segment::{Flags, Segment};
@@ -9,11 +9,11 @@ use crate::packet::{Cut, Packet, PacketBuilder};
 use landfall_media::Sum;
 use smoltcp::wire::{TcpOption, TcpPacket, TcpSeqNumber};
 
-/// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
+/// Length of the timestamps option with its padding, bytes (RFC 7323, appendix A).
 pub(crate) const TIMESTAMPS_LEN: usize = 12;
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, bytes.
 pub(crate) const HEADER_LEN: usize = 20;
-/// Where its checksum lies (RFC 9293, 3.1).
+/// Offset of the checksum in the TCP header (RFC 9293, 3.1).
 const CHECKSUM_AT: u16 = 16;
 
 /// Options to send.
@@ -37,14 +37,14 @@ impl OptionsOut {
         [mss, scale, permitted, timestamps, sack].into_iter().flatten()
     }
 
-    /// Bytes, padded to whole words.
+    /// Length of the options, padded to whole words, bytes.
     pub(crate) fn len(&self) -> usize {
         self.list().map(|option| option.buffer_len()).sum::<usize>().next_multiple_of(4)
     }
 
     fn emit(&self, mut buffer: &mut [u8]) {
         let padding = buffer.len() - self.list().map(|option| option.buffer_len()).sum::<usize>();
-        // Padding first, as RFC 7323, appendix A, has it: the options' words are then aligned.
+        // Padding comes first, as in RFC 7323, appendix A: the words of the options are then aligned.
         for _ in 0..padding {
             buffer = TcpOption::NoOperation.emit(buffer);
         }
@@ -62,12 +62,12 @@ pub(crate) struct Header {
     pub(crate) flags: Flags,
     pub(crate) window: u16,
     pub(crate) options: OptionsOut,
-    /// The packet may be marked instead of dropped (RFC 3168).
+    /// Routers may mark the packet instead of dropping it (RFC 3168).
     pub(crate) markable: bool,
 }
 
 impl Header {
-    /// The reset that answers a segment which belongs to nothing (RFC 9293, 3.10.7.1); none for a reset.
+    /// The reset that answers a segment of no connection (RFC 9293, 3.10.7.1); `None` if the segment is itself a reset.
     pub(crate) fn reset_for(segment: &Segment) -> Option<Self> {
         let rst = Flags { rst: true, ..Flags::default() };
         match segment.flags {
@@ -80,12 +80,12 @@ impl Header {
         }
     }
 
-    /// A builder with room for all headers.
+    /// Starts a packet with room for all headers.
     pub(crate) fn begin<'a>(&self, path: &Path, packet: &'a mut Packet) -> PacketBuilder<'a> {
         PacketBuilder::new(packet, path.header_len() + HEADER_LEN + self.options.len())
     }
 
-    /// Fills the headers in.
+    /// Writes the headers.
     pub(crate) fn finish(&self, path: &Path, mut builder: PacketBuilder<'_>) {
         let (payload_sum, payload_len) = (builder.sum(), builder.payload_len());
         let header_len = HEADER_LEN + self.options.len();
@@ -103,7 +103,7 @@ impl Header {
         let len = header_len + payload_len;
         let pseudo = pseudo_sum(from, to, PROTOCOL_TCP, len);
         let checksum = match cut {
-            // The sum itself, and not what makes it zero: whoever cuts goes on with it.
+            // The sum itself rather than its complement: the device that cuts the packet continues the sum.
             Some(_) => !pseudo.checksum(),
             None => pseudo.plus(Sum::of(header)).plus(payload_sum).checksum(),
         };
@@ -113,7 +113,7 @@ impl Header {
         cut.into_iter().for_each(|cut| builder.set_cut(cut));
     }
 
-    /// A segment without payload.
+    /// Writes a segment without payload.
     pub(crate) fn emit_alone(&self, path: &Path, packet: &mut Packet) {
         let builder = self.begin(path, packet);
         self.finish(path, builder);

@@ -1,4 +1,4 @@
-//! A segment arrives (RFC 9293, 3.10.7), with the checks of RFC 5961 against forged ones and of RFC 7323
+//! Handles an arriving segment (RFC 9293, 3.10.7), with the checks of RFC 5961 against forged segments and of RFC 7323
 //! against old ones.
 
 use super::segment::Segment;
@@ -7,10 +7,10 @@ use crate::event::Event;
 use crate::stats::Drop;
 use std::time::Duration;
 
-/// After so long without a segment a peer's timestamp says nothing (RFC 7323, 5.5).
+/// A peer's timestamp expires when no segment arrives for this long (RFC 7323, 5.5).
 const TIMESTAMP_VALID: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// Least time between answers to empty segments that are not acceptable.
+/// Least time between answers to unacceptable segments without data.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Tcb {
@@ -29,7 +29,8 @@ impl Tcb {
             return self.receive_second_syn(context, &segment);
         }
         if segment.flags.syn && !segment.flags.rst {
-            // RFC 5961, 4: whatever its sequence number, and before timestamps may drop it in silence.
+            // RFC 5961, 4: a SYN is challenged whatever its sequence number is, and before the timestamp check could
+            // drop it.
             self.challenge(context);
             return Err(Drop::Syn);
         }
@@ -56,7 +57,7 @@ impl Tcb {
         segment.trim_before(self.rcv_nxt, context.frames);
         segment.trim_after(self.rcv_edge, context.frames);
         if carried && segment.len() == 0 {
-            // A probe of a closed window (RFC 9293, 3.8.6.1), or what has arrived before.
+            // The segment is a probe of a closed window (RFC 9293, 3.8.6.1), or all of its data have arrived before.
             self.ack = Ack::Now;
         }
         context.stats.pushed += u64::from(segment.flags.psh && !segment.payload.extent.is_empty());
@@ -65,11 +66,11 @@ impl Tcb {
         Ok(())
     }
 
-    /// RFC 7323, 5.3 R1: an old segment is answered and dropped.
+    /// RFC 7323, 5.3 R1: an old segment is acknowledged and dropped.
     fn check_timestamp(&mut self, context: &Context<'_>, segment: &Segment) -> Result<(), Drop> {
         let Some(known) = self.timestamps else { return Ok(()) };
         match segment.options.timestamps {
-            // 3.2: a segment without the option, where it was agreed on, is not the peer's.
+            // 3.2: if timestamps were agreed on, a segment without the option is not from the peer.
             None if segment.flags.rst => Ok(()),
             None => Err(Drop::Paws),
             Some((value, _)) => {
@@ -84,14 +85,15 @@ impl Tcb {
         }
     }
 
-    /// First check of RFC 9293, 3.10.7.4: some of the segment lies in the window.
+    /// First check of RFC 9293, 3.10.7.4: a part of the segment lies in the window.
     fn check_window(&mut self, context: &Context<'_>, segment: &Segment) -> Result<(), Drop> {
         let window = self.rcv_edge.past(self.rcv_nxt);
         let (start, len) = (segment.seq, segment.len());
         let within = |seq: super::Seq| self.rcv_nxt.le(seq) && seq.lt(self.rcv_nxt + window);
         let acceptable = match (len, window) {
-            // At the very edge stand the acknowledgements of a peer that has filled the window after a hole. By
-            // the letter of the RFC they would be lost, and two such peers would answer each other for ever.
+            // A peer that has filled the window after a hole sends its acknowledgements with the sequence number of the
+            // window's right edge. By the letter of the RFC they would be dropped, and two such peers would answer each
+            // other for ever.
             (0, _) if !segment.flags.rst => start == self.rcv_edge || within(start),
             (0, 0) => start == self.rcv_nxt,
             (0, _) => within(start),
@@ -109,8 +111,8 @@ impl Tcb {
         Err(if old { Drop::Duplicate } else { Drop::OutOfWindow })
     }
 
-    /// RFC 9293, 3.10.7.4: what is not acceptable is answered with where we are. An answer to each empty segment
-    /// could go back and forth for ever; data are sent again at growing intervals.
+    /// RFC 9293, 3.10.7.4: an unacceptable segment is answered with an acknowledgement. Answers to segments without
+    /// data could go back and forth for ever, so their rate is limited; data are retransmitted at growing intervals.
     fn answer_unacceptable(&mut self, context: &Context<'_>, segment: &Segment) {
         let recent = self.timers.answered.is_some_and(|at| context.now.since(at) < ANSWER_INTERVAL);
         if segment.len() > 0 {
@@ -131,7 +133,7 @@ impl Tcb {
         Err(Drop::Reset)
     }
 
-    /// RFC 5961, 5.2: what is acknowledged was sent, and not long ago.
+    /// RFC 5961, 5.2: the acknowledged data were sent, and not long ago.
     fn check_ack(&mut self, context: &mut Context<'_>, segment: &Segment) -> Result<(), Drop> {
         let oldest = self.snd_una - self.snd_wnd_max.min(1 << 30);
         if self.snd_nxt.lt(segment.ack) || segment.ack.lt(oldest) {
@@ -141,8 +143,8 @@ impl Tcb {
         Ok(())
     }
 
-    /// An acknowledgement that tells the true peer where we are: a few a second, for all connections together
-    /// (RFC 5961, 7).
+    /// Sends a challenge acknowledgement, which tells the true peer the current numbers. All connections together send
+    /// a limited number a second (RFC 5961, 7).
     fn challenge(&mut self, context: &mut Context<'_>) {
         if *context.challenges_left > 0 {
             *context.challenges_left -= 1;
@@ -151,7 +153,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 7323, 4.3: the timestamp to echo is that of the segment that moved the window last.
+    /// RFC 7323, 4.3: the timestamp to echo is that of the last segment that advanced the window.
     fn note_timestamp(&mut self, context: &Context<'_>, segment: &Segment) {
         if let (Some(known), Some((value, _))) = (&mut self.timestamps, segment.options.timestamps)
             && segment.seq.le(self.last_ack_sent)
@@ -161,7 +163,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 3168, 6.1.3: a mark is echoed until the peer says that it slowed down.
+    /// RFC 3168, 6.1.3: a mark is echoed until the peer reports that it reduced its window.
     fn note_congestion(&mut self, segment: &Segment) {
         if !self.ecn.agreed {
             return;
@@ -180,7 +182,7 @@ impl Tcb {
         let flags = segment.flags;
         let acknowledges = flags.ack && segment.ack == self.snd_nxt;
         if flags.ack && !acknowledges {
-            // The peer has an old connection: it learns that from the reset (RFC 9293, 3.5.1, figure 9).
+            // The peer has an old connection: the reset tells it so (RFC 9293, 3.5.1, figure 9).
             context.reset(self.path, segment);
             return context.stats.drop(Drop::BadAck);
         }
@@ -202,15 +204,15 @@ impl Tcb {
             self.ack = Ack::Now;
             self.report_connected(context);
         } else {
-            // Both opened at once (RFC 9293, 3.5, figure 7): our SYN goes again, with an acknowledgement. What
-            // RFC 3168, 6.1.1 agrees on takes an answer that says so, which this is not.
+            // Simultaneous open (RFC 9293, 3.5, figure 7): the SYN is sent again, with an acknowledgement. RFC 3168,
+            // 6.1.1 matches_at on ECN only by a SYN-ACK, which this segment is not.
             self.state = State::SynReceived;
             self.ecn.agreed = false;
             self.in_flight.lose_all();
         }
     }
 
-    /// A SYN after both have opened at once: the peer's answer to ours, or its first one again.
+    /// Handles a SYN during simultaneous open: the peer's SYN-ACK, or its first SYN again.
     fn receive_second_syn(&mut self, context: &mut Context<'_>, segment: &Segment) -> Result<(), Drop> {
         if segment.seq + 1 != self.rcv_nxt || segment.flags.rst {
             return Err(Drop::Syn);
@@ -225,7 +227,7 @@ impl Tcb {
         Ok(())
     }
 
-    /// Our SYN is acknowledged after both opened at once.
+    /// The peer has acknowledged the SYN of a simultaneous open.
     fn establish(&mut self, context: &mut Context<'_>, segment: &Segment) -> Result<(), Drop> {
         if segment.ack != self.snd_nxt {
             context.reset(self.path, segment);
@@ -245,8 +247,8 @@ impl Tcb {
     }
 
     fn acknowledge_syn(&mut self, context: &Context<'_>) {
-        let told = self.in_flight.acknowledge(context.now, self.snd_nxt);
-        if let Some(rtt) = told.rtt {
+        let report = self.in_flight.acknowledge(context.now, self.snd_nxt);
+        if let Some(rtt) = report.rtt {
             self.rtt.sample(rtt);
         } else if self.rtt.has_backed_off() {
             self.rtt.handshake_timed_out();
@@ -255,7 +257,7 @@ impl Tcb {
         if self.fin == Fin::Queued {
             self.state = State::FinWait1;
         }
-        self.timers.stuck_since = None;
+        self.timers.unacknowledged_since = None;
         self.arm_retransmission(context.now);
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers that nobody else can foresee: initial sequence numbers (RFC 6528) and timestamp offsets.
+//! Numbers that no peer can predict: initial sequence numbers (RFC 6528) and timestamp offsets.
 
 use super::seq::Seq;
 use crate::address::Tuple;
@@ -6,7 +6,7 @@ use crate::time::Instant;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
-/// Keyed hashes of connections; the key is drawn by the driver once a start.
+/// Keyed hashes of connections. The driver draws the key at each start.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret([u64; 2]);
 
@@ -15,7 +15,7 @@ impl Secret {
         Self(key)
     }
 
-    /// A hash of a tuple, another one for each `purpose`.
+    /// A hash of a tuple; each `purpose` gives another hash.
     pub(crate) fn hash(&self, tuple: &Tuple, purpose: u64) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
         hasher.write(&tuple.key());
@@ -35,12 +35,12 @@ impl Secret {
         Seq((now.nanos() / 4000) as u32) + self.hash(tuple, 1) as u32
     }
 
-    /// What a connection adds to its clock for its timestamps (RFC 7323, 7.1).
+    /// Offset that a connection adds to its timestamps (RFC 7323, 7.1).
     pub(crate) fn timestamp_offset(&self, tuple: &Tuple) -> u32 {
         self.hash(tuple, 2) as u32
     }
 
-    /// Seed for tables keyed by what peers choose.
+    /// Seed of hash tables whose keys peers choose.
     pub(crate) fn table_seed(&self) -> u64 {
         self.0[0].rotate_left(17) ^ self.0[1]
     }

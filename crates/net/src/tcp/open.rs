@@ -1,4 +1,4 @@
-//! Connections in their first state, and what both sides agree on.
+//! Initial state of connections, and the options that both sides agree on.
 
 use super::backlog::RoundTrip;
 use super::congestion::Congestion;
@@ -15,18 +15,18 @@ use crate::config::Config;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
-/// MSS of a peer that names none (RFC 9293, 3.7.1).
+/// MSS of a peer that sends no MSS option (RFC 9293, 3.7.1).
 const MSS_DEFAULT_V4: u16 = 536;
 const MSS_DEFAULT_V6: u16 = 1220;
-/// Largest shift (RFC 7323, 2.3).
+/// Largest window shift (RFC 7323, 2.3).
 const SHIFT_MAX: u8 = 14;
 
-/// What two SYNs have agreed on.
+/// Options that two SYNs have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// Payload that the peer takes in one segment, options counted in.
+    /// Payload that the peer accepts in one segment, options included.
     pub(crate) mss: u16,
-    /// The peer's window shift; `None`: no scaling either way (RFC 7323, 1.3).
+    /// Window shift of the peer; `None`: neither side scales its window (RFC 7323, 1.3).
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack: bool,
     /// The peer's last timestamp.
@@ -35,11 +35,11 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    /// What a SYN offers and we take.
+    /// Options of a SYN that the stack accepts.
     pub(crate) fn of(segment: &Segment, config: &Config, v4: bool) -> Self {
         let options = &segment.options;
         let default = if v4 { MSS_DEFAULT_V4 } else { MSS_DEFAULT_V6 };
-        // RFC 3168, 6.1.1: a SYN asks with both bits, its answer agrees with one.
+        // RFC 3168, 6.1.1: a SYN requests ECN with both bits, a SYN-ACK matches_at with one.
         let ecn = segment.flags.ece && (segment.flags.cwr != segment.flags.ack);
         Self {
             mss: options.mss.unwrap_or(default).max(64),
@@ -51,18 +51,18 @@ impl Agreed {
     }
 }
 
-/// The shift with which a window is offered: the least that makes it fit into 16 bits.
+/// The window shift that this side offers: the least one with which the window fits into 16 bits.
 pub(crate) fn our_shift(config: &Config) -> u8 {
     let bits = u32::BITS - config.receive_window.leading_zeros();
     u8::try_from(bits.saturating_sub(16)).unwrap_or(SHIFT_MAX).min(SHIFT_MAX)
 }
 
-/// Payload that we take in one segment (RFC 9293, 3.7.1: without options).
+/// Payload that this side accepts in one segment (RFC 9293, 3.7.1: without options).
 pub(crate) fn our_mss(config: &Config, v4: bool) -> u16 {
     config.mtu.saturating_sub(if v4 { 40 } else { 60 })
 }
 
-/// First sequence numbers of both sides.
+/// Initial sequence numbers of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     pub(crate) iss: Seq,
@@ -70,7 +70,7 @@ pub(crate) struct Numbers {
 }
 
 impl Tcb {
-    /// A connection that a peer has opened, its handshake complete.
+    /// A connection that a peer has opened; its handshake is complete.
     pub(crate) fn accepted(
         now: Instant,
         config: &Config,
@@ -89,15 +89,15 @@ impl Tcb {
         tcb
     }
 
-    /// A connection that we open: its SYN is to be sent.
+    /// A connection that the application opens; its SYN has not been sent.
     pub(crate) fn opening(config: &Config, path: Path, iss: Seq, timestamp_offset: u32) -> Self {
         let mut tcb = Self::fresh(config, path, iss, timestamp_offset);
         tcb.snd_nxt = iss + 1;
         tcb
     }
 
-    /// Learns from how long the handshake took.
-    pub(crate) fn handshake_took(&mut self, round_trip: RoundTrip) {
+    /// Takes the round-trip time of the handshake into account.
+    pub(crate) fn sample_handshake(&mut self, round_trip: RoundTrip) {
         match round_trip {
             RoundTrip::Took(time) => self.rtt.sample(time),
             RoundTrip::TimedOut => self.rtt.handshake_timed_out(),
@@ -140,7 +140,7 @@ impl Tcb {
             ack: Ack::No,
             reassembly: Reassembly::default(),
             paused: false,
-            told_full: false,
+            advertised_closed: false,
             held_back: VecDeque::new(),
             held_back_bytes: 0,
             fin_at: None,
@@ -153,7 +153,7 @@ impl Tcb {
         }
     }
 
-    /// Takes what the peer's SYN says, in SYN-SENT.
+    /// Takes over the options of the peer's SYN, in SYN-SENT.
     pub(super) fn agree(&mut self, context: &Context<'_>, segment: &Segment) {
         let v4 = self.path.tuple.local.is_ipv4();
         let agreed = Agreed::of(segment, context.config, v4);
@@ -170,7 +170,7 @@ impl Tcb {
             self.snd_shift = shift;
             self.rcv_shift = our_shift(config);
         }
-        // The window of our SYN, which is not scaled.
+        // The window of a SYN is not scaled.
         self.rcv_edge = self.rcv_nxt + config.receive_window.min(0xffff);
         self.timestamps = agreed.timestamp.map(|recent| {
             let offset = self.timestamps.map_or(0, |t| t.offset);

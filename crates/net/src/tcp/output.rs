@@ -1,4 +1,4 @@
-//! Which segment goes out next: what was lost, then what is new, then an acknowledgement alone.
+//! Chooses and fills the next segment: lost data first, then new data, then an acknowledgement alone.
 
 use super::emit::{HEADER_LEN, Header, OptionsOut, TIMESTAMPS_LEN};
 use super::open::{our_mss, our_shift};
@@ -15,7 +15,7 @@ pub(crate) fn syn_window(config: &crate::Config) -> u16 {
 }
 
 impl Tcb {
-    /// Fills the next packet; false when there is none to send now.
+    /// Fills the next packet; false when there is nothing to send now.
     pub(crate) fn transmit(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
         if self.ended.is_some() {
             return false;
@@ -33,9 +33,9 @@ impl Tcb {
         sent
     }
 
-    /// What tells the peer of an end: a reset, where there is a peer that knows of us, or the acknowledgement of
-    /// its FIN.
-    pub(crate) fn farewell(&mut self, context: &mut Context<'_>) -> Option<Header> {
+    /// The last segment of a connection that has ended: a reset if the peer knows the connection, or the
+    /// acknowledgement of its FIN.
+    pub(crate) fn final_header(&mut self, context: &mut Context<'_>) -> Option<Header> {
         let how = self.ended?;
         if matches!(how, Ended::Aborted | Ended::TimedOut) && self.state != State::SynSent {
             let flags = Flags { rst: true, ack: true, ..Flags::default() };
@@ -56,7 +56,7 @@ impl Tcb {
         let answers = self.state == State::SynReceived;
         let config = context.config;
         let v4 = self.path.tuple.local.is_ipv4();
-        // An answer offers what the peer's SYN offered. Shifts of zero on both sides need not be told.
+        // A SYN-ACK offers what the peer's SYN offered. If both shifts are zero, the option can be left out.
         let scales = !answers || self.snd_shift > 0 || self.rcv_shift > 0;
         let options = OptionsOut {
             mss: Some(our_mss(config, v4)),
@@ -74,11 +74,11 @@ impl Tcb {
         true
     }
 
-    /// What is lost goes first (RFC 6675, 5: C.1).
+    /// Retransmits lost data, which go first (RFC 6675, 5: C.1).
     fn transmit_lost(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
         let mss = self.mss();
         let Some((seq, len)) = self.in_flight.next_lost(mss) else { return false };
-        // The first segment is sent again whatever the window is (RFC 5681, 3.2; RFC 6582, 3.2; RFC 6675, 5: 4.3).
+        // The first segment is retransmitted whatever the window is (RFC 5681, 3.2; RFC 6582, 3.2; RFC 6675, 5: 4.3).
         if self.in_flight.pipe() >= self.congestion.window() && seq != self.snd_una {
             self.window_limited = true;
             return false;
@@ -88,7 +88,7 @@ impl Tcb {
         self.in_flight.resend(context.now, seq, sent);
         context.stats.retransmitted += 1;
         if self.timers.retransmit.is_none() || seq == self.snd_una {
-            // What is waited for gets a whole timeout from now on.
+            // The segment that the peer waits for gets a whole timeout from now on.
             self.arm_retransmission(context.now);
         } else {
             self.arm_tail_probe(context.now);
@@ -96,7 +96,7 @@ impl Tcb {
         true
     }
 
-    /// New data, as far as both windows let (RFC 5681, 3.1; RFC 9293, 3.8.6).
+    /// Sends new data as far as both windows allow (RFC 5681, 3.1; RFC 9293, 3.8.6).
     fn transmit_new(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
         if self.fin == Fin::Sent || self.in_flight.room() == 0 {
             return false;
@@ -111,9 +111,9 @@ impl Tcb {
         let mss = self.mss();
         let usable = unsent.min(self.usable(context.now, unsent, mss));
         let len = usable.min(self.run_max(context, mss));
-        // What is left of a window after whole segments waits.
+        // The part of the window that does not fit a whole segment waits.
         let len = if len > mss && len < unsent { len - len % mss } else { len };
-        // A FIN takes a place in the window.
+        // A FIN takes one number of the window.
         let fin = wants_fin && len == unsent && len < self.offered();
         if len == 0 && !fin {
             return false;
@@ -124,11 +124,11 @@ impl Tcb {
         self.snd_nxt += taken;
         self.note_sent(context.now, seq, taken, mss);
         if idle {
-            self.timers.stuck_since = Some(context.now);
+            self.timers.unacknowledged_since = Some(context.now);
         }
         self.timers.window_probe = None;
         self.timers.small_window = false;
-        // RFC 6298, 5.1: only if it is not running; a tail probe is of the last segment.
+        // RFC 6298, 5.1: start the timer only if it is not running. A tail probe resends the last segment.
         if idle || self.timers.retransmit.is_none() {
             self.arm_retransmission(context.now);
         } else if self.timers.tail_probe.is_some() {
@@ -137,8 +137,8 @@ impl Tcb {
         true
     }
 
-    /// Bytes that may go out in one packet: those of as many whole segments as fit where long packets are taken, and
-    /// otherwise of one. What is told once, of congestion or of holes, goes alone.
+    /// Bytes of one packet, at most: those of as many whole segments as fit if the driver takes long packets, and of
+    /// one segment otherwise. A segment that reports congestion or holes is sent alone, because it must be sent once.
     fn run_max(&self, context: &Context<'_>, mss: u32) -> u32 {
         let tells = self.ecn.reduced || self.ecn.echo || !self.reassembly.is_empty();
         if !context.config.long_packets || tells {
@@ -149,8 +149,8 @@ impl Tcb {
         mss * fit.min(self.in_flight.room()).max(1)
     }
 
-    /// New data is on its way. Account is kept of every segment, however many went in one packet: any of them may
-    /// be lost.
+    /// Records that new data are in flight. Each segment has its entry, even if one packet carried several: any of them
+    /// may be lost.
     fn note_sent(&mut self, now: Instant, seq: Seq, taken: u32, mss: u32) {
         let fin = u32::from(self.fin == Fin::Sent);
         let (mut at, mut left) = (seq, taken);
@@ -162,8 +162,8 @@ impl Tcb {
         self.in_flight.push(now, at, left);
     }
 
-    /// Bytes that may be sent now; a window that lets only a small part of a segment through is waited for
-    /// (RFC 9293, 3.8.6.2.1).
+    /// Bytes that may be sent now. If the window admits only a small part of a segment, sending waits (RFC 9293,
+    /// 3.8.6.2.1).
     fn usable(&mut self, now: Instant, unsent: u32, mss: u32) -> u32 {
         if self.in_flight.is_empty() && self.idle_for(now) {
             self.congestion.idle();
@@ -181,18 +181,19 @@ impl Tcb {
         if worth { usable } else { 0 }
     }
 
-    /// RFC 5681, 4.1: nothing was sent for longer than a timeout.
+    /// RFC 5681, 4.1: true if nothing was sent for longer than a retransmission timeout.
     fn idle_for(&self, now: Instant) -> bool {
         self.timers.last_sent.is_some_and(|at| now.since(at) > self.rtt.rto())
     }
 
-    /// A byte past the closed window (RFC 9293, 3.8.6.1), or one before it (3.8.4).
+    /// Sends a probe: one sequence number before the window, for a closed window (RFC 9293, 3.8.6.1) or as keep-alive
+    /// (3.8.4).
     fn transmit_probe(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
         if self.timers.probe.take().is_none() {
             return false;
         }
-        // Sent with an old sequence number and without data: the answer tells the window, and nothing that
-        // the peer might drop needs to be remembered.
+        // The probe has an old sequence number and no data: the answer reports the window, and the probe leaves no
+        // state to remember in case the peer drops it.
         let seq = self.snd_una - 1;
         let header = self.header(context, seq, Flags { ack: true, ..Flags::default() });
         header.emit_alone(&self.path, packet);
@@ -208,7 +209,8 @@ impl Tcb {
         true
     }
 
-    /// Fills a packet with payload, new data of more than a segment as a long one; sequence numbers that it takes.
+    /// Fills a packet with payload and returns how many sequence numbers it takes. New data of more than one segment
+    /// become a long packet.
     fn transmit_data(
         &mut self,
         context: &mut Context<'_>,
@@ -218,12 +220,12 @@ impl Tcb {
         fin: bool,
     ) -> u32 {
         let start = self.offset_of(seq);
-        // RFC 3168, 6.1.2 and 6.1.5: on new data only.
+        // RFC 3168, 6.1.2 and 6.1.5: only new data are marked ECN-capable.
         let new = self.ecn.agreed && seq == self.snd_nxt && len > 0;
         let cwr = new && std::mem::take(&mut self.ecn.reduced);
         let mut header = self.header(context, seq, Flags { ack: true, cwr, ..Flags::default() });
         header.markable = new;
-        // What is reported as received takes room from the payload.
+        // SACK blocks take room from the payload.
         let usual = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
         let mss = self.mss();
         let room = mss - (header.options.len() - usual) as u32;
@@ -234,7 +236,7 @@ impl Tcb {
             filled = self.queue.fill(start, len, &mut builder, context.frames);
         }
         if filled <= mss {
-            // One segment, perhaps because a long packet would have had too many pieces.
+            // One segment, for example because a long packet would have too many pieces.
             builder = header.begin(&self.path, packet);
             filled = self.queue.fill(start, len.min(room), &mut builder, context.frames);
         }
@@ -249,10 +251,10 @@ impl Tcb {
         filled + u32::from(header.flags.fin)
     }
 
-    /// A header with the acknowledgement that is due: sending it settles that.
+    /// A header with the acknowledgement that is due. Building the header clears that acknowledgement.
     fn header(&mut self, context: &Context<'_>, seq: Seq, mut flags: Flags) -> Header {
         self.rcv_edge = self.window_to_offer(context);
-        let window = self.window_to_tell(context) >> self.rcv_shift;
+        let window = self.window_to_advertise(context) >> self.rcv_shift;
         flags.ece = self.ecn.echo;
         let mut options = OptionsOut {
             timestamps: self.timestamps.map(|t| (self.timestamp(context.now), t.recent)),

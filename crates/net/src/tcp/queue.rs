@@ -1,14 +1,15 @@
-//! The transmit queue: what was accepted for sending and is not acknowledged.
+//! The transmit queue: data that were accepted for sending and are not acknowledged.
 //!
-//! Stored bytes are references to frames, which the queue holds: the *clone* of "Packets as Persistent In-Memory
-//! Data Structures", 4.1. Retransmissions are sent from there. Protocol bytes are few and kept by value.
+//! Stored bytes are references to frames, and the queue holds the frames: the *clone* of "Packets as Persistent
+//! In-Memory Data Structures", 4.1. Retransmissions are sent from these frames. Protocol bytes are few, so the queue
+//! keeps copies of them.
 
 use crate::frames::Frames;
 use crate::packet::PacketBuilder;
 use landfall_media::{Extent, Sum};
 use std::collections::VecDeque;
 
-/// Bytes of a connection's outgoing stream since its start.
+/// Position in a connection's outgoing stream: bytes since its start.
 pub(crate) type Offset = u64;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,18 +21,18 @@ struct Piece {
 
 #[derive(Clone, Copy, Debug)]
 enum From {
-    /// At this place of all protocol bytes so far.
+    /// Position among all protocol bytes of the connection.
     Bytes(u64),
-    /// In frames; the sum is of all of it.
+    /// In frames. The sum covers the whole extent.
     Stored { off: u64, sum: Option<Sum> },
 }
 
-/// What a connection has to send, from the first byte that is not acknowledged.
+/// What a connection has to send, from the first unacknowledged byte on.
 #[derive(Debug, Default)]
 pub(crate) struct TransmitQueue {
     pieces: VecDeque<Piece>,
     bytes: VecDeque<u8>,
-    /// Place of `bytes[0]` among all protocol bytes.
+    /// Position of `bytes[0]` among all protocol bytes.
     bytes_start: u64,
     end: Offset,
 }
@@ -42,7 +43,7 @@ impl TransmitQueue {
         self.end
     }
 
-    /// Queued and not acknowledged.
+    /// Bytes queued and not acknowledged.
     pub(crate) fn len(&self) -> usize {
         self.pieces.front().map_or(0, |piece| (self.end - piece.start) as usize)
     }
@@ -64,7 +65,7 @@ impl TransmitQueue {
         self.end += u64::from(len);
     }
 
-    /// Queues stored bytes, whose hold passes to the queue.
+    /// Queues stored bytes by reference. Their hold passes to the queue.
     pub(crate) fn push_stored(&mut self, extent: Extent, sum: Option<Sum>) {
         if extent.is_empty() {
             return;
@@ -74,7 +75,7 @@ impl TransmitQueue {
         self.end += u64::from(extent.len());
     }
 
-    /// Lets go of everything before `until`, whole pieces at a time.
+    /// Releases everything before `until`, whole pieces at a time.
     pub(crate) fn acknowledge(&mut self, until: Offset, frames: &mut dyn Frames) {
         while let Some(piece) = self.pieces.front_mut() {
             let end = piece.start + u64::from(piece.len);
@@ -99,12 +100,13 @@ impl TransmitQueue {
         }
     }
 
-    /// Lets go of everything.
+    /// Releases everything.
     pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
         self.acknowledge(self.end, frames);
     }
 
-    /// Adds `len` bytes from `start` on to a packet, fewer when the packet can hold no more pieces; how many.
+    /// Adds up to `len` bytes from `start` on to a packet, and returns how many. The packet may have no room for more
+    /// pieces.
     pub(crate) fn fill(
         &self,
         start: Offset,
@@ -148,7 +150,8 @@ impl TransmitQueue {
     }
 }
 
-/// The sum of part of a stored piece: taken from the kept one where that is shorter to compute.
+/// The sum of a part of a stored piece. If it is shorter to compute, it is the kept sum less the sum of the other
+/// parts.
 fn sum_of_part(whole: Extent, kept: Option<Sum>, skip: u32, take: u32, frames: &dyn Frames) -> Sum {
     match kept {
         Some(sum) if take == whole.len() => sum,

@@ -1,5 +1,5 @@
-//! Segments that arrived after a hole: a chain of frames in stream order. Nothing is copied to reorder or
-//! reassemble; overlaps are cut off the later arrival.
+//! Out-of-order segments: a chain of frames in stream order. Nothing is copied to reorder or reassemble; overlapping
+//! bytes are cut off the segment that arrives later.
 
 use super::segment::Payload;
 use super::seq::Seq;
@@ -8,15 +8,16 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Blocks that one acknowledgement reports at most (RFC 2018, 3: three beside timestamps).
+/// SACK blocks in one acknowledgement, at most (RFC 2018, 3: three beside timestamps).
 pub(crate) const BLOCKS_MAX: usize = 3;
-/// Pieces no longer than this are gathered when they wait long: more of their frame is wasted than used.
+/// Pieces no longer than this are copied out of their frames when they wait for long: they waste more of the frame than
+/// they use.
 const ASIDE_MAX: u32 = 1024;
-/// Pieces no longer than this are gathered at once, so that a piece costs what it carries, and not a frame.
+/// Pieces no longer than this are copied out at once, so that a piece costs its own bytes instead of a frame.
 const SMALL_MAX: u32 = 256;
-/// Bytes that a piece in a frame of its own counts at least: nothing else lands in the rest of its frame.
+/// Least cost of a piece that has its own frame, bytes: nothing else lands in the rest of the frame.
 const FRAME_BYTES: usize = 2048;
-/// Bytes that a piece counts beside what it carries: its entry here.
+/// Cost of a piece beside its bytes: its entry in this queue.
 const ENTRY_BYTES: usize = 64;
 
 /// A range of received sequence numbers.
@@ -39,13 +40,13 @@ impl Waiting {
         self.start + self.payload.extent.len()
     }
 
-    /// Bytes that it occupies.
+    /// Bytes of memory that the piece occupies.
     fn bytes(&self) -> usize {
         let len = self.payload.extent.len() as usize;
         ENTRY_BYTES + if self.aside { len } else { len.max(FRAME_BYTES) }
     }
 
-    /// Copies it out of its frame; false where there is no space for that.
+    /// Copies the piece out of its frame; false if there is no space for the copy.
     fn set_aside(&mut self, frames: &mut dyn Frames) -> bool {
         let copy = frames.set_aside(self.payload.extent);
         if let Some(copy) = copy {
@@ -55,22 +56,22 @@ impl Waiting {
     }
 }
 
-/// What is kept behind holes.
+/// How much out-of-order data are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) pieces: usize,
-    /// Bytes of memory, rather than of the stream.
+    /// Bytes of memory, not bytes of the stream.
     pub(crate) bytes: usize,
 }
 
-/// What has arrived after the next byte expected.
+/// Data that arrived after the next byte expected.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// In stream order, without overlaps.
     waiting: VecDeque<Waiting>,
-    /// Bytes that `waiting` occupies.
+    /// Bytes of memory that `waiting` occupies.
     bytes: usize,
-    /// The latest arrival, for the first block reported (RFC 2018, 4).
+    /// The latest arrival, which the first SACK block reports (RFC 2018, 4).
     latest: Option<Seq>,
 }
 
@@ -79,13 +80,13 @@ impl Reassembly {
         self.waiting.is_empty()
     }
 
-    /// What is kept.
+    /// How much is kept.
     pub(crate) fn kept(&self) -> Kept {
         Kept { pieces: self.waiting.len(), bytes: self.bytes }
     }
 
-    /// Keeps what of a segment was not there yet, holding its frames; how many bytes of small pieces were copied out of
-    /// them at once. `None` if nothing was new.
+    /// Keeps the part of a segment that has not arrived before, and holds its frames. Returns how many bytes of small
+    /// pieces were copied out of them at once, or `None` if nothing was new.
     pub(crate) fn insert(
         &mut self,
         now: Instant,
@@ -127,7 +128,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes the piece that continues the stream at `next`, cut to what is new; its hold passes on.
+    /// Takes the piece that continues the stream at `next`, cut to its new bytes. Its hold passes to the caller.
     pub(crate) fn take(&mut self, next: Seq, frames: &mut dyn Frames) -> Option<Payload> {
         while let Some(first) = self.waiting.front().copied() {
             if next.lt(first.start) {
@@ -149,7 +150,7 @@ impl Reassembly {
         None
     }
 
-    /// The ranges that have arrived, the one with the latest arrival first (RFC 2018, 4).
+    /// The ranges that have arrived; the range with the latest arrival is first (RFC 2018, 4).
     pub(crate) fn blocks(&self) -> ([Option<Block>; BLOCKS_MAX], usize) {
         let mut out = [None; BLOCKS_MAX];
         let mut count = 0;
@@ -162,7 +163,7 @@ impl Reassembly {
         let first =
             self.latest.and_then(|latest| self.ranges().find(|b| b.start.le(latest) && latest.lt(b.end)));
         first.into_iter().for_each(&mut push);
-        // The others from the end: the newest holes are at the end, too.
+        // The other ranges follow from the end, where the newest holes are.
         self.ranges().filter(|block| Some(*block) != first).for_each(&mut push);
         (out, count)
     }
@@ -182,7 +183,7 @@ impl Reassembly {
         })
     }
 
-    /// Copies out of their frames what has waited for long; bytes copied.
+    /// Copies pieces that have waited for long out of their frames; returns the bytes copied.
     pub(crate) fn set_aside(&mut self, now: Instant, after: Duration, frames: &mut dyn Frames) -> u64 {
         let mut copied = 0;
         for kept in &mut self.waiting {
@@ -199,7 +200,7 @@ impl Reassembly {
         copied
     }
 
-    /// Lets go of everything; the peer sends it again (RFC 2018, 8: a receiver may change its mind).
+    /// Drops everything; the peer sends it again (RFC 2018, 8 allows a receiver to discard reported data).
     pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
         self.waiting.drain(..).for_each(|kept| frames.release(kept.payload.extent));
         (self.bytes, self.latest) = (0, None);

@@ -1,5 +1,5 @@
-//! Payload and FIN: delivered in order, kept where it landed after a hole, held back while the application
-//! takes no more.
+//! Received payload and FIN. Payload in order is delivered, out-of-order payload stays in the frames it landed in, and
+//! payload for a paused application is held back.
 
 use super::segment::{Payload, Segment};
 use super::seq::Seq;
@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::frames::Frames;
 use crate::stats::Drop;
 
-/// Window offered while all paused connections together keep half of the frames that they may.
+/// Window offered while all paused connections together hold half of the frames that they may.
 const WINDOW_UNDER_PRESSURE: u32 = 16 << 10;
 
 impl Tcb {
@@ -28,7 +28,7 @@ impl Tcb {
             return Err(Drop::Closed);
         }
         if self.orphaned {
-            // Nobody will ever take it (RFC 9293, 3.6.1).
+            // No application will take the data (RFC 9293, 3.6.1).
             self.end(Ended::Aborted);
             return Err(Drop::Closed);
         }
@@ -48,7 +48,8 @@ impl Tcb {
             filled = true;
         }
         self.arm_aside(context);
-        // RFC 5681, 4.2: at once when a hole was filled, or is still there; every second full segment.
+        // RFC 5681, 4.2: acknowledge at once when a hole was filled or still exists; otherwise every second full
+        // segment.
         let at_once = filled || !self.reassembly.is_empty() || self.unacked >= 2 * self.mss_seen;
         self.acknowledge_soon(context, at_once);
         Ok(())
@@ -62,7 +63,7 @@ impl Tcb {
         }
     }
 
-    /// Takes payload that continues the stream; it is held once.
+    /// Takes payload that continues the stream. The payload carries one hold.
     fn accept(&mut self, context: &mut Context<'_>, payload: Payload) {
         let len = payload.extent.len();
         self.rcv_nxt += len;
@@ -76,7 +77,7 @@ impl Tcb {
     }
 
     fn receive_after_hole(&mut self, context: &mut Context<'_>, segment: &Segment) -> Result<(), Drop> {
-        // RFC 5681, 4.2: tell at once what is missing.
+        // RFC 5681, 4.2: report the hole at once.
         self.ack = Ack::Now;
         if self.pieces() >= context.config.waiting_frames_per_connection {
             return Err(Drop::TooMuchWaiting);
@@ -87,38 +88,38 @@ impl Tcb {
             context.stats.set_aside_bytes += copied;
             self.arm_aside(context);
         } else {
-            // Its FIN may still be news.
+            // The FIN of the segment may still be new.
             context.stats.drop(Drop::Duplicate);
         }
         Ok(())
     }
 
-    /// Pieces that nobody has taken yet.
+    /// Pieces that the application has not taken yet.
     fn pieces(&self) -> usize {
         self.held_back() + self.reassembly.kept().pieces
     }
 
-    /// True if this connection, or all of them together, keep as many frames for paused applications as they may.
+    /// True if this connection, or all connections together, hold as many frames for paused applications as allowed.
     fn holds_back_too_much(&self, context: &Context<'_>) -> bool {
         self.pieces() >= context.config.waiting_frames_per_connection
             || context.held_back >= context.config.waiting_frames_max
     }
 
-    /// Drops the data behind holes that are furthest from the first one.
+    /// Drops the out-of-order data that are furthest from the first hole.
     pub(crate) fn drop_furthest(&mut self, frames: &mut dyn Frames) {
         self.reassembly.drop_furthest(frames);
     }
 
-    /// The window that a segment tells of. It is closed while a paused application leaves no frame for what may
-    /// come in it: that shrinks it, which RFC 9293, 3.8.6 discourages, but a peer that fills frames with single
-    /// bytes would otherwise retransmit in vain until it gives up. What it had been promised is still taken once
-    /// there is room.
-    pub(super) fn window_to_tell(&mut self, context: &Context<'_>) -> u32 {
-        self.told_full = self.paused && self.holds_back_too_much(context);
-        if self.told_full { 0 } else { self.rcv_edge.past(self.rcv_nxt) }
+    /// The window that a segment advertises. The window is closed while a paused application leaves no frame for the
+    /// data that it admits. Closing shrinks the window, which RFC 9293, 3.8.6 discourages; but a peer that fills frames
+    /// with single bytes would otherwise retransmit in vain until it gives up. Data within the earlier window are still
+    /// accepted once there is room.
+    pub(super) fn window_to_advertise(&mut self, context: &Context<'_>) -> u32 {
+        self.advertised_closed = self.paused && self.holds_back_too_much(context);
+        if self.advertised_closed { 0 } else { self.rcv_edge.past(self.rcv_nxt) }
     }
 
-    /// The connection is over: what was held back is all there is, and nobody can ask for it later.
+    /// The connection has ended: delivers what was held back, because the application cannot ask for it later.
     pub(crate) fn deliver_rest(&mut self, context: &mut Context<'_>) {
         if self.ended == Some(Ended::Closed) && !self.orphaned && !self.held_back.is_empty() {
             self.deliver_held_back(context);
@@ -131,7 +132,7 @@ impl Tcb {
         self.held_back_bytes = 0;
     }
 
-    /// RFC 9293, 3.10.7.4, eighth. A FIN after a hole is remembered by its place.
+    /// RFC 9293, 3.10.7.4, eighth. For a FIN after a hole, its sequence number is kept.
     pub(super) fn receive_fin(&mut self, context: &mut Context<'_>, segment: &Segment) {
         if segment.flags.fin && self.state.receives() {
             self.fin_at = Some(segment.seq + segment.payload.extent.len());
@@ -149,7 +150,7 @@ impl Tcb {
         match self.state {
             State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,
-            // TIME-WAIT, for the stack to remember.
+            // The stack keeps the connection in TIME-WAIT.
             State::FinWait2 => self.end(Ended::Closed),
             _ => return,
         }
@@ -158,12 +159,12 @@ impl Tcb {
         }
     }
 
-    /// The application takes no more for now: what arrives is held back, and the window closes.
+    /// The application takes no more data for now: arriving data are held back, and the window closes.
     pub(crate) fn pause(&mut self) {
         self.paused = true;
     }
 
-    /// The application goes on.
+    /// The application takes data again.
     pub(crate) fn resume(&mut self, context: &mut Context<'_>) {
         if !std::mem::take(&mut self.paused) {
             return;
@@ -173,14 +174,14 @@ impl Tcb {
         if had_some && !self.state.receives() && !self.orphaned {
             context.events.push_back(Event::Eof { conn: context.id });
         }
-        // RFC 9293, 3.8.6.2.2: a window that has opened well is told.
+        // RFC 9293, 3.8.6.2.2: a window that has opened by a useful amount is advertised.
         let opened = self.window_to_offer(context).past(self.rcv_edge);
-        if self.told_full || opened >= (2 * self.mss()).min(context.config.receive_window / 2) {
+        if self.advertised_closed || opened >= (2 * self.mss()).min(context.config.receive_window / 2) {
             self.ack = Ack::Now;
         }
     }
 
-    /// Right edge of the window to offer: it never moves back (RFC 9293, 3.8.6).
+    /// Right edge of the window to offer. The edge never moves back (RFC 9293, 3.8.6).
     pub(super) fn window_to_offer(&self, context: &Context<'_>) -> Seq {
         let pressed = context.held_back >= context.config.waiting_frames_max / 2;
         let most = context.config.receive_window;
@@ -188,13 +189,13 @@ impl Tcb {
         let room = full.saturating_sub(self.held_back_bytes);
         let room = room.min(0xffff << self.rcv_shift);
         let edge = self.rcv_nxt + (room >> self.rcv_shift << self.rcv_shift);
-        // RFC 9293, 3.8.6.2.2: no small steps.
+        // RFC 9293, 3.8.6.2.2: the edge moves in large steps.
         let step = self.mss().min(context.config.receive_window / 2);
         if self.rcv_edge.lt(edge) && edge.past(self.rcv_edge) >= step { edge } else { self.rcv_edge }
     }
 }
 
-/// Hands payload to the application, which lets go of it.
+/// Reports payload to the application. The hold passes with the event.
 fn deliver(context: &mut Context<'_>, payload: Payload) {
     context.events.push_back(Event::Received {
         conn: context.id,

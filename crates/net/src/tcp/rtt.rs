@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-/// The timeout before anything was measured (RFC 6298, 2.1).
+/// The timeout before the first measurement (RFC 6298, 2.1).
 const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// The same after a SYN was lost (RFC 6298, 5.7).
+/// The timeout before the first measurement, if a SYN was lost (RFC 6298, 5.7).
 const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 /// The longest timeout (RFC 6298, 2.5: at least 60 seconds).
 const RTO_MAX: Duration = Duration::from_secs(60);
-/// Clock granularity, G: clocks of drivers are finer.
+/// Clock granularity, G. Clocks of drivers are finer.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// A connection's estimate.
+/// Round-trip estimate of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
     smoothed: Option<Duration>,
     variation: Duration,
     rto_min: Duration,
-    /// The timeout as long as nothing was measured.
+    /// The timeout until the first measurement.
     initial: Duration,
-    /// How often the timer has backed off (RFC 6298, 5.5).
+    /// How often the timer has backed off since the last measurement (RFC 6298, 5.5).
     backoff: u32,
 }
 
@@ -28,7 +28,7 @@ impl Rtt {
         Self { smoothed: None, variation: Duration::ZERO, rto_min, initial: RTO_INITIAL, backoff: 0 }
     }
 
-    /// A measurement (RFC 6298, 2.2 and 2.3).
+    /// Takes a measurement into account (RFC 6298, 2.2 and 2.3).
     pub(crate) fn sample(&mut self, rtt: Duration) {
         self.backoff = 0;
         match self.smoothed {
@@ -43,7 +43,7 @@ impl Rtt {
         }
     }
 
-    /// The SYN, or its answer, was not acknowledged in time: the first data wait longer (RFC 6298, 5.7).
+    /// The SYN or SYN-ACK was not acknowledged in time: the first data get a longer timeout (RFC 6298, 5.7).
     pub(crate) fn handshake_timed_out(&mut self) {
         if self.smoothed.is_none() {
             (self.initial, self.backoff) = (RTO_AFTER_LOST_SYN, 0);
@@ -55,17 +55,17 @@ impl Rtt {
         self.backoff > 0
     }
 
-    /// The smoothed round-trip time, or the guess that goes with the first timeout.
+    /// The smoothed round-trip time, or an estimate from the initial timeout.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or(RTO_INITIAL / 3)
     }
 
-    /// True once something was measured.
+    /// True once there is a measurement.
     pub(crate) fn is_known(&self) -> bool {
         self.smoothed.is_some()
     }
 
-    /// How long to wait for an acknowledgement.
+    /// The retransmission timeout.
     pub(crate) fn rto(&self) -> Duration {
         let base = self.smoothed.map_or(self.initial, |smoothed| {
             (smoothed + GRANULARITY.max(self.variation * 4)).max(self.rto_min)

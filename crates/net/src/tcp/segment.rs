@@ -1,4 +1,4 @@
-//! Segments as they arrive, checked.
+//! Parses and checks arriving segments.
 
 use super::emit::TIMESTAMPS_LEN;
 use super::reassembly::{BLOCKS_MAX, Block};
@@ -8,17 +8,17 @@ use crate::stats::Drop;
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::{TcpOption, TcpPacket};
 
-/// Payload where it landed, and its sum: what is left of the segment's checksum without its headers.
+/// Payload in the frames it landed in, and its sum: the segment's checksum without its headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Payload {
     pub(crate) extent: Extent,
     pub(crate) sum: Sum,
-    /// When its packet arrived, Unix nanoseconds.
+    /// When the packet arrived, Unix nanoseconds.
     pub(crate) arrival_ns: u64,
 }
 
 impl Payload {
-    /// Part of it, with its own sum.
+    /// A part of the payload, with the sum of that part.
     pub(crate) fn part(&self, skip: u32, len: u32, frames: &dyn Frames) -> Self {
         if skip == 0 && len == self.extent.len() {
             return *self;
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     pub(crate) sack: [Option<Block>; BLOCKS_MAX],
 }
 
-/// A segment whose checksum is right.
+/// A segment whose checksum is correct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) seq: Seq,
@@ -71,7 +71,7 @@ impl Segment {
         self.payload.extent.len() + u32::from(self.flags.syn) + u32::from(self.flags.fin)
     }
 
-    /// Cuts what lies before `seq` off.
+    /// Cuts off what lies before `seq`.
     pub(crate) fn trim_before(&mut self, seq: Seq, frames: &dyn Frames) {
         if self.flags.syn && self.seq.lt(seq) {
             self.flags.syn = false;
@@ -82,7 +82,7 @@ impl Segment {
         self.seq += skip;
     }
 
-    /// Cuts what lies at or after `seq` off, a FIN included.
+    /// Cuts off what lies at or after `seq`, a FIN included.
     pub(crate) fn trim_after(&mut self, seq: Seq, frames: &dyn Frames) {
         let end = self.seq + self.payload.extent.len();
         if seq.lt(end + u32::from(self.flags.fin)) {
@@ -93,13 +93,13 @@ impl Segment {
     }
 }
 
-/// Ports of a segment, source first, where it is long enough to have them.
+/// Source and destination port of a segment; `None` if it is too short to have them.
 pub(crate) fn ports(bytes: &[u8]) -> Option<(u16, u16)> {
     let word = |at: usize| Some(u16::from(*bytes.get(at)?) << 8 | u16::from(*bytes.get(at + 1)?));
     Some((word(0)?, word(2)?))
 }
 
-/// Checks a segment that lies at region offset `off`; `pseudo` is the sum of its pseudo-header.
+/// Parses and checks a segment at region offset `off`; `pseudo` is the sum of its pseudo-header.
 pub(crate) fn parse(
     bytes: &[u8],
     off: u64,
@@ -110,7 +110,7 @@ pub(crate) fn parse(
     let packet = TcpPacket::new_checked(bytes).map_err(|_| Drop::Malformed)?;
     let header_len = usize::from(packet.header_len());
     let (header, payload) = bytes.split_at(header_len);
-    // Headers are a whole number of words: the payload starts at an even place.
+    // Headers are a whole number of words, so the payload starts at an even offset.
     let (header_sum, sum) = (Sum::of(header), Sum::of(payload));
     if !pseudo.plus(header_sum).plus(sum).is_zero() {
         let partial = packet.checksum() == !pseudo.checksum() || Sum::of_word(packet.checksum()) == pseudo;

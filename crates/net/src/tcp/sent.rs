@@ -1,6 +1,6 @@
-//! What is on its way: one entry a segment sent and not acknowledged. It is the scoreboard of RFC 6675 and
-//! knows of each segment when it was sent last, by which RFC 8985 (RACK) tells what is lost, retransmissions
-//! included.
+//! Segments in flight: one entry for each segment that was sent and not acknowledged. This is the scoreboard of RFC
+//! 6675. Each entry has the time of its last transmission, from which RFC 8985 (RACK) detects losses, those of
+//! retransmissions included.
 
 use super::reassembly::Block;
 use super::seq::Seq;
@@ -8,25 +8,25 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Duplicate acknowledgements that mean a loss (RFC 5681, 3.2; RFC 6675, 2).
+/// Duplicate acknowledgements that indicate a loss (RFC 5681, 3.2; RFC 6675, 2).
 const DUP_THRESH: u32 = 3;
 
-/// Segments of one connection on their way at most, however small.
+/// Segments of one connection in flight, at most, however small they are.
 const SEGMENTS_MAX: usize = 4096;
 
-/// One segment.
+/// One segment in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) seq: Seq,
-    /// Sequence numbers that it takes.
+    /// Sequence numbers that the segment takes.
     pub(crate) len: u32,
-    /// When it was sent last.
+    /// Time of the last transmission.
     at: Instant,
-    /// The peer has it.
+    /// The peer has reported the segment.
     sacked: bool,
-    /// It is taken for lost, and has not been sent again since.
+    /// The segment counts as lost and has not been retransmitted since.
     lost: bool,
-    /// How often it was sent again.
+    /// Number of retransmissions.
     resent: u32,
 }
 
@@ -35,34 +35,34 @@ impl Sent {
         self.seq + self.len
     }
 
-    /// Counted as being in the network.
+    /// True if the segment counts as being in the network.
     fn in_flight(&self) -> bool {
         !self.sacked && !self.lost
     }
 
-    /// Sent before a segment that has arrived (RFC 8985, 6.2 step 2).
+    /// True if the segment was sent before a segment that has arrived (RFC 8985, 6.2 step 2).
     fn before(&self, at: Instant, end: Seq) -> bool {
         self.at < at || (self.at == at && self.end().lt(end))
     }
 }
 
-/// What an acknowledgement has told.
+/// What an acknowledgement reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivered {
-    /// Sequence numbers newly known to have arrived.
+    /// Sequence numbers that are newly known to have arrived.
     pub(crate) bytes: u32,
-    /// Sequence numbers newly covered by the cumulative acknowledgement.
+    /// Sequence numbers that the cumulative acknowledgement newly covers.
     pub(crate) acked: u32,
-    /// Round-trip time of the latest segment that was sent once only (Karn's rule: RFC 6298, 3).
+    /// Round-trip time of the latest segment that was sent only once (Karn's rule: RFC 6298, 3).
     pub(crate) rtt: Option<Duration>,
 }
 
-/// What a look for losses has found.
+/// Result of a loss detection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
-    /// Something is lost that was not known to be.
+    /// At least one segment was newly marked as lost.
     pub(crate) any: bool,
-    /// When to look again: something may turn out to be lost then.
+    /// When to detect losses again: another segment may be lost by then.
     pub(crate) again: Option<Instant>,
 }
 
@@ -74,20 +74,20 @@ struct Latest {
     rtt: Duration,
 }
 
-/// All segments on their way, in sequence order.
+/// All segments in flight, in sequence order.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     sent: VecDeque<Sent>,
     /// Sequence numbers in the network: the *pipe* of RFC 6675.
     pipe: u32,
-    /// Segments that the peer has, after a hole.
+    /// Segments that the peer has reported after a hole.
     sacked: u32,
     lost: u32,
     latest: Option<Latest>,
     min_rtt: Option<Duration>,
     /// Highest sequence number that the peer has (RFC 8985: RACK.fack).
     highest: Option<Seq>,
-    /// Segments have been seen to arrive out of order.
+    /// Segments have arrived out of order.
     reordered: bool,
 }
 
@@ -101,17 +101,17 @@ impl InFlight {
         self.sent.is_empty()
     }
 
-    /// Further segments that may be on their way: each acknowledgement looks at all of them.
+    /// How many more segments may be in flight. There is a limit because each acknowledgement visits all of them.
     pub(crate) fn room(&self) -> u32 {
         SEGMENTS_MAX.saturating_sub(self.sent.len()) as u32
     }
 
-    /// True when something is to be sent again.
+    /// True when a segment is to be retransmitted.
     pub(crate) fn has_lost(&self) -> bool {
         self.lost > 0
     }
 
-    /// A segment goes out for the first time.
+    /// Adds a segment that is sent for the first time.
     pub(crate) fn push(&mut self, now: Instant, seq: Seq, len: u32) {
         self.sent.push_back(Sent { seq, len, at: now, sacked: false, lost: false, resent: 0 });
         self.pipe += len;
@@ -119,18 +119,18 @@ impl InFlight {
 
     /// The cumulative acknowledgement has moved to `ack`.
     pub(crate) fn acknowledge(&mut self, now: Instant, ack: Seq) -> Delivered {
-        let mut told = Delivered::default();
+        let mut report = Delivered::default();
         while let Some(first) = self.sent.front().copied() {
             if !first.end().le(ack) {
-                self.acknowledge_part(ack, &mut told);
+                self.acknowledge_part(ack, &mut report);
                 break;
             }
             self.sent.pop_front();
-            told.acked += first.len;
+            report.acked += first.len;
             if first.sacked {
                 self.sacked -= 1;
             } else {
-                self.arrived(now, &first, &mut told);
+                self.arrived(now, &first, &mut report);
             }
             if first.in_flight() {
                 self.pipe -= first.len;
@@ -138,11 +138,11 @@ impl InFlight {
             self.lost -= u32::from(first.lost);
         }
         self.check();
-        told
+        report
     }
 
-    /// The first segment's beginning is acknowledged.
-    fn acknowledge_part(&mut self, ack: Seq, told: &mut Delivered) {
+    /// Acknowledges the beginning of the first segment.
+    fn acknowledge_part(&mut self, ack: Seq, report: &mut Delivered) {
         let Some(first) = self.sent.front_mut() else { return };
         let part = ack.past(first.seq);
         if part == 0 {
@@ -152,21 +152,21 @@ impl InFlight {
             self.pipe -= part;
         }
         if !first.sacked {
-            told.bytes += part;
+            report.bytes += part;
         }
-        told.acked += part;
+        report.acked += part;
         first.seq += part;
         first.len -= part;
     }
 
-    /// The peer reports what it has after a hole (RFC 2018; RFC 6675, 3).
+    /// Marks the ranges that the peer reports after a hole (RFC 2018; RFC 6675, 3).
     pub(crate) fn acknowledge_blocks(&mut self, now: Instant, blocks: &[Option<Block>]) -> Delivered {
-        let mut told = Delivered::default();
+        let mut report = Delivered::default();
         let Some((una, nxt)) = self.sent.front().zip(self.sent.back()).map(|(f, l)| (f.seq, l.end())) else {
-            return told;
+            return report;
         };
         for block in blocks.iter().flatten() {
-            // A block of what was acknowledged long ago, or never sent, says nothing (RFC 2883, RFC 6675 3).
+            // A block of data that were acknowledged long ago, or never sent, is ignored (RFC 2883, RFC 6675 3).
             if !(block.start.lt(block.end) && una.le(block.start) && block.end.le(nxt)) {
                 continue;
             }
@@ -178,21 +178,22 @@ impl InFlight {
                 }
                 if !sent.sacked {
                     self.mark_sacked(index);
-                    self.arrived(now, &sent, &mut told);
+                    self.arrived(now, &sent, &mut report);
                 }
             }
         }
         self.check();
-        told
+        report
     }
 
-    /// A duplicate acknowledgement of a peer without SACK: some segment after the first has arrived
-    /// (RFC 5681, 3.2: the window is inflated by what has left the network).
+    /// Handles a duplicate acknowledgement of a peer without SACK: some segment after the first has arrived (RFC 5681,
+    /// 3.2: the window is inflated by what has left the network).
     pub(crate) fn acknowledge_duplicate(&mut self) -> Delivered {
         Delivered { bytes: self.report_next(), ..Delivered::default() }
     }
 
-    /// Some segment after the first has arrived: as good as any is the next that is not known to have. Its length.
+    /// Marks the next unreported segment after the first as arrived, since the peer does not say which one arrived.
+    /// Returns its length.
     fn report_next(&mut self) -> u32 {
         let next = self.sent.iter().skip(1).position(|sent| !sent.sacked && !sent.lost);
         let Some(index) = next.map(|index| index + 1) else { return 0 };
@@ -205,7 +206,8 @@ impl InFlight {
         self.sent.front().is_some_and(|first| first.sacked)
     }
 
-    /// What the peer has reported, or what its duplicate acknowledgements stood for, may be missing after all.
+    /// Clears all reports: the peer may have dropped the data, or the duplicate acknowledgements may have been for
+    /// other segments.
     pub(crate) fn forget_reports(&mut self) {
         for index in 0..self.sent.len() {
             if self.sent[index].sacked {
@@ -226,17 +228,17 @@ impl InFlight {
         self.sacked += 1;
     }
 
-    /// Learns from a segment that has arrived (RFC 8985, 6.2 steps 1 to 3).
-    fn arrived(&mut self, now: Instant, sent: &Sent, told: &mut Delivered) {
-        told.bytes += sent.len;
+    /// Updates the state with a segment that has arrived (RFC 8985, 6.2 steps 1 to 3).
+    fn arrived(&mut self, now: Instant, sent: &Sent, report: &mut Delivered) {
+        report.bytes += sent.len;
         let rtt = now.since(sent.at);
         if sent.resent == 0 {
-            told.rtt = Some(rtt);
+            report.rtt = Some(rtt);
             if self.highest.is_some_and(|highest| sent.end().lt(highest)) {
                 self.reordered = true;
             }
         } else if self.min_rtt.is_some_and(|least| rtt < least) {
-            // The acknowledgement is of an earlier transmission.
+            // The acknowledgement is for an earlier transmission.
             return;
         }
         self.highest = Some(self.highest.map_or(sent.end(), |highest| highest.max(sent.end())));
@@ -246,8 +248,8 @@ impl InFlight {
         }
     }
 
-    /// Marks what is lost: sent well before something that has arrived (RFC 8985, 6.2 step 5), or three
-    /// segments before it (RFC 6675, 4).
+    /// Marks lost segments: those sent well before a segment that has arrived (RFC 8985, 6.2 step 5), or three segments
+    /// before it (RFC 6675, 4).
     pub(crate) fn detect_losses(&mut self, now: Instant, srtt: Duration, recovering: bool) -> Found {
         let mut found = Found::default();
         let Some(latest) = self.latest else { return found };
@@ -255,7 +257,7 @@ impl InFlight {
         for index in 0..self.sent.len() {
             let sent = self.sent[index];
             if !sent.before(latest.at, latest.end) {
-                // Segments are sent for the first time in their order: none after this one was sent earlier.
+                // First transmissions are in sequence order: no segment after this one was sent earlier.
                 if sent.resent == 0 {
                     break;
                 }
@@ -283,8 +285,8 @@ impl InFlight {
         (self.min_rtt.unwrap_or_default() / 4).min(srtt)
     }
 
-    /// Three duplicate acknowledgements without SACK, or a partial acknowledgement: the first segment is lost
-    /// (RFC 6582, 3.2).
+    /// Marks the first segment as lost, after three duplicate acknowledgements without SACK or a partial
+    /// acknowledgement (RFC 6582, 3.2).
     pub(crate) fn lose_first(&mut self) -> bool {
         let loses = self.sent.front().is_some_and(Sent::in_flight);
         if loses {
@@ -293,8 +295,8 @@ impl InFlight {
         loses
     }
 
-    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, step 3). If
-    /// a duplicate was counted for it, it stood for a later one.
+    /// Handles a partial acknowledgement without SACK: the segment that is now the first is missing (RFC 6582, 3.2,
+    /// step 3). If a duplicate was counted for it, the duplicate was for a later segment.
     pub(crate) fn lose_next_hole(&mut self) {
         if let Some(first) = self.sent.front_mut().filter(|first| first.sacked) {
             first.sacked = false;
@@ -306,7 +308,7 @@ impl InFlight {
         self.check();
     }
 
-    /// A timeout: everything that the peer has not reported is lost (RFC 6298, 5.4; RFC 6675, 5.1).
+    /// Marks everything that the peer has not reported as lost, after a timeout (RFC 6298, 5.4; RFC 6675, 5.1).
     pub(crate) fn lose_all(&mut self) {
         for index in 0..self.sent.len() {
             if self.sent[index].in_flight() {
@@ -322,7 +324,7 @@ impl InFlight {
         self.pipe -= sent.len;
     }
 
-    /// The first segment that is to be sent again, at most `len_max` long: a longer one is split.
+    /// The first segment to retransmit, at most `len_max` long; a longer one is split.
     pub(crate) fn next_lost(&mut self, len_max: u32) -> Option<(Seq, u32)> {
         if self.lost == 0 {
             return None;
@@ -339,7 +341,7 @@ impl InFlight {
         Some((sent.seq, self.sent[index].len))
     }
 
-    /// The segment at `seq` was sent again, `len` of it.
+    /// Records that `len` numbers of the segment at `seq` were retransmitted.
     pub(crate) fn resend(&mut self, now: Instant, seq: Seq, len: u32) {
         let index = self.sent.partition_point(|sent| sent.seq.lt(seq));
         let Some(sent) = self.sent.get_mut(index).filter(|sent| sent.seq == seq && sent.lost) else { return };
@@ -358,7 +360,7 @@ impl InFlight {
         self.check();
     }
 
-    /// The last segment that the peer has not reported, for a probe (RFC 8985, 7.3): it counts as lost.
+    /// Marks the last segment that the peer has not reported as lost, so that it is sent as a probe (RFC 8985, 7.3).
     pub(crate) fn lose_last(&mut self) -> bool {
         match self.sent.iter().rposition(Sent::in_flight) {
             Some(index) => {
@@ -369,7 +371,7 @@ impl InFlight {
         }
     }
 
-    /// Checks the counts against what they count.
+    /// Checks the counters against the entries.
     #[cfg(debug_assertions)]
     fn check(&self) {
         let count = |which: fn(&Sent) -> bool| self.sent.iter().filter(|sent| which(sent)).count() as u32;
@@ -385,7 +387,7 @@ impl InFlight {
     #[cfg(not(debug_assertions))]
     const fn check(&self) {}
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -3,39 +3,39 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// A sequence number. There is no order of all of them, only of two that are less than 2^31 apart.
+/// A sequence number. Only two numbers less than 2^31 apart have an order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// How far this is past `other`; negative if it is before.
+    /// Distance from `other` to this number; negative if this number is before `other`.
     pub const fn distance(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// How far this is past `other`, which is not after it; zero if it is.
+    /// Distance from `other` to this number; zero if this number is before `other`.
     pub const fn past(self, other: Self) -> u32 {
         let distance = self.distance(other);
         if distance < 0 { 0 } else { distance.cast_unsigned() }
     }
 
-    /// Before `other`.
+    /// True if this number is before `other`.
     pub const fn lt(self, other: Self) -> bool {
         self.distance(other) < 0
     }
 
-    /// Before `other`, or the same.
+    /// True if this number is before `other` or equal to it.
     pub const fn le(self, other: Self) -> bool {
         self.distance(other) <= 0
     }
 
-    /// The later of two.
+    /// The later of two numbers.
     #[must_use]
     pub const fn max(self, other: Self) -> Self {
         if self.lt(other) { other } else { self }
     }
 
-    /// The earlier of two.
+    /// The earlier of two numbers.
     #[must_use]
     pub const fn min(self, other: Self) -> Self {
         if self.lt(other) { self } else { other }

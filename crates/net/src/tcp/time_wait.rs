@@ -1,5 +1,5 @@
-//! Connections that are over, remembered for a while so that late segments find an answer and no new connection
-//! is confused by them (RFC 9293, 3.6.1; RFC 6191; RFC 1337).
+//! Connections in TIME-WAIT. An entry answers late segments and keeps them from reaching a new connection with the same
+//! tuple (RFC 9293, 3.6.1; RFC 6191; RFC 1337).
 
 use super::Tcb;
 use super::emit::{Header, OptionsOut};
@@ -10,26 +10,26 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Twice the segment lifetime, as Linux counts it; RFC 9293 (3.4.2) says four minutes and leaves it to
-/// implementations.
+/// Length of TIME-WAIT, twice the segment lifetime. This is the value of Linux; RFC 9293 (3.4.2) says four minutes and
+/// leaves the value to implementations.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
 
-/// Places in the queue that are not worth cleaning up.
+/// Length of the expiry queue below which stale entries are not removed.
 const ORDER_MIN: usize = 64;
 
-/// What is remembered of a connection.
+/// What TIME-WAIT keeps of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
     path: Path,
     snd_nxt: Seq,
     rcv_nxt: Seq,
-    /// The peer's last timestamp and our offset.
+    /// The peer's last timestamp, and this side's timestamp offset.
     timestamps: Option<(u32, u32)>,
     until: Instant,
 }
 
 impl Over {
-    /// Of a connection that has ended.
+    /// The entry of a connection that has ended.
     pub(crate) fn of(now: Instant, tcb: &Tcb) -> Self {
         Self {
             path: tcb.path,
@@ -40,7 +40,7 @@ impl Over {
         }
     }
 
-    /// True if a SYN is surely of a new connection (RFC 9293, 3.10.7.4; RFC 6191, 2).
+    /// True if a SYN certainly belongs to a new connection (RFC 9293, 3.10.7.4; RFC 6191, 2).
     pub(crate) fn yields_to(&self, segment: &Segment) -> bool {
         let plain_syn = segment.flags.syn && !segment.flags.ack && !segment.flags.rst;
         let newer = match (self.timestamps, segment.options.timestamps) {
@@ -52,22 +52,23 @@ impl Over {
         plain_syn && newer
     }
 
-    /// True for the peer's FIN again: our acknowledgement was lost (RFC 9293, 3.10.7.4, eighth).
-    pub(crate) fn begins_anew(&self, segment: &Segment) -> bool {
+    /// True for a retransmitted FIN: the acknowledgement of it was lost, and TIME-WAIT starts again (RFC 9293,
+    /// 3.10.7.4, eighth).
+    pub(crate) fn restarts_lifetime(&self, segment: &Segment) -> bool {
         segment.flags.fin && !segment.flags.rst && segment.seq + segment.len() == self.rcv_nxt
     }
 
-    /// The same, remembered for the whole time from now on.
-    pub(crate) fn anew(self, now: Instant) -> Self {
+    /// This entry with the whole lifetime from `now` on.
+    pub(crate) fn restarted(self, now: Instant) -> Self {
         Self { until: now + LIFETIME, ..self }
     }
 
-    /// A sequence number past everything that the old connection used, for the new one.
+    /// An initial sequence number for the new connection, past everything that the old connection used.
     pub(crate) fn next_iss(&self) -> Seq {
         self.snd_nxt + 0x1_0000
     }
 
-    /// The answer to a late segment: the last acknowledgement again. Resets change nothing (RFC 1337).
+    /// The answer to a late segment: the last acknowledgement. Resets change nothing (RFC 1337).
     pub(crate) fn answer(&self, now: Instant, segment: &Segment) -> Option<Header> {
         if segment.flags.rst || (segment.len() == 0 && segment.seq == self.rcv_nxt) {
             return None;
@@ -80,7 +81,7 @@ impl Over {
     }
 }
 
-/// All that are remembered; the oldest goes when there are too many.
+/// All connections in TIME-WAIT. When there are too many, the oldest is removed.
 #[derive(Debug, Default)]
 pub(crate) struct TimeWait {
     over: BTreeMap<[u8; 36], Over>,
@@ -96,7 +97,7 @@ impl TimeWait {
             self.forget(until, &oldest);
         }
         if self.order.len() >= 2 * max.max(ORDER_MIN) {
-            // Tuples that were used again have left their old places behind.
+            // Tuples that were used again have left stale entries in the queue.
             let over = &self.over;
             self.order.retain(|(until, tuple)| over.get(&tuple.key()).is_some_and(|o| o.until == *until));
         }
@@ -104,7 +105,7 @@ impl TimeWait {
         self.over.insert(over.path.tuple.key(), over);
     }
 
-    /// Forgets the one that was remembered until then; one that came later under the same tuple stays.
+    /// Removes the entry that expires at `until`; a later entry with the same tuple stays.
     fn forget(&mut self, until: Instant, tuple: &Tuple) {
         if self.over.get(&tuple.key()).is_some_and(|over| over.until == until) {
             self.over.remove(&tuple.key());

@@ -1,57 +1,59 @@
-//! What happens to a connection as time goes by.
+//! Timers of a connection.
 
 use super::{Ack, Context, Ended, Fin, Recovery, Tcb};
 use crate::config::Config;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// How long an acknowledgement may be held back (RFC 1122, 4.2.3.2: below half a second).
+/// How long an acknowledgement may be delayed (RFC 1122, 4.2.3.2: below half a second).
 pub(super) const DELAYED_ACK: Duration = Duration::from_millis(40);
-/// Time between two keep-alive probes without an answer, and how many go unanswered.
+/// Time between two unanswered keep-alive probes, and their number.
 const PROBE_INTERVAL: Duration = Duration::from_secs(75);
 const PROBES_MAX: u32 = 9;
-/// How long a connection without an application waits for its peer's FIN (not in RFC 9293; all stacks do).
+/// How long a connection that its application has closed waits for the peer's FIN (not in RFC 9293; all stacks have
+/// it).
 const ORPHAN_MAX: Duration = Duration::from_secs(60);
 /// Longest time between two probes of a window of zero (RFC 9293, 3.8.6.1).
 const WINDOW_PROBE_MAX: Duration = Duration::from_secs(60);
-/// Least time before a tail loss probe (RFC 8985, 7.2), and what a peer may add by delaying its answer.
+/// Least time before a tail loss probe (RFC 8985, 7.2), and what a peer may add by delaying its acknowledgement.
 const TAIL_PROBE_MIN: Duration = Duration::from_millis(2);
 
-/// Least time between two looks at data that wait.
+/// Least time between two checks of out-of-order data.
 const ASIDE_MIN: Duration = Duration::from_millis(1);
 
-/// What a connection waits for.
+/// Timers that are armed, and state that belongs to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     /// Retransmission timeout (RFC 6298, 5).
     pub(super) retransmit: Option<Instant>,
-    /// The window is zero and there is something to send (RFC 9293, 3.8.6.1).
+    /// The window is zero and there are data to send (RFC 9293, 3.8.6.1).
     pub(super) window_probe: Option<Instant>,
     pub(super) window_probes: u32,
-    /// Segments sent before others may turn out to be lost (RFC 8985, 6.3).
+    /// Segments sent before others may be lost (RFC 8985, 6.3).
     pub(super) reorder: Option<Instant>,
-    /// The last segment, or all that told of it, may be lost without anybody noticing (RFC 8985, 7).
+    /// The last segment, or every acknowledgement of it, may be lost, and no later segment would reveal it (RFC 8985,
+    /// 7).
     pub(super) tail_probe: Option<Instant>,
-    /// The probe was sent, and nothing has been acknowledged since.
+    /// The tail loss probe was sent, and nothing has been acknowledged since.
     pub(super) tail_probed: bool,
-    /// Data wait for a hole to be filled.
+    /// Out-of-order data wait for a hole to be filled.
     pub(super) aside: Option<Instant>,
     pub(super) keep_alive: Option<Instant>,
     keep_alive_probes: u32,
     orphan: Option<Instant>,
-    /// Since when the peer has acknowledged nothing that it should.
-    pub(super) stuck_since: Option<Instant>,
-    /// When a segment that was not acceptable was answered last.
+    /// Since when the peer has acknowledged nothing although data are outstanding.
+    pub(super) unacknowledged_since: Option<Instant>,
+    /// When an unacceptable segment was answered last.
     pub(super) answered: Option<Instant>,
-    /// The override timer has expired: a small part of a window is used (RFC 9293, 3.8.6.2.1).
+    /// The override timer has expired: a small part of a window may be used (RFC 9293, 3.8.6.2.1).
     pub(super) small_window: bool,
     /// When data were sent last.
     pub(super) last_sent: Option<Instant>,
-    /// A probe is to be sent now: one byte past the window, or before it.
+    /// A probe is to be sent now.
     pub(super) probe: Option<Probe>,
 }
 
-/// What a probe is for.
+/// Purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
     Window,
@@ -63,14 +65,14 @@ impl Timers {
         self.orphan.get_or_insert(now + ORPHAN_MAX);
     }
 
-    /// The peer has taken more of what was left to it.
+    /// The peer has acknowledged more of what the closed connection still sends.
     pub(super) fn orphan_progresses(&mut self, now: Instant) {
         if let Some(at) = &mut self.orphan {
             *at = now + ORPHAN_MAX;
         }
     }
 
-    /// Something has arrived: the peer is alive.
+    /// A segment has arrived: the peer is alive.
     pub(super) fn heard(&mut self, now: Instant, config: &Config) {
         self.keep_alive_probes = 0;
         self.keep_alive = config.keep_alive.map(|idle| now + idle);
@@ -78,7 +80,7 @@ impl Timers {
 }
 
 impl Tcb {
-    /// When [`Self::handle_time`] is to be called next.
+    /// When [`Self::handle_time`] must be called next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timers = &self.timers;
         let ack = match self.ack {
@@ -95,13 +97,13 @@ impl Tcb {
             timers.orphan,
             ack,
         ];
-        // Asked after every segment: without branches.
+        // This runs after every segment, so it has no branches.
         let soonest =
             all.into_iter().fold(Instant::NEVER, |soonest, at| soonest.min(at.unwrap_or(Instant::NEVER)));
         (soonest < Instant::NEVER).then_some(soonest)
     }
 
-    /// Does what is due. The connection may have something to send, or have ended.
+    /// Handles every timer that has expired. The connection may then have something to send, or have ended.
     pub(crate) fn handle_time(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
@@ -133,7 +135,7 @@ impl Tcb {
         }
     }
 
-    /// The peer's window has been closed for a while, or was too small to be used.
+    /// The peer's window has been closed, or too small to use, for a while.
     fn window_probe(&mut self, context: &Context<'_>) {
         self.timers.window_probes += 1;
         if self.offered() > 0 {
@@ -144,7 +146,7 @@ impl Tcb {
         }
     }
 
-    /// Pieces that wait are looked at once in a while.
+    /// Arms the timer that checks out-of-order data.
     pub(super) fn arm_aside(&mut self, context: &Context<'_>) {
         if self.reassembly.is_empty() {
             self.timers.aside = None;
@@ -154,7 +156,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 6298, 5.4 to 5.7.
+    /// Handles the retransmission timeout (RFC 6298, 5.4 to 5.7).
     fn retransmission_timeout(&mut self, context: &mut Context<'_>) {
         if self.in_flight.is_empty() {
             return;
@@ -169,7 +171,8 @@ impl Tcb {
         self.recovery = Recovery::Timeout(self.snd_nxt);
         self.ecn.reduced = true;
         self.dup_acks = 0;
-        // A peer that reports what follows the last acknowledgement has dropped what it had (RFC 2018, 8).
+        // A peer that reports the segment after its last acknowledgement has dropped data that it had reported (RFC
+        // 2018, 8).
         if !self.sack || self.in_flight.first_is_reported() {
             self.in_flight.forget_reports();
         }
@@ -179,9 +182,9 @@ impl Tcb {
         self.timers.retransmit = Some(context.now + self.rtt.rto());
     }
 
-    /// Ends the connection when nothing was acknowledged for the user timeout (RFC 9293, 3.8.3).
+    /// Ends the connection if nothing was acknowledged for the user timeout (RFC 9293, 3.8.3).
     fn give_up_when_stuck(&mut self, context: &Context<'_>) -> bool {
-        let since = *self.timers.stuck_since.get_or_insert(context.now);
+        let since = *self.timers.unacknowledged_since.get_or_insert(context.now);
         let over = context.now.since(since) >= context.config.user_timeout;
         if over {
             self.end(Ended::TimedOut);
@@ -189,9 +192,9 @@ impl Tcb {
         over
     }
 
-    /// RFC 8985, 7.3: the last segment again, before a timeout must be waited for. One probe a flight. While losses are
-    /// repaired it is the first one, which goes out whatever the window is: what was sent again may be lost, too, or
-    /// the one acknowledgement of everything, which a peer that compresses them sends (RFC 9002, 6.2.4).
+    /// RFC 8985, 7.3: sends the last segment again before the retransmission timeout; one probe per flight. During loss
+    /// recovery the probe is the first segment, which is sent whatever the window is. A retransmission may be lost,
+    /// too, or a peer that compresses acknowledgements may have lost the only one (RFC 9002, 6.2.4).
     fn probe_tail(&mut self, now: Instant) {
         let probes = match self.recovery {
             Recovery::Timeout(_) => false,
@@ -205,7 +208,7 @@ impl Tcb {
         }
     }
 
-    /// Starts the timers that go with data on their way.
+    /// Starts the timers for data in flight.
     pub(super) fn arm_retransmission(&mut self, now: Instant) {
         if self.in_flight.is_empty() {
             self.timers.retransmit = None;
@@ -216,7 +219,7 @@ impl Tcb {
         self.arm_tail_probe(now);
     }
 
-    /// RFC 8985, 7.2; and while losses are repaired.
+    /// Arms the tail loss probe (RFC 8985, 7.2), also during loss recovery.
     pub(super) fn arm_tail_probe(&mut self, now: Instant) {
         let due = match self.recovery {
             Recovery::Timeout(_) => false,
@@ -227,7 +230,7 @@ impl Tcb {
             self.timers.tail_probe = None;
             return;
         }
-        // A peer may hold the answer to a single segment back.
+        // A peer may delay the acknowledgement of a single segment.
         let single = self.in_flight.pipe() <= self.mss();
         let patience = (self.rtt.smoothed() * 2).max(TAIL_PROBE_MIN);
         let at = now + patience + if single { DELAYED_ACK * 2 } else { Duration::ZERO };
@@ -235,7 +238,7 @@ impl Tcb {
             self.timers.retransmit.map(|rto| at.min(rto)).filter(|at| Some(*at) < self.timers.retransmit);
     }
 
-    /// Starts probing a window of zero, or stops.
+    /// Starts or stops probing a window of zero.
     pub(super) fn arm_window_probe(&mut self, now: Instant) {
         let blocked = self.in_flight.is_empty() && self.has_unsent() && self.state.is_synchronized();
         if !blocked {
@@ -247,7 +250,7 @@ impl Tcb {
         }
     }
 
-    /// RFC 9293, 3.8.4.
+    /// Sends keep-alive probes (RFC 9293, 3.8.4).
     fn keep_alive(&mut self, context: &Context<'_>) {
         if !self.in_flight.is_empty() || !self.state.is_synchronized() {
             self.timers.heard(context.now, context.config);
@@ -261,7 +264,7 @@ impl Tcb {
         self.timers.keep_alive = Some(context.now + PROBE_INTERVAL);
     }
 
-    /// True when there is something to send for the first time.
+    /// True when there are data, or a FIN, that were never sent.
     pub(super) fn has_unsent(&self) -> bool {
         let sent = self.una_offset + u64::from(self.data_outstanding());
         sent < self.queue.end() || self.fin == Fin::Queued

@@ -1,10 +1,10 @@
-//! Whether a segment is the one that was expected, and how both are shown when it is not.
+//! Compares a segment with the expected one, and shows both when they differ.
 
 use super::runner::{Flow, pattern};
 use super::text::{Echo, Opt, Wanted, Written};
 use crate::support::wire::{ACK, PSH, Seg, long, word};
 
-/// What is wrong with a segment that the stack sent.
+/// The first difference between a sent segment and the expected one.
 pub fn differs(flow: &Flow, seg: &Seg, want: &Written) -> Option<String> {
     let flags = seg.flags & !PSH;
     let rel = seg.seq.wrapping_sub(flow.iss.unwrap_or(0));
@@ -57,7 +57,7 @@ fn timestamps_match(flow: &Flow, value: &[u8], ours: Wanted, echo: Echo) -> bool
     ours.is_none_or(|want| want == offset) && !matches!(echo, Echo::Of(want) if want != echoed)
 }
 
-/// A segment in the scripts' own words.
+/// A segment in the notation of the scripts.
 pub fn show(flow: &Flow, seg: &Seg) -> String {
     let letters = [(2, 'S'), (1, 'F'), (4, 'R'), (8, 'P'), (32, 'U'), (64, 'E'), (128, 'W'), (16, '.')];
     let flags: String = letters.iter().filter(|(bit, _)| seg.has(*bit)).map(|(_, letter)| *letter).collect();

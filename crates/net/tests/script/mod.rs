@@ -1,4 +1,4 @@
-//! Runs packet scripts: text files that say, line by line, what is done to one stack and what it must send.
+//! Runs packet scripts: text files that list the inputs of one stack, line by line, and what it must send.
 //!
 //! ```text
 //! config NAME VALUE            before the first timed line: a field of `Config`; `family 6` for IPv6
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! TIME is seconds since the start, `+SECONDS` since the line before, or `*` (only for `>`: whenever it comes).
-//! Anything that the stack sends and no `>` line expects fails the script; so does a deadline that stays in the
-//! past, a frame still held after everything was ended, and an event nobody asked for.
+//! The script fails if the stack sends anything that no `>` line expects, if a deadline stays in the past, if a frame
+//! is still held after everything has ended, or if there is an event that no check expects.
 //!
 //! SEGMENT is `[@FLOW] FLAGS SEQ(LEN) [ack N] [win N] [<OPTIONS>] [words]`. Sequence numbers count from the SYN
 //! of their side, which is 0. FLAGS are letters of `S F R P U E W .` (`E` is ECE, `W` is CWR, `.` is ACK, `-`

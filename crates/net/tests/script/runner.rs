@@ -1,4 +1,4 @@
-//! Carries a script out.
+//! Runs a script.
 
 use super::matching::{differs, show};
 use super::text::{self, Echo, Opt, When, Written};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// Port that scripts listen on and connect to.
 const PORT: u16 = 80;
-/// Initial sequence number of the peer: its stream crosses the wrap early.
+/// Initial sequence number of the peer: its stream soon passes the wrap of sequence numbers.
 const PEER_ISN: u32 = 0xffff_f000;
 
-/// The byte at this place of either stream, counted from its SYN.
+/// The byte at position `place` of either stream, counted from its SYN.
 pub fn pattern(place: u32) -> u8 {
     (place ^ place >> 8 ^ place >> 16).wrapping_mul(37) as u8
 }
@@ -48,8 +48,8 @@ struct Runner {
     events: VecDeque<Event>,
 }
 
-/// Runs the script in `text`; panics where the stack does not do what it says. Whether the device cuts long packets
-/// makes no difference on the wire.
+/// Runs the script in `text`, and panics where the stack does not do what the script says. Each script runs with and
+/// without long packets, which makes no difference on the wire.
 pub fn run(name: &str, text: &str) {
     run_with(name, text, false);
     run_with(&format!("{name}, long packets"), text, true);
@@ -147,7 +147,7 @@ impl Runner {
                 self.arrive(segment.trim());
                 self.collect();
             }
-            // Calls at one time are made before the stack is asked for packets.
+            // Calls at a point in time run before the stack is polled for packets.
             None => self.call(rest),
         }
     }
@@ -155,11 +155,11 @@ impl Runner {
     fn check_silence(&mut self) {
         if let Some((_, seg)) = self.out.pop_front() {
             let (_, flow) = self.flow_of(&seg);
-            self.fail(&format!("the stack sent what nobody expected: {}", show(&flow, &seg)));
+            self.fail(&format!("the stack sent an unexpected segment: {}", show(&flow, &seg)));
         }
     }
 
-    /// Takes what the stack has to say. Questions for hardware addresses are answered out of the script's sight.
+    /// Takes the packets and events of the stack. ARP requests are answered without a line in the script.
     fn collect(&mut self) {
         while let Some(frame) = self.host.transmit(self.now) {
             if wire::word(&frame, 12) == 0x0806 {
@@ -200,7 +200,7 @@ impl Runner {
             let bytes = landfall_net::Frames::bytes(&self.host.arena, extent).to_vec();
             self.host.take(&event);
             let Some(flow) = self.flows.values_mut().find(|flow| flow.conn == Some(conn)) else {
-                self.fail("bytes of a connection that nobody knows")
+                self.fail("bytes of an unknown connection")
             };
             let place = flow.received + 1;
             flow.received += bytes.len() as u32;
@@ -218,7 +218,7 @@ impl Runner {
         self.events.push_back(event);
     }
 
-    /// Lets time pass, doing what is due when it is due; stops early when something was sent and `stop` is set.
+    /// Advances the time and handles what is due; stops early when something was sent and `stop` is set.
     fn pass(&mut self, at: Option<Instant>, stop: bool) {
         let end = at.unwrap_or(self.now + Duration::from_secs(7200));
         self.collect();
@@ -266,7 +266,7 @@ impl Runner {
         if self.family6 { (address_v6(0), address_v6(1)) } else { (address(0), address(1)) }
     }
 
-    /// The flow of this number; a new one is a peer's connection to the port listened on.
+    /// The flow with this number. A new number is a peer's connection to the port that the stack listens on.
     fn flow(&mut self, number: u32) -> &mut Flow {
         let (ours, peer) = self.hosts();
         self.flows.entry(number).or_insert_with(|| Flow {
@@ -282,7 +282,7 @@ impl Runner {
         })
     }
 
-    /// The flow that the stack's segment belongs to.
+    /// The flow of a segment that the stack sent.
     fn flow_of(&mut self, seg: &Seg) -> (u32, Flow) {
         let known = self
             .flows
@@ -352,7 +352,8 @@ impl Runner {
         self.flow(number).conn = Some(conn);
     }
 
-    /// The peer's handshake with a port listened on. Its SYN comes twice, so that no round trip can be measured.
+    /// The peer's handshake with a port that the stack listens on. Its SYN is sent twice, so that the stack cannot
+    /// measure a round trip.
     fn open(&mut self, number: u32, text: &str) {
         let options = text::options(text);
         let window = text
@@ -388,7 +389,7 @@ impl Runner {
         self.check(number, "event", &["accepted"]);
     }
 
-    /// RFC 1191 or RFC 8201: a router says that our segment was too big.
+    /// RFC 1191 or RFC 8201: a router reports that the stack's segment was too big.
     fn too_big(&mut self, number: u32, seq: &str, mtu: &str) {
         let flow = self.flow(number).clone();
         let seq = flow.iss.unwrap_or(0).wrapping_add(text::number(Some(seq)) as u32);
@@ -478,7 +479,7 @@ impl Runner {
         }
     }
 
-    /// The next event, in the words of a script.
+    /// The next event, in the notation of the scripts.
     fn event(&mut self, conn: Option<ConnId>, args: &[&str]) -> String {
         let Some(event) = self.events.pop_front() else { return "no event".to_owned() };
         let (of, name) = match event {
@@ -503,7 +504,7 @@ impl Runner {
             self.fail(&format!("sent after the end: {}", show(&flow, &seg)));
         }
         if let Some(event) = self.events.pop_front() {
-            self.fail(&format!("an event that nobody asked for: {event:?}"));
+            self.fail(&format!("an unexpected event: {event:?}"));
         }
         self.host.stack.end_all(self.now, &mut self.host.arena);
         while self.host.transmit(self.now).is_some() {}
@@ -514,7 +515,7 @@ impl Runner {
     }
 }
 
-/// `@N` in front of a text.
+/// Parses `@N` in front of a text.
 fn flow_number(text: &str) -> (u32, &str) {
     match text.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
         Some((number, rest)) => (number.parse().expect("@FLOW"), rest.trim()),
@@ -563,7 +564,7 @@ fn encode(flow: &Flow, options: &[Opt]) -> Vec<(u8, Vec<u8>)> {
     out
 }
 
-/// The frame of a segment, with what the script does to it on the way.
+/// The frame of a segment, changed as the script says.
 fn disturb(seg: &Seg, has: impl Fn(&str) -> bool) -> Vec<u8> {
     let (from, to) = (seg.from.ip(), seg.to.ip());
     let mut tcp = seg.bytes();

@@ -1,28 +1,28 @@
-//! One line of a script, taken apart.
+//! Parses a line of a script.
 
 use crate::support::wire::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
-/// When a line happens.
+/// The time of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
     /// Nanoseconds since the script's start.
     At(u64),
-    /// Nanoseconds since the line before.
+    /// Nanoseconds since the previous line.
     After(u64),
-    /// Whenever it comes.
+    /// At any time.
     Any,
 }
 
-/// A number to compare with, or anything.
+/// A number to compare with; `None` matches any number.
 pub type Wanted = Option<i64>;
 
-/// An option as it is written.
+/// An option in a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opt {
     Mss(u16),
     WindowScale(u8),
     SackPermitted,
-    /// TSval and TSecr: offsets from the first one seen, `*`, or (for TSecr) `last`.
+    /// TSval and TSecr: an offset from the first one, `*`, or (for TSecr) `last`.
     Timestamps(Wanted, Echo),
     Sack(Vec<(u32, u32)>),
 }
@@ -34,18 +34,18 @@ pub enum Echo {
     Of(i64),
 }
 
-/// A segment as it is written.
+/// A segment in a script.
 #[derive(Clone, Debug)]
 pub struct Written {
     pub flags: u8,
-    /// `P` says nothing unless it is written.
+    /// `P` is compared only if the script has it.
     pub push: bool,
     pub seq: u32,
     pub len: u32,
     pub ack: Option<u32>,
     pub window: Option<u16>,
     pub options: Option<Vec<Opt>>,
-    /// What else is said of it: `ce`, `ect0`, `badsum` and the like.
+    /// Other properties of the segment: `ce`, `ect0`, `badsum` and the like.
     pub words: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ fn split_options(text: &str) -> (String, Option<String>) {
     }
 }
 
-/// What stands between `<` and `>`.
+/// Parses the options between `<` and `>`.
 pub fn options(text: &str) -> Vec<Opt> {
     let list = split_options(text).1.unwrap_or_default();
     list.split(',').map(str::trim).filter(|o| !o.is_empty()).map(option).collect()

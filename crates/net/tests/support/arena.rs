@@ -1,4 +1,4 @@
-//! Frames in ordinary memory, counted.
+//! Frames in ordinary memory, with reference counts.
 
 use landfall_media::Extent;
 use landfall_net::Frames;
@@ -12,7 +12,7 @@ pub struct Arena {
     max: usize,
     next: usize,
     pub set_aside: u64,
-    /// Where the next bytes that are set aside go.
+    /// Where the next bytes that are set aside are copied to.
     gathered: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ impl Arena {
         Self { bytes: Vec::new(), refs: Vec::new(), max: frames, next: 0, set_aside: 0, gathered: None }
     }
 
-    /// A free frame, held once.
+    /// A free frame, with one hold.
     pub fn take(&mut self) -> Option<u64> {
         let count = self.refs.len();
         let free = (0..count).map(|i| (self.next + i) % count).find(|frame| self.refs[*frame] == 0);
@@ -31,7 +31,7 @@ impl Arena {
         Some(free as u64 * FRAME)
     }
 
-    /// One more frame than were ever needed at once.
+    /// Adds a frame; all existing ones are in use.
     fn grow(&mut self) -> Option<usize> {
         let frame = self.refs.len();
         if frame == self.max {
@@ -42,7 +42,7 @@ impl Arena {
         Some(frame)
     }
 
-    /// Puts bytes into a fresh frame at `skip`; held once.
+    /// Copies bytes into a free frame at offset `skip`; the extent carries one hold.
     pub fn store(&mut self, skip: u64, bytes: &[u8]) -> Option<Extent> {
         assert!(skip as usize + bytes.len() <= FRAME as usize);
         let off = self.take()? + skip;
@@ -50,7 +50,7 @@ impl Arena {
         Some(Extent::new(off, bytes.len() as u32))
     }
 
-    /// Puts bytes behind others that were gathered; held once.
+    /// Copies bytes behind others that were set aside; the extent carries one hold.
     fn gather(&mut self, bytes: &[u8]) -> Option<Extent> {
         let fits = |at: &u64| !at.is_multiple_of(FRAME) && at % FRAME + bytes.len() as u64 <= FRAME;
         let Some(at) = self.gathered.filter(fits) else {
@@ -65,7 +65,7 @@ impl Arena {
         Some(copy)
     }
 
-    /// Frames that somebody holds.
+    /// Number of frames with at least one hold.
     pub fn held(&self) -> usize {
         self.refs.iter().filter(|refs| **refs > 0).count()
     }
@@ -81,7 +81,7 @@ impl Arena {
 impl Frames for Arena {
     fn bytes(&self, extent: Extent) -> &[u8] {
         for frame in Self::frames(extent) {
-            assert!(self.refs[frame] > 0, "frame {frame} is read and nobody holds it");
+            assert!(self.refs[frame] > 0, "frame {frame} is read without a hold");
         }
         &self.bytes[extent.off as usize..extent.end() as usize]
     }
@@ -98,7 +98,7 @@ impl Frames for Arena {
             assert!(self.refs[frame] > 0, "frame {frame} is released more often than held");
             self.refs[frame] -= 1;
             if self.refs[frame] == 0 {
-                // Whoever reads it later reads nonsense.
+                // A later read of the frame would see these bytes.
                 let at = frame * FRAME as usize;
                 self.gathered = self.gathered.filter(|gathered| *gathered as usize / FRAME as usize != frame);
                 self.bytes[at..at + FRAME as usize].fill(0xdd);

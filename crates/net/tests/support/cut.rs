@@ -1,10 +1,10 @@
-//! Cutting long packets, as a device with segmentation offload does.
+//! Cuts long packets into segments, as a device with segmentation offload does.
 
 use super::wire::{ACK, FIN, PSH, checksum, fix_checksums, long, word};
 use landfall_net::{Cut, LONG_LEN_MAX};
 use std::collections::VecDeque;
 
-/// The frames that leave when `frame` is cut. Panics if what the stack says of it is not true.
+/// The frames that result from cutting `frame`. Panics if the stack's description of the packet is wrong.
 pub fn cut(frame: &[u8], how: Cut) -> VecDeque<Vec<u8>> {
     let (header_len, segment_len, tcp_at) =
         (usize::from(how.header_len), usize::from(how.segment_len), usize::from(how.tcp_at));
@@ -39,7 +39,8 @@ pub fn cut(frame: &[u8], how: Cut) -> VecDeque<Vec<u8>> {
     payload.chunks(segment_len).enumerate().map(segment).collect()
 }
 
-/// Lengths and checksums of the long packet: TCP's is the sum of addresses and length, which the cutter goes on with.
+/// Checks lengths and checksums of the long packet. The TCP checksum field holds the sum of addresses and length, which
+/// the cut continues.
 fn check_headers(frame: &[u8], tcp_at: usize, ipv4: bool) {
     let tcp_len = frame.len() - tcp_at;
     let addresses = if ipv4 {

@@ -1,4 +1,4 @@
-//! A host: a stack, its memory, and an application that collects what it is given.
+//! A host: a stack, its memory, and an application that collects what it receives.
 
 use super::arena::{Arena, FRAME};
 use super::cut::cut;
@@ -12,15 +12,15 @@ pub struct Host {
     pub stack: Stack,
     pub arena: Arena,
     packet: Packet,
-    /// Frames of a long packet that were not put on the wire yet.
+    /// Segments of a long packet that were not sent yet.
     segments: VecDeque<Vec<u8>>,
     /// Long packets sent.
     pub long_packets: u64,
-    /// What each connection has delivered.
+    /// Bytes that each connection has delivered.
     pub received: BTreeMap<ConnId, Vec<u8>>,
     pub eof: Vec<ConnId>,
     pub ended: Vec<(ConnId, landfall_net::Ended)>,
-    /// Frames sent, and the beginning of the last one: what a router quotes.
+    /// Number of frames sent, and the beginning of the last one, which a router quotes.
     pub sent: u64,
     pub last: Vec<u8>,
 }
@@ -42,7 +42,7 @@ impl Host {
         }
     }
 
-    /// The next frame to put on the wire.
+    /// The next frame to send.
     pub fn transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
         if self.segments.is_empty() {
             self.poll(now)?;
@@ -55,7 +55,7 @@ impl Host {
         Some(frame)
     }
 
-    /// Takes a packet of the stack and cuts it, if it is a long one.
+    /// Polls the stack for a packet, and cuts it if it is a long one.
     fn poll(&mut self, now: Instant) -> Option<()> {
         if !self.stack.poll_transmit(now, &mut self.arena, &mut self.packet) {
             return None;
@@ -84,7 +84,7 @@ impl Host {
         Some(())
     }
 
-    /// Descriptors that the latest packet takes.
+    /// Descriptors that the latest packet needs.
     fn descriptors(&self) -> usize {
         let of = |piece: &Piece| match piece {
             Piece::Bytes { .. } => 1,
@@ -93,19 +93,19 @@ impl Host {
         self.packet.pieces.iter().map(of).sum()
     }
 
-    /// A frame arrives.
+    /// Delivers a frame to the stack.
     pub fn deliver(&mut self, now: Instant, frame: &[u8]) {
         if frame.is_empty() {
             return;
         }
-        // Like AF_XDP: 256 bytes in front of the packet.
+        // As with AF_XDP, 256 bytes are free in front of the packet.
         let Some(landed) = self.arena.store(256, frame) else { return };
         let outcome = self.stack.receive(now, &mut self.arena, landed, now.nanos());
         assert_eq!(outcome, Received::Done);
         self.arena.release(landed);
     }
 
-    /// What an application does with an event.
+    /// Handles an event as an application does.
     pub fn take(&mut self, event: &Event) {
         match *event {
             Event::Received { conn, extent, sum, .. } => {
@@ -120,7 +120,7 @@ impl Host {
         }
     }
 
-    /// Sends bytes from frames, as stored values are sent, in pieces of `piece` bytes.
+    /// Sends bytes by reference, in pieces of `piece` bytes, as stored values are sent.
     pub fn send(&mut self, conn: ConnId, bytes: &[u8], piece: usize, know_sums: bool) -> bool {
         for (index, part) in bytes.chunks(piece).enumerate() {
             let Some(extent) = self.arena.store((index as u64 * 7) % 64, part) else { return false };

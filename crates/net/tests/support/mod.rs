@@ -1,4 +1,4 @@
-//! Two hosts and a network between them that may do anything, all in virtual time and from one seed.
+//! Two hosts and a faulty network between them, in virtual time and from one seed.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -26,7 +26,7 @@ pub struct World {
     pub network: Network,
     /// Events of both hosts, in order.
     pub log: Vec<(usize, Event)>,
-    /// Stop looking at time once nothing happens for so long.
+    /// Stop when nothing happens for this long.
     pub quiet: Duration,
 }
 
@@ -62,13 +62,13 @@ pub fn seg(remote: SocketAddr, flags: u8, seq: u32, ack: u32) -> wire::Seg {
     }
 }
 
-/// All frames that a host has to send.
+/// All frames that the host has to send.
 pub fn sent(host: &mut Host, now: Instant) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| host.transmit(now)).collect()
 }
 
 impl World {
-    /// Hosts of odd seeds have a device that cuts long packets.
+    /// Two hosts and their link. Hosts of odd seeds have a device that cuts long packets.
     pub fn new(seed: u64, faults: Faults) -> Self {
         Self::with(seed, faults, |config| config.long_packets = seed % 2 == 1)
     }
@@ -96,7 +96,7 @@ impl World {
         self.hosts[0].stack.connect(self.now, to, address(1)).expect("a connection can be opened")
     }
 
-    /// Moves packets and time until nothing is to be done, or `done` says so. False if time ran out.
+    /// Moves packets and time until nothing is left to do, or until `done` returns true. False if the time ran out.
     pub fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + self.quiet;
         loop {
@@ -130,7 +130,7 @@ impl World {
         self.exchange();
     }
 
-    /// Delivers what has arrived by now, and puts what is sent on the wire.
+    /// Delivers what has arrived by now, and sends what the hosts have to send.
     pub fn exchange(&mut self) {
         loop {
             let mut moved = false;
@@ -164,7 +164,7 @@ impl World {
         })
     }
 
-    /// Everything is over: nobody holds a frame any more.
+    /// Checks that no frame is held after everything has ended.
     pub fn assert_nothing_held(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
             assert_eq!(host.arena.held(), 0, "frames held by host {index}");

@@ -1,11 +1,11 @@
-//! A link that loses, repeats, reorders, corrupts, cuts short, delays and limits the rate.
+//! A link that loses, duplicates, reorders, corrupts, truncates and delays packets, and limits the rate.
 
 use super::wire::{SYN, fix_checksums, word};
 use landfall_net::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// SplitMix64: small, seeded, good enough.
+/// SplitMix64: small, seeded, and good enough for tests.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
@@ -22,28 +22,28 @@ impl Rng {
         self.next() % bound.max(1)
     }
 
-    /// True in so many of ten thousand cases.
+    /// True with a probability of `in_ten_thousand` / 10,000.
     pub fn chance(&mut self, in_ten_thousand: u32) -> bool {
         self.below(10_000) < u64::from(in_ten_thousand)
     }
 }
 
-/// The fault model. Chances in ten thousand packets.
+/// The fault model. Probabilities are in ten thousandths.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub loss: u32,
     pub duplication: u32,
-    /// Packets that take up to `reorder_by` longer.
+    /// Packets that are delayed by up to `reorder_by`.
     pub reordering: u32,
     pub reorder_by: Duration,
-    /// Bits of one byte flipped. What a 16-bit sum cannot tell, two flips far apart, is for the link's own
-    /// checksum to catch.
+    /// Packets with flipped bits in one byte. Errors that a 16-bit sum cannot detect, such as two flips far apart, are
+    /// for the link's own checksum.
     pub corruption: u32,
     pub truncation: u32,
     pub delay: Duration,
     /// Bytes a second; 0 for no limit.
     pub rate: u64,
-    /// Longest queue, as time: what would wait longer is lost.
+    /// Longest queue, as time: a packet that would wait longer is lost.
     pub queue: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Faults {
         queue: Duration::from_millis(50),
     };
 
-    /// Everything at once.
+    /// All faults at once.
     pub const ALL: Self = Self {
         loss: 200,
         duplication: 200,
@@ -74,7 +74,7 @@ impl Faults {
     };
 }
 
-/// Overwrites options of a SYN over IPv4 with no-operations.
+/// Replaces options of a SYN over IPv4 by no-operations.
 fn blank_options(frame: &mut [u8], kinds: &[u8]) {
     let is_syn = frame.len() >= 54 && word(frame, 12) == 0x0800 && frame[23] == 6 && frame[47] & SYN != 0;
     if !is_syn {
@@ -95,12 +95,12 @@ fn blank_options(frame: &mut [u8], kinds: &[u8]) {
 pub struct Network {
     rng: Rng,
     pub faults: Faults,
-    /// Packets on their way, by time of arrival and number.
+    /// Packets in flight, by time of arrival and number.
     way: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
-    /// When each direction's link is free again.
+    /// When the link is free again, for each direction.
     free: [Instant; 2],
-    /// Kinds of TCP options that a middlebox blanks out of SYNs.
+    /// Kinds of TCP options that a middlebox removes from SYNs.
     pub strip: Vec<u8>,
     /// The cable is cut.
     pub cut: bool,

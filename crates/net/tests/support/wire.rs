@@ -1,5 +1,5 @@
-//! Segments as a test writes and reads them: bytes put together by hand, so that the stack's own code is checked
-//! against another reading of the RFCs.
+//! Segments as tests write and read them. The bytes are put together by hand, so that the stack's own code is checked
+//! against an independent reading of the RFCs.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ pub const URG: u8 = 32;
 pub const ECE: u8 = 64;
 pub const CWR: u8 = 128;
 
-/// Hardware address of a test's peer, and of the host under test.
+/// Hardware addresses of a test's peer and of the host under test.
 pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
@@ -99,7 +99,7 @@ pub fn ip_frame(from: IpAddr, to: IpAddr, protocol: u8, ecn: u8, payload: &[u8])
     out
 }
 
-/// Makes the IPv4 header's and the TCP checksum of a frame right again, whatever was changed in it.
+/// Corrects the IPv4 header checksum and the TCP checksum of a changed frame.
 pub fn fix_checksums(frame: &mut [u8]) {
     let v4 = frame.len() >= 34 && word(frame, 12) == 0x0800;
     let at = if v4 { 14 + usize::from(frame[14] & 15) * 4 } else { 54 };
@@ -124,7 +124,7 @@ pub fn fix_checksums(frame: &mut [u8]) {
 }
 
 impl Seg {
-    /// The IP payload, its checksum right.
+    /// The IP payload with a correct checksum.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_word(&mut out, self.from.port());
@@ -147,7 +147,7 @@ impl Seg {
         ip_frame(self.from.ip(), self.to.ip(), 6, self.ecn, &self.bytes())
     }
 
-    /// Reads a frame that the stack sent; `None` if it is not TCP. Panics if a length or checksum is wrong.
+    /// Parses a frame that the stack sent; `None` if it is not TCP. Panics if a length or checksum is wrong.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let (from, to, ecn, protocol, at) = match word(frame, 12) {
             0x0800 => {
@@ -184,7 +184,7 @@ impl Seg {
         })
     }
 
-    /// Options one by one: kind and value.
+    /// The options, each with kind and value.
     pub fn option_list(&self) -> Vec<(u8, Vec<u8>)> {
         let mut out = Vec::new();
         let mut rest = &self.options[..];
@@ -206,7 +206,7 @@ impl Seg {
         self.option_list().into_iter().find(|(kind, _)| *kind == 8).map(|(_, v)| (long(&v, 0), long(&v, 4)))
     }
 
-    /// Ranges that a selective acknowledgement reports (RFC 2018).
+    /// The SACK blocks (RFC 2018).
     pub fn sack_blocks(&self) -> Vec<(u32, u32)> {
         let option = self.option_list().into_iter().find(|(kind, _)| *kind == 5);
         let blocks = option.map_or(Vec::new(), |(_, bytes)| bytes);
@@ -218,7 +218,7 @@ impl Seg {
     }
 }
 
-/// Options, padded in front to whole words.
+/// Encodes options, padded in front to whole words.
 pub fn encode_options(list: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let len: usize = list.iter().map(|(_, value)| 2 + value.len()).sum();
     let mut out = vec![1; len.next_multiple_of(4) - len];

@@ -1,4 +1,4 @@
-//! The clocks. `CLOCK_MONOTONIC` is what the steering program stamps packets with.
+//! The system's clocks. The steering program stamps packets with `CLOCK_MONOTONIC`.
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic_ns() -> u64 {

@@ -1,4 +1,4 @@
-//! What needs `unsafe`: clocks, a packet socket, and memory that the kernel writes to.
+//! Unsafe code: clocks, a packet socket, and memory that the kernel writes.
 
 #![allow(unsafe_code)]
 

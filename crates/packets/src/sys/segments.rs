@@ -1,17 +1,17 @@
-//! A packet socket that sends long packets for the kernel or its device to cut.
+//! A packet socket that sends long packets, which the kernel or its device cuts.
 
 use landfall_net::Cut;
 use std::fs::File;
 use std::io::{self, IoSlice, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-/// Bytes on their way at most; a device that is slower loses bursts, as if the network did.
+/// Bytes in flight, at most. A slower device loses bursts, as a congested network does.
 const SEND_BUFFER: libc::c_int = 16 << 20;
-/// In `struct virtio_net_hdr` (linux/virtio_net.h): the checksum is to be filled in, and how to cut.
+/// Flags of `struct virtio_net_hdr` (linux/virtio_net.h): the checksum is to be completed, and how to cut.
 const NEEDS_CHECKSUM: u8 = 1;
 const CUT_TCP_V4: u8 = 1;
 const CUT_TCP_V6: u8 = 4;
-/// Bytes of `struct virtio_net_hdr`.
+/// Size of `struct virtio_net_hdr`, bytes.
 const HEADER_LEN: usize = 10;
 
 /// A packet socket (packet(7)) of one interface that only sends, with a `virtio_net_hdr` before each packet.
@@ -24,10 +24,10 @@ impl SegmentSocket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no memory is passed. Protocol 0 receives nothing.
         let raw = checked(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(raw) };
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-        // Without it, the system's usual limit holds.
+        // If this fails, the system's usual limit applies.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -44,7 +44,7 @@ impl SegmentSocket {
         Ok(Self(File::from(socket)))
     }
 
-    /// Sends one long packet made of `parts`, of which the first is a [`cut_header`].
+    /// Sends one long packet made of `parts`; the first one is a [`cut_header`].
     pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         match (&self.0).write_vectored(parts)? {

@@ -3,17 +3,17 @@
 use std::io;
 use std::ptr::NonNull;
 
-/// A mapping of its own, of huge pages where there are some. Offsets count from its start.
+/// An anonymous mapping, of huge pages if available. Offsets count from its start.
 ///
-/// The kernel writes packets into it, and only between taking a chunk from the fill ring and reporting it; bytes
-/// are copied in and out, and nothing is ever borrowed from it.
+/// The kernel writes packets into it, only between taking a chunk from the fill ring and reporting it. Bytes are copied
+/// in and out; no reference into the mapping exists.
 #[derive(Debug)]
 pub(crate) struct Zone {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping is reached by copies only, at offsets that belong to one worker at a time.
+// SAFETY: the mapping is accessed by copies only, at offsets that belong to one worker at a time.
 unsafe impl Send for Zone {}
 // SAFETY: as above: no two threads use the same offsets.
 unsafe impl Sync for Zone {}
@@ -24,7 +24,7 @@ impl Zone {
         map(bytes, libc::MAP_HUGETLB).or_else(|_| map(bytes, 0)).map(|start| Self { start, bytes })
     }
 
-    /// Address and length, for the kernel.
+    /// Address and length, for the registration with the kernel.
     pub(crate) fn area(&self) -> (usize, u64) {
         (self.start.as_ptr().expose_provenance(), self.bytes as u64)
     }
@@ -33,9 +33,9 @@ impl Zone {
     pub(crate) fn read(&self, off: u64, len: usize, into: &mut Vec<u8>) {
         let from = self.at(off, len);
         into.reserve(len);
-        // SAFETY: `at` has checked that the source lies in the mapping; room was reserved behind the vector's
-        // bytes, and all of it is initialised before the length says so. The chunk was reported as received, so
-        // the kernel does not write to it.
+        // SAFETY: `at` has checked that the source lies in the mapping. Room was reserved behind the vector's bytes,
+        // and all of it is initialised before the length includes it. The chunk was reported as received, so the kernel
+        // does not write to it.
         unsafe {
             from.copy_to_nonoverlapping(into.as_mut_ptr().add(into.len()), len);
             into.set_len(into.len() + len);
@@ -45,8 +45,8 @@ impl Zone {
     /// Copies `bytes` to `off`.
     pub(crate) fn write(&self, off: u64, bytes: &[u8]) {
         let to = self.at(off, bytes.len());
-        // SAFETY: `at` has checked that the target lies in the mapping, which belongs to nobody else; the chunk is
-        // not on its way.
+        // SAFETY: `at` has checked that the target lies in the mapping, which has no other owner; the chunk is not in
+        // flight.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
@@ -61,7 +61,7 @@ impl Zone {
 fn map(bytes: usize, flags: i32) -> io::Result<NonNull<u8>> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags);
-    // SAFETY: a new anonymous mapping touches nothing that exists.
+    // SAFETY: a new anonymous mapping touches no existing memory.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -71,8 +71,8 @@ fn map(bytes: usize, flags: i32) -> io::Result<NonNull<u8>> {
 
 impl Drop for Zone {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` and nothing borrows from it; sockets over it are gone, for they
-        // hold the zone.
+        // SAFETY: the mapping was made by `new`, and no reference into it exists. Sockets over it were dropped before,
+        // because they hold the zone.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_outside_is_reached() {
+    fn written_bytes_are_read_back_and_other_offsets_are_rejected() {
         let zone = Zone::new(2 << 20).expect("memory");
         zone.write((2 << 20) - 3, b"end");
         let mut read = vec![b'<'];

@@ -7,7 +7,7 @@ use super::{Clock, Published, random};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::server::ServerStats;
 use landfall_pmnet::{Server, ServerConfig, Ticket, Work};
-use landfall_spin::Rest;
+use landfall_spin::SpinWait;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -76,9 +76,9 @@ pub struct Network {
     clock: Clock,
     buffer: Vec<u8>,
     /// Waits for packets while there is nothing to execute.
-    idle: Rest,
+    idle: SpinWait,
     /// Waits for packets and for what the application waits for.
-    busy: Rest,
+    busy: SpinWait,
     waiter: Waiter,
     options: ServerOptions,
     report: ServerReport,
@@ -112,7 +112,7 @@ pub fn serve<A: Application>(
     let buffer = vec![0; DATAGRAM_BYTES_MAX];
     let report = ServerReport { listens: socket.local_addr().ok(), ..ServerReport::default() };
     let published_at = clock.now();
-    let (idle, busy, waiter) = (Rest::new(options.spin), Rest::new(options.spin), Waiter::new()?);
+    let (idle, busy, waiter) = (SpinWait::new(options.spin), SpinWait::new(options.spin), Waiter::new()?);
     let mut network = Network {
         socket,
         guard,

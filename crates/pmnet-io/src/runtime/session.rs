@@ -6,7 +6,7 @@ use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{ClientError, ClientStats, Event, Failure, RequestId};
 use landfall_pmnet::wire::Refusal;
 use landfall_pmnet::{ClientConfig, Instant};
-use landfall_spin::Rest;
+use landfall_spin::SpinWait;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -78,7 +78,7 @@ type TooLong = (usize, usize);
 pub struct Session {
     sessions: Sessions,
     id: SessionId,
-    rest: Rest,
+    rest: SpinWait,
     waiter: Waiter,
     events: Vec<(SessionId, Event)>,
     /// Results that the caller has not waited for yet. That of an update is empty.
@@ -94,7 +94,7 @@ impl Session {
     pub fn start(options: SessionOptions) -> Result<Self, RuntimeError> {
         let mut sessions = Sessions::new(options.server, options.bind, options.client, options.key.as_ref())?;
         let id = sessions.start()?;
-        let (rest, waiter) = (Rest::new(options.spin), Waiter::new()?);
+        let (rest, waiter) = (SpinWait::new(options.spin), Waiter::new()?);
         Ok(Self { sessions, id, rest, waiter, events: Vec::new(), done: BTreeMap::new(), over: None })
     }
 

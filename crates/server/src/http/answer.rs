@@ -1,4 +1,4 @@
-//! Writing replies, and what stands in for one when a request cannot be answered.
+//! Writes replies, and error replies for requests that cannot be answered.
 
 use super::dates::Dates;
 use crate::context::{Tail, http_error};
@@ -12,26 +12,26 @@ use landfall_media::MediaError;
 use landfall_wal::WalError;
 use std::borrow::Cow;
 
-/// Content type of everything meant for people.
+/// Content type of plain text.
 pub(super) const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
-/// Why a request is not answered as its client hoped.
+/// Why a request has no normal reply.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It must be executed again later.
+    /// The request must be executed again after a wait.
     Wait(Until),
-    /// The same, once a log has grown.
+    /// The request must be executed again once a log has grown.
     Tail(Tail),
-    /// With a reply.
+    /// The request is refused with this reply.
     Refused(Refusal),
 }
 
-/// A reply that says what is wrong and what to do, in one line.
+/// A reply with an error: one line that says what is wrong and what to do.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: u16,
     pub(super) message: Cow<'static, str>,
-    /// Methods that the resource knows, for 405.
+    /// Methods of the resource, for 405.
     pub(super) allow: Option<&'static str>,
     /// First and next offset of a log, for 416.
     pub(super) range: Option<(u64, u64)>,
@@ -44,7 +44,7 @@ impl Refusal {
         Self { status, message: message.into(), allow: None, range: None, content_range: None }
     }
 
-    /// True for what a client does not expect to happen: a missing key and a failed condition are answers.
+    /// True for replies that count as errors. A missing key and a failed condition are normal answers.
     pub(super) fn is_error(&self) -> bool {
         !matches!(self.status, 404 | 412 | 416)
     }
@@ -101,21 +101,21 @@ impl From<MediaError> for Failure {
     }
 }
 
-/// The parser's complaints about a target: the request as such was understood.
+/// The parser's errors for a target; the rest of the request was valid.
 impl From<HttpError> for Refusal {
     fn from(error: HttpError) -> Self {
         Self::new(error.status, error.message)
     }
 }
 
-/// One reply being written.
+/// A reply that is being written.
 pub(super) struct Answer<'x, 'r> {
     pub(super) reply: &'x mut Reply<'r>,
     pub(super) dates: &'x mut Dates,
-    /// Now, Unix milliseconds.
+    /// Current time, Unix milliseconds.
     pub(super) now_ms: u64,
     pub(super) connection: Connection,
-    /// The reply to a `HEAD`: no body follows.
+    /// The request is a `HEAD`: no body follows.
     pub(super) is_head: bool,
 }
 
@@ -127,7 +127,7 @@ impl Answer<'_, '_> {
         writer
     }
 
-    /// A whole reply with a body outside the region.
+    /// Writes a complete reply with a body outside the region.
     pub(super) fn body(&mut self, status: u16, content_type: &[u8], body: &[u8]) {
         let is_head = self.is_head;
         let mut writer = self.status(status);
@@ -139,7 +139,7 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// A whole reply that is a refusal.
+    /// Writes a complete reply that is a refusal.
     pub(super) fn refuse(&mut self, refusal: &Refusal) {
         let is_head = self.is_head;
         let mut writer = self.status(refusal.status);

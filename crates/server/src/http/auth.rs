@@ -1,10 +1,10 @@
-//! The password, as `Authorization` brings it (RFC 7617 Basic with any user, RFC 6750 Bearer).
+//! Checks the password in `Authorization` (RFC 7617 Basic with any user, RFC 6750 Bearer).
 
 use super::answer::Refusal;
 use super::base64;
 use landfall_http::Request;
 
-/// Passes a request that brings the password, if one is needed.
+/// Accepts a request if no password is needed, or if it has the right one.
 pub(super) fn check(request: &Request, password: Option<&str>) -> Result<(), Refusal> {
     let Some(password) = password else { return Ok(()) };
     let given = request.header("authorization").and_then(given_password);
@@ -29,7 +29,7 @@ fn given_password(field: &[u8]) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// Compares in a time that depends on what was given alone, not on how much of it is right.
+/// Compares in constant time: the time depends only on the given password's length, not on how much of it is right.
 fn is_same(given: &[u8], expected: &[u8]) -> bool {
     let mut differs = usize::from(given.len() != expected.len());
     let mut cycle = expected.iter().cycle();
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_password_is_the_same() {
+    fn only_the_whole_password_matches() {
         for (given, expected, same) in [
             ("secret", "secret", true),
             ("secre", "secret", false),

@@ -1,36 +1,37 @@
-//! Conditional requests (RFC 9110, section 13) and the time to live: what header fields ask of a value.
+//! Conditional requests (RFC 9110, section 13) and the time to live: parses their header fields and checks them against
+//! a value.
 
 use super::answer::Refusal;
 use super::params;
 use super::ranges::Wanted;
 use landfall_http::{EntityTags, Request, parse_date};
 
-/// The conditions of a request, and the time to live it asks for.
+/// The conditions of a request, and its time to live.
 #[derive(Debug, Default)]
 pub(super) struct Fields<'a> {
     if_match: Option<EntityTags<'a>>,
     if_none_match: Option<EntityTags<'a>>,
-    /// Unix seconds.
+    /// Time, Unix seconds.
     if_modified_since: Option<u64>,
-    /// Unix seconds.
+    /// Time, Unix seconds.
     if_unmodified_since: Option<u64>,
-    /// Milliseconds.
+    /// Time to live, milliseconds.
     ttl_ms: Option<u64>,
     range: Option<Wanted>,
     /// The version of which a part is wanted: an entity tag or a date.
     if_range: Option<&'a [u8]>,
 }
 
-/// The version that conditions are held against.
+/// The version that conditions are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Current {
-    /// Its sequence number, which is its entity tag.
+    /// Sequence number, which is the entity tag.
     pub(super) seq: u64,
-    /// When it arrived, Unix seconds.
+    /// Arrival time, Unix seconds.
     pub(super) modified: u64,
 }
 
-/// What the conditions come to.
+/// Result of the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Proceed,
@@ -52,7 +53,7 @@ impl<'a> Fields<'a> {
                 8 if is("if-match") => fields.if_match = Some(tags(request, "if-match")?),
                 13 if is("if-none-match") => fields.if_none_match = Some(tags(request, "if-none-match")?),
                 14 if is("x-landfall-ttl") => fields.ttl_ms = Some(params::ttl_ms(value)?),
-                // A date that cannot be read is to be ignored (sections 13.1.3 and 13.1.4).
+                // An invalid date is ignored (sections 13.1.3 and 13.1.4).
                 17 if is("if-modified-since") => fields.if_modified_since = parse_date(value),
                 19 if is("if-unmodified-since") => fields.if_unmodified_since = parse_date(value),
                 _ => {}
@@ -72,12 +73,12 @@ impl<'a> Fields<'a> {
         self.if_range.is_none_or(|tag| tag == format!("\"{}\"", current.seq).as_bytes())
     }
 
-    /// True when a write depends on what is there.
+    /// True if a write depends on the current value.
     pub(super) fn is_conditional(&self) -> bool {
         self.if_match.is_some() || self.if_none_match.is_some() || self.if_unmodified_since.is_some()
     }
 
-    /// When a value written now expires, Unix milliseconds; 0 never.
+    /// Expiry time of a value written now, Unix milliseconds; 0 for never.
     pub(super) fn expiry_ms(&self, now_ms: u64) -> Result<u64, Refusal> {
         let Some(ttl_ms) = self.ttl_ms else { return Ok(0) };
         now_ms
@@ -85,13 +86,13 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| Refusal::new(400, "X-Landfall-TTL reaches past the end of time"))
     }
 
-    /// Holds the conditions against what is there, in the order of section 13.2.2.
+    /// Checks the conditions against the current version, in the order of section 13.2.2.
     pub(super) fn verdict(&self, is_read: bool, current: Option<Current>) -> Verdict {
         let mut digits = itoa::Buffer::new();
         let tag = current.map(|current| digits.format(current.seq).as_bytes());
         match (&self.if_match, self.if_unmodified_since, current) {
             (Some(tags), ..) if !tags.matches_strong(tag) => return Verdict::Failed,
-            // Without a date of modification the field is to be ignored (section 13.1.4).
+            // Without a modification date the field is ignored (section 13.1.4).
             (None, Some(date), Some(current)) if current.modified > date => return Verdict::Failed,
             _ => {}
         }
@@ -104,7 +105,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The 412 of a failed condition.
+/// The reply 412 of a failed condition.
 pub(super) fn failed() -> Refusal {
     Refusal::new(412, "the condition does not hold: read the key and its ETag again")
 }

@@ -1,8 +1,8 @@
-//! Dates that are formatted once a second, not once a reply.
+//! Caches of formatted dates: a date is formatted once per second instead of once per reply.
 
 use landfall_http::{DATE_LEN, format_date};
 
-/// A date as text, kept until another second is asked for.
+/// A date as text, kept until another second is requested.
 #[derive(Debug)]
 pub(super) struct DateCache {
     second: u64,
@@ -25,12 +25,12 @@ impl DateCache {
     }
 }
 
-/// The dates that replies carry.
+/// The dates in replies.
 #[derive(Debug, Default)]
 pub(super) struct Dates {
     /// `Date`.
     pub(super) now: DateCache,
-    /// `Last-Modified`: values read one after the other often arrived one after the other.
+    /// `Last-Modified`: values that are read one after the other often arrived in the same second.
     pub(super) modified: DateCache,
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// `Content-Type` of the text.
 pub(super) const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
 
-/// Everything there is to tell, as of now.
+/// The text of all metrics, with their current values.
 pub(super) fn text(ctx: &Context<'_>) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
     info(&mut text, ctx.shared, ctx.engine);
@@ -29,7 +29,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     text.0
 }
 
-/// The text so far.
+/// The text that is being written.
 struct Text(String);
 
 impl Text {
@@ -59,12 +59,12 @@ impl Text {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{line}");
     }
 }
 
-/// A label's value as the format wants it.
+/// Escapes a label's value as the format requires.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -133,18 +133,22 @@ fn counters(text: &mut Text, from: &Counters) {
 
 fn unfinished(text: &mut Text, shared: &Shared) {
     let unfinished = shared.engine.heap().unfinished_bytes();
-    text.gauge("unfinished_bytes", "Bytes held of requests that are not complete.", unfinished);
+    text.gauge("unfinished_bytes", "Bytes held by unfinished requests.", unfinished);
     let unauthenticated = read(&shared.counters.unauthenticated_bytes);
-    text.gauge("unauthenticated_bytes", "Of these, of clients that have not authenticated.", unauthenticated);
+    text.gauge(
+        "unauthenticated_bytes",
+        "Bytes held by unfinished requests of unauthenticated clients.",
+        unauthenticated,
+    );
 }
 
-/// What a transport of our own counts: packets, and those dropped, by reason.
+/// Counters of an AF_XDP transport: packets, and dropped packets by reason.
 fn network(text: &mut Text, shared: &Shared) {
     const DROPPED: &str = "dropped_";
     let counters = shared.transport_counters();
     for (name, count) in counters.iter().filter(|(name, _)| !name.starts_with(DROPPED)) {
         let name = format!("net_{name}");
-        text.metric(&name, "untyped", "Of the network stack: see docs/xdp.md.");
+        text.metric(&name, "untyped", "A counter of the network stack: see docs/xdp.md.");
         text.sample(&name, &[], count);
     }
     if counters.is_empty() {
@@ -158,7 +162,7 @@ fn network(text: &mut Text, shared: &Shared) {
     }
 }
 
-/// Commit latency as a histogram, in seconds. The buckets are cumulative, and their last is the count.
+/// Commit latency as a histogram, in seconds. The buckets are cumulative; the last one is the count.
 fn commits(text: &mut Text, from: &Counters) {
     let name = "commit_duration_seconds";
     text.metric(name, "histogram", "Time from a commit's begin until it is durable.");
@@ -190,8 +194,8 @@ fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {
 fn logs(text: &mut Text, stats: &WalStats) {
     text.gauge("logs", "Logs.", stats.logs);
     text.gauge("log_entries", "Entries of logs.", stats.entries);
-    text.gauge("log_bytes", "Bytes of these.", stats.bytes);
-    text.gauge("log_index_bytes", "Memory that says where entries are.", stats.index_bytes);
+    text.gauge("log_bytes", "Bytes of entries of logs.", stats.bytes);
+    text.gauge("log_index_bytes", "Memory of the index of logs.", stats.index_bytes);
     text.counter("log_entries_appended_total", "Entries appended to logs.", stats.appended);
     text.counter("log_entries_read_total", "Entries read from logs.", stats.read);
     text.counter("log_entries_trimmed_total", "Entries trimmed, by retention, too.", stats.trimmed);

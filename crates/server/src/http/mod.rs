@@ -1,6 +1,6 @@
 //! The HTTP/1.1 service.
 //!
-//! Read [`HttpSession`] first: one connection's state. Everything runs on the worker's thread; nothing blocks.
+//! Read [`HttpSession`] first: the state of one connection. All code runs on the worker's thread, and nothing blocks.
 //!
 //! # Resources
 //!
@@ -15,20 +15,19 @@
 //! | `/healthz` | `GET`, `HEAD` | 200, or 503 once the region is closed for writing; needs no password |
 //! | `/` | `GET`, `HEAD` | a short help |
 //!
-//! A key is the percent-decoded rest of the path, slashes and all; the empty key is a key. `?db=N` chooses a
-//! database from 0 to 15. `OPTIONS` tells the methods of a resource. An error's body is one line that says
-//! what to do.
+//! A key is the percent-decoded rest of the path, with its slashes; the empty key is valid. `?db=N` selects a database
+//! from 0 to 15. `OPTIONS` returns the methods of a resource. The body of an error is one line that says what to do.
 //!
-//! The `ETag` is the version's sequence number in quotes; `If-Match`, `If-None-Match`, `If-Modified-Since` and
-//! `If-Unmodified-Since` are honoured (RFC 9110, section 13). `X-Landfall-TTL` gives a time to live as `90`
-//! (seconds), `90s` or `1500ms`; a reply gives what is left of it in milliseconds, `1499ms`.
+//! The `ETag` is the version's sequence number in quotes. `If-Match`, `If-None-Match`, `If-Modified-Since` and
+//! `If-Unmodified-Since` are supported (RFC 9110, section 13). `X-Landfall-TTL` sets a time to live as `90` (seconds),
+//! `90s` or `1500ms`; a reply has the remaining time in milliseconds, `1499ms`.
 //!
 //! # Scans
 //!
-//! `GET /kv?start=&end=&prefix=&limit=&reverse=&keys_only=&format=&db=` visits the keys from `start` to
-//! before `end` in byte order, or from the last one down with `reverse`. Bounds are percent-encoded bytes. It
-//! is no snapshot: a page of keys is consistent, what is written between two pages may or may not be seen. The
-//! body is chunked (to HTTP/1.0 it ends with the connection), in one of two layouts:
+//! `GET /kv?start=&end=&prefix=&limit=&reverse=&keys_only=&format=&db=` visits the keys from `start` to before `end` in
+//! byte order, or in descending order with `reverse`. Bounds are percent-encoded bytes. A scan is not a snapshot: a
+//! page of keys is consistent, but keys written between two pages may be missing. The body is chunked (for HTTP/1.0 it
+//! ends with the connection), in one of two layouts:
 //!
 //! - `format=octets`, the default, `application/octet-stream`. For each key: the key's length in decimal, a
 //!   blank, the value's length in decimal, LF, the key's bytes, the value's bytes, LF. Large values are sent
@@ -37,9 +36,9 @@
 //!   not UTF-8 is in Base64 under `key64` or `value64`. With `keys_only` there is no value. This copies values,
 //!   which is counted.
 //!
-//! A value that fails its checksum is never sent: in octets the word `damaged` stands in place of its length, and
-//! no bytes of it follow; in lines there is an `"error"` in place of the value. If a scan cannot go on, the
-//! connection is closed without the last chunk.
+//! A value that fails its checksum is never sent. In the octets layout the word `damaged` replaces its length, and none
+//! of its bytes follow; in lines an `"error"` replaces the value. If a scan cannot continue, the connection is closed
+//! without the last chunk.
 //!
 //! # Logs
 //!
@@ -54,18 +53,17 @@
 //! | `/wal/{log}/config` | `GET`, `PUT` | what is kept: `?bytes=&entries=&ms=`, 0 for everything |
 //! | `/wal` | `GET` | logs in order, a JSON object a line; `?after=&limit=` |
 //!
-//! A log comes to be with the first append. With `Content-Type: application/x-landfall-batch` the body is a
-//! *batch*: for each entry its length, 4 bytes little-endian, and its bytes; its entries count together. A
-//! read answers with a batch, sent from where the entries lie, or with lines of JSON like a scan's
-//! (`format=ndjson`, or `Accept`). `from` is an offset, `first` (the default) or `end`; with `wait`
-//! (milliseconds) a read that finds nothing yet is answered when there is something, or with 204.
-//! `X-Landfall-Offset` is the offset of the first entry appended or read, `X-Landfall-Next` where to go on,
-//! `X-Landfall-First` and `X-Landfall-End` where the log begins, and ends, now.
+//! The first append creates a log. With `Content-Type: application/x-landfall-batch` the body is a *batch*: for each
+//! entry its length, 4 bytes little-endian, and its bytes; the entries are appended as a group. A read returns a batch,
+//! sent from the entries' frames, or lines of JSON as for a scan (`format=ndjson`, or `Accept`). `from` is an offset,
+//! `first` (the default) or `end`. With `wait` (milliseconds), a read that finds no entry is answered when there is
+//! one, or with 204. `X-Landfall-Offset` is the offset of the first entry appended or read, `X-Landfall-Next` the
+//! offset to continue at, and `X-Landfall-First` and `X-Landfall-End` are the log's current bounds.
 //!
-//! # Durable first
+//! # Durability before replies
 //!
-//! No reply to a write leaves before the write is durable, and none to a read before what it shows, or shows to
-//! be absent, is: see [`Gated`](landfall_heap::Gated).
+//! A reply to a write is sent only after the write is durable. A reply to a read is sent only after everything that it
+//! shows, present or absent, is durable: see [`Gated`](landfall_heap::Gated).
 
 mod answer;
 mod auth;
@@ -90,7 +88,7 @@ use landfall_media::Chain;
 use route::Route;
 use scan::Scan;
 
-/// What `GET /` answers.
+/// The answer to `GET /`.
 const HELP: &[u8] = b"landfall: durable network storage
 PUT /kv/{key}      store the body; X-Landfall-TTL: 90s, If-Match, If-None-Match
 GET /kv/{key}      read it; HEAD, DELETE
@@ -102,22 +100,22 @@ GET /healthz       200 while the region takes writes
 Keys are percent-encoded; ?db=N chooses a database.
 ";
 
-/// A body that is not there yet, as the server can deal with it.
+/// A body that has not arrived completely, and what the server can do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AwaitedBody {
-    /// The client sends it only when it has been told to.
+    /// The client sends the body only after `100 Continue`.
     pub wants_continue: bool,
-    /// If it is refused it can be let pass, and the connection goes on behind it.
+    /// If the body is refused it can be skipped, and the connection stays open.
     pub passes: bool,
 }
 
-/// One connection's state.
+/// State of one connection.
 #[derive(Debug)]
 pub struct HttpSession {
     dates: Dates,
     /// The scan that is being streamed.
     scan: Option<Scan>,
-    /// Bytes after which a page of a scan ends.
+    /// Bytes at which a page of a scan ends.
     page_bytes: usize,
     needs_password: bool,
 }
@@ -133,15 +131,15 @@ impl HttpSession {
         }
     }
 
-    /// True if each request must bring a password.
+    /// True if each request must have a password.
     pub(crate) fn needs_password(&self) -> bool {
         self.needs_password
     }
 
     /// Executes a request whose body, if any, lies in `chain`.
     ///
-    /// After [`Outcome::Wait`] nothing has changed and the reply is empty: execute the request again then.
-    /// While [`Self::is_streaming`], go on with [`Self::pump`] before the next request.
+    /// After [`Outcome::Wait`] nothing has changed and the reply is empty: the caller executes the request again after
+    /// the wait. While [`Self::is_streaming`], the caller calls [`Self::pump`] before the next request.
     pub fn execute(
         &mut self,
         ctx: &mut Context<'_>,
@@ -166,13 +164,13 @@ impl HttpSession {
             }
         }
         count(&ctx.shared.counters.http_requests, 1);
-        // A stream's connection is closed, if it is to be, after the stream.
+        // A connection that streams is closed, if necessary, after the stream.
         if request.keep_alive || self.is_streaming() { Outcome::Done } else { Outcome::Close }
     }
 
-    /// Decides by the head of a request whether its body, which is not all there yet, is wanted: by path, password,
-    /// method, length and room. If not, the refusal has been written to `reply`, and the connection is to be closed
-    /// after it, unless the body passes.
+    /// Decides by the head of a request whether to accept its body, which has not arrived completely: by path,
+    /// password, method, length and room. If not, the refusal is written to `reply`, and the connection must be closed
+    /// after it, unless the body can be skipped.
     pub fn accepts_body(
         &mut self,
         ctx: &mut Context<'_>,
@@ -196,9 +194,9 @@ impl HttpSession {
         self.scan.is_some()
     }
 
-    /// Appends the next page of the scan being streamed, or the stream's end. A page may turn out empty.
+    /// Appends the next page of the streamed scan, or the end of the stream. A page may be empty.
     ///
-    /// After [`Outcome::Wait`] nothing has changed: call again then.
+    /// After [`Outcome::Wait`] nothing has changed: the caller calls again after the wait.
     pub fn pump(&mut self, ctx: &mut Context<'_>, reply: &mut Reply<'_>) -> Outcome {
         let Some(scan) = &mut self.scan else { return Outcome::Done };
         match scan.page(ctx, reply) {
@@ -217,7 +215,7 @@ impl HttpSession {
                 Outcome::Tail(tail)
             }
             Err(Failure::Refused(refusal)) => {
-                // The head is out: only an end without the last chunk can say that something is missing.
+                // The head has been written: only an end without the last chunk can report that data are missing.
                 reply.rewind();
                 tracing::error!(reason = %refusal.message, "a scan was cut short");
                 count(&ctx.shared.counters.errors, 1);
@@ -227,7 +225,7 @@ impl HttpSession {
         }
     }
 
-    /// Writes the reply to what could not be parsed; the connection is to be closed after it.
+    /// Writes the reply to a request that cannot be parsed; the connection must be closed after it.
     pub fn bad_request(&self, error: &HttpError, now_ms: u64, reply: &mut Reply<'_>) {
         ResponseWriter::new(reply.bytes()).error(error, &format_date(now_ms / 1000));
     }
@@ -275,7 +273,7 @@ impl HttpSession {
     }
 }
 
-/// Lets a request in: by path, password and method.
+/// Checks a request by path, password and method.
 fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refusal> {
     let route = route::find(request.path());
     if !route.as_ref().is_ok_and(Route::is_open) {

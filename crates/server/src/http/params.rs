@@ -5,12 +5,12 @@ use landfall_http::{QueryPairs, query_pairs};
 use landfall_kv::{DATABASES, RangeQuery};
 use std::ops::Bound;
 
-/// How a scan's reply is laid out. See the module's documentation.
+/// Layout of a scan's reply. See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// `application/octet-stream`: lengths, then bytes; large values by reference.
     Octets,
-    /// `application/x-ndjson`: one object a line.
+    /// `application/x-ndjson`: one object per line.
     Lines,
 }
 
@@ -23,17 +23,17 @@ impl Format {
     }
 }
 
-/// What a scan was asked for.
+/// Parameters of a scan.
 #[derive(Clone, Debug)]
 pub(super) struct ScanParams {
     pub(super) query: RangeQuery,
-    /// Most keys.
+    /// Keys, at most.
     pub(super) limit: u64,
     pub(super) keys_only: bool,
     pub(super) format: Format,
 }
 
-/// The database that the query of a key's resource names; 0 without one.
+/// The database in the query of a key's resource; 0 without one.
 pub(super) fn database(query: Option<&[u8]>) -> Result<u8, Refusal> {
     let mut database = 0;
     for (name, value) in pairs(query)? {
@@ -72,7 +72,7 @@ pub(super) fn scan<'a>(
     Ok(params)
 }
 
-/// True if the query of `/healthz` is one it knows.
+/// Accepts only known queries of `/healthz`.
 pub(super) fn health(query: Option<&[u8]>) -> Result<(), Refusal> {
     for (name, value) in pairs(query)? {
         match &*name {
@@ -83,7 +83,7 @@ pub(super) fn health(query: Option<&[u8]>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Milliseconds that `90`, `90s` or `1500ms` name; at least one.
+/// Milliseconds of `90`, `90s` or `1500ms`; at least one.
 pub(super) fn ttl_ms(text: &[u8]) -> Result<u64, Refusal> {
     let parsed = match (text.strip_suffix(b"ms"), text.strip_suffix(b"s")) {
         (Some(ms), _) => number(ms),
@@ -112,7 +112,8 @@ pub(super) fn parse_format(value: &[u8]) -> Result<Format, Refusal> {
     }
 }
 
-/// True if the client names lines of JSON; what it may prefer besides does not matter, there is one more.
+/// True if the client accepts lines of JSON. Its other preferences do not matter, because there is only one other
+/// layout.
 pub(super) fn wants_lines<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
     let is_lines = |range: &[u8]| {
         let name = range.split(|byte| *byte == b';').next().unwrap_or(range).trim_ascii();
@@ -131,7 +132,7 @@ fn flag(name: &'static str, value: &[u8]) -> Result<bool, Refusal> {
     }
 }
 
-/// Decimal digits and nothing else.
+/// Parses decimal digits and nothing else.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_advice() {
+    fn unknown_parameters_are_refused_with_advice() {
         for query in
             ["limit=-1", "limit=", "db=16", "db=x", "reverse=maybe", "format=xml", "strat=a", "start=%4"]
         {

@@ -1,4 +1,4 @@
-//! Which resource a path names, and which methods it knows.
+//! Maps paths to resources, and lists the methods of each.
 
 use super::answer::Refusal;
 use super::wal::Resource;
@@ -24,7 +24,7 @@ pub(super) enum Route<'a> {
     Server,
 }
 
-/// Finds the resource of a path as it was sent.
+/// Finds the resource of a path as the client sent it.
 pub(super) fn find(path: &[u8]) -> Result<Route<'_>, Refusal> {
     if let Some(key) = path.strip_prefix(b"/kv/") {
         return Ok(Route::Key(decode_path(key)?));
@@ -43,7 +43,7 @@ pub(super) fn find(path: &[u8]) -> Result<Route<'_>, Refusal> {
 }
 
 impl Route<'_> {
-    /// The methods it knows, as `Allow` lists them.
+    /// The methods of the resource, as `Allow` lists them.
     pub(super) fn allow(&self) -> &'static str {
         match self {
             Self::Wal(resource) => resource.allow(),
@@ -52,7 +52,7 @@ impl Route<'_> {
         }
     }
 
-    /// Refuses a method that it does not know.
+    /// Refuses a method that the resource does not have.
     pub(super) fn check(&self, method: &Method) -> Result<(), Refusal> {
         let known = match method {
             Method::Other(_) => false,
@@ -70,7 +70,7 @@ impl Route<'_> {
         Err(Refusal { allow: Some(self.allow()), ..Refusal::new(405, message) })
     }
 
-    /// True for what is answered without a password.
+    /// True for resources that need no password.
     pub(super) fn is_open(&self) -> bool {
         *self == Route::Health
     }

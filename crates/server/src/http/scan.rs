@@ -1,4 +1,4 @@
-//! Streamed scans: a page at a time, each a chunk of its own.
+//! Streamed scans: each page is one chunk.
 
 use super::answer::{Answer, Failure};
 use super::base64;
@@ -11,13 +11,13 @@ use landfall_heap::CopyPath;
 use landfall_http::{Request, Version};
 use landfall_kv::{Item, KvError, PageLimit};
 
-/// Bytes of keys and values after which a page ends at the latest.
+/// Bytes of keys and values at which a page ends, at most.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
-/// Keys of a page; the engine bounds them, too.
+/// Keys of a page, at most; the engine has its own limit, too.
 const PAGE_KEYS_MAX: u64 = 256;
 
-/// Hexadecimal digits of a chunk's length: it is written before the length is known.
+/// Hexadecimal digits of a chunk's length, which is reserved before the length is known.
 const CHUNK_DIGITS: usize = 8;
 
 /// A scan that is being streamed.
@@ -26,18 +26,18 @@ pub(super) struct Scan {
     params: ScanParams,
     page_bytes: usize,
     chunked: bool,
-    /// Every key has been visited: only the end of the connection is left to be asked for.
+    /// Every key has been visited: only the end of the connection remains to be requested.
     exhausted: bool,
-    /// What becomes of the connection after the stream.
+    /// Whether the connection stays open after the stream.
     pub(super) keep_alive: bool,
 }
 
-/// Bytes after which a page ends: a client must not be cut off for a page that was put together for it.
+/// Bytes at which a page ends. The limit is so low that a client is not cut off because of the size of a page.
 pub(super) fn page_bytes(config: &Config) -> usize {
     PAGE_BYTES_MAX.min(usize::try_from(config.max_output.0 / 2).unwrap_or(PAGE_BYTES_MAX)).max(1)
 }
 
-/// Answers with the head and the first page; the scan, unless that was all.
+/// Writes the head and the first page; returns the scan if there is more.
 pub(super) fn begin(
     ctx: &mut Context<'_>,
     request: &Request,
@@ -62,13 +62,12 @@ pub(super) fn begin(
     }
     let keep_alive = request.keep_alive && chunked;
     let mut scan = Scan { params, page_bytes, chunked, exhausted: false, keep_alive };
-    // Without chunks the end of the connection is the end of the body, and only a scan in progress can ask
-    // for it.
+    // Without chunks the end of the connection is the end of the body, and only a scan in progress can request that.
     Ok((scan.page(ctx, answer.reply)? || !chunked).then_some(scan))
 }
 
 impl Scan {
-    /// Appends the next page; false when it was the last.
+    /// Appends the next page; false if it was the last one.
     pub(super) fn page(&mut self, ctx: &mut Context<'_>, reply: &mut Reply<'_>) -> Result<bool, Failure> {
         if self.exhausted {
             return Ok(false);
@@ -91,7 +90,7 @@ impl Scan {
         Ok(!self.exhausted)
     }
 
-    /// One chunk: its length is filled in once its bytes are there.
+    /// Writes one chunk. Its length is filled in after its bytes.
     fn chunk(
         &self,
         ctx: &Context<'_>,
@@ -182,7 +181,7 @@ pub(super) fn field(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     }
 }
 
-/// A string of JSON (RFC 8259, section 7): quotes, backslashes and control characters escaped.
+/// Writes a JSON string (RFC 8259, section 7) with quotes, backslashes and control characters escaped.
 fn json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! One key: store, read, delete.
+//! Requests for one key: store, read, delete.
 
 use super::AwaitedBody;
 use super::answer::{Answer, Failure, Refusal};
@@ -14,11 +14,12 @@ use landfall_http::{Method, Request, ResponseWriter};
 use landfall_kv::{Item, SetRequest, TxnKey, verify};
 use landfall_media::{Chain, RUN_SIZE};
 
-/// A body in more pieces than this is referred to piece by piece only if they are long.
+/// A body in more pieces than this is referenced piece by piece only if the pieces are long.
 const PIECES_MAX: usize = 64;
 
-/// Mean length of a piece below which a body in many pieces is copied together, bytes: beside each piece lie headers,
-/// of a chunk or of a packet, that its frame would keep for ever. Whole packets stay: half of their frame is body.
+/// Mean length of a piece below which a body in many pieces is copied together, bytes. Beside each piece lie headers of
+/// a chunk or of a packet, which its frame would keep for as long as the value. Whole packets are not copied: half of
+/// their frame is body.
 const PIECE_BYTES_MIN: usize = 1 << 10;
 
 /// `PUT` and `POST`.
@@ -60,7 +61,7 @@ struct Stored {
     replaced: bool,
 }
 
-/// A body's bytes, where they have to be copied together or listed.
+/// A body's extents, or its bytes if they must be copied together.
 #[derive(Default)]
 pub(super) struct Body {
     extents: Extents,
@@ -69,7 +70,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// The body as a write takes it: by reference to where it landed.
+    /// The body in the form that a write takes: by reference to where it landed.
     pub(super) fn source(&mut self, ctx: &Context<'_>, request: &Request, chain: &Chain<'_>) -> Source<'_> {
         let walk = Walk::new(*chain);
         for range in &request.body {
@@ -93,7 +94,7 @@ impl Body {
     }
 }
 
-/// A write that depends on what is there.
+/// A write that depends on the current value.
 fn put_if(
     ctx: &mut Context<'_>,
     request: &SetRequest<'_>,
@@ -108,7 +109,7 @@ fn put_if(
         return Err(conditions::failed().into());
     }
     match request.value {
-        // A body has landed, all of it.
+        // The body has landed completely.
         Source::Landed { extents, crc } | Source::Stored { extents, crc, .. } => {
             txn.put_landed(space, key, request.key_at, extents, crc, request.expiry_ms);
         }
@@ -139,7 +140,7 @@ pub(super) fn get(
         return Err(missing().into());
     };
     let verdict = fields.verdict(true, Some(Current::of(&item)));
-    // A value is checked before it is shown; its length and version have been, with the record.
+    // A value is checked before it is sent; its length and version were checked with the record.
     let is_shown = verdict == Verdict::Proceed && !answer.is_head;
     if is_shown {
         verify(&item)?;
@@ -182,7 +183,7 @@ fn get_part(
     Ok(Some(()))
 }
 
-/// The head of a reply about a value, up to its length.
+/// Writes the head of a reply about a value, up to its length.
 fn describe<'w>(answer: &'w mut Answer<'_, '_>, status: u16, item: &Item<'_>) -> ResponseWriter<'w> {
     let modified = *answer.dates.modified.text(Current::of(item).modified);
     let now_ms = answer.now_ms;
@@ -217,8 +218,8 @@ pub(super) fn delete(
     Ok(())
 }
 
-/// A delete that depends on what is there. A missing key is missing whatever the condition (RFC 9110,
-/// section 13.2.1: conditions do not count where the reply without them would not be a success).
+/// A delete that depends on the current value. A missing key is reported as missing whatever the condition is (RFC
+/// 9110, section 13.2.1: conditions do not count if the reply without them would not be a success).
 fn delete_if(
     ctx: &mut Context<'_>,
     space: u8,
@@ -238,7 +239,7 @@ fn delete_if(
     Ok(true)
 }
 
-/// Says before it is there that a body would be refused.
+/// Reports before a body arrives whether it would be refused.
 pub(super) fn accepts_body(
     ctx: &Context<'_>,
     route: &Route<'_>,
@@ -265,7 +266,7 @@ pub(super) fn accepts_body(
     if let Some(reason) = heap.media().closed() {
         return Err(Refusal::new(503, format!("closed for writing: {reason}")));
     }
-    // What is short may be taken all the same: space is found while it arrives.
+    // A short body may be accepted nevertheless: space is found while it arrives.
     let is_long = len.is_some_and(|len| len >= RUN_SIZE && len > heap.room_bytes());
     if ctx.shared.writes.keeps_values() && (is_long || (body.wants_continue && heap.room_bytes() == 0)) {
         return Err(Refusal::new(507, landfall_heap::HeapError::Full.to_string()));
@@ -285,7 +286,7 @@ fn etag(writer: &mut ResponseWriter<'_>, seq: u64) {
     writer.header("ETag", &quoted[..digits.len() + 2]);
 }
 
-/// What is left of the time to live, if it has an end.
+/// Writes the remaining time to live, if the value has one.
 fn time_to_live(writer: &mut ResponseWriter<'_>, expiry_ms: u64, now_ms: u64) {
     if expiry_ms != 0 {
         let left = format!("{}ms", expiry_ms.saturating_sub(now_ms));

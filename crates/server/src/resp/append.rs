@@ -1,4 +1,4 @@
-//! `APPEND`: what is appended stays where it landed, and so does what was there.
+//! `APPEND`: the appended bytes stay where they landed, and so do the old ones.
 
 use super::call::{Call, Fail, Within};
 use super::table::{Flags, Spec};
@@ -18,9 +18,9 @@ pub(super) const SPECS: &[Spec] = &[Spec::new(
 )
 .keys(1, 1, 1)];
 
-/// Values up to this length are written anew: a list of pieces would cost more than the copy.
+/// Values up to this length are copied as a whole: a list of pieces would cost more than the copy.
 pub(super) const WHOLE_MAX: usize = 4096;
-/// Pieces in which a value may lie; with more of them it is written anew, in one.
+/// Pieces of a value, at most; a value with more is copied into one piece.
 pub(super) const PIECES_MAX: usize = 64;
 
 fn append(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
@@ -42,7 +42,7 @@ fn append(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 }
 
 impl Call<'_, '_, '_> {
-    /// Longest value that a command may make, bytes.
+    /// Longest value that a command may create, bytes.
     pub(super) fn value_len_max(&self) -> usize {
         let limit = self.shared().config.max_request.0.min(VALUE_BYTES_MAX);
         usize::try_from(limit).unwrap_or(usize::MAX)
@@ -91,11 +91,11 @@ fn append_to(
     {
         let all: Extents = old.extents().iter().chain(extents).copied().collect();
         let crcs = if is_long {
-            // From now on it is kept in pieces. What their checksums are made of is to be whole.
+            // From now on the value is kept in pieces. Their checksums must be made of undamaged data.
             verify(&old)?;
             txn.heap().crcs_of(&all)?
         } else {
-            // The checksum goes on from the old one: damage in the old part stays visible.
+            // The checksum continues from the old one, so damage in the old part stays detectable.
             old.crcs_with(extents)?
         };
         let pieces = Pieces { all: &all, landed: extents, of: &old };

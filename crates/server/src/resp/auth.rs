@@ -1,4 +1,4 @@
-//! Who may execute commands: one user, `default`, with the password of the configuration.
+//! Authentication: one user, `default`, with the password of the configuration.
 
 use super::Session;
 use super::call::{Call, Fail};
@@ -11,13 +11,14 @@ const USER: &[u8] = b"default";
 const WRONG: Fail = Fail::error("WRONGPASS invalid username-password pair or user is disabled.");
 
 impl Session {
-    /// Checks name and password. Without a password in the configuration any will do, as in Redis.
+    /// Checks name and password. Without a password in the configuration any one is accepted, as in Redis.
     pub(super) fn authenticate(&mut self, shared: &Shared, user: &[u8], password: &[u8]) -> Result<(), Fail> {
         let wanted = shared.config.password.as_deref();
         let right = wanted.is_none_or(|wanted| is_same(wanted.as_bytes(), password));
         if user != USER || !right {
             self.failures += 1;
-            // No delay is possible here: the loop serves others. A guesser has to connect anew instead.
+            // No delay is possible here, because the loop serves other clients. A client that guesses has to connect
+            // again instead.
             self.state.closing |= self.failures >= FAILURES_MAX;
             tracing::warn!(client = self.id, failures = self.failures, "failed to authenticate");
             return Err(WRONG);
@@ -27,7 +28,7 @@ impl Session {
     }
 }
 
-/// Compares in a time that tells nothing but the lengths.
+/// Compares in constant time: the time depends only on the lengths.
 fn is_same(wanted: &[u8], given: &[u8]) -> bool {
     let differing = wanted.iter().zip(given).fold(0, |bits, (a, b)| bits | (a ^ b));
     std::hint::black_box(differing) == 0 && wanted.len() == given.len()

@@ -1,4 +1,4 @@
-//! One execution of a command: its words, and the store as it sees it.
+//! One execution of a command: its words, and its access to the store.
 
 use super::Session;
 use super::table::Spec;
@@ -20,15 +20,15 @@ use std::ops::{Deref, DerefMut, Range};
 
 /// Keys at least this long may be kept where they landed instead of being copied.
 const LONG_KEY_MIN: usize = 48;
-/// Values up to this length are staged as bytes: they will be copied into their record anyway.
+/// Values up to this length are staged as bytes, because they are copied into their record anyway.
 const STAGED_COPY_MAX: usize = 64;
 
-/// Why a command did not come to its end.
+/// Why a command did not complete.
 #[derive(Debug)]
 pub(super) enum Fail {
-    /// It must wait, then be executed again.
+    /// The command must wait, then be executed again.
     Wait(Until),
-    /// The same, once a log has grown.
+    /// The command must wait until a log has grown, then be executed again.
     Tail(Tail),
     /// The error to reply with.
     Error(Cow<'static, str>),
@@ -52,12 +52,12 @@ impl Fail {
         Self::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
     }
 
-    /// `name` may be called with other numbers of arguments only.
+    /// The error for a wrong number of arguments of `name`.
     pub(super) fn arity(name: &str) -> Self {
         Self::Error(format!("ERR wrong number of arguments for '{name}' command").into())
     }
 
-    /// Writes the error. There must be nothing to wait for.
+    /// Writes the error. The failure must not be a wait.
     pub(super) fn write(&self, protocol: Protocol, reply: &mut Reply<'_>) {
         let text = match self {
             Self::Error(text) => text,
@@ -106,7 +106,7 @@ pub(super) struct Call<'c, 'e, 'r> {
     pub(super) reply: &'c mut Reply<'r>,
     /// The transaction of `EXEC`, which holds the locks of all keys that the command names.
     pub(super) txn: Option<&'c mut Txn<'e>>,
-    /// The engine's counts, taken before `EXEC` took its locks.
+    /// Statistics of the engine, taken before `EXEC` took its locks.
     pub(super) stats: Option<Stats>,
 }
 
@@ -119,7 +119,7 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         self.session.state.database
     }
 
-    /// A word's bytes: they outlive every borrow of the call.
+    /// A word's bytes, which outlive every borrow of the call.
     pub(super) fn word(&self, index: usize) -> Cow<'c, [u8]> {
         self.words.bytes(index)
     }
@@ -134,13 +134,13 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         landfall_resp::parse_i64(&self.word(index)).ok_or(Fail::not_an_integer())
     }
 
-    /// A word as a count of something.
+    /// A word as a positive count.
     pub(super) fn positive(&self, index: usize) -> Result<usize, Fail> {
         let out_of_range = Fail::error("ERR value is out of range, must be positive");
         usize::try_from(self.integer(index)?).map_err(|_| out_of_range)
     }
 
-    /// Where the reply goes.
+    /// The writer of the reply.
     pub(super) fn out(&mut self) -> Writer<'_> {
         let protocol = self.session.state.protocol;
         Writer::new(self.reply.bytes(), protocol)
@@ -168,7 +168,7 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         Ok(())
     }
 
-    /// A key's value, checked against its checksum, for showing it.
+    /// A key's value, verified against its checksum, so that it may be sent.
     pub(super) fn read(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
         let space = self.session.state.database;
         let seen = match &self.txn {
@@ -198,7 +198,7 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         Ok(part)
     }
 
-    /// A key's length, expiry or existence, for showing it.
+    /// A key's length, expiry or existence, for a reply.
     pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
         let space = self.session.state.database;
         let seen = match &self.txn {
@@ -211,8 +211,8 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         Ok(item)
     }
 
-    /// Reads and writes keys as one: `body` sees nobody else's work in between, and what it stages is
-    /// durable as a whole or not at all. The reply waits for what was read, and for what was written.
+    /// Reads and writes keys atomically: `body` sees no other worker's changes in between, and what it stages becomes
+    /// durable as a whole or not at all. The reply waits for what was read and for what was written.
     pub(super) fn update<T>(
         &mut self,
         keys: &[&[u8]],
@@ -254,13 +254,13 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         Ok(())
     }
 
-    /// A result that a crash could still take back: the reply waits for what it rests on.
+    /// Opens a result that a crash could still revoke: the reply waits for the tickets that it depends on.
     pub(super) fn open<T>(&mut self, gated: Gated<T>) -> T {
         gated.open(self.reply)
     }
 }
 
-/// A transaction beside the reply that waits for what is read in it.
+/// A transaction, and the reply that waits for what is read in it.
 pub(super) struct Within<'t, 'e> {
     txn: &'t mut Txn<'e>,
     reply: &'t mut dyn Gate,
@@ -327,7 +327,7 @@ pub(super) fn key_place(words: Words<'_>, index: usize) -> Option<Extent> {
     if words.len_of(index) < LONG_KEY_MIN { None } else { words.arg(index).place() }
 }
 
-/// Stages a value: by reference where it lies in frames and is not tiny.
+/// Stages a value, by reference if it lies in frames and is not tiny.
 pub(super) fn stage(
     txn: &mut Txn<'_>,
     space: u8,

@@ -1,4 +1,4 @@
-//! `CLIENT`: what is known of connections, and ending them.
+//! `CLIENT`: properties of connections, and ending them.
 
 use super::Session;
 use super::call::{Call, Fail};
@@ -60,7 +60,7 @@ fn getname(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A name that can stand in `CLIENT LIST`: printable ASCII without blanks.
+/// Checks a name for `CLIENT LIST`: printable ASCII without blanks.
 pub(super) fn valid_name(word: &[u8]) -> Result<String, Fail> {
     printable(word)
         .ok_or(Fail::error("ERR Client names cannot contain spaces, newlines or special characters."))
@@ -116,7 +116,7 @@ fn list(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 /// Which clients are listed.
 enum Listed {
     All,
-    /// Of a type that no client has here.
+    /// A type that no client has here.
     None,
     Ids(Vec<u64>),
 }
@@ -149,7 +149,7 @@ fn listed_id(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Fail> {
     landfall_resp::parse_u64(&call.word(index)).ok_or(Fail::error("ERR Invalid client ID"))
 }
 
-/// True for the type that all clients here have.
+/// True for the type of all clients here.
 fn is_normal(call: &Call<'_, '_, '_>, index: usize) -> Result<bool, Fail> {
     let kind = call.text(index);
     match kind.to_ascii_lowercase().as_str() {
@@ -164,7 +164,7 @@ fn client_id(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Fail> {
     id.ok_or(Fail::error("ERR client-id should be greater than 0"))
 }
 
-/// A client in the fields that Redis has; those without a meaning here are zero.
+/// A client with the fields of Redis; those without a meaning here are zero.
 fn describe(id: u64, client: &ClientInfo, session: &Session, own_command: &str) -> String {
     let own = id == session.id;
     let peer = client.peer.map_or_else(|| "?:0".to_owned(), |peer| peer.to_string());
@@ -183,7 +183,7 @@ fn describe(id: u64, client: &ClientInfo, session: &Session, own_command: &str) 
     line
 }
 
-/// `CLIENT KILL addr`, or `CLIENT KILL` with filters that must all hold.
+/// `CLIENT KILL addr`, or `CLIENT KILL` with filters that must all match.
 fn kill(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let mut filter = KillFilter { skip_me: true, ..KillFilter::default() };
     if call.words.len() == 3 {
@@ -203,13 +203,13 @@ fn kill(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.reply_integer(ended)
 }
 
-/// Which clients to end.
+/// The clients to end.
 #[derive(Default)]
 struct KillFilter {
     id: Option<u64>,
     address: Option<String>,
     older_than_s: Option<u64>,
-    nobody: bool,
+    matches_none: bool,
     skip_me: bool,
 }
 
@@ -219,8 +219,8 @@ impl KillFilter {
         match call.word(at).to_ascii_uppercase().as_slice() {
             b"ID" => self.id = Some(client_id(call, at + 1)?),
             b"ADDR" => self.address = Some(value),
-            b"LADDR" => self.nobody = true,
-            b"TYPE" => self.nobody |= !is_normal(call, at + 1)?,
+            b"LADDR" => self.matches_none = true,
+            b"TYPE" => self.matches_none |= !is_normal(call, at + 1)?,
             b"USER" if value == "default" => {}
             b"USER" => return Err(Fail::Error(format!("ERR No such user '{value}'").into())),
             b"MAXAGE" => self.older_than_s = Some(call.positive(at + 1)? as u64),
@@ -233,7 +233,7 @@ impl KillFilter {
 
     fn matches(&self, id: u64, client: &ClientInfo, own: u64) -> bool {
         let age_s = Instant::now().duration_since(client.since).as_secs();
-        let spared = self.nobody || self.skip_me && id == own;
+        let spared = self.matches_none || self.skip_me && id == own;
         !spared
             && self.id.is_none_or(|wanted| wanted == id)
             && self.older_than_s.is_none_or(|least| age_s >= least)
@@ -244,7 +244,7 @@ impl KillFilter {
     }
 }
 
-/// Asks for the end of clients; how many.
+/// Requests the end of clients; returns their number.
 fn end_clients(call: &mut Call<'_, '_, '_>, filter: &KillFilter) -> i64 {
     let (shared, own) = (call.shared(), call.session.id);
     let mut ended = 0;
@@ -261,7 +261,7 @@ fn end_clients(call: &mut Call<'_, '_, '_>, filter: &KillFilter) -> i64 {
     ended
 }
 
-/// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`: nothing is ever evicted and no key has a time of last use.
+/// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`: nothing is ever evicted, and no key has an access time.
 fn on_or_off(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     if !call.words.is(2, "ON") && !call.words.is(2, "OFF") {
         return Err(Fail::syntax());

@@ -1,4 +1,4 @@
-//! The connection: greeting, database, goodbye.
+//! Commands about the connection: handshake, database, end.
 
 use super::State;
 use super::auth::auth;
@@ -8,7 +8,7 @@ use super::multi::selected;
 use super::table::{Flags, Spec};
 use landfall_resp::Protocol;
 
-/// The version of Redis whose commands and replies these are: clients choose features by it.
+/// The version of Redis with these commands and replies: clients select features by it.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 const QUICK: Flags = Flags::NO_SCRIPT.and(Flags::SERVER).and(Flags::FAST);
@@ -104,7 +104,7 @@ fn wanted_protocol(word: &[u8]) -> Result<Protocol, Fail> {
     }
 }
 
-/// Authenticates as the options say; the name that the client wants.
+/// Authenticates as the options say; returns the name that the client sets.
 fn hello_options(call: &mut Call<'_, '_, '_>) -> Result<Option<String>, Fail> {
     let (words, mut at) = (call.words, 2);
     let (mut credentials, mut name) = (None, None);

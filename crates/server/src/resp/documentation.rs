@@ -1,4 +1,4 @@
-//! What commands are said to be: `HELP` subcommands and the entries of `COMMAND`.
+//! Descriptions of commands: `HELP` subcommands and the entries of `COMMAND`.
 
 use super::call::{Call, Fail};
 use super::table::{Flags, KeySpec, SPECS, Spec};
@@ -19,7 +19,7 @@ pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A command as `COMMAND INFO` shows it: ten fields, as Redis 7.
+/// A command as in `COMMAND INFO`: ten fields, as in Redis 7.
 pub(super) fn write_info(out: &mut Writer<'_>, spec: &Spec) {
     out.array(10);
     out.bulk(spec.name.as_bytes());
@@ -89,7 +89,7 @@ fn write_search(out: &mut Writer<'_>, kind: &str, fields: &[(&str, i32)]) {
     }
 }
 
-/// A command as `COMMAND DOCS` shows it, its name first.
+/// A command as in `COMMAND DOCS`, its name first.
 pub(super) fn write_docs(out: &mut Writer<'_>, spec: &Spec) {
     out.bulk(spec.name.as_bytes());
     out.map(if spec.subcommands.is_empty() { 3 } else { 4 });

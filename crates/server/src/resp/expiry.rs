@@ -48,7 +48,7 @@ pub(super) const SPECS: &[Spec] = &[
         .keys(1, 1, 1),
 ];
 
-/// When a new expiry is set at all.
+/// Conditions for setting a new expiry.
 #[derive(Clone, Copy, Default)]
 struct OnlyIf {
     none: bool,
@@ -82,7 +82,7 @@ impl OnlyIf {
         Ok(only)
     }
 
-    /// Whether `new` replaces `old`, which is 0 for a key that never expires.
+    /// True if `new` replaces `old`, which is 0 for a key that never expires.
     fn allows(self, old: u64, new: i64) -> bool {
         let old_at = if old == 0 { i64::MAX } else { i64::try_from(old).unwrap_or(i64::MAX) };
         !(self.none && old != 0
@@ -128,7 +128,7 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: Unit) -> Result<(), Fail> {
     call.reply_integer(done.into())
 }
 
-/// The time in word 2 as Unix milliseconds; below zero is long ago.
+/// The time in word 2 as Unix milliseconds; it may be negative.
 fn signed_expiry(call: &Call<'_, '_, '_>, unit: Unit) -> Result<i64, Fail> {
     let given = call.integer(2)?;
     let factor = if unit.seconds { 1000 } else { 1 };

@@ -1,4 +1,4 @@
-//! `INFO`: the sections that tools read, with Redis' names, and one of our own.
+//! `INFO`: the sections that tools read, with Redis' names, and sections of Landfall's own.
 
 use super::call::{Call, Fail};
 use super::connection::REDIS_VERSION;
@@ -39,7 +39,7 @@ impl Text {
 
 type Section = fn(&mut Text, &Shared);
 
-/// Every section, in the order shown; the last three are ours and shown by default, too.
+/// Every section, in the order shown. The last three are Landfall's own and are shown by default, too.
 const SECTIONS: [(&str, &str, Section); 11] = [
     ("server", "Server", server),
     ("clients", "Clients", clients),
@@ -75,7 +75,7 @@ fn info(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// What a transport of our own counts; empty where the kernel does the networking.
+/// Counters of an AF_XDP transport; empty if the kernel does the networking.
 fn network(text: &mut Text, shared: &Shared) {
     shared.transport_counters().into_iter().for_each(|(name, count)| text.line(name, count));
 }
@@ -119,7 +119,7 @@ fn memory(text: &mut Text, shared: &Shared) {
     text.line("mem_allocator", "libc");
 }
 
-/// There is no log and no snapshot; the fields say what their readers want to know: nothing is unsaved.
+/// There is no append-only file and no snapshot; the fields tell their readers that nothing is unsaved.
 fn persistence(text: &mut Text, shared: &Shared) {
     let heap = shared.engine.heap();
     let status = if heap.media().closed().is_some() { "err" } else { "ok" };

@@ -1,4 +1,4 @@
-//! Looking into keys and into the server: `OBJECT`, `MEMORY`, `SLOWLOG`, `LATENCY`, and what is refused.
+//! Commands that inspect keys and the server: `OBJECT`, `MEMORY`, `SLOWLOG`, `LATENCY`, and commands that are refused.
 
 use super::call::{Call, Fail};
 use super::documentation::help;
@@ -85,7 +85,7 @@ pub(super) const SPECS: &[Spec] = &[
     ),
 ];
 
-/// Longest text that Redis would keep as an integer, or in one allocation with its object.
+/// Longest text that Redis would store as an integer, or in one allocation with its object.
 const INTEGER_LEN_MAX: usize = 20;
 const EMBEDDED_LEN_MAX: usize = 44;
 
@@ -101,7 +101,7 @@ fn encoding(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The same number for every key there is.
+/// Replies with one number for every existing key.
 fn constant(call: &mut Call<'_, '_, '_>, number: i64) -> Result<(), Fail> {
     let key = call.word(2);
     match call.peek(&key)? {
@@ -129,7 +129,7 @@ fn freq(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     ))
 }
 
-/// `MEMORY USAGE key [SAMPLES n]`: the record, and what it refers to in frames.
+/// `MEMORY USAGE key [SAMPLES n]`: the record, and the data that it refers to.
 fn memory_usage(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     match call.words.len() {
         3 => {}

@@ -36,7 +36,7 @@ fn command_count(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.reply_integer(i64::try_from(ALL.len()).unwrap_or(i64::MAX))
 }
 
-/// A command or, written with a bar, a subcommand.
+/// A command or, written with a vertical bar, a subcommand.
 fn find_any(name: &[u8]) -> Option<&'static Spec> {
     let Some(bar) = name.iter().position(|byte| *byte == b'|') else { return find(name) };
     find(&name[..bar])?.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name))

@@ -1,4 +1,4 @@
-//! Keys whatever they hold: existence, deletion, renaming.
+//! Commands on keys of any content: existence, deletion, renaming.
 
 use super::Progress;
 use super::call::{Call, Fail};
@@ -51,7 +51,7 @@ pub(super) const SPECS: &[Spec] = &[
     .keys(1, 2, 1),
 ];
 
-/// Deletes the keys, a group of records at a time. Where it has to wait in between, it goes on from there.
+/// Deletes the keys, a group of records at a time. If it has to wait in between, it continues from there.
 fn del(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let keys: Vec<Cow<'_, [u8]>> = call.words.rest(1).collect();
     let mut progress = std::mem::take(&mut call.session.progress);
@@ -100,7 +100,7 @@ fn kind(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Gives a key the value of another, by reference: both refer to the same bytes.
+/// Gives a key the value of another one, by reference: both records refer to one copy of the bytes.
 fn copy(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (from, to) = (call.word(1), call.word(2));
     let source = call.database();
@@ -145,7 +145,7 @@ fn copy_options(words: Words<'_>) -> Result<CopyOptions, Fail> {
     Ok(options)
 }
 
-/// The database to which a queued `COPY` copies, if it says one.
+/// The target database of a queued `COPY`, if it names one.
 pub(super) fn copy_target(words: Words<'_>) -> Option<u8> {
     copy_options(words).ok()?.database
 }
@@ -160,7 +160,7 @@ fn renamenx(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.reply_integer(renamed.into())
 }
 
-/// Renames a key, by reference, unless the new name is taken and `only_new` is set.
+/// Renames a key, by reference; with `only_new`, only if the new name is not in use.
 fn rename_unless(call: &mut Call<'_, '_, '_>, only_new: bool) -> Result<bool, Fail> {
     let (from, to) = (call.word(1), call.word(2));
     call.update(&[&from, &to], |txn, space| {

@@ -7,12 +7,12 @@ use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Extents, Source};
 use landfall_wal::{LogStats, ReadLimit, Settings, WalError};
 
-/// Not within `MULTI`: what a log has given out cannot be taken back.
+/// Not within `MULTI`: an offset that a log has assigned cannot be revoked.
 const READ: Flags = Flags::READ.and(Flags::NO_MULTI);
 const WRITE: Flags = Flags::WRITE.and(Flags::NO_MULTI);
 const GROUP: &str = "log";
 
-/// Logs that one `LF.LOGS` names at most.
+/// Logs that one `LF.LOGS` lists, at most.
 const LOGS_LISTED: usize = 1000;
 
 pub(super) const SPECS: &[Spec] = &[
@@ -22,7 +22,7 @@ pub(super) const SPECS: &[Spec] = &[
         WRITE.and(Flags::DENY_OOM).and(Flags::FAST),
         append,
         GROUP,
-        "Appends entries to a log as one; returns the offset of the first.",
+        "Appends entries to a log as a group; returns the offset of the first.",
     ),
     Spec::new(
         "lf.read",
@@ -33,14 +33,14 @@ pub(super) const SPECS: &[Spec] = &[
         "Reads entries of a log from an offset on; waits for some with BLOCK.",
     ),
     Spec::new("lf.len", 2, READ.and(Flags::FAST), len, GROUP, "Returns the number of entries in a log."),
-    Spec::new("lf.trim", 3, WRITE, trim, GROUP, "Gives up a log's entries below an offset."),
+    Spec::new("lf.trim", 3, WRITE, trim, GROUP, "Deletes a log's entries below an offset."),
     Spec::new(
         "lf.commit",
         4,
         WRITE.and(Flags::FAST),
         commit,
         GROUP,
-        "Keeps the offset that a consumer of a log reads next.",
+        "Stores the offset that a consumer of a log reads next.",
     ),
     Spec::new(
         "lf.position",
@@ -50,7 +50,7 @@ pub(super) const SPECS: &[Spec] = &[
         GROUP,
         "Returns the offset that a consumer of a log reads next.",
     ),
-    Spec::new("lf.forget", 3, WRITE.and(Flags::FAST), forget, GROUP, "Forgets a consumer of a log."),
+    Spec::new("lf.forget", 3, WRITE.and(Flags::FAST), forget, GROUP, "Deletes a consumer of a log."),
     Spec::new("lf.logs", -1, READ, list, GROUP, "Lists logs, those after a name only if one is given."),
     Spec::new(
         "lf.retain",
@@ -60,7 +60,7 @@ pub(super) const SPECS: &[Spec] = &[
         GROUP,
         "Sets how much of a log is kept, or returns what is set.",
     ),
-    Spec::new("lf.dellog", 2, WRITE, delete, GROUP, "Ends a log."),
+    Spec::new("lf.dellog", 2, WRITE, delete, GROUP, "Deletes a log."),
 ];
 
 impl std::convert::From<WalError> for Fail {
@@ -136,7 +136,7 @@ fn read(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// `[COUNT n] [BLOCK ms]`; 0 milliseconds are for ever, as in Redis.
+/// Parses `[COUNT n] [BLOCK ms]`; 0 milliseconds mean for ever, as in Redis.
 fn read_options(call: &Call<'_, '_, '_>) -> Result<(ReadLimit, Option<u64>), Fail> {
     let bytes = call.shared().config.max_output.0 / 2;
     let mut limit = ReadLimit { entries: READ_ENTRIES, bytes };
@@ -228,7 +228,7 @@ fn list(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// `LF.RETAIN log [BYTES n] [ENTRIES n] [MS n]`: what is not said is kept without bound.
+/// `LF.RETAIN log [BYTES n] [ENTRIES n] [MS n]`: a limit that is not given is removed.
 fn retain(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let log = call.word(1);
     if call.words.len() == 2 {

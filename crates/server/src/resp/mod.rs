@@ -1,12 +1,12 @@
-//! The Redis protocol's commands.
+//! Commands of the Redis protocol.
 //!
-//! Read [`Session`] first: one for each connection. A command is found in a static table (`table`), its
-//! arity and the client's rights are checked, then the command's function runs with a `Call`. Replies and
-//! error texts are those of Redis 7; where Landfall cannot do what Redis does, the error says so.
+//! Read [`Session`] first; each connection has one. A command is found in a static table (`table`), its arity and the
+//! client's permissions are checked, then the command's function runs with a `Call`. Replies and error texts are those
+//! of Redis 7; if Landfall does not support what Redis does, the error says so.
 //!
-//! Two rules bind every command. It shows only what is durable: whatever it read or wrote is opened by its reply,
-//! which then waits ([`landfall_heap::Gated`]). And where it must wait before it can go on it returns [`Outcome::Wait`],
-//! having changed nothing, since it will be executed again.
+//! Every command follows two rules. Its reply shows only durable data: whatever the command read or wrote is opened by
+//! its reply, which then waits ([`landfall_heap::Gated`]). And a command that must wait returns [`Outcome::Wait`]
+//! without having changed anything, because it will be executed again.
 
 mod append;
 mod auth;
@@ -49,7 +49,7 @@ use std::time::Instant;
 use table::{Flags, Spec};
 use words::Words;
 
-/// What commands change of a session: kept apart so that a transaction that has to wait can take it back.
+/// The part of a session that commands change. It is separate so that a transaction that has to wait can restore it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     protocol: Protocol,
@@ -57,7 +57,7 @@ struct State {
     authenticated: bool,
     name: String,
     library: (String, String),
-    /// The connection ends once the reply is sent.
+    /// The connection ends after the reply is sent.
     closing: bool,
 }
 
@@ -74,18 +74,18 @@ impl State {
     }
 }
 
-/// How far a command has come that is executed in several parts, waiting in between.
+/// Progress of a command that is executed in several parts with waits in between.
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    /// Arguments dealt with.
+    /// Arguments that are done.
     done: usize,
-    /// The count that the reply will tell.
+    /// The count for the reply.
     count: i64,
-    /// What was written so far: the reply waits for it.
+    /// Tickets of what was written so far, which the reply waits for.
     written: Tickets,
 }
 
-/// Refuses a reply that is longer than replies may be.
+/// Refuses a reply that exceeds the limit.
 fn check_reply(shared: &Shared, reply: &Reply<'_>) -> Result<(), Fail> {
     let limit = shared.config.reply_memory_max();
     if reply.memory_len() <= limit && reply.len() <= REPLY_BYTES_MAX {
@@ -99,7 +99,7 @@ fn check_reply(shared: &Shared, reply: &Reply<'_>) -> Result<(), Fail> {
     Err(Fail::Error(text.into()))
 }
 
-/// One RESP connection: what the client has said of itself, and its open transaction.
+/// One RESP connection: the client's properties, and its open transaction.
 #[derive(Debug)]
 pub struct Session {
     id: u64,
@@ -114,7 +114,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins a session and registers it among the clients.
+    /// Begins a session and registers it as a client.
     pub fn new(shared: &Shared, conn: ConnId, worker: usize, peer: Option<SocketAddr>) -> Self {
         let session = Self {
             id: shared.next_client.fetch_add(1, Ordering::Relaxed),
@@ -140,12 +140,12 @@ impl Session {
         session
     }
 
-    /// Which version of the protocol the client speaks.
+    /// The client's version of the protocol.
     pub fn protocol(&self) -> Protocol {
         self.state.protocol
     }
 
-    /// Which database the client has selected.
+    /// The database that the client has selected.
     pub fn database(&self) -> u8 {
         self.state.database
     }
@@ -155,12 +155,12 @@ impl Session {
         self.state.authenticated
     }
 
-    /// True when somebody has asked for the connection's end.
+    /// True if the end of the connection was requested.
     pub fn was_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
 
-    /// Executes a command. On [`Outcome::Wait`] nothing was written or changed: execute it again.
+    /// Executes a command. On [`Outcome::Wait`] nothing was written or changed: the caller executes it again.
     pub fn execute(
         &mut self,
         ctx: &mut Context<'_>,
@@ -222,7 +222,7 @@ impl Session {
         }
     }
 
-    /// Finds the command and checks that the client may call it like this.
+    /// Finds the command and checks that the client may call it.
     fn admit(&self, words: Words<'_>) -> Result<&'static Spec, Fail> {
         let spec = table::resolve(words)?;
         if !self.state.authenticated && !spec.has(Flags::NO_AUTH) {
@@ -251,13 +251,13 @@ impl Session {
         fail.write(self.state.protocol, reply);
     }
 
-    /// Ends the session: it is no client any more, and what it held is released.
+    /// Ends the session: unregisters the client and releases what the session held.
     pub fn end(&mut self, shared: &Shared) {
         shared.clients.lock().remove(&self.id);
         self.drop_transaction(shared.engine.heap());
     }
 
-    /// Tells the other clients what has changed of this one.
+    /// Publishes the changed properties of this client to the others.
     fn publish(&self, shared: &Shared) {
         if let Some(client) = shared.clients.lock().get_mut(&self.id) {
             client.name.clone_from(&self.state.name);

@@ -15,11 +15,11 @@ use landfall_kv::{Engine, Txn, TxnKey};
 use landfall_resp::{Protocol, Writer, parse_i64};
 use std::borrow::Cow;
 
-/// Most commands that one transaction queues.
+/// Commands in the queue of one transaction, at most.
 const COMMANDS_MAX: usize = 64 << 10;
-/// Most bytes of words that one transaction copies; long values are held in place and do not count.
+/// Bytes of words that one transaction copies, at most; long values are held in place and do not count.
 const COPIED_BYTES_MAX: usize = 64 << 20;
-/// Most keys that one client watches.
+/// Keys that one client watches, at most.
 const WATCHED_MAX: usize = 64 << 10;
 
 const AT_ONCE: Flags = Flags::NO_SCRIPT.and(Flags::SERVER).and(Flags::FAST).and(Flags::IMMEDIATE);
@@ -40,7 +40,7 @@ pub(super) const SPECS: &[Spec] = &[
         .keys(1, -1, 1),
 ];
 
-/// A command waiting for `EXEC`.
+/// A command in the queue of a transaction.
 #[derive(Debug)]
 struct Queued {
     spec: &'static Spec,
@@ -52,7 +52,7 @@ struct Queued {
 pub(super) struct Queue {
     commands: Vec<Queued>,
     copied: usize,
-    /// A command was refused: `EXEC` will refuse all.
+    /// A command was refused: `EXEC` will fail.
     aborted: bool,
 }
 
@@ -61,7 +61,7 @@ impl Queue {
         self.commands.len()
     }
 
-    /// Queues a command, or notes that it was refused.
+    /// Queues a command, or records that it was refused.
     pub(super) fn take(
         &mut self,
         heap: &Heap,
@@ -109,7 +109,7 @@ impl Queue {
         self.commands.iter().any(|queued| queued.spec.has(flags))
     }
 
-    /// Every key that the commands name, in the database that will be selected by then.
+    /// Every key that the commands name, in the database that will be selected at that point.
     fn keys<'a>(&'a self, heap: &'a Heap, mut database: u8) -> Vec<NamedKey<'a>> {
         let mut keys = Vec::new();
         for queued in &self.commands {
@@ -137,14 +137,14 @@ struct NamedKey<'a> {
     writes: bool,
 }
 
-/// A database by its number, if there is one.
+/// Parses the number of an existing database.
 pub(super) fn selected(word: &[u8]) -> Option<u8> {
     parse_i64(word)
         .and_then(|number| u8::try_from(number).ok())
         .filter(|number| usize::from(*number) < landfall_kv::DATABASES)
 }
 
-/// A key that must not change before `EXEC`.
+/// A watched key, which must not change before `EXEC`.
 #[derive(Debug)]
 pub(super) struct Watched {
     space: u8,
@@ -153,7 +153,7 @@ pub(super) struct Watched {
 }
 
 impl Session {
-    /// Forgets the open transaction and the watched keys, releasing what the queue holds.
+    /// Discards the open transaction and the watched keys, and releases what the queue holds.
     pub(super) fn drop_transaction(&mut self, heap: &Heap) {
         if let Some(queue) = self.queue.take() {
             queue.release(heap);
@@ -252,13 +252,13 @@ fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
             txn: Some(&mut txn),
             stats,
         })?;
-        // Before anything is committed.
+        // The check comes before the commit.
         super::check_reply(call.ctx.shared, call.reply)?;
     }
     call.commit(txn)
 }
 
-/// Takes the locks: of the keys that are named and watched, or of all.
+/// Takes the locks: of the named and watched keys, or of all keys.
 fn begin<'e>(call: &Call<'_, 'e, '_>, queue: &Queue, keys: &[NamedKey<'_>]) -> Txn<'e> {
     let engine = call.ctx.engine;
     if queue.any(Flags::ALL_KEYS) {
@@ -280,7 +280,7 @@ fn has_changed(call: &mut Call<'_, '_, '_>, txn: &Txn<'_>) -> Result<bool, Fail>
     Ok(false)
 }
 
-/// Runs one command of a transaction; its error is its reply.
+/// Runs one command of a transaction; if it fails, the error is its reply.
 fn run_queued(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let begun = call.reply.len();
     count(&call.shared().counters.commands, 1);

@@ -1,4 +1,4 @@
-//! Strings as numbers: `INCR` and its family.
+//! Numbers in strings: `INCR` and its family.
 
 use super::call::{Call, Fail};
 use super::table::{Flags, Spec};
@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 use std::str::FromStr;
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENY_OOM).and(Flags::FAST);
-/// Digits after the point that `INCRBYFLOAT` keeps, as in Redis.
+/// Digits after the decimal point that `INCRBYFLOAT` keeps, as in Redis.
 const FRACTION_DIGITS: u32 = 17;
 
 pub(super) const SPECS: &[Spec] = &[
@@ -80,7 +80,7 @@ fn incrbyfloat(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The sum of two numbers in text, as text: decimal where 28 digits hold it, binary beyond.
+/// The sum of two numbers in text form, as text: decimal if 28 digits are enough, binary otherwise.
 ///
 /// Redis adds in C's `long double`, which has 18 digits on x86-64 and 33 on ARM: there, as here, 1000 and
 /// 0.3 are 1000.3; on x86-64 they are 1000.29999999999999999.
@@ -106,7 +106,7 @@ fn decimal(text: &[u8]) -> Option<Decimal> {
     Decimal::from_str(text).ok()
 }
 
-/// Without zeros at the end of the fraction, and without a negative zero.
+/// Removes zeros at the end of the fraction, and the sign of a negative zero.
 fn trimmed(text: String) -> String {
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if text == "-0" { "0".into() } else { text.into() }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_finite_number_is_refused() {
+    fn only_finite_numbers_are_accepted() {
         for (left, right) in
             [("abc", "1"), ("1", ""), (" 1", "1"), ("1", "nan"), ("inf", "1"), ("1e308", "1.7e308")]
         {

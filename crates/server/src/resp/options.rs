@@ -1,22 +1,22 @@
-//! The options of `SET`, `GETEX` and the `EXPIRE` family, read as Redis reads them.
+//! Parses the options of `SET`, `GETEX` and the `EXPIRE` family as Redis does.
 
 use super::call::{Call, Fail};
 
-/// What becomes of a key's expiry.
+/// The change of a key's expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ExpiryChange {
-    /// Nothing was said.
+    /// No option was given.
     #[default]
     Unsaid,
-    /// It stays (`KEEPTTL`).
+    /// The expiry stays (`KEEPTTL`).
     Keep,
-    /// It goes (`PERSIST`).
+    /// The expiry is removed (`PERSIST`).
     Clear,
-    /// It is to be this; Unix milliseconds.
+    /// The expiry is set to this time, Unix milliseconds.
     At(u64),
 }
 
-/// Whether the key must be there.
+/// Whether the key must exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Condition {
     #[default]
@@ -33,18 +33,18 @@ pub(super) struct ValueOptions {
     pub(super) expiry: ExpiryChange,
 }
 
-/// The options as words: which unit, and where its number is.
+/// The parsed options: the unit, and the position of its number.
 #[derive(Clone, Copy, Default)]
-struct Said {
+struct ParsedOptions {
     options: ValueOptions,
     unit: Option<(Unit, usize)>,
 }
 
-/// In which way an expiry is given.
+/// The unit and base of an expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) seconds: bool,
-    /// Unix time, not a time from now.
+    /// Unix time instead of a time from now.
     pub(super) absolute: bool,
 }
 
@@ -66,7 +66,7 @@ impl Unit {
 }
 
 impl Call<'_, '_, '_> {
-    /// The options of `SET` from word `first` on.
+    /// Parses the options of `SET` from word `first` on.
     pub(super) fn set_options(&self, first: usize) -> Result<ValueOptions, Fail> {
         let said = self.parse(first, |said, word| {
             let condition = said.options.condition;
@@ -82,7 +82,7 @@ impl Call<'_, '_, '_> {
         self.resolve(said)
     }
 
-    /// The options of `GETEX` from word `first` on; the expiry is read once the key is known to exist.
+    /// Parses the options of `GETEX` from word `first` on; the expiry is parsed once the key is known to exist.
     pub(super) fn getex_options(&self, first: usize) -> Result<GetexOptions, Fail> {
         let said = self.parse(first, |said, word| {
             let persists = word == b"PERSIST" && said.unit.is_none();
@@ -94,9 +94,13 @@ impl Call<'_, '_, '_> {
         Ok(GetexOptions(said))
     }
 
-    /// Reads the words: units here, the others by `other`, which gets them in upper case.
-    fn parse(&self, first: usize, other: impl Fn(&mut Said, &[u8]) -> bool) -> Result<Said, Fail> {
-        let mut said = Said::default();
+    /// Parses the words: units here, other options by `other`, which gets them in upper case.
+    fn parse(
+        &self,
+        first: usize,
+        other: impl Fn(&mut ParsedOptions, &[u8]) -> bool,
+    ) -> Result<ParsedOptions, Fail> {
+        let mut said = ParsedOptions::default();
         let mut at = first;
         while at < self.words.len() {
             let word = self.word(at);
@@ -115,7 +119,7 @@ impl Call<'_, '_, '_> {
         Ok(said)
     }
 
-    fn resolve(&self, said: Said) -> Result<ValueOptions, Fail> {
+    fn resolve(&self, said: ParsedOptions) -> Result<ValueOptions, Fail> {
         let mut options = said.options;
         if let Some((unit, at)) = said.unit {
             options.expiry = ExpiryChange::At(self.expiry(at, unit)?);
@@ -139,8 +143,8 @@ impl Call<'_, '_, '_> {
     }
 }
 
-impl Said {
-    /// Takes a unit, unless another one, or an option that rules it out, was said before.
+impl ParsedOptions {
+    /// Sets the unit, unless another unit or an option that excludes it was given before.
     fn take_unit(&mut self, unit: Unit, at: usize) -> bool {
         let agrees = self.unit.is_none_or(|(known, _)| known == unit);
         if !agrees || self.options.expiry != ExpiryChange::Unsaid {
@@ -151,17 +155,17 @@ impl Said {
     }
 }
 
-/// What `GETEX` was asked for.
+/// Options of `GETEX`.
 #[derive(Clone, Copy)]
-pub(super) struct GetexOptions(Said);
+pub(super) struct GetexOptions(ParsedOptions);
 
 impl GetexOptions {
-    /// What becomes of the expiry.
+    /// The change of the expiry.
     pub(super) fn expiry(self, call: &Call<'_, '_, '_>) -> Result<ExpiryChange, Fail> {
         Ok(call.resolve(self.0)?.expiry)
     }
 
-    /// True when nothing is to change.
+    /// True if nothing changes.
     pub(super) fn is_plain(self) -> bool {
         self.0.unit.is_none() && self.0.options.expiry == ExpiryChange::Unsaid
     }

@@ -1,4 +1,4 @@
-//! Parts of strings: `STRLEN`, `GETRANGE`, `SETRANGE`. Long parts are sent, and kept, where they lie.
+//! Parts of strings: `STRLEN`, `GETRANGE`, `SETRANGE`. Long parts are sent from their frames, and stay there.
 
 use super::append::{PIECES_MAX, WHOLE_MAX, patch};
 use super::call::{Call, Fail, stage};
@@ -40,7 +40,7 @@ fn getrange(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
 }
 
-/// The bytes from `start` to `end`, both inclusive and, below zero, counted from the end.
+/// The range from `start` to `end`, both inclusive; negative numbers count from the end.
 fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
     if start < 0 && end < 0 && start > end {
@@ -109,7 +109,7 @@ fn overwrite(
     Ok(())
 }
 
-/// The value with a part replaced, by reference; `None` where it has to be written anew.
+/// The value with a part replaced, by reference; `None` if the value must be copied.
 fn replaced(old: &Item<'_>, offset: usize, landed: &[Extent]) -> Option<Extents> {
     let end = offset + landed.iter().map(|extent| extent.len() as usize).sum::<usize>();
     if old.extents().is_empty() || offset > old.len || old.len.max(end) <= WHOLE_MAX {

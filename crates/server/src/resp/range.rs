@@ -9,8 +9,8 @@
 //! | `LIMIT n` | at most `n` keys; without it, all |
 //! | `REV` | from the highest key down |
 //!
-//! The reply is one array: key, value, key, value, and so on. Values are sent from where they lie. Each
-//! value is as of the command; within `EXEC`, and for ranges of up to 256 keys, so is the range as a whole.
+//! The reply is one array: key, value, key, value, and so on. Values are sent from their frames. Each value is that of
+//! the time of the command; within `EXEC`, and for ranges of up to 256 keys, the whole range is consistent, too.
 
 use super::call::{Call, Fail};
 use super::scan::listing_too_long;
@@ -27,7 +27,7 @@ pub(super) const SPECS: &[Spec] = &[Spec::new(
     "Returns keys with their values, in order.",
 )];
 
-/// Reads a bound; an unbounded one is spelt `open`.
+/// Parses a bound; `open` stands for no bound.
 fn bound(word: &[u8], open: &[u8]) -> Bound<Vec<u8>> {
     match word {
         _ if word == open => Bound::Unbounded,
@@ -62,7 +62,7 @@ fn range(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Everything that the reply will hold, before any of it is written.
+/// Collects the whole reply before any of it is written.
 fn gather<'e>(
     call: &mut Call<'_, 'e, '_>,
     mut query: RangeQuery,
@@ -79,7 +79,7 @@ fn gather<'e>(
             pairs.push((key, item));
         }
         if bytes > bytes_max {
-            return Err(listing_too_long(bytes_max, "give a LIMIT and go on after the last key"));
+            return Err(listing_too_long(bytes_max, "give a LIMIT and continue after the last key"));
         }
         let Some(last) = page.last else { break };
         query.resume_after(last);

@@ -6,11 +6,11 @@ use landfall_kv::{Page, PageLimit, RangeQuery};
 use landfall_resp::{glob_match, parse_i64, parse_u64};
 use std::ops::Bound;
 
-/// Keys that one `SCAN` visits at most, whatever its `COUNT`.
+/// Keys that one `SCAN` visits, at most, whatever its `COUNT` is.
 const SCAN_KEYS_MAX: usize = 100_000;
-/// Keys that one `SCAN` visits unless it says `COUNT`, as in Redis.
+/// Keys that one `SCAN` visits without `COUNT`, as in Redis.
 const SCAN_KEYS_DEFAULT: usize = 10;
-/// Bytes into which `RANDOMKEY` looks.
+/// Leading bytes of keys that `RANDOMKEY` uses, at most.
 const RANDOM_DEPTH_MAX: usize = 64;
 
 const LISTS: Flags = Flags::READ.and(Flags::ALL_KEYS);
@@ -30,7 +30,7 @@ pub(super) const SPECS: &[Spec] = &[
 ];
 
 impl<'e> Call<'_, 'e, '_> {
-    /// A page of keys; the reply waits for what they are and for what has become of others.
+    /// A page of keys; the reply waits for the keys shown and for removals of others.
     pub(super) fn page(&mut self, query: &RangeQuery, limit: PageLimit) -> Result<Page<'e>, Fail> {
         let page = match &self.txn {
             Some(txn) => txn.page(query, limit)?,
@@ -39,12 +39,12 @@ impl<'e> Call<'_, 'e, '_> {
         Ok(self.open(page))
     }
 
-    /// A page of keys alone.
+    /// A page of keys without values.
     fn keys_page(&mut self, query: &RangeQuery, keys: usize) -> Result<Page<'e>, Fail> {
         self.page(query, PageLimit { keys, bytes: usize::MAX, verify: false })
     }
 
-    /// Bytes that a reply which lists keys may have.
+    /// Longest reply that lists keys, bytes.
     pub(super) fn listing_bytes_max(&self) -> u64 {
         self.shared().config.reply_memory_max() as u64
     }
@@ -65,11 +65,11 @@ fn dbsize(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.reply_integer(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// What `SCAN` is asked for besides the cursor.
+/// The options of `SCAN` besides the cursor.
 struct ScanOptions {
     pattern: Option<Vec<u8>>,
     count: usize,
-    /// False: a type is wanted that no key has.
+    /// False if the requested type is one that no key has.
     strings: bool,
 }
 
@@ -125,7 +125,7 @@ fn scan(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The keys that may match a pattern: those with its literal beginning.
+/// A query for the keys that may match a pattern: those with its literal prefix.
 fn query_of(space: u8, pattern: Option<&[u8]>) -> RangeQuery {
     let pattern = pattern.unwrap_or_default();
     let literal = pattern.iter().position(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'));
@@ -156,8 +156,8 @@ fn keys(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Picks a key at random: byte by byte, among those that occur. Keys with rare beginnings are picked more
-/// often than others.
+/// Selects a random key, byte by byte among those that occur. Keys with rare prefixes are selected more often than
+/// others.
 fn randomkey(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let mut seed = call.ctx.arrival_ns ^ call.session.id << 48;
     let mut prefix = Vec::new();
@@ -174,8 +174,8 @@ fn randomkey(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Chooses one of the bytes that go on after the prefix: the first key with it, and the prefix so far.
-/// `None` when the choice falls on `first`, the first key with the prefix.
+/// Selects one of the bytes that follow the prefix: returns the first key with it, and the new prefix. `None` if the
+/// choice is `first`, the first key with the prefix.
 fn descend(
     call: &mut Call<'_, '_, '_>,
     prefix: &mut Vec<u8>,
@@ -186,7 +186,7 @@ fn descend(
     let common = first.iter().zip(&last).take_while(|(a, b)| a == b).count();
     let mut low = first.get(common).copied();
     if low.is_none() {
-        // The first key ends where others go on: it is one choice more.
+        // The first key ends where others continue, so it is one more choice.
         low = first_from(call, Bound::Excluded(first.to_vec()))?.and_then(|next| next.get(common).copied());
     }
     let low = low.unwrap_or(last[common]);
@@ -201,7 +201,7 @@ fn descend(
     Ok(next)
 }
 
-/// The first, or last, key with a prefix.
+/// The first or last key with a prefix.
 fn edge(call: &mut Call<'_, '_, '_>, prefix: &[u8], last: bool) -> Result<Option<Vec<u8>>, Fail> {
     let query = RangeQuery { reverse: last, ..RangeQuery::all(call.database()).with_prefix(prefix) };
     Ok(call.keys_page(&query, 1)?.items.pop().map(|(key, _)| key))
@@ -212,7 +212,7 @@ fn first_from(call: &mut Call<'_, '_, '_>, start: Bound<Vec<u8>>) -> Result<Opti
     Ok(call.keys_page(&query, 1)?.items.pop().map(|(key, _)| key))
 }
 
-/// The next number of a simple generator (splitmix64); nothing depends on its quality.
+/// The next number of a simple generator (splitmix64); its quality does not matter here.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*seed ^ *seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

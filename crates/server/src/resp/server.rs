@@ -1,11 +1,11 @@
-//! The server and its data as a whole: emptying, saving, waiting, stopping.
+//! Commands about the whole server and its data: flushing, saving, waiting, stopping.
 
 use super::call::{Call, Fail, Within, check_keys};
 use super::table::{Flags, Spec};
 use landfall_heap::Until;
 use landfall_kv::{DATABASES, PageLimit, RangeQuery, TXN_KEYS_MAX};
 
-/// Keys that `FLUSHDB` deletes before the worker's other clients get their turn.
+/// Keys that `FLUSHDB` deletes before the worker's other clients have their turn.
 const FLUSH_STEP_KEYS: usize = 4096;
 
 const FLUSH: Flags = Flags::WRITE.and(Flags::ALL_KEYS);
@@ -45,7 +45,7 @@ pub(super) const SPECS: &[Spec] = &[
     ),
 ];
 
-/// `FLUSHALL` and `FLUSHDB` take `ASYNC` or `SYNC`, which is all the same.
+/// `FLUSHALL` and `FLUSHDB` accept `ASYNC` and `SYNC`, without a difference.
 fn check_flush_mode(call: &Call<'_, '_, '_>) -> Result<(), Fail> {
     let words = call.words;
     let fine = words.len() == 1 || words.len() == 2 && (words.is(1, "ASYNC") || words.is(1, "SYNC"));
@@ -81,8 +81,8 @@ fn stage_flush(txn: &mut Within<'_, '_>, space: u8) -> Result<(), Fail> {
     Ok(())
 }
 
-/// One record empties the database if the others are empty. Else its keys are deleted in steps, between
-/// which others get their turn: they may see some of the keys gone and some not.
+/// One record empties the database if the others are empty. Otherwise its keys are deleted in steps. Other clients have
+/// their turn in between, and may see a part of the keys deleted.
 fn flushdb(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     check_flush_mode(call)?;
     let space = call.database();
@@ -115,7 +115,7 @@ fn flushdb(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 }
 
 fn time(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
-    // Not the arrival: of two clients, the one that asked later might be told the earlier time.
+    // Not the arrival time: of two clients, the one that asked later could get the earlier time.
     let us = crate::shared::now_ns() / 1000;
     let mut out = call.out();
     out.array(2);
@@ -146,7 +146,7 @@ fn bgrewriteaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// There are no replicas, so nothing is gained by waiting for any.
+/// There are no replicas, so a wait would achieve nothing.
 fn wait(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.integer(1)?;
     check_timeout(call, 2)?;
@@ -176,7 +176,7 @@ fn waitaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: no reply, as in Redis; the connection just ends.
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: there is no reply, as in Redis; the connection ends.
 fn shutdown(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     for word in call.words.rest(1) {
         match word.to_ascii_uppercase().as_slice() {

@@ -1,4 +1,4 @@
-//! `CONFIG`: the settings under the names that Redis gives them.
+//! `CONFIG`: the settings, under the names of Redis.
 
 use super::call::{Call, Fail};
 use super::documentation::help;
@@ -33,7 +33,7 @@ pub(super) const SPECS: &[Spec] =
             ),
         ])];
 
-/// A setting: its name in Redis, the flag that changes it here, and its value.
+/// A setting: its name in Redis, the flag that sets it here, and its value.
 struct Setting {
     name: &'static str,
     flag: Option<&'static str>,
@@ -85,7 +85,7 @@ fn address(shared: &Shared) -> Option<SocketAddr> {
     shared.bound_resp.or(shared.config.resp)
 }
 
-/// A single reply that takes more than so much memory is refused.
+/// A single reply that takes more memory than this is refused.
 fn output_limit(config: &Config) -> String {
     format!("normal {} 0 0", config.reply_memory_max())
 }
@@ -97,7 +97,7 @@ fn yes_or_no(value: bool) -> String {
 fn get(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let words: Vec<Cow<'_, [u8]>> = call.words.rest(2).collect();
     let found: Vec<(&[u8], &Setting)> =
-        SETTINGS.iter().filter_map(|setting| Some((asked_as(&words, setting)?, setting))).collect();
+        SETTINGS.iter().filter_map(|setting| Some((requested_name(&words, setting)?, setting))).collect();
     let shared = call.shared();
     let mut out = call.out();
     out.map(found.len());
@@ -108,8 +108,8 @@ fn get(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The name under which a setting is shown, if it is asked for: one without wildcards is spelt as it was.
-fn asked_as<'a>(words: &'a [Cow<'_, [u8]>], setting: &Setting) -> Option<&'a [u8]> {
+/// The name to show a setting under, if it was requested: a request without wildcards keeps its spelling.
+fn requested_name<'a>(words: &'a [Cow<'_, [u8]>], setting: &Setting) -> Option<&'a [u8]> {
     let name = setting.name.as_bytes();
     let word = words.iter().find(|word| glob_match(&word.to_ascii_lowercase(), name))?;
     Some(if word.eq_ignore_ascii_case(name) { word } else { name })

@@ -77,7 +77,7 @@ fn set(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
 }
 
-/// Stores a word, whatever the key held: the fast path, one record by reference.
+/// Stores a word, whatever the key held. This is the fast path: one record by reference.
 fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Result<(), Fail> {
     let value = call.words.arg(value_index);
     let key = call.word(1);
@@ -124,7 +124,7 @@ fn set_conditionally(call: &mut Call<'_, '_, '_>, options: ValueOptions) -> Resu
     }
 }
 
-/// The expiry that a key gets; 0 for none.
+/// The new expiry of a key; 0 for none.
 fn expiry_after(change: ExpiryChange, old: Option<&Item<'_>>) -> u64 {
     match change {
         ExpiryChange::Unsaid | ExpiryChange::Clear => 0,
@@ -183,7 +183,7 @@ fn getex(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         return get(call);
     }
     let key = call.word(1);
-    // As in Redis, a time that makes no sense is an error only if the key exists.
+    // As in Redis, an invalid time is an error only if the key exists.
     let change = options.expiry(call);
     let now_ms = call.ctx.now_ms;
     let item = call.update(&[&key], |txn, space| {
@@ -203,7 +203,7 @@ fn getex(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 }
 
 fn mget(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
-    // Everything is read before anything is written: a damaged value fails the command as a whole.
+    // Everything is read before anything is written, so a damaged value makes the whole command fail.
     let mut items = Vec::with_capacity(call.words.len() - 1);
     let mut len = 0;
     for key in call.words.rest(1) {
@@ -238,7 +238,7 @@ fn msetnx(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.reply_integer(stored.into())
 }
 
-/// Stores every pair, as one; with `only_new`, only if none of the keys exists.
+/// Stores every pair, atomically; with `only_new`, only if none of the keys exists.
 fn set_pairs(call: &mut Call<'_, '_, '_>, keys: &[Cow<'_, [u8]>], only_new: bool) -> Result<bool, Fail> {
     let words = call.words;
     let borrowed: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();

@@ -1,4 +1,4 @@
-//! The table of commands: names, arities, flags and where the keys are.
+//! The table of commands: names, arities, flags and positions of keys.
 
 use super::call::{Call, Fail};
 use super::words::Words;
@@ -6,7 +6,7 @@ use super::words::Words;
 /// A command's function.
 pub(super) type Run = fn(&mut Call<'_, '_, '_>) -> Result<(), Fail>;
 
-/// What is to be known of a command before it runs. The public ones are as in Redis.
+/// Properties of a command that are needed before it runs. Those that `COMMAND` shows are as in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flags(u32);
 
@@ -24,18 +24,18 @@ impl Flags {
     pub(super) const STALE: Self = Self(1 << 6);
     /// Takes constant or logarithmic time.
     pub(super) const FAST: Self = Self(1 << 7);
-    /// Allowed before the client has authenticated.
+    /// Allowed before the client is authenticated.
     pub(super) const NO_AUTH: Self = Self(1 << 8);
     /// Not allowed within `MULTI`.
     pub(super) const NO_MULTI: Self = Self(1 << 9);
     pub(super) const BLOCKING: Self = Self(1 << 10);
     /// Executed at once even within `MULTI`. Not shown.
     pub(super) const IMMEDIATE: Self = Self(1 << 11);
-    /// Looks at every key: within `EXEC`, the transaction covers all of them. Not shown.
+    /// Reads every key: within `EXEC`, the transaction covers all keys. Not shown.
     pub(super) const ALL_KEYS: Self = Self(1 << 12);
-    /// Needs the engine's counts. Not shown.
+    /// Needs the engine's statistics. Not shown.
     pub(super) const STATS: Self = Self(1 << 13);
-    /// Most commands about the server.
+    /// Flags of most commands about the server.
     pub(super) const SERVER: Self = Self::LOADING.and(Self::STALE);
 
     /// The flags that `COMMAND` shows, by name.
@@ -53,7 +53,7 @@ impl Flags {
         (Self::NO_MULTI, "no_multi"),
     ];
 
-    /// Both sets of flags.
+    /// Union of two sets of flags.
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -63,7 +63,7 @@ impl Flags {
     }
 }
 
-/// Which words are keys: from `first` to `last` (below zero: counted from the end), every `step`th.
+/// Positions of the keys: from `first` to `last` (negative: counted from the end), every `step`th word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeySpec {
     pub(super) first: i32,
@@ -74,14 +74,14 @@ pub(super) struct KeySpec {
 /// A command, or a subcommand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec {
-    /// In lower case; of a subcommand, with its command's: `client|id`.
+    /// Name in lower case; for a subcommand with the name of its command: `client|id`.
     pub(super) name: &'static str,
-    /// Number of words with the name; below zero: at least as many.
+    /// Number of words including the name; negative: a minimum.
     pub(super) arity: i32,
     pub(super) flags: Flags,
     pub(super) keys: KeySpec,
     pub(super) run: Run,
-    /// Family, as the documentation of Redis groups commands.
+    /// Group of the command in the documentation of Redis.
     pub(super) group: &'static str,
     pub(super) summary: &'static str,
     pub(super) subcommands: &'static [Spec],
@@ -181,8 +181,8 @@ const INDEX_BITS: u32 = 10;
 const INDEX_LEN: usize = 1 << INDEX_BITS;
 const VACANT: u8 = u8::MAX;
 
-/// A name as a number that is the same in upper, lower and mixed case: its bytes with the bit set that
-/// tells lower from upper case. Other names may have the same number, since other bytes lose that bit, too.
+/// A name as a number that does not depend on case: its bytes with the bit set that distinguishes lower from upper
+/// case. Different names may have one number, because other bytes lose that bit, too.
 #[inline]
 const fn fold(name: &[u8]) -> u64 {
     let (mut folded, mut at) = (0, 0);
@@ -205,7 +205,7 @@ const fn are_same(a: &[u8], b: &[u8]) -> bool {
     at == a.len() && at == b.len()
 }
 
-/// Positions in [`SPECS`] by name: an open hash table, made at compile time.
+/// Positions in [`SPECS`] by name: an open hash table, built at compile time.
 static INDEX: [u8; INDEX_LEN] = {
     let mut index = [VACANT; INDEX_LEN];
     let mut at = 0;
@@ -234,7 +234,7 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
     let mut place = home(fold(name));
     loop {
         let spec = SPECS.get(usize::from(INDEX[place]))?;
-        // Names are short: a loop over their bytes is done before a comparison of blocks has begun.
+        // Names are short: a loop over their bytes ends before a block comparison would have begun.
         let own = spec.name.as_bytes();
         if own.len() == name.len()
             && own.iter().zip(name).all(|(own, byte)| *own == byte.to_ascii_lowercase())
@@ -245,7 +245,7 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
     }
 }
 
-/// The command, or the subcommand, that `words` call.
+/// The command, or the subcommand, of `words`.
 pub(super) fn resolve(words: Words<'_>) -> Result<&'static Spec, Fail> {
     let name = words.bytes(0);
     let Some(spec) = find(&name) else { return Err(unknown(words)) };
@@ -266,10 +266,10 @@ fn find_subcommand(spec: &Spec, subcommands: &'static [Spec], name: &[u8]) -> Re
     })
 }
 
-/// Bytes of a client's words that an error message repeats, as in Redis.
+/// Bytes of a client's words that an error message repeats, at most, as in Redis.
 const EXCERPT_MAX: usize = 128;
 
-/// The error for a command that does not exist: it repeats the first words.
+/// The error for an unknown command, which repeats the first words.
 fn unknown(words: Words<'_>) -> Fail {
     let mut args = String::new();
     for word in words.rest(1) {
@@ -282,7 +282,7 @@ fn unknown(words: Words<'_>) -> Fail {
     Fail::Error(format!("ERR unknown command '{name}', with args beginning with: {args}").into())
 }
 
-/// The first bytes of a word, up to a NUL as C prints strings.
+/// The first bytes of a word, up to a NUL, as C prints strings.
 fn excerpt(word: &[u8], len: usize) -> String {
     let end = word.iter().position(|byte| *byte == 0).unwrap_or(word.len()).min(len);
     String::from_utf8_lossy(&word[..end]).into_owned()

@@ -1,4 +1,4 @@
-//! The words of a command: in the stream that has just been received, or queued by `MULTI`.
+//! The words of a command: in the stream that was just received, or queued by `MULTI`.
 
 use crate::args::Arg;
 use crate::context::KnownCrc;
@@ -14,12 +14,12 @@ const COPY_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) enum Word {
     Copied(Box<[u8]>),
-    /// In frames, which the queue holds.
+    /// The word lies in frames, which the queue holds.
     Held(Extents),
 }
 
 impl Word {
-    /// Keeps an argument beyond the life of the stream it came in.
+    /// Keeps an argument beyond the lifetime of the stream it came in.
     pub(super) fn keep(heap: &Heap, arg: &Arg<'_>) -> Self {
         if let Arg::Stream(chain, range, _) = arg
             && range.len() > COPY_MAX
@@ -62,7 +62,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// One word as an argument; the arity check has made sure that there is one.
+    /// One word as an argument; the arity check has ensured that it exists.
     #[inline]
     pub(super) fn arg(&self, index: usize) -> Arg<'a> {
         match self {
@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// One word's bytes; copied only where they are split over segments.
+    /// One word's bytes; they are copied only if they lie in several segments.
     #[inline]
     pub(super) fn bytes(&self, index: usize) -> Cow<'a, [u8]> {
         match self {

@@ -1,4 +1,4 @@
-//! Space that requests hold: whose are closed so that others have some.
+//! Releases space that unfinished requests hold, by closing their connections.
 
 use super::Worker;
 use crate::admission::{self, Excess, Held, Holder};
@@ -7,13 +7,13 @@ use landfall_heap::Heap;
 use landfall_sockets::ConnId;
 use std::sync::Arc;
 
-/// Growth of what unfinished requests hold after which it is decided again whom to close, bytes.
+/// Growth of what unfinished requests hold after which connections to close are selected again, bytes.
 const RELIEF_STEP: u64 = 64 << 10;
-/// No landing space is left: a request that holds as much is refused, bytes.
+/// Without landing space, a request that holds at least this much is refused, bytes.
 const STARVING_MIN: usize = 64 << 10;
 
 impl Worker {
-    /// Closes those whose unfinished requests move least, where these hold more than they may.
+    /// Closes the connections whose unfinished requests progress most slowly, if such requests hold more than allowed.
     pub(super) fn relieve(&mut self) {
         self.return_wanted();
         let all = admission::held(&self.shared.counters, &self.heap);
@@ -31,9 +31,9 @@ impl Worker {
         }
     }
 
-    /// Has unfinished requests return half of what they hold, if a write has found no room. Complete requests come first:
-    /// the fastest of the others, which is spared otherwise, returns its space when nobody else has any to return. What it
-    /// holds may lie scattered over far more runs than it fills.
+    /// Makes unfinished requests return half of what they hold, if a write has found no room. Complete requests have
+    /// priority: even the fastest unfinished request, which is otherwise spared, returns its space if no other one can.
+    /// What it holds may be scattered over many more runs than it fills.
     fn return_wanted(&mut self) {
         if self.heap.take_return_wanted() {
             self.shared.wake_all();
@@ -47,7 +47,7 @@ impl Worker {
         }
     }
 
-    /// Closes whoever's unfinished request holds most, if that is worth it.
+    /// Closes the connection whose unfinished request holds most, if it holds enough.
     fn close_largest(&mut self) {
         let largest = self.conns.values().max_by_key(|conn| conn.held.bytes);
         let Some(conn) = largest.filter(|conn| conn.held.bytes >= STARVING_MIN as u64) else { return };
@@ -60,8 +60,8 @@ impl Worker {
         self.refuse(id, Conn::refuse_unfinished);
     }
 
-    /// Closes those that move least until the excess is given back, as far as it is this worker's. False if there is nobody
-    /// to close.
+    /// Closes the slowest connections until this worker's part of the excess is returned. False if there is no
+    /// connection to close.
     fn close_slowest(&mut self, excess: Excess) -> bool {
         let now_ms = self.now_ns / 1_000_000;
         let holder = |conn: &Conn| Holder { id: conn.id, held: conn.held, rate: conn.arriving.rate(now_ms) };
@@ -92,21 +92,21 @@ impl Worker {
         self.touch(id);
     }
 
-    /// No landing space is left. If cleaning cannot make some either, the request that holds most of it cannot be stored
-    /// anyway.
+    /// Handles the lack of landing space. If compaction cannot make space either, the largest unfinished request could
+    /// not be stored anyway.
     pub(super) fn make_landing_room(&mut self) {
         self.starved = !self.heap.can_land();
         if !self.starved || self.heap.may_wait_for_any() {
             return self.shared.wake_maintenance();
         }
-        // Whoever waits for its turn gives back what it holds, once that has come.
+        // A request that waits for its turn releases its space when it is executed.
         if self.conns.values().any(|conn| conn.listed.touched && conn.inbox.len() >= STARVING_MIN) {
             return;
         }
         let largest =
             self.conns.values().filter(|conn| !conn.phase.is_closing()).max_by_key(|conn| conn.inbox.len());
         let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
-            // Many short ones may hold as much.
+            // Many short requests may hold as much.
             let unfinished = self.heap.unfinished_bytes() / 2;
             self.close_slowest(Excess { unauthenticated: 0, unfinished });
             return;

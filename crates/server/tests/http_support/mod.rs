@@ -1,5 +1,5 @@
-//! An HTTP session over a small simulated region, without sockets: bytes land in frames, replies are read
-//! from frames, and the test says when a batch is committed.
+//! An HTTP session over a small simulated region, without sockets: bytes land in frames, replies are read from frames,
+//! and the test decides when a batch is committed.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-/// Where the rig's clock starts: 2023-11-14 22:13:20 UTC.
+/// Start of the rig's clock: 2023-11-14 22:13:20 UTC.
 pub const START_MS: u64 = 1_700_000_000_000;
 
 /// Size of the region, MiB.
 const REGION_RUNS: u64 = 40;
 
-/// One connection and the server around it.
+/// One connection, with the server around it.
 pub struct Rig {
     pub media: Arc<SimMedia>,
     pub shared: Shared,
@@ -32,10 +32,10 @@ pub struct Rig {
     pub session: HttpSession,
     pub outbox: Outbox,
     pub now_ms: u64,
-    /// Requests land in pieces of so many bytes, apart from each other.
+    /// Requests land in pieces of this many bytes, with gaps between them.
     pub piece: usize,
     pub round: u64,
-    /// The run that requests land in, and how much of it is filled.
+    /// The run that requests land in, and how far it is filled.
     landing: Option<(u64, u64)>,
 }
 
@@ -51,7 +51,7 @@ impl Rig {
         Self::over(media, config)
     }
 
-    /// A server over a region that exists: what a restart finds.
+    /// A server over an existing region, as after a restart.
     pub fn over(media: Arc<SimMedia>, config: Config) -> Self {
         let (engine, logs, recovered) = recover(Arc::clone(&media) as Arc<dyn Media>, 4).unwrap();
         let writer = Writer::new(Arc::clone(engine.heap()), 0);
@@ -82,9 +82,9 @@ impl Rig {
         Self { media, shared, writer, session, outbox, now_ms, piece, round: 1, landing: None }
     }
 
-    /// Lets bytes land: where they lie. They are held.
+    /// Lands bytes; returns their extents, which are held.
     fn land(&mut self, bytes: &[u8]) -> Vec<Extent> {
-        // Pieces lie one byte apart: neighbours that touch would be one extent.
+        // Pieces are one byte apart, because adjacent ones would become one extent.
         let (piece, gap) = (self.piece.min(bytes.len()), u64::from(self.piece != usize::MAX));
         bytes.chunks(piece.max(1)).map(|piece| self.land_piece(piece, gap)).collect()
     }
@@ -105,7 +105,7 @@ impl Rig {
         extent
     }
 
-    /// Executes the first request in `bytes`; what came of it, and how many bytes it took.
+    /// Executes the first request in `bytes`; returns the outcome and the request's length.
     pub fn execute(&mut self, bytes: &[u8]) -> (Outcome, usize) {
         let extents = self.land(bytes);
         let heap = Arc::clone(self.shared.engine.heap());
@@ -143,7 +143,7 @@ impl Rig {
             Ok(Progress::Request(request)) => {
                 let outcome = self.session.execute(&mut ctx, &request, chain, &mut reply);
                 if matches!(outcome, Outcome::Wait(_)) {
-                    assert!(reply.is_empty(), "who waits leaves no trace");
+                    assert!(reply.is_empty(), "a request that waits leaves no trace");
                 }
                 reply.finish();
                 (outcome, request.end)
@@ -164,7 +164,7 @@ impl Rig {
         }
     }
 
-    /// One call of the session's pump.
+    /// Calls the session's pump once.
     pub fn pump(&mut self) -> Outcome {
         let heap = Arc::clone(self.shared.engine.heap());
         let mut ctx = Context {
@@ -185,13 +185,13 @@ impl Rig {
         outcome
     }
 
-    /// Ends the batch: everything written so far is durable.
+    /// Ends the batch: everything written so far becomes durable.
     pub fn commit(&mut self) {
         self.round += 1;
         self.writer.commit_now().unwrap();
     }
 
-    /// What may leave now.
+    /// Takes the replies that may be sent now.
     pub fn sent(&mut self) -> Vec<u8> {
         let heap = Arc::clone(self.shared.engine.heap());
         let mut bytes = Vec::new();
@@ -215,7 +215,7 @@ impl Rig {
         out.stored().for_each(|extent| heap.runs().release(extent));
     }
 
-    /// Executes one request, streams what it streams, commits, and reads the one reply.
+    /// Executes one request, streams its reply, commits, and reads the one reply.
     pub fn ask(&mut self, request: &[u8]) -> Answer {
         let (mut outcome, taken) = self.execute(request);
         assert_eq!(taken, request.len(), "one request, whole");
@@ -235,7 +235,7 @@ impl Rig {
         answer
     }
 
-    /// A request without a body.
+    /// Sends a request without a body.
     pub fn get(&mut self, target: &str) -> Answer {
         self.ask(&request("GET", target, "", b""))
     }
@@ -264,22 +264,22 @@ pub fn request(method: &str, target: &str, fields: &str, body: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// A reply as a client reads it.
+/// A reply as a client parses it.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// The connection is closed after it.
+    /// The connection is closed after the reply.
     pub closes: bool,
     /// The chunked body ended with its last chunk.
     pub complete: bool,
-    /// Pages that were pumped.
+    /// Number of pages.
     pub pages: usize,
 }
 
 impl Answer {
-    /// Reads a reply strictly; what follows it.
+    /// Parses a reply strictly; also returns the bytes behind it.
     pub fn parse(bytes: &[u8], is_head: bool) -> (Self, &[u8]) {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head") + 4;
         let head = std::str::from_utf8(&bytes[..end]).unwrap();
@@ -349,7 +349,7 @@ impl Answer {
     }
 }
 
-/// A configuration that asks for a password.
+/// A configuration with a password.
 pub fn guarded(password: &str) -> Config {
     Config { password: Some(password.into()), ..Config::default() }
 }

@@ -1,4 +1,4 @@
-//! A session without a server: commands land in frames, replies are read from frames.
+//! A session without a server: commands land in frames, and replies are read from frames.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 mod words;
@@ -23,15 +23,15 @@ pub use words::words;
 const REGION_BYTES: u64 = 64 * RUN_SIZE;
 /// Shards of the index: more than one, so that transactions take several locks.
 const SHARDS: usize = 4;
-/// Times that a command may have to wait before a test gives up.
+/// Waits of a command after which a test fails.
 const WAITS_MAX: usize = 10_000;
 
-/// A fresh engine with everything that workers share.
+/// A new engine, with the state that workers share.
 pub fn shared_with(config: Config) -> (Shared, Arc<SimMedia>) {
     shared_on(config, SimOptions::default())
 }
 
-/// The same, on a medium that behaves as said.
+/// A new engine on a medium with the given behaviour.
 pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>) {
     let media = SimMedia::new(REGION_BYTES, options);
     let new = NewRegion { salt: [7; 16], hash_seed: 42, created_ms: 1 };
@@ -66,10 +66,10 @@ pub fn shared() -> Shared {
     shared_with(Config::default()).0
 }
 
-/// What became of a command before any commit.
+/// Result of a command before any commit.
 #[derive(Debug)]
 pub enum Asked {
-    /// The reply may leave.
+    /// The reply may be sent.
     Replied(Vec<u8>),
     /// The reply is written but waits for a commit.
     Pending,
@@ -104,7 +104,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Executes a command written as in a shell, commits, and yields the reply.
+    /// Executes a command written as in a shell, commits, and returns the reply.
     pub fn ask(&mut self, line: &str) -> Vec<u8> {
         let words = words(line);
         self.ask_words(&words)
@@ -121,7 +121,7 @@ impl<'s> Worker<'s> {
         panic!("{:?} waits for ever", words[0].escape_ascii().to_string());
     }
 
-    /// The reply as text, for comparing with a literal.
+    /// The reply as text, to compare it with a literal.
     pub fn say(&mut self, line: &str) -> String {
         self.ask(line).escape_ascii().to_string()
     }
@@ -181,14 +181,14 @@ impl<'s> Worker<'s> {
         outcome
     }
 
-    /// Commits; the replies that have waited for it.
+    /// Commits; returns the replies that waited for it.
     pub fn commit(&mut self) -> Vec<u8> {
         self.writer.commit_now().unwrap();
         self.round += 1;
         self.replies()
     }
 
-    /// The replies that may leave by now.
+    /// The replies that may be sent by now.
     pub fn replies(&mut self) -> Vec<u8> {
         let heap = self.shared.engine.heap().clone();
         self.outbox
@@ -196,7 +196,7 @@ impl<'s> Worker<'s> {
             .map_or(Vec::new(), |out| flatten(self.shared, &out))
     }
 
-    /// Stores bytes into landing frames, as a transport does; each extent is held once.
+    /// Stores bytes into landing frames, as a transport does; each extent carries one hold.
     fn land(&mut self, mut bytes: &[u8]) -> Vec<Extent> {
         let heap = self.shared.engine.heap();
         let mut landed = Vec::new();
@@ -229,7 +229,7 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// A reply's bytes; what it holds is released, as a transport does once it is sent.
+/// A reply's bytes; its extents are released, as by a transport after the send.
 fn flatten(shared: &Shared, out: &Outgoing) -> Vec<u8> {
     let heap = shared.engine.heap();
     let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! Words of a command, written as in a shell.
+//! Parses words of a command, written as in a shell.
 
-/// Splits a line at blanks. `"..."` is one word, with `\n`, `\r`, `\t`, `\\`, `\"` and `\xHH`; a word `@N` is
-/// N bytes of text that depends on N alone.
+/// Splits a line at blanks. `"..."` is one word, with `\n`, `\r`, `\t`, `\\`, `\"` and `\xHH`; a word `@N` is N bytes
+/// of text that depends only on N.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

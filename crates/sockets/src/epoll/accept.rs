@@ -1,4 +1,4 @@
-//! Accepting: some at a time, so that a rush of new connections does not hold up the others.
+//! Accepts connections, a limited number per turn, so that many new connections do not delay the others.
 
 use super::send::Sending;
 use super::token::Token;
@@ -18,7 +18,7 @@ pub(super) struct Listener {
     socket: TcpListener,
     tag: u32,
     interest: Interest,
-    /// When to accept again after an error.
+    /// Time to accept again after an error.
     pub(super) retry_at: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ impl EpollTransport {
     pub(super) fn accept_some(&mut self, index: usize) {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.listeners[index].socket.accept() {
-                Ok((socket, peer)) => self.welcome(index, socket, peer),
+                Ok((socket, peer)) => self.accept_one(index, socket, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if only_this_accept_failed(&error) => {}
                 Err(error) => return self.stop_accepting(index, &error),
@@ -69,13 +69,13 @@ impl EpollTransport {
         }
     }
 
-    fn welcome(&mut self, index: usize, socket: TcpStream, peer: SocketAddr) {
+    fn accept_one(&mut self, index: usize, socket: TcpStream, peer: SocketAddr) {
         let tag = self.listeners[index].tag;
         if self.conns.is_full() {
             return report_full(tag);
         }
-        // Replies are written whole: waiting for more to send would only delay them. A connection that
-        // is already gone says so when it is read. Calls that must not block say so themselves.
+        // Replies are written whole, so Nagle's algorithm would only delay them. An error is ignored: a connection that
+        // has already ended reports that when it is read, and each call that must not block passes its own flag.
         let _ = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
         let conn = self.conns.insert(Conn {
             socket,

@@ -1,4 +1,4 @@
-//! Closing: at once, or when the send in flight has ended.
+//! Closes connections: at once, or when the send in flight has ended.
 
 use super::{EpollTransport, Interest};
 use crate::policy::CLOSE_DRAIN_MAX;
@@ -7,7 +7,7 @@ use std::io;
 use std::net::Shutdown;
 use std::time::Instant;
 
-/// A connection on its way out.
+/// A connection that is being closed.
 pub(super) struct Closing {
     error: Option<io::Error>,
 }
@@ -27,7 +27,7 @@ impl EpollTransport {
         }
     }
 
-    /// Ends a connection on which something failed.
+    /// Ends a connection after an error.
     pub(super) fn fail(&mut self, frames: &mut dyn Frames, id: ConnId, error: io::Error) {
         self.release_reply(frames, id);
         if let Some(conn) = self.conns.get_mut(id) {
@@ -36,28 +36,28 @@ impl EpollTransport {
         }
     }
 
-    /// The same where nothing can be released: what is to be sent goes with the next poll.
+    /// Ends a connection after an error, where nothing can be released: the next poll releases its reply.
     pub(super) fn fail_later(&mut self, id: ConnId, error: io::Error) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.closing.get_or_insert(Closing { error: Some(error) });
-        // In front of all: it is due now, and the others are not.
+        // The connection goes to the front, because it is due now and the others are not.
         self.draining.push_front((Instant::now(), id));
     }
 
-    /// Closes the socket and reports it; there is nothing left to release.
+    /// Closes the socket and reports it; nothing is left to release.
     pub(super) fn forget(&mut self, id: ConnId) {
         let Some(conn) = self.conns.remove(id) else { return };
         let token = super::Token::of_conn(id).0;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&conn.socket);
-        // Closing takes it out of epoll's set, unless a child process has inherited it.
+        // Closing removes the socket from epoll's set, unless a child process has inherited it.
         let _ = self.epoll.change(fd, token, conn.interest, Interest::default());
-        // It fails only where the client has already gone.
+        // This fails only if the client has already closed the connection.
         let _ = conn.socket.shutdown(Shutdown::Both);
         let error = conn.closing.and_then(|closing| closing.error);
         self.ready.push(Event::Closed { conn: id, error });
     }
 
-    /// Cuts off the sends of closed connections whose clients have had their time.
+    /// Cuts off the sends of closed connections whose time limit has passed.
     pub(super) fn cut_off_drained(&mut self, frames: &mut dyn Frames) {
         if self.draining.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl EpollTransport {
         }
     }
 
-    /// Ends everything and gives everything back.
+    /// Ends all connections and returns everything to the heap.
     pub(super) fn stop(&mut self, frames: &mut dyn Frames) {
         if self.stopped {
             return;

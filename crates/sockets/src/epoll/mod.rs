@@ -1,6 +1,6 @@
-//! The epoll transport, for kernels and containers without io_uring: the same events, in the same order.
+//! The epoll transport, for kernels and containers without io_uring. It reports the same events in the same order.
 //!
-//! Bytes are received where they stay just the same: into the current run, behind what landed before.
+//! Bytes are received into the current run, behind those that landed before, and are not copied afterwards.
 
 mod accept;
 mod close;
@@ -26,7 +26,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use token::{Source, Token};
 
-/// Opens the transport; `why` is for the reason line.
+/// Opens the transport; `why` is part of the reason line.
 pub(crate) fn open(image: (usize, u64), why: String) -> Result<OpenedTransport, TransportError> {
     let transport = Box::new(EpollTransport::new(Region::new(image))?);
     Ok(OpenedTransport { transport, reason: format!("epoll: {why}") })
@@ -39,11 +39,11 @@ struct EpollTransport {
     landing: Landing,
     listeners: Vec<Listener>,
     conns: Slots<Conn>,
-    /// Connections not watched for want of landing space; each is marked so.
+    /// Connections that epoll does not watch for lack of landing space; each one is marked.
     stalled: Vec<ConnId>,
-    /// Connections that were closed with a send in flight, and when that is cut off; in order of time.
+    /// Connections that were closed with a send in flight, and the time at which the send is cut off, in order of time.
     draining: VecDeque<(Instant, ConnId)>,
-    /// Events not handed out yet.
+    /// Events that were not returned yet.
     ready: Vec<Event>,
     found: Vec<Ready>,
     write_back: WriteBack,
@@ -53,9 +53,9 @@ struct EpollTransport {
 /// One connection.
 struct Conn {
     socket: TcpStream,
-    /// What epoll watches it for now.
+    /// Events that epoll watches the socket for now.
     interest: Interest,
-    /// Receives as much as comes.
+    /// Receives without the limit per turn.
     trusted: bool,
     paused: bool,
     eof: bool,
@@ -87,7 +87,7 @@ impl EpollTransport {
         })
     }
 
-    /// Waits once and handles what is ready.
+    /// Waits once and handles the ready descriptors.
     fn turn(&mut self, frames: &mut dyn Frames, timeout: Option<Duration>) -> Result<(), TransportError> {
         let timeout = if self.ready.is_empty() { self.limit(timeout) } else { Some(Duration::ZERO) };
         let mut found = std::mem::take(&mut self.found);
@@ -121,7 +121,7 @@ impl EpollTransport {
         }
     }
 
-    /// A wait's time limit, shortened to when something is to be tried again.
+    /// The time limit of a wait, shortened to the next retry.
     fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
         let timeout = match timeout {
             _ if !self.landing.starved() => timeout,
@@ -137,7 +137,7 @@ impl EpollTransport {
         until(until(timeout, cut_off, now), accept, now)
     }
 
-    /// Has epoll watch a connection for what it is to do next.
+    /// Registers the events that a connection waits for next.
     fn watch(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let interest = conn.wanted();
@@ -236,7 +236,7 @@ impl Transport for EpollTransport {
 }
 
 impl EpollTransport {
-    /// With too few events for a batch, one more short wait. It returns at the first event that comes.
+    /// Waits once more for a short time if there are too few events for a batch. The wait ends at the first event.
     fn linger(&mut self, frames: &mut dyn Frames, wait: Wait) -> Result<(), TransportError> {
         let few = self.ready.len() < wait.events_min as usize;
         if wait.events_min <= 1 || !few || wait.linger.is_zero() || wait.timeout == Some(Duration::ZERO) {

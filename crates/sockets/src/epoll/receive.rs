@@ -1,4 +1,4 @@
-//! Receiving: into the current run, behind what landed before.
+//! Receives into the current run, behind the bytes that landed before.
 
 use super::EpollTransport;
 use crate::sys::{Region, receive};
@@ -6,9 +6,9 @@ use crate::{ConnId, Event, Frames, LIMITED_BYTES_MAX};
 use landfall_media::{Extent, RUN_SIZE};
 use std::io;
 
-/// Bytes asked for by one receive.
+/// Bytes that one receive asks for.
 const RECEIVE_MAX: u32 = 256 << 10;
-/// Receives on one connection in one turn; a connection with more to give has its next turn soon.
+/// Receives on one connection in one turn. A connection with more data has its next turn soon.
 const RECEIVES_PER_TURN: usize = 4;
 
 /// The run that is being filled, if any.
@@ -23,11 +23,11 @@ struct Filling {
     filled: u32,
 }
 
-/// How a receive left its connection.
+/// Result of a receive.
 enum Outcome {
-    /// There may be more.
+    /// There may be more data.
     More,
-    /// Nothing more is there now.
+    /// There are no more data now.
     Drained,
     /// There is no landing space.
     NoSpace,
@@ -58,7 +58,7 @@ impl EpollTransport {
             };
             let trusted = self.conns.get(id).is_some_and(|conn| conn.trusted);
             match outcome {
-                // It is level-triggered: what is left has its turn.
+                // The descriptor is level-triggered: the next wait reports the remaining data.
                 Outcome::More if !trusted => return,
                 Outcome::More => {}
                 Outcome::Drained => return,
@@ -87,7 +87,7 @@ impl EpollTransport {
         }
     }
 
-    /// Where to receive next; says so once when there is no space to be had.
+    /// Where to receive next; reports starvation once when there is no space.
     fn space(&mut self, frames: &mut dyn Frames) -> Option<Extent> {
         let was_starved = self.landing.starved;
         let space = self.landing.space(frames);
@@ -97,7 +97,7 @@ impl EpollTransport {
         space
     }
 
-    /// Stops watching a connection that there is no space for: level-triggered, it would end each wait.
+    /// Stops watching a connection for lack of space: it is level-triggered and would end every wait.
     fn stall(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(id) {
             conn.stalled = true;
@@ -132,7 +132,7 @@ impl Landing {
         Self { current: None, starved: false }
     }
 
-    /// True while space is wanted and there is none.
+    /// True while a connection needs space and there is none.
     pub(super) const fn starved(&self) -> bool {
         self.starved
     }
@@ -147,7 +147,7 @@ impl Landing {
         Some(Extent::new(run.off + u64::from(filled), (run.len() - filled).min(RECEIVE_MAX)))
     }
 
-    /// Accounts for received bytes: holds them; retires the run if it is full.
+    /// Accounts for received bytes: holds them, and retires the run if it is full.
     fn landed(&mut self, frames: &mut dyn Frames, len: u32) -> Extent {
         let filling = self.current.as_mut().expect("bytes are received only into a run");
         let extent = Extent::new(filling.run.off + u64::from(filling.filled), len);
@@ -159,7 +159,7 @@ impl Landing {
         extent
     }
 
-    /// Retires the current run, filled or not.
+    /// Retires the current run, full or not.
     pub(super) fn retire(&mut self, frames: &mut dyn Frames) {
         if let Some(Filling { run, .. }) = self.current.take() {
             frames.retire_run(run.off);

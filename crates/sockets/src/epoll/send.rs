@@ -1,14 +1,14 @@
-//! Sending: at once as far as the socket takes it, the rest when it takes more.
+//! Sends as much as the socket accepts at once, and the rest when it accepts more.
 
 use super::EpollTransport;
 use crate::sys::{Message, send};
 use crate::{ConnId, Event, Frames, Outgoing};
 use std::io;
 
-/// Calls to `sendmsg` for one connection in one turn; a fast reader of a long reply has its next turn soon.
+/// Calls of `sendmsg` for one connection in one turn. The fast reader of a long reply has its next turn soon.
 const SENDS_PER_TURN: usize = 16;
 
-/// A connection's reply being sent, if there is one, in memory that is kept for the next.
+/// The reply that a connection is sending, if any. Its memory is kept for the next reply.
 pub(super) struct Sending {
     message: Message,
     pub(super) active: bool,
@@ -19,7 +19,7 @@ impl Sending {
         Self { message: Message::new(), active: false }
     }
 
-    /// Bytes of the reply that have not been sent.
+    /// Bytes of the reply that were not sent yet.
     pub(super) fn unsent(&self) -> usize {
         self.message.unsent()
     }
@@ -54,7 +54,7 @@ impl EpollTransport {
         self.watch(id);
     }
 
-    /// Reports a reply that has been sent, or goes on with closing the connection.
+    /// Reports a reply that was sent, or continues to close the connection.
     fn send_ended(&mut self, frames: &mut dyn Frames, id: ConnId) {
         let buffers = self.release_reply(frames, id);
         match self.conns.get_mut(id) {
@@ -66,7 +66,7 @@ impl EpollTransport {
         }
     }
 
-    /// Takes the reply out of a connection, sent or not, and releases what it refers to.
+    /// Takes the reply out of a connection, sent or not, and releases its extents.
     pub(super) fn release_reply(&mut self, frames: &mut dyn Frames, id: ConnId) -> Outgoing {
         let Some(conn) = self.conns.get_mut(id) else { return Outgoing::new() };
         conn.sending.active = false;

@@ -1,9 +1,9 @@
-//! The number that epoll reports with a ready descriptor: whose it is.
+//! The number that epoll returns for a ready descriptor, which identifies its owner.
 
 use crate::ConnId;
 use crate::slots::ID_BITS;
 
-/// A source in the bits from [`ID_BITS`], a connection's id or an index below.
+/// The source, in the bits from [`ID_BITS`] on; a connection's id or an index below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token(pub(super) u64);
 
@@ -17,7 +17,7 @@ pub(super) enum Source {
 }
 
 impl Token {
-    /// A source of which there is one.
+    /// The token of a source that exists once.
     pub(super) const fn of(source: Source) -> Self {
         Self((source as u64) << ID_BITS)
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_and_connection_come_back_as_they_went() {
+    fn source_and_connection_survive_the_token() {
         let conn = ConnId((1 << ID_BITS) - 3);
         assert_eq!((Token::of_conn(conn).source(), Token::of_conn(conn).conn()), (Source::Conn, conn));
         assert_eq!(Token::of_listener(7).index(), 7);

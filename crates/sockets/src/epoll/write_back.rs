@@ -1,4 +1,4 @@
-//! Writing back, on a thread that an edge reports from.
+//! Write-back on a thread, which reports the end by an edge on a descriptor.
 
 use super::EpollTransport;
 use super::token::{Source, Token};

@@ -1,4 +1,4 @@
-//! The ring of provided buffers that a multishot receive takes its space from.
+//! The ring of provided buffers that a multishot receive takes its memory from.
 
 use super::{Region, checked};
 use io_uring::Submitter;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Buffers that can be posted at once; a power of two.
 pub(crate) const BUFFERS_MAX: usize = 8;
-/// The one buffer group of a ring.
+/// The buffer group; a ring has only one.
 pub(super) const GROUP: u16 = 0;
-/// `IOU_PBUF_RING_INC` of `linux/io_uring.h`: a receive uses up a buffer from its front, by as much as it
-/// received, and the buffer stays posted until it is full. Linux 6.12.
+/// `IOU_PBUF_RING_INC` of `linux/io_uring.h`: a receive consumes a buffer from its front, as much as it received, and
+/// the buffer stays posted until it is full. Linux 6.12.
 const INCREMENTAL: u16 = 2;
-/// The ring's memory: a page, which the kernel wants it aligned to.
+/// Size of the ring's memory: one page, since the kernel requires page alignment.
 const BYTES: usize = 4096;
 
 /// A buffer's number in the ring, below [`BUFFERS_MAX`].
@@ -41,20 +41,19 @@ impl Buffers {
         Ok(Self { entries, tail: 0 })
     }
 
-    /// Makes the ring known to the kernel. The caller unregisters it, or closes the ring, before it
-    /// drops this.
+    /// Registers the ring with the kernel. The caller unregisters it, or closes the io_uring, before it drops this.
     pub(super) fn register(&self, submitter: &Submitter<'_>) -> io::Result<()> {
         let (address, entries) = (self.entries.as_ptr().expose_provenance() as u64, BUFFERS_MAX as u16);
         // SAFETY: the page holds BUFFERS_MAX entries and outlives the registration (see above).
         unsafe { submitter.register_buf_ring_with_flags(address, entries, GROUP, INCREMENTAL) }
     }
 
-    /// Lends `space` to the kernel under `id`. The caller has fewer than [`BUFFERS_MAX`] posted.
+    /// Posts `space` to the kernel under `id`. The caller has fewer than [`BUFFERS_MAX`] buffers posted.
     pub(super) fn post(&mut self, region: Region, space: Extent, id: BufferId) {
         let address = region.address(space).expose_provenance() as u64;
         let index = usize::from(self.tail) & (BUFFERS_MAX - 1);
-        // SAFETY: the index is below BUFFERS_MAX. The kernel does not look at an entry from the tail on,
-        // and fewer than BUFFERS_MAX are before it, so nobody else uses this one.
+        // SAFETY: the index is below BUFFERS_MAX. The kernel does not read an entry from the tail on, and fewer than
+        // BUFFERS_MAX are before it, so this entry is not in use.
         let entry = unsafe { &mut *self.entries.as_ptr().add(index) };
         entry.set_addr(address);
         entry.set_len(space.len());
@@ -63,7 +62,7 @@ impl Buffers {
         self.shared_tail().store(self.tail, Ordering::Release);
     }
 
-    /// The tail as the kernel reads it; it lies in a field of the first entry that entries do not use.
+    /// The tail that the kernel reads. It is in a field of the first entry that entries do not use.
     fn shared_tail(&self) -> &AtomicU16 {
         // SAFETY: the entries are mapped and aligned for as long as `self`.
         let tail = unsafe { BufRingEntry::tail(self.entries.as_ptr()) };

@@ -1,4 +1,4 @@
-//! epoll.
+//! A safe interface to epoll.
 
 use super::checked;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Ready descriptors reported by one wait.
 const READY_MAX: usize = 256;
 
-/// What to watch a descriptor for.
+/// The events that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
     /// Readable, level-triggered.
@@ -17,14 +17,14 @@ pub(crate) struct Interest {
     pub(crate) write: bool,
 }
 
-/// A descriptor found ready.
+/// A ready descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
-    /// The token it was registered with.
+    /// The token that the descriptor was registered with.
     pub(crate) token: u64,
-    /// Worth reading: readable, at its end, or in error.
+    /// Should be read: readable, at its end, or in error.
     pub(crate) read: bool,
-    /// Worth writing: writable, or in error.
+    /// Should be written: writable, or in error.
     pub(crate) write: bool,
 }
 
@@ -39,18 +39,18 @@ impl Epoll {
         // SAFETY: epoll_create1 takes no pointers.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         checked(fd)?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, found: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX] })
     }
 
-    /// Watches an eventfd for each signal.
+    /// Watches an eventfd, edge-triggered.
     pub(crate) fn watch_edges(&self, fd: RawFd, token: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, (libc::EPOLLIN | libc::EPOLLET).cast_unsigned(), token)
     }
 
-    /// Changes what a descriptor is watched for. One that is watched for nothing is not in the set at
-    /// all: errors and hang-ups, which cannot be masked, would end every wait.
+    /// Changes the events that a descriptor is watched for. A descriptor with no events is removed from the set,
+    /// because errors and hang-ups cannot be masked and would end every wait.
     pub(crate) fn change(&self, fd: RawFd, token: u64, from: Interest, to: Interest) -> io::Result<()> {
         let nothing = Interest::default();
         let operation = match (from == nothing, to == nothing) {
@@ -68,7 +68,7 @@ impl Epoll {
         checked(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd, &raw mut event) }).map(drop)
     }
 
-    /// Waits for the first ready descriptor, or for `timeout` (`None`: for ever); zero on a signal.
+    /// Waits for the first ready descriptor, or for `timeout` (`None`: for ever). Returns with none after a signal.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
         let count = match self.wait_precisely(timeout) {
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => self.wait_coarsely(timeout),

@@ -1,4 +1,4 @@
-//! A counter in the kernel that can be waited for.
+//! An eventfd: a counter in the kernel that a thread can wait for.
 
 use super::checked;
 use std::io;
@@ -13,11 +13,11 @@ impl EventFd {
         // SAFETY: eventfd takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         checked(fd)?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Causes an edge. The counter would have to reach 2^64 before this could fail.
+    /// Causes an edge. This could fail only if the counter reached 2^64.
     pub(crate) fn signal(&self) {
         let one = 1u64;
         // SAFETY: the kernel reads the 8 bytes of `one`, which live until the call returns.

@@ -1,12 +1,11 @@
-//! Writes to the file behind a region, waited for.
+//! Blocking writes to the file behind a region.
 
 use super::checked;
 use landfall_media::FileWrite;
 use std::io;
 use std::os::fd::RawFd;
 
-/// Writes all of `writes` and makes them durable: one write with `RWF_DSYNC`, several followed by
-/// `fdatasync`.
+/// Writes all of `writes` and makes them durable: one write uses `RWF_DSYNC`, several are followed by `fdatasync`.
 ///
 /// # Errors
 /// The first error; a short write is one.
@@ -25,12 +24,12 @@ fn write_one(file: RawFd, write: &FileWrite, flags: i32) -> io::Result<()> {
     let source = std::ptr::with_exposed_provenance_mut(write.addr);
     let iovec = libc::iovec { iov_base: source, iov_len: write.extent.len() as usize };
     let off = i64::try_from(write.extent.off).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the kernel only reads from the address, and answers EFAULT if it is not mapped.
+    // SAFETY: the kernel only reads from the address, and returns EFAULT if it is not mapped.
     let written = retry(|| unsafe { libc::pwritev2(file, &raw const iovec, 1, off, flags) })?;
     whole(written, write)
 }
 
-/// An error unless all bytes of `write` were written: what is durable of a short write is unknown.
+/// An error unless all bytes of `write` were written: it is unknown which part of a short write is durable.
 pub(super) fn whole(written: usize, write: &FileWrite) -> io::Result<()> {
     if written == write.extent.len() as usize {
         return Ok(());
@@ -44,7 +43,7 @@ pub(super) fn data_sync(file: RawFd) -> io::Result<()> {
     retry(|| unsafe { libc::fdatasync(file) } as isize).map(drop)
 }
 
-/// Calls again while a signal interrupts.
+/// Repeats a call that a signal interrupted.
 fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         match checked(call()) {

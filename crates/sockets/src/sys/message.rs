@@ -1,22 +1,22 @@
-//! A reply in the form in which the kernel takes it.
+//! A reply in the form that the kernel takes: a `msghdr`.
 
 use super::Region;
 use crate::{Outgoing, Part};
 
 use std::mem;
 
-/// Pieces of one `sendmsg`; a longer reply takes several in turn. Below `IOV_MAX` (1024), and few enough
-/// that the pinned array stays at a page.
+/// Pieces of one `sendmsg`; a longer reply takes several calls. Below `IOV_MAX` (1024), and few enough that the pinned
+/// array fits into a page.
 pub(crate) const SEND_PIECES_MAX: usize = 256;
 
-/// Bytes of one `sendmsg`, at most. The ring's operation ends only when it has sent everything it was given: so much is
-/// how closely a slow reader's progress is seen.
+/// Bytes of one `sendmsg`, at most. The operation of the ring ends only when all its bytes are sent, so this is the
+/// resolution at which the progress of a slow reader is visible.
 pub(crate) const SEND_BYTES_MAX: usize = 256 << 10;
 
-/// A reply being sent: its buffers, how far it has got, and the `msghdr` that says what comes next.
+/// A reply being sent: its buffers, its progress, and the `msghdr` of the next pieces.
 ///
-/// While the kernel may read the `msghdr` (`in_flight`) nothing in here moves, changes or is freed: all
-/// of it is behind one box, the methods that change it assert, and dropping leaks it.
+/// While the kernel may read the `msghdr` (`in_flight`), nothing in this type moves, changes or is freed: all of it is
+/// in one box, the methods that change it assert this, and dropping leaks the box.
 pub(crate) struct Message {
     pinned: Box<Pinned>,
     in_flight: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Message {
 
 struct Pinned {
     out: Outgoing,
-    /// The first part that is not wholly sent, and how many of its bytes are.
+    /// The first part that is not completely sent, and how many of its bytes are sent.
     part: usize,
     part_sent: usize,
     /// Bytes of all parts, and how many of them are sent.
@@ -39,46 +39,46 @@ impl Message {
         Self { pinned: Box::new(Pinned::new()), in_flight: false }
     }
 
-    /// Takes a reply to send from its start.
+    /// Takes a reply, to send it from its start.
     pub(crate) fn load(&mut self, mut out: Outgoing) {
         out.seal_bytes();
-        let pinned = self.settled();
+        let pinned = self.idle();
         debug_assert!(pinned.out.is_empty(), "a reply is loaded over one that was not taken");
         (pinned.len, pinned.sent) = (out.len(), 0);
         pinned.out = out;
         (pinned.part, pinned.part_sent) = (0, 0);
     }
 
-    /// Gathers the next pieces; how many bytes they are, zero when all has been sent.
+    /// Gathers the next pieces and returns their bytes; zero when everything was sent.
     pub(crate) fn prepare(&mut self, region: Region) -> usize {
-        self.settled().gather(region)
+        self.idle().gather(region)
     }
 
-    /// Bytes of the reply that have not been sent.
+    /// Bytes of the reply that were not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.pinned.len - self.pinned.sent
     }
 
     /// Counts bytes as sent.
     pub(crate) fn advance(&mut self, sent: usize) {
-        self.settled().advance(sent);
+        self.idle().advance(sent);
     }
 
-    /// Gives the buffers back, with whatever was in them.
+    /// Returns the buffers with their contents.
     pub(crate) fn take(&mut self) -> Outgoing {
-        let pinned = self.settled();
+        let pinned = self.idle();
         (pinned.len, pinned.sent) = (0, 0);
         mem::take(&mut pinned.out)
     }
 
-    /// The kernel no longer reads any of this.
-    pub(crate) fn landed(&mut self) {
+    /// Ends the operation: the kernel no longer reads this message.
+    pub(crate) fn completed(&mut self) {
         assert!(self.in_flight, "a send completed that was not in flight");
         self.in_flight = false;
     }
 
-    /// From here until [`Self::landed`] the kernel reads this.
-    pub(super) fn depart(&mut self) {
+    /// Begins the operation: the kernel reads this message until [`Self::completed`].
+    pub(super) fn begin(&mut self) {
         assert!(!self.in_flight, "a message is sent twice at once");
         self.in_flight = true;
     }
@@ -87,15 +87,15 @@ impl Message {
         &raw const self.pinned.header
     }
 
-    /// The one piece to send, where there is but one.
-    pub(super) fn only_piece(&self) -> Option<(*const u8, u32)> {
+    /// The only piece to send, if there is exactly one.
+    pub(super) fn single_piece(&self) -> Option<(*const u8, u32)> {
         match self.pinned.pieces.as_slice() {
             [piece] => u32::try_from(piece.iov_len).ok().map(|len| (piece.iov_base.cast_const().cast(), len)),
             _ => None,
         }
     }
 
-    fn settled(&mut self) -> &mut Pinned {
+    fn idle(&mut self) -> &mut Pinned {
         assert!(!self.in_flight, "a message in flight is left alone");
         &mut self.pinned
     }
@@ -104,7 +104,7 @@ impl Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if self.in_flight {
-            // The kernel may still read it: memory lost is better than memory reused under a send.
+            // The kernel may still read the message: leaking the memory is better than reusing it during a send.
             Box::leak(mem::replace(&mut self.pinned, Box::new(Pinned::new())));
         }
     }
@@ -129,7 +129,7 @@ impl Pinned {
         bytes
     }
 
-    /// Drops of the pieces what lies beyond `len_max` bytes; how many bytes they are then.
+    /// Removes what lies beyond `len_max` bytes from the pieces; returns their remaining bytes.
     fn clip(&mut self, len_max: usize) -> usize {
         let mut bytes = 0;
         for index in 0..self.pieces.len() {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_send_goes_on_where_it_stopped() {
+    fn a_partial_send_continues_where_it_stopped() {
         let (mut message, region) = loaded();
         assert_eq!(message.prepare(region), 310);
         message.advance(105);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(message.pinned.pieces[0].iov_len, 5);
         message.advance(5);
         assert_eq!(message.prepare(region), 200);
-        assert_eq!(message.only_piece(), Some((std::ptr::without_provenance(4096 + 1000), 200)));
+        assert_eq!(message.single_piece(), Some((std::ptr::without_provenance(4096 + 1000), 200)));
         message.advance(200);
         assert_eq!(message.prepare(region), 0);
         assert_eq!(message.take().stored().count(), 3);
@@ -230,7 +230,7 @@ mod tests {
     fn a_message_in_flight_cannot_be_changed() {
         let (mut message, region) = loaded();
         message.prepare(region);
-        message.depart();
+        message.begin();
         message.advance(1);
     }
 }

@@ -1,8 +1,7 @@
-//! The raw pieces: addresses in the region, and system calls.
+//! Addresses in the region, and system calls.
 //!
-//! Unsafe code is allowed here because a transport hands addresses to the kernel, and no safe wrapper
-//! knows that the bytes behind them may be written by it. Everything else in the crate is safe code
-//! over what this module exports.
+//! Unsafe code is allowed here, because a transport passes addresses to the kernel, and no safe wrapper knows that the
+//! kernel may write the bytes behind them. The rest of the crate is safe code over what this module exports.
 #![allow(unsafe_code)]
 
 mod buffers;

@@ -2,8 +2,8 @@
 
 use landfall_media::{Extent, RUN_SIZE};
 
-/// The region image that a transport was opened over: mapped, readable and writable for as long as the
-/// transport lives (the contract of [`crate::open`]).
+/// The region image that a transport was opened over: mapped, readable and writable for as long as the transport lives
+/// (the contract of [`crate::open`]).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     base: usize,
@@ -19,8 +19,7 @@ impl Region {
     /// Address of an extent's first byte.
     ///
     /// # Panics
-    /// If the extent is not wholly inside the image: handing its address to the kernel would have it
-    /// read or write somebody else's memory.
+    /// If the extent is not completely inside the image: the kernel would read or write other memory.
     pub(crate) fn address(self, extent: Extent) -> *mut u8 {
         let end = extent.off.checked_add(u64::from(extent.len()));
         assert!(

@@ -1,4 +1,4 @@
-//! io_uring: the operations that a transport queues, and how it waits for them.
+//! io_uring: the operations that a transport queues, and its waits.
 
 use super::buffers::{Buffers, GROUP};
 use super::{BufferId, Message, Region, file};
@@ -12,46 +12,46 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Operations submitted by one system call; more are submitted in several.
+/// Operations submitted by one system call, at most; more operations take several calls.
 const SUBMISSIONS: u32 = 1024;
-/// Completions kept by the ring. Beyond, the kernel keeps them in memory of its own and ends multishot
-/// operations, which are then started again.
+/// Completions that the ring stores. Further ones are stored in the kernel's own memory, and end multishot operations,
+/// which are then started again.
 const COMPLETIONS: u32 = 8192;
-/// Entries of the ring for [`SideRing::write_durably`], which writes this many ranges at a time.
+/// Entries of the ring for [`SideRing::write_durably`], which writes this many ranges at once.
 const SIDE_ENTRIES: u32 = 64;
-/// A two-step wait without a time limit is one of this length: the kernel's needs a limit.
+/// Length of a two-step wait without a time limit: the kernel requires a limit.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// `IORING_ENTER_NO_IOWAIT` of `linux/io_uring.h`, Linux 6.15: waiting for clients is idling, not
-/// waiting for a disk, and should not count as such.
+/// `IORING_ENTER_NO_IOWAIT` of `linux/io_uring.h`, Linux 6.15: waiting for clients is idle time, and must not be
+/// counted as waiting for a disk.
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
 /// One operation's outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// The token it was queued with.
+    /// The token that the operation was queued with.
     pub(crate) token: u64,
-    /// Its system call's result.
+    /// The result of the system call.
     pub(crate) result: i32,
-    /// False when the operation has ended; true when further completions of it will follow.
+    /// True if further completions of the operation follow; false if it has ended.
     pub(crate) more: bool,
     /// The buffer that was received into, and whether it stays posted.
     pub(crate) buffer: Option<(BufferId, bool)>,
 }
 
-/// A worker's ring and its one group of provided buffers.
+/// A worker's io_uring and its one group of provided buffers.
 pub(crate) struct Ring {
-    // Before `buffers`: the kernel lets go of the buffers' page when the ring is closed.
+    // Dropped before `buffers`: the kernel releases the buffers' page when the ring is closed.
     ring: IoUring,
     buffers: Buffers,
-    /// Entries for which the submission queue had no room; bounded by the operations that can be in
-    /// flight (three a connection, one a listener).
+    /// Entries that the submission queue had no room for. Their number is bounded by the operations that can be in
+    /// flight (three per connection, one per listener).
     backlog: VecDeque<Entry>,
     in_flight: usize,
     enter_flags: u32,
 }
 
 impl Ring {
-    /// Opens a ring with everything that the transport relies on; nothing older than Linux 6.12 has it.
+    /// Opens a ring with every feature that the transport requires; these need Linux 6.12.
     pub(crate) fn open() -> Result<Self, TransportError> {
         let ring = open_ring(SUBMISSIONS, COMPLETIONS).map_err(TransportError::sort_setup)?;
         let buffers = Buffers::new().map_err(|e| TransportError::sort("mapping the buffer ring", e))?;
@@ -64,62 +64,60 @@ impl Ring {
         Ok(Self { ring, buffers, backlog: VecDeque::new(), in_flight: 0, enter_flags })
     }
 
-    /// Operations queued or submitted whose last completion has not been taken yet.
+    /// Operations queued or submitted whose last completion was not taken yet.
     pub(crate) const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Lends space to the kernel to receive into. The caller has fewer than
-    /// [`super::BUFFERS_MAX`] buffers posted.
+    /// Posts memory for the kernel to receive into. The caller has fewer than [`super::BUFFERS_MAX`] buffers posted.
     pub(crate) fn post(&mut self, region: Region, space: Extent, id: BufferId) {
         self.buffers.post(region, space, id);
     }
 
-    /// Takes back all posted buffers: the kernel writes to none of them any more. Receives must have
-    /// ended.
+    /// Withdraws all posted buffers: the kernel does not write to them any more. All receives must have ended.
     pub(crate) fn withdraw_buffers(&mut self) -> io::Result<()> {
         self.ring.submitter().unregister_buf_ring(GROUP)
     }
 
-    /// Accepts every connection, as sockets that block. No system call ever waits for them: the ring
-    /// waits by itself. But a send that it hands to a worker thread, after some retries, ends with
-    /// `EAGAIN` on a socket that does not block (seen in 13 of 40 test runs, and in none of 40 with these).
+    /// Accepts every connection, as blocking sockets. No system call blocks on them, because the ring itself waits. A
+    /// send that the ring passes to a worker thread, after some retries, would fail with `EAGAIN` on a non-blocking
+    /// socket (`docs/results/decisions.md`).
     pub(crate) fn accept(&mut self, listener: RawFd, token: u64) {
         let flags = libc::SOCK_CLOEXEC;
         self.queue(opcode::AcceptMulti::new(Fd(listener)).flags(flags).build(), token);
     }
 
-    /// Receives whatever comes into the posted buffers.
+    /// Receives into the posted buffers, multishot.
     pub(crate) fn receive(&mut self, socket: RawFd, token: u64) {
         self.queue(opcode::RecvMulti::new(Fd(socket), GROUP).build(), token);
     }
 
     /// Receives up to `len_max` bytes, once, into the posted buffers.
     pub(crate) fn receive_once(&mut self, socket: RawFd, len_max: u32, token: u64) {
-        // The length bounds the operation; the buffer is chosen by the kernel.
+        // The length limits the operation; the kernel selects the buffer.
         let entry = opcode::Recv::new(Fd(socket), std::ptr::null_mut(), len_max).buf_group(GROUP).build();
         self.queue(entry.flags(Flags::BUFFER_SELECT), token);
     }
 
-    /// Sends the pieces that [`Message::prepare`] gathered. The message is in flight from here until its
-    /// completion is taken and [`Message::landed`] called.
+    /// Sends the pieces that [`Message::prepare`] gathered. The message is in flight until its completion is taken and
+    /// [`Message::completed`] is called.
     pub(crate) fn send(&mut self, socket: RawFd, message: &mut Message, token: u64) {
-        // With MSG_WAITALL the kernel itself goes on after a partial send.
+        // With MSG_WAITALL the kernel itself continues after a partial send.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        message.depart();
-        let entry = match message.only_piece() {
+        message.begin();
+        let entry = match message.single_piece() {
             Some((start, len)) => opcode::Send::new(Fd(socket), start, len).flags(flags).build(),
             None => opcode::SendMsg::new(Fd(socket), message.header()).flags(flags.cast_unsigned()).build(),
         };
         self.queue(entry, token);
     }
 
-    /// Ends the operation that was queued with token `target`.
+    /// Cancels the operation that was queued with the token `target`.
     pub(crate) fn cancel(&mut self, target: u64, token: u64) {
         self.queue(opcode::AsyncCancel::new(target).build(), token);
     }
 
-    /// Ends every operation.
+    /// Cancels every operation.
     pub(crate) fn cancel_all(&mut self, token: u64) {
         self.queue(opcode::AsyncCancel2::new(CancelBuilder::any()).build(), token);
     }
@@ -130,8 +128,8 @@ impl Ring {
         self.queue(opcode::PollAdd::new(Fd(eventfd), readable).multi(true).build(), token);
     }
 
-    /// Submits what is queued and waits for `want` completions (zero: not at all), at first for no longer
-    /// than `patience`, then for any single completion until `timeout`.
+    /// Submits what is queued and waits for `want` completions (zero: does not wait): first for no longer than
+    /// `patience`, then for any single completion until `timeout`.
     pub(crate) fn enter(
         &mut self,
         want: u32,
@@ -167,13 +165,13 @@ impl Ring {
         self.queue_backlog();
     }
 
-    /// Moves entries into the submission queue, submitting where it is full. What a kernel short of
-    /// memory does not take stays here for the next call.
+    /// Moves entries into the submission queue, and submits it when it is full. Entries that a kernel short of memory
+    /// does not accept stay here for the next call.
     fn queue_backlog(&mut self) {
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: all entries are built in this module. What they point to is either the region
-            // (mapped as long as the transport lives, which ends every operation before it goes) or a
-            // message, which neither moves nor changes while it is in flight.
+            // SAFETY: all entries are built in this module. They point into the region, which is mapped as long as the
+            // transport lives (it ends every operation before it is dropped), or to a message, which neither moves nor
+            // changes while it is in flight.
             let pushed = unsafe { self.ring.submission().push(entry) };
             if pushed.is_ok() {
                 self.backlog.pop_front();
@@ -184,7 +182,7 @@ impl Ring {
     }
 }
 
-/// A ring of its own for writes that are waited for, so that waiting takes no completions of others.
+/// A separate ring for blocking writes, so that waiting for them takes no completions of other operations.
 pub(crate) struct SideRing(IoUring);
 
 impl SideRing {
@@ -192,10 +190,10 @@ impl SideRing {
         open_ring(SIDE_ENTRIES, 2 * SIDE_ENTRIES).map(Self)
     }
 
-    /// Writes all of `writes` side by side, then syncs once.
+    /// Writes all of `writes` concurrently, then syncs once.
     ///
     /// # Errors
-    /// The first error; a short write is one. The ring is not to be used again after an error.
+    /// The first error; a short write is one. The ring must not be used again after an error.
     pub(crate) fn write_durably(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
         for some in writes.chunks(SIDE_ENTRIES as usize) {
             self.write_some(file, some)?;
@@ -212,7 +210,7 @@ impl SideRing {
         let mut outcome = Ok(());
         let mut left = writes.len();
         while left > 0 {
-            // One wait for all of them: waking this thread for each costs more than a small write.
+            // One wait for all writes: waking this thread for each of them costs more than a small write.
             match self.0.submit_and_wait(left) {
                 Err(error) if !is_passing(&error) => return Err(error),
                 _ => {}
@@ -244,9 +242,9 @@ impl Completion {
     }
 }
 
-/// One worker submits and waits, so completions are only worked on when it waits; submission goes on after
-/// an entry that fails. All flags are older than the buffer ring's that is needed anyway, so there is no
-/// ladder of fewer flags to fall down.
+/// One worker submits and waits, so completions are processed only when it waits. Submission continues after an entry
+/// that fails. All flags are older than the buffer ring, which the transport requires anyway, so there is no fallback
+/// to fewer flags.
 fn open_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
     IoUring::builder()
         .setup_single_issuer()
@@ -269,8 +267,8 @@ fn queued(ring: &mut IoUring) -> u32 {
     u32::try_from(ring.submission().len()).expect("no more than SUBMISSIONS are queued")
 }
 
-/// The wait ended without a failure: time is up, a signal came, or the kernel wants completions taken or
-/// memory freed first. The caller calls again.
+/// True if the wait ended without a failure: the time is over, a signal arrived, or the kernel first needs completions
+/// taken or memory freed. The caller calls again.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -1,17 +1,17 @@
-//! How soon the calling thread runs once it is woken.
+//! CPU time slices of the calling thread.
 
 use super::checked;
 use std::io;
 use std::time::Duration;
 
-/// Asks the scheduler to give the calling thread slices of this length, 100 us to 100 ms. A woken thread takes
-/// the CPU of one with longer slices at once, instead of waiting until that one's slice ends. Its share of the
-/// CPU stays the same. Needs no privilege.
+/// Requests time slices of this length for the calling thread, 100 us to 100 ms. When it is woken, the thread preempts
+/// a thread with longer slices at once, instead of waiting until that slice ends. Its share of the CPU does not change.
+/// The call needs no privilege.
 ///
 /// Source: `sched_setattr(2)`; slices of ordinary threads since Linux 6.12, where earlier kernels ignore it.
 ///
 /// # Errors
-/// The kernel's, where it refuses (a seccomp filter).
+/// The kernel's error, if it refuses (for example because of a seccomp filter).
 pub(crate) fn prefer_short_slices(slice: Duration) -> io::Result<()> {
     // SAFETY: all zeroes is a valid value of this plain structure: an ordinary thread's attributes.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_the_wish_and_leaves_the_policy_alone() {
+    fn the_kernel_accepts_the_slice_and_keeps_the_policy() {
         let asked = std::thread::spawn(|| {
             prefer_short_slices(Duration::from_micros(200)).expect("an ordinary thread may ask");
             // SAFETY: sched_getscheduler takes no pointers.

@@ -1,4 +1,4 @@
-//! Accepting: one multishot operation a listener.
+//! Accepts connections, with one multishot operation for each listener.
 
 use super::send::Sending;
 use super::token::{Operation, Token};
@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(super) struct Listener {
     socket: TcpListener,
     tag: u32,
-    /// When to accept again after an error.
+    /// Time to accept again after an error.
     pub(super) retry_at: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl Uring {
 
     pub(super) fn accepted(&mut self, index: usize, completion: &Completion) {
         match completion.outcome() {
-            Ok(_) => self.welcome(index, adopt(completion.result)),
+            Ok(_) => self.accept_one(index, adopt(completion.result)),
             Err(error) if !completion.more && !self.stopping && !only_this_accept_failed(&error) => {
                 self.listeners[index].retry_at = Some(pause_accepting(self.listeners[index].tag, &error));
                 return;
@@ -58,7 +58,7 @@ impl Uring {
         }
     }
 
-    fn welcome(&mut self, index: usize, socket: TcpStream) {
+    fn accept_one(&mut self, index: usize, socket: TcpStream) {
         let tag = self.listeners[index].tag;
         if self.stopping {
             return;
@@ -66,8 +66,8 @@ impl Uring {
         if self.conns.is_full() {
             return report_full(tag);
         }
-        // Replies are written whole: waiting for more to send would only delay them. A connection that
-        // is already gone says so when it is read.
+        // Replies are written whole, so Nagle's algorithm would only delay them. A connection that has already ended
+        // reports that when it is read.
         let _ = socket.set_nodelay(true);
         let peer = socket.peer_addr().ok();
         let conn = self.conns.insert(Conn {

@@ -1,4 +1,4 @@
-//! Closing: a connection goes when nothing of it is in the kernel any more.
+//! Closes connections. A connection is removed when the kernel has no operation of it any more.
 
 use super::Uring;
 use super::receive::Receiving;
@@ -10,15 +10,15 @@ use std::io;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-/// How long cancelled operations may take to end when a transport is shut down.
+/// Time limit for cancelled operations to end when a transport is shut down.
 const STOP_MAX: Duration = Duration::from_secs(5);
-/// How long each of the waits for them is.
+/// Length of each wait for them.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
-/// A connection on its way out.
+/// A connection that is being closed.
 pub(super) struct Closing {
     error: Option<io::Error>,
-    /// A send in flight is not to be continued.
+    /// A send in flight must not be continued.
     pub(super) cut_off: bool,
 }
 
@@ -39,7 +39,7 @@ impl Uring {
         }
     }
 
-    /// Ends a connection on which something failed.
+    /// Ends a connection after an error.
     pub(super) fn fail(&mut self, id: ConnId, error: io::Error) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.closing.is_none() {
@@ -55,12 +55,12 @@ impl Uring {
         if let Some(closing) = &mut conn.closing {
             closing.cut_off = true;
         }
-        // It fails only where the client has already gone.
+        // This fails only if the client has already closed the connection.
         let _ = conn.socket.shutdown(Shutdown::Both);
         self.finish_closing(id);
     }
 
-    /// Forgets the connection if the kernel has nothing of it.
+    /// Removes the connection if the kernel has no operation of it.
     pub(super) fn finish_closing(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let receives = matches!(conn.receiving, Receiving::Armed | Receiving::Cancelling);
@@ -71,7 +71,7 @@ impl Uring {
         self.ready.push(Event::Closed { conn: id, error });
     }
 
-    /// Cuts off the sends of closed connections whose clients have had their time.
+    /// Cuts off the sends of closed connections whose time limit has passed.
     pub(super) fn cut_off_drained(&mut self) {
         if self.draining.is_empty() {
             return;
@@ -86,7 +86,7 @@ impl Uring {
         }
     }
 
-    /// Ends everything and gives everything back.
+    /// Ends all operations and returns everything to the heap.
     pub(super) fn stop(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
         if self.stopping {
             return Ok(());
@@ -119,17 +119,17 @@ impl Uring {
             }
             let entered = self.ring.enter(1, Duration::ZERO, Some(STOP_STEP));
             entered.map_err(|e| TransportError::sort("io_uring_enter", e))?;
-            self.reap(frames);
+            self.handle_completions(frames);
         }
         self.ready.clear();
         Ok(())
     }
 }
 
-/// Takes back what a transport still has when it is dropped and nobody can be told.
-pub(super) struct Nobody;
+/// Receives what a transport still has when it is dropped without access to the heap.
+pub(super) struct DiscardedFrames;
 
-impl Frames for Nobody {
+impl Frames for DiscardedFrames {
     fn take_run(&mut self) -> Option<u64> {
         None
     }

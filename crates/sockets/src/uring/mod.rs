@@ -1,8 +1,8 @@
-//! The io_uring transport: one ring a worker, all of whose operations go through one system call a turn.
+//! The io_uring transport: one ring per worker, and one system call per turn for all operations.
 //!
-//! It needs Linux 6.12 (`IOU_PBUF_RING_INC`, `min_wait_usec`); on an older kernel [`open`] is refused and
-//! epoll is chosen. With buffers that are consumed incrementally the stream of all connections lands as
-//! one dense log in whole runs, so there is no second, coarser way of posting buffers.
+//! The transport needs Linux 6.12 (`IOU_PBUF_RING_INC`, `min_wait_usec`); on an older kernel [`open`] is refused, and
+//! epoll is selected. Buffers are consumed incrementally, so the data of all connections land as one dense log in whole
+//! runs, and the transport needs no other way to post buffers.
 
 mod accept;
 mod close;
@@ -27,10 +27,10 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use token::{Operation, Token};
 
-/// Completions that a wait may ask for, well below what the ring holds.
+/// Completions that one wait may ask for; far below the ring's capacity.
 const WANT_MAX: u32 = 4096;
 
-/// Opens the transport; `why` is for the reason line.
+/// Opens the transport; `why` is part of the reason line.
 pub(crate) fn open(image: (usize, u64), why: &str) -> Result<OpenedTransport, TransportError> {
     let transport = Box::new(Uring::new(Region::new(image))?);
     let reason = format!("{why}; multishot receive into incremental buffers over runs");
@@ -44,16 +44,16 @@ struct Uring {
     landings: Landings,
     listeners: Vec<Listener>,
     conns: Slots<Conn>,
-    /// Connections whose receive found no buffer; each has [`Receiving::Stalled`].
+    /// Connections whose receive found no buffer; each one has [`Receiving::Stalled`].
     stalled: Vec<ConnId>,
-    /// Connections of whose send the kernel took nothing; it is to be queued again.
+    /// Connections whose send was not accepted by the kernel and must be queued again.
     unsent: Vec<ConnId>,
-    /// Connections that were closed with a send in flight, and when that is cut off; in order of time.
+    /// Connections that were closed with a send in flight, and the time at which the send is cut off, in order of time.
     draining: VecDeque<(Instant, ConnId)>,
-    /// Events not handed out yet; empty between polls but for what `send` and `close` cause at once.
+    /// Events that were not returned yet. Between polls the list has only events that `send` and `close` cause at once.
     ready: Vec<Event>,
     completions: Vec<Completion>,
-    /// Sends queued since the last wait that complete while they are submitted.
+    /// Sends queued since the last wait that complete during their submission.
     small_sends: u32,
     write_back: WriteBack,
     stopping: bool,
@@ -63,7 +63,7 @@ struct Uring {
 struct Conn {
     socket: TcpStream,
     receiving: Receiving,
-    /// Receives as much as comes.
+    /// Receives without the limit per turn.
     trusted: bool,
     paused: bool,
     eof: bool,
@@ -94,7 +94,7 @@ impl Uring {
         })
     }
 
-    /// What is to be done before a wait: landing space posted, whatever paused started again.
+    /// Prepares a wait: posts landing space and restarts paused operations.
     fn prepare(&mut self, frames: &mut dyn Frames) {
         self.replenish(frames);
         self.restart_stalled();
@@ -105,10 +105,10 @@ impl Uring {
 
     /// Submits and waits once.
     ///
-    /// Small sends complete while they are submitted. A wait that lingers must not take these for the
-    /// requests it lingers for, so it asks for as many completions more. A wait that does not linger lets
-    /// them end it: holding them back would need a timer, and setting one up costs more than the second
-    /// system call (docs/results/decisions.md).
+    /// Small sends complete during their submission. A wait that lingers must not count them as the requests that it
+    /// lingers for, so it asks for as many additional completions. A wait that does not linger may end with them:
+    /// ignoring them would need a timer of about 50 us, which costs more CPU time than the second system call does
+    /// (`docs/results/decisions.md`).
     fn turn(&mut self, frames: &mut dyn Frames, wait: Wait) -> Result<(), TransportError> {
         let sends = std::mem::take(&mut self.small_sends);
         let lingers = wait.events_min > 1 && !wait.linger.is_zero();
@@ -119,11 +119,11 @@ impl Uring {
         };
         let timeout = self.limit(wait.timeout);
         self.ring.enter(want, patience, timeout).map_err(|e| TransportError::sort("io_uring_enter", e))?;
-        self.reap(frames);
+        self.handle_completions(frames);
         Ok(())
     }
 
-    /// A wait's time limit, shortened to when something is to be tried again.
+    /// The time limit of a wait, shortened to the next retry.
     fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
         let retry = match () {
             () if !self.unsent.is_empty() => Some(SEND_RETRY),
@@ -140,8 +140,8 @@ impl Uring {
         until(until(timeout, cut_off, now), accept, now)
     }
 
-    /// Handles every completion there is.
-    fn reap(&mut self, frames: &mut dyn Frames) {
+    /// Handles every available completion.
+    fn handle_completions(&mut self, frames: &mut dyn Frames) {
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.drain(&mut completions);
         for completion in &completions {
@@ -159,7 +159,7 @@ impl Uring {
             Operation::Accept => self.accepted(token.index(), completion),
             Operation::Wake => self.woken(completion),
             Operation::Written => self.written(completion),
-            // What was cancelled tells itself how it ended.
+            // A cancelled operation reports its own end.
             Operation::Cancel => {}
         }
     }
@@ -199,7 +199,7 @@ impl Transport for Uring {
         loop {
             self.prepare(frames);
             self.turn(frames, wait)?;
-            // Completions that are nobody's event do not end the wait.
+            // Completions without an event do not end the wait.
             if !self.ready.is_empty() || wait.timeout == Some(Duration::ZERO) {
                 break;
             }
@@ -249,7 +249,7 @@ impl Transport for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        if let Err(error) = self.stop(&mut close::Nobody) {
+        if let Err(error) = self.stop(&mut close::DiscardedFrames) {
             tracing::error!(%error, "a transport was dropped while the kernel was at work");
         }
     }

@@ -1,4 +1,4 @@
-//! Receiving: one multishot operation a connection, all into the same few runs.
+//! Receives with one multishot operation per connection, all of them into a few shared runs.
 
 use super::token::{Operation, Token};
 use super::{Conn, Uring};
@@ -7,35 +7,35 @@ use crate::{ConnId, Event, Frames, LIMITED_BYTES_MAX};
 use landfall_media::{Extent, RUN_SIZE};
 use std::os::fd::AsRawFd;
 
-/// Runs kept posted: one being filled, one for when it is full in the middle of a turn.
+/// Runs kept posted: one that is being filled, and one for when the first is full in the middle of a turn.
 const RUNS_POSTED_MIN: usize = 2;
-/// Runs kept posted after a turn had more to receive than was posted.
+/// Runs kept posted after a turn that needed more than was posted.
 const RUNS_POSTED_MAX: usize = 4;
 /// Runs filled without such a shortage after which fewer are posted again.
 const CALM_RUNS: u32 = 64;
 const _: () = assert!(RUNS_POSTED_MAX <= BUFFERS_MAX);
 
-/// What a connection's receive operation is doing.
+/// State of a connection's receive operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     /// Not in the kernel.
     Idle,
     /// In the kernel, or queued for it.
     Armed,
-    /// In the kernel, and to be cancelled.
+    /// In the kernel, and being cancelled.
     Cancelling,
-    /// Ended for want of space; the connection is in the list of those to be started again.
+    /// Ended for lack of space; the connection is in the list of those to restart.
     Stalled,
 }
 
 /// The runs lent to the kernel, by buffer number, and how far each is filled.
 ///
-/// The kernel takes buffers in the order posted and fills each from its front, and completions come in
-/// the order of filling: so counting their lengths tells where each landed.
+/// The kernel takes buffers in the order they were posted and fills each from its front, and completions come in the
+/// order of filling. The sum of their lengths therefore tells where each piece landed.
 pub(super) struct Landings {
     runs: [Option<Landing>; BUFFERS_MAX],
     posted: usize,
-    /// Runs to keep posted; zero until there is a connection.
+    /// Number of runs to keep posted; zero until there is a connection.
     target: usize,
     calm_runs: u32,
     starved: bool,
@@ -48,14 +48,14 @@ struct Landing {
 }
 
 impl Uring {
-    /// Posts runs where some were used up, and says when there is none to be had.
+    /// Posts runs in place of full ones, and reports starvation if there are none.
     pub(super) fn replenish(&mut self, frames: &mut dyn Frames) {
         if self.landings.replenish(frames, &mut self.ring, self.region) {
             self.ready.push(Event::Starved);
         }
     }
 
-    /// Receives on a connection, if that is wanted and not done already.
+    /// Starts to receive on a connection, if it may receive and does not already.
     pub(super) fn start_receiving(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.receiving != Receiving::Idle || !conn.may_receive() {
@@ -75,7 +75,7 @@ impl Uring {
         }
     }
 
-    /// The operation in the kernel is the last that is limited.
+    /// Lifts the limit per turn; the operation in the kernel is the last limited one.
     pub(super) fn trust_received(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(id) {
             conn.trusted = true;
@@ -108,7 +108,7 @@ impl Uring {
         }
     }
 
-    /// Cancels the operation; what it received before is still reported.
+    /// Cancels the operation; data that it has received are still reported.
     pub(super) fn stop_receiving(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.receiving == Receiving::Armed {
@@ -132,7 +132,7 @@ impl Uring {
             Some(Conn { closing: None, .. }) => {
                 self.ready.push(Event::Received { conn, extent, arrival_ns: 0 })
             }
-            // It landed after the connection was closed: nobody wants it.
+            // The bytes landed after the connection was closed: they are released.
             _ => frames.release(extent),
         }
     }
@@ -157,7 +157,7 @@ impl Uring {
         }
     }
 
-    /// All posted runs were filled in one turn.
+    /// Marks a connection whose receive ended because all posted runs were filled in one turn.
     fn stall(&mut self, id: ConnId) {
         self.landings.note_shortage();
         if let Some(conn) = self.conns.get_mut(id) {
@@ -178,12 +178,12 @@ impl Landings {
         Self { runs: [None; BUFFERS_MAX], posted: 0, target: 0, calm_runs: 0, starved: false }
     }
 
-    /// True while space is wanted and there is none.
+    /// True while a connection needs space and there is none.
     pub(super) const fn starved(&self) -> bool {
         self.starved
     }
 
-    /// There is a connection now: post runs from the next turn on.
+    /// Posts runs from the next turn on, because there is a connection.
     pub(super) const fn want(&mut self) {
         if self.target == 0 {
             self.target = RUNS_POSTED_MIN;
@@ -201,7 +201,7 @@ impl Landings {
         }
     }
 
-    /// True when starvation has just begun.
+    /// Posts runs up to the target; true when starvation has just begun.
     fn replenish(&mut self, frames: &mut dyn Frames, ring: &mut Ring, region: Region) -> bool {
         while self.posted < self.target {
             let Some(run_off) = frames.take_run() else { break };
@@ -220,7 +220,7 @@ impl Landings {
         ring.post(region, run, BufferId(u16::try_from(free).expect("below BUFFERS_MAX")));
     }
 
-    /// Accounts for one completion: the bytes that landed, held; the run retired if it is used up.
+    /// Accounts for one completion: holds the bytes that landed, and retires the run if it is full.
     fn landed(&mut self, frames: &mut dyn Frames, completion: &Completion) -> Option<Extent> {
         let (BufferId(id), stays_posted) = completion.buffer?;
         let slot = self.runs.get_mut(usize::from(id))?;
@@ -242,7 +242,7 @@ impl Landings {
         (len > 0).then_some(extent)
     }
 
-    /// Retires every run; the kernel must have let go of them.
+    /// Retires every run; the kernel must have released them.
     pub(super) fn retire_all(&mut self, frames: &mut dyn Frames) {
         for landing in self.runs.iter_mut().filter_map(Option::take) {
             frames.retire_run(landing.run.off);

@@ -1,4 +1,4 @@
-//! Sending: one operation a connection at a time, from where the bytes lie.
+//! Sends from the stored bytes, with one operation per connection at a time.
 
 use super::Uring;
 use super::token::{Operation, Token};
@@ -8,15 +8,15 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Sends up to this many bytes count as completing while they are submitted: they fit a socket's send
-/// buffer unless its reader is slow.
+/// Sends of up to this many bytes count as completing during submission: they fit into a socket's send buffer unless
+/// the reader is slow.
 const SMALL_SEND_MAX: usize = 64 << 10;
 
-/// How long the ring may wait with sends that the kernel took nothing of. At once would be a busy loop: it
-/// refuses them again until the client has read something.
+/// How long the ring may wait before it repeats sends that the kernel did not accept. An immediate retry would be a
+/// busy loop: the kernel refuses again until the client has read something.
 pub(super) const SEND_RETRY: Duration = Duration::from_millis(1);
 
-/// A connection's reply in flight, if there is one, in memory that is kept for the next.
+/// A connection's reply in flight, if any. Its memory is kept for the next reply.
 pub(super) struct Sending {
     message: Message,
     pub(super) active: bool,
@@ -27,7 +27,7 @@ impl Sending {
         Self { message: Message::new(), active: false }
     }
 
-    /// Bytes of the reply that have not been sent.
+    /// Bytes of the reply that were not sent yet.
     pub(super) fn unsent(&self) -> usize {
         self.message.unsent()
     }
@@ -59,7 +59,7 @@ impl Uring {
 
     pub(super) fn sent(&mut self, frames: &mut dyn Frames, id: ConnId, completion: &Completion) {
         let conn = self.conns.get_mut(id).expect("a connection lives as long as its send");
-        conn.sending.message.landed();
+        conn.sending.message.completed();
         conn.sending.active = false;
         let cut_off = conn.closing.as_ref().is_some_and(|closing| closing.cut_off);
         match completion.outcome() {
@@ -77,7 +77,7 @@ impl Uring {
         }
     }
 
-    /// Sends again what the kernel took nothing of.
+    /// Repeats the sends that the kernel did not accept.
     pub(super) fn restart_sending(&mut self, frames: &mut dyn Frames) {
         if self.unsent.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Uring {
     }
 }
 
-/// True if the send may be tried again. Had some bytes been sent, the result would be their number.
+/// True if the send can be repeated. If some bytes had been sent, the result would be their number.
 fn took_nothing_yet(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR))
 }

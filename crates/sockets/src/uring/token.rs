@@ -1,13 +1,13 @@
-//! The number that comes back with a completion: what was done, and for whom.
+//! The number that comes back with a completion, which identifies the operation and its owner.
 
 use crate::ConnId;
 use crate::slots::ID_BITS;
 
-/// An operation in the bits from [`ID_BITS`], a connection's id or an index below.
+/// The operation, in the bits from [`ID_BITS`] on; a connection's id or an index below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token(pub(super) u64);
 
-/// What was queued.
+/// The kind of a queued operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Accept,
@@ -19,7 +19,7 @@ pub(super) enum Operation {
 }
 
 impl Token {
-    /// An operation of which there is one at a time.
+    /// The token of an operation that exists once at a time.
     pub(super) const fn of(operation: Operation) -> Self {
         Self((operation as u64) << ID_BITS)
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operation_and_connection_come_back_as_they_went() {
+    fn operation_and_connection_survive_the_token() {
         let conn = ConnId((1 << ID_BITS) - 3);
         for operation in [
             Operation::Accept,

@@ -1,4 +1,4 @@
-//! Writing back, on a thread that a poll reports from.
+//! Write-back on a thread, whose end a poll operation reports.
 
 use super::Uring;
 use super::token::{Operation, Token};

@@ -1,4 +1,4 @@
-//! A fake heap over ordinary memory that checks how a transport uses it, and a server loop around it.
+//! A fake heap in ordinary memory that checks how a transport uses it, and a server loop around it.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use landfall_media::{Extent, FileWrite, RUN_SIZE};
@@ -10,10 +10,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest that any one expectation of a test may take.
+/// Longest time that a test waits for one expectation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Declares each named test function once for either transport.
+/// Declares each named test function for both transports.
 #[macro_export]
 macro_rules! on_both_transports {
     ($($name:ident),+ $(,)?) => {
@@ -26,7 +26,7 @@ macro_rules! on_both_transports {
     };
 }
 
-/// Runs a test on io_uring, or says why it cannot be.
+/// Runs a test on io_uring, or reports why that is not possible.
 pub(crate) fn with_uring(test: fn(TransportRequest)) {
     let frames = FakeFrames::new(1);
     match open(TransportRequest::Uring, frames.image()) {
@@ -35,7 +35,7 @@ pub(crate) fn with_uring(test: fn(TransportRequest)) {
     }
 }
 
-/// Says that a test could not be run here.
+/// Reports that a test cannot run here.
 #[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub(crate) fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
@@ -43,13 +43,13 @@ pub(crate) fn skip(reason: &str) {
 
 /// A region of runs in ordinary memory, its free list and its holds.
 ///
-/// Bytes are atomics because the kernel writes them behind the compiler's back.
+/// Bytes are atomics, because the kernel writes them without the compiler's knowledge.
 pub(crate) struct FakeFrames {
     memory: Vec<AtomicU8>,
     base: usize,
     len: u64,
     pub(crate) free: Vec<u64>,
-    /// Runs with the transport, and how far each is known to be filled.
+    /// Runs lent to the transport, and how far each is filled.
     lent: BTreeMap<u64, u64>,
     holds: HashMap<Extent, usize>,
     pub(crate) runs_taken: usize,
@@ -97,7 +97,7 @@ impl FakeFrames {
         self.holds.values().sum()
     }
 
-    /// Nothing is with the transport any more.
+    /// Checks that the transport holds nothing and has no run.
     pub(crate) fn assert_balanced(&self) {
         assert!(self.holds.is_empty(), "never released: {:?}", self.holds);
         assert!(self.lent.is_empty(), "never retired: {:?}", self.lent);
@@ -180,8 +180,7 @@ impl Rig {
         std::mem::take(&mut self.events)
     }
 
-    /// Polls until `pick` makes something of an event; other events must be received bytes, which are
-    /// released, or of no concern.
+    /// Polls until `pick` returns a value for an event. Received bytes among the other events are released.
     pub(crate) fn expect<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -203,7 +202,7 @@ impl Rig {
         }
     }
 
-    /// Connects a client; both ends.
+    /// Connects a client; returns both ends.
     pub(crate) fn connect(&mut self) -> (TcpStream, ConnId) {
         let client = TcpStream::connect(self.address).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -251,7 +250,7 @@ impl Rig {
         self.transport.send(&mut self.frames, conn, out);
     }
 
-    /// Shuts the transport down and checks that it gave everything back.
+    /// Shuts the transport down and checks that it returned everything.
     pub(crate) fn finish(mut self) {
         let outcome: Result<(), TransportError> = self.transport.shut_down(&mut self.frames);
         outcome.unwrap();
@@ -260,7 +259,7 @@ impl Rig {
     }
 }
 
-/// Sends everything back that comes, from where it landed.
+/// Sends all received data back from the frames they landed in.
 #[derive(Default)]
 pub(crate) struct Echo {
     conns: HashMap<ConnId, Pending>,

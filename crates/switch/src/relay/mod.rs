@@ -20,7 +20,7 @@ use landfall_pmnet::paths::{Admission, Opening, PathLimits, Paths, admission};
 use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
-use landfall_spin::Rest;
+use landfall_spin::SpinWait;
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
@@ -84,7 +84,7 @@ pub struct Relay {
     frames: HeapFrames,
     receiver: Receiver,
     chunks: Vec<u64>,
-    rest: Rest,
+    rest: SpinWait,
     server: SocketAddr,
     metrics: Option<SocketAddr>,
 }
@@ -133,7 +133,7 @@ impl Relay {
             frames: HeapFrames(heap),
             receiver: Receiver::new(BATCH, CHUNK_BYTES as usize, image),
             chunks: Vec::new(),
-            rest: Rest::new(config.spin),
+            rest: SpinWait::new(config.spin),
             server: config.server,
             metrics,
         })
@@ -500,7 +500,7 @@ impl Driver for Relay {
         self.engine.keep_up();
         self.close_paths();
         self.act();
-        self.pool.sort_landed(&mut self.frames);
+        self.pool.recycle_landed(&mut self.frames);
         Ok(())
     }
 }

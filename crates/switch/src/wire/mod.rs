@@ -22,7 +22,7 @@ use landfall_pmnet::auth::Key;
 use landfall_pmnet::device::{Action, DeviceConfig, Side};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Poller, Waker};
-use landfall_spin::Rest;
+use landfall_spin::SpinWait;
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket, Wanted};
 use station::{Landed, Station};
 use std::net::SocketAddr;
@@ -101,7 +101,7 @@ pub struct Wire {
     /// Packets from clients have arrived since the last poll of both sides.
     clients_sent: bool,
     waker: Waker,
-    rest: Rest,
+    rest: SpinWait,
     received: Vec<Received>,
     landed: Vec<Landed>,
     forwards_first: bool,
@@ -149,7 +149,7 @@ impl Wire {
             clients_poller,
             clients_sent: false,
             waker,
-            rest: Rest::new(config.spin),
+            rest: SpinWait::new(config.spin),
             received: Vec::new(),
             landed: Vec::new(),
             forwards_first: config.forwards_first,
@@ -244,7 +244,7 @@ impl Wire {
         self.kick(SERVER)?;
         for lane in &mut self.lanes {
             let frames = &mut self.station.frames;
-            lane.landing.sort_landed(frames);
+            lane.landing.recycle_landed(frames);
             for socket in &mut lane.sockets {
                 lane.landing.fill(socket, frames);
             }
@@ -258,7 +258,7 @@ impl Wire {
 
 /// Busy-polls for a while, then blocks until the kernel reports packets or a timeout is due.
 fn wait(
-    rest: &mut Rest,
+    rest: &mut SpinWait,
     poller: &mut Poller,
     most: Duration,
     engine: &Engine,

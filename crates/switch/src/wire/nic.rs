@@ -19,7 +19,7 @@ use landfall_packets::{Departures, Landing, LandingMemory};
 use landfall_pmnet::auth::Ends;
 use landfall_pmnet::device::{Action, Side, Verdict};
 use landfall_sockets::{Frames, Poller, Waker};
-use landfall_spin::Rest;
+use landfall_spin::SpinWait;
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct Nic {
     neighbours: Neighbours,
     poller: Poller,
     waker: Waker,
-    rest: Rest,
+    rest: SpinWait,
     received: Vec<Received>,
     /// Packets that are delivered to the server at the end of the round.
     to_deliver: Vec<ToDeliver>,
@@ -109,7 +109,7 @@ impl Nic {
             neighbours: Neighbours::default(),
             poller,
             waker,
-            rest: Rest::new(wire.spin),
+            rest: SpinWait::new(wire.spin),
             received: Vec::new(),
             to_deliver: Vec::new(),
             outgoing: vec![0; FRAME_BYTES_MAX],
@@ -298,7 +298,7 @@ impl Driver for Nic {
         any |= self.act()?;
         self.settle()?;
         for (socket, _, landing) in &mut self.lanes {
-            landing.sort_landed(&mut self.frames);
+            landing.recycle_landed(&mut self.frames);
             landing.fill(socket, &mut self.frames);
         }
         if any {

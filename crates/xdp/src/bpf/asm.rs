@@ -1,7 +1,7 @@
-//! A small eBPF assembler: named instructions, labels, no more than our programs need.
+//! A small eBPF assembler: named instructions and labels, only as much as the programs of this crate need.
 //!
-//! Encodings: RFC 9669. Only little-endian hosts: immediates that stand for packet bytes are compared
-//! with words as the host loads them.
+//! Encodings are those of RFC 9669. Only little-endian hosts are supported: immediates that stand for packet bytes are
+//! compared with words as the host loads them.
 
 #[cfg(target_endian = "big")]
 compile_error!("the steering program compares packet bytes as a little-endian host loads them");
@@ -19,7 +19,7 @@ pub(crate) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// A register. `R0` holds results, `R1` to `R5` arguments, which calls clobber; `R6` to `R9` keep.
+/// A register. `R0` holds results, `R1` to `R5` hold arguments and are clobbered by calls, `R6` to `R9` are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Register {
     R0,
@@ -41,7 +41,7 @@ pub(crate) enum Width {
     Double = 0x18,
 }
 
-/// A place in the program, bound once and jumped to from before it.
+/// A position in the program, bound once. Jumps to it must come before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
@@ -73,16 +73,16 @@ const OP_EXIT: u8 = 0x90;
 const MODE_ATOMIC: u8 = 0xc0;
 /// `BPF_PSEUDO_MAP_FD`: the immediate is a map's descriptor.
 const PSEUDO_MAP: u8 = 1;
-/// `BPF_PSEUDO_MAP_VALUE`: the same, and the address is that of its first entry.
+/// `BPF_PSEUDO_MAP_VALUE`: the immediate is a map's descriptor, and the result is the address of the map's first entry.
 const PSEUDO_MAP_VALUE: u8 = 2;
 
-/// A program being written.
+/// A program being assembled.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Instruction>,
-    /// Where each label is, once bound.
+    /// Position of each label, once it is bound.
     labels: Vec<Option<usize>>,
-    /// Jumps whose offsets are still to be filled in.
+    /// Jumps whose offsets are not filled in yet.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -92,10 +92,10 @@ impl Assembler {
         Label(self.labels.len() - 1)
     }
 
-    /// Puts `label` in front of the next instruction.
+    /// Binds `label` to the next instruction.
     ///
     /// # Panics
-    /// If it was bound before.
+    /// If the label was bound before.
     pub(crate) fn bind(&mut self, label: Label) {
         let place = self.labels[label.0].replace(self.code.len());
         assert_eq!(place, None, "a label is bound once");
@@ -148,7 +148,7 @@ impl Assembler {
         self.alu_register(OP_XOR, to, from);
     }
 
-    /// Swaps the low two bytes between the host's and the network's order; the others become zero.
+    /// Swaps the low two bytes between host order and network order; the other bytes become zero.
     pub(crate) fn network_half(&mut self, to: Register) {
         self.emit(CLASS_ALU | OP_TO_NETWORK, to as u8, 0, 0, 16);
     }
@@ -163,26 +163,26 @@ impl Assembler {
         self.emit(CLASS_STX | MODE_MEM | width as u8, to as u8, from as u8, offset, 0);
     }
 
-    /// `to = value`: two slots.
+    /// `to = value`: an instruction of two slots.
     pub(crate) fn set_double(&mut self, to: Register, value: u64) {
         let half = |shift: u32| ((value >> shift) as u32).cast_signed();
         self.emit(CLASS_LD | MODE_IMM | Width::Double as u8, to as u8, 0, 0, half(0));
         self.emit(0, 0, 0, 0, half(32));
     }
 
-    /// `to = map`: two slots, whose descriptor the kernel replaces.
+    /// `to = map`: an instruction of two slots; the kernel replaces the descriptor.
     pub(crate) fn set_map(&mut self, to: Register, descriptor: i32) {
         self.emit(CLASS_LD | MODE_IMM | Width::Double as u8, to as u8, PSEUDO_MAP, 0, descriptor);
         self.emit(0, 0, 0, 0, 0);
     }
 
-    /// `to = address of the first entry of map`, an array: two slots.
+    /// `to = address of the first entry of map`, an array: an instruction of two slots.
     pub(crate) fn set_first_entry(&mut self, to: Register, descriptor: i32) {
         self.emit(CLASS_LD | MODE_IMM | Width::Double as u8, to as u8, PSEUDO_MAP_VALUE, 0, descriptor);
         self.emit(0, 0, 0, 0, 0);
     }
 
-    /// `*to += from`, 64 bits, at once for all processors.
+    /// `*to += from`, 64 bits, atomic.
     pub(crate) fn atomic_add(&mut self, to: Register, from: Register) {
         self.emit(CLASS_STX | MODE_ATOMIC | Width::Double as u8, to as u8, from as u8, 0, 0);
     }
@@ -192,27 +192,27 @@ impl Assembler {
         self.emit(code, to, from, 0, immediate.cast_signed());
     }
 
-    /// Goes to `target`.
+    /// Jumps to `target`.
     pub(crate) fn jump(&mut self, target: Label) {
         self.branch(CLASS_JMP | OP_JUMP, 0, 0, 0, target);
     }
 
-    /// Goes to `target` if the low 32 bits of `left` are `right`.
+    /// Jumps to `target` if the low 32 bits of `left` are `right`.
     pub(crate) fn jump_if_equal(&mut self, left: Register, right: u32, target: Label) {
         self.branch(CLASS_JMP32 | OP_EQUAL, left as u8, 0, right, target);
     }
 
-    /// Goes to `target` unless the low 32 bits of `left` are `right`.
+    /// Jumps to `target` unless the low 32 bits of `left` are `right`.
     pub(crate) fn jump_if_not(&mut self, left: Register, right: u32, target: Label) {
         self.branch(CLASS_JMP32 | OP_NOT_EQUAL, left as u8, 0, right, target);
     }
 
-    /// Goes to `target` if the low 32 bits of `left` are less than `right`, unsigned.
+    /// Jumps to `target` if the low 32 bits of `left` are less than `right`, unsigned.
     pub(crate) fn jump_if_less(&mut self, left: Register, right: u32, target: Label) {
         self.branch(CLASS_JMP32 | OP_LESS, left as u8, 0, right, target);
     }
 
-    /// Goes to `target` if `left > right`, as 64-bit numbers: the packet's bounds checks.
+    /// Jumps to `target` if `left > right`, as 64-bit numbers; this is for bounds checks.
     pub(crate) fn jump_if_beyond(&mut self, left: Register, right: Register, target: Label) {
         self.branch(CLASS_JMP | OP_GREATER | SOURCE_REGISTER, left as u8, right as u8, 0, target);
     }
@@ -230,8 +230,8 @@ impl Assembler {
     /// The program, with every jump resolved.
     ///
     /// # Panics
-    /// If a label that is jumped to was never bound, or lies too far away: both are defects of the
-    /// program's writer, which the tests of the largest program would show.
+    /// If a label that is jumped to was never bound, or is too far away: both are defects of the code that writes the
+    /// program, which the tests of the largest program find.
     pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let target = self.labels[label.0].expect("a label that is jumped to is bound");

@@ -1,30 +1,31 @@
-//! The bridge program: some datagrams of some ports to our sockets, everything else to the other side.
+//! The bridge program: selected datagrams of some ports go to the sockets, everything else to the peer interface.
 
 use super::asm::Register::{R0, R1, R2, R3, R7, R8};
 use super::asm::{Assembler, Instruction, Label, Width};
 use super::frame::{IPV4, IPV4_PROTOCOL, IPV6, IPV6_NEXT, UDP, XDP_PASS, XDP_REDIRECT};
 use crate::wanted::Kind;
 
-/// Bytes of a UDP header (RFC 768), and where its ports lie in it.
+/// Length of a UDP header (RFC 768), bytes, and the offsets of its ports.
 const UDP_BYTES: i32 = 8;
 const UDP_PORTS: [i16; 2] = [0, 2];
 
-/// What a bridge program is made for.
+/// Parameters of a bridge program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BridgePlan<'w> {
-    /// First and last port, in this order.
+    /// First and last port, in ascending order.
     pub(crate) ports: (u16, u16),
-    /// Payloads that are ours, and the descriptor of the array whose first entry counts the others; `None`: all are ours.
+    /// Payloads for the sockets, and the descriptor of an array whose first entry counts the other payloads; `None`:
+    /// all payloads are for the sockets.
     pub(crate) kinds: Option<(&'w [Kind], i32)>,
     /// Descriptor of the map of sockets.
     pub(crate) sockets: i32,
-    /// Descriptor of the map that holds the other side; `None`: the kernel is.
+    /// Descriptor of the map that holds the peer interface; `None`: packets go to the kernel.
     pub(crate) peer: Option<i32>,
-    /// What the check word in front of a stamp is the stamp XORed with.
+    /// The check word in front of a stamp is the stamp XORed with this value.
     pub(crate) cookie: u64,
 }
 
-/// The program for `plan`.
+/// Assembles the program for `plan`.
 pub(crate) fn bridge(plan: BridgePlan<'_>) -> Vec<Instruction> {
     let mut asm = Assembler::default();
     let [ours, others, done] = [(); 3].map(|()| asm.label());
@@ -48,7 +49,7 @@ pub(crate) fn bridge(plan: BridgePlan<'_>) -> Vec<Instruction> {
     asm.finish()
 }
 
-/// Goes to `others` but with whole UDP headers, at R2.
+/// Jumps to `others` unless the frame has a whole UDP header. R2 then points to the header.
 fn datagrams(asm: &mut Assembler, others: Label) {
     let [ipv4, ipv6, udp] = [(); 3].map(|()| asm.label());
     asm.begin(others);
@@ -64,7 +65,7 @@ fn datagrams(asm: &mut Assembler, others: Label) {
     asm.jump(udp);
     asm.bind(ipv6);
     asm.ipv6_header(others);
-    // Extension headers, fragments among them, are not UDP here.
+    // Packets with extension headers, fragments among them, do not count as UDP.
     asm.load(Width::Byte, R3, R7, IPV6_NEXT);
     asm.jump_if_not(R3, UDP, others);
     asm.behind_ipv6();
@@ -74,19 +75,20 @@ fn datagrams(asm: &mut Assembler, others: Label) {
     asm.jump_if_beyond(R1, R8, others);
 }
 
-/// Goes to `ours` if a port of the UDP header at R2 is one of those from `first` to `last`.
+/// Jumps to `ours` if a port of the UDP header at R2 is in the range from `first` to `last`.
 fn ports(asm: &mut Assembler, (first, last): (u16, u16), ours: Label) {
     let count = u32::from(last) - u32::from(first) + 1;
     for at in UDP_PORTS {
         asm.load(Width::Half, R3, R2, at);
         asm.network_half(R3);
-        // Those below the first become large numbers.
+        // Ports below the first become large numbers.
         asm.add(R3, -i32::from(first));
         asm.jump_if_less(R3, count, ours);
     }
 }
 
-/// Goes to `others` unless the payload behind the UDP header at R2 is of one of these kinds, and counts those that are not.
+/// Jumps to `others` unless the payload behind the UDP header at R2 is of one of these kinds. Counts the payloads that
+/// are not.
 fn kinds(asm: &mut Assembler, wanted: &[Kind], counter: i32, others: Label) {
     let [matched, count] = [(); 2].map(|()| asm.label());
     need(asm, 0, count);
@@ -106,7 +108,7 @@ fn kinds(asm: &mut Assembler, wanted: &[Kind], counter: i32, others: Label) {
         asm.bind(next);
     }
     if wanted.is_empty() {
-        // No byte is that large: the verifier refuses code that nothing leads to.
+        // No byte has this value: the verifier refuses code that no path leads to.
         asm.jump_if_equal(R3, 0x100, matched);
     }
     asm.bind(count);
@@ -117,7 +119,7 @@ fn kinds(asm: &mut Assembler, wanted: &[Kind], counter: i32, others: Label) {
     asm.bind(matched);
 }
 
-/// Goes to `other` unless the payload has its byte `at`.
+/// Jumps to `other` unless the payload has a byte at `at`.
 fn need(asm: &mut Assembler, at: u8, other: Label) {
     asm.copy(R1, R2);
     asm.add(R1, UDP_BYTES + i32::from(at) + 1);

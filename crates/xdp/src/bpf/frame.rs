@@ -1,14 +1,14 @@
-//! What all programs do with a frame: find its headers, note the time, give it to a socket.
+//! Code that all programs share: find the headers of a frame, write a time stamp, redirect to a socket.
 //!
-//! Registers that keep: R6 the context, R7 the frame, R8 its end, R9 the length of the IPv4 header. Tests go to the label
-//! that the caller names for what is truncated, tagged, fragmented or unknown.
+//! Preserved registers: R6 is the context, R7 the frame, R8 its end, R9 the length of the IPv4 header. For frames that
+//! are truncated, tagged, fragmented or unknown, tests jump to the label that the caller names.
 
 use super::asm::Register::{R0, R1, R2, R3, R6, R7, R8, R9};
 use super::asm::{Assembler, Label, Width};
 
 /// Bytes in front of a stamped frame: a check word, then the stamp.
 pub(crate) const META_BYTES: u64 = 16;
-/// Bytes of the stamp, just in front of the frame.
+/// Bytes of the stamp, which lies directly in front of the frame.
 pub(crate) const STAMP_BYTES: u64 = 8;
 
 const HELPER_KTIME_GET_NS: i32 = 5;
@@ -39,7 +39,7 @@ pub(super) const ARP: u32 = half([0x08, 0x06]);
 pub(super) const UDP: u32 = 17;
 
 impl Assembler {
-    /// Loads the registers that keep, and the EtherType into R2.
+    /// Loads the preserved registers, and the EtherType into R2.
     pub(super) fn begin(&mut self, other: Label) {
         self.copy(R6, R1);
         self.load(Width::Word, R7, R6, MD_DATA);
@@ -48,14 +48,14 @@ impl Assembler {
         self.load(Width::Half, R2, R7, ETHER_TYPE);
     }
 
-    /// Goes to `other` with frames of fewer than `bytes` bytes.
+    /// Jumps to `other` if the frame is shorter than `bytes`.
     pub(super) fn need(&mut self, bytes: i16, other: Label) {
         self.copy(R1, R7);
         self.add(R1, i32::from(bytes));
         self.jump_if_beyond(R1, R8, other);
     }
 
-    /// Checks version and length of an IPv4 header, all of whose first 20 bytes are there then; R9 is its length.
+    /// Checks version and length of an IPv4 header. Afterwards its first 20 bytes are readable, and R9 is its length.
     pub(super) fn ipv4_header(&mut self, other: Label) {
         self.need(ETHER_BYTES + IPV4_BYTES_MIN, other);
         self.load(Width::Byte, R9, R7, ETHER_BYTES);
@@ -67,21 +67,22 @@ impl Assembler {
         self.shift_left(R9, 2);
     }
 
-    /// Goes to `other` with fragments. More of them to come, or an offset: only the first one has ports.
+    /// Jumps to `other` for fragments, because only the first one has ports: more fragments follow, or the offset is
+    /// not zero.
     pub(super) fn not_a_fragment(&mut self, other: Label) {
         self.load(Width::Half, R3, R7, IPV4_FRAGMENT);
         self.and(R3, half([0x3f, 0xff]).cast_signed());
         self.jump_if_not(R3, 0, other);
     }
 
-    /// R2 is what follows the IPv4 header.
+    /// Points R2 behind the IPv4 header.
     pub(super) fn behind_ipv4(&mut self) {
         self.copy(R2, R7);
         self.add_register(R2, R9);
         self.add(R2, i32::from(ETHER_BYTES));
     }
 
-    /// Checks the version of an IPv6 header, all of which is there then.
+    /// Checks the version of an IPv6 header. Afterwards the whole header is readable.
     pub(super) fn ipv6_header(&mut self, other: Label) {
         self.need(ETHER_BYTES + IPV6_BYTES, other);
         self.load(Width::Byte, R2, R7, ETHER_BYTES);
@@ -89,14 +90,14 @@ impl Assembler {
         self.jump_if_not(R2, 0x60, other);
     }
 
-    /// R2 is what follows the IPv6 header.
+    /// Points R2 behind the IPv6 header.
     pub(super) fn behind_ipv6(&mut self) {
         self.copy(R2, R7);
         self.add(R2, i32::from(ETHER_BYTES + IPV6_BYTES));
     }
 
-    /// Puts the time, and before it a word that shows that it was put there, in front of the frame. R7 and R8 are
-    /// no pointers any more.
+    /// Writes the time in front of the frame, and a check word in front of the time. Afterwards R7 and R8 are no longer
+    /// pointers.
     pub(super) fn stamp(&mut self, cookie: u64) {
         let without = self.label();
         self.copy(R1, R6);
@@ -116,13 +117,13 @@ impl Assembler {
         self.bind(without);
     }
 
-    /// R0 is [`XDP_REDIRECT`] to the socket of the queue, or [`XDP_PASS`] where there is none.
+    /// Sets R0 to [`XDP_REDIRECT`], to the socket of the queue, or to [`XDP_PASS`] if there is none.
     pub(super) fn redirect_to_socket(&mut self, sockets: i32) {
         self.load(Width::Word, R2, R6, MD_QUEUE);
         self.redirect(sockets);
     }
 
-    /// R0 is [`XDP_REDIRECT`] to the first entry of `map`, or [`XDP_PASS`] where there is none.
+    /// Sets R0 to [`XDP_REDIRECT`], to the first entry of `map`, or to [`XDP_PASS`] if there is none.
     pub(super) fn redirect_to_first(&mut self, map: i32) {
         self.set(R2, 0);
         self.redirect(map);
@@ -135,12 +136,12 @@ impl Assembler {
     }
 }
 
-/// Four bytes of a packet as a load gives them.
+/// Four bytes of a packet as a 32-bit load returns them.
 pub(super) const fn word(bytes: [u8; 4]) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Two bytes of a packet as a load gives them.
+/// Two bytes of a packet as a 16-bit load returns them.
 pub(super) const fn half(bytes: [u8; 2]) -> u32 {
     u16::from_le_bytes(bytes) as u32
 }

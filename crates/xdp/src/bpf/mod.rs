@@ -1,4 +1,4 @@
-//! The programs on interfaces: an assembler, and what is assembled.
+//! The programs on interfaces, and the assembler that they are written with.
 
 mod asm;
 mod bridge;

@@ -1,6 +1,6 @@
-//! The steering program: which packets are ours.
+//! The steering program: selects the packets for the sockets.
 //!
-//! Every test falls through to `pass`: what is truncated, tagged, fragmented or unknown is the kernel's.
+//! Every test falls through to `pass`: truncated, tagged, fragmented and unknown packets go to the kernel.
 
 use super::asm::Register::{R0, R1, R2, R3, R7, R8};
 use super::asm::{Assembler, Instruction, Label, Width};
@@ -22,13 +22,13 @@ const TCP: u32 = 6;
 const ICMPV6: u32 = 58;
 const NEIGHBOUR_SOLICITATION: u32 = 135;
 
-/// What a program is made for.
+/// Parameters of a steering program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'r> {
     pub(crate) rules: &'r Rules,
     /// Descriptor of the map of sockets.
     pub(crate) sockets: i32,
-    /// With stamps: what the check word in front of the stamp is the stamp XORed with.
+    /// With stamps: the check word in front of a stamp is the stamp XORed with this value.
     pub(crate) cookie: Option<u64>,
 }
 
@@ -39,11 +39,11 @@ struct Writer<'r> {
     pass: Label,
 }
 
-/// The program for `plan`.
+/// Assembles the program for `plan`.
 pub(crate) fn steering(plan: Plan<'_>) -> Vec<Instruction> {
     let mut asm = Assembler::default();
     if plan.rules.match_nothing() {
-        // The verifier refuses code that nothing leads to.
+        // The verifier refuses code that no path leads to.
         asm.set(R0, XDP_PASS);
         asm.exit();
         return asm.finish();
@@ -74,7 +74,7 @@ impl Writer<'_> {
         self.ipv6();
     }
 
-    /// Requests and replies (RFC 826) for Ethernet and IPv4 whose target protocol address is ours.
+    /// Matches requests and replies (RFC 826) for Ethernet and IPv4 whose target protocol address is an own one.
     fn arp(&mut self) {
         let addressed = self.asm.label();
         self.asm.need(ETHER_BYTES + ARP_BYTES, self.pass);
@@ -110,7 +110,7 @@ impl Writer<'_> {
         self.asm.jump(self.pass);
     }
 
-    /// Ends in `redirect` or `pass`.
+    /// Ends with a jump to `redirect` or `pass`.
     fn ports_v4(&mut self, ports: &[u16]) {
         self.asm.load(Width::Byte, R3, R7, IPV4_PROTOCOL);
         self.only_tcp_and_udp();
@@ -119,7 +119,7 @@ impl Writer<'_> {
         self.ports(ports);
     }
 
-    /// Passes all but TCP and UDP; the protocol is in R3.
+    /// Passes everything but TCP and UDP; the protocol is in R3.
     fn only_tcp_and_udp(&mut self) {
         let known = self.asm.label();
         self.asm.jump_if_equal(R3, TCP, known);
@@ -151,7 +151,7 @@ impl Writer<'_> {
             if let IpAddr::V6(address) = address {
                 let next = self.asm.label();
                 self.same_v6(IPV6_DESTINATION, address, next);
-                // Extension headers, fragments among them, are neither TCP nor UDP here.
+                // Packets with extension headers, fragments among them, do not count as TCP or UDP.
                 self.asm.load(Width::Byte, R3, R7, IPV6_NEXT);
                 self.only_tcp_and_udp();
                 self.asm.behind_ipv6();
@@ -162,7 +162,7 @@ impl Writer<'_> {
         self.solicitations();
     }
 
-    /// Neighbour solicitations (RFC 4861, 4.3) for an own address, sent to its solicited-node address.
+    /// Matches neighbour solicitations (RFC 4861, 4.3) for an own address, sent to its solicited-node address.
     fn solicitations(&mut self) {
         let own = self.own_v6();
         if own.is_empty() {
@@ -184,7 +184,7 @@ impl Writer<'_> {
         self.asm.jump(self.pass);
     }
 
-    /// Goes to `other` unless the address at `offset` is `address`.
+    /// Jumps to `other` unless the address at `offset` is `address`.
     fn same_v6(&mut self, offset: i16, address: Ipv6Addr, other: Label) {
         for (at, bytes) in (offset..).step_by(4).zip(address.octets().as_chunks::<4>().0) {
             self.asm.load(Width::Word, R2, R7, at);
@@ -192,7 +192,7 @@ impl Writer<'_> {
         }
     }
 
-    /// To the socket of the queue; to the kernel where there is none.
+    /// Redirects to the socket of the queue, or passes to the kernel if there is none.
     fn finish(mut self, sockets: i32) -> Vec<Instruction> {
         self.asm.redirect_to_socket(sockets);
         self.asm.exit();

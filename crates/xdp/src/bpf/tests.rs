@@ -1,6 +1,7 @@
-//! The steering program run by the kernel on crafted packets, and beside a second reading of the rules.
+//! The kernel runs the steering program on crafted packets. A model checks its decisions against an independent reading
+//! of the rules.
 //!
-//! Needs root to load programs; nothing is attached.
+//! The tests need root to load programs. Nothing is attached.
 
 mod bridge;
 
@@ -28,7 +29,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// `None` where programs cannot be loaded: the test is skipped.
+    /// `None` if programs cannot be loaded: the test is skipped.
     fn new(rules: &Rules, cookie: Option<u64>) -> Option<Self> {
         rules.check().unwrap();
         let sockets = SocketMap::new(1).and_then(|map| RawSocket::new().map(|socket| (map, socket)));
@@ -103,7 +104,7 @@ fn icmpv6(kind: u8, target: Ipv6Addr) -> Vec<u8> {
 }
 
 #[test]
-fn what_belongs_to_an_own_address_is_ours() {
+fn packets_of_an_own_address_are_selected() {
     let Some(loaded) = Loaded::new(&rules(), None) else { return };
     for protocol in [1, 6, 17, 132] {
         assert!(loaded.is_ours(&ipv4(OWN4, protocol, 5, 0, &transport(9))), "{protocol}");
@@ -140,10 +141,10 @@ fn only_listed_ports_of_a_shared_address_are_ours() {
 }
 
 #[test]
-fn what_is_for_others_passes_to_the_kernel() {
+fn other_packets_pass_to_the_kernel() {
     let Some(loaded) = Loaded::new(&rules(), None) else { return };
     let other4 = Ipv4Addr::new(10, 0, 0, 201);
-    // Shares the solicited-node address with ours.
+    // This address shares its solicited-node address with an own one.
     let other6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0xff12, 0x3456);
     assert_eq!(solicited_node(other6), solicited_node(OWN6));
     assert!(!loaded.is_ours(&ipv4(other4, 6, 5, 0, &transport(PORT))));
@@ -167,9 +168,9 @@ fn what_is_for_others_passes_to_the_kernel() {
 }
 
 #[test]
-fn truncated_packets_are_ours_only_when_what_decides_is_there() {
+fn truncated_packets_are_selected_only_with_the_headers_that_decide() {
     let Some(loaded) = Loaded::new(&rules(), None) else { return };
-    // Each frame, and the length from which on it can be told to be ours.
+    // Each frame, and the least length at which its headers decide that it is for the sockets.
     let frames = [
         (ipv4(OWN4, 6, 5, 0, &transport(PORT)), 34),
         (ipv6(OWN6, 6, &transport(PORT)), 54),
@@ -234,7 +235,7 @@ fn largest_rules_load_and_decide() {
     }
 }
 
-/// The rules once more, read from a frame with slices; what is not all there is not ours.
+/// A model of the rules that reads a frame as slices. A frame whose headers are not complete is not for the sockets.
 fn model(rules: &Rules, frame: &[u8]) -> bool {
     decide(rules, frame).unwrap_or(false)
 }
@@ -279,7 +280,7 @@ fn decide(rules: &Rules, frame: &[u8]) -> Option<bool> {
     }
 }
 
-/// Frames that are nearly right: one of the crafted ones, cut anywhere, with some bytes changed.
+/// Nearly valid frames: a crafted one, cut anywhere, with some bytes changed.
 fn nearly_right() -> impl Strategy<Value = Vec<u8>> {
     let frames = prop::sample::select(vec![
         ipv4(OWN4, 6, 5, 0, &transport(PORT)),
@@ -307,7 +308,7 @@ fn nearly_right() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn program_and_model_agree_on_frames_that_are_nearly_right() {
+fn program_and_model_agree_on_nearly_valid_frames() {
     let rules = rules();
     let Some(loaded) = Loaded::new(&rules, None) else { return };
     let mut runner =

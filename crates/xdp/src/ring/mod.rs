@@ -1,9 +1,8 @@
 //! One side of a ring that two parties share: the kernel and this process, or two threads in tests.
 //!
-//! Indices are 32-bit counters that only grow and wrap; an entry's place is its index modulo the size,
-//! which is a power of two. Each side keeps its own counter and a copy of the other's, reads the other's
-//! with *acquire* and publishes its own with *release* (`Documentation/networking/af_xdp.rst`): one of
-//! each for a batch.
+//! Indices are 32-bit counters that only grow, and wrap. The position of an entry is its index modulo the size, which
+//! is a power of two. Each side keeps its own counter and a copy of the other side's. It reads the other's counter with
+//! *acquire* and publishes its own with *release* (`Documentation/networking/af_xdp.rst`), once each per batch.
 
 #[cfg(test)]
 mod tests;
@@ -33,52 +32,52 @@ pub(crate) trait RingMemory {
 
     /// Number of entries, a power of two.
     fn entries(&self) -> u32;
-    /// Entries ever produced.
+    /// Number of entries ever produced.
     fn producer(&self) -> &Self::Word;
-    /// Entries ever consumed.
+    /// Number of entries ever consumed.
     fn consumer(&self) -> &Self::Word;
-    /// The entry for index `index`, which the caller's side owns.
+    /// Reads the entry at `index`, which the caller's side owns.
     fn read(&self, index: u32) -> Self::Entry;
-    /// Fills the entry for index `index`, which the caller's side owns.
+    /// Writes the entry at `index`, which the caller's side owns.
     fn write(&self, index: u32, entry: Self::Entry);
 }
 
-/// The side that fills entries in: ours of the fill and transmit rings.
+/// The side that fills entries in: this process, for the fill and transmit rings.
 pub(crate) struct Producer<M> {
     memory: M,
     /// Entries written, published or not.
     written: u32,
     /// Entries published.
     published: u32,
-    /// The consumer's counter when it was last read.
+    /// The consumer's counter as it was last read.
     consumed: u32,
 }
 
 impl<M: RingMemory> Producer<M> {
-    /// Takes over where the ring stands.
+    /// Starts at the current counters of the ring.
     pub(crate) fn new(memory: M) -> Self {
         let written = memory.producer().load(Ordering::Relaxed);
         let consumed = memory.consumer().load(Ordering::Acquire);
         Self { memory, written, published: written, consumed }
     }
 
-    /// Entries that may be pushed now.
+    /// Number of entries that may be pushed now.
     pub(crate) fn room(&mut self) -> u32 {
         self.consumed = self.memory.consumer().load(Ordering::Acquire);
         self.known_room()
     }
 
     fn known_room(&self) -> u32 {
-        // What the other side wrote is not trusted to be sane: never more than the ring.
+        // The counter of the other side is not trusted: the result is never more than the ring's size.
         self.memory.entries().saturating_sub(self.written.wrapping_sub(self.consumed))
     }
 
-    /// True if `wanted` entries may be pushed; looks at the consumer only if it must.
+    /// True if `wanted` entries may be pushed; reads the consumer's counter only if necessary.
     pub(crate) fn has_room(&mut self, wanted: u32) -> bool {
         self.known_room() >= wanted || self.room() >= wanted
     }
 
-    /// Writes one entry, to be published; false if the ring is full.
+    /// Writes one entry, which the next [`Self::publish`] shows to the consumer; false if the ring is full.
     pub(crate) fn push(&mut self, entry: M::Entry) -> bool {
         if !self.has_room(1) {
             return false;
@@ -88,7 +87,7 @@ impl<M: RingMemory> Producer<M> {
         true
     }
 
-    /// Shows everything pushed to the consumer; returns how many entries that were.
+    /// Shows all pushed entries to the consumer; returns their number.
     pub(crate) fn publish(&mut self) -> u32 {
         let new = self.written.wrapping_sub(self.published);
         if new > 0 {
@@ -98,7 +97,7 @@ impl<M: RingMemory> Producer<M> {
         new
     }
 
-    /// Entries published that the consumer has not taken yet.
+    /// Number of published entries that the consumer has not taken yet.
     pub(crate) fn pending(&mut self) -> u32 {
         self.consumed = self.memory.consumer().load(Ordering::Acquire);
         self.published.wrapping_sub(self.consumed)
@@ -109,23 +108,23 @@ impl<M: RingMemory> Producer<M> {
     }
 }
 
-/// The side that takes entries out: ours of the receive and completion rings.
+/// The side that takes entries out: this process, for the receive and completion rings.
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// Entries taken, given back or not.
+    /// Entries taken, released or not.
     taken: u32,
-    /// Entries given back.
+    /// Entries released to the producer.
     released: u32,
 }
 
 impl<M: RingMemory> Consumer<M> {
-    /// Takes over where the ring stands.
+    /// Starts at the current counters of the ring.
     pub(crate) fn new(memory: M) -> Self {
         let taken = memory.consumer().load(Ordering::Relaxed);
         Self { memory, taken, released: taken }
     }
 
-    /// Takes at most `max` entries, in order, and gives their places back; returns how many.
+    /// Takes at most `max` entries, in order, and releases their slots; returns their number.
     pub(crate) fn take(&mut self, max: u32, mut each: impl FnMut(M::Entry)) -> u32 {
         let count = self.available().min(max);
         for _ in 0..count {
@@ -136,10 +135,10 @@ impl<M: RingMemory> Consumer<M> {
         count
     }
 
-    /// Entries that can be taken now.
+    /// Number of entries that can be taken now.
     pub(crate) fn available(&self) -> u32 {
         let produced = self.memory.producer().load(Ordering::Acquire);
-        // A counter that claims more than the ring holds would have us read entries twice.
+        // If the counter claims more than the ring holds, this side would read entries twice.
         produced.wrapping_sub(self.taken).min(self.memory.entries())
     }
 

@@ -1,4 +1,4 @@
-//! Both sides of a ring in one thread, over anonymous memory: no NIC, no root.
+//! Tests of both sides of a ring in one thread, over anonymous memory: they need no NIC and no root.
 
 use super::*;
 use crate::socket::push_packet;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A ring that both sides of a test hold.
+/// A ring that both sides of a test share.
 impl<M: RingMemory> RingMemory for Rc<M> {
     type Word = M::Word;
     type Entry = M::Entry;
@@ -36,7 +36,7 @@ impl<M: RingMemory> RingMemory for Rc<M> {
 
 type Ring<T> = Rc<Mapped<T>>;
 
-/// A ring whose counters stand at `first`.
+/// A ring whose counters start at `first`.
 fn ring_at(entries: u32, first: u32) -> (Producer<Ring<u64>>, Consumer<Ring<u64>>) {
     let memory = Rc::new(Mapped::anonymous(entries).unwrap());
     memory.producer().store(first, Ordering::Relaxed);
@@ -87,7 +87,7 @@ fn counters_wrap_around() {
 }
 
 #[test]
-fn counters_that_claim_more_than_the_ring_are_not_believed() {
+fn counters_that_claim_more_than_the_ring_are_clamped() {
     let (mut producer, mut consumer) = ring_at(4, 0);
     consumer.memory.producer().store(1000, Ordering::Relaxed);
     assert_eq!(consumer.available(), 4);
@@ -97,7 +97,7 @@ fn counters_that_claim_more_than_the_ring_are_not_believed() {
 }
 
 #[test]
-fn all_pieces_but_the_last_say_that_the_packet_goes_on() {
+fn all_pieces_but_the_last_say_that_the_packet_continues() {
     let memory = Rc::new(Mapped::<libc::xdp_desc>::anonymous(64).unwrap());
     let (mut producer, mut consumer) = (Producer::new(memory.clone()), Consumer::new(memory));
     for count in 1..=PIECES_MAX {

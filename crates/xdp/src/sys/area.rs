@@ -1,6 +1,6 @@
-//! The caller's memory.
+//! Memory of the caller that packets lie in.
 
-/// Where packets lie: mapped, readable and writable for as long as the UMEM lives (the contract of
+/// An area of memory that is mapped, readable and writable for as long as the UMEM lives (the contract of
 /// [`crate::Umem::register`]).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
@@ -21,14 +21,13 @@ impl Area {
         self.bytes
     }
 
-    /// The two words that end at `end`, as little-endian numbers; `None` if they are not wholly inside.
+    /// The two words that end at `end`, as little-endian numbers; `None` if they are not entirely inside the area.
     pub(crate) fn words_before(self, end: u64) -> Option<[u64; 2]> {
         const BYTES: u64 = size_of::<[u64; 2]>() as u64;
         let start = end.checked_sub(BYTES).filter(|_| end <= self.bytes)?;
         let at = std::ptr::with_exposed_provenance::<[u64; 2]>(self.base + usize::try_from(start).ok()?);
-        // SAFETY: the 16 bytes are inside the mapping, see above; every pattern is a valid value. The
-        // kernel wrote them before it published the descriptor, and does not write until the chunk is
-        // given back.
+        // SAFETY: the 16 bytes are inside the mapping, see above; every pattern is a valid value. The kernel wrote them
+        // before it published the descriptor, and does not write again until the chunk is filled again.
         Some(unsafe { at.read_unaligned() }.map(u64::from_le))
     }
 }

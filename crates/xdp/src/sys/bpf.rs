@@ -1,4 +1,4 @@
-//! `bpf(2)`: maps, programs, links and pins. Structures and numbers are those of `linux/bpf.h`.
+//! `bpf(2)`: maps, programs, links and pins. Structures and constants are those of `linux/bpf.h`.
 
 use super::checked::checked;
 use crate::bpf::Instruction;
@@ -29,11 +29,11 @@ const PROG_TYPE_XDP: u32 = 6;
 const LINK_TYPE_XDP: u32 = 6;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
-/// `BPF_F_XDP_HAS_FRAGS`: the program can do with packets of several buffers.
+/// `BPF_F_XDP_HAS_FRAGS`: the program supports packets of several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
-/// What the verifier may say, bytes.
+/// Size of the buffer for the verifier's log, bytes.
 const LOG_BYTES: usize = 64 << 10;
-/// The program's own licence; it calls no helper that is for GPL programs only.
+/// Licence of the programs, which call no helper that requires a GPL-compatible one.
 const LICENCE: &std::ffi::CStr = c"MIT";
 
 /// `union bpf_attr`, the part for `MAP_CREATE`.
@@ -123,7 +123,7 @@ struct LinkInfo {
 
 const _: () = assert!(size_of::<LinkInfo>() == 24);
 
-/// Which of the driver's two places for a program.
+/// Where the driver or the kernel runs a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttachFlags {
     /// `XDP_FLAGS_SKB_MODE`.
@@ -132,7 +132,7 @@ pub(crate) enum AttachFlags {
     Driver = 4,
 }
 
-/// A program that was refused, with the verifier's words.
+/// The error for a rejected program, with the verifier's log.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) source: io::Error,
@@ -142,14 +142,14 @@ pub(crate) struct Refused {
 /// `bpf(2)` with the attributes `attr`; the result is an fd or zero.
 fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<usize> {
     let (attr, bytes) = (std::ptr::from_mut(attr), size_of::<T>());
-    // SAFETY: the kernel reads, and for some commands writes, `bytes` bytes of `attr`; the addresses in
-    // it are of buffers that the callers below borrow until this returns.
+    // SAFETY: the kernel reads, and for some commands writes, `bytes` bytes of `attr`; the addresses in `attr` are
+    // those of buffers that the callers below borrow until this returns.
     checked(unsafe { libc::syscall(libc::SYS_bpf, command, attr, bytes) })
 }
 
 fn owned(fd: usize) -> io::Result<OwnedFd> {
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the caller's command returned a new descriptor that belongs to nobody else.
+    // SAFETY: the caller's command returned a new descriptor with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -179,12 +179,12 @@ impl SocketMap {
     }
 }
 
-/// A map of one interface to redirect to. The kernel empties it when the interface goes.
+/// A map with one interface to redirect to. The kernel empties the map when the interface is removed.
 #[derive(Debug)]
 pub(crate) struct DeviceMap(OwnedFd);
 
 impl DeviceMap {
-    /// An empty one.
+    /// An empty map.
     pub(crate) fn new() -> io::Result<Self> {
         new_map(MAP_TYPE_DEVMAP, (1, 4)).map(Self)
     }
@@ -193,18 +193,18 @@ impl DeviceMap {
         self.0.as_raw_fd()
     }
 
-    /// `ifindex` is of the calling thread's network namespace.
+    /// Sets the interface. `ifindex` belongs to the calling thread's network namespace.
     pub(crate) fn set(&self, ifindex: u32) -> io::Result<()> {
         set_entry(&self.0, 0, ifindex)
     }
 }
 
-/// A number that a program counts with.
+/// A counter that a program increments.
 #[derive(Debug)]
 pub(crate) struct Counter(OwnedFd);
 
 impl Counter {
-    /// At zero.
+    /// A counter at zero.
     pub(crate) fn new() -> io::Result<Self> {
         new_map(MAP_TYPE_ARRAY, (1, 8)).map(Self)
     }
@@ -223,7 +223,7 @@ impl Counter {
     }
 }
 
-/// A map of numbers below `entries` to values of so many bytes.
+/// A map from numbers below `entries` to values of `value_bytes` bytes.
 fn new_map(map_type: u32, (entries, value_bytes): (u32, u32)) -> io::Result<OwnedFd> {
     let mut attr = MapCreate { map_type, key_bytes: 4, value_bytes, entries, flags: 0 };
     owned(call(MAP_CREATE, &mut attr)?)
@@ -240,7 +240,7 @@ fn set_entry(map: &OwnedFd, key: u32, value: u32) -> io::Result<()> {
 pub(crate) struct Program(OwnedFd);
 
 impl Program {
-    /// Loads `code` under a name for people; asks for the verifier's log only if it was refused.
+    /// Loads `code` under a readable name. The verifier's log is requested only if the program was rejected.
     pub(crate) fn load(name: [u8; 16], code: &[Instruction], fragments: bool) -> Result<Self, Refused> {
         let mut attr = ProgramLoad {
             program_type: PROG_TYPE_XDP,
@@ -267,7 +267,7 @@ impl Program {
         }
     }
 
-    /// What the program answers to `packet` on queue 0 (`BPF_PROG_TEST_RUN`).
+    /// The verdict of the program on `packet` on queue 0 (`BPF_PROG_TEST_RUN`).
     #[cfg(test)]
     pub(crate) fn test_run(&self, packet: &[u8]) -> io::Result<(u32, Vec<u8>)> {
         /// For `PROG_TEST_RUN`, up to `duration`.
@@ -298,7 +298,7 @@ impl Program {
     }
 }
 
-/// A program attached to an interface: for as long as the descriptor is open, or a pin holds it.
+/// A program attached to an interface. It stays attached while the descriptor is open or a pin exists.
 #[derive(Debug)]
 pub(crate) struct Attachment(OwnedFd);
 
@@ -313,14 +313,14 @@ impl Attachment {
         Ok(Self(owned(call(LINK_CREATE, &mut attr)?)?))
     }
 
-    /// Puts `program` in the place of the one that is attached; no packet comes between them.
+    /// Replaces the attached program atomically: every packet meets one of the two.
     pub(crate) fn replace(&self, program: &Program) -> io::Result<()> {
         let (link, program) = (number(&self.0), number(&program.0));
         call(LINK_UPDATE, &mut LinkUpdate { link, program, flags: 0, old_program: 0 }).map(drop)
     }
 
-    /// The interface that it is attached to, in whichever network namespace that is; `None`: it is gone, or this is
-    /// no attachment at all.
+    /// Index of the interface, in whichever network namespace it is; `None` if the interface was removed, or if this is
+    /// not an XDP link.
     pub(crate) fn ifindex(&self) -> io::Result<Option<u32>> {
         let mut info = LinkInfo::default();
         let (bytes, into) = (size_of::<LinkInfo>() as u32, (&raw mut info).expose_provenance() as u64);
@@ -328,21 +328,21 @@ impl Attachment {
         Ok((info.kind == LINK_TYPE_XDP && info.ifindex != 0).then_some(info.ifindex))
     }
 
-    /// Keeps the program attached when this process ends.
+    /// Pins the attachment, so that the program stays attached when this process ends.
     pub(crate) fn pin(&self, path: &Path) -> io::Result<()> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let path = address(path.as_bytes_with_nul());
         call(OBJ_PIN, &mut Object { path, fd: number(&self.0), flags: 0 }).map(drop)
     }
 
-    /// What is pinned at `path`.
+    /// Opens the attachment pinned at `path`.
     pub(crate) fn pinned(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let path = address(path.as_bytes_with_nul());
         Ok(Self(owned(call(OBJ_GET, &mut Object { path, fd: 0, flags: 0 })?)?))
     }
 
-    /// Detaches at once, whoever else holds the link.
+    /// Detaches at once, even if other processes hold the link.
     pub(crate) fn detach(&self) -> io::Result<()> {
         call(LINK_DETACH, &mut number(&self.0)).map(drop)
     }

@@ -1,7 +1,7 @@
 //! System calls, mapped rings and the bytes in front of packets.
 //!
-//! Unsafe code is allowed here because rings and packets are memory that the kernel writes into.
-//! Everything else in the crate is safe code over what this module exports.
+//! Unsafe code is allowed here, because rings and packets are memory that the kernel writes. The rest of the crate is
+//! safe code over what this module exports.
 #![allow(unsafe_code)]
 
 mod area;

@@ -1,6 +1,6 @@
-//! The ring logic with a producer and a consumer on two threads, in every order that the memory model allows.
+//! Model of the ring with a producer and a consumer on two threads, in every order that the memory model allows.
 //!
-//! The cells tell loom of every access: one that is not ordered after the other side's fails the test.
+//! The cells report every access to loom: an access that is not ordered after the other side's fails the test.
 
 use crate::ring::{Consumer, Producer, RingMemory, Word};
 use loom::cell::UnsafeCell;
@@ -9,7 +9,7 @@ use loom::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
 const ENTRIES: u32 = 2;
-/// Where the counters start: they wrap in the middle of the run.
+/// Initial value of the counters: they wrap in the middle of the run.
 const FIRST: u32 = u32::MAX - 1;
 
 impl Word for AtomicU32 {
@@ -28,7 +28,7 @@ struct Shared {
     cells: [UnsafeCell<u64>; ENTRIES as usize],
 }
 
-// SAFETY: the rings' protocol gives each cell to one side at a time, which is what loom checks here.
+// SAFETY: the ring protocol gives each cell to one side at a time, which loom checks.
 unsafe impl Sync for Shared {}
 
 impl Shared {

@@ -1,4 +1,4 @@
-//! What the kernel tells about a network interface.
+//! Asks the kernel about a network interface.
 
 use super::checked::checked;
 use std::ffi::CStr;
@@ -55,7 +55,7 @@ struct DriverInfo {
 
 const _: () = assert!(size_of::<Request>() == 40 && size_of::<DriverInfo>() == 196);
 
-/// What [`link`] finds.
+/// Properties of an interface.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// As [`super::RawSocket::namespace`].
@@ -65,12 +65,12 @@ pub(crate) struct Link {
     /// `ARPHRD_*`.
     pub(crate) link_type: u16,
     pub(crate) mtu: u32,
-    /// Receive and transmit queues; one each where the driver does not tell.
+    /// Receive and transmit queues; one each if the driver does not report the numbers.
     pub(crate) queues: (u32, u32),
     pub(crate) driver: Option<String>,
 }
 
-/// Asks for everything that is known of `name`.
+/// Reads the properties of the interface `name`.
 pub(crate) fn link(name: &str) -> io::Result<Link> {
     let socket = control_socket()?;
     let name = name_bytes(name)?;
@@ -78,7 +78,7 @@ pub(crate) fn link(name: &str) -> io::Result<Link> {
     // SAFETY: the kernel filled the member that the request is about; any bits are a number.
     let mtu = unsafe { mtu.mtu };
     let hardware = ioctl(&socket, name, SIOCGIFHWADDR, Value { whole: [0; 3] })?;
-    // SAFETY: as above: a family and 14 bytes.
+    // SAFETY: as for `mtu`: a family and 14 bytes.
     let hardware = unsafe { hardware.hardware };
     Ok(Link {
         namespace: namespace(&socket)?,
@@ -104,7 +104,7 @@ fn namespace(socket: &OwnedFd) -> io::Result<u64> {
     Ok(cookie)
 }
 
-/// Has the interface accept frames to a multicast Ethernet address until the result is dropped.
+/// Makes the interface accept frames to a multicast Ethernet address until the result is dropped.
 pub(crate) fn join_multicast(ifindex: u32, mac: [u8; 6]) -> io::Result<OwnedFd> {
     let [a, b, c, d, e, f] = mac;
     join(libc::packet_mreq {
@@ -115,7 +115,7 @@ pub(crate) fn join_multicast(ifindex: u32, mac: [u8; 6]) -> io::Result<OwnedFd> 
     })
 }
 
-/// Has the interface accept frames to any Ethernet address until the result is dropped.
+/// Makes the interface accept frames to any Ethernet address until the result is dropped.
 pub(crate) fn join_all(ifindex: u32) -> io::Result<OwnedFd> {
     join(libc::packet_mreq {
         mr_ifindex: ifindex.cast_signed(),
@@ -130,7 +130,7 @@ fn join(membership: libc::packet_mreq) -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     checked(fd)?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let (option, length) = (libc::PACKET_ADD_MEMBERSHIP, size_of::<libc::packet_mreq>() as libc::socklen_t);
     let value = (&raw const membership).cast();
@@ -139,7 +139,7 @@ fn join(membership: libc::packet_mreq) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Has the interface accept frames to any Ethernet address from now on, as `ip link set NAME promisc on` does.
+/// Makes the interface promiscuous for good, as `ip link set NAME promisc on` does.
 pub(crate) fn set_promiscuous(name: &str) -> io::Result<()> {
     let (socket, name) = (control_socket()?, name_bytes(name)?);
     let now = ioctl(&socket, name, SIOCGIFFLAGS, Value { whole: [0; 3] })?;
@@ -154,7 +154,7 @@ fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     checked(fd)?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -176,7 +176,7 @@ fn index(name: [u8; NAME_BYTES]) -> io::Result<u32> {
 
 fn ioctl(socket: &OwnedFd, name: [u8; NAME_BYTES], code: libc::Ioctl, value: Value) -> io::Result<Value> {
     let mut request = Request { name, value };
-    // SAFETY: the kernel reads and writes one ifreq, and what `value` points at, which callers borrow.
+    // SAFETY: the kernel reads and writes one ifreq, and the buffer of `value`, which callers borrow.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), code, &raw mut request) })?;
     Ok(request.value)
 }

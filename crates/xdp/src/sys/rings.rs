@@ -1,4 +1,4 @@
-//! The memory of a ring that the kernel shares.
+//! The memory of a ring that the kernel shares with this process.
 
 use super::checked::checked;
 use crate::ring::RingMemory;
@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `XDP_RING_NEED_WAKEUP`: the kernel sleeps until it is called.
+/// `XDP_RING_NEED_WAKEUP`: the kernel reads the ring only after a call.
 const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
 
 /// Plain old data that a ring holds.
@@ -32,7 +32,7 @@ pub(crate) struct Mapped<T> {
     entry: PhantomData<T>,
 }
 
-/// Where the parts of a ring are, bytes from its start.
+/// Offsets of the parts of a ring, bytes from its start.
 #[derive(Clone, Copy, Debug)]
 struct Offsets {
     producer: usize,
@@ -41,28 +41,28 @@ struct Offsets {
     entries: usize,
 }
 
-// SAFETY: a ring is memory shared with the kernel; nothing in it belongs to the thread that mapped it.
+// SAFETY: a ring is memory shared with the kernel; no part of it is bound to the thread that mapped it.
 unsafe impl<T: Plain + Send> Send for Mapped<T> {}
 
 impl<T: Plain> Mapped<T> {
-    /// Maps the ring of the socket `fd` that lies at page offset `page_offset`.
+    /// Maps the ring of the socket `fd` at page offset `page_offset`.
     pub(super) fn of_socket(
         fd: RawFd,
         entries: u32,
         page_offset: libc::off_t,
-        told: &libc::xdp_ring_offset,
+        offsets: &libc::xdp_ring_offset,
     ) -> io::Result<Self> {
         let place = |offset: u64| usize::try_from(offset).map_err(io::Error::other);
         let offsets = Offsets {
-            producer: place(told.producer)?,
-            consumer: place(told.consumer)?,
-            flags: place(told.flags)?,
-            entries: place(told.desc)?,
+            producer: place(offsets.producer)?,
+            consumer: place(offsets.consumer)?,
+            flags: place(offsets.flags)?,
+            entries: place(offsets.desc)?,
         };
         Self::map(fd, entries, page_offset, offsets, libc::MAP_SHARED | libc::MAP_POPULATE)
     }
 
-    /// A ring of no socket, for tests: counters and flags a cache line apart, as the kernel lays them out.
+    /// A ring without a socket, for tests: counters and flags are a cache line apart, as in the kernel's layout.
     #[cfg(test)]
     pub(crate) fn anonymous(entries: u32) -> io::Result<Self> {
         let offsets = Offsets { producer: 0, consumer: 64, flags: 128, entries: 192 };
@@ -94,7 +94,7 @@ impl<T: Plain> Mapped<T> {
         Ok(Self { base, bytes, offsets, entries, entry: PhantomData })
     }
 
-    /// True if the kernel waits to be called before it looks at this ring.
+    /// True if the kernel reads this ring only after a call.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
@@ -107,7 +107,7 @@ impl<T: Plain> Mapped<T> {
 
     fn entry(&self, index: u32) -> *mut T {
         let place = (index & (self.entries - 1)) as usize;
-        // SAFETY: the place is below the number of entries, all of which are inside the mapping.
+        // SAFETY: the position is below the number of entries, all of which are inside the mapping.
         unsafe { self.base.as_ptr().add(self.offsets.entries).cast::<T>().add(place) }
     }
 }
@@ -129,13 +129,13 @@ impl<T: Plain> RingMemory for Mapped<T> {
     }
 
     fn read(&self, index: u32) -> T {
-        // SAFETY: the entry is mapped and aligned, any bits are a value, and the producer does not write
-        // it before this side has given it back. Volatile: the other side is not this program.
+        // SAFETY: the entry is mapped and aligned, any bits are a value, and the producer does not write the entry
+        // before this side has released it. The access is volatile because the other side is not this program.
         unsafe { self.entry(index).read_volatile() }
     }
 
     fn write(&self, index: u32, entry: T) {
-        // SAFETY: as in `read`, and the consumer does not look at it before it is published.
+        // SAFETY: as in `read`, and the consumer does not read the entry before it is published.
         unsafe { self.entry(index).write_volatile(entry) }
     }
 }

@@ -1,4 +1,4 @@
-//! The AF_XDP socket's system calls.
+//! System calls of the AF_XDP socket.
 
 use super::area::Area;
 use super::checked::checked;
@@ -33,7 +33,7 @@ impl BindFlags {
     pub(crate) const SCATTER_GATHER: u16 = libc::XDP_USE_SG;
 }
 
-/// `xdp_statistics`, as told by the kernel.
+/// `xdp_statistics` of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) rx_dropped: u64,
@@ -60,7 +60,7 @@ impl RawSocket {
         // SAFETY: socket takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         checked(fd)?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -81,7 +81,7 @@ impl RawSocket {
         self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &request)
     }
 
-    /// Makes a ring of the socket and maps it.
+    /// Creates a ring of the socket and maps it.
     pub(crate) fn ring<T: Plain>(&self, kind: RingKind, entries: u32) -> io::Result<Mapped<T>> {
         let (option, page_offset) = match kind {
             RingKind::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING.cast_signed()),
@@ -93,16 +93,16 @@ impl RawSocket {
         };
         self.set(libc::SOL_XDP, option, &entries)?;
         let offsets: libc::xdp_mmap_offsets = self.get(libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
-        let told = match kind {
+        let offsets = match kind {
             RingKind::Fill => offsets.fr,
             RingKind::Completion => offsets.cr,
             RingKind::Receive => offsets.rx,
             RingKind::Transmit => offsets.tx,
         };
-        Mapped::of_socket(self.fd(), entries, page_offset, &told)
+        Mapped::of_socket(self.fd(), entries, page_offset, &offsets)
     }
 
-    /// Binds to a queue; with `shared`, over the UMEM of that bound socket, whose flags hold.
+    /// Binds the socket to a queue; with `shared`, over the UMEM of that bound socket, whose flags apply.
     pub(crate) fn bind(
         &self,
         ifindex: u32,
@@ -122,14 +122,14 @@ impl RawSocket {
         checked(unsafe { libc::bind(self.fd(), (&raw const address).cast(), length) }).map(drop)
     }
 
-    /// Asks the kernel to look at the transmit ring.
+    /// Makes the kernel read the transmit ring.
     pub(crate) fn send(&self) -> io::Result<()> {
         let (fd, nothing, flags) = (self.fd(), std::ptr::null(), libc::MSG_DONTWAIT);
         // SAFETY: no bytes and no address are passed: the null pointers are not read.
         checked(unsafe { libc::sendto(fd, nothing, 0, flags, std::ptr::null(), 0) }).map(drop)
     }
 
-    /// Asks the kernel to look at the fill ring, and to poll the device where busy polling is on.
+    /// Makes the kernel read the fill ring, and poll the device if busy polling is on.
     pub(crate) fn wake_receive(&self) -> io::Result<()> {
         let (fd, nothing, flags) = (self.fd(), std::ptr::null_mut(), libc::MSG_DONTWAIT);
         let null = std::ptr::null_mut();
@@ -137,7 +137,7 @@ impl RawSocket {
         checked(unsafe { libc::recvfrom(fd, nothing, 0, flags, null, std::ptr::null_mut()) }).map(drop)
     }
 
-    /// The network namespace that the socket was opened in, for good: a number unique until the next boot.
+    /// The network namespace that the socket was opened in: a number unique until the next boot. It never changes.
     pub(crate) fn namespace(&self) -> io::Result<u64> {
         self.get(libc::SOL_SOCKET, SO_NETNS_COOKIE)
     }
@@ -148,28 +148,28 @@ impl RawSocket {
     }
 
     pub(crate) fn counters(&self) -> io::Result<Counters> {
-        let told: libc::xdp_statistics = self.get(libc::SOL_XDP, libc::XDP_STATISTICS)?;
+        let counted: libc::xdp_statistics = self.get(libc::SOL_XDP, libc::XDP_STATISTICS)?;
         Ok(Counters {
-            rx_dropped: told.rx_dropped,
-            rx_invalid_descs: told.rx_invalid_descs,
-            tx_invalid_descs: told.tx_invalid_descs,
-            rx_ring_full: told.rx_ring_full,
-            rx_fill_ring_empty_descs: told.rx_fill_ring_empty_descs,
-            tx_ring_empty_descs: told.tx_ring_empty_descs,
+            rx_dropped: counted.rx_dropped,
+            rx_invalid_descs: counted.rx_invalid_descs,
+            tx_invalid_descs: counted.tx_invalid_descs,
+            rx_ring_full: counted.rx_ring_full,
+            rx_fill_ring_empty_descs: counted.rx_fill_ring_empty_descs,
+            tx_ring_empty_descs: counted.tx_ring_empty_descs,
         })
     }
 
-    /// Lets one call send up to `packets` in copy mode; older kernels send 32.
+    /// Lets one call send up to `packets` in copy mode; kernels before 6.17 send 32.
     pub(crate) fn raise_budget(&self, packets: u32) -> io::Result<()> {
         self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, &packets)
     }
 
-    /// Lets up to `bytes` be on their way in copy mode.
+    /// Lets up to `bytes` be in flight in copy mode.
     pub(crate) fn raise_send_buffer(&self, bytes: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
     }
 
-    /// Has calls on the socket poll the device for up to `micros`, instead of waiting for its interrupt.
+    /// Makes calls on the socket poll the device for up to `micros` instead of waiting for its interrupt.
     pub(crate) fn prefer_busy_poll(&self, micros: u32, packets: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1u32)?;
         self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, &micros)?;
@@ -193,12 +193,12 @@ impl RawSocket {
     }
 }
 
-/// Structs shorter than ours come from kernels before 5.9.
+/// The error for kernels before 5.9, whose structs are shorter.
 fn too_old() -> io::Error {
     io::Error::from_raw_os_error(libc::EOPNOTSUPP)
 }
 
-/// Lifts the limit on locked memory as far as this process may.
+/// Raises the limit of locked memory as far as this process may.
 pub(crate) fn raise_memlock() {
     let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the kernel reads one rlimit, which lives until the call returns.
@@ -209,7 +209,7 @@ pub(crate) fn raise_memlock() {
     // SAFETY: the kernel writes one rlimit, for which there is room.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0 {
         limit.rlim_cur = limit.rlim_max;
-        // SAFETY: as above. That the limit stays as it is shows when memory is pinned.
+        // SAFETY: as above. If the limit stays as it is, pinning memory reports that later.
         let _ = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     }
 }

@@ -17,7 +17,7 @@ use connection::Connection;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{CompletedBy, Devices, Event};
-use landfall_spin::Rest;
+use landfall_spin::SpinWait;
 use poller::{Poller, Ready};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -173,7 +173,7 @@ struct Sidecar {
     listener: TcpListener,
     sessions: Sessions,
     poller: Poller,
-    rest: Rest,
+    rest: SpinWait,
     connections: BTreeMap<u64, Connection>,
     budget: Budget,
     owners: BTreeMap<SessionId, u64>,
@@ -211,7 +211,7 @@ impl Sidecar {
         let listener = listener.map_err(|source| RuntimeError::Bind { address, source })?;
         config.client.requests_max = config.client.requests_max.max(config.pipeline_max);
         let sessions = Sessions::new(config.server, config.bind, config.client.clone(), config.key.as_ref())?;
-        let rest = Rest::new(config.spin);
+        let rest = SpinWait::new(config.spin);
         let mut poller = Poller::new()?;
         poller.add(&listener, Ready::Listener)?;
         poller.add(sessions.as_fd(), Ready::Network)?;

@@ -1,4 +1,4 @@
-//! `POST`: one entry, or a batch of them, referred to where they landed.
+//! `POST`: appends one entry or a batch of entries, by reference to where they landed.
 
 use super::{JSON, header_number, no_params};
 use crate::context::Context;
@@ -11,9 +11,9 @@ use landfall_http::Request;
 use landfall_media::{Chain, Extent};
 use std::ops::Range;
 
-/// Content type of several entries.
+/// Content type of a batch.
 pub(super) const BATCH: &[u8] = b"application/x-landfall-batch";
-/// Bytes in front of an entry of a batch: its length.
+/// Bytes of the length in front of an entry of a batch.
 const LEN_BYTES: usize = 4;
 
 pub(super) fn append(
@@ -47,9 +47,9 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Where the entries of a batch lie.
+/// The extents of each entry of a batch.
 fn entries(request: &Request, chain: &Chain<'_>) -> Result<Vec<Extents>, Refusal> {
-    let mut body = Along::new(&request.body, request.body_len);
+    let mut body = BodyCursor::new(&request.body, request.body_len);
     let walk = Walk::new(*chain);
     let mut entries = Vec::new();
     while body.left > 0 {
@@ -67,8 +67,8 @@ fn entries(request: &Request, chain: &Chain<'_>) -> Result<Vec<Extents>, Refusal
     Ok(entries)
 }
 
-/// Reads the length in front of an entry, all of which must be there.
-fn entry_len(body: &mut Along<'_>, walk: &Walk<'_>) -> Result<usize, Refusal> {
+/// Reads the length in front of an entry, whose bytes must all be there.
+fn entry_len(body: &mut BodyCursor<'_>, walk: &Walk<'_>) -> Result<usize, Refusal> {
     if body.left < LEN_BYTES {
         return Err(cut_short());
     }
@@ -88,38 +88,38 @@ fn cut_short() -> Refusal {
     Refusal::new(400, "a batch is, for each entry, its length in 4 bytes, little-endian, and its bytes")
 }
 
-/// Going along a body, which may lie in pieces between chunk headers: each is looked at once, and once more for each
-/// entry that begins in it.
-struct Along<'a> {
+/// A cursor over a body, which may lie in pieces between chunk headers. Each piece is visited once, and once more for
+/// each entry that begins in it.
+struct BodyCursor<'a> {
     ranges: std::slice::Iter<'a, Range<usize>>,
-    /// What is left of the piece that was begun.
+    /// Rest of the current piece.
     piece: Range<usize>,
-    /// Bytes left of the body.
+    /// Remaining bytes of the body.
     left: usize,
-    /// Pieces looked at.
+    /// Pieces visited.
     #[cfg(test)]
-    looks: usize,
+    visits: usize,
 }
 
-impl<'a> Along<'a> {
+impl<'a> BodyCursor<'a> {
     fn new(ranges: &'a [Range<usize>], len: usize) -> Self {
         Self {
             ranges: ranges.iter(),
             piece: 0..0,
             left: len,
             #[cfg(test)]
-            looks: 0,
+            visits: 0,
         }
     }
 
-    /// Visits the stream ranges of the next `count` bytes, of which there are as many.
+    /// Visits the stream ranges of the next `count` bytes; the body has at least that many left.
     fn take(&mut self, count: usize, mut visit: impl FnMut(Range<usize>)) {
         let mut count = count.min(self.left);
         self.left -= count;
         while count > 0 {
             #[cfg(test)]
             {
-                self.looks += 1;
+                self.visits += 1;
             }
             if self.piece.is_empty() {
                 let Some(next) = self.ranges.next() else { return };
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_body_is_gone_along_once_however_it_is_cut(
+        fn a_body_is_visited_once_however_it_is_cut(
             pieces in prop::collection::vec((0..9_usize, 1..20_usize), 0..200),
             takes in prop::collection::vec(0..50_usize, 0..200),
         ) {
@@ -153,13 +153,13 @@ mod tests {
             }
             let mut bytes = ranges.iter().flat_map(Clone::clone);
             let len = ranges.iter().map(ExactSizeIterator::len).sum();
-            let mut body = Along::new(&ranges, len);
+            let mut body = BodyCursor::new(&ranges, len);
             for count in &takes {
                 let mut got = Vec::new();
                 body.take(*count, |range| got.extend(range));
                 prop_assert!(got.into_iter().eq(bytes.by_ref().take(*count)));
             }
-            prop_assert!(body.looks <= ranges.len() + takes.len(), "{} looks", body.looks);
+            prop_assert!(body.visits <= ranges.len() + takes.len(), "{} visits", body.visits);
         }
     }
 }

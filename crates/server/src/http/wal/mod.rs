@@ -19,10 +19,10 @@ use std::io::Write as _;
 const LINES: &[u8] = b"application/x-ndjson";
 /// Content type of one JSON object.
 const JSON: &[u8] = b"application/json";
-/// Logs listed where nothing is said, and at most.
+/// Logs that a list has by default, and at most.
 const LOGS_LISTED: u64 = 1000;
 
-/// Answers a request whose method the resource knows.
+/// Answers a request whose method the resource has.
 pub(super) fn answer(
     ctx: &mut Context<'_>,
     request: &Request,
@@ -33,7 +33,7 @@ pub(super) fn answer(
     match (resource, &request.method) {
         (Resource::Logs, _) => list(ctx, request, answer),
         (Resource::Log(log), Method::Post) => append::append(ctx, request, chain, log, answer),
-        (Resource::Log(log), Method::Delete) => give_up(ctx, request, log, answer),
+        (Resource::Log(log), Method::Delete) => delete(ctx, request, log, answer),
         (Resource::Log(log), _) => read::read(ctx, request, log, answer),
         (Resource::Entry(log, offset), _) => read::entry(ctx, request, log, *offset, answer),
         (Resource::Consumers(log), _) => consumers(ctx, request, log, answer),
@@ -47,7 +47,7 @@ pub(super) fn answer(
     }
 }
 
-/// Refuses parameters where there are none.
+/// Refuses parameters for resources without any.
 fn no_params(request: &Request) -> Result<(), Refusal> {
     match pairs(request.query())?.first() {
         Some((name, _)) => Err(unknown(name, "none here")),
@@ -84,8 +84,8 @@ fn list(ctx: &mut Context<'_>, request: &Request, answer: &mut Answer<'_, '_>) -
     Ok(())
 }
 
-/// `DELETE`: with `before` what lies below, without the log.
-fn give_up(
+/// `DELETE`: with `before`, the entries below that offset; without it, the log.
+fn delete(
     ctx: &mut Context<'_>,
     request: &Request,
     log: &[u8],
@@ -141,7 +141,7 @@ fn position(
     Ok(())
 }
 
-/// `PUT` of a position: a decimal offset is the body.
+/// `PUT` of a position: the body is a decimal offset.
 fn commit(
     ctx: &mut Context<'_>,
     request: &Request,

@@ -15,7 +15,7 @@ use std::io::Write as _;
 /// Entries with their offsets.
 type Entries<'h> = Vec<(u64, Item<'h>)>;
 
-/// What a read was asked for.
+/// Parameters of a read.
 struct Params {
     from: From,
     limit: ReadLimit,
@@ -101,7 +101,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// The entries up to the first that is damaged, with where they begin and where to go on.
+/// The entries before the first damaged one, with the first offset and the next one.
 fn whole(page: Page<'_>) -> Result<(u64, u64, Entries<'_>), Failure> {
     let from = page.next - page.entries.len() as u64;
     let mut items = Vec::with_capacity(page.entries.len());
@@ -110,7 +110,8 @@ fn whole(page: Page<'_>) -> Result<(u64, u64, Entries<'_>), Failure> {
             Ok(item) => items.push((offset, item)),
             Err(WalError::Damaged { what }) if items.is_empty() => {
                 let next = offset + 1;
-                let message = format!("entry {offset} is damaged ({what}): not served; go on at from={next}");
+                let message =
+                    format!("entry {offset} is damaged ({what}): not served; continue at from={next}");
                 return Err(Refusal::new(500, message).into());
             }
             Err(WalError::Damaged { .. }) => return Ok((from, offset, items)),

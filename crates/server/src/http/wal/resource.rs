@@ -1,10 +1,10 @@
-//! Which resource below `/wal` a path names.
+//! Maps paths below `/wal` to resources.
 
 use crate::http::answer::Refusal;
 use crate::http::params::number;
 use landfall_http::decode_path;
 
-/// A resource, names decoded.
+/// A resource; names are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Resource {
     /// `/wal`
@@ -22,7 +22,7 @@ pub(in crate::http) enum Resource {
 }
 
 impl Resource {
-    /// Finds the resource of a path as it was sent; `None` if it does not lie below `/wal`.
+    /// Finds the resource of a path as the client sent it; `None` if the path is not below `/wal`.
     pub(in crate::http) fn find(path: &[u8]) -> Result<Option<Self>, Refusal> {
         let below = match path {
             b"/wal" => return Ok(Some(Self::Logs)),
@@ -47,7 +47,7 @@ impl Resource {
         }))
     }
 
-    /// The methods it knows.
+    /// The methods of the resource.
     pub(in crate::http) fn allow(&self) -> &'static str {
         match self {
             Self::Logs | Self::Entry(..) | Self::Consumers(_) => "GET, HEAD, OPTIONS",

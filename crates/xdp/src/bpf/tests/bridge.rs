@@ -1,4 +1,4 @@
-//! The bridge program beside a second reading of what is ours.
+//! Tests of the bridge program against a model of what it selects.
 
 use super::{ethernet, ipv4, ipv6, port_bytes};
 use crate::bpf::{BridgePlan, bridge};
@@ -17,7 +17,7 @@ const V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
 const V6: Ipv6Addr = Ipv6Addr::LOCALHOST;
 const LOOPBACK: u32 = 1;
 
-/// A loaded program. The answer is the same for the socket and for the other side: of each the map may be empty.
+/// A loaded program. The verdict is the same for the socket and for the peer; either map may be empty.
 struct Loaded {
     program: Program,
     others: Counter,
@@ -26,7 +26,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// `peer`: there is another side, whose map holds an interface if it says so. `None` where programs cannot be loaded.
+    /// `peer`: the program has a peer map, which holds an interface if the value is true. `None` if programs cannot be
+    /// loaded.
     fn new(ports: &RangeInclusive<u16>, socket: bool, peer: Option<bool>) -> Option<Self> {
         Self::of(&ports.clone().into(), socket, peer)
     }
@@ -68,7 +69,7 @@ fn udp(source: u16, destination: u16) -> Vec<u8> {
     [port_bytes(source).as_slice(), &port_bytes(destination), &[0, 12, 0, 0], b"data"].concat()
 }
 
-/// What is ours once more, read from a frame with slices; what is not all there is not.
+/// A model of the selection that reads a frame as slices. A frame whose headers are not complete is not selected.
 fn model(ports: &RangeInclusive<u16>, frame: &[u8]) -> bool {
     let packet = &frame[14..];
     let datagram = match &frame[12..14] {
@@ -105,13 +106,13 @@ fn either_port_in_the_range_makes_a_datagram_ours() {
 }
 
 #[test]
-fn every_port_is_told_apart_whatever_the_range() {
+fn every_port_is_matched_exactly_in_every_range() {
     for ports in [PORTS, 0..=0, 7..=7, 65535..=65535, 0..=65535, 1..=65535, 0..=65534, 255..=256] {
         let Some(loaded) = Loaded::new(&ports, true, None) else { return };
         let edges = [*ports.start(), *ports.end(), ports.start() / 2 + ports.end() / 2];
         let near = edges.into_iter().flat_map(|port| [port.wrapping_sub(1), port, port.wrapping_add(1)]);
         for port in near.chain((0..=u16::MAX).step_by(97)) {
-            // The other port is outside, if any is.
+            // The other port is outside the range, if any port is.
             let other = if ports.contains(&0) { 65535 } else { 0 };
             for (source, destination) in [(port, other), (other, port)] {
                 let frame = ipv4(V4, 17, 5, 0, &udp(source, destination));
@@ -122,7 +123,7 @@ fn every_port_is_told_apart_whatever_the_range() {
 }
 
 #[test]
-fn all_but_whole_udp_datagrams_is_for_the_others() {
+fn only_whole_udp_datagrams_are_selected() {
     let Some(loaded) = Loaded::new(&PORTS, true, None) else { return };
     let datagram = udp(51000, 51000);
     for protocol in (0..=255).filter(|protocol| *protocol != 17) {
@@ -147,7 +148,7 @@ fn all_but_whole_udp_datagrams_is_for_the_others() {
 }
 
 #[test]
-fn truncated_datagrams_are_ours_from_a_whole_header_on() {
+fn truncated_datagrams_are_selected_if_the_udp_header_is_whole() {
     let Some(loaded) = Loaded::new(&PORTS, true, None) else { return };
     let datagram = udp(9, 51000);
     for (frame, needed) in [
@@ -162,21 +163,21 @@ fn truncated_datagrams_are_ours_from_a_whole_header_on() {
 }
 
 #[test]
-fn everything_goes_to_the_other_side_while_there_is_no_socket() {
+fn without_a_socket_everything_goes_to_the_peer() {
     let ours = ipv4(V4, 17, 5, 0, &udp(51000, 9));
     let others = [ipv4(V4, 6, 5, 0, &udp(51000, 9)), ethernet([8, 6], &[0; 28]), ethernet([9, 9], &[])];
     let Some(whole) = Loaded::new(&PORTS, false, Some(true)) else { return };
     assert!(whole.redirects(&ours) && others.iter().all(|frame| whole.redirects(frame)));
     let alone = Loaded::new(&PORTS, false, None).unwrap();
     assert!(!alone.redirects(&ours) && !others.iter().any(|frame| alone.redirects(frame)));
-    // With a socket but nothing on the other side, only what is ours is redirected, so to the socket.
+    // With a socket but an empty peer map, only selected datagrams are redirected, so they go to the socket.
     let cut = Loaded::new(&PORTS, true, Some(false)).unwrap();
     assert!(cut.redirects(&ours) && !others.iter().any(|frame| cut.redirects(frame)));
     let gone = Loaded::new(&PORTS, false, Some(false)).unwrap();
     assert!(!gone.redirects(&ours) && !others.iter().any(|frame| gone.redirects(frame)));
 }
 
-/// Kinds as a device without a read cache has them: some bytes, and one with a bit of another byte.
+/// Kinds as for a device without a read cache: some bytes, and one byte together with a bit of another byte.
 fn some_kinds() -> Wanted {
     let plain = |first| Kind { first, zero: None };
     let low = Kind { first: 3, zero: Some(Bits { at: 7, mask: 0x80 }) };
@@ -184,7 +185,7 @@ fn some_kinds() -> Wanted {
 }
 
 #[test]
-fn only_payloads_of_wanted_kinds_are_ours_and_the_others_are_counted() {
+fn only_payloads_of_selected_kinds_go_to_the_socket_and_others_are_counted() {
     let Some(loaded) = Loaded::of(&some_kinds(), true, None) else { return };
     let mut passed = 0;
     for first in 0..=u8::MAX {
@@ -206,7 +207,7 @@ fn only_payloads_of_wanted_kinds_are_ours_and_the_others_are_counted() {
                 passed += u64::from(!ours);
                 assert_eq!(loaded.others.get().unwrap(), passed);
             }
-            // What is not of these ports is not counted.
+            // Payloads of other ports are not counted.
             assert!(!loaded.redirects(&ipv4(V4, 17, 5, 0, &[&udp(9, 9)[..8], &payload].concat())));
             assert_eq!(loaded.others.get().unwrap(), passed);
         }
@@ -228,7 +229,7 @@ fn any_list_of_kinds_loads() {
     }
 }
 
-/// Frames that are nearly right: datagrams, cut anywhere, with some bytes changed.
+/// Nearly valid frames: datagrams, cut anywhere, with some bytes changed.
 fn nearly_right() -> impl Strategy<Value = Vec<u8>> {
     let port = || prop::sample::select(vec![9, 50999, 51000, 51777, 52000, 52001]);
     let shape = (0usize..4, port(), port());
@@ -264,7 +265,7 @@ fn agree(frames: impl Strategy<Value = Vec<u8>>) {
 }
 
 #[test]
-fn bridge_and_model_agree_on_frames_that_are_nearly_right() {
+fn bridge_and_model_agree_on_nearly_valid_frames() {
     agree(nearly_right());
 }
 
