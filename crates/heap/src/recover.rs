@@ -513,6 +513,20 @@ impl Opening {
         Ok(true)
     }
 
+    /// Visits the records of transactions without a commit record.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn each_undecided(&self, mut visit: impl FnMut(&Found)) -> Result<(), HeapError> {
+        let undecided = self.noted.undecided();
+        undecided.into_iter().try_for_each(|slot| {
+            self.with_record(slot, |view| {
+                visit(&Found::new(slot, view));
+                Ok(())
+            })
+        })
+    }
+
     /// Forgets what [`Self::scan`] has noted: it begins anew.
     pub(crate) fn rescan(&mut self) {
         self.noted = Noted::default();

@@ -7,7 +7,7 @@ use crate::record::Slot;
 use crate::recover::{Opening, Resolved, ScanUnit, Scanned};
 use crate::tenant::{Keeper, Tenant, Tenants};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A region whose records are being read for the systems that own them.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Scan {
     pub(crate) opening: Opening,
     pub(crate) tenants: Tenants,
     next_unit: AtomicUsize,
+    /// The medium has lost records that nobody can name.
+    has_lost: AtomicBool,
 }
 
 impl Scan {
@@ -25,7 +27,7 @@ impl Scan {
     pub(crate) fn begin(opening: Opening, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
         let tenants = Tenants::new(tenants, opening.heap())?;
         tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
-        Ok(Self { opening, tenants, next_unit: AtomicUsize::new(0) })
+        Ok(Self { opening, tenants, next_unit: AtomicUsize::new(0), has_lost: AtomicBool::new(false) })
     }
 
     pub(crate) fn heap(&self) -> &Heap {
@@ -49,6 +51,9 @@ impl Scan {
         let scanned = self.opening.scan(unit, |found, view| takers.take(&found, view))?;
         takers.end()?;
         self.tenants.take_damaged(&scanned);
+        if !scanned.holes.is_empty() || scanned.damaged.iter().any(|damaged| damaged.named.is_none()) {
+            self.has_lost.store(true, Ordering::Relaxed);
+        }
         Ok(Some((unit.run, scanned)))
     }
 
@@ -94,13 +99,25 @@ impl Scan {
         let heap = self.heap();
         accepted.iter().try_for_each(|found| self.tenants.take(heap, found, &heap.record(found.slot)?))?;
         while self.take_decided()? {}
+        self.tell_doubtful()?;
         Ok(resolved)
+    }
+
+    /// If something is lost that nobody can name, it may have been a commit record.
+    fn tell_doubtful(&self) -> Result<(), HeapError> {
+        if !self.has_lost.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.opening.each_undecided(|found| {
+            self.tenants.of(found.space).into_iter().for_each(|owner| owner.take_doubtful(found));
+        })
     }
 
     /// Has everything read again: a flush mark was found that changes which records count.
     pub(crate) fn restart(&mut self) {
         self.tenants.iter().for_each(Tenant::restart);
         self.opening.rescan();
+        self.has_lost.store(false, Ordering::Relaxed);
         self.next_unit.store(0, Ordering::Relaxed);
     }
 }

@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// 1. [`Self::begin`], once.
 /// 2. [`Self::slab`] or [`Self::take`] for every record below the watermarks, and [`Self::take_damaged`], from any number
 ///    of threads; then [`Self::gather_some`] from any number of threads until it returns false.
-/// 3. The questions of [`Judge`] about records above the watermarks, and [`Self::take`] for those that are believed.
+/// 3. The questions of [`Judge`] about records above the watermarks, and [`Self::take`] for those that are believed;
+///    [`Self::take_doubtful`].
 /// 4. [`Self::must_rescan`]. If any tenant says so, [`Self::restart`], and everything from 2 on again.
 /// 5. [`Self::settle`], once; then [`Self::current_some`], and after that [`Self::finish_some`], each from any number of
 ///    threads until it returns false.
@@ -51,6 +52,12 @@ pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
 
     /// A slot that cannot be read: one of its own, by the name, or one that nobody can name.
     fn take_damaged(&self, damaged: &DamagedSlot);
+
+    /// A record of a transaction whose commit record the medium may have lost: whether it counts cannot be told. Nothing
+    /// older may pass for it.
+    fn take_doubtful(&self, found: &Found) {
+        let _ = found;
+    }
 
     /// True if slabs with slots that cannot be read are to stay, so that the damage stays known until it is repaired.
     fn pins_damaged(&self) -> bool {

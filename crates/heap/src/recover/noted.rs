@@ -73,6 +73,13 @@ impl Noted {
         parts.map(|part| (part.id, part.slots.clone())).collect()
     }
 
+    /// The records of transactions without a commit record.
+    pub(super) fn undecided(&self) -> Vec<SlotId> {
+        let state = self.0.lock();
+        let undecided = state.parts.iter().filter(|part| !state.commits.contains_key(&part.id));
+        undecided.flat_map(|part| &part.slots).copied().collect()
+    }
+
     /// Everything has been read: what counts is to be handed over that has not been, and the rest never will.
     pub(super) fn decide(&mut self) -> Decided {
         let state = self.0.get_mut();

@@ -32,6 +32,14 @@ struct Candidate {
     kind: Kind,
 }
 
+/// A record that is superseded, or the newest of a key and damaged: its long key does not match its hash, or it belongs to a
+/// transaction whose commit record the medium may have lost.
+#[derive(Clone, Copy, Debug)]
+struct Doubtful {
+    found: Found,
+    what: Damage,
+}
+
 /// An engine being opened.
 #[derive(Debug)]
 pub struct Recovery {
@@ -49,8 +57,8 @@ pub struct Recovery {
     /// The flush mark that was known when the current pass began.
     pass_flush_seq: AtomicU64,
     flush_mark: Mutex<Option<Found>>,
-    /// Records whose long keys do not match their hash: superseded and their frames used again, or damaged.
-    keyless: Mutex<Vec<Found>>,
+    /// Records that are superseded, or damaged.
+    doubtful: Mutex<Vec<Doubtful>>,
     /// Slots that cannot be read, of keys that can still be named.
     damaged: Mutex<Vec<DamagedSlot>>,
 }
@@ -70,7 +78,7 @@ impl Recovery {
             flush_seq: AtomicU64::new(0),
             pass_flush_seq: AtomicU64::new(0),
             flush_mark: Mutex::new(None),
-            keyless: Mutex::new(Vec::new()),
+            doubtful: Mutex::new(Vec::new()),
             damaged: Mutex::new(Vec::new()),
         }
     }
@@ -145,7 +153,7 @@ impl Recovery {
             return Some(Candidate { hash: found.hash, slot: found.slot, kind: found.kind });
         }
         // Which of the two it is can be told once everything has been read.
-        self.keyless.lock().push(*found);
+        self.doubtful.lock().push(Doubtful { found: *found, what: Damage::KeyHash });
         None
     }
 
@@ -261,7 +269,7 @@ impl Tenant for Recovery {
 
     fn restart(&self) {
         self.pass_flush_seq.store(self.flush_seq.load(Ordering::Acquire), Ordering::Release);
-        self.keyless.lock().clear();
+        self.doubtful.lock().clear();
         self.damaged.lock().clear();
         self.slabs().1.clear_all();
         self.clear_shards();
@@ -285,6 +293,12 @@ impl Tenant for Recovery {
         }
     }
 
+    fn take_doubtful(&self, found: &Found) {
+        if found.seq >= self.pass_flush_seq.load(Ordering::Relaxed) {
+            self.doubtful.lock().push(Doubtful { found: *found, what: Damage::Lost });
+        }
+    }
+
     /// Indexes what still waits of the next shard.
     fn gather_some(&self, heap: &Heap) -> Result<bool, HeapError> {
         let shard = self.next_gathered.fetch_add(1, Ordering::Relaxed);
@@ -299,12 +313,12 @@ impl Tenant for Recovery {
         self.flush_seq.load(Ordering::Acquire) != self.pass_flush_seq.load(Ordering::Acquire)
     }
 
-    /// A record without its key is stale if something newer has its hash. So is a tombstone that nothing
+    /// A doubtful record is stale if something newer has its hash. So is a tombstone that nothing
     /// older needs. If not, its hash is all that is known of a damaged key.
     fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
         assert!(self.waiting.iter().all(|waiting| waiting.lock().is_empty()), "gather_some comes first");
         let mut damaged = Vec::new();
-        for found in self.keyless.lock().drain(..) {
+        for Doubtful { found, what } in self.doubtful.lock().drain(..) {
             let mut shard = self.shard(found.hash).lock();
             let newest = newest(&shard, heap, found.hash);
             let is_done = found.kind == Kind::Tombstone && newest == (0, 0);
@@ -312,8 +326,8 @@ impl Tenant for Recovery {
                 shard.add_stale(found.hash);
             } else {
                 heap.adopt_damaged(found.slot);
-                bar(&mut shard, found.hash, found.slot, Damage::KeyHash);
-                damaged.push(DamagedSlot { slot: found.slot, what: Damage::KeyHash, named: None });
+                bar(&mut shard, found.hash, found.slot, what);
+                damaged.push(DamagedSlot { slot: found.slot, what, named: None });
             }
         }
         Ok(damaged)
