@@ -45,6 +45,9 @@ pub struct KvArgs {
     /// Records for restart, space and range scans
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=50_000_000))]
     pub records: u64,
+    /// Region for paging, MiB; its memory is a tenth of this
+    #[arg(long, value_name = "MIB", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(limits::PAGED_MIB_MIN..=1_000_000))]
+    pub paged_mib: u64,
     /// Worker threads of landfall; its default where absent
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
@@ -98,6 +101,8 @@ pub enum WorkloadChoice {
     Space,
     /// Range scans over HTTP
     Range,
+    /// A region ten times larger than its memory; only on a file
+    Paging,
 }
 
 /// Bounds on what one run may do, whatever the flags say.
@@ -108,6 +113,8 @@ pub(crate) mod limits {
     pub(crate) const REQUESTS_MIN: u64 = 2_000;
     /// Seconds of one run at most.
     pub(crate) const SECONDS_MAX: f64 = 120.0;
+    /// Region for paging at least, MiB: a tenth of it is the least memory that a server takes.
+    pub(crate) const PAGED_MIB_MIN: u64 = 640;
     /// Longest value, bytes.
     pub(crate) const VALUE_MAX: usize = 64 << 20;
 }
@@ -120,6 +127,7 @@ impl KvArgs {
             args.rounds = args.rounds.min(2);
             args.seconds = args.seconds.min(0.2);
             args.records = args.records.min(5_000);
+            args.paged_mib = limits::PAGED_MIB_MIN;
         }
         args.seconds =
             if args.seconds.is_finite() { args.seconds.clamp(0.05, limits::SECONDS_MAX) } else { 3.0 };

@@ -8,7 +8,7 @@ use crate::common::progress::say;
 use crate::keys::args::{KvArgs, MediaChoice, WorkloadChoice};
 use crate::keys::report::{self, Results};
 use crate::keys::workloads::amplification::{self, Draw};
-use crate::keys::workloads::{Bench, instructions, memory, mixed, range, restart, space, throughput};
+use crate::keys::workloads::{Bench, instructions, memory, mixed, paging, range, restart, space, throughput};
 use std::time::Instant;
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
@@ -108,6 +108,11 @@ fn measure_one(
         WorkloadChoice::Range => {
             let what = format!("{}: range scans", media.name());
             keep(&mut results.range, range::measure(bench, media), &what, notes)
+        }
+        // Other media than files are in memory anyway.
+        WorkloadChoice::Paging if media != MediaChoice::File => Ok(()),
+        WorkloadChoice::Paging => {
+            keep(&mut results.paging, paging::measure(bench, media), "file: paging", notes)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The built-in load generator: one thread, poll, and a histogram that knows the 99.9th percentile.
 
-use super::{Load, LoadResult, ONE_KEY, Operation, Random, encode, key_of, value_of};
+use super::{Load, LoadResult, ONE_KEY, Operation, Random, Walk, encode, key_of, value_of};
 use crate::common::error::BenchError;
 use crate::common::progress::check_stop;
 use crate::common::sys;
@@ -47,10 +47,26 @@ pub(crate) fn result_of(latencies: &Histogram<u64>, requests: u64, took: Duratio
 
 /// Runs a load.
 pub(crate) fn run(load: &Load, until: Until) -> Result<LoadResult, BenchError> {
-    let mut run = Run::open(load, until)?;
+    run_counted(load, None, until).map(|counted| counted.result)
+}
+
+/// Runs a load whose keys are the next ones of a walk, if there is one, whatever the load's shape says.
+pub(crate) fn run_counted(load: &Load, walk: Option<&Walk>, until: Until) -> Result<Counted, BenchError> {
+    let mut run = Run::open(load, walk, until)?;
     let begun = Instant::now();
     while run.step()? {}
-    Ok(result_of(&run.latencies, run.done, begun.elapsed()))
+    let took = begun.elapsed();
+    let bytes_per_second = run.value_bytes as f64 / took.as_secs_f64();
+    Ok(Counted { result: result_of(&run.latencies, run.done, took), requests: run.done, bytes_per_second })
+}
+
+/// What one run measured and counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    pub(crate) result: LoadResult,
+    pub(crate) requests: u64,
+    /// Bytes of values that came, a second.
+    pub(crate) bytes_per_second: f64,
 }
 
 /// One connection.
@@ -64,25 +80,28 @@ struct Lane {
     began: Instant,
 }
 
-struct Run {
+struct Run<'w> {
     lanes: Vec<Lane>,
     operation: Operation,
     pipeline: usize,
     random_keys: u64,
     value: Vec<u8>,
     random: Random,
+    walk: Option<&'w Walk>,
     /// Requests not begun.
     left: u64,
     deadline: Option<Instant>,
     done: u64,
+    /// Bytes of the values that came.
+    value_bytes: u64,
     latencies: Histogram<u64>,
     last_sign: Instant,
     polls: Vec<libc::pollfd>,
     buffer: Vec<u8>,
 }
 
-impl Run {
-    fn open(load: &Load, until: Until) -> Result<Self, BenchError> {
+impl<'w> Run<'w> {
+    fn open(load: &Load, walk: Option<&'w Walk>, until: Until) -> Result<Self, BenchError> {
         let lanes: io::Result<Vec<Lane>> = (0..load.shape.clients).map(|_| Lane::open(load)).collect();
         let (left, deadline) = match until {
             Until::Count(requests) => (requests, None),
@@ -95,9 +114,11 @@ impl Run {
             random_keys: load.shape.random_keys,
             value: value_of(load.shape.value_bytes),
             random: Random::new(u64::from(load.address.port())),
+            walk,
             left,
             deadline,
             done: 0,
+            value_bytes: 0,
             latencies: histogram(),
             last_sign: Instant::now(),
             polls: Vec::new(),
@@ -140,7 +161,7 @@ impl Run {
         }
         lane.send().map_err(BenchError::connection(NAME))?;
         lane.receive(&mut self.buffer).map_err(BenchError::connection(NAME))?;
-        lane.take_replies(self.operation)?;
+        self.value_bytes += lane.take_replies(self.operation)?;
         if lane.missing == 0 {
             self.end(index);
             self.begin(index);
@@ -163,11 +184,12 @@ impl Run {
         }
         self.left = self.left.saturating_sub(self.pipeline as u64);
         let lane = &mut self.lanes[index];
-        if self.random_keys > 0 || lane.requests.is_empty() {
+        if self.walk.is_some() || self.random_keys > 0 || lane.requests.is_empty() {
             lane.requests.clear();
             for _ in 0..self.pipeline {
-                let random = (self.random_keys > 0).then(|| key_of(self.random.below(self.random_keys)));
-                let key = random.as_ref().map_or(ONE_KEY, |key| key.as_slice());
+                let random = || (self.random_keys > 0).then(|| self.random.below(self.random_keys));
+                let number = self.walk.map(Walk::next).or_else(random).map(key_of);
+                let key = number.as_ref().map_or(ONE_KEY, |key| key.as_slice());
                 match self.operation {
                     Operation::Set => encode(&mut lane.requests, &[b"SET", key, &self.value]),
                     Operation::Get => encode(&mut lane.requests, &[b"GET", key]),
@@ -219,14 +241,18 @@ impl Lane {
         }
     }
 
-    /// Counts the replies that have come, each checked.
-    fn take_replies(&mut self, operation: Operation) -> Result<(), BenchError> {
-        let mut used = 0;
+    /// Counts the replies that have come, each checked; bytes of their values.
+    fn take_replies(&mut self, operation: Operation) -> Result<u64, BenchError> {
+        let (mut used, mut value_bytes) = (0, 0);
         while self.missing > 0 {
             match (Reply::first(&self.received[used..]), operation) {
                 (Ok(None), _) => break,
-                (Ok(Some((Reply::Simple(b"OK"), len))), Operation::Set)
-                | (Ok(Some((Reply::Bulk(_), len))), Operation::Get) => {
+                (Ok(Some((Reply::Simple(b"OK"), len))), Operation::Set) => {
+                    used += len;
+                    self.missing -= 1;
+                }
+                (Ok(Some((Reply::Bulk(value), len))), Operation::Get) => {
+                    value_bytes += value.len() as u64;
                     used += len;
                     self.missing -= 1;
                 }
@@ -238,14 +264,14 @@ impl Lane {
             }
         }
         self.received.drain(..used);
-        Ok(())
+        Ok(value_bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Until, run};
-    use crate::common::clients::{Load, Operation, Shape};
+    use super::{Until, run, run_counted};
+    use crate::common::clients::{Load, Operation, Shape, Walk};
     use crate::common::error::BenchError;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener};
@@ -287,6 +313,17 @@ mod tests {
         assert!(
             0.0 < result.p50_us && result.p50_us <= result.p99_us && Some(result.p99_us) <= result.p999_us
         );
+    }
+
+    #[test]
+    fn a_run_along_a_walk_asks_for_its_keys_and_counts_the_bytes_of_values() {
+        let walk = Walk::new(vec![5, 8, 3]);
+        let load = gets(fake_server(GET_LEN, b"$3\r\nxyz\r\n"), 12);
+        let counted = run_counted(&load, Some(&walk), Until::Count(12)).unwrap();
+        assert_eq!(counted.requests, 12);
+        assert!((counted.bytes_per_second / counted.result.rps - 3.0).abs() < 1e-6);
+        // Twelve keys are four times around.
+        assert_eq!((walk.next(), walk.next()), (5, 8));
     }
 
     #[test]

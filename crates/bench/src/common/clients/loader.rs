@@ -18,23 +18,31 @@ pub(crate) fn load(
     numbers: impl IntoIterator<Item = u64>,
     value: &[u8],
 ) -> Result<(), BenchError> {
-    set_keys(address, peer, numbers.into_iter().map(key_of), value)
+    set_keys(address, peer, numbers.into_iter().map(|number| (key_of(number), value)))
+}
+
+/// Sets the key of each number to its value.
+pub(crate) fn load_each<'v>(
+    address: SocketAddr,
+    peer: &str,
+    values: impl IntoIterator<Item = (u64, &'v [u8])>,
+) -> Result<(), BenchError> {
+    set_keys(address, peer, values.into_iter().map(|(number, value)| (key_of(number), value)))
 }
 
 /// Sets one key.
 pub(crate) fn load_one(address: SocketAddr, peer: &str, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
-    set_keys(address, peer, [key], value)
+    set_keys(address, peer, [(key, value)])
 }
 
-fn set_keys(
+fn set_keys<'v>(
     address: SocketAddr,
     peer: &str,
-    keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    value: &[u8],
+    values: impl IntoIterator<Item = (impl AsRef<[u8]>, &'v [u8])>,
 ) -> Result<(), BenchError> {
     let mut conn = Conn::open(address, peer)?;
-    let (mut batch, mut waiting) = (Vec::with_capacity(BATCH_BYTES + value.len()), 0);
-    for key in keys {
+    let (mut batch, mut waiting) = (Vec::with_capacity(BATCH_BYTES), 0);
+    for (key, value) in values {
         encode(&mut batch, &[b"SET", key.as_ref(), value]);
         waiting += 1;
         if waiting == BATCH_REQUESTS || batch.len() >= BATCH_BYTES {

@@ -6,9 +6,11 @@ pub(crate) mod conn;
 pub(crate) mod http;
 pub(crate) mod loader;
 pub(crate) mod redis_benchmark;
+mod walk;
 pub(crate) mod zipf;
 
 pub use choice::ClientChoice;
+pub(crate) use walk::Walk;
 
 use crate::common::error::BenchError;
 use crate::common::progress::say;

@@ -23,13 +23,21 @@ impl Memory {
     }
 
     fn parse(status: &str) -> Self {
-        let bytes = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            kib.unwrap_or(0) * 1024
-        };
+        let bytes = |name: &str| status_bytes(status, name);
         Self { rss: bytes("VmRSS"), anon: bytes("RssAnon"), shmem: bytes("RssShmem") }
     }
+}
+
+/// The most memory that was ever resident of a process, bytes; zero for a process that has ended.
+pub(crate) fn peak_resident(pid: u32) -> u64 {
+    status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmHWM")
+}
+
+/// A field of `/proc/PID/status` that is in KiB, in bytes.
+fn status_bytes(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0) * 1024
 }
 
 /// Bytes that a process has had written to storage, all threads, as the kernel counts them; `None` where it does not tell.
@@ -97,7 +105,7 @@ impl Machine {
 }
 
 /// Memory of the machine, bytes, by the kernel's name for it.
-fn memory_bytes(name: &str) -> Option<u64> {
+pub(crate) fn memory_bytes(name: &str) -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u64 = field(&meminfo, name)?.split(' ').next()?.parse().ok()?;
     Some(kib * 1024)

@@ -24,11 +24,18 @@ pub(crate) struct Landfall {
     program: PathBuf,
     workers: Option<usize>,
     discard: bool,
+    /// How much of a region on a file is in memory, bytes; the server's default where absent.
+    memory: Option<u64>,
 }
 
 impl Landfall {
     pub(crate) fn new(program: PathBuf, workers: Option<usize>, discard: bool) -> Self {
-        Self { program, workers, discard }
+        Self { program, workers, discard, memory: None }
+    }
+
+    /// With so many bytes of a region on a file in memory at most.
+    pub(crate) fn with_memory(self, bytes: u64) -> Self {
+        Self { memory: Some(bytes), ..self }
     }
 
     fn command(&self, dir: &Path, capacity: u64) -> Command {
@@ -44,6 +51,9 @@ impl Landfall {
         command.arg("--dir").arg(dir).arg("--capacity").arg(capacity.to_string());
         if let Some(workers) = self.workers {
             command.arg("--workers").arg(workers.to_string());
+        }
+        if let Some(memory) = self.memory {
+            command.arg("--memory").arg(memory.to_string());
         }
     }
 

@@ -1,6 +1,6 @@
 //! `report.md`: the tables.
 
-use super::{Results, counts, sets};
+use super::{Results, counts, paging, sets};
 use crate::common::clients::{Operation, Shape};
 use crate::common::measure::stats::Summary;
 use crate::common::peers::names;
@@ -25,6 +25,7 @@ pub(crate) fn report(results: &Results, targets: &[Target], plots: &[Plot]) -> S
     restart(&mut page, results);
     space(&mut page, results);
     range(&mut page, results);
+    paging::tables(&mut page, results);
     page.0
 }
 

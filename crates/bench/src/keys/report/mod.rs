@@ -2,6 +2,7 @@
 
 mod counts;
 pub(crate) mod markdown;
+mod paging;
 mod sets;
 pub(crate) mod svg;
 pub(crate) mod targets;
@@ -9,7 +10,9 @@ pub(crate) mod targets;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
 use crate::keys::args::KvArgs;
-use crate::keys::workloads::{amplification, instructions, memory, mixed, range, restart, space, throughput};
+use crate::keys::workloads::{
+    amplification, instructions, memory, mixed, paging as paging_workload, range, restart, space, throughput,
+};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -38,6 +41,7 @@ pub(crate) struct Results {
     pub(crate) restart: Vec<restart::Row>,
     pub(crate) space: Vec<space::Row>,
     pub(crate) range: Vec<range::Row>,
+    pub(crate) paging: Vec<paging_workload::Measured>,
 }
 
 impl Results {
@@ -59,6 +63,7 @@ impl Results {
             restart: Vec::new(),
             space: Vec::new(),
             range: Vec::new(),
+            paging: Vec::new(),
         }
     }
 
@@ -73,6 +78,7 @@ impl Results {
             && self.restart.is_empty()
             && self.space.is_empty()
             && self.range.is_empty()
+            && self.paging.is_empty()
     }
 }
 

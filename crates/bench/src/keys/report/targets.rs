@@ -1,6 +1,6 @@
 //! The targets, and whether they are met.
 
-use super::Results;
+use super::{Results, paging};
 use crate::common::clients::Operation;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::names;
@@ -98,6 +98,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
             WorkloadChoice::Restart => restart(results, &mut targets),
             WorkloadChoice::Space => space(results, &mut targets),
             WorkloadChoice::Range => range(results, &mut targets),
+            WorkloadChoice::Paging => paging::judge(results, &mut targets),
         }
     }
     targets

@@ -4,6 +4,7 @@ pub(crate) mod amplification;
 pub(crate) mod instructions;
 pub(crate) mod memory;
 pub(crate) mod mixed;
+pub(crate) mod paging;
 pub(crate) mod range;
 pub(crate) mod restart;
 pub(crate) mod space;
@@ -53,7 +54,14 @@ impl Scratch {
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) server: Server,
-    _scratch: Scratch,
+    scratch: Scratch,
+}
+
+impl Fresh {
+    /// A file beside the server's data.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.scratch.beside(name)
+    }
 }
 
 impl Bench {
@@ -79,7 +87,7 @@ impl Bench {
         }
         let mut server = peer.start(&scratch.data(), capacity)?;
         server.wait_ready()?;
-        Ok(Fresh { server, _scratch: scratch })
+        Ok(Fresh { server, scratch })
     }
 
     /// Requests that take about the wanted time at a rate, a multiple of `step`.
