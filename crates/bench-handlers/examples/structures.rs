@@ -1,6 +1,7 @@
-//! Fills each of the five structures, in a region of its own in a temporary file, and times durable inserts.
+//! Fills each of the five structures, in a separate region in a temporary file, and times durable inserts.
 //!
-//! `cargo run --release -p landfall-bench-handlers --example structures -- /dev/shm`; without a folder, in the system's temporary one.
+//! `cargo run --release -p landfall-bench-handlers --example structures -- /dev/shm`; without a folder, the files are
+//! in the system's temporary one.
 #![allow(clippy::print_stdout, reason = "it is a command-line example")]
 
 use landfall_bench_handlers::{Op, Request, Store, StoreOptions, Structure};
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 const CAPACITY: u64 = 128 * RUN_SIZE;
 const KEY_BYTES: usize = 16;
-/// What a request's payload is in the paper's evaluation.
+/// Payload of a request in the paper's evaluation, bytes.
 const VALUE_BYTES: usize = 100;
 /// Inserts that share a commit, in the second column.
 const BATCH: u64 = 64;
@@ -47,11 +48,11 @@ fn fill(path: &Path, structure: Structure) -> Result<(), Box<dyn Error>> {
     reopened(store, media)
 }
 
-/// Inserts numbered keys and commits every `batch` of them; microseconds each.
+/// Inserts numbered keys and commits every `batch` of them. Returns microseconds for each insert.
 fn insert(store: &mut Store, numbers: std::ops::Range<u64>, batch: u64) -> Result<f64, Box<dyn Error>> {
     let (start, count) = (Instant::now(), numbers.end - numbers.start);
     for number in numbers {
-        // The row of a session: which request was applied last.
+        // The row of a session: the number of the request that was applied last.
         let row = number.to_le_bytes();
         store.apply(&request(Op::Set, number, &[7; VALUE_BYTES]), Some((b"session", &row)))?;
         if (number + 1) % batch == 0 {
@@ -73,7 +74,7 @@ fn reopened(store: Store, media: Arc<dyn Media>) -> Result<(), Box<dyn Error>> {
 }
 
 fn request(op: Op, number: u64, value: &[u8]) -> Vec<u8> {
-    // Spread, so that neighbours in time are not neighbours in order.
+    // Scattered, so that consecutive inserts are not neighbours in key order.
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut key = [b'-'; KEY_BYTES];
     key[..8].copy_from_slice(&spread.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What can go wrong with a pool and what is in it.
+//! Errors of a pool and of its contents.
 
 use landfall_media::MediaError;
 
@@ -21,28 +21,28 @@ pub enum HandlerError {
     /// Environment: an earlier commit failed.
     #[error("the pool is closed since a commit failed; open it again")]
     Closed,
-    /// Not an error of anyone: commit, then do it again. The transaction changed nothing.
+    /// A condition, not a failure: commit, then repeat the call. The transaction changed nothing.
     #[error("the batch has no room for this transaction: commit, then execute it again")]
     BatchFull,
-    /// Misuse: a transaction that no batch could hold. It changed nothing.
+    /// Misuse: the transaction is too large for any batch. It changed nothing.
     #[error("a transaction that changes {lines} lines is too large for a log of {log_bytes} bytes")]
     TooLarge {
-        /// Lines of 64 bytes that it changes.
+        /// Number of lines of 64 bytes that it changes.
         lines: usize,
         /// Bytes of one half of the pool's log.
         log_bytes: u64,
     },
-    /// Misuse: something longer than it can be.
+    /// Misuse: an argument is too long.
     #[error("a {what} has at most {max} bytes, not {len}")]
     TooLong {
         /// `key`, `value`, `floor` or `block`.
         what: &'static str,
         /// Bytes given.
         len: u64,
-        /// Most.
+        /// Maximum number of bytes.
         max: u64,
     },
-    /// Misuse: a region, or a log, that is too small for a pool, or a log whose size is no multiple of 4096.
+    /// Misuse: a region or a log is too small for a pool, or the log's size is not a multiple of 4096.
     #[error(
         "a pool with a log of {log_bytes} bytes does not fit into {region_bytes}, or the log's size is odd"
     )]
@@ -55,23 +55,23 @@ pub enum HandlerError {
     /// Misuse: the region holds no pool.
     #[error("the region holds no pool: create one")]
     NoPool,
-    /// Misuse: the region holds a pool already, or something else.
+    /// Misuse: the region already holds a pool or other data.
     #[error("the region is in use: it does not begin with zeroes")]
     Occupied,
-    /// Misuse: the pool is of a version, or has features, that this program does not know.
+    /// Misuse: this program does not support the pool's version or features.
     #[error("the pool has version {version} and features {features:#x}: a newer program is needed")]
     Unknown {
-        /// Its version.
+        /// The pool's version.
         version: u32,
-        /// Features that must be known.
+        /// Features that a program must know to open the pool.
         features: u32,
     },
-    /// Corrupt: something fails its checks.
+    /// Corrupt: a check failed.
     #[error("the pool is damaged: {what} at offset {off}")]
     Damaged {
-        /// What fails.
+        /// What failed the check.
         what: &'static str,
-        /// Where, bytes from the start of the region.
+        /// Its offset from the start of the region, bytes.
         off: u64,
     },
 }

@@ -1,8 +1,8 @@
 //! Request handlers with durable state: a map, in one of five structures, in a transactional pool.
 //!
-//! Read [`Store`] first: it applies requests to the map and keeps, in the same transaction, the rows that say which
-//! requests have been applied. Below it are [`Map`], which the structures implement, and [`Pool`], which makes a batch
-//! of transactions durable whole or not at all, with one fence.
+//! Read [`Store`] first: it applies requests to the map and stores, in the same transaction, the rows that say which
+//! requests have been applied. It uses [`Map`], which the structures implement, and [`Pool`], which makes a batch of
+//! transactions durable atomically, with one fence.
 //!
 //! The structures are those of the paper's evaluation (Seemakhupt et al., *PMNet*, ISCA 2021, section VI-A): B-tree,
 //! crit-bit tree, red-black tree, hash map, skip list. They follow the examples of Intel's PMDK. Calling contract:

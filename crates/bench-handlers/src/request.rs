@@ -1,37 +1,38 @@
 //! The plain codec: requests and responses as bytes. All numbers are little-endian.
 //!
-//! A request is an op (`S` set, `G` get, `D` delete), the length of the key (2 bytes), the key, and for a set the value up to
-//! the end. A response is `O` to a set or a delete, `V` and the value or `N` to a get, and `E` and a text where the request is bad.
+//! A request is an op (`S` set, `G` get, `D` delete), the length of the key (2 bytes), the key, and for a set the
+//! value, up to the end. The response is `O` to a set or a delete, `V` and the value or `N` to a get, and `E` and a
+//! text to a bad request.
 
 use crate::pool::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Give the key a value.
+    /// Sets the key's value.
     Set,
-    /// Read the key's value.
+    /// Reads the key's value.
     Get,
-    /// Remove the key.
+    /// Removes the key.
     Delete,
 }
 
-/// A request as it was read.
+/// A parsed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What it asks for.
+    /// The operation.
     pub op: Op,
-    /// Its key, 0 to 255 bytes.
+    /// The key, 0 to 255 bytes.
     pub key: &'a [u8],
-    /// Its value, 0 to 64 KiB; empty but for a set.
+    /// The value, 0 to 64 KiB; empty except for a set.
     pub value: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// What is wrong with it, for the response.
+    /// A text that describes what is wrong, for the response.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let Some((&[op, len @ ..], rest)) = bytes.split_first_chunk::<3>() else {
             return Err("short request");

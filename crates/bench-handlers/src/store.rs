@@ -8,26 +8,26 @@ use crate::request::{Op, Request};
 use landfall_media::Media;
 use std::sync::Arc;
 
-/// Longest floor, bytes.
+/// Maximum length of the floor, bytes.
 pub const FLOOR_BYTES_MAX: usize = 64;
 
 const ROOT_BYTES: u64 = 96;
 const FLOOR_LEN: u64 = 24;
 const FLOOR: u64 = 32;
 
-/// What a new store is to be like.
+/// The options of a new store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// The map's structure.
     pub structure: Structure,
     /// Bytes of one half of the log: see [`Pool::create`].
     pub log_bytes: u64,
-    /// For hashing; drawn at random where clients choose keys.
+    /// The seed for hashing. Draw it at random where clients choose keys.
     pub seed: u64,
 }
 
 impl StoreOptions {
-    /// A store of that structure, with a log of [`LOG_BYTES`] and seed 0.
+    /// Options for that structure, with a log of [`LOG_BYTES`] and seed 0.
     pub const fn new(structure: Structure) -> Self {
         Self { structure, log_bytes: LOG_BYTES, seed: 0 }
     }
@@ -35,9 +35,9 @@ impl StoreOptions {
 
 /// A map that requests are applied to, and the rows that cover them, in one pool.
 ///
-/// Requests gather in a batch; [`Store::commit`] makes it durable, and only then may they be answered. After
-/// [`HandlerError::BatchFull`] commit and repeat the call: nothing was changed. So it is after any other error of a call
-/// that changes something, but for [`Store::commit`]; whatever the batch held before stays.
+/// Requests form a batch; [`Store::commit`] makes it durable, and only then may they be answered. After
+/// [`HandlerError::BatchFull`], commit and repeat the call: nothing was changed. Any other error of a call that changes
+/// something, except [`Store::commit`], also changes nothing, and the batch keeps what it held before.
 pub struct Store {
     pool: Pool,
     root: u64,
@@ -47,16 +47,16 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a store of the whole region, which must begin with a zero word. It is durable when this returns.
+    /// Creates a store in the whole region, which must begin with a zero word. It is durable when this returns.
     ///
     /// # Errors
-    /// Those of [`Pool::create`]; [`HandlerError::TooLarge`] for a log that cannot hold the beginning.
+    /// Those of [`Pool::create`]; [`HandlerError::TooLarge`] for a log that cannot hold the initial transaction.
     pub fn create(media: Arc<dyn Media>, options: StoreOptions) -> Result<Self> {
         Self::begin(Pool::create(media, options.log_bytes)?, options)
     }
 
-    /// Opens the region's store. One that a crash has left without a map, in its creation, gets what `options` ask for;
-    /// otherwise the structure is the one that is there.
+    /// Opens the region's store. A store without a map, whose creation a crash has interrupted, is created with
+    /// `options`. Otherwise the existing structure is used.
     ///
     /// # Errors
     /// Those of [`Pool::open`].
@@ -89,16 +89,16 @@ impl Store {
         self.structure
     }
 
-    /// The medium below.
+    /// The medium that holds the store.
     pub fn media(&self) -> &Arc<dyn Media> {
         self.pool.media()
     }
 
     // ---- the batch ----
 
-    /// Executes a request, and keeps a row (key, row) with it: both or neither. Returns the response.
+    /// Executes a request and stores a row (key, row) with it, atomically. Returns the response.
     ///
-    /// A bad request changes nothing in the map, but its row is kept: it counts as applied.
+    /// A bad request changes nothing in the map, but its row is stored: it counts as applied.
     ///
     /// # Errors
     /// [`HandlerError::BatchFull`], [`HandlerError::Full`], [`HandlerError::Closed`]; those of the pool.
@@ -113,7 +113,7 @@ impl Store {
         Ok(response)
     }
 
-    /// Keeps a row.
+    /// Stores a row.
     ///
     /// # Errors
     /// As [`Store::apply`].
@@ -123,7 +123,7 @@ impl Store {
         tx.keep()
     }
 
-    /// Removes a row; true when it was there.
+    /// Removes a row. True when it existed.
     ///
     /// # Errors
     /// As [`Store::apply`].
@@ -149,12 +149,12 @@ impl Store {
     /// Makes the batch durable, with one fence, which blocks where the medium is a file.
     ///
     /// # Errors
-    /// Those of [`Pool::commit`]: the store is closed for changes then.
+    /// Those of [`Pool::commit`]: the store is then closed for changes.
     pub fn commit(&mut self) -> Result<()> {
         self.pool.commit()
     }
 
-    /// Forgets the batch: everything is as it was at the last commit.
+    /// Discards the batch: the store is in the state of the last commit.
     pub fn abandon(&mut self) {
         self.pool.abandon();
     }
@@ -182,7 +182,7 @@ impl Store {
         entries(&*self.rows, &self.pool)
     }
 
-    /// Every entry of the map, ascending by key but for the hash map.
+    /// Every entry of the map, in ascending key order except in the hash map.
     ///
     /// # Errors
     /// As [`Store::row`].
@@ -190,7 +190,7 @@ impl Store {
         entries(&*self.map, &self.pool)
     }
 
-    /// The floor; empty before one was set.
+    /// The floor; empty if none was set.
     ///
     /// # Errors
     /// As [`Store::row`].
@@ -218,10 +218,11 @@ impl Store {
         Ok(self.len()? == 0)
     }
 
-    /// Checks both structures, every checksum, and that their blocks and the free ones are the heap, each byte once.
+    /// Checks both structures and every checksum, and that their blocks and the free blocks cover the heap, each byte
+    /// once.
     ///
     /// # Errors
-    /// [`HandlerError::Damaged`] with what is wrong first; those of the medium.
+    /// [`HandlerError::Damaged`] for the first damage found; those of the medium.
     pub fn check(&self) -> Result<()> {
         let mut blocks = vec![Block::of(self.root, ROOT_BYTES)?];
         self.map.check(&self.pool, &mut blocks)?;

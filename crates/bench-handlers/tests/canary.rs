@@ -1,6 +1,6 @@
-//! The canary: with any one flush or fence left out, a check must fail. If one survives, either the checks are blind
-//! there or the protocol does not need the step.
-#![allow(clippy::print_stdout, reason = "what noticed each belongs to the result")]
+//! The canary: with any one flush or fence skipped, a check must fail. If none fails, either the checks miss that step
+//! or the protocol does not need it.
+#![allow(clippy::print_stdout, reason = "the trace that detects each site is part of the result")]
 
 mod common;
 
@@ -10,13 +10,14 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, Site};
 use std::sync::Arc;
 
-/// The sites of the pool's protocol; no other is used.
+/// The sites of the pool's protocol; it uses no others.
 const SITES: [Site; 6] =
     [Site::Record, Site::Commit, Site::Data, Site::Order, Site::Superblock, Site::SuperblockFence];
 const REGION_BYTES: u64 = 96 << 10;
 const STRUCTURE: Structure = Structure::BTree;
 
-/// A trace that leaves one site out, from the place on where that hurts. False: what was found is wrong.
+/// A trace that skips one site, from the step on where skipping it has an effect. Returns false when the contents found
+/// are wrong.
 type Trace = fn(Option<Site>) -> Result<bool, HandlerError>;
 
 const TRACES: [(&str, Trace); 4] = [
@@ -27,25 +28,25 @@ const TRACES: [(&str, Trace); 4] = [
 ];
 
 #[test]
-fn traces_pass_where_nothing_is_left_out() {
+fn traces_pass_where_nothing_is_skipped() {
     for (name, trace) in TRACES {
         assert!(trace(None).expect("nothing fails"), "{name}");
     }
 }
 
 #[test]
-fn every_flush_and_every_fence_left_out_is_caught() {
+fn every_skipped_flush_and_fence_is_detected() {
     for site in SITES {
         let fails = |trace: &Trace| !matches!(trace(Some(site)), Ok(true));
         let caught = TRACES.iter().find(|(_, trace)| fails(trace));
-        let (name, _) = caught.unwrap_or_else(|| panic!("nothing notices that {site:?} is left out"));
+        let (name, _) = caught.unwrap_or_else(|| panic!("no trace detects that {site:?} is skipped"));
         println!("{site:?}: caught by {name}");
     }
 }
 
-/// What recovery flushes again is a step of its own, though its site is that of a commit.
+/// The flush that recovery repeats is a separate step, although its site is that of a commit.
 #[test]
-fn records_that_recovery_does_not_flush_again_are_caught() {
+fn a_flush_that_recovery_skips_is_detected() {
     for site in [Site::Record, Site::Order] {
         assert!(!matches!(death(Some(site)), Ok(true)), "{site:?}");
     }
@@ -68,7 +69,7 @@ fn set(number: u64) -> Step {
     Step::Set { key: vec![b'a' + (number % 3) as u8], value: number.to_le_bytes().to_vec() }
 }
 
-/// Crashes so that everything pending is lost.
+/// A crash in which everything pending is lost.
 fn crash(media: &SimMedia) -> Arc<SimMedia> {
     SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default())
 }
@@ -77,7 +78,7 @@ fn creation(skip: Option<Site>) -> Result<bool, HandlerError> {
     let media = SimMedia::new(REGION_BYTES, SimOptions::default());
     lie(&media, skip);
     create(&media, STRUCTURE)?;
-    // It said that there is a pool: one that is not there is one that is lost.
+    // Creation reported success: if there is no pool, it was lost.
     landfall_bench_handlers::Pool::open(crash(&media))?;
     Ok(true)
 }
@@ -94,7 +95,7 @@ fn commits(skip: Option<Site>) -> Result<bool, HandlerError> {
     Ok(Model::of(&open(&crash(&media), STRUCTURE)?)? == model)
 }
 
-/// What recovery has brought home must be there when the log is overwritten.
+/// The changes that recovery has applied must be durable when the log is overwritten.
 fn recovery(skip: Option<Site>) -> Result<bool, HandlerError> {
     let media = SimMedia::new(REGION_BYTES, SimOptions::default());
     let (mut store, mut model) = (create(&media, STRUCTURE)?, Model::default());
@@ -114,7 +115,7 @@ fn recovery(skip: Option<Site>) -> Result<bool, HandlerError> {
     Ok(Model::of(&open(&crash(&media), STRUCTURE)?)? == model)
 }
 
-/// A record is visible and not durable when recovery begins, and its lines reach the medium before it does.
+/// A record is visible but not durable when recovery begins, and its lines reach the medium before it does.
 fn death(skip: Option<Site>) -> Result<bool, HandlerError> {
     let media = SimMedia::new(REGION_BYTES, SimOptions::default());
     let (mut store, mut model) = (create(&media, STRUCTURE)?, Model::default());

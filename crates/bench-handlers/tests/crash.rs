@@ -1,8 +1,9 @@
-//! Crashes: after each, the store is what it was after the last committed batch, or after the one in flight.
+//! Crashes: after each, the store has the contents of the last committed batch, or of the one in flight.
 //!
-//! Fault model: that of `landfall_media::sim`. Short traces are crashed after every operation on the medium, with every
-//! subset of the pending lines where they are few; long ones at places and with survivors drawn by seed.
-#![allow(clippy::print_stdout, reason = "how much was tried belongs to the result")]
+//! Fault model: that of `landfall_media::sim`. Short traces crash after every operation on the medium, with every
+//! subset of the pending lines where they are few. Long traces crash at random points with random survivors, both drawn
+//! from a seed.
+#![allow(clippy::print_stdout, reason = "the number of images is part of the result")]
 
 mod common;
 
@@ -12,11 +13,11 @@ use landfall_media::Media;
 use landfall_media::sim::{CrashState, SimMedia, SimOptions};
 use std::sync::Arc;
 
-/// Bytes of the region of a short trace: every image is copied whole.
+/// Size of the region of a short trace, bytes: every image is a full copy.
 const SHORT_BYTES: u64 = 48 << 10;
-/// Pending lines up to which every subset is tried.
+/// Maximum number of pending lines for which every subset is tried.
 const LINES_MAX: usize = 8;
-/// Images sampled of every state, torn ones among them.
+/// Number of images sampled in each state, including torn ones.
 const SAMPLES: u64 = 6;
 
 type Batches = Vec<Vec<Step>>;
@@ -29,7 +30,7 @@ fn delete(key: &str) -> Step {
     Step::Delete { key: key.into() }
 }
 
-/// The states that the batches lead through, the empty one first.
+/// The states after each batch, starting with the empty one.
 fn states(batches: &Batches) -> Vec<Model> {
     let mut model = Model::default();
     let mut states = vec![model.clone()];
@@ -40,7 +41,7 @@ fn states(batches: &Batches) -> Vec<Model> {
     states
 }
 
-/// A run of batches on a medium: operations on the medium when the store was made, and after each commit.
+/// Runs batches on a medium. Returns the number of operations on the medium after creation, and after each commit.
 fn run(media: &Arc<SimMedia>, structure: Structure, batches: &Batches) -> Result<Vec<u64>, HandlerError> {
     let mut store = create(media, structure)?;
     let mut ends = vec![media.ops().total()];
@@ -59,7 +60,7 @@ fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = Vec<u8>> {
     all.chain(seeds.map(move |seed| state.crash_image_seeded(seed)))
 }
 
-/// Opens an image and says which of the states it is.
+/// Opens an image, and returns which of the states it holds.
 fn judge(
     image: Vec<u8>,
     structure: Structure,
@@ -111,7 +112,7 @@ fn short_traces_survive_a_crash_after_every_operation() {
 }
 
 #[test]
-fn splits_and_joins_survive_a_crash_after_every_operation() {
+fn splits_and_merges_survive_a_crash_after_every_operation() {
     let fill =
         |range: std::ops::Range<u32>| range.map(|n| set(&format!("key{n:02}"), 8)).collect::<Vec<Step>>();
     let empty: Vec<Step> = (0..18).map(|n| delete(&format!("key{n:02}"))).collect();
@@ -121,14 +122,15 @@ fn splits_and_joins_survive_a_crash_after_every_operation() {
     }
 }
 
-/// Batches in one region, crashed again and again at places drawn by seed; each time the store goes on from what is there.
+/// Runs batches in one region and crashes repeatedly at random points. The store continues each time from what it
+/// finds.
 fn campaign(structure: Structure, seed: u64) {
     let mut rng = Rng(seed);
     let mut media = SimMedia::new(common::REGION_BYTES, SimOptions { deferred: seed % 2 == 1 });
     let mut store = create(&media, structure).expect("room");
     let mut model = Model::default();
     for _ in 0..6 {
-        // Operations on the medium until the crash: one or two batches are some dozens.
+        // Number of operations until the crash: one or two batches take some dozens.
         media.freeze_at(media.ops().total() + 1 + rng.below(400));
         let mut states = vec![model.clone()];
         let mut committed = 0;
@@ -149,7 +151,7 @@ fn campaign(structure: Structure, seed: u64) {
 }
 
 #[test]
-fn long_traces_survive_crash_after_crash() {
+fn long_traces_survive_repeated_crashes() {
     for structure in Structure::ALL {
         for seed in 0..40 {
             println!("{structure:?}, seed {seed}");
@@ -158,7 +160,7 @@ fn long_traces_survive_crash_after_crash() {
     }
 }
 
-/// A region whose last batch is committed, and at home in part or not at all.
+/// A region whose last batch is committed, and is applied at home in part or not at all.
 fn unfinished(structure: Structure) -> (Vec<u8>, Model) {
     let batches = vec![vec![set("a", 10), set("b", 20)], vec![set("a", 300), delete("b")], vec![set("c", 5)]];
     let media = SimMedia::new(SHORT_BYTES, SimOptions::default());
@@ -182,9 +184,9 @@ fn a_crash_in_recovery_is_survived() {
     }
 }
 
-/// The process dies in the middle of a commit, so that what it stored can be seen; then the power fails.
+/// The process ends in the middle of a commit, so that its stores are visible; then the power fails.
 #[test]
-fn a_power_failure_after_the_death_of_the_process_is_survived() {
+fn a_power_failure_after_the_end_of_the_process_is_survived() {
     let structure = Structure::BTree;
     let media = SimMedia::new(SHORT_BYTES, SimOptions::default());
     let mut store = create(&media, structure).expect("room");
@@ -194,7 +196,7 @@ fn a_power_failure_after_the_death_of_the_process_is_survived() {
         batch.iter().try_for_each(|step| apply(&mut store, step)).expect("room");
         store.commit().expect("nothing fails");
     }
-    // The third batch's record is stored, and never fenced: to the next process it looks whole.
+    // The third batch's record is stored, but never fenced: to the next process it looks complete.
     media.fail_at(media.ops().fences + 1);
     apply(&mut store, &batches[2][0]).expect("room");
     assert!(store.commit().is_err());

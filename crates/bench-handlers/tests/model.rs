@@ -1,4 +1,4 @@
-//! Every structure does what a `BTreeMap` does, through the same operations.
+//! Every structure behaves like a `BTreeMap` under equal operations.
 
 mod common;
 
@@ -27,7 +27,7 @@ enum Act {
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
-        // Few keys, so that they meet again; prefixes of each other, bytes of all kinds.
+        // Few keys, so that they repeat; some are prefixes of each other, with bytes of all kinds.
         4 => prop::collection::vec(prop::sample::select(vec![0_u8, 1, b'a', 0xff]), 0..4),
         2 => (0..200_u8).prop_map(|number| vec![b'n', number]),
         1 => Just(vec![b'x'; KEY_BYTES_MAX]),
@@ -54,7 +54,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A store beside its model: as it is, and as it was at the last commit.
+/// A store beside its model: the current state, and the state at the last commit.
 struct Pair {
     store: Store,
     now: Model,
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_structure_does_what_an_ordered_map_does(acts in prop::collection::vec(act(), 1..250)) {
+    fn every_structure_behaves_like_an_ordered_map(acts in prop::collection::vec(act(), 1..250)) {
         for structure in Structure::ALL {
             let store = create(&media(4 << 20), structure).expect("room");
             let mut pair = Pair { store, now: Model::default(), committed: Model::default() };
@@ -126,7 +126,7 @@ fn number_key(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn thousands_of_entries_come_and_go_and_leave_nothing_behind() {
+fn thousands_of_entries_are_added_and_removed_without_a_leak() {
     for structure in Structure::ALL {
         let media = media(8 << 20);
         let options = StoreOptions { log_bytes: 256 << 10, ..common::options(structure) };
@@ -147,7 +147,7 @@ fn thousands_of_entries_come_and_go_and_leave_nothing_behind() {
 }
 
 #[test]
-fn entries_come_in_the_order_of_their_keys_but_for_the_hash_map() {
+fn entries_are_visited_in_key_order_except_in_the_hash_map() {
     for structure in Structure::ALL {
         let mut store = create(&media(1 << 20), structure).expect("room");
         for key in ["b", "", "ab", "a", "abc", "\u{ff}", "\0"] {
@@ -159,7 +159,7 @@ fn entries_come_in_the_order_of_their_keys_but_for_the_hash_map() {
 }
 
 #[test]
-fn the_largest_key_and_value_come_back() {
+fn the_largest_key_and_value_are_read_back() {
     for structure in Structure::ALL {
         let media = media(4 << 20);
         let options = StoreOptions { log_bytes: 128 << 10, ..common::options(structure) };
@@ -182,7 +182,7 @@ fn a_bad_request_changes_nothing_but_its_row() {
 }
 
 #[test]
-fn a_full_pool_refuses_and_keeps_what_it_has() {
+fn a_full_pool_refuses_a_write_and_keeps_its_contents() {
     for structure in Structure::ALL {
         let mut store = create(&media(128 << 10), structure).expect("room");
         let (mut model, mut refused) = (Model::default(), None);
@@ -205,7 +205,7 @@ fn a_full_pool_refuses_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_store_is_made_of_an_empty_region_only() {
+fn a_store_is_created_in_an_empty_region_only() {
     let media = media(1 << 20);
     create(&media, Structure::BTree).expect("room");
     assert!(matches!(create(&media, Structure::BTree), Err(HandlerError::Occupied)));
@@ -214,7 +214,7 @@ fn a_store_is_made_of_an_empty_region_only() {
 }
 
 #[test]
-fn names_and_tags_lead_back_to_their_structure() {
+fn names_and_tags_parse_back() {
     for structure in Structure::ALL {
         assert_eq!(Structure::named(structure.name()), Some(structure));
         assert_eq!(Structure::tagged(structure.tag()), Some(structure));
@@ -223,7 +223,7 @@ fn names_and_tags_lead_back_to_their_structure() {
 }
 
 #[test]
-fn a_store_in_a_file_is_there_again_with_what_was_committed() {
+fn a_store_in_a_file_is_reopened_with_its_committed_contents() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("region");
     let new = OpenOptions { create: Some(8 * RUN_SIZE), ..OpenOptions::default() };

@@ -1,25 +1,25 @@
-//! A B-tree of order 8 (Cormen et al., *Introduction to Algorithms*, chapter 18, with minimum degree 4): nodes are split and
-//! filled on the way down, so that no step ever goes back up.
+//! A B-tree of order 8 (Cormen et al., *Introduction to Algorithms*, chapter 18, with minimum degree 4). Nodes are
+//! split and filled on the way down, so that no operation goes back up.
 
 use super::{Census, DEPTH_MAX, Map, Steps, Visit, compare, count};
 use crate::error::{HandlerError, Result};
 use crate::pool::{Block, Pool, Transaction};
 use std::cmp::Ordering;
 
-/// Most items of a node.
+/// Maximum number of items in a node.
 const ITEMS_MAX: usize = 7;
-/// Fewest items of a node other than the top one.
+/// Minimum number of items in a node other than the root.
 const ITEMS_MIN: usize = 3;
 const NODE_WORDS: usize = 16;
 const NODE_BYTES: u64 = NODE_WORDS as u64 * 8;
 const ROOT_BYTES: u64 = 16;
 
-/// See the module. The root block: top node, number of entries.
+/// The map. Its root block: root node, number of entries.
 pub(super) struct BTree {
     root: u64,
 }
 
-/// What is to be taken out of a subtree.
+/// Which item of a subtree to remove.
 #[derive(Clone, Copy)]
 enum Want<'a> {
     Key(&'a [u8]),
@@ -28,7 +28,7 @@ enum Want<'a> {
 }
 
 impl Want<'_> {
-    /// The item in the node that is wanted, or else the child in which it is.
+    /// The index of the requested item in the node (`Ok`), or of the child that contains it (`Err`).
     fn place(self, pool: &Pool, node: &Node) -> Result<std::result::Result<usize, usize>> {
         Ok(match self {
             Self::Key(key) => node.find(pool, key)?,
@@ -57,8 +57,8 @@ impl BTree {
 
     // ---- insertion ----
 
-    /// The top node, with room for an item that may come up.
-    fn roomy_top(&self, tx: &mut Transaction<'_>) -> Result<Node> {
+    /// The root node, with room for an item from a split child.
+    fn root_with_room(&self, tx: &mut Transaction<'_>) -> Result<Node> {
         let top = tx.word(self.root)?;
         if top == 0 {
             let node = Node::add(tx, Vec::new(), Vec::new())?;
@@ -77,7 +77,7 @@ impl BTree {
 
     // ---- removal ----
 
-    /// Takes an item out of the subtree at `at`, all of whose nodes but the top one may need to be filled first.
+    /// Removes an item from the subtree at `at`. Any node of the subtree except its root may have to be filled first.
     fn take(tx: &mut Transaction<'_>, mut at: u64, want: Want<'_>) -> Result<Option<u64>> {
         for _ in 0..DEPTH_MAX {
             let mut node = Node::load(tx, at)?;
@@ -98,8 +98,8 @@ impl BTree {
         Err(HandlerError::damaged("path that is too deep", at))
     }
 
-    /// Takes an item of an inner node, whose neighbour in order replaces it. `None` where both children are at their
-    /// fewest: they are one now, with the item in it.
+    /// Removes an item of an inner node, which is replaced by its neighbour in order. `None` where both children have
+    /// the minimum number of items: they are then merged into one child that contains the item.
     fn take_inner(tx: &mut Transaction<'_>, node: &mut Node, index: usize) -> Result<Option<u64>> {
         for (child, want) in [(index, Want::Last), (index + 1, Want::First)] {
             let child = node.children[child];
@@ -115,8 +115,8 @@ impl BTree {
         Ok(None)
     }
 
-    /// Gives the tree another top where the old one has run empty.
-    fn lower_top(&self, tx: &mut Transaction<'_>) -> Result<()> {
+    /// Replaces the root node where it is empty.
+    fn shrink_root(&self, tx: &mut Transaction<'_>) -> Result<()> {
         let top = Node::load(tx, tx.word(self.root)?)?;
         if top.items.is_empty() {
             tx.set_word(self.root, top.children.first().copied().unwrap_or(0))?;
@@ -143,7 +143,7 @@ impl Map for BTree {
     }
 
     fn insert(&self, tx: &mut Transaction<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        let mut node = self.roomy_top(tx)?;
+        let mut node = self.root_with_room(tx)?;
         for _ in 0..DEPTH_MAX {
             match node.find(tx, key)? {
                 Ok(index) => {
@@ -159,7 +159,7 @@ impl Map for BTree {
                 }
                 Err(index) => {
                     let child = Node::load(tx, node.children[index])?;
-                    // A split brings an item up here: look again.
+                    // A split moves an item up into this node: search it again.
                     if child.items.len() == ITEMS_MAX { node.split_child(tx, index)? } else { node = child }
                 }
             }
@@ -173,7 +173,7 @@ impl Map for BTree {
             return Ok(false);
         }
         let item = Self::take(tx, top, Want::Key(key))?;
-        self.lower_top(tx)?;
+        self.shrink_root(tx)?;
         if let Some(item) = item {
             tx.free_item(item)?;
             count(tx, self.len_at(), false)?;
@@ -222,7 +222,7 @@ fn walk(
     Ok(())
 }
 
-/// Checks a subtree whose top has `depth` nodes above it, and returns its height.
+/// Checks a subtree whose root has `depth` nodes above it, and returns its height.
 fn check_node(census: &mut Census<'_>, at: u64, depth: usize) -> Result<usize> {
     if at == 0 && depth == 0 {
         return Ok(0);
@@ -245,7 +245,7 @@ fn check_node(census: &mut Census<'_>, at: u64, depth: usize) -> Result<usize> {
     if even { Ok(height + 1) } else { Err(HandlerError::damaged("leaves at different depths", at)) }
 }
 
-/// A node as it was read. A leaf has no children, any other node one more than items.
+/// A node in memory. A leaf has no children; any other node has one child more than items.
 struct Node {
     off: u64,
     items: Vec<u64>,
@@ -283,7 +283,7 @@ impl Node {
         self.children.is_empty()
     }
 
-    /// The item with this key, or else the child that it would be in.
+    /// The index of the item with this key (`Ok`), or of the child that would contain it (`Err`).
     fn find(&self, pool: &Pool, key: &[u8]) -> Result<std::result::Result<usize, usize>> {
         for (index, item) in self.items.iter().enumerate() {
             match compare(pool, *item, key)? {
@@ -295,7 +295,7 @@ impl Node {
         Ok(Err(self.items.len()))
     }
 
-    /// Splits a full child; its middle item comes up into this node, which has room.
+    /// Splits a full child. Its middle item moves up into this node, which has room.
     fn split_child(&mut self, tx: &mut Transaction<'_>, index: usize) -> Result<()> {
         let mut left = Self::load(tx, self.children[index])?;
         if left.items.len() != ITEMS_MAX || self.items.len() == ITEMS_MAX {
@@ -311,7 +311,7 @@ impl Node {
         self.store(tx)
     }
 
-    /// Joins the children on both sides of an item, which goes down between theirs. The left one stays.
+    /// Merges the children on both sides of an item, which moves down between their items. The left child is kept.
     fn merge_children(&mut self, tx: &mut Transaction<'_>, index: usize) -> Result<()> {
         let mut left = Self::load(tx, self.children[index])?;
         let right = Self::load(tx, self.children[index + 1])?;
@@ -327,8 +327,8 @@ impl Node {
         self.store(tx)
     }
 
-    /// Makes sure that an item can be taken out of a child, from which it borrows or with which it joins a neighbour;
-    /// returns where that child is now.
+    /// Ensures that an item can be removed from a child: the child borrows from a neighbour or is merged with one.
+    /// Returns where the child is now.
     fn filled_child(&mut self, tx: &mut Transaction<'_>, index: usize) -> Result<u64> {
         let child = Self::load(tx, self.children[index])?;
         if child.items.len() > ITEMS_MIN {
@@ -347,7 +347,7 @@ impl Node {
         Ok(self.children[left])
     }
 
-    /// Moves an item, and a child, over from the left neighbour, where that has enough.
+    /// Moves an item, and a child, from the left neighbour, if it has more than the minimum.
     fn borrow_left(&mut self, tx: &mut Transaction<'_>, index: usize) -> Result<bool> {
         let mut left = Self::load(tx, self.children[index - 1])?;
         if left.items.len() <= ITEMS_MIN {
@@ -363,7 +363,7 @@ impl Node {
         Ok(true)
     }
 
-    /// The same from the right neighbour.
+    /// Moves an item, and a child, from the right neighbour, if it has more than the minimum.
     fn borrow_right(&mut self, tx: &mut Transaction<'_>, index: usize) -> Result<bool> {
         let mut right = Self::load(tx, self.children[index + 1])?;
         if right.items.len() <= ITEMS_MIN {

@@ -1,4 +1,5 @@
-//! A crit-bit tree (Bernstein, "Crit-bit trees"): an inner node for every bit at which two neighbouring keys first differ.
+//! A crit-bit tree (Bernstein, "Crit-bit trees"): an inner node for each bit at which two neighbouring keys first
+//! differ.
 
 use super::{Census, Map, Steps, Visit, count};
 use crate::error::{HandlerError, Result};
@@ -6,17 +7,17 @@ use crate::pool::{Block, Pool, Transaction};
 
 const ROOT_BYTES: u64 = 16;
 const NODE_BYTES: u64 = 24;
-/// Bits to a byte of a key: one that says it is there, and its own.
+/// Bits for each byte of a key: one that says that the byte exists, and its eight bits.
 const BYTE_BITS: u64 = 9;
-/// Set in a reference to an item.
+/// Set in a reference that refers to an item.
 const ITEM: u64 = 1;
 
-/// See the module. The root block: top reference, number of entries.
+/// The map. Its root block: root reference, number of entries.
 pub(super) struct CritBit {
     root: u64,
 }
 
-/// An inner node as it was read.
+/// An inner node in memory.
 #[derive(Clone, Copy)]
 struct Node {
     off: u64,
@@ -24,13 +25,13 @@ struct Node {
     children: [u64; 2],
 }
 
-/// Where a walk has ended: at an item, or at the first node whose bit is not below a limit.
+/// Where a walk ended: at an item, or at the first node whose bit is not below a limit.
 struct Place {
     /// The reference found.
     at: u64,
-    /// Where that reference is stored.
+    /// The offset at which that reference is stored.
     slot: u64,
-    /// The node that `slot` lies in, and where the reference to that node is stored.
+    /// The node that contains `slot`, and the offset at which the reference to that node is stored.
     parent: Option<(Node, u64)>,
 }
 
@@ -49,7 +50,7 @@ impl CritBit {
         self.root + 8
     }
 
-    /// Follows the bits of a key below `limit`. Bits rise on the way, so that it ends.
+    /// Follows the bits of a key below `limit`. Bits increase along the path, so that the walk ends.
     fn follow(&self, pool: &Pool, key: &[u8], limit: u64) -> Result<Place> {
         let mut place = Place { at: pool.word(self.root)?, slot: self.root, parent: None };
         while place.at & ITEM == 0 && place.at != 0 {
@@ -67,14 +68,14 @@ impl CritBit {
         Ok(place)
     }
 
-    /// The item where `key` is if it is anywhere, `None` in an empty tree.
+    /// The item that has the key if any item has it; `None` in an empty tree.
     fn closest(&self, pool: &Pool, key: &[u8]) -> Result<Option<(Place, u64)>> {
         let place = self.follow(pool, key, u64::MAX)?;
         let item = place.at & !ITEM;
         Ok((place.at != 0).then_some((place, item)))
     }
 
-    /// Puts a new item where it and the item found differ first.
+    /// Inserts a new item at the first bit at which it differs from the item found.
     fn branch(&self, tx: &mut Transaction<'_>, key: &[u8], bit: u64, item: u64) -> Result<()> {
         let place = self.follow(tx, key, bit)?;
         let side = bit_of(key, bit);
@@ -149,7 +150,7 @@ impl Map for CritBit {
         let mut census = Census::new(pool, blocks);
         census.block(self.root, ROOT_BYTES)?;
         let mut last: Option<u64> = None;
-        // Items come in order; two neighbours must differ first at the node between them.
+        // Items are visited in order. Two neighbours must first differ at the bit of the node between them.
         walk(pool, pool.word(self.root)?, |met| match met {
             Met::Item(item) => {
                 let before = census.last.clone();

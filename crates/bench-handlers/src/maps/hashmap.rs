@@ -1,14 +1,14 @@
-//! A hash map with chains that grows one bucket at a time (Litwin, "Linear hashing", VLDB 1980): no insert ever moves more
-//! than one chain.
+//! A hash map with chains that grows one bucket at a time (Litwin, "Linear hashing", VLDB 1980): an insert moves
+//! entries of one chain at most.
 
 use super::{Census, Map, Steps, Visit, count};
 use crate::error::{HandlerError, Result};
 use crate::pool::{Block, Pool, Transaction};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Directories in the root block.
+/// Number of directories in the root block.
 const DIRECTORIES: u64 = 125;
-/// Segments in a directory; buckets in a segment.
+/// Number of segments in a directory, and of buckets in a segment.
 const FAN: u64 = 128;
 const FAN_BYTES: u64 = FAN * 8;
 const BUCKETS_MAX: u64 = DIRECTORIES * FAN * FAN;
@@ -17,7 +17,7 @@ const ROOT_WORDS: usize = DIRECTORIES as usize + 3;
 const ROOT_BYTES: u64 = ROOT_WORDS as u64 * 8;
 const NODE_BYTES: u64 = 24;
 
-/// See the module. The root block: number of entries, of buckets, seed, directories.
+/// The map. Its root block: number of entries, number of buckets, seed, directories.
 pub(super) struct HashMap {
     root: u64,
 }
@@ -28,7 +28,7 @@ struct Node {
     hash: u64,
     item: u64,
     next: u64,
-    /// Where the reference to this node is stored.
+    /// The offset at which the reference to this node is stored.
     slot: u64,
 }
 
@@ -58,17 +58,17 @@ impl HashMap {
         if good { Ok(buckets) } else { Err(HandlerError::damaged("number of buckets", self.root + 8)) }
     }
 
-    /// Where the reference to the directory of a bucket is stored.
+    /// The offset of the reference to the directory of a bucket.
     fn directory_slot(&self, bucket: u64) -> u64 {
         self.root + 24 + 8 * (bucket / (FAN * FAN))
     }
 
-    /// Where the reference to the segment of a bucket is stored.
+    /// The offset of the reference to the segment of a bucket.
     fn segment_slot(&self, pool: &Pool, bucket: u64) -> Result<u64> {
         step(pool, self.directory_slot(bucket), bucket / FAN)
     }
 
-    /// Where the first reference of a bucket is stored.
+    /// The offset of the first reference of a bucket.
     fn bucket_slot(&self, pool: &Pool, bucket: u64) -> Result<u64> {
         step(pool, self.segment_slot(pool, bucket)?, bucket)
     }
@@ -78,7 +78,7 @@ impl HashMap {
         self.bucket_slot(pool, bucket_of(hash, self.buckets(pool)?))
     }
 
-    /// Makes the directory and the segment that a new bucket is the first of.
+    /// Creates the directory and the segment for a new bucket, if it is their first one.
     fn make_bucket(&self, tx: &mut Transaction<'_>, bucket: u64) -> Result<()> {
         if bucket.is_multiple_of(FAN * FAN) {
             let directory = zeroed(tx)?;
@@ -92,7 +92,7 @@ impl HashMap {
         Ok(())
     }
 
-    /// Adds a bucket where there are more entries than buckets, and moves its share into it.
+    /// Adds a bucket where there are more entries than buckets, and moves the entries that belong to it.
     fn grow(&self, tx: &mut Transaction<'_>) -> Result<()> {
         let (len, buckets) = (tx.word(self.root)?, self.buckets(tx)?);
         if len <= buckets || buckets == BUCKETS_MAX {
@@ -100,7 +100,7 @@ impl HashMap {
         }
         self.make_bucket(tx, buckets)?;
         tx.set_word(self.root + 8, buckets + 1)?;
-        let old = self.bucket_slot(tx, buckets - low_of(buckets))?;
+        let old = self.bucket_slot(tx, buckets - power_of_two_up_to(buckets))?;
         let new = self.bucket_slot(tx, buckets)?;
         let chain = self.chain(tx, old)?;
         let (mut old_end, mut new_end) = (old, new);
@@ -141,7 +141,7 @@ impl HashMap {
     }
 }
 
-/// Where a word of the directory or segment is stored that the reference at `slot` leads to.
+/// The offset of a word in the directory or segment that the reference at `slot` refers to.
 fn step(pool: &Pool, slot: u64, index: u64) -> Result<u64> {
     let off = pool.word(slot)?;
     off.checked_add(8 * (index % FAN)).ok_or(HandlerError::damaged("reference to buckets", slot))
@@ -153,13 +153,13 @@ fn zeroed(tx: &mut Transaction<'_>) -> Result<u64> {
     Ok(off)
 }
 
-/// The highest power of two that is not above a number of buckets.
-const fn low_of(buckets: u64) -> u64 {
+/// The largest power of two that is at most the number of buckets.
+const fn power_of_two_up_to(buckets: u64) -> u64 {
     1 << buckets.ilog2()
 }
 
 const fn bucket_of(hash: u64, buckets: u64) -> u64 {
-    let low = low_of(buckets);
+    let low = power_of_two_up_to(buckets);
     let bucket = hash % (2 * low);
     if bucket < buckets { bucket } else { hash % low }
 }
@@ -236,12 +236,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_bucket_takes_from_one_chain_only() {
+    fn a_new_bucket_takes_entries_from_one_chain_only() {
         for buckets in BUCKETS_FIRST..100 {
             for hash in (0..5000_u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
                 let (before, after) = (bucket_of(hash, buckets), bucket_of(hash, buckets + 1));
                 assert!(before < buckets);
-                assert!(after == before || after == buckets && before == buckets - low_of(buckets));
+                assert!(
+                    after == before || after == buckets && before == buckets - power_of_two_up_to(buckets)
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The five structures, and what they have in common.
+//! The five structures, and their common parts.
 
 mod btree;
 mod critbit;
@@ -10,13 +10,13 @@ use crate::error::{HandlerError, Result};
 use crate::pool::{Block, Pool, Transaction};
 use std::cmp::Ordering;
 
-/// Deepest path through a balanced tree: one that is deeper goes round in circles.
+/// Maximum depth of a balanced tree: a deeper path contains a cycle.
 const DEPTH_MAX: usize = 128;
 
 /// A map from byte strings to byte strings whose nodes lie in a pool. Keys have at most
 /// [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) bytes, values at most [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX).
 ///
-/// A call that fails has left its transaction in pieces: drop it. All fail with
+/// A call that fails leaves its transaction incomplete: drop the transaction. All calls fail with
 /// [`HandlerError::Damaged`] where the structure is damaged, and with errors of the medium.
 pub trait Map: Send + Sync {
     /// The value of a key.
@@ -25,13 +25,13 @@ pub trait Map: Send + Sync {
     /// See the trait.
     fn get(&self, pool: &Pool, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Gives a key a value; true when it had one before.
+    /// Sets the value of a key. True when it had one before.
     ///
     /// # Errors
     /// See the trait; [`HandlerError::TooLong`], [`HandlerError::Full`].
     fn insert(&self, tx: &mut Transaction<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Removes a key; true when it was there.
+    /// Removes a key. True when it existed.
     ///
     /// # Errors
     /// See the trait.
@@ -43,10 +43,10 @@ pub trait Map: Send + Sync {
     /// See the trait.
     fn len(&self, pool: &Pool) -> Result<u64>;
 
-    /// Calls `visit(key, value)` for every entry, ascending by key but for the hash map.
+    /// Calls `visit(key, value)` for every entry, in ascending key order except in the hash map.
     ///
     /// # Errors
-    /// See the trait; the visitor's own.
+    /// See the trait; errors of the visitor.
     fn visit(&self, pool: &Pool, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Checks every invariant of the structure, and adds its blocks to `blocks`.
@@ -56,10 +56,10 @@ pub trait Map: Send + Sync {
     fn check(&self, pool: &Pool, blocks: &mut Vec<Block>) -> Result<()>;
 }
 
-/// What [`Map::visit`] calls.
+/// The callback of [`Map::visit`].
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// Which structure a map is.
+/// The structure of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
     /// B-tree of order 8, after `btree_map`.
@@ -89,12 +89,12 @@ impl Structure {
         }
     }
 
-    /// The structure of that name.
+    /// The structure with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|structure| structure.name() == name)
     }
 
-    /// The tag that says so in a pool.
+    /// The structure's tag in a pool.
     pub const fn tag(self) -> u64 {
         match self {
             Self::BTree => 1,
@@ -110,7 +110,7 @@ impl Structure {
         Self::ALL.into_iter().find(|structure| structure.tag() == tag)
     }
 
-    /// Makes an empty map and returns the offset of its root block. `seed` is for hashing, where the structure hashes.
+    /// Creates an empty map and returns the offset of its root block. `seed` is for the structures that hash.
     ///
     /// # Errors
     /// [`HandlerError::Full`]; those of the medium.
@@ -141,7 +141,8 @@ fn compare(pool: &Pool, item: u64, key: &[u8]) -> Result<Ordering> {
     Ok(pool.item_key(item)?.as_ref().cmp(key))
 }
 
-/// How many blocks a walk may still meet. A heap holds only so many: circles end here, and so does sharing.
+/// How many more blocks a walk may visit. A heap holds no more blocks than that, so that a walk over a cycle, or over
+/// shared blocks, ends.
 struct Steps(u64);
 
 impl Steps {
@@ -155,14 +156,14 @@ impl Steps {
     }
 }
 
-/// Changes the count in the word at `at` by one.
+/// Increments or decrements the count in the word at `at`.
 fn count(tx: &mut Transaction<'_>, at: u64, up: bool) -> Result<()> {
     let len = tx.word(at)?;
     let next = if up { len.checked_add(1) } else { len.checked_sub(1) };
     tx.set_word(at, next.ok_or(HandlerError::damaged("number of entries", at))?)
 }
 
-/// What a check has seen so far: entries in order, their number, their blocks.
+/// What a check has visited so far: the last key, the number of entries, their blocks.
 struct Census<'a> {
     pool: &'a Pool,
     blocks: &'a mut Vec<Block>,
@@ -176,13 +177,13 @@ impl<'a> Census<'a> {
         Self { pool, blocks, steps: Steps::new(pool), last: None, entries: 0 }
     }
 
-    /// Notes a block of `len` bytes.
+    /// Records a block of `len` bytes.
     fn block(&mut self, off: u64, len: u64) -> Result<()> {
         self.blocks.push(Block::of(off, len)?);
         self.steps.take(off)
     }
 
-    /// Notes an item, with its block. Both its sums must hold.
+    /// Records an item and its block. Both its checksums must be right.
     fn item(&mut self, item: u64) -> Result<Vec<u8>> {
         let key = self.pool.item_key(item)?.into_owned();
         self.pool.item_value(item)?;
@@ -191,7 +192,7 @@ impl<'a> Census<'a> {
         Ok(key)
     }
 
-    /// The same for an item whose key must be above all before.
+    /// Records an item whose key must be greater than all keys before it.
     fn next_item(&mut self, item: u64) -> Result<()> {
         let key = self.item(item)?;
         if self.last.as_ref().is_some_and(|last| *last >= key) {

@@ -1,5 +1,5 @@
-//! A red-black tree (Cormen et al., *Introduction to Algorithms*, chapter 13). Nodes know no parent: the path from the top,
-//! kept while the tree is repaired, does, and a rotation changes one node less.
+//! A red-black tree (Cormen et al., *Introduction to Algorithms*, chapter 13). Nodes store no parent: the path from the
+//! root is kept while the tree is repaired, so that a rotation changes one node less.
 
 use super::{Census, DEPTH_MAX, Map, Steps, Visit, compare, count};
 use crate::error::{HandlerError, Result};
@@ -9,12 +9,12 @@ use std::cmp::Ordering;
 const ROOT_BYTES: u64 = 16;
 const NODE_BYTES: u64 = 32;
 
-/// See the module. The root block: top node, number of entries.
+/// The map. Its root block: root node, number of entries.
 pub(super) struct RedBlack {
     root: u64,
 }
 
-/// Nodes from the top down, each with the side on which the path goes on.
+/// Nodes from the root down, each with the side on which the path continues.
 type Path = Vec<(u64, usize)>;
 
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ impl Node {
     }
 }
 
-/// Black, as leaves without a node are, or red.
+/// True for a red node. Empty leaves are black.
 fn is_red(pool: &Pool, off: u64) -> Result<bool> {
     Ok(off != 0 && Node::load(pool, off)?.red)
 }
@@ -49,7 +49,7 @@ fn paint(tx: &mut Transaction<'_>, off: u64, red: bool) -> Result<()> {
     node.store(tx)
 }
 
-/// Turns a subtree so that the child on `side` comes up; returns that child.
+/// Rotates a subtree so that the child on `side` becomes its root. Returns that child.
 fn rotate(tx: &mut Transaction<'_>, off: u64, side: usize) -> Result<u64> {
     let mut node = Node::load(tx, off)?;
     let mut child = Node::load(tx, node.children[side])?;
@@ -75,7 +75,7 @@ impl RedBlack {
         self.root + 8
     }
 
-    /// The path to a key and the node that has it, or where it would be.
+    /// The path to a key, and the node that has it, if there is one.
     fn find(&self, pool: &Pool, key: &[u8]) -> Result<(Path, Option<Node>)> {
         let mut path = Path::new();
         let mut at = pool.word(self.root)?;
@@ -92,7 +92,7 @@ impl RedBlack {
         Ok((path, None))
     }
 
-    /// Hangs a subtree at the end of a path.
+    /// Attaches a subtree at the end of a path.
     fn hang(&self, tx: &mut Transaction<'_>, path: &[(u64, usize)], off: u64) -> Result<()> {
         let Some((parent, side)) = path.last() else { return tx.set_word(self.root, off) };
         let mut parent = Node::load(tx, *parent)?;
@@ -100,7 +100,7 @@ impl RedBlack {
         parent.store(tx)
     }
 
-    /// Repairs the tree after a red node was hung at the end of `path`.
+    /// Repairs the tree after a red node was attached at the end of `path`.
     fn repair_insertion(&self, tx: &mut Transaction<'_>, mut path: Path, mut off: u64) -> Result<()> {
         loop {
             let Some((parent, side)) = path.pop() else { return paint(tx, off, false) };
@@ -110,7 +110,7 @@ impl RedBlack {
             let (above, above_side) = path.pop().ok_or(HandlerError::damaged("red top", parent))?;
             let uncle = Node::load(tx, above)?.children[1 - above_side];
             if !is_red(tx, uncle)? {
-                return self.turn_up(tx, &path, above, above_side, side);
+                return self.restructure_insertion(tx, &path, above, above_side, side);
             }
             paint(tx, parent, false)?;
             paint(tx, uncle, false)?;
@@ -119,8 +119,9 @@ impl RedBlack {
         }
     }
 
-    /// Two red nodes, on `above_side` of the black node `above` and then on `side`: one of them becomes the subtree's top.
-    fn turn_up(
+    /// Two red nodes, on `above_side` of the black node `above` and then on `side`: one of them becomes the subtree's
+    /// root.
+    fn restructure_insertion(
         &self,
         tx: &mut Transaction<'_>,
         path: &[(u64, usize)],
@@ -139,7 +140,7 @@ impl RedBlack {
         self.hang(tx, path, top)
     }
 
-    /// Takes a node with at most one child off the end of `path`.
+    /// Removes a node with at most one child from the end of `path`.
     fn unlink(&self, tx: &mut Transaction<'_>, path: Path, node: Node) -> Result<()> {
         let [left, right] = node.children;
         let child = if left == 0 { right } else { left };
@@ -156,11 +157,11 @@ impl RedBlack {
         while let Some((parent, side)) = path.pop() {
             let mut sibling = Node::load(tx, Node::load(tx, parent)?.children[1 - side])?;
             if sibling.red {
-                self.lift_sibling(tx, &mut path, parent, side)?;
+                self.rotate_red_sibling(tx, &mut path, parent, side)?;
                 sibling = Node::load(tx, Node::load(tx, parent)?.children[1 - side])?;
             }
             if is_red(tx, sibling.children[0])? || is_red(tx, sibling.children[1])? {
-                return self.turn_down(tx, &path, parent, side, sibling);
+                return self.restructure_removal(tx, &path, parent, side, sibling);
             }
             paint(tx, sibling.off, true)?;
             if is_red(tx, parent)? {
@@ -170,8 +171,8 @@ impl RedBlack {
         Ok(())
     }
 
-    /// A red sibling takes the parent's place, so that the parent has a black one. The path goes through it then.
-    fn lift_sibling(
+    /// A red sibling takes the parent's place, so that the parent's new sibling is black. The path then includes it.
+    fn rotate_red_sibling(
         &self,
         tx: &mut Transaction<'_>,
         path: &mut Path,
@@ -186,7 +187,7 @@ impl RedBlack {
     }
 
     /// The sibling is black and has a red child: that side gives a black node to the other.
-    fn turn_down(
+    fn restructure_removal(
         &self,
         tx: &mut Transaction<'_>,
         path: &[(u64, usize)],
@@ -243,7 +244,7 @@ impl Map for RedBlack {
         let Some(mut node) = found else { return Ok(false) };
         tx.free_item(node.item)?;
         if node.children[0] != 0 && node.children[1] != 0 {
-            // The next node in order gives its item, and goes instead.
+            // The next node in order moves its item here, and is removed instead.
             descend(&mut path, node.off, 1)?;
             let mut next = Node::load(tx, node.children[1])?;
             while next.children[0] != 0 {
@@ -288,7 +289,7 @@ impl Map for RedBlack {
     }
 }
 
-/// Checks a subtree below a node that is red or not, and returns how many black nodes each path has.
+/// Checks a subtree below a node, which is red if `below_red`. Returns the number of black nodes on each path.
 fn check_node(census: &mut Census<'_>, at: u64, below_red: bool, depth: usize) -> Result<usize> {
     if at == 0 {
         return Ok(0);

@@ -1,5 +1,5 @@
-//! A skip list (Pugh, "Skip lists: a probabilistic alternative to balanced trees", CACM 1990). A key's height comes from its
-//! hash, so that nothing is drawn at random.
+//! A skip list (Pugh, "Skip lists: a probabilistic alternative to balanced trees", CACM 1990). A key's height is
+//! derived from its hash, so that no random number is drawn.
 
 use super::{Census, Map, Steps, Visit, compare, count};
 use crate::error::{HandlerError, Result};
@@ -7,18 +7,18 @@ use crate::pool::{Block, Pool, Transaction};
 use std::cmp::Ordering;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Most lists that a node is in.
+/// Maximum number of lists that contain a node.
 const HEIGHT_MAX: usize = 12;
-/// Words in front of a node's references, and of the root block's.
+/// Number of words before the references of a node, and of the root block.
 const HEAD_WORDS: u64 = 2;
 const ROOT_BYTES: u64 = (HEAD_WORDS + HEIGHT_MAX as u64) * 8;
 
-/// See the module. The root block: number of entries, seed, the first node of each list.
+/// The map. Its root block: number of entries, seed, the first node of each list.
 pub(super) struct SkipList {
     root: u64,
 }
 
-/// Where, list by list, the reference is stored that a key would follow.
+/// For each list, the offset of the reference to the first node that is not before a key.
 type Slots = [u64; HEIGHT_MAX];
 
 #[derive(Clone, Copy)]
@@ -62,11 +62,11 @@ impl SkipList {
         Ok((1 + hash.trailing_zeros() as usize / 2).min(HEIGHT_MAX))
     }
 
-    /// The slots of a key, and its node if it is there.
+    /// The slots of a key, and its node if it exists.
     fn find(&self, pool: &Pool, key: &[u8]) -> Result<(Slots, Option<Node>)> {
         let mut slots = [0; HEIGHT_MAX];
         let (mut at, mut steps, mut found) = (self.root, Steps::new(pool), None);
-        // The node that the list above ended before: its key need not be read again.
+        // The node at which the search in the list above ended: its key need not be read again.
         let mut end = 0;
         for level in (0..HEIGHT_MAX).rev() {
             loop {
@@ -89,7 +89,7 @@ impl SkipList {
         Ok((slots, found.map(|off| Node::load(pool, off)).transpose()?))
     }
 
-    /// The nodes of the list that holds all, in order.
+    /// The nodes of the list that contains all nodes, in order.
     fn nodes<'a>(&self, pool: &'a Pool) -> impl Iterator<Item = Result<Node>> + 'a {
         let (mut at, mut steps) = (slot(self.root, 0), Steps::new(pool));
         std::iter::from_fn(move || {
@@ -158,7 +158,7 @@ impl Map for SkipList {
     fn check(&self, pool: &Pool, blocks: &mut Vec<Block>) -> Result<()> {
         let mut census = Census::new(pool, blocks);
         census.block(self.root, ROOT_BYTES)?;
-        // Where each list has come to: a node must be the next one of every list that it is in.
+        // The position in each list: a node must be the next one in every list that contains it.
         let mut ends: Slots = std::array::from_fn(|level| slot(self.root, level));
         for node in self.nodes(pool) {
             let node = node?;

@@ -1,13 +1,13 @@
-//! Blocks: size classes and free lists, all of it in the pool.
+//! Blocks: size classes and free lists, which are stored in the pool.
 
 use super::layout::{HEADS_AT, TOP_AT, USED_AT};
 use super::{Pool, Transaction};
 use crate::error::{HandlerError, Result};
 
-/// Largest block, bytes.
+/// Maximum size of a block, bytes.
 pub const BLOCK_BYTES_MAX: u64 = 128 << 10;
 
-/// Size classes: eight of 64 to 512 bytes, then four to each of eight doublings.
+/// Size classes: eight of 64 to 512 bytes, then four for each of eight doublings.
 const CLASSES: usize = 40;
 const STEP: u64 = 64;
 const EVEN_CLASSES: usize = 8;
@@ -22,7 +22,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The block at `off` of something that is `len` bytes long, at most [`BLOCK_BYTES_MAX`].
+    /// The block at `off` of an object of `len` bytes, at most [`BLOCK_BYTES_MAX`].
     pub(crate) fn of(off: u64, len: u64) -> Result<Self> {
         Ok(Self { off, size: size_of(class_of(len)?) })
     }
@@ -45,7 +45,7 @@ fn class_of(len: u64) -> Result<usize> {
     })
 }
 
-/// True when two lengths need blocks of one size.
+/// True when two lengths belong to one size class.
 pub(crate) fn same_class(one: u64, other: u64) -> bool {
     matches!((class_of(one), class_of(other)), (Ok(a), Ok(b)) if a == b)
 }
@@ -55,7 +55,7 @@ const fn head_of(class: usize) -> u64 {
 }
 
 impl Transaction<'_> {
-    /// A block for `len` bytes, at most [`BLOCK_BYTES_MAX`], aligned to 64. It holds anything.
+    /// Allocates a block for `len` bytes, at most [`BLOCK_BYTES_MAX`], aligned to 64. Its contents are undefined.
     ///
     /// # Errors
     /// [`HandlerError::Full`], [`HandlerError::TooLong`]; [`HandlerError::Damaged`]; those of the medium.
@@ -74,10 +74,10 @@ impl Transaction<'_> {
         Ok(off)
     }
 
-    /// Gives back the block at `off` that was allocated for `len` bytes.
+    /// Frees the block at `off` that was allocated for `len` bytes.
     ///
     /// # Errors
-    /// [`HandlerError::Damaged`] for what cannot be a block; those of the medium.
+    /// [`HandlerError::Damaged`] for a range that cannot be a block; those of the medium.
     pub fn free(&mut self, off: u64, len: u64) -> Result<()> {
         let class = class_of(len)?;
         let used = self.state(USED_AT)?.checked_sub(size_of(class));
@@ -103,7 +103,7 @@ impl Transaction<'_> {
         self.set_state(head_of(class), off)
     }
 
-    /// Takes bytes that were never used.
+    /// Allocates bytes that have never been used.
     fn extend(&mut self, size: u64) -> Result<Option<u64>> {
         let top = self.state(TOP_AT)?;
         let end = top.checked_add(size).filter(|end| *end <= self.heap().end);
@@ -113,7 +113,7 @@ impl Transaction<'_> {
         Ok(end.map(|_| top))
     }
 
-    /// Splits the smallest larger block there is.
+    /// Splits the smallest free block of a larger class.
     fn split_for(&mut self, class: usize) -> Result<Option<u64>> {
         for larger in class + 1..CLASSES {
             if let Some(off) = self.pop(larger)? {
@@ -145,7 +145,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Checks that the blocks `used`, in any order, and the free ones are the heap up to its top, each byte once.
+/// Checks that the blocks `used`, in any order, and the free blocks cover the heap up to its top, each byte once.
 pub(crate) fn check_tiling(pool: &Pool, mut used: Vec<Block>) -> Result<()> {
     let bytes_used: u64 = used.iter().map(|block| block.size).sum();
     if bytes_used != pool.state(USED_AT)? {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_rise_to_the_largest_block_in_whole_lines() {
+    fn size_classes_ascend_to_the_largest_block_in_whole_lines() {
         let sizes: Vec<u64> = (0..CLASSES).map(size_of).collect();
         assert_eq!(sizes[..12], [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024]);
         assert!(sizes.is_sorted() && sizes.iter().all(|size| size % STEP == 0));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_heap_splits_a_free_block_and_otherwise_says_so() {
+    fn a_full_heap_splits_a_free_block_or_reports_that_it_is_full() {
         let mut pool = pool(16 << 10);
         let mut tx = pool.begin().expect("open");
         let large = tx.alloc(3000).expect("room");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_cannot_be_freed() {
+    fn a_range_that_is_not_a_block_cannot_be_freed() {
         let mut pool = pool(16 << 10);
         let mut tx = pool.begin().expect("open");
         let off = tx.alloc(64).expect("room");

@@ -1,9 +1,9 @@
-//! What a batch has changed so far: copies of lines, and how to take the last transaction back.
+//! The changes of a batch: copies of lines, and the undo information of the last transaction.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// Bytes of a line.
+/// Size of a line, bytes.
 pub(crate) const LINE: usize = landfall_media::LINE_SIZE as usize;
 
 pub(crate) type Line = [u8; LINE];
@@ -11,11 +11,11 @@ pub(crate) type Line = [u8; LINE];
 struct Changed {
     off: u64,
     bytes: Line,
-    /// The transaction that has noted in `undo` what was here before it.
+    /// The transaction that has saved the previous contents in `undo`.
     noted_by: u64,
 }
 
-/// Changed lines by offset, and what the open transaction found in them.
+/// Changed lines by offset, and their contents before the open transaction.
 #[derive(Default)]
 pub(crate) struct Batch {
     lines: HashTable<Changed>,
@@ -24,7 +24,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Lines changed.
+    /// Number of changed lines.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
@@ -50,7 +50,7 @@ impl Batch {
         !self.lines.is_empty() && lines_of(off, len).any(|line| self.find(line).is_some())
     }
 
-    /// Lays what was changed over `bytes`, which were read at `off`.
+    /// Applies the changes to `bytes`, which were read at `off`.
     pub(crate) fn patch(&self, off: u64, bytes: &mut [u8]) {
         let end = off + bytes.len() as u64;
         for line in lines_of(off, bytes.len()).filter_map(|line| self.find(line)) {
@@ -64,7 +64,7 @@ impl Batch {
         self.lines.find(hash(off), |line| line.off == off)
     }
 
-    /// Changes a part of the line at `off`, from its byte `from` on. `home` reads what is durable there.
+    /// Changes a part of the line at `off`, starting at its byte `from`. `home` reads the durable contents of the line.
     pub(crate) fn change<E>(
         &mut self,
         off: u64,
@@ -89,14 +89,14 @@ impl Batch {
         Ok(())
     }
 
-    /// Ends the transaction: what it changed stays.
+    /// Ends the transaction and keeps its changes.
     pub(crate) fn keep(&mut self) {
         self.undo.clear();
         self.transaction += 1;
     }
 
-    /// Ends the transaction: what it changed is as before it.
-    pub(crate) fn take_back(&mut self) {
+    /// Ends the transaction and reverts its changes.
+    pub(crate) fn revert(&mut self) {
         for (off, before) in self.undo.drain(..).rev() {
             let Ok(mut line) = self.lines.find_entry(hash(off), |line| line.off == off) else { continue };
             match before {
@@ -107,7 +107,7 @@ impl Batch {
         self.transaction += 1;
     }
 
-    /// Forgets everything.
+    /// Discards all changes.
     pub(crate) fn clear(&mut self) {
         self.lines.clear();
         self.keep();
@@ -119,7 +119,7 @@ fn lines_of(off: u64, len: usize) -> impl Iterator<Item = u64> {
     (first_line(off)..off + len as u64).step_by(LINE)
 }
 
-/// Fibonacci hashing; the table looks at the highest bits and the lowest.
+/// Fibonacci hashing; the table uses the highest and the lowest bits.
 const fn hash(off: u64) -> u64 {
     (off / LINE as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_taken_back_leaves_the_others() {
+    fn a_reverted_transaction_leaves_the_others() {
         let mut batch = Batch::default();
         change(&mut batch, 0, 1);
         batch.keep();
@@ -153,7 +153,7 @@ mod tests {
         change(&mut batch, 0, 3);
         change(&mut batch, 64, 4);
         assert_eq!((seen(&batch), batch.is_first()), (vec![3, 4, 9], false));
-        batch.take_back();
+        batch.revert();
         assert_eq!((seen(&batch), batch.len()), (vec![1, 9, 9], 1));
     }
 

@@ -6,14 +6,14 @@ use super::{Block, Pool, Transaction};
 use crate::error::{HandlerError, Result};
 use std::borrow::Cow;
 
-/// Longest key, bytes.
+/// Maximum length of a key, bytes.
 pub const KEY_BYTES_MAX: usize = 255;
-/// Longest value, bytes.
+/// Maximum length of a value, bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
 const HEAD_BYTES: u64 = 16;
 
-/// What stands in front of key and value.
+/// The header before key and value.
 struct Head {
     lens: u64,
     key_len: u32,
@@ -39,7 +39,7 @@ impl Pool {
         Ok(key)
     }
 
-    /// The value of an item. Its key has been checked, and so its lengths.
+    /// The value of an item. The key, and with it the lengths, has been checked.
     pub(crate) fn item_value(&self, off: u64) -> Result<Vec<u8>> {
         let head = self.item_head(off)?;
         let both = self.bytes(off + HEAD_BYTES, head.key_len + head.value_len)?;
@@ -50,7 +50,7 @@ impl Pool {
         Ok(value.to_vec())
     }
 
-    /// The block that an item lies in.
+    /// The block that contains an item.
     pub(crate) fn item_block(&self, off: u64) -> Result<Block> {
         Block::of(off, self.item_head(off)?.block_len())
     }
@@ -66,14 +66,14 @@ impl Pool {
 }
 
 impl Transaction<'_> {
-    /// A new item.
+    /// Allocates and writes a new item.
     pub(crate) fn new_item(&mut self, key: &[u8], value: &[u8]) -> Result<u64> {
         let off = self.alloc(item_len(key, value)?)?;
         self.write_item(off, key, value)?;
         Ok(off)
     }
 
-    /// Gives the item at `off` another value, and returns where it lies from now on.
+    /// Replaces the value of the item at `off`. Returns the item's new offset.
     pub(crate) fn replace_item(&mut self, off: u64, key: &[u8], value: &[u8]) -> Result<u64> {
         let len = item_len(key, value)?;
         if same_class(len, self.item_head(off)?.block_len()) {
@@ -97,7 +97,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Bytes of the block that holds an item.
+/// Size of the block that holds an item, bytes.
 fn item_len(key: &[u8], value: &[u8]) -> Result<u64> {
     check_len("key", key, KEY_BYTES_MAX)?;
     check_len("value", value, VALUE_BYTES_MAX)?;

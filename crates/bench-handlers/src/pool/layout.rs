@@ -1,11 +1,11 @@
-//! Where things lie in a pool. Byte tables: `docs/format/pool.md`.
+//! The offsets of a pool's parts. Byte tables: `docs/format/pool.md`.
 
 use crate::error::{HandlerError, Result};
 use landfall_media::{BLOCK_SIZE, LINE_SIZE};
 
 /// `LANDPOOL`.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"LANDPOOL");
-/// Bytes of the header.
+/// Size of the header, bytes.
 pub(crate) const HEADER_BYTES: usize = 64;
 /// The state's line: root, top, used.
 pub(crate) const ROOT_AT: u64 = 64;
@@ -19,17 +19,17 @@ pub(crate) const LOG_AT: u64 = BLOCK_SIZE;
 const VERSION: u32 = 1;
 const CRC_AT: usize = 12;
 
-/// Sizes of a pool's parts.
+/// The sizes of a pool's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of the pool.
+    /// Size of the pool, bytes.
     pub(crate) len: u64,
-    /// Bytes of one half of the log.
+    /// Size of one half of the log, bytes.
     pub(crate) log_bytes: u64,
 }
 
 impl Layout {
-    /// The layout of a pool of `len` bytes, if that makes sense.
+    /// The layout of a pool of `len` bytes, if the sizes are valid.
     pub(crate) fn new(len: u64, log_bytes: u64) -> Result<Self> {
         let heap_at = log_bytes.checked_mul(2).and_then(|bytes| bytes.checked_add(LOG_AT));
         let fits = heap_at.is_some_and(|at| at.saturating_add(BLOCK_SIZE) <= len);
@@ -40,7 +40,7 @@ impl Layout {
         Ok(Self { len, log_bytes })
     }
 
-    /// Where the heap starts.
+    /// The offset of the heap.
     pub(crate) const fn heap_at(&self) -> u64 {
         LOG_AT + 2 * self.log_bytes
     }
@@ -68,7 +68,7 @@ impl Layout {
         header
     }
 
-    /// Reads a header, trusting none of it.
+    /// Parses a header without trusting it.
     pub(crate) fn decode(header: &[u8; HEADER_BYTES], region_len: u64) -> Result<Self> {
         if long(header, 0) != MAGIC {
             return Err(HandlerError::NoPool);
@@ -92,7 +92,7 @@ fn header_crc(header: &[u8; HEADER_BYTES]) -> u32 {
     crc_of(&[&header[8..CRC_AT], &header[16..]])
 }
 
-/// CRC-32C of some pieces of bytes, one after the other.
+/// CRC-32C of some pieces of bytes in order.
 pub(crate) fn crc_of(pieces: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     pieces.iter().for_each(|piece| digest.update(piece));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_read_back_and_nothing_else() {
+    fn only_an_encoded_header_is_decoded() {
         let layout = Layout::new(1 << 20, 65536).expect("fits");
         let good = layout.encode();
         assert_eq!(Layout::decode(&good, 1 << 20).expect("good"), layout);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_must_be_known_refuse_the_pool() {
+    fn unknown_required_features_refuse_the_pool() {
         for (at, known) in [(32, true), (36, false), (40, false)] {
             let mut header = Layout { len: 1 << 20, log_bytes: 65536 }.encode();
             header[at] = 1;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_make_no_pool_are_refused() {
+    fn invalid_pool_sizes_are_refused() {
         for (len, log_bytes) in [(1 << 20, 0), (1 << 20, 100), (12288, 4096), (1 << 20, u64::MAX - 4095)] {
             assert!(matches!(Layout::new(len, log_bytes), Err(HandlerError::Geometry { .. })));
         }

@@ -4,17 +4,17 @@ use super::batch::{Batch, LINE};
 use super::layout::{Layout, crc_of};
 use crate::error::{HandlerError, Result};
 
-/// Bytes in front of a record's body.
+/// Size of the header before a record's body, bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Bytes in front of an entry's lines.
+/// Size of the header before an entry's lines, bytes.
 const ENTRY_BYTES: usize = 16;
 
-/// Most bytes of the record of a batch that changes so many lines.
+/// Maximum size of the record of a batch that changes `lines` lines.
 pub(crate) const fn bytes_max(lines: usize) -> u64 {
     (HEAD_BYTES + lines * (ENTRY_BYTES + LINE)) as u64
 }
 
-/// The record of a batch. Lines that follow each other share an entry.
+/// Encodes the record of a batch. Consecutive lines share an entry.
 pub(crate) fn encode(number: u64, batch: &Batch) -> Vec<u8> {
     let mut record = vec![0; HEAD_BYTES];
     record.reserve(batch.len() * (ENTRY_BYTES + LINE));
@@ -42,16 +42,16 @@ fn seal(number: u64, record: &mut [u8]) {
     record[12..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A record that holds.
+/// A valid record.
 pub(crate) struct Record<'a> {
     pub(crate) number: u64,
-    /// Bytes of the whole record.
+    /// Size of the whole record, bytes.
     pub(crate) len: u32,
     body: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Reads the record at the start of a half, if a whole one is there.
+    /// Parses the record at the start of a half; `None` where it is incomplete or damaged.
     pub(crate) fn parse(half: &'a [u8]) -> Option<Self> {
         let (head, rest) = half.split_first_chunk::<HEAD_BYTES>()?;
         let number = long(head, 0)?;
@@ -65,7 +65,7 @@ impl<'a> Record<'a> {
     /// Calls `visit(offset, bytes)` for every entry, in order.
     ///
     /// # Errors
-    /// [`HandlerError::Damaged`] for an entry that a batch cannot have written.
+    /// [`HandlerError::Damaged`] for an entry that no batch can have written.
     pub(crate) fn entries(
         &self,
         layout: &Layout,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_follow_each_other_share_an_entry() {
+    fn consecutive_lines_share_an_entry() {
         let bytes = encode(7, &batch());
         assert_eq!(bytes.len(), HEAD_BYTES + 2 * ENTRY_BYTES + 3 * LINE);
         let record = Record::parse(&bytes).expect("whole");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_short_or_changed_is_none() {
+    fn a_truncated_or_changed_record_is_none() {
         let bytes = encode(7, &batch());
         for at in 0..bytes.len() {
             assert!(Record::parse(&bytes[..at]).is_none(), "cut at {at}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_outside_what_batches_change_is_damage() {
+    fn an_entry_outside_the_home_lines_is_damage() {
         for off in [0, 4096, LAYOUT.len, 65] {
             let mut batch = Batch::default();
             batch.change(off, 0, &[1; LINE], || Err(())).expect("a whole line");

@@ -1,4 +1,4 @@
-//! A region of blocks that a batch of transactions changes all at once. Format and crash argument:
+//! A region of blocks that a batch of transactions changes atomically. Format and crash argument:
 //! `docs/format/pool.md`.
 
 mod alloc;
@@ -22,18 +22,19 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of one half of the log where nothing else is asked for: several values of the largest size.
+/// Default size of one half of the log, bytes: room for several values of the maximum size.
 pub const LOG_BYTES: u64 = 1 << 20;
 
-/// A persistent object pool: blocks in a region of its own, changed by transactions, durable batch by batch.
+/// A persistent object pool: blocks in a region, changed by transactions, made durable batch by batch.
 ///
-/// [`Pool::begin`] opens a transaction; kept, it joins the batch; [`Pool::commit`] makes the batch durable with one
-/// fence. Reads see what was kept, durable or not: a caller answers for it only once it is committed.
+/// [`Pool::begin`] opens a transaction. [`Transaction::keep`] adds it to the batch, and [`Pool::commit`] makes the
+/// batch durable with one fence. Reads return kept changes, durable or not: a caller may use them in a reply only after
+/// the commit.
 pub struct Pool {
     media: Arc<dyn Media>,
     layout: Layout,
     batch: Batch,
-    /// What the next fence makes durable: the lines of the last batch, at home.
+    /// What the next fence makes durable: the lines of the last batch at their home offsets.
     dirty: Dirty,
     /// Number of the last committed batch.
     number: u64,
@@ -41,8 +42,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool of the whole region, which must begin with a zero word. Each half of its log takes `log_bytes`, a
-    /// multiple of 4096: the most that a batch may change, roughly.
+    /// Creates a pool in the whole region, which must begin with a zero word. Each half of its log takes `log_bytes`, a
+    /// multiple of 4096: approximately the maximum size of a batch.
     ///
     /// # Errors
     /// [`HandlerError::Occupied`], [`HandlerError::Geometry`]; those of the medium.
@@ -55,7 +56,7 @@ impl Pool {
         Ok(Self::with(media, layout, 0))
     }
 
-    /// Opens the region's pool. Whatever a crash has left is made whole first.
+    /// Opens the region's pool. It first completes what a crash has interrupted.
     ///
     /// # Errors
     /// [`HandlerError::NoPool`], [`HandlerError::Unknown`], [`HandlerError::Damaged`]; those of the medium.
@@ -71,12 +72,12 @@ impl Pool {
         Self { media, layout, batch: Batch::default(), dirty: Dirty::new(), number, failed: false }
     }
 
-    /// The medium below.
+    /// The medium that holds the pool.
     pub fn media(&self) -> &Arc<dyn Media> {
         &self.media
     }
 
-    /// Offset of the root block; 0 before there is one.
+    /// Offset of the root block; 0 if there is none.
     ///
     /// # Errors
     /// Those of the medium.
@@ -86,7 +87,7 @@ impl Pool {
 
     // ---- reading ----
 
-    /// Bytes of the heap, from the 8-byte aligned offset `off` on.
+    /// Bytes of the heap, starting at the 8-byte aligned offset `off`.
     ///
     /// # Errors
     /// [`HandlerError::Damaged`] for a range outside the heap or not aligned; those of the medium.
@@ -95,7 +96,7 @@ impl Pool {
         self.any_bytes(off, len)
     }
 
-    /// Words of the heap, from the 8-byte aligned offset `off` on.
+    /// Words of the heap, starting at the 8-byte aligned offset `off`.
     ///
     /// # Errors
     /// As [`Pool::bytes`].
@@ -116,7 +117,7 @@ impl Pool {
         Ok(self.words::<1>(off)?[0])
     }
 
-    /// More blocks than the heap can hold: a chain that is longer goes round in circles.
+    /// More blocks than the heap can hold: a longer chain contains a cycle.
     pub fn blocks_max(&self) -> u64 {
         (self.layout.len - self.layout.heap_at()) / LINE_SIZE
     }
@@ -150,7 +151,7 @@ impl Pool {
 
     // ---- changing ----
 
-    /// Opens a transaction. Dropped, it has changed nothing; [`Transaction::keep`] adds it to the batch.
+    /// Opens a transaction. If it is dropped, it has changed nothing; [`Transaction::keep`] adds it to the batch.
     ///
     /// # Errors
     /// [`HandlerError::Closed`].
@@ -164,16 +165,17 @@ impl Pool {
         self.batch.len()
     }
 
-    /// Forgets the batch: everything is as it was at the last commit.
+    /// Discards the batch: the pool is in the state of the last commit.
     pub fn abandon(&mut self) {
         self.batch.clear();
     }
 
-    /// Makes the batch durable, with one fence, which blocks where the medium is a file. Nothing to do for an empty one.
+    /// Makes the batch durable with one fence, which blocks where the medium is a file. Does nothing for an empty
+    /// batch.
     ///
     /// # Errors
-    /// Those of the medium; the pool is closed then, and whether the batch is durable shows when it is opened again.
-    /// [`HandlerError::Closed`] ever after.
+    /// Those of the medium; the pool is then closed, and only opening it again shows whether the batch is durable.
+    /// [`HandlerError::Closed`] after that.
     pub fn commit(&mut self) -> Result<()> {
         self.check_open()?;
         if self.batch.is_empty() {
@@ -194,7 +196,7 @@ impl Pool {
         self.media.fence(&mut self.dirty, Site::Commit)?;
         self.number = number;
         let record = Record::parse(&record).expect("it was just made");
-        bring_home(&*self.media, &self.layout, &record, &mut self.dirty)
+        apply_home(&*self.media, &self.layout, &record, &mut self.dirty)
     }
 
     fn check_open(&self) -> Result<()> {
@@ -202,7 +204,7 @@ impl Pool {
     }
 }
 
-/// Creation, in its two steps.
+/// Creates a pool, in two steps.
 fn format(media: &dyn Media, layout: &Layout) -> Result<()> {
     let mut header = layout.encode();
     header[..8].fill(0);
@@ -222,7 +224,7 @@ fn format(media: &dyn Media, layout: &Layout) -> Result<()> {
     Ok(media.fence(&mut dirty, Site::SuperblockFence)?)
 }
 
-/// Brings the batches in the log home, and returns the number of the last one.
+/// Applies the batches in the log to their home offsets, and returns the number of the last one.
 fn recover(media: &dyn Media, layout: &Layout) -> Result<u64> {
     let mut found = Vec::new();
     let mut dirty = Dirty::new();
@@ -242,13 +244,13 @@ fn recover(media: &dyn Media, layout: &Layout) -> Result<u64> {
         return Err(HandlerError::damaged("number of a batch", layout.half_of(older.number)));
     }
     for record in &found {
-        bring_home(media, layout, record, &mut dirty)?;
+        apply_home(media, layout, record, &mut dirty)?;
     }
     media.fence(&mut dirty, Site::Order)?;
     Ok(found.last().map_or(0, |newest| newest.number))
 }
 
-fn bring_home(media: &dyn Media, layout: &Layout, record: &Record<'_>, dirty: &mut Dirty) -> Result<()> {
+fn apply_home(media: &dyn Media, layout: &Layout, record: &Record<'_>, dirty: &mut Dirty) -> Result<()> {
     record.entries(layout, |off, bytes| {
         media.store(off, bytes)?;
         media.flush(dirty, Site::Data, Extent::new(off, bytes.len() as u32));

@@ -7,9 +7,9 @@ use crate::error::{HandlerError, Result};
 use landfall_media::Extent;
 use std::ops::Deref;
 
-/// Changes that join the pool's batch all together ([`Transaction::keep`]) or, dropped, not at all.
+/// Changes that join the pool's batch together ([`Transaction::keep`]) or, if it is dropped, not at all.
 ///
-/// It reads as the pool does, its own changes included.
+/// It can be read like the pool; reads include its own changes.
 pub struct Transaction<'a> {
     pool: &'a mut Pool,
     kept: bool,
@@ -31,7 +31,7 @@ impl<'a> Transaction<'a> {
     /// Adds the changes to the batch.
     ///
     /// # Errors
-    /// [`HandlerError::BatchFull`] where a commit would make room, [`HandlerError::TooLarge`] where none would.
+    /// [`HandlerError::BatchFull`] where a commit would make room, [`HandlerError::TooLarge`] where it would not.
     /// Nothing is changed then.
     pub fn keep(mut self) -> Result<()> {
         let (lines, log_bytes) = (self.batch.len(), self.layout.log_bytes);
@@ -48,7 +48,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Stores bytes into the heap, from the 8-byte aligned offset `off` on.
+    /// Stores bytes into the heap, starting at the 8-byte aligned offset `off`.
     ///
     /// # Errors
     /// [`HandlerError::Damaged`] for a range outside the heap or not aligned; those of the medium.
@@ -65,7 +65,7 @@ impl<'a> Transaction<'a> {
         self.write(off, &word.to_le_bytes())
     }
 
-    /// Stores words into the heap, from the 8-byte aligned offset `off` on.
+    /// Stores words into the heap, starting at the 8-byte aligned offset `off`.
     ///
     /// # Errors
     /// As [`Transaction::write`].
@@ -106,7 +106,7 @@ impl<'a> Transaction<'a> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.pool.batch.take_back();
+            self.pool.batch.revert();
         }
     }
 }

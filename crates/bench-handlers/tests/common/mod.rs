@@ -1,4 +1,4 @@
-//! What the tests share: operations, the model that they are judged by, and repeatable choices.
+//! Shared parts of the tests: operations, the model that judges them, and reproducible random choices.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use landfall_bench_handlers::{HandlerError, Op, Request, Result, Store, StoreOptions, Structure};
@@ -7,9 +7,9 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of one half of a small store's log.
+/// Size of one half of a small store's log, bytes.
 pub const LOG_BYTES: u64 = 16 << 10;
-/// Bytes of a small store's region.
+/// Size of a small store's region, bytes.
 pub const REGION_BYTES: u64 = 192 << 10;
 
 pub const DEFERRED: SimOptions = SimOptions { deferred: true };
@@ -24,7 +24,7 @@ pub enum Step {
     Floor(Vec<u8>),
 }
 
-/// Everything that a store holds.
+/// The whole contents of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub entries: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -32,7 +32,7 @@ pub struct Model {
     pub floor: Vec<u8>,
 }
 
-/// The row that covers the request of a step, so that one is missing where the other is not.
+/// The row for the request of a step. It is derived from the request, so that a missing request or row is detected.
 pub fn row_of(key: &[u8], value: &[u8]) -> Vec<u8> {
     [key, b"=", &value[..value.len().min(8)]].concat()
 }
@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// What a store holds, read with every structure's own walk; its invariants are checked, too.
+    /// The contents of a store, read by walking every structure. Checks the store's invariants, too.
     pub fn of(store: &Store) -> Result<Self> {
         store.check()?;
         let (entries, rows) = (store.entries()?, store.rows()?);
@@ -90,7 +90,7 @@ pub fn apply(store: &mut Store, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a key as a client does.
+/// Gets the value of a key like a client.
 pub fn get(store: &mut Store, key: &[u8]) -> Option<Vec<u8>> {
     let response =
         store.apply(&Request { op: Op::Get, key, value: b"" }.encode(), None).expect("a good request");
@@ -113,7 +113,7 @@ pub fn create(media: &Arc<SimMedia>, structure: Structure) -> Result<Store> {
     Store::create(Arc::clone(media) as Arc<dyn Media>, options(structure))
 }
 
-/// Opens what a crash has left, as a server does: where there is no pool yet, it makes one.
+/// Opens the region after a crash, as a server does: where there is no pool, it creates one.
 pub fn open(media: &Arc<SimMedia>, structure: Structure) -> Result<Store> {
     match Store::open(Arc::clone(media) as Arc<dyn Media>, options(structure)) {
         Err(HandlerError::NoPool) => create(media, structure),
