@@ -21,7 +21,7 @@ pub(crate) enum BenchError {
     /// Peer: the connection broke.
     #[error("talking to {peer}: {source}")]
     Connection { peer: String, source: std::io::Error },
-    /// Peer: a reply that is not what the request asks for.
+    /// Peer: a reply that does not fit the request.
     #[error("{peer} answered {reply} where {expected} was expected")]
     Reply { peer: String, reply: String, expected: &'static str },
     /// Environment: the client program failed.

@@ -1,4 +1,4 @@
-//! Progress on standard error, and the end that the user asked for.
+//! Progress on standard error, and the interruption by the user.
 
 use super::error::BenchError;
 use super::sys;

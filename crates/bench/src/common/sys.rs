@@ -89,7 +89,7 @@ pub(crate) fn poll(
     Ok(())
 }
 
-/// Tells which of many sockets can be read.
+/// Reports which of many sockets can be read.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     epoll: OwnedFd,
@@ -103,7 +103,7 @@ impl Readiness {
         if epoll < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made and that nobody else has.
+        // SAFETY: a descriptor that was just created and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         Ok(Self { epoll, events: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX as usize] })
     }

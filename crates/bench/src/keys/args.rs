@@ -85,7 +85,7 @@ impl MediaChoice {
 pub enum WorkloadChoice {
     /// SETs: requests a second, latency, CPU per request
     Set,
-    /// The same of GETs
+    /// GETs: requests a second, latency, CPU per request
     Get,
     /// Latency of one GET client beside a SET load
     Mixed,
@@ -120,7 +120,7 @@ pub(crate) mod limits {
 }
 
 impl KvArgs {
-    /// The same with bounds applied, and small if `quick`.
+    /// These arguments with bounds applied, and small if `quick`.
     pub(crate) fn bounded(&self) -> Self {
         let mut args = self.clone();
         if args.quick {

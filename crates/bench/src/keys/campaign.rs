@@ -1,4 +1,4 @@
-//! One campaign: every measurement that was asked for, then the report. What fails is noted, and the rest goes on.
+//! One campaign: every requested measurement, then the report. A failure is recorded, and the campaign continues.
 
 use crate::common::clients::{Client, Operation, Shape};
 use crate::common::error::BenchError;

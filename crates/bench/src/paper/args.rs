@@ -62,7 +62,7 @@ pub enum PaperSection {
 }
 
 impl PaperArgs {
-    /// The same, small if `quick`.
+    /// These arguments, small if `quick`.
     pub(crate) fn bounded(&self) -> Self {
         let mut args = self.clone();
         if args.quick {
@@ -74,7 +74,7 @@ impl PaperArgs {
         args
     }
 
-    /// True if a section is asked for.
+    /// True if a section is requested.
     pub(crate) fn wants(&self, section: PaperSection) -> bool {
         self.only.contains(&section)
     }
@@ -105,7 +105,7 @@ pub enum Upto {
     Prepare,
     /// It is allocated and inserted; for the heap with a checksum that is given.
     Insert,
-    /// The same with the checksum computed.
+    /// It is allocated and inserted; the checksum is computed.
     Checksum,
     /// The value is copied.
     Copy,
@@ -148,7 +148,7 @@ pub struct WalServerArgs {
     /// Read into the log itself, without a copy in between
     #[arg(long)]
     pub direct: bool,
-    /// Look for requests without ever waiting
+    /// Busy-poll for requests, and never wait in the kernel
     #[arg(long)]
     pub spin: bool,
 }

@@ -1,4 +1,4 @@
-//! Servers in turns under the same loads.
+//! Servers in turns under equal loads.
 
 use super::contestant::{Stand, Store, Who, missing};
 use super::lab::Lab;

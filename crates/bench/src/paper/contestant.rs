@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const RESP_PORT: u16 = 7001;
 const HTTP_PORT: u16 = 7002;
 
-/// What plain writes go to, behind the same loop.
+/// What plain writes go to, behind one event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Store {
     /// Nothing is stored.

@@ -34,7 +34,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn set_up(args: PaperArgs) -> Result<Self, BenchError> {
-        // Without hosts nothing can be measured: that is to be said before anything else is done.
+        // Nothing can be measured without hosts, so that this error comes before anything else.
         let congestion_control = Wire::new(1500, wire::Quality::Plain)?.congestion_control();
         if congestion_control != wire::CONGESTION_CONTROL {
             let (used, ours, allow) = (&congestion_control, wire::CONGESTION_CONTROL, wire::ALLOW);
@@ -69,7 +69,7 @@ impl Lab {
         self.scratch.path().join("requests.lua")
     }
 
-    /// A folder of its own for something short.
+    /// A separate folder for a short measurement.
     pub(crate) fn folder(&self) -> Result<TempDir, BenchError> {
         let base = self.scratch.path();
         tempfile::tempdir_in(base).map_err(BenchError::file(base))

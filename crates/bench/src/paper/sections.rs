@@ -31,7 +31,7 @@ pub(crate) const fn with(store: Store, over: Over) -> Who {
     Who::Landfall { store, over, flush: true }
 }
 
-/// The same with flushes left out.
+/// Landfall with that store, without flushes.
 pub(crate) const fn unflushed(store: Store, over: Over) -> Who {
     Who::Landfall { store, over, flush: false }
 }
@@ -53,7 +53,7 @@ pub(crate) const WALS: [Who; 5] = [
     landfall(Over::XdpSpin),
 ];
 
-/// Measures every section that is asked for. What fails is noted, and the rest goes on.
+/// Measures every requested section. A failure is recorded, and the other sections are measured.
 pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let sections: [(PaperSection, Section); 6] = [
         (PaperSection::Table1, table1),
@@ -199,7 +199,7 @@ fn stage_run(store: StageStore, flush: &str, samples: &[StageTimes]) -> StageRun
     StageRun { store, flushed: flush != "none", times }
 }
 
-/// In a process of its own, on the server's core.
+/// In a separate process, on the server's core.
 fn run_stages(lab: &Lab, store: StageStore, flush: &str) -> Result<StageTimes, BenchError> {
     use clap::ValueEnum;
     let dir = lab.folder()?;

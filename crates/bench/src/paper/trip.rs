@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Requests between two looks at the clock and for Ctrl-C.
+/// Requests between two checks of the clock and of Ctrl-C.
 const ROUND: usize = 64;
 /// Share of round trips, from the fastest, whose mean is taken: what interrupted the machine is left out.
 const KEPT: f64 = 95.0;
@@ -67,7 +67,7 @@ impl Speak for Resp {
     }
 }
 
-/// Writes 1 KiB again and again.
+/// Writes 1 KiB repeatedly.
 pub(crate) fn run<S: Speak>(
     lab: &Lab,
     wire: &Wire,
@@ -129,7 +129,7 @@ fn open(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Looks for a reply until it is there.
+/// Busy-polls until a reply arrives.
 fn reply<S: Speak>(stream: &mut TcpStream, since: Instant) -> Result<(), BenchError> {
     let failed = BenchError::connection(S::NAME);
     let (mut bytes, mut filled) = ([0; REPLY_BYTES_MAX], 0);

@@ -18,7 +18,7 @@ const REQUEST_BYTES_MAX: usize = 64 << 10;
 const WAIT_MS: i32 = 100;
 const REPLY: &[u8] = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n";
 
-/// Serves until told to stop.
+/// Serves until it is stopped.
 pub(crate) fn run(args: &WalServerArgs) -> Result<(), BenchError> {
     let listener = TcpListener::bind(args.listen).map_err(BenchError::connection("the listener"))?;
     let mut server = Server::open(args, listener)?;
@@ -60,7 +60,7 @@ impl Server {
         let open = || -> io::Result<_> {
             let options = File::options().read(true).write(true).create(true).truncate(true).open(&args.log);
             let mut file = options?;
-            // Written once, so that no append pays for a block or a page that is new.
+            // Written once in advance, so that no append meets a new block or page.
             let zeroes = vec![0; 1 << 20];
             (0..len >> 20).try_for_each(|_| file.write_all(&zeroes))?;
             file.sync_all()?;

@@ -11,7 +11,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The server's own stack.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
-/// Of our own stack, and Linux's unless it was told otherwise.
+/// The congestion control of our own stack, and of Linux unless it was configured otherwise.
 pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 /// How a machine's hosts may use it.
 pub(crate) const ALLOW: &str = "sysctl net.ipv4.tcp_allowed_congestion_control=\"reno cubic\"";
@@ -25,7 +25,7 @@ pub(crate) enum Quality {
     Plain,
     /// Without segmentation and receive offloads: each frame is what would be on a wire.
     Bare,
-    /// The same, and so many of 10,000 frames are lost.
+    /// Without offloads, and with so many of 10,000 frames lost.
     Lossy(u32),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 enum Between {
     Nothing,
-    /// In the kernel: nobody waits for a process of its to run.
+    /// In the kernel: no process has to run for it.
     Wire {
         _wire: LossyWire,
     },

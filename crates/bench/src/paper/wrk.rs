@@ -13,7 +13,7 @@ pub(crate) const KEYS: u64 = 10_000;
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 1024;
 
-/// What requests ask for.
+/// The kind of wrk's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Ask {
     /// `POST /kv/{key}` of 1 KiB.

@@ -13,14 +13,14 @@ pub(crate) enum On {
     File,
 }
 
-/// What serves requests, and what its clients ask for.
+/// The application that serves requests, which decides what its clients request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum App {
     /// Acknowledges on reception, and forgets.
     Ideal,
     /// A durable map on persistent memory.
     Map(Structure),
-    /// The same on a file: each commit ends with `fdatasync`.
+    /// A durable map on a file: each commit ends with `fdatasync`.
     Filed(Structure),
     /// redis-server, `appendfsync always`.
     Redis(On),

@@ -34,10 +34,11 @@ pub struct PmnetArgs {
     /// How long a client that is alone rests after each request, µs, so that what servers do behind its back is done
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rest_us: u64,
-    /// How long every client that does not spin looks for an answer before it waits in the kernel, µs
+    /// How long every client that does not spin busy-polls for an answer before it waits in the kernel, µs
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub look_us: u64,
-    /// How long a device that does not poll looks for packets before it waits in the kernel, µs; 50 where it is installed
+    /// How long a device that does not poll busy-polls for packets before it waits in the kernel, µs; 50 where it is
+    /// installed
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub device_spin: u64,
     /// Closed-loop clients of Figures 16 and 22
@@ -64,7 +65,8 @@ pub struct PmnetArgs {
     /// Core of clients
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub client_core: usize,
-    /// Let cores sleep between packets where nobody spins; otherwise a thread of the lowest class keeps each one awake
+    /// Let cores sleep between packets where no process spins; otherwise a thread of the lowest class keeps each one
+    /// awake
     #[arg(long)]
     pub let_sleep: bool,
     /// Output folder
@@ -171,7 +173,7 @@ impl AppChoice {
 }
 
 impl PmnetArgs {
-    /// The same within bounds, small if `quick`.
+    /// These arguments within bounds, small if `quick`.
     pub(crate) fn bounded(&self) -> Self {
         let mut args = self.clone();
         if args.quick {
@@ -200,7 +202,7 @@ pub(crate) const PAYLOAD_MAX: usize = 1400;
 pub enum ServeKind {
     /// Plain requests and replies over UDP
     Udp,
-    /// The same over TCP
+    /// Plain requests and replies over TCP
     Tcp,
     /// A server of PMNet
     Pmnet,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Turns between two looks at whether to stop: a microsecond or so.
+/// Turns between two checks whether to stop: a microsecond or so.
 const TURNS: u32 = 1000;
 
 /// Keeps cores from sleeping while it lives, as `idle=poll` would: a thread of the lowest class on each one. A virtual

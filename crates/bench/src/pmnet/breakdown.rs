@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-/// The applications whose parts can be told apart: `landfall serve` does not tell them.
+/// The applications whose parts are reported separately: `landfall serve` does not report them.
 pub(crate) fn apps(choices: &[AppChoice]) -> Vec<App> {
     let known = key_value(choices).into_iter().filter(|app| *app != App::Landfall);
     std::iter::once(App::Ideal).chain(known).collect()

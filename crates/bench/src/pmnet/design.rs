@@ -11,7 +11,7 @@ pub(crate) enum Design {
     Direct,
     /// Through a device that forwards in the kernel: the paper's Client-Server. Redis-protocol servers over TCP.
     ClientServer,
-    /// The same over TCP.
+    /// Client and server over TCP, through a device that forwards in the kernel.
     Tcp,
     /// Past a device that logs nothing: requests sent as bypasses. One that never waits forwards them itself, the kernel does otherwise.
     Bypass,
@@ -19,9 +19,9 @@ pub(crate) enum Design {
     Pmnet { devices: u8, log: On, cache: bool },
     /// Logged by one device that is the server's network card, behind a switch that only forwards.
     Nic,
-    /// Logged at the server, in a process of its own; on so many hosts.
+    /// Logged at the server, in a separate process; on so many hosts.
     ServerLog { copies: u8 },
-    /// Logged at the client, in a process of its own; on so many hosts.
+    /// Logged at the client, in a separate process; on so many hosts.
     ClientLog { copies: u8 },
     /// The server has every update on two other servers before it answers.
     Replicated,
@@ -115,7 +115,7 @@ pub(crate) enum Waits {
     Block,
     /// The device never waits, as a switch's pipeline does; clients and servers wait in the kernel, as the paper's do.
     Polls,
-    /// The client, and whoever answers it, look for packets without ever waiting.
+    /// The client, and the process that answers it, busy-poll for packets and never wait.
     Spin,
 }
 
@@ -160,7 +160,7 @@ impl Spec {
         Self { design, waits, ..self }
     }
 
-    /// The same load by so many clients that never rest.
+    /// This load by so many clients that never rest.
     pub(crate) fn by(self, clients: usize) -> Self {
         Self { clients, rests: false, ..self }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn set_up(args: PmnetArgs) -> Result<Self, BenchError> {
-        // Without hosts nothing can be measured: that is to be said before anything else is done.
+        // Nothing can be measured without hosts, so that this error comes before anything else.
         Course::new(Place::Between(1), Beside::Nobody)?;
         let landfall = std::env::current_exe().map_err(BenchError::file(Path::new("this executable")))?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -84,7 +84,7 @@ impl Lab {
         self.has_cache.then_some(["--cache", kind])
     }
 
-    /// Keeps the cores awake on which somebody waits, unless they are to sleep.
+    /// Keeps the cores awake on which a process waits, unless they may sleep.
     pub(crate) fn keep_awake(&self, waits: Waits) -> Awake {
         let cores = [self.args.client_core, self.args.server_core];
         let waiting = match waits {

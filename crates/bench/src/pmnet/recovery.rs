@@ -32,7 +32,7 @@ const UNDER_WAY: u64 = 16;
 const ROUNDS_MAX: u32 = 3;
 /// Longest wait for anything to go on.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between looks at the device's counts.
+/// Pause between two reads of the device's counts.
 const LOOK: Duration = Duration::from_millis(5);
 const KEYS: u64 = 10_000;
 

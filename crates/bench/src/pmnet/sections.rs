@@ -19,7 +19,7 @@ pub(crate) const FIGURE_16: [Design; 3] = [Design::ClientServer, PMNET, Design::
 pub(crate) const FIGURE_20: [u32; 2] = [100, 50];
 const ALL: [Waits; 3] = [Waits::Block, Waits::Polls, Waits::Spin];
 
-/// Measures every section that is asked for. What fails is noted, and the rest goes on.
+/// Measures every requested section. A failure is recorded, and the other sections are measured.
 pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let mut tried: Vec<Spec> = Vec::new();
     for section in lab.args.only.clone() {

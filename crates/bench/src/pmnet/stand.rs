@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Where devices tell their counts, each on its own host.
+/// The address at which devices report their counts, each on its own host.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9151);
 /// Bytes of a device's log.
 const LOG_BYTES: u64 = 256 << 20;
@@ -35,7 +35,7 @@ const FOLLOW_MAX: Duration = Duration::from_secs(60);
 /// What redis remembers as slow, ms.
 const SLOW_MS: &str = "500";
 const ANYWHERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
-/// A server that speaks RESP, for whoever is on its host.
+/// A server that speaks RESP, for the processes on its host.
 pub(crate) const LOCAL_RESP: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), RESP_PORT);
 
@@ -50,7 +50,7 @@ pub(crate) struct Stand {
     /// On the ordinary file system, where something lies there.
     pub(crate) on_file: Option<TempDir>,
     spec: Spec,
-    /// How long clients look for answers before they wait.
+    /// How long clients busy-poll for answers before they wait.
     look: Duration,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct Extent {
     pub(crate) log_bytes: u64,
     /// Bytes of a handler's region.
     pub(crate) region_bytes: u64,
-    /// Whether redis keeps what it is told.
+    /// Whether redis stores what it receives.
     pub(crate) persists: bool,
-    /// Whether a plain server tells when it did what.
+    /// Whether a plain server reports the time of each step.
     pub(crate) stamps: bool,
 }
 
@@ -188,7 +188,7 @@ impl Stand {
             _ => return Ok(()),
         };
         let at = SocketAddr::new(ANYWHERE.into(), LOGGER_PORT);
-        // With replicas on the same core, looking for their answers would keep them from giving any.
+        // With replicas on this core, busy-polling for their answers would keep the replicas from running.
         let spin = self.spec.waits == Waits::Spin && self.course.replicas.is_empty();
         let process = Process { host: &host, kind: ServeKind::Logger, name: "logger", at, extent, spin };
         let mut command = self.process(lab, &process)?;
@@ -423,7 +423,7 @@ fn doctor() -> Result<String, BenchError> {
     }
 }
 
-/// What a device tells of itself.
+/// What a device reports about itself.
 fn counts_of(seat: &Seat) -> Result<String, BenchError> {
     let body = seat.host.enter(|| {
         let mut body = Vec::new();

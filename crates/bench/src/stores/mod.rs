@@ -114,7 +114,7 @@ impl CopyStore {
         Self { lanes: (0..workers).map(|_| Mutex::default()).collect(), leveldb: None }
     }
 
-    /// With LevelDB, in a folder of its own below `dir`.
+    /// With LevelDB, in a separate folder below `dir`.
     ///
     /// # Errors
     /// [`StoreError`] says what is missing.

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Longest latency that the histogram tells apart, ns.
+/// Maximum latency that the histogram resolves, ns.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Nothing at all for this long: the server has hung.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

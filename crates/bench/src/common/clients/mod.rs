@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The key that a load without random keys uses: the same as redis-benchmark's.
+/// The key of a load without random keys: redis-benchmark's.
 pub(crate) const ONE_KEY: &[u8] = b"key:__rand_int__";
 
 /// What a load does.
@@ -89,7 +89,7 @@ pub(crate) struct LoadResult {
     pub(crate) p95_us: f64,
     /// 99th percentile.
     pub(crate) p99_us: f64,
-    /// 99.9th percentile, where the client tells.
+    /// 99.9th percentile, where the client reports it.
     pub(crate) p999_us: Option<f64>,
 }
 

@@ -84,7 +84,7 @@ fn start(command: &mut Command, stdout: Stdio) -> Result<Child, BenchError> {
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// True while it has not ended by itself.
+    /// True while the process has not ended.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
@@ -102,7 +102,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,9 +1,10 @@
-//! How long a core was busy, whoever used it: a client's process and the kernel's work for it, interrupts included.
+//! How long a core was busy for all users: a client's process and the kernel's work for it, interrupts included.
 
 use super::cpu::TICK_NS;
 use std::fs;
 
-/// Time that a core has been busy since the system's start, nanoseconds, to the tick; 0 where the kernel does not tell.
+/// Time that a core has been busy since the system's start, nanoseconds, in ticks; 0 where the kernel does not report
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BusyTime(u64);
 

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-/// Nanoseconds of one clock tick of `/proc/PID/stat`: Linux tells user space 100 a second on every architecture.
+/// Nanoseconds of one clock tick of `/proc/PID/stat`: Linux reports 100 a second to user space on every architecture.
 pub(super) const TICK_NS: u64 = 10_000_000;
 
 /// CPU time that a process has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuTime {
-    /// Sum over the threads alive now, to the nanosecond; 0 where the kernel does not tell.
+    /// Sum over the threads alive now, to the nanosecond; 0 where the kernel does not report it.
     threads_ns: u64,
     /// User and system time of the process, ended threads included, to the tick.
     process_ns: u64,

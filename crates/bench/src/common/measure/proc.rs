@@ -40,7 +40,8 @@ fn status_bytes(status: &str, name: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Bytes that a process has had written to storage, all threads, as the kernel counts them; `None` where it does not tell.
+/// Bytes that all threads of a process have written to storage, as counted by the kernel; `None` where it does not
+/// count.
 pub(crate) fn storage_bytes_written(pid: u32) -> Option<u64> {
     write_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
 }

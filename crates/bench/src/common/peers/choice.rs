@@ -9,7 +9,7 @@ use serde::Serialize;
 pub enum PeerChoice {
     /// This very executable
     Landfall,
-    /// The same, storing nothing: what parsing, replying and the kernel take; only for SETs
+    /// Landfall without storing anything: the cost of parsing, replying and the kernel; only for SETs
     Discard,
     /// redis-server, appendonly yes, appendfsync always
     RedisAlways,

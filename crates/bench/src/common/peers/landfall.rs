@@ -172,7 +172,7 @@ fn forward_lines(stdout: ChildStdout) -> Receiver<String> {
     let (to, from) = sync_channel(LINES_MAX);
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            // Nobody waits for lines after the first ones.
+            // No thread waits for lines after the first ones.
             let _ = to.try_send(line);
         }
     });

@@ -9,7 +9,7 @@ pub(crate) trait Peer: Sync {
     /// Name in reports, unique among the peers of a run.
     fn name(&self) -> &str;
 
-    /// Starts on a folder, new or as an earlier run of the same peer left it, and waits until it listens.
+    /// Starts on a folder, which is new or was left by an earlier run of this peer, and waits until it listens.
     ///
     /// It may still be loading: see [`Server::wait_ready`].
     fn start(&self, dir: &Path, capacity: u64) -> Result<Server, BenchError>;

@@ -83,7 +83,7 @@ fn colors_of(panel: &Panel) -> Vec<RGBColor> {
     taken
 }
 
-/// The same color for a server in every plot.
+/// One color for a server in every plot.
 fn known_color(name: &str) -> Option<RGBColor> {
     Some(match name {
         names::LANDFALL => RGBColor(0, 114, 178),

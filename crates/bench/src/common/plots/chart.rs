@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn equal_ratios_are_equal_distances_on_a_logarithmic_axis() {
         let axis = |is_log| if is_log { Axis::log("y") } else { Axis::linear("y") };
-        // 0.5 to 1 and 40 to 80: the same ratio.
+        // 0.5 to 1 and 40 to 80 have equal ratios.
         let gaps = |is_log| {
             let svg = drawn(&chart(axis(is_log), 2));
             let circles = svg

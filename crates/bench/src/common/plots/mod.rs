@@ -34,7 +34,7 @@ pub(crate) const COLORS: [RGBColor; 14] = [
     RGBColor(255, 127, 200),
 ];
 
-/// A number for an axis: two labels in a row must not round to the same.
+/// A number for an axis: two consecutive labels must not round to one text.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{:.1} M", value / 1e6),

@@ -84,7 +84,7 @@ const DRAM_BYTES: f64 = 100.0;
 /// The value size that the throughput targets are about.
 const VALUE_BYTES: usize = 1024;
 
-/// Every target of the measurements that were asked for, with what was measured.
+/// Every target of the requested measurements, with the measured value.
 pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let mut targets = Vec::new();
     for workload in &results.settings.only {

@@ -88,7 +88,7 @@ impl Counted {
         (self.received + self.records + self.moved + self.copied + self.zeroes) / self.received
     }
 
-    /// The same by the kernel's.
+    /// Bytes written for each byte received, as counted by the kernel.
     pub(crate) fn storage_amplification(&self) -> Option<f64> {
         Some(self.storage? / self.received)
     }

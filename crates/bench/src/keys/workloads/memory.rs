@@ -1,4 +1,4 @@
-//! Resident memory with many small keys, and of an empty region that is opened again and again. One run each.
+//! Resident memory with many small keys, and of an empty region that is opened repeatedly. One run each.
 
 use super::{Bench, capacity_for_load};
 use crate::common::clients::{loader, value_of};

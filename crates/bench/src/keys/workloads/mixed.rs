@@ -31,7 +31,7 @@ pub(crate) struct Row {
     pub(crate) p50_us: Summary,
     pub(crate) p99_us: Summary,
     pub(crate) p999_us: Summary,
-    /// Commands a second that the server executed meanwhile, where it tells.
+    /// Commands a second that the server executed meanwhile, where it reports them.
     pub(crate) commands_per_second: Option<Summary>,
 }
 
@@ -114,7 +114,7 @@ fn beside_builtin(
     })
 }
 
-/// Reads one key again and again for a while, and checks what comes.
+/// Reads one key repeatedly for a while, and checks the replies.
 fn read_for(server: &Server, length: Duration, value: &[u8]) -> Result<Sample, BenchError> {
     let mut conn = server.connect()?;
     let mut latencies = builtin::histogram();

@@ -50,7 +50,7 @@ impl Scratch {
     }
 }
 
-/// A server on a folder of its own. The server ends before its folder goes: fields drop in order.
+/// A server on its own folder. The server ends before its folder is deleted: fields drop in order.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) server: Server,
@@ -102,8 +102,8 @@ pub(crate) fn capacity_for(records: u64, value_bytes: usize) -> u64 {
     capacity_of(payload(records, value_bytes).saturating_mul(3))
 }
 
-/// The same for records that are loaded once and overwritten by nobody: with the usual room for compaction, ten
-/// million of them would not fit into the memory of most machines.
+/// Room for records that are loaded once and never overwritten. With the usual room for compaction, ten million of them
+/// would not fit into the memory of most machines.
 pub(crate) fn capacity_for_load(records: u64, value_bytes: usize) -> u64 {
     let payload = payload(records, value_bytes);
     capacity_of(payload.saturating_add(payload / 8))

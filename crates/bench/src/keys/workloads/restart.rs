@@ -1,4 +1,4 @@
-//! How long a server takes to come back after a kill, by the number of records.
+//! How long a server takes to serve again after a kill, by the number of records.
 
 use super::{Bench, Scratch, capacity_for_load};
 use crate::common::clients::conn::info_field;

@@ -43,7 +43,7 @@ pub(crate) struct Row {
     pub(crate) memory: Memory,
     /// Growth of memory that is no file or shared memory, a key, key bytes included.
     pub(crate) anon_per_key: f64,
-    /// The same without the key's own bytes.
+    /// Growth of anonymous memory for each key, without the key's own bytes.
     pub(crate) anon_per_key_beyond_key: f64,
     /// What the server says it uses, where it does.
     pub(crate) used_memory: Option<f64>,

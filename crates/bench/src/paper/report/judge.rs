@@ -39,7 +39,7 @@ fn target(
     Target { what, bound, wanted, unit, measured }
 }
 
-/// A quantity of ours over another's under the same load.
+/// A quantity of ours divided by another's under an equal load.
 fn ratio(
     rows: &[Row],
     (ours, other): (Who, Who),

@@ -13,7 +13,7 @@ pub(super) fn wrk_round_trip(results: &Results, who: Who) -> Option<&Summary> {
     find(&results.table1, who, http(Ask::Post, 1), MTU)?.mean_us.as_ref()
 }
 
-/// The same to a client that never waits, and without the slowest twentieth: what differences are taken of.
+/// The round trip of a client that never waits, without the slowest twentieth. Differences are computed from it.
 pub(super) fn round_trip(results: &Results, who: Who) -> Option<&Summary> {
     find(&results.table1, who, Work::Trip { resp: false }, MTU)?.mean_us.as_ref()
 }
@@ -38,12 +38,12 @@ fn whole_stage(store: StageStore) -> &'static str {
     }
 }
 
-/// The same by stages: everything but parsing and flushing, µs.
+/// Data management by stages: everything except parsing and flushing, µs.
 pub(super) fn stage_data_management(results: &Results, store: StageStore) -> Option<Summary> {
     results.stage(store, false, whole_stage(store)).and_then(in_us)
 }
 
-/// Parsing of HTTP, µs: the same for every store.
+/// Parsing of HTTP, µs: equal for every store.
 pub(super) fn parsing(results: &Results, store: StageStore) -> Option<Summary> {
     results.stage(store, false, "parse").and_then(in_us)
 }

@@ -18,7 +18,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file that is at least as long, and that nobody truncates.
+    /// Maps the first `len` bytes of a file that is at least as long, and that no process truncates.
     pub(crate) fn new(file: &File, len: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses; the descriptor lives through the call.

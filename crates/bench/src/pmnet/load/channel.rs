@@ -30,9 +30,9 @@ pub(crate) enum By {
 /// How a client waits for answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It looks for them all the time.
+    /// The client busy-polls all the time.
     Spins,
-    /// It looks for so long, then waits in the kernel.
+    /// The client busy-polls for so long, then waits in the kernel.
     Looks(Duration),
 }
 

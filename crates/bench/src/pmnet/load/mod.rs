@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Nothing at all for so long: the other end has hung.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// Looks for replies between two looks at the clock and for Ctrl-C, where nothing arrives.
+/// Polls for replies between two checks of the clock and of Ctrl-C, where nothing arrives.
 const LOOKS: u32 = 256;
 /// How long.
 #[derive(Clone, Copy, Debug)]

@@ -118,7 +118,7 @@ fn reply_len(received: &[u8]) -> Result<Option<usize>, BenchError> {
     resp::reply_len(received).map_err(strange)
 }
 
-/// Refuses the reply to a `WAIT` that tells of too few replicas.
+/// Refuses the reply to a `WAIT` that reports too few replicas.
 fn check_replicas(reply: &[u8], wanted: u8) -> Result<(), BenchError> {
     if resp::integer(reply).is_some_and(|have| have >= i64::from(wanted)) {
         return Ok(());

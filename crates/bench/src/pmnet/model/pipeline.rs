@@ -36,7 +36,7 @@ pub(crate) struct Pipeline {
     pub(crate) look: f64,
 }
 
-/// Measures a pipeline with updates of so many bytes, over a log in a folder of its own in `place`.
+/// Measures a pipeline with updates of so many bytes, over a log in a separate folder in `place`.
 pub(crate) fn measure(place: &Path, payload: usize) -> Result<Pipeline, BenchError> {
     let dir = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(place);
     let dir = dir.map_err(BenchError::file(place))?;
@@ -98,7 +98,7 @@ impl Stage {
         landed.ok_or(BenchError::Nothing("a packet cannot land: the region is full"))
     }
 
-    /// ns that the device looks at a packet.
+    /// ns that the device spends on a packet.
     fn show(&mut self, (from, to): (SocketAddr, SocketAddr), packet: &[u8]) -> Result<f64, BenchError> {
         let at = self.land(packet)?;
         let now = self.now();

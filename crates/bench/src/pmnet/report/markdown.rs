@@ -512,7 +512,7 @@ fn recovery(page: &mut Page, results: &Results) {
     page.table(&head, cells);
 }
 
-/// All rows, for whoever wants to look something up.
+/// All rows, for reference.
 fn everything(page: &mut Page, results: &Results) {
     if results.rows.is_empty() {
         return;

@@ -22,7 +22,7 @@ use std::time::Duration;
 const DATAGRAM_BYTES_MAX: usize = 65535;
 /// Requests that share a commit at most.
 const BATCH_MAX: usize = 64;
-/// Longest wait before a look at whether to stop.
+/// Longest wait before a check whether to stop.
 const WAIT_MS: i32 = 100;
 /// A request's tag, in front of it and of its reply: the client's own.
 pub(crate) const TAG_BYTES: usize = 8;
@@ -54,7 +54,8 @@ fn run_sidecar(args: &PmnetServerArgs) -> Result<(), BenchError> {
     sidecar::run(config, reports, stop).map_err(|error| BenchError::Store(error.to_string()))
 }
 
-/// Who shares a core with a device does not look: that would keep the device from what is looked for.
+/// A server that shares a core with a device does not busy-poll: that would delay the device whose packets it waits
+/// for.
 fn spin(args: &PmnetServerArgs) -> Duration {
     if args.spin { Duration::MAX } else { Duration::ZERO }
 }
@@ -83,9 +84,9 @@ fn announce_when(serves: impl Fn() -> bool + Send + 'static) {
     });
 }
 
-/// The lines that whoever started it waits for.
+/// The lines that the process that started it waits for.
 fn announce() {
-    // If nobody reads them, nobody waits.
+    // An error means that no process reads the lines.
     let _ = io::stdout().write_all(b"landfall bench pmnet-server\nready\n");
     let _ = io::stdout().flush();
 }

@@ -82,7 +82,7 @@ fn serve(
         replies.iter_mut().for_each(|reply| reply.extend(stamps.to_bytes()));
     }
     for ((to, _, _), reply) in batch.requests().zip(replies.iter()) {
-        // What is lost is asked for again.
+        // If a reply is lost, the client sends its request again.
         let _ = socket.send_to(reply, to);
     }
     Ok(())

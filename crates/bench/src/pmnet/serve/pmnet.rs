@@ -103,7 +103,7 @@ impl Application for Service {
     }
 
     fn is_fatal(&self, error: &ServiceError) -> bool {
-        // Whatever else fails, the pool is to be opened again: by a new process.
+        // Whatever else fails, the pool must be opened again by a new process.
         !matches!(error, ServiceError::Replicas(_))
     }
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 /// How the scheduler treats a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// `SCHED_BATCH`: an ordinary share of the core, but being woken interrupts nobody.
+    /// `SCHED_BATCH`: an ordinary share of the core, but a wake-up preempts no other thread.
     Batch,
-    /// `SCHED_IDLE`: runs where nobody else wants to.
+    /// `SCHED_IDLE`: runs where no other thread is runnable.
     Idle,
 }
 
@@ -33,15 +33,15 @@ pub(crate) fn enter_class(class: Class) {
     }
 }
 
-/// Has the calling thread sleep no longer than it asks for: by default the kernel may add 50 µs.
+/// Makes the calling thread sleep no longer than requested: by default the kernel may add 50 µs.
 pub(crate) fn rest_exactly() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: takes a number, and changes only when this thread's timers end.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Looks again and again for as long as `look` whether there is something; then waits until there is, for `timeout_ms` at most. `wait`
-/// waits for so many milliseconds, and says whether there is something.
+/// Busy-polls for at most `look`, then blocks until something arrives, for `timeout_ms` at most. `wait` waits for so
+/// many milliseconds, and returns whether there is something.
 pub(crate) fn look_and_wait(
     look: Duration,
     timeout_ms: i32,
@@ -52,7 +52,7 @@ pub(crate) fn look_and_wait(
         if wait(0)? {
             return Ok(());
         }
-        // Whoever shares the core may work meanwhile.
+        // Other processes on the core may run meanwhile.
         std::thread::yield_now();
     }
     wait(timeout_ms).map(drop)

@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// `ETH_P_ALL` in network byte order.
 const ALL: u16 = 0x0003_u16.swap_bytes();
-/// Room for one time stamp and its head, aligned as the kernel wants it.
+/// Room for one time stamp and its header, aligned as the kernel requires.
 const CONTROL_WORDS: usize = 8;
 
-/// Gets a copy of every packet that leaves or reaches an interface. Nobody waits for them: a copy wakes no one.
+/// Receives a copy of every packet that leaves or reaches an interface. Copies wake no process.
 #[derive(Debug)]
 pub(crate) struct Tap(OwnedFd);
 
@@ -31,7 +31,7 @@ impl Tap {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes numbers only. Protocol 0: nothing arrives before the bind names the interface.
         let fd = checked(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: a descriptor that was just made and that nobody else has.
+        // SAFETY: a descriptor that was just created and has no other owner.
         let tap = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         let (yes, length) = (1i32, size_of::<i32>() as libc::socklen_t);
         // SAFETY: the kernel reads `length` bytes of `yes`, which lives through the call.

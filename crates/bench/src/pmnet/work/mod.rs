@@ -1,4 +1,4 @@
-//! What clients ask for.
+//! The requests of clients.
 
 mod kv;
 pub(crate) mod resp;
@@ -13,7 +13,7 @@ use crate::common::error::BenchError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) bytes: Vec<u8>,
-    /// Nobody needs its reply: it may be acknowledged by a log. Else a bypass.
+    /// No reply is needed: the request may be acknowledged by a log. Otherwise it is a bypass.
     pub(crate) update: bool,
     /// A bypass that changes something: only the server knows who comes first.
     pub(crate) locks: bool,

@@ -157,7 +157,7 @@ impl Tpcc {
                 self.order = resp::integer(reply).ok_or_else(|| strange(reply, "an order's number"))?;
                 let lines = LINES.0 + self.random.below(LINES.1);
                 self.items = (0..lines).map(|_| self.random.below(ITEMS)).collect();
-                // The same item twice would be read before it is written.
+                // An item that occurs twice would be read before it is written.
                 self.items.sort_unstable();
                 self.items.dedup();
                 self.stock.clear();
@@ -224,7 +224,7 @@ mod tests {
             let name = format!("{} {}", parts[2], parts[4].split(':').next().unwrap());
             reply = match (&*name, ask.update) {
                 (_, true) => Vec::new(),
-                // Every other attempt finds somebody else's lock.
+                // Every other attempt finds a lock of another client.
                 ("SET lock", _) => {
                     refused = !refused;
                     if refused { b"$-1\r\n".to_vec() } else { b"+OK\r\n".to_vec() }

@@ -39,7 +39,7 @@ pub(crate) struct Batch {
     destroy: unsafe extern "C" fn(Pointer),
 }
 
-// SAFETY: a batch belongs to nobody but its owner and has no thread-local state.
+// SAFETY: a batch belongs only to its owner and has no thread-local state.
 unsafe impl Send for Batch {}
 
 impl Drop for Batch {
