@@ -41,7 +41,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "crash",
-        usage: "crash [--cycles N] [--seed S]",
+        usage: "crash [--cycles N] [--seed S] [--paged]",
         about: "the long kill -9 campaign against a release build of the server",
         run: campaign::crash::command,
     },

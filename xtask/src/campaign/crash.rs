@@ -19,7 +19,10 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 /// Members of the report that count broken promises: a value other than zero fails, whatever the exit status.
 const BROKEN: &[&str] = &["lost", "torn", "resurrected", "split", "violations", "failures"];
 
-const GRAMMAR: Grammar = Grammar { values: &["cycles", "seed"], switches: &[], words_max: 0 };
+/// A region that is larger than its memory.
+const PAGED: &[&str] = &["--capacity", "192MiB", "--memory", "64MiB"];
+
+const GRAMMAR: Grammar = Grammar { values: &["cycles", "seed"], switches: &["paged"], words_max: 0 };
 
 /// `cargo xtask crash`.
 ///
@@ -31,7 +34,8 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
     let binary = build(workspace, &["--release"])?;
     let limit = CYCLE_LIMIT.saturating_mul(u32::try_from(cycles).unwrap_or(u32::MAX));
-    campaign(Path::new(&binary), cycles, seed, limit)
+    let more = if args.has("paged") { PAGED } else { &[] };
+    campaign(Path::new(&binary), cycles, seed, more, limit)
 }
 
 /// The path of the binary, as reported by cargo.
@@ -49,16 +53,22 @@ pub(crate) fn build(workspace: &Workspace, profile: &[&str]) -> Result<String, E
     executables.next_back().ok_or_else(|| Error::Found("cargo built no binary `landfall`".to_owned()))
 }
 
-/// Runs `cycles` kills of `binary` and prints the report.
+/// Runs `cycles` kills of `binary`, a demonstration with the flags `more`, and prints the report.
 ///
 /// # Errors
 /// [`Error::Program`] where the binary fails, [`Error::Found`] where its report is missing or counts a
 /// broken promise.
-pub(crate) fn campaign(binary: &Path, cycles: u64, seed: u64, limit: Duration) -> Result<(), Error> {
+pub(crate) fn campaign(
+    binary: &Path,
+    cycles: u64,
+    seed: u64,
+    more: &[&str],
+    limit: Duration,
+) -> Result<(), Error> {
     println!("  {cycles} cycles; again with: cargo xtask crash --cycles {cycles} --seed {seed}");
     let (cycles, seed) = (cycles.to_string(), seed.to_string());
     let mut demo = Command::new(binary);
-    demo.args(["demo", "--cycles", &cycles, "--seed", &seed, "--json"]);
+    demo.args(["demo", "--cycles", &cycles, "--seed", &seed, "--json"]).args(more);
     demonstrate(&mut demo, limit).map(|_| ())
 }
 
@@ -130,9 +140,9 @@ mod tests {
 
     #[test]
     fn program_without_output_fails_the_campaign() {
-        let nothing = campaign(Path::new("true"), 1, 1, Duration::from_secs(20));
+        let nothing = campaign(Path::new("true"), 1, 1, &[], Duration::from_secs(20));
         assert!(matches!(nothing, Err(Error::Found(_))));
-        let failing = campaign(Path::new("false"), 1, 1, Duration::from_secs(20));
+        let failing = campaign(Path::new("false"), 1, 1, &[], Duration::from_secs(20));
         assert!(matches!(failing, Err(Error::Program { .. })));
     }
 }

@@ -155,7 +155,7 @@ fn crash(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error
         return Ok(Verdict::Skipped("cargo built no binary `landfall`".to_owned()));
     };
     let left = deadline.saturating_duration_since(Instant::now());
-    crash::campaign(&binary, CRASH_CYCLES, CRASH_SEED, left).map(|()| Verdict::Passed)
+    crash::campaign(&binary, CRASH_CYCLES, CRASH_SEED, &[], left).map(|()| Verdict::Passed)
 }
 
 fn fuzz(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {

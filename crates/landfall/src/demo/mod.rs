@@ -65,6 +65,9 @@ pub struct DemoArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     capacity: Size,
     /// As for serve
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// As for serve
     #[arg(long, value_name = "KIND", default_value = "auto")]
     media: String,
     /// As for serve [default: auto and epoll in turns]
@@ -186,6 +189,9 @@ impl Demo<'_> {
         let common = ["--capacity", &capacity, "--media", &self.args.media, "--transport", transport];
         let mut arguments: Vec<OsString> = common.map(OsString::from).to_vec();
         arguments.extend(["--workers", &workers].map(OsString::from));
+        if let Some(memory) = self.args.memory {
+            arguments.extend(["--memory".into(), memory.to_string().into()]);
+        }
         if let Program::Own = self.program {
             arguments.extend(["--dir".into(), self.dir.clone().into()]);
             arguments.extend(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"].map(OsString::from));
@@ -311,6 +317,7 @@ mod tests {
             seed: Some(1),
             dir: Some(dir.path().to_owned()),
             capacity: Size(64 << 20),
+            memory: None,
             media: "auto".into(),
             transport: None,
             clients: 1,
