@@ -40,7 +40,9 @@ impl Fio {
     /// Reads at random for a while, so many reads at a time.
     pub(super) fn read(&self, kind: &Kind, depth: usize, seconds: f64) -> Result<Rate, BenchError> {
         let mut command = self.command();
-        command.args(["--rw=randread", "--time_based"]).arg(format!("--bssplit={}", kind.reads));
+        // Without a map of what was read, fio cuts no read short because others touched a part of it.
+        command.args(["--rw=randread", "--norandommap", "--time_based"]);
+        command.arg(format!("--bssplit={}", kind.reads));
         command.arg(format!("--iodepth={depth}")).arg(format!("--runtime={}ms", (seconds * 1000.0).round()));
         let output = run_to_end(command, NAME)?;
         parse(&output).ok_or_else(|| BenchError::Client {
