@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -11,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 fn bench_in(folder: &Path) -> Output {
     let program = folder.join("landfall");
     if !program.exists() {
-        std::fs::copy(common::binary(), &program).unwrap();
+        common::install_program(&common::binary(), &program);
     }
     let mut command = Command::new(program);
     command.args(["bench", "kv", "--quick", "--help"]).stdin(Stdio::null()).output().unwrap()
@@ -29,9 +28,9 @@ fn bench_without_its_program_names_the_command_that_builds_it() {
 #[test]
 fn bench_becomes_the_program_beside_it_with_all_arguments() {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("landfall-bench");
-    std::fs::write(&program, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    common::install_program(&script, &folder.path().join("landfall-bench"));
     let output = bench_in(folder.path());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "bench kv --quick --help\n");
     assert_eq!(output.status.code(), Some(7));

@@ -119,7 +119,7 @@ fn user_without_privileges_learns_which_are_needed() {
     // The program lies in a directory that other users cannot read: the test uses a copy that all may run.
     let place = Place::new();
     let program = std::env::temp_dir().join(format!("landfall-nobody-{}", std::process::id()));
-    std::fs::copy(binary(), &program).unwrap();
+    common::install_program(&binary(), &program);
     let dir = place.path().join("data");
     std::fs::create_dir(&dir).unwrap();
     for path in [place.path(), &dir] {

@@ -288,6 +288,13 @@ pub(crate) fn wait_until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>)
     }
 }
 
+/// Copies a program, for all to execute. A process of its own writes the copy: children that other threads of this one
+/// start meanwhile would inherit the open file, and a file that is open for writing cannot be executed.
+pub(crate) fn install_program(from: &Path, to: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).args([from, to]).status();
+    assert!(status.expect("coreutils are installed").success(), "{} was not copied", from.display());
+}
+
 /// True if a program can be run; otherwise reports that the test is skipped.
 pub(crate) fn has_program(name: &str, probe: &[&str]) -> bool {
     let found = Command::new(name).args(probe).stdin(Stdio::null()).output();
