@@ -82,7 +82,7 @@ impl World {
     /// Compacts until there is nothing to do.
     ///
     /// # Errors
-    /// There is still something to do after [`STEPS_MAX`] steps; the errors of the medium.
+    /// There is still something to do after `STEPS_MAX` steps; the errors of the medium.
     pub fn compact_fully(&mut self) -> Result<(), Violation> {
         for _ in 0..STEPS_MAX {
             if self.compact(CompactGoal::DENSE, 1 << 20)? {

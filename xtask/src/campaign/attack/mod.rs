@@ -1,6 +1,6 @@
 //! The attack campaign: a release build of the server under each attack in turn, beside a well-behaved client.
 //!
-//! [`copies`] is a separate campaign: the server is killed between copies by reference, and its contents are compared
+//! [`mod@copies`] is a separate campaign: the server is killed between copies by reference, and its contents are compared
 //! with a model. The rest of this file measures. [`attacks::ATTACKS`] lists the attacks. Turns under attack alternate
 //! with quiet turns of a few seconds, so that both meet the machine in one condition. The well-behaved client times
 //! every operation. An operation that fails or hangs fails the campaign, and so does a p99 under attack of more than
