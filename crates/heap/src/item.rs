@@ -4,7 +4,6 @@ use crate::crc;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::SlotId;
-use crate::loader::LoadId;
 use crate::pieces::{Crcs, KeptCrcs, Piece, PieceCrc};
 use crate::record::{Check, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
@@ -87,10 +86,8 @@ impl<'h> Item<'h> {
             }
             ValuePlace::Extents(list) if list.len() <= 1 => Body::of(list.iter().next().as_slice()),
             _ => {
-                if let ValuePlace::Indirect(list) = view.value()
-                    && let Some(load) = heap.fetch(&[list])
-                {
-                    return Err(HeapError::Loading(load));
+                if let ValuePlace::Indirect(list) = view.value() {
+                    heap.fetch(&[list])?;
                 }
                 Body::of(&heap.value_extents(slot, view)?)
             }
@@ -152,8 +149,29 @@ impl<'h> Item<'h> {
     }
 
     /// Asks for the value's bytes where they have left memory: [`Heap::fetch`].
-    pub fn fetch(&self) -> Option<LoadId> {
+    ///
+    /// # Errors
+    /// As [`Heap::fetch`].
+    pub fn fetch(&self) -> Result<(), HeapError> {
         self.heap.fetch(self.extents())
+    }
+
+    /// Asks for the bytes of all of these values.
+    ///
+    /// # Errors
+    /// [`HeapError::Loading`] with the last request, if there was one: when that is done, most others are.
+    pub fn fetch_all<'i>(items: impl Iterator<Item = &'i Item<'h>>) -> Result<(), HeapError>
+    where
+        'h: 'i,
+    {
+        let mut asked = Ok(());
+        for item in items {
+            // Each is asked for, whether or not one before has to be read.
+            if let Err(loading) = item.fetch() {
+                asked = Err(loading);
+            }
+        }
+        asked
     }
 
     /// The value if it lives in its record.

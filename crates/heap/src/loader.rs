@@ -1,6 +1,7 @@
 //! Reading what has left memory without waiting for it: whoever finds that bytes are missing asks a loader for them, and
 //! tries again once they are there.
 
+use crate::error::HeapError;
 use crate::heap::Heap;
 use landfall_media::Extent;
 use std::sync::{OnceLock, Weak};
@@ -37,18 +38,23 @@ impl Heap {
     }
 
     /// Asks for those of the extents that are not in memory; the caller holds them, or a record refers to them that stays
-    /// current meanwhile. `None` if all can be used at once, if need be by a read that the caller waits for.
-    pub fn fetch(&self, extents: &[Extent]) -> Option<LoadId> {
+    /// current meanwhile. On success all can be used at once, if need be by a read that the caller waits for.
+    ///
+    /// # Errors
+    /// [`HeapError::Loading`] while a loader reads them.
+    pub fn fetch(&self, extents: &[Extent]) -> Result<(), HeapError> {
         if !self.is_paged() || extents.iter().all(|extent| self.is_resident(*extent)) {
-            return None;
+            return Ok(());
         }
-        let loader = self.loader.get()?;
+        let Some(loader) = self.loader.get() else { return Ok(()) };
         extents.iter().for_each(|extent| self.runs.hold(*extent));
-        let load = loader.submit(extents);
-        if load.is_none() {
-            extents.iter().for_each(|extent| self.runs.release(*extent));
+        match loader.submit(extents) {
+            Some(load) => Err(HeapError::Loading(load)),
+            None => {
+                extents.iter().for_each(|extent| self.runs.release(*extent));
+                Ok(())
+            }
         }
-        load
     }
 
     /// True once what was asked for has been read, or cannot be.

@@ -7,7 +7,7 @@ use crate::heap::Extents;
 use crate::layout::SlotId;
 use crate::record::{Check, Draft, Fields, KeyPlace, RecordView, ValuePlace};
 use crate::writer::{Pieces, Urgency, Writer};
-use landfall_media::{Extent, RUN_SIZE, Sum};
+use landfall_media::{Extent, Sum};
 use std::sync::Arc;
 
 impl Writer {
@@ -83,7 +83,7 @@ impl Writer {
         }
         let mut extents = Extents::new();
         // Only what lies in the run that is being emptied moves, however far its extent reaches.
-        for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
+        for piece in heap.value_extents(slot, view)?.into_iter().flat_map(Extent::by_run) {
             self.move_piece(piece, &moves_data, &mut extents, pieces)?;
         }
         if view.check() != Check::Sums {
@@ -135,17 +135,6 @@ impl Writer {
         }
         Ok(placed)
     }
-}
-
-/// The pieces of an extent that lie in one run each.
-fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
-    let mut rest = extent;
-    std::iter::from_fn(move || {
-        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
-        let piece = if len == rest.len() { rest } else { Extent::new(rest.off, len) };
-        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
-        (len > 0).then_some(piece)
-    })
 }
 
 /// Neighbouring extents as one.

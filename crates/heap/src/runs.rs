@@ -5,7 +5,7 @@ use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
 use crate::referrers::Sharing;
 use crate::run::{GatheringBatch, Live, Run, RunUse};
 use crate::ticket::Ticket;
-use landfall_media::{Extent, MediaError, Pages, RUN_SIZE, prefetch_line};
+use landfall_media::{Extent, MediaError, Pages, prefetch_line};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -489,31 +489,22 @@ fn frames_of(extent: Extent) -> Range<usize> {
 /// The runs an extent touches and how many of its bytes lie in each.
 #[inline]
 fn runs_of(extent: Extent) -> impl Iterator<Item = (RunId, u32)> {
-    let mut rest = extent;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let run = RunId::of(rest.off);
-        let len = (run.off() + RUN_SIZE - rest.off).min(u64::from(rest.len())) as u32;
-        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
-        Some((run, len))
-    })
+    extent.by_run().map(|part| (RunId::of(part.off), part.len()))
 }
 
 /// Those bytes as ranges from the beginning of each run.
 fn ranges_of(extent: Extent) -> impl Iterator<Item = (RunId, Range<u32>)> {
-    let mut at = extent.off;
-    runs_of(extent).map(move |(run, len)| {
-        let start = (at - run.off()) as u32;
-        at += u64::from(len);
-        (run, start..start + len)
+    extent.by_run().map(|part| {
+        let run = RunId::of(part.off);
+        let start = (part.off - run.off()) as u32;
+        (run, start..start + part.len())
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use landfall_media::RUN_SIZE;
 
     fn runs() -> Runs {
         let runs = Runs::new(8, None);

@@ -5,7 +5,7 @@ use crate::error::KvError;
 use crate::key::OrderedKey;
 use crate::shard::{Lookup, Shard};
 use crate::txn::Txn;
-use landfall_heap::{Damage, Gated, Item, Tickets, Until};
+use landfall_heap::{Damage, Gated, Item, Tickets};
 use std::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
 use std::collections::btree_set::Range;
@@ -265,11 +265,9 @@ fn fill_page<'h>(
 impl Page<'_> {
     /// Asks for all values that have left memory.
     fn in_memory(self) -> Result<Self, KvError> {
-        let fetch = |(_, item): &(_, Result<Item<'_>, KvError>)| item.as_ref().ok()?.fetch();
-        match self.items.iter().filter_map(fetch).reduce(|_, last| last) {
-            Some(load) => Err(KvError::Wait(Until::Load(load))),
-            None => Ok(self),
-        }
+        let items = self.items.iter().filter_map(|(_, item)| item.as_ref().ok());
+        Item::fetch_all(items)?;
+        Ok(self)
     }
 
     /// Checks every value against its checksum, after the locks are gone.

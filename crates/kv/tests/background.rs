@@ -1,6 +1,8 @@
 //! What goes on beside commands: compaction within its budget, tombstones that have done their work, recovery
 //! that reads no more than it must.
 
+mod watched;
+
 use landfall_heap::layout::SLOTS_PER_RUN;
 use landfall_heap::{
     CompactGoal, Compacted, Compactor, Damage, Named, NewRegion, Owner, RunUse, SlotId, Source, Writer,
@@ -8,10 +10,10 @@ use landfall_heap::{
 };
 use landfall_kv::{Engine, Recovery, ScrubCursor, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
-use landfall_media::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use landfall_media::{Extent, Media, RUN_SIZE};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use watched::Watched;
 
 const RUNS: u64 = 48;
 const VALUE_BYTES: usize = 4000;
@@ -301,71 +303,12 @@ fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
     };
     let values: Vec<Extent> = (0..2000).flat_map(stored).collect();
     drop((engine, writer));
-    let watched = Arc::new(Watched { media, values, touched: AtomicU64::new(0), reads: Mutex::default() });
+    let watched = Watched::over(media);
     let (engine, _) = open(Arc::clone(&watched) as Arc<dyn Media>);
     assert_eq!(engine.stats().keys[0], 2000);
-    assert_eq!(watched.touched.load(Ordering::Relaxed), 0, "values were read");
-    let reads = watched.reads.lock().expect("not poisoned").len();
-    assert!(reads >= 2000, "the records were read through the medium that counts: {reads}");
-}
-
-/// A medium that notes what is read, and counts what of it is a value.
-struct Watched {
-    media: Arc<SimMedia>,
-    values: Vec<Extent>,
-    touched: AtomicU64,
-    reads: Mutex<Vec<Extent>>,
-}
-
-impl Media for Watched {
-    fn kind(&self) -> MediaKind {
-        self.media.kind()
-    }
-
-    fn describe(&self) -> String {
-        self.media.describe()
-    }
-
-    fn len(&self) -> u64 {
-        self.media.len()
-    }
-
-    fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
-        let meets = |value: &Extent| value.off < extent.end() && extent.off < value.end();
-        self.touched.fetch_add(self.values.iter().any(meets).into(), Ordering::Relaxed);
-        self.reads.lock().expect("not poisoned").push(extent);
-        self.media.bytes(extent)
-    }
-
-    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
-        self.media.store(off, bytes)
-    }
-
-    fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
-        self.media.store_u64(off, word)
-    }
-
-    fn zero(&self, extent: Extent) -> Result<(), MediaError> {
-        self.media.zero(extent)
-    }
-
-    fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
-        self.media.claim_run(run_off)
-    }
-
-    fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent) {
-        self.media.flush(dirty, site, extent);
-    }
-
-    fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError> {
-        self.media.fence(dirty, site)
-    }
-
-    fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
-        self.media.read_medium(extent, into)
-    }
-
-    fn grow(&self, len: u64) -> Result<(), MediaError> {
-        self.media.grow(len)
-    }
+    let reads = watched.take_reads();
+    let meet = |read: &Extent, value: &Extent| value.off < read.end() && read.off < value.end();
+    let touched = reads.iter().filter(|read| values.iter().any(|value| meet(read, value))).count();
+    assert_eq!(touched, 0, "values were read");
+    assert!(reads.len() >= 2000, "the records were read through the medium that counts: {}", reads.len());
 }

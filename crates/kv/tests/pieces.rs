@@ -1,6 +1,7 @@
 //! Long values are kept in pieces, each with a checksum of its own.
 
 mod common_pieces;
+mod watched;
 
 use common_pieces::{Store, value};
 use landfall_heap::{
@@ -8,8 +9,8 @@ use landfall_heap::{
 };
 use landfall_kv::{KeyCheck, KvError, Place, Recovery, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
-use landfall_media::{Dirty, Extent, Media, MediaError, MediaKind, Site};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use watched::Watched;
 
 /// One list of pieces, and several.
 const LENS: [usize; 4] = [PIECES_FROM as usize, 300_000, 5 << 20, 30 << 20];
@@ -64,10 +65,10 @@ fn a_part_of_a_long_value_costs_the_pieces_in_which_it_lies() {
     drop(writer);
     let image = store.media.crash_state().durable_image();
     let media = SimMedia::from_image(image, SimOptions::default());
-    let watched = Arc::new(Watched { media, reads: Mutex::default() });
+    let watched = Watched::over(media);
     let (engine, _) = Recovery::run(Arc::clone(&watched) as _, 4).expect("opens");
     for (from, pieces) in [(0, 1), (30 << 19, 1), ((30 << 20) - 10, 1), (65_530, 2)] {
-        watched.reads.lock().expect("no panic").clear();
+        watched.take_reads();
         let part = engine.get_part(0, b"key", 1, |len| {
             assert_eq!(len, 30 << 20);
             from..from + 10
@@ -75,15 +76,15 @@ fn a_part_of_a_long_value_costs_the_pieces_in_which_it_lies() {
         let part =
             part.expect("reads").ungated().expect("is there").to_vec(engine.heap()).expect("in bounds");
         assert_eq!(part, value("key", 30 << 20)[from..from + 10]);
-        let reads = std::mem::take(&mut *watched.reads.lock().expect("no panic"));
+        let reads = watched.take_reads();
         let bytes: u64 = reads.iter().map(|extent| u64::from(extent.len())).sum();
         let most = u64::from(PIECE_BYTES_MAX) * pieces + 2 * 4100 + 1000;
         assert!(bytes <= most, "{bytes} bytes were read for 10: {reads:?}");
     }
-    watched.reads.lock().expect("no panic").clear();
+    watched.take_reads();
     let len = engine.get_part(0, b"key", 1, |_| 0..0).expect("reads").ungated().map(|part| part.value_len);
     assert_eq!(len, Some(30 << 20));
-    let bytes: u32 = watched.reads.lock().expect("no panic").iter().map(|extent| extent.len()).sum();
+    let bytes: u32 = watched.take_reads().iter().map(|extent| extent.len()).sum();
     assert!(bytes < 1000, "{bytes} bytes were read for a length");
 }
 
@@ -102,71 +103,13 @@ fn recovery_reads_a_piece_once_however_many_versions_of_its_value_lie_above_the_
     drop(writer);
     let image = store.media.crash_state().durable_image();
     let media = SimMedia::from_image(image, SimOptions::default());
-    let watched = Arc::new(Watched { media, reads: Mutex::default() });
+    let watched = Watched::over(media);
     let (engine, _) = Recovery::run(Arc::clone(&watched) as _, 4).expect("opens");
-    let bytes: u64 =
-        watched.reads.lock().expect("no panic").iter().map(|extent| u64::from(extent.len())).sum();
+    let bytes: u64 = watched.take_reads().iter().map(|extent| u64::from(extent.len())).sum();
     assert!(bytes > LEN as u64, "{bytes} bytes were read: the tail was not verified");
     assert!(bytes < 2 * LEN as u64, "{bytes} bytes were read");
     let found = engine.get(0, b"key", 1).expect("is whole").ungated().expect("is there");
     assert_eq!(found.len, LEN + 400);
-}
-
-/// A medium that notes what is read.
-struct Watched {
-    media: Arc<SimMedia>,
-    reads: Mutex<Vec<Extent>>,
-}
-
-impl Media for Watched {
-    fn kind(&self) -> MediaKind {
-        self.media.kind()
-    }
-
-    fn describe(&self) -> String {
-        self.media.describe()
-    }
-
-    fn len(&self) -> u64 {
-        self.media.len()
-    }
-
-    fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
-        self.reads.lock().expect("no panic").push(extent);
-        self.media.bytes(extent)
-    }
-
-    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
-        self.media.store(off, bytes)
-    }
-
-    fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
-        self.media.store_u64(off, word)
-    }
-
-    fn zero(&self, extent: Extent) -> Result<(), MediaError> {
-        self.media.zero(extent)
-    }
-
-    fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
-        self.media.claim_run(run_off)
-    }
-
-    fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent) {
-        self.media.flush(dirty, site, extent);
-    }
-
-    fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError> {
-        self.media.fence(dirty, site)
-    }
-
-    fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
-        self.media.read_medium(extent, into)
-    }
-
-    fn grow(&self, len: u64) -> Result<(), MediaError> {
-        self.media.grow(len)
-    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Byte ranges of a region, and byte streams whose parts lie in several places of a region.
 
-use crate::Sum;
+use crate::{RUN_SIZE, Sum};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -54,6 +54,18 @@ impl Extent {
     #[must_use]
     pub const fn with_len(self, len: u32) -> Self {
         Self::new(self.off, len)
+    }
+
+    /// The parts of the extent that lie in one run each, in order. An extent within one run keeps its sum.
+    #[inline]
+    pub fn by_run(self) -> impl Iterator<Item = Self> {
+        let mut rest = self;
+        std::iter::from_fn(move || {
+            let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
+            let part = if len == rest.len() { rest } else { rest.with_len(len) };
+            rest = Self::new(rest.off + u64::from(len), rest.len() - len);
+            (len > 0).then_some(part)
+        })
     }
 
     /// Extends the extent by `len` bytes. Its sum is then unknown.

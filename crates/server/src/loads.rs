@@ -6,7 +6,7 @@
 
 use crate::shared::{Shared, count};
 use landfall_heap::{Heap, LoadId, Loader};
-use landfall_media::{Extent, RUN_SIZE};
+use landfall_media::Extent;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl Loader for Loads {
         let mut state = self.state.lock();
         let now = Instant::now();
         state.failed.retain(|_, since| now - *since < FAILED_FOR);
-        let parts: Vec<Extent> = extents.iter().flat_map(|extent| parts(*extent)).collect();
+        let parts: Vec<Extent> = extents.iter().copied().flat_map(Extent::by_run).collect();
         if state.stopping || parts.iter().any(|part| state.failed.contains_key(&part.off)) {
             return None;
         }
@@ -220,15 +220,4 @@ impl Drop for Loads {
         let kept = state.kept.drain(..).map(|kept| kept.extent);
         queued.chain(kept).for_each(|extent| self.heap.runs().release(extent));
     }
-}
-
-/// An extent cut where runs begin: parts of it are released as a whole is, since runs begin with frames.
-fn parts(extent: Extent) -> impl Iterator<Item = Extent> {
-    let mut rest = extent;
-    std::iter::from_fn(move || {
-        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
-        let part = Extent::new(rest.off, len);
-        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
-        (len > 0).then_some(part)
-    })
 }

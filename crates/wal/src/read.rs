@@ -3,7 +3,7 @@
 use crate::error::WalError;
 use crate::log::State;
 use crate::logs::Logs;
-use landfall_heap::{Damage, Gated, Item, SlotId, Ticket, Until};
+use landfall_heap::{Damage, Gated, Item, SlotId, Ticket};
 use std::sync::atomic::Ordering;
 
 /// Most entries that one call reads. The limit bounds how long the call holds the log's lock.
@@ -72,10 +72,8 @@ impl Logs {
             page.next += 1;
         }
         drop(state);
-        let fetch = |(_, item): &(_, Result<Item<'_>, WalError>)| item.as_ref().ok()?.fetch();
-        if let Some(load) = page.entries.iter().filter_map(fetch).reduce(|_, last| last) {
-            return Err(WalError::Wait(Until::Load(load)));
-        }
+        let items = page.entries.iter().filter_map(|(_, item)| item.as_ref().ok());
+        Item::fetch_all(items)?;
         for (_, item) in &mut page.entries {
             check(item)?;
         }

@@ -153,13 +153,13 @@ impl Heap {
         range: &Range<usize>,
     ) -> Result<(Vec<Piece>, usize), HeapError> {
         let whole = super::read::part_of(view);
-        self.ask_for(&[list.at])?;
+        self.fetch(&[list.at])?;
         let (pieces, before) = match list.depth {
             PieceDepth::Pieces => (self.read_pieces(slot, list.at, whole)?, 0),
             PieceDepth::Lists => {
                 let branches = self.read_branches(slot, list.at, whole)?;
                 let (some, before) = overlapping(&branches, range, |branch| branch.part.len);
-                self.ask_for(&some.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
+                self.fetch(&some.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
                 let mut pieces = Vec::new();
                 for branch in some {
                     pieces.extend(self.read_pieces(slot, branch.list, branch.part)?);

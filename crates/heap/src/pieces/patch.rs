@@ -165,7 +165,7 @@ impl Patch {
         if !heap.is_counted(slot) {
             return Err(HeapError::Damaged { slot, what: Damage::RecordFields });
         }
-        heap.ask_for(&[list.at])?;
+        heap.fetch(&[list.at])?;
         let lists = match list.depth {
             PieceDepth::Pieces => {
                 let pieces = heap.read_pieces(slot, list.at, part_of(view))?;
@@ -174,7 +174,7 @@ impl Patch {
             PieceDepth::Lists => {
                 let branches = heap.read_branches(slot, list.at, part_of(view))?;
                 // Who refers to what is kept is noted from all of them.
-                heap.ask_for(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
+                heap.fetch(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
                 branches.into_iter().map(List::Kept).collect()
             }
         };
@@ -491,7 +491,7 @@ fn verified<'a>(heap: &'a Heap, slot: SlotId, part: &'a Part) -> Result<Pinned<'
         (PartBytes::Copied(bytes), _) => Pinned::always(bytes),
         (_, extent) => {
             let extent = extent.unwrap_or_default();
-            heap.ask_for(&[extent])?;
+            heap.fetch(&[extent])?;
             heap.pinned(extent)?
         }
     };

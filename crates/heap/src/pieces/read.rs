@@ -97,14 +97,6 @@ impl Heap {
         Ok(ListedPieces { pieces, lists, upper: Some(list.at) })
     }
 
-    /// Asks for what has left memory.
-    ///
-    /// # Errors
-    /// [`HeapError::Loading`] while a loader reads it.
-    pub(super) fn ask_for(&self, extents: &[Extent]) -> Result<(), HeapError> {
-        self.fetch(extents).map_or(Ok(()), |load| Err(HeapError::Loading(load)))
-    }
-
     /// As [`Self::listed_pieces`], of a current record; the lists are asked for where they have left memory.
     ///
     /// # Errors
@@ -115,10 +107,10 @@ impl Heap {
         view: &RecordView<'_>,
         list: PieceList,
     ) -> Result<ListedPieces, HeapError> {
-        self.ask_for(&[list.at])?;
+        self.fetch(&[list.at])?;
         if self.is_paged() && list.depth == PieceDepth::Lists {
             let branches = self.read_branches(slot, list.at, part_of(view))?;
-            self.ask_for(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
+            self.fetch(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
         }
         self.listed_pieces(slot, view, list)
     }

@@ -73,7 +73,7 @@ impl FileMedia {
     fn make_readable(&self, extent: Extent) -> Result<(), MediaError> {
         match &self.chunks {
             None => self.runs.make_readable(extent.off, u64::from(extent.len()), |run| self.load(run)),
-            Some(chunks) => parts_by_run(extent).try_for_each(|part| self.page_in(chunks, part)),
+            Some(chunks) => extent.by_run().try_for_each(|part| self.page_in(chunks, part)),
         }
     }
 
@@ -368,7 +368,7 @@ impl Pages for FileMedia {
 
     fn is_resident(&self, extent: Extent) -> bool {
         let chunks = self.paging();
-        parts_by_run(extent).all(|part| {
+        extent.by_run().all(|part| {
             let run = part.off / RUN_SIZE;
             self.runs.is_whole(run) || (self.runs.is_paged(run) && chunks.is_present(part))
         })
@@ -414,21 +414,6 @@ impl Pages for FileMedia {
     fn limit(&self) -> u64 {
         self.paging().limit()
     }
-}
-
-/// The parts of an extent that lie in one run each.
-#[inline]
-fn parts_by_run(extent: Extent) -> impl Iterator<Item = Extent> {
-    let mut rest = extent;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
-        let part = Extent::new(rest.off, len);
-        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
-        Some(part)
-    })
 }
 
 /// Refuses a buffer that is not exactly as long as the extent.
