@@ -166,8 +166,9 @@ fn the_number_of_an_ended_session_is_reused_with_higher_sequence_numbers() {
     assert_eq!((evicted, floor), (vec![], 5), "the old row is replaced");
     peer.commit(ticket);
     peer.sent();
-    // A late session end of the old session.
+    // Late packets of the old session.
     peer.receive_in(8, 4, Body::SessionEnd);
+    peer.receive_in(8, FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
     assert_eq!((peer.server.poll_work(), peer.sent()), (None, vec![]));
 }
 

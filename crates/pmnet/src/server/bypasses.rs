@@ -3,12 +3,17 @@
 use super::config::ServerConfig;
 use super::long::Long;
 use crate::pieces::{Assembly, Mark, Response};
+use crate::wire::FIRST_BYPASS;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 /// Most incomplete bypasses of a session.
 const PARTIAL_MAX: usize = 4;
 /// Most bypasses of a session that wait for updates or for the application.
 const PENDING_MAX: usize = 64;
+/// No bypass has lost its response.
+#[allow(clippy::reversed_empty_ranges)]
+const NONE_LOST: RangeInclusive<u32> = 1..=0;
 
 /// A complete bypass.
 #[derive(Debug)]
@@ -27,7 +32,7 @@ pub(super) struct Request {
 pub(super) enum Known<'a> {
     /// Not yet executed.
     New,
-    /// Possibly executed by an earlier incarnation, whose response is lost.
+    /// Executed, or possibly executed by an earlier incarnation. Its response is lost.
     Lost,
     /// It waits, is being executed, or was answered long ago.
     Busy,
@@ -38,8 +43,8 @@ pub(super) enum Known<'a> {
 /// The state of all bypasses of a session.
 #[derive(Debug)]
 pub(super) struct Bypasses {
-    /// The last bypass that an earlier incarnation may have executed.
-    pub(super) before: u32,
+    /// Bypasses of this session that were or may have been executed, and whose responses are lost.
+    pub(super) lost: RangeInclusive<u32>,
     /// The highest number that was answered.
     pub(super) answered: u32,
     partial: BTreeMap<u32, Assembly>,
@@ -55,10 +60,11 @@ pub(super) struct Bypasses {
 }
 
 impl Bypasses {
-    /// No bypasses yet. Those up to `before` belong to earlier incarnations.
-    pub(super) fn new(before: u32) -> Self {
+    /// A new session's bypasses: none yet. Numbers up to `before` belong to earlier sessions with the same key; late
+    /// packets that carry them are ignored.
+    pub(super) fn begin(before: u32) -> Self {
         Self {
-            before,
+            lost: NONE_LOST,
             answered: before,
             partial: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -68,6 +74,11 @@ impl Bypasses {
             kept_bytes: 0,
             bytes: 0,
         }
+    }
+
+    /// Bypasses of a session that an earlier incarnation has begun, which may have executed those up to `before`.
+    pub(super) fn restore(before: u32) -> Self {
+        Self { lost: FIRST_BYPASS..=before, ..Self::begin(before) }
     }
 
     /// Bytes of incomplete and waiting bypasses.
@@ -102,9 +113,9 @@ impl Bypasses {
         newest.into_iter().flatten().any(|newest| number < *newest) && !self.is_lost(number)
     }
 
-    /// Whether an earlier incarnation may have executed the bypass.
+    /// Whether the bypass may have been executed and its response is lost.
     pub(super) fn is_lost(&self, number: u32) -> bool {
-        number <= self.before
+        self.lost.contains(&number)
     }
 
     /// Adds a piece of a bypass. Returns the request when it is complete.
@@ -194,7 +205,6 @@ impl Bypasses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::FIRST_BYPASS;
 
     fn response(bytes: &[u8]) -> Response {
         Response { bytes: bytes.to_vec(), check: 0 }
@@ -206,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_bypass_is_new_then_busy_then_answered() {
-        let mut bypasses = Bypasses::new(FIRST_BYPASS + 4);
+        let mut bypasses = Bypasses::restore(FIRST_BYPASS + 4);
         let number = FIRST_BYPASS + 5;
         assert_eq!(bypasses.known(number), Known::New);
         bypasses.wait(request(number, Some(7)));
@@ -223,7 +233,7 @@ mod tests {
     #[test]
     fn responses_are_stored_up_to_a_number_and_bytes_and_the_newest_always() {
         let config = ServerConfig { responses_kept: 2, responses_bytes_max: 10, ..ServerConfig::default() };
-        let mut bypasses = Bypasses::new(FIRST_BYPASS - 1);
+        let mut bypasses = Bypasses::begin(FIRST_BYPASS - 1);
         let kept = |bypasses: &Bypasses| {
             let answered = |number: &u32| matches!(bypasses.known(*number), Known::Answered(_));
             (FIRST_BYPASS..FIRST_BYPASS + 4).filter(answered).count()
@@ -237,7 +247,7 @@ mod tests {
 
     #[test]
     fn pieces_are_reassembled_and_the_oldest_of_too_many_bypasses_is_dropped() {
-        let mut bypasses = Bypasses::new(FIRST_BYPASS - 1);
+        let mut bypasses = Bypasses::begin(FIRST_BYPASS - 1);
         let mark = Mark { count: 2, total: 4, after: 0 };
         for number in 0..=PARTIAL_MAX as u32 {
             assert_eq!(bypasses.piece(FIRST_BYPASS + number, mark, 0, b"ab"), None);

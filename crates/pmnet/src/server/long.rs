@@ -142,7 +142,7 @@ impl Bypasses {
     pub(super) fn postpone(&mut self, number: u32, changed: bool) {
         self.busy.remove(&number);
         if changed {
-            (self.before, self.answered) = (self.before.max(number), self.answered.max(number));
+            (self.lost, self.answered) = (number..=number, self.answered.max(number));
         } else {
             self.answered = self.answered.min(number - 1);
         }

@@ -164,7 +164,7 @@ impl Session {
             known_since: ctx.now,
             last_packet: ctx.now,
             order: Order::new(row.update.wrapping_add(1)),
-            bypasses: Bypasses::new(row.bypass),
+            bypasses: if begun { Bypasses::restore(row.bypass) } else { Bypasses::begin(row.bypass) },
             queue: VecDeque::new(),
             handed: 0,
             queued_bytes: 0,
