@@ -1,6 +1,6 @@
 //! Busy-polls for a while, then blocks in the kernel.
 
-use crate::Spin;
+use crate::spin::Spin;
 use std::time::{Duration, Instant};
 
 /// How a loop waits. The time to busy-poll adapts to what the loop waits for, so each kind of wait has its own value.

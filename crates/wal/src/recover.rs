@@ -3,23 +3,26 @@
 //! [`LogRecovery`] is a [`Tenant`] of a [`Region`]. Once the region is open, [`LogRecovery::open`] returns the logs.
 //! [`LogRecovery::run`] opens a region that holds nothing but logs.
 
+mod found;
 mod settle;
 
-use crate::bounds::{Bounds, Tombstone, is_end};
+pub use found::Recovered;
+
+use crate::bounds::Bounds;
 use crate::error::WalError;
 use crate::format::{parse_entry_key, parse_position_key};
 use crate::log::{Log, SlotIdOrNone, State};
 use crate::logs::{HeadChange, Logs};
 use crate::moves::agrees;
 use crate::slots::Slots;
+use found::{BoundFound, BoundsFound, EntryFound};
 use landfall_heap::{
-    DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, NoInlineCounts, RecordView, Region, SlotId,
-    StaleCounts, Tenant, Writer, spaces,
+    DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, Region, SlotId, Tenant, Writer,
+    spaces,
 };
 use landfall_media::Media;
 use parking_lot::Mutex;
 use settle::{LogFound, Settled};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,74 +33,6 @@ const STRIPES: usize = 32;
 const VISITED_AT_ONCE: usize = 4096;
 /// Number of the writer that replaces lost heads. It is not the number of a worker: these count from 0.
 const RECOVERY_ID: u8 = 252;
-
-/// What recovery of logs found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Number of logs.
-    pub logs: u64,
-    /// Number of entries.
-    pub entries: u64,
-    /// Entries that were never acknowledged, because an entry before them is missing.
-    pub unacknowledged: u64,
-    /// Entries that cannot be read.
-    pub damaged: u64,
-    /// Notes for the operator.
-    pub notes: Vec<String>,
-}
-
-/// A record of an entry.
-#[derive(Clone, Copy, Debug)]
-struct EntryFound {
-    number: u32,
-    len: u32,
-    offset: u64,
-    seq: u64,
-    slot: SlotId,
-    /// The record says that the entry is lost.
-    lost: bool,
-}
-
-/// The newest record of a head or position that has been found so far.
-#[derive(Clone, Debug)]
-struct BoundFound {
-    slot: SlotId,
-    version: (u64, u32),
-    space: u8,
-    number: u32,
-    mark: u64,
-    key: Vec<u8>,
-    value: Option<Vec<u8>>,
-}
-
-#[derive(Debug, Default)]
-struct BoundsFound {
-    newest: BTreeMap<u64, BoundFound>,
-    stale: StaleCounts,
-    /// First offset of each log, by number of the log.
-    firsts: BTreeMap<u32, u64>,
-    number_max: u32,
-}
-
-impl BoundsFound {
-    fn add(&mut self, hash: u64, new: BoundFound) {
-        if new.space == spaces::LOG {
-            let first = self.firsts.entry(new.number).or_default();
-            *first = (*first).max(new.mark);
-        }
-        let known = match self.newest.entry(hash) {
-            std::collections::btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(new);
-                return;
-            }
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-        };
-        self.stale.add(hash, &mut NoInlineCounts);
-        if new.version > known.version {
-            *known = new;
-        }
-    }
-}
 
 /// Recovery of the logs of one region.
 #[derive(Debug)]
@@ -298,10 +233,4 @@ fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
         }
     }
     Ok(writer.commit_now()?)
-}
-
-/// The tombstone that a bound is. `None` if it is no tombstone, or no stale record is left that needs it.
-fn tombstone(found: &BoundFound, has_stale: bool) -> Option<Tombstone> {
-    let is_needed = is_end(found.mark) && has_stale;
-    is_needed.then_some(Tombstone { slot: found.slot, number: found.number, space: found.space })
 }

@@ -5,7 +5,20 @@ use crate::source::{Source, is_ident, words};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Crates without cycles. A crate is added when its last cycle is removed.
-const CLEAN: [&str; 7] = ["bench", "http", "kv", "landfall", "members", "resp", "xdp"];
+const CLEAN: [&str; 12] = [
+    "bench",
+    "bench-handlers",
+    "http",
+    "kv",
+    "landfall",
+    "members",
+    "pmnet-c",
+    "resp",
+    "spin",
+    "switch",
+    "wal",
+    "xdp",
+];
 /// Folders of a crate that may not use each other.
 const APART: [(&str, [&str; 3]); 1] = [("bench", ["keys", "paper", "pmnet"])];
 

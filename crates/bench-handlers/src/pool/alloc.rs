@@ -1,7 +1,8 @@
 //! Blocks: size classes and free lists, which are stored in the pool.
 
+use super::blocks::Pool;
 use super::layout::{HEADS_AT, TOP_AT, USED_AT};
-use super::{Pool, Transaction};
+use super::transaction::Transaction;
 use crate::error::{HandlerError, Result};
 
 /// Maximum size of a block, bytes.

@@ -1,8 +1,9 @@
 //! Items: a key and its value in one block, each with its checksum. Byte table: `docs/format/pool.md`.
 
-use super::alloc::same_class;
+use super::alloc::{Block, same_class};
+use super::blocks::Pool;
 use super::layout::crc_of;
-use super::{Block, Pool, Transaction};
+use super::transaction::Transaction;
 use crate::error::{HandlerError, Result};
 use std::borrow::Cow;
 

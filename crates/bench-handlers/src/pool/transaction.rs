@@ -1,8 +1,9 @@
 //! One transaction of a batch.
 
 use super::batch::{LINE, first_line};
+use super::blocks::Pool;
 use super::layout::ROOT_AT;
-use super::{Pool, log};
+use super::log;
 use crate::error::{HandlerError, Result};
 use landfall_media::Extent;
 use std::ops::Deref;
@@ -23,11 +24,18 @@ impl Deref for Transaction<'_> {
     }
 }
 
-impl<'a> Transaction<'a> {
-    pub(super) fn new(pool: &'a mut Pool) -> Self {
-        Self { pool, kept: false }
+impl Pool {
+    /// Opens a transaction. If it is dropped, it has changed nothing; [`Transaction::keep`] adds it to the batch.
+    ///
+    /// # Errors
+    /// [`HandlerError::Closed`].
+    pub fn begin(&mut self) -> Result<Transaction<'_>> {
+        self.check_open()?;
+        Ok(Transaction { pool: self, kept: false })
     }
+}
 
+impl Transaction<'_> {
     /// Adds the changes to the batch.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! The client's calls.
 
-use super::{bytes, guarded, options, place, poisoned, reference, text};
+use super::guard::{guarded, poisoned};
+use super::options;
+use super::pointers::{bytes, place, reference, text};
 use crate::abi::{ClientOptions, Code};
 use crate::client::{Client, OpenSession, address};
 use crate::error::CallError;

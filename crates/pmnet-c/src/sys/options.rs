@@ -1,6 +1,6 @@
 //! Reads the option structures of callers, which may know fewer or more fields, and checks their values.
 
-use super::{bytes, text};
+use super::pointers::{bytes, text};
 use crate::abi::{ClientOptions, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
 use crate::client::address;
 use crate::error::CallError;

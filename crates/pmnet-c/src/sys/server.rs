@@ -1,6 +1,8 @@
 //! The server's calls.
 
-use super::{bytes, guarded, options, place, poisoned, reference, text};
+use super::guard::{guarded, poisoned};
+use super::options;
+use super::pointers::{bytes, place, reference, text};
 use crate::abi::{self, Code, KEY_BYTES, ServerOptions};
 use crate::client::address;
 use crate::error::CallError;

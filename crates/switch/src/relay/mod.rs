@@ -4,6 +4,7 @@
 //! that the server sees each client under one port also after a restart of the relay. The kernel copies each packet
 //! once, into the region.
 
+mod socket;
 mod upstream;
 
 use crate::engine::{Clock, Driver, Engine, RegionConfig};
@@ -21,6 +22,7 @@ use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::SpinWait;
+use socket::socket;
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
@@ -42,9 +44,6 @@ const SCAN_PATHS_EVERY: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Token of the clients' socket with the poller. The tokens of upstream sockets count from 1.
 const FRONT: u64 = u64::MAX;
-/// Requested size of a socket's buffers, bytes.
-const SOCKET_BYTES: usize = 4 << 20;
-
 /// Settings of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
@@ -509,18 +508,4 @@ impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Relay").field("server", &self.server).finish_non_exhaustive()
     }
-}
-
-/// A non-blocking UDP socket.
-fn socket(address: SocketAddr) -> std::io::Result<UdpSocket> {
-    let kind = socket2::Socket::new(
-        socket2::Domain::for_address(address),
-        socket2::Type::DGRAM.nonblocking().cloexec(),
-        None,
-    )?;
-    // Best effort: the kernel limits the sizes.
-    let _ = kind.set_recv_buffer_size(SOCKET_BYTES);
-    let _ = kind.set_send_buffer_size(SOCKET_BYTES);
-    kind.bind(&address.into())?;
-    Ok(kind.into())
 }

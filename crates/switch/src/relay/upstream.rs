@@ -1,6 +1,6 @@
 //! The relay's sockets towards the server, one for each client.
 
-use super::socket;
+use super::socket::socket;
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use landfall_pmnet::Flow;

@@ -4,11 +4,13 @@
 //! host's kernel through a TUN interface, as if they had just arrived. The kernel sends the server's packets itself,
 //! and the device receives copies of them.
 
+use super::config::WireConfig;
 use super::frame::{self, ETHERNET_BYTES, Frame};
+use super::lane::CLIENTS;
 use super::neighbours::Neighbours;
 use super::station::{handle_datagram, handle_frame, stored_frame};
 use super::steering::wanted;
-use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, wait};
+use super::wait::{BATCH, WAIT_MAX, new_poller, wait};
 use crate::engine::{Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;

@@ -1,8 +1,8 @@
 //! How a device on the wire handles one packet, from whichever queue it came.
 
 use super::frame::{self, ETHERNET_BYTES, Frame, Mac, Unfit};
+use super::lane::{Lane, SERVER, at};
 use super::neighbours::Neighbours;
-use super::{Lane, SERVER, at};
 use crate::engine::{Clock, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;

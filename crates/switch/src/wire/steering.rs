@@ -1,7 +1,7 @@
 //! Which packets the bridge programs redirect to the process: the match-action table, in the form that the kernel
 //! takes.
 
-use super::WireConfig;
+use super::config::WireConfig;
 use landfall_pmnet::device::table::{Delivery, Row, TABLE};
 use landfall_pmnet::wire::FIRST_BYPASS;
 use landfall_xdp::{Bits, Bridge, Kind, Wanted};

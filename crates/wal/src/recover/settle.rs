@@ -1,7 +1,7 @@
 //! The second step of recovery: decide which records are current, once every record has been read. The rules are in
 //! `docs/format/wal.md`.
 
-use super::{BoundFound, BoundsFound, EntryFound, Recovered, tombstone};
+use super::found::{BoundFound, BoundsFound, EntryFound, Recovered, tombstone};
 use crate::bounds::{Tombstone, is_end};
 use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
 use crate::log::Position;
