@@ -12,8 +12,8 @@ use landfall_media::sim::{CrashState, SimMedia};
 use landfall_media::{Media, Site};
 use std::sync::Arc;
 
-/// Bound of the number of crashes of recovery before it may complete, exclusive.
-const RECOVERY_CRASHES_MAX: u64 = 3;
+/// Most crashes of recovery before it completes.
+const RECOVERY_CRASHES_MAX: usize = 3;
 
 /// Length of a campaign, and the fault that is built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Campaign {
     /// Recovers an image, with crashes of recovery in between, and judges the result.
     fn recover_image(&mut self, mut image: Vec<u8>) -> Result<(Arc<SimMedia>, State), Violation> {
         self.summary.images += 1;
-        for _ in 0..self.rng.below(RECOVERY_CRASHES_MAX) {
+        for _ in 0..self.rng.between(0, RECOVERY_CRASHES_MAX) {
             image = self.crash_recovery(image)?;
         }
         let media = self.medium(image);
@@ -217,5 +217,26 @@ impl Campaign {
 pub(crate) fn skip_site(media: &SimMedia, skip: Option<Site>) {
     if let Some(site) = skip {
         media.skip_site(site);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn recovery_crashes_up_to_the_named_number_of_times() {
+        let plan = Plan { crashes: 1, ops_max: 10, skip: None };
+        let mut campaign = Campaign::new(1, plan).unwrap();
+        (0..10).for_each(|_| campaign.op().unwrap());
+        let image = campaign.world.media.crash_state().durable_image();
+        let mut crashes = || {
+            let before = campaign.summary.recovery_crashes;
+            campaign.recover_image(image.clone()).unwrap();
+            campaign.summary.recovery_crashes - before
+        };
+        let seen: BTreeSet<u64> = (0..30).map(|_| crashes()).collect();
+        assert!(seen.into_iter().eq(0..=RECOVERY_CRASHES_MAX as u64));
     }
 }

@@ -19,8 +19,8 @@ const WRITERS: usize = 2;
 /// Keys of each writer, and most of one transaction.
 const KEYS: usize = 5000;
 const RUNS: u64 = 48;
-/// How many times recovery itself may crash before it is let through.
-const RECOVERY_CRASHES_MAX: u64 = 3;
+/// Most crashes of recovery before it completes.
+const RECOVERY_CRASHES_MAX: usize = 3;
 /// Attempts at an operation that must wait.
 const ATTEMPTS: usize = 2000;
 
@@ -237,7 +237,7 @@ impl TransactionCampaign {
     fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
         self.summary.crashes += 1;
         let mut image = state.crash_image_seeded(self.rng.draw());
-        for _ in 0..self.rng.below(RECOVERY_CRASHES_MAX) {
+        for _ in 0..self.rng.between(0, RECOVERY_CRASHES_MAX) {
             let media = self.medium(image);
             media.freeze_at(1 + self.rng.below(20));
             self.judged(&media)?;
