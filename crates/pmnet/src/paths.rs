@@ -9,6 +9,7 @@ use crate::Instant;
 use crate::wire::{FIRST_BYPASS, Header, Packet, kind};
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 /// Most paths that an eviction examines.
@@ -115,6 +116,8 @@ pub struct Paths {
     unconfirmed: BTreeSet<(Instant, SocketAddr)>,
     /// Number of unconfirmed paths that requests have opened.
     requests: usize,
+    /// The last path that an eviction has examined in vain. The next one begins behind it.
+    examined: Option<(Instant, SocketAddr)>,
 }
 
 impl Paths {
@@ -127,6 +130,7 @@ impl Paths {
             due: BTreeSet::new(),
             unconfirmed: BTreeSet::new(),
             requests: 0,
+            examined: None,
         }
     }
 
@@ -240,6 +244,9 @@ impl Paths {
 
     /// Removes the oldest unconfirmed path whose client is silent, because another client needs its port or its
     /// place. `is_needed` as in [`Self::expired`].
+    ///
+    /// A call examines 64 paths at most. If it finds none to remove, the next call continues behind them, so that
+    /// old paths that must stay do not keep younger ones from being removed.
     pub fn evict_unconfirmed(
         &mut self,
         now: Instant,
@@ -248,10 +255,18 @@ impl Paths {
         let settled = |client: &SocketAddr| {
             self.known.get(client).is_some_and(|used| used.heard + self.limits.settle <= now)
         };
-        let oldest = self.unconfirmed.iter().take(CANDIDATES_MAX).map(|(_, client)| *client);
-        let client = oldest.filter(settled).find(|client| !is_needed(client))?;
-        self.remove(&client);
-        Some(client)
+        let from = self.examined.filter(|_| self.unconfirmed.len() > CANDIDATES_MAX);
+        let behind = (from.map_or(Unbounded, Excluded), Unbounded);
+        let before = from.into_iter().flat_map(|from| self.unconfirmed.range(..=from));
+        let mut examined = self.unconfirmed.range(behind).chain(before).take(CANDIDATES_MAX).copied();
+        let mut last = None;
+        let found = examined.by_ref().inspect(|path| last = Some(*path));
+        let found = found.map(|(_, client)| client).find(|client| settled(client) && !is_needed(client));
+        match found {
+            Some(client) => self.remove(&client),
+            None => self.examined = last,
+        }
+        found
     }
 
     /// Removes the path without packets for the longest time, confirmed or not, because a client that begins a
@@ -418,5 +433,20 @@ mod tests {
         assert_eq!(paths.evict_unconfirmed(at(3000), |_| false), None, "1 is confirmed");
         assert_eq!(paths.expired(at(90_000), |_| false), Some(client(1)));
         assert!(paths.has_room(Opening::Request) && paths.is_empty());
+    }
+
+    #[test]
+    fn paths_that_must_stay_do_not_protect_younger_ones_from_eviction() {
+        let stay = 2 * CANDIDATES_MAX as u16;
+        let mut paths = Paths::new(PathLimits::default(), 1000);
+        let opened = |number| at(if number <= stay { 1 } else { u64::from(number) });
+        (1..=stay + 2).for_each(|number| paths.opened(client(number), Opening::SessionStart, opened(number)));
+        let now = at(500);
+        let mut evict = || (0..4).find_map(|_| paths.evict_unconfirmed(now, |needed| needed.port() <= stay));
+        assert_eq!(evict(), Some(client(stay + 1)), "two calls find only paths that stay");
+        assert_eq!(evict(), Some(client(stay + 2)));
+        assert_eq!(evict(), None);
+        let first = (0..4).find_map(|_| paths.evict_unconfirmed(now, |needed| *needed != client(1)));
+        assert_eq!(first, Some(client(1)), "the search begins again");
     }
 }

@@ -78,14 +78,14 @@ pub struct Logs {
     pub(crate) bounds: Mutex<Bounds>,
     /// Entries that [`Self::sweep`] has to free, oldest first.
     pub(crate) retired: Mutex<VecDeque<Retired>>,
-    /// For each writer, the logs that its next commits make grow.
+    /// For each writer, the logs that its next commits make grow. Any thread may add to a list.
     pub(crate) growing: Box<[Growing]>,
     pub(crate) counters: Counters,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Growing {
-    /// The list is not empty.
+    /// The list is not empty. Changes under the lock of `logs`.
     pub(crate) any: AtomicBool,
     pub(crate) logs: Mutex<Vec<Arc<Log>>>,
 }
@@ -190,7 +190,8 @@ impl Logs {
     /// Puts a log on the list of logs that this writer's commits make grow.
     pub(crate) fn list(&self, writer: u8, log: &Arc<Log>) {
         let growing = &self.growing[usize::from(writer)];
-        growing.logs.lock().push(Arc::clone(log));
+        let mut list = growing.logs.lock();
+        list.push(Arc::clone(log));
         growing.any.store(true, Ordering::Release);
     }
 
@@ -207,8 +208,10 @@ impl Logs {
             wake |= log.watchers.swap(0, Ordering::AcqRel);
             self.still_grows(writer, log)
         });
-        growing.any.store(!logs.is_empty(), Ordering::Release);
-        *growing.logs.lock() = logs;
+        // An append of another thread may have put a log on the list in the meantime.
+        let mut list = growing.logs.lock();
+        list.append(&mut logs);
+        growing.any.store(!list.is_empty(), Ordering::Release);
         wake
     }
 
@@ -359,5 +362,43 @@ impl HeadChange {
     /// The fields of the current head.
     pub(crate) fn of(state: &State) -> Self {
         Self { first: state.first, settings: state.settings, cut: state.cut }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LogRecovery;
+    use landfall_heap::{NewRegion, Source};
+    use landfall_media::RUN_SIZE;
+    use landfall_media::sim::{SimMedia, SimOptions};
+
+    fn append(logs: &Logs, writer: &mut Writer, name: &[u8]) {
+        logs.append(writer, name, &[Source::Bytes(b"x")], 1).unwrap().ungated();
+    }
+
+    #[test]
+    fn a_log_that_begins_to_grow_while_another_thread_looks_after_a_commit_stays_listed() {
+        const WATCHER: u8 = 5;
+        let media = SimMedia::new(32 * RUN_SIZE, SimOptions::default());
+        landfall_heap::create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).unwrap();
+        let (logs, _) = LogRecovery::run(media).unwrap();
+        let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
+        append(&logs, &mut writer, b"a");
+        let a = logs.find(b"a").unwrap();
+        // The other thread takes the list, and then waits for the lock of log `a`.
+        let lock = a.state.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| logs.after_commit(0));
+            while !logs.growing[0].logs.lock().is_empty() {
+                std::thread::yield_now();
+            }
+            append(&logs, &mut writer, b"b");
+            drop(lock);
+        });
+        assert!(!logs.watch(b"b", 0, WATCHER).unwrap(), "not durable yet");
+        writer.commit_now().unwrap();
+        assert_eq!(logs.after_commit(0), 1 << WATCHER);
+        assert_eq!(logs.growing[0].logs.lock().len(), 0, "both logs are durable");
     }
 }
