@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Redis, Running, Sidecars, anywhere, until};
-use landfall_pmnet_io::redis::reconcile::{behind, give_up_lost};
+use landfall_pmnet_io::redis::reconcile::{behind, discard_lost};
 use landfall_pmnet_io::redis::server::{self, ServerSideConfig};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn a_session_whose_confirmed_updates_redis_has_lost_is_refused_until_it_is_recon
         assert_eq!((lost[0].first, lost[0].last), (2, 3), "the lost updates are named");
         assert_eq!(pair.client().call(&["GET", "k"]), "$1\r\n1\r\n", "other sessions continue");
         pair.stop_server();
-        assert_eq!(give_up_lost(&pair.config).unwrap(), lost);
+        assert_eq!(discard_lost(&pair.config).unwrap(), lost);
         pair.start_server();
         assert_eq!(pair.client().call(&["SET", "k", "4"]), "+OK\r\n");
         assert_eq!(behind(&pair.config).unwrap(), []);

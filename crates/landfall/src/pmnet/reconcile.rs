@@ -4,7 +4,7 @@ use super::options::RedisArgs;
 use crate::output::{fail, report_lines};
 use clap::Args;
 use landfall_pmnet_io::redis::UpstreamError;
-use landfall_pmnet_io::redis::reconcile::{Behind, behind, give_up_lost};
+use landfall_pmnet_io::redis::reconcile::{Behind, behind, discard_lost};
 use landfall_server::config::ConfigError;
 use std::process::ExitCode;
 
@@ -13,10 +13,10 @@ use std::process::ExitCode;
 pub(crate) struct ReconcileArgs {
     #[command(flatten)]
     redis: RedisArgs,
-    /// Accept the loss: the sessions continue with what the devices' logs have. Stop the side-car first, and start it
-    /// again
-    #[arg(long)]
-    give_up_lost: bool,
+    /// Discard the lost updates, durably: the sessions continue with what the devices' logs have. Stop the side-car
+    /// first, and start it again
+    #[arg(long, alias = "give-up-lost")]
+    discard_lost: bool,
 }
 
 /// Why the command failed.
@@ -32,8 +32,8 @@ enum ReconcileError {
 pub(crate) fn run(args: &ReconcileArgs) -> ExitCode {
     match reconcile(args) {
         Ok(found) => {
-            let accepted = if args.give_up_lost { "; the loss is accepted" } else { "" };
-            let last = format!("{} sessions{accepted}", found.len());
+            let discarded = if args.discard_lost { "; their lost updates are discarded" } else { "" };
+            let last = format!("{} sessions{discarded}", found.len());
             report_lines(found.iter().map(line).chain([last]), ExitCode::SUCCESS)
         }
         Err(error) => fail(&error),
@@ -42,10 +42,32 @@ pub(crate) fn run(args: &ReconcileArgs) -> ExitCode {
 
 fn reconcile(args: &ReconcileArgs) -> Result<Vec<Behind>, ReconcileError> {
     let config = args.redis.offline()?;
-    Ok(if args.give_up_lost { give_up_lost(&config)? } else { behind(&config)? })
+    Ok(if args.discard_lost { discard_lost(&config)? } else { behind(&config)? })
 }
 
 fn line(behind: &Behind) -> String {
     let Behind { session, first, last } = behind;
     format!("{}/{}: updates {first} to {last} were confirmed and are lost", session.client, session.session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: ReconcileArgs,
+    }
+
+    #[test]
+    fn the_flag_is_understood_by_its_former_name() {
+        let discards = |flags: &[&str]| {
+            let given = ["reconcile", "--redis", "127.0.0.1:1"].iter().chain(flags);
+            Command::try_parse_from(given).unwrap().args.discard_lost
+        };
+        assert!(discards(&["--discard-lost"]) && discards(&["--give-up-lost"]));
+        assert!(!discards(&[]));
+    }
 }

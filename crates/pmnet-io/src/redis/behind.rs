@@ -137,7 +137,7 @@ impl Redis {
                 tracing::error!(
                     client = %key.client, session = key.session, applied, confirmed,
                     "the Redis server has lost updates that it had confirmed: the session is refused; devices keep their updates \
-                     of it and acknowledge no more. `landfall pmnet reconcile` lists the lost updates; with --give-up-lost, it \
+                     of it and acknowledge no more. `landfall pmnet reconcile` lists the lost updates; with --discard-lost, it \
                      lets the session continue with the updates that the logs still have"
                 );
                 self.behind.note(key, Gap { applied, confirmed });

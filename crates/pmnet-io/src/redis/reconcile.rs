@@ -37,12 +37,12 @@ fn list(noted: &Noted) -> Vec<Behind> {
     each.collect()
 }
 
-/// Lets the sessions continue without the lost updates: the next side-car starts behind them, with the updates that the
+/// Discards the lost updates, so that their sessions continue without them: the next side-car starts behind them, with the updates that the
 /// logs have. A side-car that is running ends.
 ///
 /// # Errors
 /// [`UpstreamError`]. Nothing is changed then.
-pub fn give_up_lost(config: &ServerSideConfig) -> Result<Vec<Behind>, UpstreamError> {
+pub fn discard_lost(config: &ServerSideConfig) -> Result<Vec<Behind>, UpstreamError> {
     let mut upstream = Upstream::connect(&config.access())?;
     let redis = Redis::new(config.clone(), Default::default(), Default::default())?;
     let (ledger, _) = redis.take_over(&mut upstream)?;
