@@ -1,18 +1,18 @@
-//! With which others a record counts.
+//! Which other records a record counts together with.
 
-/// A group: records that count together or not at all. They lie in one slab, in order of `place`.
+/// A group: records of one slab that count together or not at all, in order of `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Sequence number of the group's first record.
+    /// Version of the group's first record.
     pub first_seq: u64,
     /// Records in the group.
     pub count: u32,
-    /// This record's place, from 0.
+    /// Index of this record in the group, from 0.
     pub place: u32,
 }
 
-/// A transaction: records that count together or not at all, wherever they lie. They count if there is a
-/// [`crate::Kind::Commit`] record of the id.
+/// A transaction: records of any slabs that count together or not at all. They count if there is a
+/// [`crate::Kind::Commit`] record with the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionId(pub u64);
 
@@ -22,20 +22,20 @@ impl TransactionId {
         self.0.to_le_bytes()
     }
 
-    /// From [`Self::key`].
+    /// The inverse of [`Self::key`].
     pub(crate) fn from_key(key: &[u8]) -> Option<Self> {
         Some(Self(u64::from_le_bytes(key.try_into().ok()?)))
     }
 }
 
-/// With which others a record counts.
+/// Which other records a record counts together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// By itself.
+    /// The record counts alone.
     Alone,
-    /// With its group.
+    /// The record counts with its group.
     Group(Group),
-    /// With its transaction.
+    /// The record counts with its transaction.
     Transaction(TransactionId),
 }
 

@@ -1,10 +1,10 @@
-//! Checking a region that nobody serves, without changing it.
+//! Checks a region offline, without changing it.
 //!
-//! The check reads what recovery would read, by a read-only opening, and judges every current record itself: its key by its
-//! hash, its value by its checksum. Each system says which of its records are current, as a [`Tenant`]; it builds nothing
-//! that serves. The caller brings the threads, as for [`crate::Region`]: [`RegionCheck::scan_some`] until it returns false, then
-//! [`RegionCheck::gather_some`], then [`RegionCheck::settle`], then [`RegionCheck::verify_some`] until it returns false, then
-//! [`RegionCheck::report`].
+//! The check reads what recovery would read, by a read-only opening, and verifies every current record: its key by its
+//! hash, its value by its checksum. Each system says which of its records are current, as a [`Tenant`]. The caller
+//! brings the threads, as for [`crate::Region`]: [`RegionCheck::scan_some`] until it returns false, then
+//! [`RegionCheck::gather_some`], then [`RegionCheck::settle`], then [`RegionCheck::verify_some`] until it returns
+//! false, then [`RegionCheck::report`].
 
 use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
@@ -19,21 +19,21 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Damaged keys and slots that are listed; more are counted.
+/// Most damaged keys and slots that are listed. Further ones are only counted.
 pub const FINDINGS_MAX: usize = 100_000;
 
 /// Something damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What failed; `None`: the slot holds nothing although something was made durable there.
+    /// Which check failed; `None` if the slot is empty although a record was made durable there.
     pub what: Option<Damage>,
     /// The record.
     pub slot: SlotId,
     /// Where the damage lies, bytes from the region's start: the record, or the first extent of the value.
     pub offset: u64,
-    /// Database and key, where they can be told.
+    /// Database and key, if they are known.
     pub named: Option<(u8, Vec<u8>)>,
-    /// Hash of the key, where it can be told.
+    /// Hash of the key, if it is known.
     pub hash: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub struct Finding {
 pub struct Checked {
     /// Bytes of the region.
     pub bytes: u64,
-    /// Bytes in runs that hold records, or values of current ones.
+    /// Bytes in runs that hold records, or values of current records.
     pub used_bytes: u64,
     /// Bytes of current records, keys and values.
     pub live_bytes: u64,
@@ -54,19 +54,19 @@ pub struct Checked {
     pub keys: u64,
     /// Current entries of logs.
     pub log_entries: u64,
-    /// Current records that say that something is gone.
+    /// Current tombstones and flush marks.
     pub tombstones: u64,
-    /// Records that newer ones replace.
+    /// Records that newer records replace.
     pub stale: u64,
-    /// Records of batches and transactions that were never acknowledged: recovery drops them. No damage.
+    /// Records of batches and transactions that were never acknowledged. Recovery drops them; they are no damage.
     pub unacknowledged: u64,
-    /// Records with one flipped bit: recovery corrects them. Damage, but nothing is lost.
+    /// Records with one flipped bit, which recovery corrects. This is damage, but nothing is lost.
     pub correctable: Vec<SlotId>,
-    /// Damaged copies of superblock and run tables.
+    /// Damaged copies of the superblock and of the run tables.
     pub copies: DamagedCopies,
-    /// What is lost.
+    /// The damage that loses data.
     pub findings: Vec<Finding>,
-    /// More than `FINDINGS_MAX` findings: how many in all.
+    /// Number of findings, also of those beyond `FINDINGS_MAX`.
     pub findings_count: u64,
 }
 
@@ -86,10 +86,10 @@ pub struct RegionCheck {
 }
 
 impl RegionCheck {
-    /// Begins a check of the region on `media`, which may be read-only, and in which these systems keep records.
+    /// Begins a check of the region on `media`, in which `tenants` keep records. The medium may be read-only.
     ///
     /// # Errors
-    /// All the ways in which this is not a region that can be opened.
+    /// As [`Opening::begin`].
     pub fn begin(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
         let scan = Scan::begin(Opening::begin_read_only(media)?, tenants)?;
         let report = Checked {
@@ -127,7 +127,7 @@ impl RegionCheck {
         }
     }
 
-    /// Has a tenant bring some of what it has gathered in order; false when nothing is left.
+    /// Runs one step of [`Tenant::gather_some`]; false when no step is left.
     ///
     /// # Errors
     /// The medium's.
@@ -135,7 +135,7 @@ impl RegionCheck {
         self.scan.gather_some()
     }
 
-    /// Settles what was not acknowledged when the region was last written, as recovery would.
+    /// Decides which records above the watermarks count, as recovery would.
     ///
     /// # Errors
     /// As [`Self::scan_some`].
@@ -156,7 +156,7 @@ impl RegionCheck {
         self.scan.current_some(self)
     }
 
-    /// What a person would call a record, if its system has a name for it.
+    /// The name of a record for people, if its system has one for it.
     pub fn describe(&self, space: u8, key: &[u8]) -> Option<String> {
         self.scan.tenants.of(space)?.describe(space, key)
     }
@@ -203,8 +203,8 @@ impl RegionCheck {
         }
     }
 
-    /// Database and key of every record with one of these hashes whose key holds: older versions of keys
-    /// that are damaged, which must not take their place.
+    /// Database and key of every record with one of these hashes whose key matches its hash. These are older versions
+    /// of damaged keys, which must not take the place of the damaged ones.
     ///
     /// # Errors
     /// The medium's.
@@ -223,7 +223,7 @@ impl RegionCheck {
         Ok(names)
     }
 
-    /// What the check has found so far; all of it once [`Self::verify_some`] has returned false.
+    /// The findings so far. The report is complete when [`Self::verify_some`] has returned false.
     pub fn report(&self) -> Checked {
         let mut report = self.report.lock().clone();
         report.stale = self.scan.tenants.iter().map(Tenant::stale).sum();
@@ -233,7 +233,7 @@ impl RegionCheck {
         report
     }
 
-    /// Checks on the calling thread alone.
+    /// Runs the whole check on the calling thread.
     ///
     /// # Errors
     /// As [`Self::begin`].

@@ -1,5 +1,5 @@
-//! Compaction: moving live bytes out of sparse data runs, and live records out of sparse slabs, within a
-//! budget. The protocol and why a crash cannot hurt it: `docs/format/compaction.md`.
+//! Compaction moves live bytes out of sparse data runs, and live records out of sparse slabs, within a budget. The
+//! protocol and the argument for each crash point: `docs/format/compaction.md`.
 
 use crate::error::HeapError;
 use crate::heap::{Extents, Heap};
@@ -15,37 +15,37 @@ use landfall_media::{Extent, RUN_SIZE};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A value of many pieces does not leave runs with a larger share of live bytes: it would gain next to nothing.
+/// A value of many pieces is not moved out of runs with a smaller share of dead bytes than this.
 const GAIN_MIN: f32 = 0.03;
-/// Pieces from which on a value is moved out of several runs at once.
+/// A value of at least this many pieces is moved out of several runs at once.
 const PIECES_MANY: usize = 64;
-/// How often such a value's record is rewritten, about, until all its sparse runs are empty.
+/// About how often the record of such a value is rewritten until all its sparse runs are empty.
 const REWRITES: u64 = 8;
-/// What could be found is estimated anew when one part in so many of all runs has been taken.
+/// The reclaimable space is estimated again when one part in this many of all runs has been taken.
 const ESTIMATE_PARTS: u32 = 256;
-/// Records moved between two fences at most.
+/// Most records that are moved between two fences.
 const MOVES_MAX: usize = 1024;
 
-/// The system that records belong to, as the compactor needs it.
+/// The system that owns records, as the compactor sees it.
 pub trait Owner {
-    /// If the record in `slot` is current: counts one more copy of it on the medium, calls `hold` while
-    /// it is still current, and returns true.
+    /// If the record in `slot` is current, counts one more copy of it on the medium, calls `hold` while it is still
+    /// current, and returns true.
     fn begin_move(&self, name: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool;
 
-    /// The copy in `new` is durable. If `old` is still current, `new` takes its place: true.
+    /// The copy in `new` is durable. If `old` is still current, makes `new` current instead and returns true.
     fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool;
 
     /// The copy announced by [`Self::begin_move`] was not made.
     fn abort_move(&self, name: Named);
 
-    /// Records that are not current are gone from the medium, durably. Their order may be changed.
+    /// Stale records have been removed from the medium, durably. The method may reorder the slice.
     fn forget(&self, gone: &mut [Gone]);
 }
 
-/// Whose version a record is.
+/// The key of a record, by its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// Namespace of the key: it tells the system, too.
+    /// Namespace of the key, which also identifies the system.
     pub space: u8,
     /// Hash of space and key.
     pub hash: u64,
@@ -57,19 +57,19 @@ impl Named {
     }
 }
 
-/// A record that is gone from the medium.
+/// A record that was removed from the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone {
-    /// Whose version it was.
+    /// Its key.
     pub name: Named,
     /// Its version.
     pub seq: u64,
 }
 
-/// When compaction rests, and what it may empty.
+/// When the compactor is idle, and which runs it may empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactGoal {
-    /// It rests while so many runs are free: [`Heap::clean_below`].
+    /// The compactor is idle while this many runs are free: [`Heap::clean_below`].
     pub free_runs: u32,
     /// Whether live bytes may be moved out of data runs.
     pub data: bool,
@@ -78,16 +78,16 @@ pub struct CompactGoal {
 }
 
 impl CompactGoal {
-    /// To rest while so many runs are free.
+    /// Idle while this many runs are free.
     pub const fn free(free_runs: u32) -> Self {
         Self { free_runs, data: true, slabs: true }
     }
 
-    /// To rest only when nothing is left to gain.
+    /// Idle only when no run is worth emptying.
     pub const DENSE: Self = Self::free(u32::MAX);
-    /// The same, by data runs alone.
+    /// As [`Self::DENSE`], with data runs only.
     pub const DENSE_DATA: Self = Self { slabs: false, ..Self::DENSE };
-    /// The same, by slabs alone.
+    /// As [`Self::DENSE`], with slabs only.
     pub const DENSE_SLABS: Self = Self { data: false, ..Self::DENSE };
 
     /// Whether runs of this use may be emptied.
@@ -100,19 +100,19 @@ impl CompactGoal {
     }
 }
 
-/// What one step did.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Value and key bytes copied.
     pub moved_bytes: u64,
     /// Records rewritten.
     pub moved_records: u64,
-    /// Slabs given back (data runs come free by themselves).
+    /// Slabs freed. (Data runs become free when no reference is left.)
     pub freed_slabs: u64,
-    /// Records whose data fail their check: they stay where they are.
+    /// Records whose data fail their check. They are not moved.
     pub damaged: u64,
-    /// Nothing to do until the region changes.
-    pub rests: bool,
+    /// The compactor has nothing to do until the region changes.
+    pub is_idle: bool,
 }
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ enum Victim {
         run: RunId,
         referrers: Vec<SlotId>,
         next: usize,
-        /// Records that have come meanwhile are being visited, once.
+        /// The second pass has begun, over records that were added during the first.
         again: bool,
     },
     Slab {
@@ -137,7 +137,7 @@ struct Move {
     new: SlotId,
 }
 
-/// The compactor: one for a region, run in steps by whoever has time.
+/// The compactor. A region has one; a background thread runs its steps.
 #[derive(Debug)]
 pub struct Compactor {
     heap: Arc<Heap>,
@@ -145,9 +145,9 @@ pub struct Compactor {
     victim: Option<Victim>,
     moves: Vec<Move>,
     victims: Victims,
-    /// [`crate::Runs::emptied`] when empty slabs were given back last.
+    /// The value of the runs' counter of emptied slabs when empty slabs were freed last.
     emptied: Option<u32>,
-    /// Runs taken when it was estimated last what could be found.
+    /// Number of runs taken when the reclaimable space was estimated last.
     estimated: u32,
 }
 
@@ -168,10 +168,10 @@ impl Compactor {
         }
     }
 
-    /// Gives empty slabs back; else moves about `budget_bytes`, if fewer runs are free than the goal says, and fences once.
+    /// Frees empty slabs. Then, if fewer runs are free than the goal says, moves about `budget_bytes` and fences once.
     ///
     /// # Errors
-    /// The medium's; [`HeapError::Full`] when not even the compactor's reserve is left.
+    /// The medium's; [`HeapError::Full`] if the compactor's reserve is used up.
     pub fn step(
         &mut self,
         owner: &dyn Owner,
@@ -183,12 +183,12 @@ impl Compactor {
         let mut done = Compacted::default();
         self.free_empty_slabs(owner, &mut done)?;
         if self.victim.is_none() {
-            // An error may have ended the last one.
+            // An error may have interrupted the previous victim.
             self.leave_victim();
             self.victim = self.choose(goal)?;
         }
         let Some(mut victim) = self.victim.take() else {
-            done.rests = done.freed_slabs == 0;
+            done.is_idle = done.freed_slabs == 0;
             return Ok(done);
         };
         let finished = match &mut victim {
@@ -197,7 +197,7 @@ impl Compactor {
             }
             Victim::Slab { run, next } => self.move_slab(owner, *run, next, &mut done),
         };
-        // Copies made so far are settled even when a later one failed.
+        // Copies made so far are completed even if a later one failed.
         self.settle(owner)?;
         if finished? && !self.visit_again(&mut victim)? {
             self.retire(owner, &victim, &mut done)?;
@@ -207,22 +207,22 @@ impl Compactor {
         Ok(done)
     }
 
-    /// Leaves the run that is being emptied as it is, and holds nothing of it any more.
+    /// Stops emptying the current run, and releases everything held for it.
     pub fn leave_victim(&mut self) {
         self.victim = None;
         self.writer.forwards.end(&self.heap);
     }
 
-    /// The run that is best emptied, if more are to be free.
+    /// Chooses the next run to empty; `None` if enough runs are free.
     fn choose(&mut self, goal: CompactGoal) -> Result<Option<Victim>, HeapError> {
         if self.heap.runs.free_count() >= goal.free_runs {
-            self.rest();
+            self.note_enough_free();
             return Ok(None);
         }
         let Some(Candidate { run, used_for, .. }) = self.victims.next(&self.heap, goal) else {
             return Ok(None);
         };
-        // Only records that recovery trusts without their data may move: move the watermarks first.
+        // Only records below the watermark may move, so the watermarks are raised first.
         self.heap.mark_slabs(1)?;
         self.writer.begin_victim(self.heap.runs.get(run));
         Ok(match used_for {
@@ -232,25 +232,25 @@ impl Compactor {
         })
     }
 
-    /// Enough is free. What could be found is estimated now and then, as runs are taken.
-    fn rest(&mut self) {
+    /// Enough runs are free. The reclaimable space is estimated occasionally, as runs are taken.
+    fn note_enough_free(&mut self) {
         self.victims.forget();
         self.heap.end_demand();
         let (taken, total) = (self.heap.runs.taken(), self.heap.runs.total());
         if taken.wrapping_sub(self.estimated) > total / ESTIMATE_PARTS {
             self.estimated = taken;
-            self.heap.estimate_hope();
+            self.heap.estimate_reclaimable();
         }
     }
 
-    /// Gives back every slab that has become empty since the last time: what it hides and holds is freed without a move.
+    /// Frees every slab that has become empty since the last call. No record has to be moved for that.
     fn free_empty_slabs(&mut self, owner: &dyn Owner, done: &mut Compacted) -> Result<(), HeapError> {
         let emptied = self.heap.runs.emptied();
         if self.emptied.replace(emptied) == Some(emptied) {
             return Ok(());
         }
         let mut empty = empty_slabs(&self.heap);
-        // The one that is being emptied is given back when that has ended.
+        // The current victim is freed when it has been processed.
         let is_victim = |run| matches!(self.victim, Some(Victim::Slab { run: victim, .. }) if victim == run);
         empty.retain(|run| !is_victim(*run) && self.heap.withdraw_spare(*run));
         done.freed_slabs += empty.len() as u64;
@@ -275,7 +275,7 @@ impl Compactor {
             let (slot, known) = (*slot, self.writer.forwards.runs().len());
             *next += 1;
             self.move_one(owner, slot, true, inside, done)?;
-            // Who shares what lies in other runs that the value has left, too, is to leave them with it.
+            // The value has also left other runs. Records that share its bytes there are moved, too.
             if self.writer.forwards.runs().len() > known {
                 let others = self.writer.forwards.runs().iter().filter(|other| **other != run);
                 let sharers = others.flat_map(|other| self.heap.runs.referrers(*other));
@@ -285,8 +285,8 @@ impl Compactor {
         Ok(true)
     }
 
-    /// Where records share what has been moved: others may have come to share it, or may have become durable, since it was
-    /// listed who refers to it. These are visited as well, once.
+    /// Starts a second pass if shared bytes have been moved. Since the referrers were listed, further records may have
+    /// come to share the bytes, or may have become durable. These are visited once.
     fn visit_again(&mut self, victim: &mut Victim) -> Result<bool, HeapError> {
         let Victim::Data { referrers, next, again: again @ false, .. } = victim else { return Ok(false) };
         if self.writer.forwards.is_empty() {
@@ -309,7 +309,7 @@ impl Compactor {
         let heap = Arc::clone(&self.heap);
         let state = heap.runs.get(run);
         let filled = state.filled.load(Ordering::Relaxed);
-        // Nobody makes a record of a closed slab current again: at none it stays, and nothing is to be moved.
+        // No record of a closed slab becomes current again. So at zero live slots nothing has to be moved.
         while *next < filled && state.live_slots() > 0 {
             if self.moves.len() >= MOVES_MAX {
                 return Ok(false);
@@ -333,12 +333,12 @@ impl Compactor {
         if heap.runs.get(slot.run()).used_for() != RunUse::Slab || !heap.is_marked(slot) {
             return Ok(());
         }
-        // What cannot be read stays where it is.
+        // Unreadable records are not moved.
         let Ok(Slot::Record(view)) = heap.slot(slot) else { return Ok(()) };
         if !heap.counts_by_itself(&view) {
             return Ok(());
         }
-        // If the record is still current when they are held, they were its own when they were read.
+        // If the record is still current when the extents are held, they belonged to the record when they were read.
         let extents = heap.all_extents(slot, &view);
         let forwards = &self.writer.forwards;
         let touches =
@@ -373,15 +373,15 @@ impl Compactor {
         Ok(())
     }
 
-    /// Other sparse runs that a value of many pieces is to leave, too: it is verified, and its record rewritten, once
-    /// for all of them.
+    /// Other sparse runs out of which a value of many pieces is moved in the same step, so that it is verified, and its
+    /// record rewritten, once for all of them.
     fn others_to_empty<'a>(&self, extents: impl Iterator<Item = &'a Extent> + Clone) -> Vec<RunId> {
         let mut runs = Vec::new();
         if extents.clone().take(PIECES_MANY).count() < PIECES_MANY {
             return runs;
         }
         let bytes: u64 = extents.clone().map(|extent| u64::from(extent.len())).sum();
-        // Half of what is free: writers go on meanwhile.
+        // At most half of the free bytes, since writers continue.
         let mut left = (bytes / REWRITES).max(RUN_SIZE).min(self.heap.free_bytes() / 2);
         for extent in extents {
             let (run, len) = (RunId::of(extent.off), u64::from(extent.len()));
@@ -412,7 +412,7 @@ impl Compactor {
     ) -> Result<Option<SlotId>, HeapError> {
         let forwards = &self.writer.forwards;
         let moves = |extent| checks_data && (moves_data(extent) || forwards.touches(extent));
-        // Damaged data must not be copied under a fresh record: it stays, and is reported when read.
+        // Damaged data must not be copied under a new record. They stay, and reads report them.
         let verified = match checks_data {
             true => self.heap.verify_moving(slot, view, moves),
             false => Ok(0),
@@ -429,7 +429,7 @@ impl Compactor {
         Ok(Some(new))
     }
 
-    /// Fences the copies and moves the watermark past them, then lets each replace its original.
+    /// Fences the copies, raises the watermark above them, then makes each current instead of its original.
     fn settle(&mut self, owner: &dyn Owner) -> Result<(), HeapError> {
         let fenced = self.fence_copies();
         for Move { name, old, new } in self.moves.drain(..).filter(|_| fenced.is_ok()) {
@@ -439,8 +439,8 @@ impl Compactor {
         fenced
     }
 
-    /// A copy is trusted before its original goes: recovery would stop at one whose data were damaged before
-    /// it was moved, and give up every copy after it.
+    /// Raises the watermark above each copy before its original is retired. Otherwise recovery would cut the tail at a
+    /// copy whose data were damaged before the move, and lose every copy after it.
     fn fence_copies(&mut self) -> Result<(), HeapError> {
         self.writer.commit_now()?;
         let mut slabs: Vec<RunId> = self.moves.iter().map(|moved| moved.new.run()).collect();
@@ -462,7 +462,8 @@ impl Compactor {
         Ok(())
     }
 
-    /// Gives empty slabs back: durably no slabs first, forgotten and reused after.
+    /// Frees empty slabs: first they are durably marked as no slabs, then their records are forgotten and the runs
+    /// freed.
     fn free_slabs(&mut self, owner: &dyn Owner, slabs: &[RunId]) -> Result<(), HeapError> {
         if slabs.is_empty() {
             return Ok(());
@@ -477,8 +478,8 @@ impl Compactor {
         let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
         let mut gone = Vec::with_capacity(filled as usize);
         for index in 0..filled {
-            // Nobody has counted what no system owns: commit records, what repair has put in place of an unreadable record,
-            // and what belongs to a transaction that does not count.
+            // Stale counts do not include records that no system owns: commit records, tombstones that repair has
+            // written over unreadable records, and records of transactions that do not count.
             if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))?
                 && !spaces::is_none(view.space())
                 && view.transaction().is_none_or(|id| self.heap.forget_marked(id))
@@ -493,7 +494,7 @@ impl Compactor {
 }
 
 impl Drop for Compactor {
-    /// Nobody is to wait for space that nobody makes.
+    /// From now on no writer waits for the compactor.
     fn drop(&mut self) {
         self.writer.forwards.end(&self.heap);
         self.heap.set_cleaned(false);

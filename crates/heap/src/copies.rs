@@ -1,30 +1,30 @@
-//! Counts of payload bytes that user space copied: the proof of "no copies" is a counter at zero.
+//! Counts of payload bytes that user space copied. A path makes no copies if its counter stays at zero.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why payload was copied.
+/// The reason for a copy of payload bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyPath {
-    /// A value small enough to live in its record.
+    /// A value short enough for its record.
     Inline,
     /// A value that did not land in frames (computed by a command, or gathered) placed into them.
     Placed,
     /// A long key placed into frames.
     Key,
-    /// The compactor moving live bytes out of sparse runs.
+    /// Live bytes that the compactor moved out of sparse runs.
     Moved,
-    /// Bytes copied into a reply instead of being sent from frames.
+    /// Bytes copied into a reply instead of sent from frames.
     Reply,
     /// Lists of extents of values in many pieces: metadata, placed beside the data.
     List,
-    /// Unparsed bytes of a slow client copied out of landing space.
+    /// Unparsed bytes of a slow client, copied out of landing runs.
     Stalled,
-    /// A small value that came in packets of its own, copied beside others.
+    /// A short value that came in packets of its own, copied next to others.
     Consolidated,
 }
 
 impl CopyPath {
-    /// Every path with the label that `/metrics` shows.
+    /// Every path with its label in `/metrics`.
     pub const ALL: [(Self, &'static str); 8] = [
         (Self::Inline, "inline"),
         (Self::Placed, "placed"),
@@ -37,7 +37,7 @@ impl CopyPath {
     ];
 }
 
-/// Bytes copied by each path since the region was opened.
+/// Bytes copied on each path since the region was opened.
 #[derive(Debug, Default)]
 pub struct Copies {
     bytes: [AtomicU64; CopyPath::ALL.len()],

@@ -1,12 +1,13 @@
-//! Which bytes of a run how many records refer to.
+//! Counts how many records refer to each byte of a run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges of bytes that do not overlap, each with how many records refer to it. Neighbours differ in their counts.
+/// Ranges of bytes that do not overlap, each with the number of records that refer to it. Adjacent ranges differ in
+/// their counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    /// By where they begin.
+    /// By start offset.
     segments: BTreeMap<u32, Segment>,
 }
 
@@ -22,8 +23,8 @@ impl Coverage {
         self.segments.is_empty()
     }
 
-    /// One reference more for each byte of `range`; bytes that are in no range yet have `first` from now on. Returns how many
-    /// these were.
+    /// Adds one reference to each byte of `range`. Bytes in no range get the count `first`. Returns the number of these
+    /// bytes.
     pub(crate) fn raise(&mut self, range: Range<u32>, first: u32) -> u32 {
         self.split_at(range.start);
         self.split_at(range.end);
@@ -46,8 +47,8 @@ impl Coverage {
         fresh
     }
 
-    /// One reference less for each byte of `range`; bytes with fewer than `least` leave the ranges. Returns how many bytes
-    /// were in no range.
+    /// Removes one reference from each byte of `range`. Bytes whose count falls below `least` are removed from the
+    /// ranges. Returns the number of bytes that were in no range.
     pub(crate) fn lower(&mut self, range: Range<u32>, least: u32) -> u32 {
         if self.segments.is_empty() {
             return range.end - range.start;
@@ -69,7 +70,7 @@ impl Coverage {
         missing
     }
 
-    /// True if a byte of `range` has references here.
+    /// True if a byte of `range` is in a range with a count.
     pub(crate) fn touches(&self, range: Range<u32>) -> bool {
         !range.is_empty()
             && self
@@ -84,7 +85,7 @@ impl Coverage {
         self.segments.retain(|_, segment| segment.refs > 1);
     }
 
-    /// No segment reaches over `at`.
+    /// Splits the segment that crosses `at`.
     fn split_at(&mut self, at: u32) {
         let Some((start, segment)) = self.segments.range(..at).next_back().map(|(s, g)| (*s, *g)) else {
             return;
@@ -95,7 +96,7 @@ impl Coverage {
         }
     }
 
-    /// Joins what is alike in `range` and at its borders.
+    /// Joins adjacent segments with equal counts in `range` and at its borders.
     fn join(&mut self, range: Range<u32>) {
         let before = self.segments.range(..range.start).next_back().map_or(range.start, |(start, _)| *start);
         let mut last: Option<(u32, Segment)> = None;

@@ -8,7 +8,7 @@ pub fn of(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC-32C of what has the checksum `crc`, followed by `bytes`.
+/// CRC-32C of bytes whose checksum is `crc`, followed by `bytes`.
 #[inline]
 pub fn append(crc: u32, bytes: &[u8]) -> u32 {
     if crc == 0 {
@@ -19,10 +19,10 @@ pub fn append(crc: u32, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// CRC-32C of two parts one after the other, from theirs: `len` is the length of the second one, bytes.
+/// CRC-32C of two concatenated parts, from the CRC-32C of each. `len` is the length of the second part, bytes.
 ///
-/// A CRC is the remainder of a polynomial over GF(2): bytes that follow shift that of the first part, and the two add
-/// up.
+/// A CRC is the remainder of a polynomial over GF(2). The bytes of the second part shift the first part's polynomial,
+/// and the remainders add up.
 pub fn combined(first: u32, second: u32, len: u64) -> u32 {
     multiplied(shift_of(len), first) ^ second
 }
@@ -31,7 +31,7 @@ pub fn combined(first: u32, second: u32, len: u64) -> u32 {
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// The polynomial 1.
 const ONE: u32 = 1 << 31;
-/// Powers of two up to which [`SQUARES`] goes: lengths in bits have no more.
+/// Number of entries in [`SQUARES`]: the bits of a length in bits.
 const SQUARES_MAX: usize = 48;
 /// x^(2^n) modulo the polynomial.
 const SQUARES: [u32; SQUARES_MAX] = {

@@ -1,39 +1,39 @@
-//! What is to be appended: a record's fields, and where its value comes from.
+//! The input of an append: a record's fields, and the source of its value.
 
 use crate::pieces::{Crcs, Patch};
 use crate::record::{Kind, PieceList};
 use landfall_media::Extent;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// No value.
     None,
-    /// Bytes outside the region: they are copied into frames (or into the record, when short).
+    /// Bytes outside the region. They are copied into frames, or into the record if they are short.
     Bytes(&'a [u8]),
-    /// Bytes that landed in frames, which the caller holds: the record refers to them, and they become durable with it.
+    /// Landed bytes that the caller holds. The record refers to them, and they become durable with it.
     Landed {
-        /// Where, in value order.
+        /// The extents, in value order.
         extents: &'a [Extent],
-        /// Their checksums, if the caller knows them.
+        /// Their checksums, if known.
         crc: Option<Crcs<'a>>,
     },
-    /// Bytes to which records refer already, and others that have landed now.
+    /// Bytes to which records refer already, and newly landed ones.
     Stored {
-        /// Where, in value order.
+        /// The extents, in value order.
         extents: &'a [Extent],
-        /// Which of it, in any order, no record refers to yet.
+        /// Those extents to which no record refers yet, in any order.
         landed: &'a [Extent],
-        /// The rest is durable, or was appended by this writer: it is not made durable again.
+        /// All other extents are durable, or were appended by this writer. They are not flushed again.
         durable: bool,
-        /// Records of other keys may go on referring to the rest.
+        /// Records of other keys may refer to the other extents.
         shared: bool,
-        /// The checksums of the whole, if the caller knows them.
+        /// The checksums of the whole value, if known.
         crc: Option<Crcs<'a>>,
-        /// Where a value in pieces is listed that is taken as it is.
+        /// The list of pieces, if the value is an unchanged value in pieces.
         list: Option<PieceList>,
     },
-    /// A stored value in pieces of which a part is changed. Its record must be superseded by
+    /// A changed value in pieces. The record that it replaces must be superseded by
     /// [`crate::Writer::supersede_patched`].
     Patched(&'a Patch),
 }
@@ -59,7 +59,7 @@ impl Source<'_> {
 /// A record to append.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Which system, and what it means there.
+    /// The kind of record.
     pub kind: Kind,
     /// Namespace of the key.
     pub space: u8,
@@ -67,7 +67,7 @@ pub struct Entry<'a> {
     pub hash: u64,
     /// The key.
     pub key: &'a [u8],
-    /// Where the key lies in frames, if it does, in one piece; long keys are then not copied.
+    /// The key's extent, if the key lies in frames in one extent. A long key is then not copied.
     pub key_at: Option<Extent>,
     /// The value.
     pub value: Source<'a>,
@@ -75,11 +75,11 @@ pub struct Entry<'a> {
     pub arrival_ns: u64,
     /// Expiry, Unix milliseconds; 0 never.
     pub expiry_ms: u64,
-    /// The owner's own field.
+    /// A field for the owner's use.
     pub aux: u32,
 }
 
-/// Bytes in all of them.
+/// Total length of the extents, bytes.
 #[inline]
 pub(crate) fn total_len(extents: &[Extent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.len())).sum()

@@ -1,4 +1,4 @@
-//! What can go wrong in the heap, told apart by who is to blame.
+//! Errors of the heap, classified by cause: environment, corruption, misuse.
 
 use crate::layout::SlotId;
 use crate::loader::LoadId;
@@ -14,16 +14,16 @@ pub enum HeapError {
     /// Environment: no free run is left for writers.
     #[error("the region is full: delete something, or restart with a larger --capacity")]
     Full,
-    /// Not an error of anyone: no free run is left for writers, but the compactor is about to find some. Retry then.
+    /// Retry later: no free run is left for writers, but the compactor is about to free some.
     #[error("space is being made")]
     Cleaning,
-    /// Not an error of anyone: the batch must be durable before this record can be appended. Commit, retry.
+    /// Retry after a commit: the current batch must be durable before the record can be appended.
     #[error("the current batch must be committed first")]
     Busy,
-    /// Not an error of anyone: bytes that have left memory are being read. Retry then.
+    /// Retry later: evicted bytes are being read.
     #[error("the data are being read from the medium")]
     Loading(LoadId),
-    /// Misuse: a key or value or group over its limit.
+    /// Misuse: a key, a value or a group exceeds its limit.
     #[error("{what} of {size} is over the limit of {max}")]
     TooLarge {
         /// What is too large.
@@ -50,7 +50,7 @@ pub enum HeapError {
         /// The unknown must-know bits.
         mask: u32,
     },
-    /// Misuse: the region holds records of a system that was not brought along.
+    /// Misuse: the region holds records of a system that is not among the tenants.
     #[error("the region holds records of another system (space {space}): open it with that system")]
     Foreign {
         /// The records' space.
@@ -59,7 +59,7 @@ pub enum HeapError {
     /// Corrupt: both superblock copies fail their checksum.
     #[error("both copies of the superblock are damaged: restore the region from a copy")]
     SuperblockDamaged,
-    /// Corrupt: the geometry in the superblock makes no sense.
+    /// Corrupt: the geometry in the superblock is impossible.
     #[error("the superblock's geometry is impossible ({what} = {value})")]
     BadGeometry {
         /// The field.
@@ -74,25 +74,25 @@ pub enum HeapError {
     Truncated {
         /// Bytes needed.
         expected: u64,
-        /// Bytes there.
+        /// Bytes present.
         actual: u64,
     },
-    /// Misuse: capacity outside what the format can hold.
+    /// Misuse: the capacity is outside the limits of the format.
     #[error("a capacity of {bytes} bytes is outside {min} to {max} bytes")]
     Capacity {
-        /// Asked for.
+        /// Capacity requested.
         bytes: u64,
-        /// Least.
+        /// Smallest capacity.
         min: u64,
-        /// Most.
+        /// Largest capacity.
         max: u64,
     },
-    /// Corrupt: a record or the data it refers to fails its check.
+    /// Corrupt: a record, or the data that it refers to, fails its check.
     #[error("the record in slot {} is damaged ({what})", slot.0)]
     Damaged {
-        /// Where.
+        /// The slot of the record.
         slot: SlotId,
-        /// What failed.
+        /// The check that failed.
         what: Damage,
     },
 }
@@ -111,9 +111,9 @@ pub enum Damage {
     KeyHash,
     /// The list of extents of a long value fails its checksum.
     ExtentList,
-    /// Something was made durable there, and nothing is there: the medium has lost it.
+    /// The medium has lost a durable record: its slot is empty, or holds a record of an earlier epoch.
     Lost,
-    /// The medium answers with an error.
+    /// The medium returned an error.
     Unreadable,
 }
 

@@ -1,13 +1,15 @@
-//! Keeping a paged region within its memory: which bytes leave it.
+//! Keeps a paged region within its memory limit: which bytes are evicted.
 //!
-//! A clock goes over the runs and drops chunks that nobody has used since it passed last. Only data leave: records are
-//! always in memory. A chunk may go when it is durable and nobody will store to it, which is so when
+//! The clock algorithm visits the runs and evicts chunks that nothing has used since its previous visit. It evicts only
+//! data: records are always in memory. A chunk may be evicted when it is durable and nothing will store to it. That is
+//! so when all of these hold:
 //!
-//! 1. its run holds data and nobody fills it; it cannot become free meanwhile, since the clock has entered it;
-//! 2. at a time after that, nobody had pinned the chunk. Bytes that landed are held, and so pinned, until the record that
-//!    refers to them has been appended. So every record that makes bytes of the chunk matter has been appended by then;
-//! 3. at a time after that, every record that refers to the run was durable, and so were its data;
-//! 4. and the medium drops it only if nobody has pinned it since (2).
+//! 1. The chunk's run holds data and nothing fills it. The run cannot become free meanwhile, because the clock has
+//!    entered it.
+//! 2. After (1), there was a time at which the chunk was not pinned. Landed bytes are held, and so pinned, until the
+//!    record that refers to them has been appended. So every record that needs bytes of the chunk has been appended.
+//! 3. After (2), there was a time at which every record that refers to the run was durable, with its data.
+//! 4. Nothing has pinned the chunk since (2). The medium checks this when it evicts.
 
 use crate::free::FreeGoal;
 use crate::heap::Heap;
@@ -15,20 +17,20 @@ use crate::layout::RunId;
 use landfall_media::{Evict, Pages, RUN_SIZE, Standing};
 use parking_lot::Mutex;
 
-/// Of the limit, one part in so many is kept free for what is read or received next.
+/// One part in this many of the limit is kept free for bytes that are read or received next.
 const SPARE_PARTS: u64 = 32;
-/// Times around the clock in which only what is unused goes: the first may find that all was used since long.
+/// Rounds of the clock that evict only unused chunks. The first round may find that all chunks have been used.
 const ROUNDS_UNUSED: u32 = 2;
-/// Times around the clock before what is pinned is all that is left.
+/// Most rounds of the clock in one call. After them only pinned chunks are left.
 const ROUNDS_MAX: u32 = 3;
 
-/// The clock's hand: the run that is looked at next.
+/// The clock's hand: the run that is visited next.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(Mutex<u32>);
 
 impl Heap {
-    /// Drops data from memory that nobody uses until `incoming` bytes fit, and some more. Returns how many bytes were freed: 0
-    /// where they fit, or where all of the region may be in memory.
+    /// Evicts unused data until `incoming` bytes fit, and a little more. Returns the number of bytes freed: 0 if the
+    /// bytes fit already, or if all of the region may be in memory.
     pub fn relieve_memory(&self, incoming: u64) -> u64 {
         let Some(pages) = self.runs.pages() else { return 0 };
         if pages.resident_bytes() + incoming <= pages.limit() {
@@ -36,7 +38,7 @@ impl Heap {
         }
         let goal = pages.limit() - pages.limit() / SPARE_PARTS;
         let is_enough = || pages.resident_bytes() + incoming <= goal;
-        // Another thread's hand moves already: what it frees is enough, or the next call goes on.
+        // Another thread is evicting: either that is enough, or the next call continues.
         let Some(mut hand) = self.clock.0.try_lock() else { return 0 };
         let mut freed = self.give_back_free_memory(&is_enough);
         for visited in 0..ROUNDS_MAX * self.runs.total() {
@@ -50,12 +52,12 @@ impl Heap {
         freed
     }
 
-    /// Drops what may go of one run.
+    /// Evicts what may be evicted of one run.
     fn evict_from(&self, pages: &dyn Pages, run: RunId, what: Evict) -> u64 {
         if !self.runs.is_settled_data(run) || !self.runs.enter(run) {
             return 0;
         }
-        // In this order: see the module's documentation.
+        // The order matters: see the module's documentation.
         let may_go = self.runs.is_settled_data(run)
             && (pages.cold_bytes(run.off()) > 0 || what == Evict::Any)
             && self.runs.all_durable(run);
@@ -64,7 +66,7 @@ impl Heap {
         freed
     }
 
-    /// Gives back the memory of free runs, down to those that are kept ready.
+    /// Gives back the memory of free runs, except of those that are kept warm.
     fn give_back_free_memory(&self, is_enough: &dyn Fn() -> bool) -> u64 {
         let mut freed = 0;
         while !is_enough() {
@@ -72,7 +74,7 @@ impl Heap {
                 break;
             };
             let has = self.media.give_back_run(run.off(), Standing::Backed).unwrap_or(Standing::Warm);
-            self.runs.change_free(|free| free.put_tended(run, has, Standing::Backed));
+            self.runs.change_free(|free| free.put_back(run, has, Standing::Backed));
             if has == Standing::Warm {
                 break;
             }

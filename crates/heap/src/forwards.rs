@@ -1,4 +1,4 @@
-//! Where the compactor has put bytes that several records share: the records that come later get the same place.
+//! New places of moved bytes that several records share, so that all of the records refer to one copy.
 //! `docs/format/compaction.md`.
 
 use crate::heap::{Extents, Heap};
@@ -7,17 +7,18 @@ use landfall_media::Extent;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most pieces that are noted: some megabytes of memory.
+/// Most pieces that are noted, which takes some megabytes of memory.
 const FORWARDS_MAX: usize = 1 << 16;
 
-/// Pieces of the run that is being emptied, and of those that are emptied with it. Both places of each are held.
+/// Moved pieces of the run that is being emptied, and of the runs that are emptied with it. The old and the new place
+/// of each are held.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
-    /// By old offset.
+    /// The pieces by their old offset.
     pieces: BTreeMap<u64, Forward>,
-    /// Runs in which old places lie.
+    /// Runs that contain old places.
     runs: BTreeSet<RunId>,
-    /// Lists of pieces that have been replaced, and by which, by old offset. Both of each are held.
+    /// Replaced lists of pieces and their replacements, by old offset. Both are held.
     lists: BTreeMap<u64, (Extent, Extent)>,
 }
 
@@ -27,7 +28,7 @@ struct Forward {
     new: u64,
 }
 
-/// A part of a piece, and where that has been put.
+/// A part of a piece, and its new place if it has been moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) old: Extent,
@@ -39,18 +40,18 @@ impl Forwards {
         self.pieces.is_empty() && self.lists.is_empty()
     }
 
-    /// Runs from which something has been put elsewhere.
+    /// Runs out of which pieces have been moved.
     pub(crate) fn runs(&self) -> &BTreeSet<RunId> {
         &self.runs
     }
 
-    /// True if something of the extent has been put elsewhere.
+    /// True if a part of the extent has been moved.
     pub(crate) fn touches(&self, extent: Extent) -> bool {
         let last = self.pieces.range(..extent.end()).next_back();
         last.is_some_and(|(off, forward)| off + u64::from(forward.len) > extent.off)
     }
 
-    /// `old`, a piece that other records share, has been put into `placed`, in order, which is held.
+    /// Notes that the shared piece `old` has been copied to `placed`, in order. The caller holds `placed`.
     pub(crate) fn note(&mut self, heap: &Heap, old: Extent, placed: &Extents) {
         if self.pieces.len() + placed.len() > FORWARDS_MAX || self.touches(old) {
             heap.note_unshared(u64::from(old.len()));
@@ -59,7 +60,7 @@ impl Forwards {
         let mut off = old.off;
         for new in placed {
             heap.runs.hold(Extent::new(off, new.len()));
-            // The note counts as one more that refers to the new place: it outlives the copy that was made first.
+            // The note counts as a reference to the new place: it may outlive the first copy.
             heap.runs.refer_unnamed(*new);
             heap.runs.share(*new);
             self.pieces.insert(off, Forward { len: new.len(), new: new.off });
@@ -68,7 +69,7 @@ impl Forwards {
         self.runs.insert(RunId::of(old.off));
     }
 
-    /// `old`, a list of pieces that other records share, has been replaced by `new`.
+    /// Notes that the shared list of pieces `old` has been replaced by `new`.
     pub(crate) fn note_list(&mut self, heap: &Heap, old: Extent, new: Extent) {
         if self.lists.len() < FORWARDS_MAX && !self.lists.contains_key(&old.off) {
             heap.runs.hold(old);
@@ -78,12 +79,12 @@ impl Forwards {
         }
     }
 
-    /// What has replaced a list.
+    /// The replacement of a list.
     pub(crate) fn list(&self, old: Extent) -> Option<Extent> {
         self.lists.get(&old.off).filter(|(known, _)| *known == old).map(|(_, new)| *new)
     }
 
-    /// The piece cut where what has been put elsewhere begins and ends.
+    /// The piece, split where moved parts begin and end.
     pub(crate) fn parts(&self, piece: Extent) -> SmallVec<[Part; 1]> {
         if !self.touches(piece) {
             return SmallVec::from_slice(&[Part { old: piece, new: None }]);
@@ -108,7 +109,8 @@ impl Forwards {
         parts
     }
 
-    /// The run has been worked through. What other records still refer to at an old place is shared with those no more.
+    /// Releases all notes: the run has been processed. Records that still refer to an old place do not share it with
+    /// the moved ones any more.
     pub(crate) fn end(&mut self, heap: &Heap) {
         for run in std::mem::take(&mut self.runs) {
             let live = u64::from(heap.runs.get(run).live_bytes());

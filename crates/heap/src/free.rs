@@ -1,44 +1,45 @@
-//! Free runs: which are ready to be written to, and which have been given back.
+//! Free runs: which are ready for writing, and which have been given back to the medium.
 //!
-//! Runs that were freed last are taken first: their memory is warm. The medium gets back what has not been needed for a
-//! whole window, and brings back ahead of need what is about to be: requests meet neither.
+//! Runs that were freed last are taken first, because their memory is warm. Runs that were not needed for a whole
+//! window are given back to the medium. Runs that will be needed soon are prepared ahead of need. Both happen in the
+//! background, so requests do not wait for them.
 
 use crate::layout::RunId;
 use landfall_media::Standing;
 use std::collections::VecDeque;
 
-/// How many free runs keep what it takes to be written to.
+/// How many free runs keep their space on the medium and their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeGoal {
-    /// Fewer runs with space on the medium than this: more are made ready.
+    /// If fewer runs have space on the medium, more are prepared.
     pub ready_min: usize,
-    /// More than this for a whole window: the space of those that were not needed is given back.
+    /// If more runs have space for a whole window, the space of those that were not needed is given back.
     pub ready_max: usize,
-    /// More with memory than this for a whole window: the memory of those that were not needed is given back.
+    /// If more runs have memory for a whole window, the memory of those that were not needed is given back.
     pub warm_max: usize,
 }
 
 impl FreeGoal {
-    /// What a server keeps: 64 to 128 MiB of space, 16 MiB of memory.
+    /// The server's goal: 64 to 128 MiB of space, 16 MiB of memory.
     pub const DEFAULT: Self = Self { ready_min: 64, ready_max: 128, warm_max: 16 };
 }
 
-/// Runs of which memory is brought back ahead of need, for each that was taken without; and at most.
+/// Runs whose memory is populated ahead of need for each run that was taken without memory; and the limit.
 const WARM_AHEAD_STEP: usize = 4;
 const WARM_AHEAD_MAX: usize = 32;
 
-/// What is to be done with a free run, which is on no list meanwhile.
+/// A background task on a free run. The run is on no list meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tend {
-    /// Have its space brought back.
+pub(crate) enum FreeTask {
+    /// Allocate its space on the medium.
     Ready(RunId),
-    /// Have its memory brought back: it will be taken soon.
+    /// Populate its memory: the run will be taken soon.
     Warm(RunId),
-    /// Give back down to this.
+    /// Give it back, down to this standing.
     GiveBack(RunId, Standing),
 }
 
-/// The free runs, by what they still have.
+/// The free runs, by what they still have: memory, space on the medium, or neither.
 #[derive(Debug, Default)]
 pub(crate) struct FreeRuns {
     /// With memory and space; the last one is taken first.
@@ -47,40 +48,41 @@ pub(crate) struct FreeRuns {
     backed: VecDeque<RunId>,
     /// With neither; the last one is taken first.
     bare: Vec<RunId>,
-    /// The least that there were of each since the window began.
+    /// Lowest counts since the window began.
     least_warm: usize,
     least_ready: usize,
-    /// Still to be given back of what the last window did not need.
+    /// Runs of the last window's surplus that are still to be given back.
     surplus_warm: usize,
     surplus_ready: usize,
-    /// How many are to have memory ahead of need: more with each that was taken without, none after a window in which none was taken.
+    /// Number of runs that get memory ahead of need. It grows with each run taken without memory, and is 0 after a
+    /// window in which no run was taken.
     warm_ahead: usize,
-    /// Taken since the window began.
+    /// Runs taken since the window began.
     taken: usize,
-    /// The medium is full: it has no space for bare runs.
+    /// The medium has no space for bare runs.
     refused: bool,
-    /// The medium keeps everything: nothing is given back.
+    /// The medium cannot give runs back.
     keeps_all: bool,
 }
 
 impl FreeRuns {
-    /// Runs that can be taken.
+    /// Number of runs that can be taken.
     pub(crate) fn available(&self) -> usize {
         self.ready() + if self.refused { 0 } else { self.bare.len() }
     }
 
-    /// All of them.
+    /// Number of free runs.
     pub(crate) fn len(&self) -> usize {
         self.ready() + self.bare.len()
     }
 
-    /// Runs that can be taken without asking the medium for space.
+    /// Number of runs that can be taken without an allocation on the medium.
     pub(crate) fn ready(&self) -> usize {
         self.warm.len() + self.backed.len()
     }
 
-    /// Takes a run, if more than `keep` are left. Those kept are ready ones: what may take them must not fail because the medium
-    /// has become full.
+    /// Takes a run if more than `keep` are available. The kept runs are ready ones, so that taking them does not fail
+    /// if the medium is full.
     pub(crate) fn take(&mut self, keep: usize) -> Option<RunId> {
         if self.available() <= keep {
             return None;
@@ -103,26 +105,26 @@ impl FreeRuns {
         self.least_ready = self.least_ready.min(self.ready());
     }
 
-    /// A run that was just freed, or was not used after all.
+    /// Adds a run that was just freed, or was taken and not used.
     pub(crate) fn put(&mut self, run: RunId) {
         self.warm.push_back(run);
     }
 
-    /// A run for which the medium has no space.
-    pub(crate) fn put_refused(&mut self, run: RunId) {
+    /// Adds a run for which the medium has no space.
+    pub(crate) fn put_unbacked(&mut self, run: RunId) {
         self.bare.push(run);
         self.refused = true;
     }
 
-    /// Orders the runs so that low ones are taken first: files then stay dense at their start.
+    /// Sorts the runs so that low ones are taken first. Files then stay dense at their start.
     pub(crate) fn sort(&mut self) {
         self.warm.make_contiguous().sort_unstable_by(|a, b| b.cmp(a));
         self.backed.make_contiguous().sort_unstable_by(|a, b| b.cmp(a));
         self.bare.sort_unstable_by(|a, b| b.cmp(a));
     }
 
-    /// Asks of every run what it has.
-    pub(crate) fn sort_out(&mut self, mut standing: impl FnMut(RunId) -> Standing) {
+    /// Sorts every run into the list of its standing.
+    pub(crate) fn classify(&mut self, mut standing: impl FnMut(RunId) -> Standing) {
         let all: Vec<RunId> =
             self.warm.drain(..).chain(self.backed.drain(..)).chain(self.bare.drain(..)).collect();
         for run in all {
@@ -142,7 +144,7 @@ impl FreeRuns {
         self.taken = 0;
     }
 
-    /// A window ends: what was left all the time is more than is needed.
+    /// Ends a window: runs that were free all through it are surplus.
     pub(crate) fn end_window(&mut self, goal: FreeGoal) {
         self.surplus_warm = self.least_warm.saturating_sub(goal.warm_max);
         self.surplus_ready = self.least_ready.saturating_sub(goal.ready_max);
@@ -152,21 +154,21 @@ impl FreeRuns {
         self.begin_window();
     }
 
-    /// What is to be done next, with a run that nobody else gets meanwhile.
-    pub(crate) fn tend(&mut self, goal: FreeGoal) -> Option<Tend> {
+    /// The next background task. Its run cannot be taken meanwhile.
+    pub(crate) fn next_task(&mut self, goal: FreeGoal) -> Option<FreeTask> {
         let done = if self.ready() < goal.ready_min {
-            self.bare.pop().map(Tend::Ready)
+            self.bare.pop().map(FreeTask::Ready)
         } else if self.warm.len() < self.warm_ahead && !self.backed.is_empty() {
-            self.backed.pop_back().map(Tend::Warm)
+            self.backed.pop_back().map(FreeTask::Warm)
         } else if self.keeps_all {
             None
         } else if self.surplus_ready > 0 && self.ready() > goal.ready_max {
             self.surplus_ready -= 1;
             let coldest = self.backed.pop_front().or_else(|| self.warm.pop_front());
-            coldest.map(|run| Tend::GiveBack(run, Standing::Bare))
+            coldest.map(|run| FreeTask::GiveBack(run, Standing::Bare))
         } else if self.surplus_warm > 0 && self.warm.len() > goal.warm_max {
             self.surplus_warm -= 1;
-            self.warm.pop_front().map(|run| Tend::GiveBack(run, Standing::Backed))
+            self.warm.pop_front().map(|run| FreeTask::GiveBack(run, Standing::Backed))
         } else {
             None
         };
@@ -174,7 +176,7 @@ impl FreeRuns {
         done
     }
 
-    /// The coldest run with memory, if more have some than are kept at all times.
+    /// Takes the coldest run with memory, if more runs have memory than the goal keeps.
     pub(crate) fn take_surplus_warm(&mut self, goal: FreeGoal) -> Option<RunId> {
         if self.keeps_all || self.warm.len() <= goal.warm_max {
             return None;
@@ -184,8 +186,8 @@ impl FreeRuns {
         run
     }
 
-    /// A run that was tended has this now. It is the coldest of its kind.
-    pub(crate) fn put_tended(&mut self, run: RunId, has: Standing, asked: Standing) {
+    /// Adds the run of a finished task with its new standing. It becomes the coldest of its kind.
+    pub(crate) fn put_back(&mut self, run: RunId, has: Standing, asked: Standing) {
         self.keeps_all |= has == Standing::Warm && asked != Standing::Warm;
         match has {
             Standing::Warm => self.warm.push_front(run),
@@ -194,8 +196,8 @@ impl FreeRuns {
         }
     }
 
-    /// The medium has space again.
-    pub(crate) fn accepted(&mut self) {
+    /// Notes that the medium has space again.
+    pub(crate) fn note_space(&mut self) {
         self.refused = false;
     }
 }
@@ -213,16 +215,16 @@ mod tests {
         free
     }
 
-    /// Does everything that there is to do; what was given back.
+    /// Does all tasks. Returns the runs that were given back.
     fn settle(free: &mut FreeRuns) -> Vec<(RunId, Standing)> {
         let mut given = Vec::new();
-        while let Some(todo) = free.tend(GOAL) {
+        while let Some(todo) = free.next_task(GOAL) {
             match todo {
-                Tend::Ready(run) => free.put_tended(run, Standing::Backed, Standing::Backed),
-                Tend::Warm(run) => free.put_tended(run, Standing::Warm, Standing::Warm),
-                Tend::GiveBack(run, to) => {
+                FreeTask::Ready(run) => free.put_back(run, Standing::Backed, Standing::Backed),
+                FreeTask::Warm(run) => free.put_back(run, Standing::Warm, Standing::Warm),
+                FreeTask::GiveBack(run, to) => {
                     given.push((run, to));
-                    free.put_tended(run, to, to);
+                    free.put_back(run, to, to);
                 }
             }
         }
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(taken, [RunId(7), RunId(6), RunId(5)], "the warmest first");
         taken.into_iter().for_each(|run| free.put(run));
         free.end_window(GOAL);
-        // Five were left at the least: one more than is kept of space, four more than of memory.
+        // At least five runs were free: one more than the goal for space, four more than the goal for memory.
         let given = settle(&mut free);
         assert_eq!(given[0], (RunId(0), Standing::Bare));
         assert!(given[1..].iter().all(|(_, to)| *to == Standing::Backed));
@@ -261,7 +263,7 @@ mod tests {
         assert_eq!(free.warm.len(), WARM_AHEAD_STEP);
         (0..2).for_each(|_| free.end_window(GOAL));
         while free.take(0).is_some() {}
-        (0..9).for_each(|run| free.put_tended(RunId(run), Standing::Backed, Standing::Backed));
+        (0..9).for_each(|run| free.put_back(RunId(run), Standing::Backed, Standing::Backed));
         free.end_window(GOAL);
         free.end_window(GOAL);
         assert_eq!(settle(&mut free).len(), 5, "space of all but four is given back");
@@ -273,12 +275,12 @@ mod tests {
         let mut free = free(3);
         free.bare = vec![RunId(9), RunId(8)];
         assert_eq!(free.take(3), Some(RunId(8)), "three ready ones are kept");
-        free.put_refused(RunId(8));
+        free.put_unbacked(RunId(8));
         assert_eq!(free.take(3), None, "the medium is full");
         assert_eq!(free.available(), 3);
         assert!((0..3).all(|_| free.take(0).is_some()));
         assert_eq!(free.take(0), None);
-        free.accepted();
+        free.note_space();
         assert_eq!(free.take(0), Some(RunId(8)));
     }
 
@@ -286,9 +288,9 @@ mod tests {
     fn a_medium_that_keeps_everything_is_asked_once() {
         let mut free = free(8);
         free.end_window(GOAL);
-        let Some(Tend::GiveBack(run, to)) = free.tend(GOAL) else { panic!("there is a surplus") };
-        free.put_tended(run, Standing::Warm, to);
-        assert_eq!(free.tend(GOAL), None);
+        let Some(FreeTask::GiveBack(run, to)) = free.next_task(GOAL) else { panic!("there is a surplus") };
+        free.put_back(run, Standing::Warm, to);
+        assert_eq!(free.next_task(GOAL), None);
         assert_eq!(free.len(), 8);
     }
 }

@@ -1,10 +1,10 @@
-//! The heap itself: a region, its geometry, its runs, and reading what lies in it.
+//! The heap: the state of one region, and how its records and values are read.
 
 use crate::copies::Copies;
 use crate::crc;
 use crate::error::{Damage, HeapError};
 use crate::evict::Clock;
-use crate::free::{FreeGoal, Tend};
+use crate::free::{FreeGoal, FreeTask};
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::loader::LoaderPlace;
 use crate::pieces::NewPatches;
@@ -31,33 +31,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Of a value so much is fetched ahead, bytes: what comes behind is fetched by the core itself, as it is read in order.
+/// Most bytes of a value that are prefetched. The core prefetches the bytes that follow, because they are read in
+/// order.
 const PREFETCH_BYTES_MAX: usize = 256;
 
 /// The extents a value or a record refers to.
 pub type Extents = SmallVec<[Extent; 4]>;
 
-/// What one version refers to, as it waits to be let go.
+/// The extents that one version refers to, until they are released.
 pub(crate) type Refers = SmallVec<[Extent; 2]>;
 
-/// How far the copying of a record has come.
+/// The progress of copying one record.
 #[derive(Clone, Copy, Debug, Default)]
 struct Copying {
-    /// Something newer than the original is durable.
+    /// A newer version than the original is durable.
     original_gone: bool,
-    /// The copy, which is not current and goes with the original.
+    /// The copy, which is not current and is retired together with the original.
     copy: Option<SlotId>,
 }
 
-/// What certifies values that land from now on.
+/// What certifies the values that land.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Integrity {
-    /// A CRC-32C of each value, computed when it is stored: one fence a batch.
+    /// A CRC-32C of each value, computed when the value is stored. Costs one fence a batch.
     #[default]
     Crc32c,
-    /// The sums derived from the checksums of the packets that brought it, where they are known; nothing is
-    /// computed again. A torn write could pass 16 bits by chance, so that the data of each record are made
-    /// durable before it is written: one fence more for each record.
+    /// The sums derived from the checksums of the packets that carried the value, if they are known. No checksum is
+    /// computed. A torn write could match 16 bits by chance, so the data of each record are made durable before the
+    /// record is written. Costs one more fence for each record.
     Tcp,
 }
 
@@ -66,44 +67,44 @@ pub enum Integrity {
 /// Shared by all workers. Each worker appends through its own [`crate::Writer`].
 pub struct Heap {
     pub(crate) media: Arc<dyn Media>,
-    /// Where the image begins, for hints alone; 0 where it lies in no memory.
+    /// Address of the image, for prefetching only; 0 if the medium has no image in memory.
     image_addr: usize,
     pub(crate) geometry: Geometry,
     pub(crate) runs: Runs,
-    /// How far each writer has come.
+    /// Which batches of each writer are durable.
     pub(crate) lanes: Lanes,
     pub(crate) next_seq: AtomicU64,
     pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
-    /// Slabs whose durable mark may rise: writers have taken them, and not all of that is marked.
+    /// Slabs whose durable mark may rise: a writer has taken them, and their marks are behind.
     pub(crate) unmarked: Mutex<BTreeSet<RunId>>,
     pub(crate) table_lock: Mutex<()>,
     /// The superblock as it was last written.
     superblock: Mutex<Geometry>,
-    /// Its must-know features.
+    /// Must-know features in the superblock.
     pub(crate) features: AtomicU32,
-    /// Records that the compactor is copying, or whose copy lost to something that is not durable yet.
+    /// Records that the compactor is copying, or whose copy was overtaken by a version that is not durable yet.
     copying: Mutex<BTreeMap<SlotId, Copying>>,
-    /// Live slots whose data are not counted, because they cannot be trusted to be theirs.
+    /// Live slots whose references are not counted, because the record or its list of extents is damaged.
     uncounted: Mutex<BTreeSet<SlotId>>,
     has_uncounted: AtomicBool,
-    /// How many are being copied, so that workers need no lock while the compactor rests.
+    /// Length of `copying`, so that workers take no lock while the compactor is idle.
     copying_count: AtomicUsize,
     pub(crate) space: Space,
     pub(crate) unfinished: Unfinished,
     pub(crate) clock: Clock,
     pub(crate) loader: LoaderPlace,
     pub(crate) transactions: Transactions,
-    /// [`Integrity::Tcp`].
+    /// True with [`Integrity::Tcp`].
     trusts_sums: AtomicBool,
-    /// Landed values up to this length are copied beside others.
+    /// Landed values of up to this many bytes are copied next to each other.
     consolidated_max: AtomicU32,
-    /// Changed values whose records are not current yet.
+    /// Patches whose records are not current yet.
     pub(crate) patches: NewPatches,
-    /// Counts of payload bytes that user space copied, by path.
+    /// Payload bytes that user space copied, by path.
     pub copies: Copies,
-    /// Bytes zeroed so that runs could become slabs.
+    /// Bytes of runs that were zeroed before they became slabs.
     pub(crate) zeroed_bytes: AtomicU64,
-    /// Bytes that the compactor has put at more than one place, although records shared them.
+    /// Shared bytes of which the compactor has made more than one copy.
     unshared_bytes: AtomicU64,
 }
 
@@ -163,8 +164,8 @@ impl Heap {
         self.features.load(Ordering::Acquire)
     }
 
-    /// Makes sure, durably, that only programs that know these features will open the region: before the first
-    /// record is written that others could not read.
+    /// Adds must-know features to the superblock, durably. A program that does not know one of them refuses to open the
+    /// region. Call this before writing the first record that needs the feature.
     ///
     /// # Errors
     /// The medium's.
@@ -184,13 +185,13 @@ impl Heap {
         Ok(())
     }
 
-    /// Chooses what certifies values from now on.
+    /// Sets what certifies the values that land from now on.
     ///
     /// # Errors
     /// The medium's.
     ///
     /// # Panics
-    /// For [`Integrity::Tcp`] on a medium that commits by device writes: there each record would cost a sync.
+    /// For [`Integrity::Tcp`] on a medium that commits by device writes: each record would cost a sync.
     pub fn set_integrity(&self, integrity: Integrity) -> Result<(), MediaError> {
         if integrity == Integrity::Tcp {
             assert_eq!(self.media.commit_mode(), CommitMode::Immediate, "sums alone need cheap fences");
@@ -200,8 +201,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Has landed values of up to `bytes` copied beside others from now on: for transports that give each packet
-    /// frames of its own, which small values would waste.
+    /// Copies landed values of up to `bytes` next to each other from now on. For transports that receive each packet
+    /// into frames of its own, which small values would waste.
     pub fn consolidate_up_to(&self, bytes: u32) {
         self.consolidated_max.store(bytes, Ordering::Relaxed);
     }
@@ -210,12 +211,12 @@ impl Heap {
         u64::from(self.consolidated_max.load(Ordering::Relaxed))
     }
 
-    /// True in [`Integrity::Tcp`].
+    /// True with [`Integrity::Tcp`].
     pub fn trusts_sums(&self) -> bool {
         self.trusts_sums.load(Ordering::Acquire)
     }
 
-    /// True if the sums of these extents are to certify them.
+    /// True if the sums of these extents certify them.
     pub(crate) fn may_trust_sums(&self, extents: &[Extent]) -> bool {
         self.trusts_sums.load(Ordering::Acquire) && extents.iter().all(|extent| extent.sum().is_some())
     }
@@ -237,12 +238,12 @@ impl Heap {
         self.next_seq.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// A version number above every version handed out so far and below every later one.
+    /// The next version number: above every earlier one and below every later one.
     pub fn draw_seq(&self) -> u64 {
         self.take_seqs(1)
     }
 
-    /// Ends a landing: the kernel will not write into the run again.
+    /// Retires a landing run: the kernel writes no more bytes into it.
     pub fn retire_landing_run(&self, run_off: u64) {
         self.runs.end_data(RunId::of(run_off));
     }
@@ -258,30 +259,31 @@ impl Heap {
         Some(run)
     }
 
-    /// One step of keeping free runs as the goal says: makes one ready ahead of need, or gives one back to the medium. True if
-    /// something was done. `window_over` ends a window, of a second or so: what was free all through it is not needed.
+    /// Does one step towards the goal for free runs: prepares one ahead of need, or gives one back to the medium.
+    /// Returns true if there was a step to do. `window_over` ends a window of about a second: runs that were free all
+    /// through the window are not needed.
     ///
     /// # Errors
-    /// The medium's. A full medium is none: fewer runs are free until it has space.
-    pub fn tend_free_runs(&self, goal: FreeGoal, window_over: bool) -> Result<bool, MediaError> {
+    /// The medium's. A full medium is not an error: fewer runs are free until it has space.
+    pub fn maintain_free_runs(&self, goal: FreeGoal, window_over: bool) -> Result<bool, MediaError> {
         let goal = FreeGoal { ready_min: goal.ready_min.max(self.writer_reserve() as usize), ..goal };
         let todo = self.runs.change_free(|free| {
             if window_over {
                 free.end_window(goal);
             }
-            free.tend(goal)
+            free.next_task(goal)
         });
         let (run, asked, outcome) = match todo {
             None => return Ok(false),
-            Some(Tend::Warm(run)) => (run, Standing::Warm, self.warm_run(run)),
-            Some(Tend::Ready(run)) => (run, Standing::Backed, self.media.back_run(run.off())),
-            Some(Tend::GiveBack(run, to)) => (run, to, self.media.give_back_run(run.off(), to)),
+            Some(FreeTask::Warm(run)) => (run, Standing::Warm, self.warm_run(run)),
+            Some(FreeTask::Ready(run)) => (run, Standing::Backed, self.media.back_run(run.off())),
+            Some(FreeTask::GiveBack(run, to)) => (run, to, self.media.give_back_run(run.off(), to)),
         };
         match outcome {
             Ok(has) => {
                 self.runs.change_free(|free| {
-                    free.put_tended(run, has, asked);
-                    free.accepted();
+                    free.put_back(run, has, asked);
+                    free.note_space();
                 });
                 Ok(true)
             }
@@ -292,20 +294,20 @@ impl Heap {
         }
     }
 
-    /// Brings back the memory of a free run, so that whoever takes it meets no page faults.
+    /// Populates the memory of a free run, so that its user meets no page faults.
     fn warm_run(&self, run: RunId) -> Result<Standing, MediaError> {
         self.media.warm_run(run.off())?;
         Ok(Standing::Warm)
     }
 
-    /// What makes the record in `slot` durable, if a crash could still take it back. For a current record, found under the
-    /// lock that keeps it current; [`SlotId::NONE`] is durable.
+    /// The ticket of the batch that makes the record in `slot` durable; `None` if the record is durable. The record
+    /// must be current: it was found under the lock that keeps it current. [`SlotId::NONE`] counts as durable.
     #[inline]
     pub fn pending(&self, slot: SlotId) -> Option<Ticket> {
         self.runs.pending(slot)
     }
 
-    /// What lies in a slot, checked.
+    /// Reads a slot and checks its record.
     ///
     /// # Errors
     /// The medium's.
@@ -316,13 +318,13 @@ impl Heap {
         Ok(RecordView::parse(bytes, slot, self.seal(slot.run()), self.geometry.bytes()))
     }
 
-    /// What seals the records of a slab.
+    /// The seal of a slab's records.
     #[inline]
     pub(crate) fn seal(&self, run: RunId) -> Seal {
         self.runs.get(run).seal()
     }
 
-    /// Has the record in a slot brought near: it will be read soon.
+    /// Prefetches the record in a slot.
     #[inline]
     pub fn prefetch(&self, slot: SlotId) {
         if self.image_addr != 0 {
@@ -330,7 +332,7 @@ impl Heap {
         }
     }
 
-    /// Has the beginning of the value brought near to which the record in a slot refers, and what counts its references.
+    /// Prefetches the beginning of the value to which the record in a slot refers, and the count of its references.
     pub fn prefetch_value(&self, slot: SlotId) {
         if self.image_addr != 0
             && let Ok(view) = self.record(slot)
@@ -342,7 +344,7 @@ impl Heap {
         }
     }
 
-    /// The record in a slot that is known to hold one.
+    /// Reads the record in a slot that is known to hold one.
     ///
     /// # Errors
     /// [`HeapError::Damaged`] if it fails its checks; the medium's.
@@ -355,7 +357,7 @@ impl Heap {
         }
     }
 
-    /// The key's bytes, wherever they are.
+    /// The key's bytes, inline or in frames.
     ///
     /// # Errors
     /// The medium's.
@@ -367,7 +369,7 @@ impl Heap {
         }
     }
 
-    /// True when the key matches the hash kept in the record.
+    /// True if the key matches the hash in the record.
     ///
     /// # Errors
     /// The medium's.
@@ -401,7 +403,7 @@ impl Heap {
         if inside && total == view.value_len() as u64 { Ok(extents) } else { Err(damaged) }
     }
 
-    /// Every extent the record refers to: key, list and value.
+    /// All extents that the record refers to: key, list and value.
     ///
     /// # Errors
     /// As [`Self::value_extents`].
@@ -419,7 +421,7 @@ impl Heap {
         Ok(extents)
     }
 
-    /// Checks the value's bytes against the CRC-32C in the record, or against those of its pieces, which make it up.
+    /// Checks the value's bytes against the CRC-32C in the record, or against the checksums of its pieces.
     ///
     /// # Errors
     /// [`HeapError::Damaged`]; the medium's.
@@ -435,7 +437,7 @@ impl Heap {
         if holds { Ok(extents) } else { Err(HeapError::Damaged { slot, what: Damage::ValueChecksum }) }
     }
 
-    /// True when the bytes of `extents` are what `check` certifies.
+    /// True if the bytes of `extents` match `check`.
     ///
     /// # Errors
     /// The medium's.
@@ -459,10 +461,11 @@ impl Heap {
         }
     }
 
-    /// The value's bytes in one piece, copied only where they are split, or may leave memory.
+    /// The value's bytes in one slice, after [`Self::verify_value`]. They are copied only if they lie in several
+    /// extents, or may be evicted.
     ///
     /// # Errors
-    /// As [`Self::verify_value`], which this does first.
+    /// As [`Self::verify_value`].
     pub fn value_bytes<'a>(
         &'a self,
         slot: SlotId,
@@ -485,7 +488,7 @@ impl Heap {
         }
     }
 
-    /// Bytes that records shared and share no more because of how the compactor moved them, at most.
+    /// Upper bound of the bytes that records shared until the compactor moved them to different places.
     pub fn unshared_bytes(&self) -> u64 {
         self.unshared_bytes.load(Ordering::Relaxed)
     }
@@ -494,16 +497,17 @@ impl Heap {
         self.unshared_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Recovery has found a record: if it may share bytes with others, these are told apart when references are counted.
+    /// For each record that recovery finds: if the record may share bytes with others, references to those runs are
+    /// counted byte by byte.
     #[inline]
     pub(crate) fn note_shared(&self, slot: SlotId, view: &RecordView<'_>) {
         if view.is_shared() {
-            // What cannot be read is not counted, either. The key is told apart with it where that lies in frames.
-            self.all_extents(slot, view).iter().flatten().for_each(|extent| self.runs.tell_apart(*extent));
+            // References of an unreadable list are not counted, so they need no tracking. A key in frames is included.
+            self.all_extents(slot, view).iter().flatten().for_each(|extent| self.runs.count_by_byte(*extent));
         }
     }
 
-    /// A record became current: counts its slot and what it refers to.
+    /// Counts a record that recovery has found to be current: its slot and its references.
     pub(crate) fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
         let extents = self.all_extents(slot, view).and_then(|extents| self.check_adoptable(slot, extents));
         if extents.is_err() {
@@ -515,7 +519,8 @@ impl Heap {
         Ok(())
     }
 
-    /// An old version that has come up because a newer one is damaged may refer to what is no data any more.
+    /// Refuses references outside data runs. An old version that is current because a newer one is damaged may have
+    /// such references, since its frames have been reused.
     fn check_adoptable(&self, slot: SlotId, extents: Extents) -> Result<Extents, HeapError> {
         let is_data = |extent: &Extent| {
             let last = RunId::of(extent.end().saturating_sub(1).max(extent.off));
@@ -527,15 +532,15 @@ impl Heap {
         adoptable.then_some(extents).ok_or(HeapError::Damaged { slot, what: Damage::RecordFields })
     }
 
-    /// A slot that is kept although it cannot be read, or not what it refers to: it counts as live, its data
-    /// do not.
+    /// Keeps a slot whose record or list of extents cannot be read: the slot counts as live, its references are not
+    /// counted.
     pub fn adopt_damaged(&self, slot: SlotId) {
         self.runs.slot_live(slot);
         self.uncounted.lock().insert(slot);
         self.has_uncounted.store(true, Ordering::Release);
     }
 
-    /// The record in `original` is about to be copied by the compactor; it is current now.
+    /// The compactor is about to copy the record in `original`, which is current.
     pub(crate) fn begin_copy(&self, original: SlotId) {
         let mut copying = self.copying.lock();
         copying.insert(original, Copying::default());
@@ -549,8 +554,9 @@ impl Heap {
         self.copying_count.store(copying.len(), Ordering::Release);
     }
 
-    /// The copy is durable, and has taken the original's place if `replaces`. If not, something newer has,
-    /// that may not be durable yet: until it is, a crash would bring the copy back, so it keeps its data.
+    /// The copy is durable. If `replaces`, it is current instead of the original. Otherwise a newer version is current
+    /// that may not be durable yet. Until it is, a crash would make the copy current again, so the copy keeps its
+    /// references.
     pub(crate) fn end_copy(&self, original: SlotId, copy: SlotId, replaces: bool) {
         let mut copying = self.copying.lock();
         let state = copying.remove(&original).unwrap_or_default();
@@ -564,32 +570,31 @@ impl Heap {
         };
         self.copying_count.store(copying.len(), Ordering::Release);
         drop(copying);
-        self.let_go(gone, &self.refers_to(gone));
+        self.release_record(gone, &self.refers_to(gone));
     }
 
-    /// A record is current no more, durably: what it refers to may be used again, and so may what a copy of
-    /// it refers to.
-    pub(crate) fn disown(&self, slot: SlotId) {
-        // A patch that has not become current has not taken over anything.
+    /// Retires a record that is not current any more, durably: releases its references and those of its copy.
+    pub(crate) fn retire_record(&self, slot: SlotId) {
+        // A patch that never became current has not taken over the references of its base.
         match self.patches.take(slot) {
-            Some(refers) => self.disown_known(slot, &refers),
-            None => self.disown_known(slot, &self.refers_to(slot)),
+            Some(refers) => self.retire_known(slot, &refers),
+            None => self.retire_known(slot, &self.refers_to(slot)),
         }
     }
 
-    /// The same as [`Self::disown`], for a record whose extents are known.
+    /// [`Self::retire_record`] for a record whose extents are known.
     #[inline]
-    pub(crate) fn disown_known(&self, slot: SlotId, refers: &[Extent]) {
-        self.let_go(slot, refers);
-        // A copy begins under the lock of the shard that the superseding write took later.
+    pub(crate) fn retire_known(&self, slot: SlotId, refers: &[Extent]) {
+        self.release_record(slot, refers);
+        // No copy is missed: the superseding write took the shard's lock after the copy began under it.
         if self.copying_count.load(Ordering::Acquire) > 0
             && let Some(copy) = self.take_copy(slot)
         {
-            self.let_go(copy, &self.refers_to(copy));
+            self.release_record(copy, &self.refers_to(copy));
         }
     }
 
-    /// The original is gone; so is its copy, which is returned, if it was waiting for that.
+    /// Notes that the original is retired. Returns its copy if that is to be retired with it.
     fn take_copy(&self, original: SlotId) -> Option<SlotId> {
         let mut copying = self.copying.lock();
         let state = copying.get_mut(&original)?;
@@ -601,7 +606,7 @@ impl Heap {
     }
 
     #[inline]
-    fn let_go(&self, slot: SlotId, refers: &[Extent]) {
+    fn release_record(&self, slot: SlotId, refers: &[Extent]) {
         if self.has_uncounted.load(Ordering::Acquire) {
             self.uncounted.lock().remove(&slot);
         }
@@ -609,8 +614,8 @@ impl Heap {
         self.runs.slot_dead(slot);
     }
 
-    /// What a record refers to and is counted for. A record that cannot be read keeps its frames: leaking
-    /// them is safe, freeing others' is not.
+    /// The counted references of a record. An unreadable record has none: its frames are leaked, which is safe, while
+    /// releasing frames of other records is not.
     pub(crate) fn refers_to(&self, slot: SlotId) -> Refers {
         let mut refers = Refers::new();
         if let Ok(view) = self.record(slot) {
@@ -619,7 +624,7 @@ impl Heap {
         refers
     }
 
-    /// The same, one after the other, of a record that has just been read.
+    /// Visits the counted references of a record that has just been read.
     #[inline]
     pub(crate) fn each_referred(&self, slot: SlotId, view: &RecordView<'_>, visit: impl FnMut(Extent)) {
         if !self.is_counted(slot) {
@@ -632,37 +637,38 @@ impl Heap {
         }
     }
 
-    /// True for a current record if what it refers to is counted.
+    /// True if the references of a current record are counted.
     #[inline]
     pub(crate) fn is_counted(&self, slot: SlotId) -> bool {
         !(self.has_uncounted.load(Ordering::Acquire) && self.uncounted.lock().contains(&slot))
     }
 
-    /// The owner needs a durable record no more, and nothing replaces it: a tombstone that has done its work.
+    /// Retires a durable record that its owner needs no longer and that no record replaces, such as an old tombstone.
     pub fn drop_record(&self, slot: SlotId) {
-        self.disown(slot);
+        self.retire_record(slot);
     }
 
-    /// True for a slot that is kept although it cannot be read.
+    /// True for a live slot whose record cannot be read.
     pub(crate) fn is_unreadable(&self, slot: SlotId) -> bool {
         self.has_uncounted.load(Ordering::Acquire)
             && self.uncounted.lock().contains(&slot)
             && self.record(slot).is_err()
     }
 
-    /// Overwrites an unreadable or lost slot, durably, with a record that says nothing: a tombstone of the
-    /// empty key in a space that no client reaches. For offline repair, of a region that nobody appends to.
+    /// Overwrites an unreadable or lost slot, durably, with a tombstone of the empty key in a space that no client can
+    /// access. For offline repair: no writer may append to the region.
     ///
     /// # Errors
     /// The medium's.
-    pub fn entomb_slot(&self, slot: SlotId) -> Result<(), MediaError> {
+    pub fn overwrite_with_tombstone(&self, slot: SlotId) -> Result<(), MediaError> {
         let mut dirty = Dirty::new();
-        self.entomb(slot, &mut dirty)?;
+        self.store_tombstone(slot, &mut dirty)?;
         self.media.fence(&mut dirty, Site::EraseFence)
     }
 
-    /// The same, durable with the next fence of `dirty`.
-    pub(crate) fn entomb(&self, slot: SlotId, dirty: &mut Dirty) -> Result<(), MediaError> {
+    /// Stores and flushes the tombstone of [`Self::overwrite_with_tombstone`]. It is durable with the next fence of
+    /// `dirty`.
+    pub(crate) fn store_tombstone(&self, slot: SlotId, dirty: &mut Dirty) -> Result<(), MediaError> {
         let mut draft = Draft::new(&Fields {
             kind: Kind::Tombstone,
             space: spaces::NOWHERE,
@@ -680,24 +686,24 @@ impl Heap {
         Ok(())
     }
 
-    /// Declares, durably, that a run holds no records. For offline repair of a run whose table words are
-    /// damaged: whether what looks like records there was still in use cannot be told.
+    /// Marks a run in the run table, durably, as not a slab. For offline repair of a run whose table words are damaged:
+    /// its records are given up.
     ///
     /// # Errors
     /// The medium's.
-    pub fn declare_no_slab(&self, run: RunId) -> Result<(), MediaError> {
+    pub fn mark_not_slab(&self, run: RunId) -> Result<(), MediaError> {
         if self.has_epochs() {
             self.set_epoch(run, self.runs.get(run).epoch(), &mut Dirty::new())?;
         }
         self.write_words(&[(run, RunWord::NotSlab)])
     }
 
-    /// Keeps the compactor away from the slab of an unreadable slot, so that it stays known as damaged.
+    /// Excludes the slab of an unreadable slot from compaction, so that the damage stays known.
     pub fn pin_slab(&self, slot: SlotId) {
         self.runs.get(slot.run()).pin();
     }
 
-    /// True when recovery would trust the record without looking at its data.
+    /// True if the record lies below the durable mark in the run table: recovery trusts it without checking its data.
     pub fn is_marked(&self, slot: SlotId) -> bool {
         slot.index() < self.runs.get(slot.run()).marked.load(Ordering::Acquire)
     }

@@ -41,8 +41,8 @@ impl Body {
     }
 }
 
-/// The current value of a key, or a log's entry. Its frames are held: they stay what they are until the item is dropped, or
-/// until whoever took them with [`Item::hand_over`] releases them.
+/// The current value of a key, or a log's entry. Its frames are held: they stay what they are until the item is
+/// dropped, or until whoever took them with [`Item::hand_over`] releases them.
 #[derive(Debug)]
 pub struct Item<'h> {
     heap: &'h Heap,

@@ -1,9 +1,9 @@
-//! Where things lie in a region. The byte tables are in `docs/format/region.md` and `records.md`;
-//! this file only names them, and asserts what must not drift.
+//! Sizes and offsets in a region. The byte tables are in `docs/format/region.md` and `docs/format/records.md`. This
+//! file names the values and asserts how they depend on each other.
 
 pub use landfall_media::RUN_SIZE;
 
-/// Unit that a transport receives into and that is counted, bytes.
+/// Bytes of a frame, the unit of reference counting.
 pub const FRAME_SIZE: u64 = 2048;
 /// Frames in a run.
 pub const FRAMES_PER_RUN: u64 = RUN_SIZE / FRAME_SIZE;
@@ -13,9 +13,9 @@ pub const RECORD_SIZE: u64 = 128;
 pub const SLOTS_PER_RUN: u32 = 8192;
 /// Runs in a zone; the first run of each zone holds the zone's run table.
 pub const ZONE_RUNS: u32 = 1024;
-/// Most runs in a region: slots are numbered with 32 bits, which reaches 512 GiB.
+/// Most runs in a region. Slot numbers have 32 bits, so a region has at most 512 GiB.
 pub const RUNS_MAX: u32 = 512 * 1024;
-/// Fewest runs that leave room for the table, landing space, slabs and the compactor.
+/// Fewest runs in a region: room for the table, landing runs, slabs and the compactor.
 pub const RUNS_MIN: u32 = 32;
 
 /// Offsets of the two superblock copies, bytes.
@@ -80,7 +80,7 @@ impl RunId {
 pub struct SlotId(pub u32);
 
 impl SlotId {
-    /// No record. Counts as durable: there is nothing to wait for.
+    /// No record. It counts as durable.
     pub const NONE: Self = Self(0);
 
     /// Slot `index` of slab `run`.
@@ -98,7 +98,7 @@ impl SlotId {
         RunId(self.0 / SLOTS_PER_RUN)
     }
 
-    /// Place within the slab.
+    /// Index of the slot in its slab.
     pub const fn index(self) -> u32 {
         self.0 % SLOTS_PER_RUN
     }

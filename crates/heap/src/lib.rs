@@ -5,7 +5,8 @@
 //! neither on the transport that filled a frame nor on the system that owns a record. [`Region`] opens a region for the
 //! systems that keep records in it.
 //!
-//! Formats, and the arguments why they survive any crash, are in `docs/format/`; `docs/glossary.md` explains the words.
+//! The formats, and the argument for each crash point, are in `docs/format/`. `docs/glossary.md` explains the project's
+//! own words.
 
 #![forbid(unsafe_code)]
 

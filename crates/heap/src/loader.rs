@@ -1,5 +1,5 @@
-//! Reading what has left memory without waiting for it: whoever finds that bytes are missing asks a loader for them, and
-//! tries again once they are there.
+//! Reading evicted bytes without blocking: a caller that needs them submits a request to a loader and retries when the
+//! loader is done.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
@@ -12,12 +12,13 @@ pub struct LoadId(pub u64);
 
 /// What reads bytes into memory, on threads of its own.
 pub trait Loader: Send + Sync {
-    /// Takes on the reading of extents that the caller has held for it, by [`Heap::load`]. The loader releases them some time
-    /// after it has read them, so that whoever asked finds them. `None` if they are to be read by the caller instead: they
-    /// could not be read lately, and the caller is to see the error. They are then the caller's to release.
+    /// Accepts extents that the caller has held for the loader, which reads them by [`Heap::load`]. The loader releases
+    /// the extents some time after it has read them, so that the caller finds them in memory when it retries. Returns
+    /// `None` if the caller must read the extents itself: a recent read of them failed, and the caller must get the
+    /// error. The caller then releases the extents.
     fn submit(&self, extents: &[Extent]) -> Option<LoadId>;
 
-    /// True once everything that was asked for has been read, or cannot be.
+    /// True when every extent of the request has been read, or its read has failed.
     fn is_done(&self, load: LoadId) -> bool;
 }
 
@@ -32,13 +33,15 @@ impl LoaderPlace {
 }
 
 impl Heap {
-    /// Has missing bytes read by a loader from now on, instead of by whoever needs them. The first one stays.
+    /// Sets the loader that reads missing bytes from now on, instead of the threads that need them. Later calls have no
+    /// effect.
     pub fn set_loader(&self, loader: Weak<dyn Loader>) {
         let _ = self.loader.0.set(loader);
     }
 
-    /// Asks for those of the extents that are not in memory; the caller holds them, or a record refers to them that stays
-    /// current meanwhile. On success all can be used at once, if need be by a read that the caller waits for.
+    /// Requests those of the extents that are not in memory. The caller holds them, or a record that stays current
+    /// meanwhile refers to them. On success the caller can use all of them; without a loader a use of missing bytes
+    /// blocks while they are read.
     ///
     /// # Errors
     /// [`HeapError::Loading`] while a loader reads them.
@@ -57,7 +60,7 @@ impl Heap {
         }
     }
 
-    /// True once what was asked for has been read, or cannot be.
+    /// True when every extent of the request has been read, or its read has failed.
     pub fn is_loaded(&self, load: LoadId) -> bool {
         self.loader.get().is_none_or(|loader| loader.is_done(load))
     }

@@ -22,7 +22,7 @@ impl Writer {
         self.ensure_slots(1, Urgency::Compact)?;
         let mut pieces = Pieces::default();
         let appended = self.move_record(slot, view, moves_data, &mut pieces);
-        self.let_go(&pieces);
+        self.release_held(&pieces);
         appended
     }
 
@@ -96,8 +96,8 @@ impl Writer {
         self.refer_to(&extents, Check::Sums, draft, pieces)
     }
 
-    /// Brings a piece to where the copy will refer to it: where it has been put for another record that shares it, or to a
-    /// new place, or nowhere else.
+    /// Brings a piece to where the copy will refer to it: where it has been put for another record that shares it, or
+    /// to a new place, or nowhere else.
     pub(crate) fn move_piece(
         &mut self,
         piece: Extent,

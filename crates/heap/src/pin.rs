@@ -1,9 +1,8 @@
-//! Bytes of data runs, kept in memory while they are used.
+//! Bytes of data runs that stay in memory while they are used.
 //!
-//! Two things must hold for as long as somebody uses bytes of the region. Their frames must not be used for something
-//! else: that is what references are for, those of records and those of holders. And they must be in memory: that is
-//! what pins are for. A hold pins; a record's reference does not. So whoever reads through a record, under the lock that
-//! keeps it current, pins for the time of reading.
+//! Two conditions hold while a caller uses bytes of the region. The frames are not reused: references of records and of
+//! holders ensure this. The bytes are in memory: pins ensure this. A hold pins; a record's reference does not. So a
+//! caller that reads through a record, under the lock that keeps the record current, pins the bytes while it reads.
 
 use crate::heap::Heap;
 use crate::runs::Runs;
@@ -33,7 +32,7 @@ impl Drop for Pin<'_> {
 }
 
 impl<'h> Pinned<'h> {
-    /// Bytes that never leave memory, or that the caller holds for as long.
+    /// Bytes that are never evicted, or that the caller holds meanwhile.
     pub(crate) fn always(bytes: &'h [u8]) -> Self {
         Self { bytes, _pin: None }
     }
@@ -51,20 +50,20 @@ impl Deref for Pinned<'_> {
 /// How much of a paged region is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes that are to be in memory at most, beside what is pinned.
+    /// Most bytes that may be in memory, not counting pinned ones.
     pub limit: u64,
-    /// Bytes that are.
+    /// Bytes that are in memory.
     pub resident: u64,
 }
 
 impl Heap {
-    /// How much of the region is in memory; `None` where all of it may be.
+    /// How much of the region is in memory; `None` if all of it may be.
     pub fn memory(&self) -> Option<MemoryUse> {
         self.runs.pages().map(|pages| MemoryUse { limit: pages.limit(), resident: pages.resident_bytes() })
     }
 
-    /// The bytes of an extent to which a record refers that stays current meanwhile, or that somebody holds. Those that are
-    /// not in memory are read first.
+    /// The bytes of an extent. Either a record that stays current meanwhile refers to the extent, or it is held. Bytes
+    /// that are not in memory are read first, which blocks.
     ///
     /// # Errors
     /// The medium's.
@@ -77,17 +76,17 @@ impl Heap {
         Ok(Pinned { bytes: self.media.bytes(extent)?, _pin: pin })
     }
 
-    /// True where not all of the region need be in memory.
+    /// True if parts of the region may be evicted from memory.
     pub fn is_paged(&self) -> bool {
         self.runs.pages().is_some()
     }
 
-    /// True when the bytes of a held extent can be used without reading them from the medium first.
+    /// True if all bytes of a held extent are in memory.
     pub fn is_resident(&self, extent: Extent) -> bool {
         self.runs.pages().is_none_or(|pages| pages.is_resident(extent))
     }
 
-    /// Reads what of a held extent is not in memory. Blocks while the medium reads.
+    /// Reads the bytes of a held extent that are not in memory. Blocks while the medium reads.
     ///
     /// # Errors
     /// The medium's.

@@ -79,8 +79,8 @@ impl Writer {
         Ok(extent)
     }
 
-    /// From now on the compactor moves what has been moved so often before: what has lived longer goes elsewhere, since it will
-    /// probably go on living longer.
+    /// From now on the compactor moves what has been moved so often before: what has lived longer goes elsewhere, since
+    /// it will probably go on living longer.
     pub(crate) fn fill_for(&mut self, moved_before: u8) {
         let moves = (moved_before + 1).min(STREAMS as u8);
         if moves != self.moves {

@@ -410,7 +410,8 @@ impl Seal {
 /// What a slot holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Slot<'a> {
-    /// Zeroes. (A slot that was not written since its run became a slab may hold anything else, too, and is then damaged.)
+    /// Zeroes. (A slot that was not written since its run became a slab may hold anything else, too, and is then
+    /// damaged.)
     Empty,
     /// A record whose checks hold.
     Record(RecordView<'a>),

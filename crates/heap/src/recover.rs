@@ -296,8 +296,8 @@ impl Opening {
             let read = table::read(&*self.heap.media, run, &self.heap.geometry.salt)?;
             self.damaged_copies.words += u32::from(read.damaged && read.word.is_some());
             match read.word {
-                Some(RunWord::Slab { .. }) if epoch == Epoch::UNKNOWN => self.give_up(run, "epochs"),
-                None => self.give_up(run, "table words"),
+                Some(RunWord::Slab { .. }) if epoch == Epoch::UNKNOWN => self.take_out_of_use(run, "epochs"),
+                None => self.take_out_of_use(run, "table words"),
                 Some(word) => {
                     if read.repair {
                         repairs.words.push((run, word));
@@ -318,7 +318,7 @@ impl Opening {
     }
 
     /// Takes a run out of use: what it holds cannot be told.
-    fn give_up(&mut self, run: RunId, what: &str) {
+    fn take_out_of_use(&mut self, run: RunId, what: &str) {
         self.damaged_copies.runs.push(run);
         self.notes.push(format!("run {}: both {what} are damaged: out of use", run.0));
         self.heap.runs.get(run).set_use(RunUse::Bad);
@@ -497,8 +497,8 @@ impl Opening {
         }
     }
 
-    /// Hands `visit` some of the records whose transactions are known to count: call it until it returns false, after the
-    /// scan, and again after [`Self::resolve`].
+    /// Hands `visit` some of the records whose transactions are known to count: call it until it returns false, after
+    /// the scan, and again after [`Self::resolve`].
     ///
     /// # Errors
     /// What `visit` returns; the medium's.
@@ -623,8 +623,8 @@ impl Opening {
         })
     }
 
-    /// Clears what is not believed, durably, and only then moves the watermarks past it. What is torn goes as well: the next
-    /// record there could make up for its missing words, torn in turn.
+    /// Clears what is not believed, durably, and only then moves the watermarks past it. What is torn goes as well: the
+    /// next record there could make up for its missing words, torn in turn.
     fn erase_rejected(&mut self, cuts: &[u32]) -> Result<(), HeapError> {
         if self.read_only {
             self.units.iter_mut().zip(cuts).for_each(|(unit, cut)| unit.trusted = *cut);
@@ -686,10 +686,10 @@ impl Opening {
         if !words.is_empty() {
             heap.write_words(&words)?;
         }
-        heap.runs.free_the_rest();
+        heap.runs.free_unused();
         empty.iter().for_each(|run| heap.runs.leave_slab(*run));
         // Or each start would read what is free.
-        heap.runs.change_free(|free| free.sort_out(|run| heap.media.forget_run(run.off())));
+        heap.runs.change_free(|free| free.classify(|run| heap.media.forget_run(run.off())));
         let mut spare = heap.spare_slabs.lock();
         let with_room = |unit: &&ScanUnit| unit.filled > 0 && SLOTS_PER_RUN - unit.filled >= REOPEN_SLOTS_MIN;
         spare.extend(self.units.iter().filter(with_room).map(|u| SpareSlab { run: u.run, next: u.filled }));

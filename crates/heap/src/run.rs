@@ -1,4 +1,4 @@
-//! One run's state in DRAM.
+//! The state of one run in DRAM.
 
 use crate::layout::SLOTS_PER_RUN;
 use crate::record::Seal;
@@ -7,19 +7,19 @@ use crate::table::Epoch;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// What a run is being used for.
+/// The use of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RunUse {
-    /// Nothing; on the free list.
+    /// None: the run is on the free list.
     Free = 0,
-    /// Data: landing space, or bytes that a writer places. Free again when no frame is held.
+    /// Data: landed bytes, or bytes that a writer places. The run becomes free when no frame of it is referenced.
     Data = 1,
     /// Records.
     Slab = 2,
     /// Superblocks and run tables.
     Table = 3,
-    /// Taken out of use: its table word is damaged beyond repair.
+    /// Out of use: both copies of its table word or epoch are damaged.
     Bad = 4,
 }
 
@@ -35,15 +35,15 @@ impl RunUse {
     }
 }
 
-/// One run's state.
+/// The state of one run.
 #[derive(Debug, Default)]
 pub struct Run {
     pub(crate) used_for: AtomicU8,
     /// Frames with a reference count above zero, plus one while a transport or writer fills the run.
     pub(crate) busy: AtomicU32,
-    /// What live records refer to: [`Live`] (data runs).
+    /// Bytes to which live records refer, as [`Live`] (data runs).
     pub(crate) live: AtomicU64,
-    /// Slots handed out (slabs).
+    /// Slots appended to (slabs).
     pub(crate) filled: AtomicU32,
     /// Slots known durable (slabs).
     pub(crate) durable: AtomicU32,
@@ -51,29 +51,29 @@ pub struct Run {
     pub(crate) live_slots: AtomicU32,
     /// The durable mark last written to the run table (slabs).
     pub(crate) marked: AtomicU32,
-    /// The writer that appends here, plus one; 0 for none (slabs).
+    /// Id of the writer that appends to the slab, plus one; 0 for none (slabs).
     pub(crate) owner: AtomicU8,
     /// A transport or writer fills the run (data runs).
     pub(crate) filling: AtomicU8,
-    /// The batch that the owner gathers, and the slot with which it begins: [`GatheringBatch`] (slabs).
+    /// The owner's current batch and its first slot, as [`GatheringBatch`] (slabs).
     pub(crate) batch: AtomicU64,
-    /// How many runs had been taken when this one was, or the one that its data were moved from: tells its age.
+    /// Number of runs taken before this one, or before the run that its data were moved from. The age of the run.
     pub(crate) born: AtomicU32,
-    /// Bytes that the compactor filled the run with; 0 if somebody else did (data runs).
+    /// Bytes that the compactor placed in the run; 0 if the compactor did not fill it (data runs).
     pub(crate) packed: AtomicU32,
-    /// How often what lies here has been moved; 0 if it landed here (data runs).
+    /// How often the bytes in the run have been moved; 0 if they landed here (data runs).
     pub(crate) moves: AtomicU8,
-    /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
+    /// The slab has unreadable slots and is excluded from compaction (slabs).
     pub(crate) pinned: AtomicU8,
-    /// The slab is being given back: its table word must not say slab again (slabs).
+    /// The slab is being freed: its table word must not be written as a slab's again (slabs).
     pub(crate) leaving: AtomicU8,
     /// How often the run has become a slab.
     pub(crate) epoch: AtomicU32,
-    /// What seals the records of its newest epoch.
+    /// The seal of its newest epoch's records.
     pub(crate) seal: AtomicU32,
     /// [`Sharing`] (data runs).
     pub(crate) sharing: AtomicU8,
-    /// Who refers to this run (data runs).
+    /// The records that refer to the run (data runs).
     pub(crate) referrers: Mutex<Referrers>,
 }
 
@@ -81,8 +81,8 @@ pub struct Run {
 const INDEX_BITS: u32 = 14;
 const _: () = assert!(SLOTS_PER_RUN < 1 << INDEX_BITS);
 
-/// The batch that a slab's owner gathers: its number, and the index of its first slot. In one word, so that a reader gets
-/// both as they were at one time.
+/// The current batch of a slab's owner: its number, and the index of its first slot. Both are in one word, so that a
+/// reader gets a consistent pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GatheringBatch {
     pub(crate) number: u64,
@@ -98,14 +98,14 @@ impl GatheringBatch {
         Self { number: word >> INDEX_BITS, first: (word & ((1 << INDEX_BITS) - 1)) as u32 }
     }
 
-    /// The batch of a slot that was appended before the word was read. At most one batch before the one that gathers is not
+    /// The batch of a slot that was appended before the word was read. At most one batch before the current one is not
     /// durable yet.
     pub(crate) fn of_slot(self, index: u32) -> u64 {
         if index >= self.first { self.number } else { self.number - 1 }
     }
 }
 
-/// What live records refer to in a data run, in one word: bytes below, records (one more for each piece) above.
+/// References of live records to a data run in one word: bytes in the low half, referring pieces in the high half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) bytes: u32,
@@ -128,30 +128,29 @@ impl Run {
         Epoch(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// What seals the records of that epoch.
+    /// The seal of that epoch's records.
     #[inline]
     pub(crate) fn seal(&self) -> Seal {
         Seal::from_word(self.seal.load(Ordering::Relaxed))
     }
 
-    /// The run's epoch is this one from now on. Of a free run only, or while a region is opened: whoever reads a record has
-    /// learnt of it later than this.
+    /// Sets the epoch. Only for a free run, or while a region is opened: no reader knows of a record in the run yet.
     pub(crate) fn set_epoch(&self, epoch: Epoch, seal: Seal) {
         self.epoch.store(epoch.0, Ordering::Relaxed);
         self.seal.store(seal.to_word(), Ordering::Relaxed);
     }
 
-    /// Slots handed out since the run became a slab.
+    /// Slots appended to since the run became a slab.
     pub fn filled(&self) -> u32 {
         self.filled.load(Ordering::Relaxed)
     }
 
-    /// A batch of the owner gathers from now on, beginning with slot `first`.
+    /// Begins the owner's next batch at slot `first`.
     pub(crate) fn begin_batch(&self, number: u64, first: u32) {
         self.batch.store(GatheringBatch { number, first }.to_word(), Ordering::Release);
     }
 
-    /// What the run is used for.
+    /// The use of the run.
     pub fn used_for(&self) -> RunUse {
         RunUse::from_u8(self.used_for.load(Ordering::Acquire))
     }
@@ -160,12 +159,12 @@ impl Run {
         self.used_for.store(used_for as u8, Ordering::Release);
     }
 
-    /// How often what lies here has been moved.
+    /// How often the bytes in the run have been moved.
     pub(crate) fn moves(&self) -> u8 {
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// The compactor fills the run with what has been moved so often, this time included.
+    /// Sets how often the bytes that the compactor places in the run have been moved, this move included.
     pub(crate) fn set_moves(&self, moves: u8) {
         self.moves.store(moves, Ordering::Relaxed);
     }
@@ -180,47 +179,47 @@ impl Run {
         Live::from_word(self.live.load(Ordering::Relaxed)).pieces
     }
 
-    /// Bytes that the compactor filled the data run with, if it did.
+    /// Bytes that the compactor placed in the data run; `None` if the compactor did not fill it.
     pub(crate) fn packed_bytes(&self) -> Option<u32> {
         Some(self.packed.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// The compactor has filled the data run with so many bytes.
+    /// Sets the number of bytes that the compactor has placed in the data run.
     pub(crate) fn pack(&self, bytes: u32) {
         self.packed.store(bytes, Ordering::Relaxed);
     }
 
-    /// Age is counted from [`Runs::taken`].
+    /// The value of [`crate::Runs`]' counter of taken runs when the run's data were new.
     pub(crate) fn born(&self) -> u32 {
         self.born.load(Ordering::Relaxed)
     }
 
-    /// The compactor fills this run with what is as old as that.
+    /// Sets the age of the data that the compactor places in the run.
     pub(crate) fn take_over(&self, born: u32) {
         self.born.store(born, Ordering::Relaxed);
     }
 
-    /// Someone appends to the run, or it must stay: not for the compactor.
+    /// True if the compactor must not empty the run: it is being appended to, or pinned.
     pub(crate) fn is_open(&self) -> bool {
         [&self.owner, &self.filling, &self.pinned].iter().any(|flag| flag.load(Ordering::Acquire) != 0)
             || self.filled.load(Ordering::Relaxed) != self.durable.load(Ordering::Relaxed)
     }
 
-    /// A slab of which not everything that was handed out is marked, or more may be handed out.
+    /// True for a slab whose durable mark may rise: it has an owner, or its mark is behind.
     pub(crate) fn may_be_marked(&self) -> bool {
-        // An owner that is gone has left all that it handed out.
+        // A slab without an owner is not appended to.
         let is_owned = self.owner.load(Ordering::Acquire) != 0;
         let is_behind = self.marked.load(Ordering::Acquire) != self.filled.load(Ordering::Relaxed);
         self.used_for() == RunUse::Slab && (is_owned || is_behind)
     }
 
-    /// No slab, or all that is durable in it is marked.
+    /// True if the durable mark is up to date, or the run is no slab.
     pub(crate) fn is_marked(&self) -> bool {
         self.used_for() != RunUse::Slab
             || self.marked.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire)
     }
 
-    /// Keeps the compactor away from a slab.
+    /// Excludes a slab from compaction.
     pub(crate) fn pin(&self) {
         self.pinned.store(1, Ordering::Release);
     }
@@ -229,7 +228,7 @@ impl Run {
         self.sharing.store(sharing as u8, Ordering::Release);
     }
 
-    /// Recovery has counted all references.
+    /// Ends the counting of references by recovery.
     pub(crate) fn end_counting(&self) {
         let mut referrers = self.referrers.lock();
         referrers.tidy();

@@ -147,7 +147,7 @@ impl Runs {
     /// A run that was taken and cannot be used: the medium has no space for it, if it is full.
     pub(crate) fn put_unused(&self, run: RunId, why: &MediaError) {
         match why {
-            MediaError::Full { .. } => self.change_free(|free| free.put_refused(run)),
+            MediaError::Full { .. } => self.change_free(|free| free.put_unbacked(run)),
             _ => self.put_free(run),
         }
     }
@@ -207,8 +207,8 @@ impl Runs {
         self.count_up(extent);
     }
 
-    /// Releases every frame that the extent touches, and frees runs that nobody holds or refers to. What was held at once may
-    /// be released in parts of whole frames.
+    /// Releases every frame that the extent touches, and frees runs that nobody holds or refers to. What was held at
+    /// once may be released in parts of whole frames.
     pub fn release(&self, extent: Extent) {
         if let Some(pages) = &self.pages {
             pages.unpin(extent);
@@ -359,9 +359,9 @@ impl Runs {
         frames_of(extent).all(|frame| self.frames[frame].load(Ordering::Acquire) < FRAME_REFS_MAX)
     }
 
-    /// A record that recovery has found shares these bytes with others: in their runs, bytes are told apart when references
-    /// are counted.
-    pub(crate) fn tell_apart(&self, extent: Extent) {
+    /// A record that recovery has found shares these bytes with others: in their runs, bytes are told apart when
+    /// references are counted.
+    pub(crate) fn count_by_byte(&self, extent: Extent) {
         runs_of(extent).for_each(|(run, _)| self.get(run).set_sharing(Sharing::Counting));
     }
 
@@ -380,14 +380,14 @@ impl Runs {
         referrers.slots.iter().cloned().flatten().map(SlotId).collect()
     }
 
-    /// Bytes of the extent that no other has been asked for, where a record shares them: for counting what is live without
-    /// adopting it.
+    /// Bytes of the extent that no other has been asked for, where a record shares them: for counting what is live
+    /// without adopting it.
     pub fn count_once(&self, extent: Extent) -> u64 {
         let count = |(run, range): (RunId, Range<u32>)| {
             let state = self.get(run);
             let len = range.end - range.start;
-            let tells_apart = state.has_sharing(Sharing::Counting);
-            u64::from(if tells_apart { state.referrers.lock().shared.raise(range, 1) } else { len })
+            let counts_by_byte = state.has_sharing(Sharing::Counting);
+            u64::from(if counts_by_byte { state.referrers.lock().shared.raise(range, 1) } else { len })
         };
         ranges_of(extent).map(count).sum()
     }
@@ -401,8 +401,8 @@ impl Runs {
             let mut referrers = state.referrers.lock();
             referrers.note(slot);
             let len = range.end - range.start;
-            let tells_apart = state.has_sharing(Sharing::Counting);
-            let fresh = if tells_apart { referrers.shared.raise(range, 1) } else { len };
+            let counts_by_byte = state.has_sharing(Sharing::Counting);
+            let fresh = if counts_by_byte { referrers.shared.raise(range, 1) } else { len };
             state.live.fetch_add(Live::piece(fresh), Ordering::Relaxed);
         }
     }
@@ -428,8 +428,8 @@ impl Runs {
         self.emptied.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What makes the record in `slot` durable, if a crash could still take it back. Only for a record that is current, or
-    /// was appended by the caller: what lies in other slots may be something else by now.
+    /// What makes the record in `slot` durable, if a crash could still take it back. Only for a record that is current,
+    /// or was appended by the caller: what lies in other slots may be something else by now.
     #[inline]
     pub fn pending(&self, slot: SlotId) -> Option<Ticket> {
         if slot == SlotId::NONE || slot.index() < self.get(slot.run()).durable.load(Ordering::Acquire) {
@@ -438,8 +438,8 @@ impl Runs {
         self.ticket_of(slot)
     }
 
-    /// A slab changes hands only when all of it is durable. So if the slot is not when batch and owner have been read, these
-    /// belong together.
+    /// A slab changes hands only when all of it is durable. So if the slot is not when batch and owner have been read,
+    /// these belong together.
     fn ticket_of(&self, slot: SlotId) -> Option<Ticket> {
         let run = self.get(slot.run());
         let batch = GatheringBatch::from_word(run.batch.load(Ordering::Acquire));
@@ -461,7 +461,7 @@ impl Runs {
     }
 
     /// Puts every run that recovery found no use for on the free list.
-    pub(crate) fn free_the_rest(&self) {
+    pub(crate) fn free_unused(&self) {
         for (id, run) in self.iter() {
             if id.is_table() {
                 run.set_use(RunUse::Table);
@@ -508,7 +508,7 @@ mod tests {
 
     fn runs() -> Runs {
         let runs = Runs::new(8, None);
-        runs.free_the_rest();
+        runs.free_unused();
         runs
     }
 
@@ -571,10 +571,10 @@ mod tests {
     fn recovery_counts_bytes_once_in_runs_that_a_record_says_to_be_shared() {
         let runs = runs();
         let (whole, part) = (Extent::new(RUN_SIZE, 5000), Extent::new(RUN_SIZE + 4000, 500));
-        runs.tell_apart(part);
-        runs.tell_apart(Extent::new(3 * RUN_SIZE, 1));
+        runs.count_by_byte(part);
+        runs.count_by_byte(Extent::new(3 * RUN_SIZE, 1));
         [whole, part, whole].into_iter().for_each(|extent| runs.adopt(extent, SlotId(20_000)));
-        runs.free_the_rest();
+        runs.free_unused();
         assert_eq!((runs.live_bytes(), runs.frame_refs(RUN_SIZE + 4096)), (5000, 3));
         runs.unrefer(whole);
         assert_eq!(runs.live_bytes(), 5000);

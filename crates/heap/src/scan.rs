@@ -99,12 +99,12 @@ impl Scan {
         let heap = self.heap();
         accepted.iter().try_for_each(|found| self.tenants.take(heap, found, &heap.record(found.slot)?))?;
         while self.take_decided()? {}
-        self.tell_doubtful()?;
+        self.report_doubtful()?;
         Ok(resolved)
     }
 
     /// If something is lost that nobody can name, it may have been a commit record.
-    fn tell_doubtful(&self) -> Result<(), HeapError> {
+    fn report_doubtful(&self) -> Result<(), HeapError> {
         if !self.has_lost.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -1,8 +1,9 @@
-//! Scrubbing the medium itself, where memory is not the medium: what a restart would read is compared with what memory holds.
+//! Scrubbing the medium itself, where memory is not the medium: what a restart would read is compared with what memory
+//! holds.
 //!
-//! Memory is judged by its own checksums, after the medium was read. A record that is durable, and holds in memory with its data,
-//! held when the medium was read: what lies there must be the same bytes. So no lock is needed, and nothing that is
-//! superseded, freed or used again meanwhile is taken for damage.
+//! Memory is judged by its own checksums, after the medium was read. A record that is durable, and holds in memory with
+//! its data, held when the medium was read: what lies there must be the same bytes. So no lock is needed, and nothing
+//! that is superseded, freed or used again meanwhile is taken for damage.
 
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
@@ -22,12 +23,12 @@ pub struct MediumScrub {
 
 impl Heap {
     /// True where the medium can differ from memory: where it is written by device writes.
-    pub fn has_medium_apart(&self) -> bool {
+    pub fn has_separate_medium(&self) -> bool {
         self.media.commit_mode() == CommitMode::Deferred
     }
 
-    /// Reads one run from the medium, and compares what is durable there with memory. A run that is in no use, or that holds
-    /// only what this module cannot judge, is not read.
+    /// Reads one run from the medium, and compares what is durable there with memory. A run that is in no use, or that
+    /// holds only what this module cannot judge, is not read.
     ///
     /// # Errors
     /// The medium cannot be read.

@@ -154,7 +154,7 @@ impl Heap {
     pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
         // Not under the lock: a writer that takes a slab must not wait for the medium.
         let slabs: Vec<RunId> = self.unmarked.lock().iter().copied().collect();
-        let done = self.mark_where(slabs.into_iter(), |durable, marked| {
+        let done = self.write_marks_where(slabs.into_iter(), |durable, marked| {
             let full = durable == SLOTS_PER_RUN && marked < durable;
             full || durable >= marked + step.max(1)
         })?;
@@ -171,11 +171,11 @@ impl Heap {
 
     /// Writes the durable marks of some slabs.
     pub(crate) fn mark(&self, slabs: &[RunId]) -> Result<(), HeapError> {
-        self.mark_where(slabs.iter().copied(), |durable, marked| durable > marked).map(|_| ())
+        self.write_marks_where(slabs.iter().copied(), |durable, marked| durable > marked).map(|_| ())
     }
 
     /// All under the table's lock: marks only ever rise, and a slab that is being given back gets none.
-    fn mark_where(
+    fn write_marks_where(
         &self,
         slabs: impl Iterator<Item = RunId>,
         is_due: impl Fn(u32, u32) -> bool,

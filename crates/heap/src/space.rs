@@ -1,8 +1,8 @@
 //! Who may take which of the last free runs, when cleaning begins, and whether waiting for it makes sense.
 //!
-//! A full region must still take deletes: they need slots, and before that a place to land. So the last free runs
-//! are reserved: for the compactor, which needs space to make space; for landing; for the slots of deletes. The last
-//! share grows with the slabs, so that deletes in any order leave enough dead slots in the average slab for the compactor
+//! A full region must still take deletes: they need slots, and before that a place to land. So the last free runs are
+//! reserved: for the compactor, which needs space to make space; for landing; for the slots of deletes. The last share
+//! grows with the slabs, so that deletes in any order leave enough dead slots in the average slab for the compactor
 //! before they have used it up. Why that always suffices: `docs/format/compaction.md`.
 
 use crate::error::HeapError;
@@ -36,9 +36,9 @@ pub(crate) struct Space {
     /// A compactor works on the region.
     is_cleaned: AtomicBool,
     /// Runs that cleaning could free, as the compactor saw or estimated it last.
-    hope: AtomicU32,
+    reclaimable: AtomicU32,
     /// How often the compactor has looked at all runs.
-    looks: AtomicU64,
+    searches: AtomicU64,
     /// Commits that let something go, and how many there had been when the compactor looked last.
     releases: AtomicU64,
     releases_seen: AtomicU64,
@@ -54,8 +54,8 @@ impl Default for Space {
             landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
             compactor_fills: AtomicU32::new(0),
             is_cleaned: AtomicBool::new(false),
-            hope: AtomicU32::new(0),
-            looks: AtomicU64::new(0),
+            reclaimable: AtomicU32::new(0),
+            searches: AtomicU64::new(0),
             releases: AtomicU64::new(0),
             releases_seen: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
@@ -118,17 +118,17 @@ impl Heap {
 
     /// Bytes that writers may still fill, about, with what cleaning would find.
     pub fn room_bytes(&self) -> u64 {
-        self.runs_to_be_had().saturating_mul(RUN_SIZE).max(self.free_bytes())
+        self.obtainable_runs().saturating_mul(RUN_SIZE).max(self.free_bytes())
     }
 
     /// Runs that cleaning is known, or believed, to be able to free.
-    fn hope(&self) -> u32 {
-        if self.is_cleaned() { self.space.hope.load(Ordering::Acquire) } else { 0 }
+    fn reclaimable_runs(&self) -> u32 {
+        if self.is_cleaned() { self.space.reclaimable.load(Ordering::Acquire) } else { 0 }
     }
 
     /// Runs that writers can have, with those that cleaning would find, beyond what is too little to clean for.
-    fn runs_to_be_had(&self) -> u64 {
-        let with_cleaning = u64::from(self.runs.free_count()) + u64::from(self.hope());
+    fn obtainable_runs(&self) -> u64 {
+        let with_cleaning = u64::from(self.runs.free_count()) + u64::from(self.reclaimable_runs());
         with_cleaning.saturating_sub(u64::from(self.writer_reserve() + self.worth()))
     }
 
@@ -143,7 +143,7 @@ impl Heap {
 
     /// For a writer that has found no room for `runs` more: true if cleaning will make it, and who waits is woken then.
     pub(crate) fn may_wait_for(&self, runs: u32) -> bool {
-        let waits = self.runs_to_be_had() > u64::from(runs);
+        let waits = self.obtainable_runs() > u64::from(runs);
         if waits {
             self.space.demand.fetch_max(runs, Ordering::Relaxed);
             self.note_awaited();
@@ -151,10 +151,10 @@ impl Heap {
         waits
     }
 
-    /// The same for a delete that has found no slot, and a transport that was lent no run: they wait while anything can be
-    /// found at all.
+    /// The same for a delete that has found no slot, and a transport that was lent no run: they wait while anything can
+    /// be found at all.
     pub fn may_wait_for_any(&self) -> bool {
-        let waits = self.hope() > 0;
+        let waits = self.reclaimable_runs() > 0;
         if waits {
             self.note_awaited();
         }
@@ -177,27 +177,27 @@ impl Heap {
 
     /// Whether a compactor works on the region.
     pub(crate) fn set_cleaned(&self, is_cleaned: bool) {
-        self.estimate_hope();
+        self.estimate_reclaimable();
         self.space.is_cleaned.store(is_cleaned, Ordering::Release);
     }
 
     /// The compactor is about to look at all runs: what is let go from now on it may not see.
-    pub(crate) fn begin_look(&self) {
+    pub(crate) fn begin_search(&self) {
         self.space.releases_seen.store(self.space.releases.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// What it has found.
-    pub(crate) fn end_look(&self, runs: u32) {
-        self.space.hope.store(runs, Ordering::Release);
-        self.space.looks.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn end_search(&self, runs: u32) {
+        self.space.reclaimable.store(runs, Ordering::Release);
+        self.space.searches.fetch_add(1, Ordering::AcqRel);
     }
 
     /// While enough is free nobody looks: what is used and not live could be found.
-    pub(crate) fn estimate_hope(&self) {
+    pub(crate) fn estimate_reclaimable(&self) {
         let live = self.runs.live_bytes() + self.runs.live_slots() * RECORD_SIZE;
         let used = self.runs.total() - self.runs.free_count();
         let dead = used.saturating_sub(u32::try_from(live.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
-        self.space.hope.store(dead, Ordering::Release);
+        self.space.reclaimable.store(dead, Ordering::Release);
     }
 
     /// Room for new data, as [`Self::has_room`].
@@ -217,21 +217,21 @@ impl Heap {
         self.space.releases.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often the compactor has looked at all runs, if it is worth looking again. Whoever finds no space with what is known
-    /// waits for the next look then; but only for one, since others go on letting things go.
-    pub(crate) fn looks_if_stale(&self) -> Option<u64> {
+    /// How often the compactor has looked at all runs, if it is worth looking again. Whoever finds no space with what
+    /// is known waits for the next look then; but only for one, since others go on letting things go.
+    pub(crate) fn searches_if_stale(&self) -> Option<u64> {
         let seen = self.space.releases_seen.load(Ordering::Acquire);
         let is_stale = seen != self.space.releases.load(Ordering::Acquire);
-        let looks = (is_stale && self.is_cleaned()).then(|| self.space.looks.load(Ordering::Acquire));
-        if looks.is_some() {
+        let searches = (is_stale && self.is_cleaned()).then(|| self.space.searches.load(Ordering::Acquire));
+        if searches.is_some() {
             self.note_awaited();
         }
-        looks
+        searches
     }
 
     /// Has the compactor make this much room, if it can.
-    pub fn want_free(&self, bytes: u64) {
-        let runs = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX).min(self.hope());
+    pub fn request_free(&self, bytes: u64) {
+        let runs = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX).min(self.reclaimable_runs());
         self.space.demand.fetch_max(runs, Ordering::Relaxed);
     }
 

@@ -1,5 +1,5 @@
-//! Stale counts: how many records of a name are on the medium and not current. While there are any, the name's tombstone
-//! stays. The rules, and why nothing comes back: `docs/format/commit.md`, "Deletes".
+//! Stale counts: how many records of a name are on the medium and not current. While there are any, the name's
+//! tombstone stays. The rules, and why nothing comes back: `docs/format/commit.md`, "Deletes".
 
 use crate::heap::Heap;
 use crate::layout::SlotId;
@@ -54,15 +54,15 @@ impl InlineCounts for NoInlineCounts {
     }
 }
 
-/// How many records on the medium are not current, by name. Several keys may share a name: a tombstone of theirs may then
-/// stay longer than it must, never shorter.
+/// How many records on the medium are not current, by name. Several keys may share a name: a tombstone of theirs may
+/// then stay longer than it must, never shorter.
 #[derive(Debug, Default)]
 pub struct StaleCounts {
     /// What has no room in the index.
     spilled: HashMap<u64, u32, BuildHasherDefault<Product>>,
     total: u64,
-    /// Names of copies that the compactor has announced, and that count as stale until they are made or not. They go with
-    /// the counts that they are part of: after a flush nothing of them is left.
+    /// Names of copies that the compactor has announced, and that count as stale until they are made or not. They go
+    /// with the counts that they are part of: after a flush nothing of them is left.
     announced: Vec<u64>,
 }
 
@@ -108,8 +108,8 @@ impl StaleCounts {
         self.announced.push(name);
     }
 
-    /// An announced copy was made; the original, or the copy, is the stale one, so that the count stays. False if it counts no
-    /// more, because the counts were forgotten since.
+    /// An announced copy was made; the original, or the copy, is the stale one, so that the count stays. False if it
+    /// counts no more, because the counts were forgotten since.
     pub fn settle(&mut self, name: u64) -> bool {
         let known = self.announced.iter().rposition(|announced| *announced == name);
         known.map(|at| self.announced.swap_remove(at)).is_some()

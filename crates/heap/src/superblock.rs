@@ -1,4 +1,4 @@
-//! The superblock: who wrote the region, with which geometry. Byte table: `docs/format/region.md`.
+//! The superblock: format version, features and geometry of a region. Byte table: `docs/format/region.md`.
 
 use crate::crc;
 use crate::error::HeapError;
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of a region.
 pub const MAGIC: [u8; 8] = *b"LANDFALL";
-/// Newest format version this code reads and the one it writes.
+/// The newest format version that this code reads, which it also writes.
 pub const VERSION: u32 = 1;
 const SIZE: usize = 128;
 
@@ -21,7 +21,7 @@ pub const FEATURE_SUMS_ONLY: u32 = 2;
 pub const FEATURE_PMNET: u32 = 4;
 /// Must-know feature: slabs have epochs.
 pub(crate) const FEATURE_EPOCHS: u32 = 8;
-/// Must-know feature: records of several keys may refer to the same bytes, and say so.
+/// Must-know feature: records of several keys may refer to the same bytes. Such records have a flag.
 pub const FEATURE_SHARED: u32 = 16;
 /// Must-know feature: the region may hold records of transactions.
 pub(crate) const FEATURE_TRANSACTIONS: u32 = 32;
@@ -63,7 +63,7 @@ const _: () = assert!(std::mem::offset_of!(Raw, salt) == 24);
 const _: () = assert!(std::mem::offset_of!(Raw, runs) == 48);
 const _: () = assert!(std::mem::offset_of!(Raw, crc) == SIZE - 4);
 
-/// What the superblock says, checked.
+/// The checked contents of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Random bytes, drawn at creation, that seed every checksum in the region.
@@ -74,21 +74,21 @@ pub struct Geometry {
     pub runs: u32,
     /// Creation time, Unix milliseconds.
     pub created_ms: u64,
-    /// Counts superblock updates.
+    /// Number of superblock updates.
     pub generation: u64,
-    /// The region has features that only allow reading.
+    /// The region has unknown features that only allow reading.
     pub read_only: bool,
-    /// Must-know features that the region may make use of.
+    /// Must-know features of the region.
     pub features: u32,
 }
 
 impl Geometry {
-    /// Bytes that the region covers.
+    /// Bytes of the region.
     pub fn bytes(&self) -> u64 {
         u64::from(self.runs) * RUN_SIZE
     }
 
-    /// Number of whole runs in `bytes`, if a region can have that many.
+    /// Number of whole runs in `bytes`, if it is within the limits of a region.
     ///
     /// # Errors
     /// [`HeapError::Capacity`].
@@ -136,10 +136,10 @@ impl Geometry {
         Ok(())
     }
 
-    /// Reads the newest valid copy; true when the other copy must be rewritten.
+    /// Reads the newest valid copy. The flag is true if the other copy must be rewritten.
     ///
     /// # Errors
-    /// Says which of the many ways to not be a region this is.
+    /// [`HeapError::Truncated`]; the errors of [`decode`]; the medium's.
     pub fn read(media: &dyn Media) -> Result<(Self, bool), HeapError> {
         let shortest = SUPERBLOCK_OFFSETS[1] + SIZE as u64;
         if media.len() < shortest {
@@ -153,7 +153,7 @@ impl Geometry {
         }
     }
 
-    /// Copies that fail their checks.
+    /// Number of copies that fail their checks.
     ///
     /// # Errors
     /// The medium's.
@@ -168,7 +168,7 @@ impl Geometry {
         Ok(damaged)
     }
 
-    /// Checks that the medium covers the geometry.
+    /// Checks that the medium is as long as the region.
     ///
     /// # Errors
     /// [`HeapError::Truncated`].
@@ -185,10 +185,10 @@ fn read_copy(media: &dyn Media, copy: usize) -> Result<Geometry, HeapError> {
     decode(bytes)
 }
 
-/// Decodes one superblock copy from its bytes, trusting none of them.
+/// Decodes one superblock copy from untrusted bytes.
 ///
 /// # Errors
-/// Says what is wrong: magic, checksum, version, features or geometry.
+/// [`HeapError::NotARegion`], [`HeapError::SuperblockDamaged`], [`HeapError::NewerVersion`], [`HeapError::UnknownFeatures`], [`HeapError::BadGeometry`].
 pub fn decode(bytes: &[u8]) -> Result<Geometry, HeapError> {
     let Ok(raw) = Raw::read_from_bytes(&bytes[..SIZE.min(bytes.len())]) else {
         return Err(HeapError::NotARegion);

@@ -1,8 +1,8 @@
 //! Several systems in one region: who owns which records, and what each is asked by recovery, by the compactor and by
 //! the check.
 //!
-//! A record's *space* tells which system owns it: [`crate::spaces`] lists them all. A system takes part in opening and in checking
-//! a region as a [`Tenant`]; the compactor is given an [`OwnerBySpace`].
+//! A record's *space* tells which system owns it: [`crate::spaces`] lists them all. A system takes part in opening and
+//! in checking a region as a [`Tenant`]; the compactor is given an [`OwnerBySpace`].
 
 use crate::compact::{Gone, Named, Owner};
 use crate::error::{Damage, HeapError};
@@ -14,18 +14,19 @@ use crate::spaces;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// A system whose records are in the region, while that is opened ([`crate::Region`]) or checked ([`crate::RegionCheck`]).
+/// A system whose records are in the region, while that is opened ([`crate::Region`]) or checked
+/// ([`crate::RegionCheck`]).
 ///
 /// Order of calls:
 ///
 /// 1. [`Self::begin`], once.
-/// 2. [`Self::slab`] or [`Self::take`] for every record below the watermarks, and [`Self::take_damaged`], from any number
-///    of threads; then [`Self::gather_some`] from any number of threads until it returns false.
+/// 2. [`Self::slab`] or [`Self::take`] for every record below the watermarks, and [`Self::take_damaged`], from any
+///    number of threads; then [`Self::gather_some`] from any number of threads until it returns false.
 /// 3. The questions of [`Judge`] about records above the watermarks, and [`Self::take`] for those that are believed;
 ///    [`Self::take_doubtful`].
 /// 4. [`Self::must_rescan`]. If any tenant says so, [`Self::restart`], and everything from 2 on again.
-/// 5. [`Self::settle`], once; then [`Self::current_some`], and after that [`Self::finish_some`], each from any number of
-///    threads until it returns false.
+/// 5. [`Self::settle`], once; then [`Self::current_some`], and after that [`Self::finish_some`], each from any number
+///    of threads until it returns false.
 pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
     /// True for the spaces whose records are its own.
     fn owns(&self, space: u8) -> bool;
@@ -53,8 +54,8 @@ pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
     /// A slot that cannot be read: one of its own, by the name, or one that nobody can name.
     fn take_damaged(&self, damaged: &DamagedSlot);
 
-    /// A record of a transaction whose commit record the medium may have lost: whether it counts cannot be told. Nothing
-    /// older may pass for it.
+    /// A record of a transaction whose commit record the medium may have lost: whether it counts cannot be told.
+    /// Nothing older may pass for it.
     fn take_doubtful(&self, found: &Found) {
         let _ = found;
     }
@@ -264,7 +265,7 @@ impl Takers<'_> {
 /// One owner for each record, by its space.
 pub struct OwnerBySpace<'a> {
     /// Owns what nobody else does.
-    pub rest: &'a dyn Owner,
+    pub default: &'a dyn Owner,
     /// The others, with their spaces.
     pub others: &'a [(RangeInclusive<u8>, &'a dyn Owner)],
 }
@@ -282,7 +283,7 @@ impl OwnerBySpace<'_> {
     }
 
     fn of(&self, space: u8) -> &dyn Owner {
-        self.others.get(self.place(space)).map_or(self.rest, |(_, owner)| *owner)
+        self.others.get(self.place(space)).map_or(self.default, |(_, owner)| *owner)
     }
 }
 

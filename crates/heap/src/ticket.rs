@@ -1,11 +1,11 @@
 //! What must be durable first: tickets, and results that only a gate opens.
 //!
 //! A [`Ticket`] names a batch of one writer. Batches are numbered for the life of the process and no number is given
-//! twice, whatever becomes of the slots that the batch wrote: whoever waits for a ticket is never left waiting for a slot
-//! that has become something else. The argument: `docs/format/commit.md`, "Tickets".
+//! twice, whatever becomes of the slots that the batch wrote: whoever waits for a ticket is never left waiting for a
+//! slot that has become something else. The argument: `docs/format/commit.md`, "Tickets".
 //!
-//! What an engine or a log returns may rest on batches that a crash could still take back. It comes as a [`Gated`] value,
-//! which only a [`Gate`] opens: a reply, which leaves once the tickets are durable, or a caller that waits.
+//! What an engine or a log returns may rest on batches that a crash could still take back. It comes as a [`Gated`]
+//! value, which only a [`Gate`] opens: a reply, which leaves once the tickets are durable, or a caller that waits.
 
 use crate::heap::Heap;
 use smallvec::SmallVec;
@@ -173,8 +173,8 @@ impl FromIterator<Ticket> for Tickets {
     }
 }
 
-/// What keeps something from leaving until tickets are durable: a reply. Whoever implements this promises to let nothing
-/// out that was derived from what it opened before.
+/// What keeps something from leaving until tickets are durable: a reply. Whoever implements this promises to let
+/// nothing out that was derived from what it opened before.
 pub trait Gate {
     /// Stays shut until these are durable, too.
     fn hold_until(&mut self, tickets: &Tickets);
@@ -227,8 +227,8 @@ impl<T> Gated<T> {
         if heap.are_durable(&self.tickets) { Ok(self.value) } else { Err(self) }
     }
 
-    /// The result at once, for those who are inside: the simulator, which judges what is executed, tests, offline tools.
-    /// Never on the way to a client: `cargo xtask tidy` keeps it out of what serves.
+    /// The result at once, for those who are inside: the simulator, which judges what is executed, tests, offline
+    /// tools. Never on the way to a client: `cargo xtask tidy` keeps it out of what serves.
     pub fn ungated(self) -> T {
         self.value
     }

@@ -1,5 +1,5 @@
-//! Transactions: records in any number of slabs that count together or not at all, by one commit record. The protocol and
-//! why it survives any crash: `docs/format/commit.md`, "Transactions".
+//! Transactions: records in any number of slabs that count together or not at all, by one commit record. The protocol
+//! and the argument for every crash point: `docs/format/commit.md`, "Transactions".
 
 use crate::bond::TransactionId;
 use crate::compact::{Gone, Named, Owner};
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Records that will count together. What is appended to it counts for nothing, and no index may point at it, until
-/// [`crate::Writer::commit`] has returned; if the transaction is dropped instead, it is taken back.
+/// Records that will count together. Its records do not count, and no index may point at them, until
+/// [`crate::Writer::commit`] has returned. A transaction that is dropped instead is rolled back.
 #[derive(Debug)]
-#[must_use = "a transaction that is dropped is taken back"]
+#[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction {
     heap: Arc<Heap>,
     pub(crate) id: TransactionId,
@@ -39,36 +39,36 @@ impl Transaction {
 }
 
 impl Drop for Transaction {
-    /// Nothing is written: without a commit record nothing of it counts.
+    /// Nothing is written: without a commit record none of its records counts.
     fn drop(&mut self) {
         if self.slots.is_empty() {
             return;
         }
-        self.slots.iter().for_each(|slot| self.heap.disown(*slot));
+        self.slots.iter().for_each(|slot| self.heap.retire_record(*slot));
         self.heap.note_release();
     }
 }
 
-/// A transaction that counts.
+/// A committed transaction.
 #[derive(Debug)]
 struct Committed {
     /// Its commit record.
     slot: SlotId,
-    /// How many of its records are on the medium, current or not.
+    /// Number of its records on the medium, current or stale.
     marked: u64,
 }
 
-/// The transactions that count and of which records are on the medium.
+/// The committed transactions that have records on the medium.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions(Mutex<BTreeMap<TransactionId, Committed>>);
 
 impl Heap {
-    /// Commit records that some record on the medium still needs.
+    /// Number of commit records that a record on the medium still needs.
     pub fn committed_transactions(&self) -> usize {
         self.transactions.0.lock().len()
     }
 
-    /// The record that makes a transaction count. It says no more than the id, which is its version, too.
+    /// The commit record of a transaction. Its key and its version are the id.
     pub(crate) fn commit_record(&self, id: TransactionId) -> Draft {
         let key = id.key();
         let mut draft = Draft::new(&Fields {
@@ -86,13 +86,13 @@ impl Heap {
         draft
     }
 
-    /// The transaction counts: its commit record is durable in `slot`, and so are its `marked` records.
+    /// Notes a committed transaction: its commit record is durable in `slot`, and so are its `marked` records.
     pub(crate) fn note_committed(&self, id: TransactionId, slot: SlotId, marked: u64) {
         self.transactions.0.lock().insert(id, Committed { slot, marked });
     }
 
-    /// True if a copy of the record, which has no mark, counts just as the record does: whatever happens, recovery will
-    /// believe the commit record.
+    /// True if a copy of the record counts without a transaction mark: the record has none, or recovery certainly
+    /// believes the commit record.
     pub(crate) fn counts_by_itself(&self, view: &RecordView<'_>) -> bool {
         view.transaction().is_none_or(|id| {
             let transactions = self.transactions.0.lock();
@@ -100,8 +100,8 @@ impl Heap {
         })
     }
 
-    /// A record is gone from the medium, durably. False if it never counted. With the last record of its transaction the
-    /// commit record is retired.
+    /// Notes that a record is gone from the medium, durably. False if the record never counted. With the last record of
+    /// a transaction the commit record is retired.
     pub(crate) fn forget_marked(&self, id: TransactionId) -> bool {
         let mut transactions = self.transactions.0.lock();
         let Some(committed) = transactions.get_mut(&id) else { return false };
@@ -116,14 +116,14 @@ impl Heap {
     }
 }
 
-/// The heap as the owner of commit records, beside the systems that own all others.
+/// The owners of all records: the heap owns commit records, the systems own all others.
 pub(crate) struct WithHeap<'a> {
     pub(crate) heap: &'a Heap,
     pub(crate) systems: &'a dyn Owner,
 }
 
 impl WithHeap<'_> {
-    /// Which transaction the commit record in a slot belongs to.
+    /// The transaction that the commit record in a slot commits.
     fn id_in(&self, slot: SlotId) -> Option<TransactionId> {
         self.heap.record(slot).ok()?.commits()
     }
@@ -154,7 +154,7 @@ impl Owner for WithHeap<'_> {
     }
 
     fn abort_move(&self, name: Named) {
-        // Nobody counts copies of commit records: they hide nothing.
+        // Stale commit records are not counted: they hide nothing.
         if name.space != spaces::TRANSACTIONS {
             self.systems.abort_move(name);
         }

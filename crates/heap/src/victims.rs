@@ -52,7 +52,7 @@ impl Victims {
                 return Some(candidate);
             }
         }
-        self.look(heap, goal);
+        self.search(heap, goal);
         self.best.pop()
     }
 
@@ -70,8 +70,8 @@ impl Victims {
         }
     }
 
-    fn look(&mut self, heap: &Heap, goal: CompactGoal) {
-        heap.begin_look();
+    fn search(&mut self, heap: &Heap, goal: CompactGoal) {
+        heap.begin_search();
         let mut gains = 0;
         let mut found = Vec::new();
         for (id, run) in heap.runs.iter() {
@@ -81,7 +81,7 @@ impl Victims {
             let age = heap.runs.taken().wrapping_sub(run.born());
             found.push(Candidate { run: id, used_for, worth: worth(run, gain, age) });
         }
-        heap.end_look(u32::try_from(gains.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
+        heap.end_search(u32::try_from(gains.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
         let kept = (heap.runs.total() as usize / CHOSEN_PARTS).max(CHOSEN_MIN);
         if found.len() > kept {
             found.select_nth_unstable_by(kept, |a, b| b.worth.total_cmp(&a.worth));
@@ -98,7 +98,8 @@ impl Victims {
             return None;
         }
         let (live, gain) = match run.used_for() {
-            // An empty slab is given back without a search; or it waits for its writer, who would only have it made again.
+            // An empty slab is given back without a search; or it waits for its writer, who would only have it made
+            // again.
             RunUse::Slab => {
                 let live = run.live_slots();
                 (live, u64::from(SLOTS_PER_RUN - live.min(SLOTS_PER_RUN)) * RECORD_SIZE)
@@ -134,8 +135,8 @@ fn has_room_for(heap: &Heap, run: &Run) -> bool {
 
 /// Benefit over cost: bytes gained, weighed by how long what is moved has lived, over bytes moved.
 ///
-/// Age counts by its root: what is overwritten at random gains nothing from age, and by age alone nearly full runs were emptied
-/// (`cargo run --release -p landfall-kv --example cleaning` shows what each choice costs).
+/// Age counts by its root: what is overwritten at random gains nothing from age, and by age alone nearly full runs were
+/// emptied (`cargo run --release -p landfall-kv --example cleaning` shows what each choice costs).
 fn worth(run: &Run, gain: u64, age: u32) -> f32 {
     let (records, patience) = match run.used_for() {
         RunUse::Slab => (run.live_slots(), SLAB_PATIENCE),

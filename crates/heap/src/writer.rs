@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A slab with fewer free slots is left for a fresh one when no batch is under way.
-const SLAB_REST_MIN: u32 = 256;
+const SLAB_ROOM_MIN: u32 = 256;
 
 /// How hard a writer may press into the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -418,7 +418,7 @@ impl Writer {
         let mut pieces = Pieces::default();
         let placed = self.place_entry(entry, &mut draft, &mut pieces);
         let slot = placed.and_then(|()| self.write_record(draft, &pieces));
-        self.let_go(&pieces);
+        self.release_held(&pieces);
         if let (Source::Patched(_), Ok(slot)) = (entry.value, &slot) {
             self.heap.patches.note(*slot, pieces.refers);
         }
@@ -579,7 +579,7 @@ impl Writer {
 
     /// Lets go of what was held until its record referred to it.
     #[inline]
-    pub(crate) fn let_go(&self, pieces: &Pieces) {
+    pub(crate) fn release_held(&self, pieces: &Pieces) {
         pieces.held.iter().for_each(|extent| self.heap.runs.release(*extent));
     }
 
@@ -624,7 +624,7 @@ impl Writer {
     /// Takes back records appended in this batch: their slots become empty again.
     fn rewind(&mut self, slots: &[SlotId]) -> Result<(), MediaError> {
         for slot in slots.iter().rev() {
-            self.heap.disown(*slot);
+            self.heap.retire_record(*slot);
             let at = Extent::new(slot.off(), RECORD_SIZE as u32);
             self.heap.media.zero(at)?;
             self.heap.media.flush(&mut self.dirty, Site::Erase, at);
@@ -690,15 +690,15 @@ impl Writer {
         for (old, refers) in in_flight.superseded.iter() {
             // What could not be read is replaced, durably: it must not bar the key after the next restart.
             if self.heap.is_unreadable(old) {
-                self.heap.entomb(old, &mut self.dirty)?;
+                self.heap.store_tombstone(old, &mut self.dirty)?;
             }
-            self.heap.disown_known(old, refers);
+            self.heap.retire_known(old, refers);
         }
         if !in_flight.superseded.is_empty() {
             self.heap.note_release();
         }
         self.spare = in_flight.superseded.emptied();
-        let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);
+        let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_ROOM_MIN);
         // The compactor appends no groups: it fills a slab to its end, and never has to empty it for that.
         if nearly_full && self.is_quiescent() && !self.is_compactor() {
             self.close_slab();

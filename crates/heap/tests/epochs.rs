@@ -30,7 +30,7 @@ fn stored_again(heap: Arc<Heap>, media: &SimMedia) -> Arc<SimMedia> {
 fn with_a_former_slab() -> (Arc<SimMedia>, Arc<Heap>, RunId) {
     let (media, heap) = common::heap(SimOptions::default());
     let run = append(&heap, 3)[0].run();
-    heap.declare_no_slab(run).expect("the medium works");
+    heap.mark_not_slab(run).expect("the medium works");
     let media = stored_again(heap, &media);
     let heap = reopen(&media).0;
     (media, heap, run)
@@ -130,7 +130,7 @@ fn a_slab_whose_epoch_is_lost_is_out_of_use_until_it_is_declared_none() {
     let media = SimMedia::from_image(image, SimOptions::default());
     let (heap, copies) = reopen(&media);
     assert_eq!((copies.runs, heap.runs().get(run).used_for()), (vec![run], RunUse::Bad));
-    heap.declare_no_slab(run).expect("the medium works");
+    heap.mark_not_slab(run).expect("the medium works");
     let media = stored_again(heap, &media);
     let (heap, copies) = reopen(&media);
     assert_eq!((copies, heap.runs().get(run).used_for()), (Default::default(), RunUse::Free));

@@ -123,7 +123,7 @@ fn threads_that_hold_and_release_the_same_frames_leave_them_free() {
 fn what_a_full_medium_refuses_is_not_free_and_what_is_kept_still_is() {
     let (media, heap) = common::heap(SimOptions { deferred: true });
     let goal = FreeGoal { ready_min: 0, ready_max: 12, warm_max: 2 };
-    let tend = |window_over| heap.tend_free_runs(goal, window_over).expect("the medium answers");
+    let tend = |window_over| heap.maintain_free_runs(goal, window_over).expect("the medium answers");
     assert!(tend(true));
     while tend(false) {}
     let total = heap.runs().free_count();

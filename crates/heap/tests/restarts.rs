@@ -39,8 +39,8 @@ fn load_everything(media: &dyn Media) {
 /// What a server does with free runs, without its pauses.
 fn tend(heap: &Heap, windows: usize) {
     for _ in 0..windows {
-        heap.tend_free_runs(FreeGoal::DEFAULT, true).expect("tends");
-        while heap.tend_free_runs(FreeGoal::DEFAULT, false).expect("tends") {}
+        heap.maintain_free_runs(FreeGoal::DEFAULT, true).expect("tends");
+        while heap.maintain_free_runs(FreeGoal::DEFAULT, false).expect("tends") {}
     }
 }
 

@@ -37,7 +37,7 @@ fn scrub(heap: &Heap) -> Vec<SlotId> {
 #[test]
 fn what_is_whole_on_the_medium_or_not_durable_yet_is_no_finding() {
     let (_, heap, slots, _writer) = filled();
-    assert!(heap.has_medium_apart());
+    assert!(heap.has_separate_medium());
     assert_eq!(scrub(&heap), []);
     // Freed, and not yet used again.
     heap.drop_record(slots[3]);

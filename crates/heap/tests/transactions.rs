@@ -347,7 +347,7 @@ fn nothing_of_a_transaction_whose_commit_failed_is_let_go() {
 /// Compacts until nothing is gained any more.
 fn compact(compactor: &mut Compactor, shelf: &Shelf, goal: CompactGoal) {
     for _ in 0..2000 {
-        if compactor.step(shelf, goal, 8 << 20).expect("steps").rests {
+        if compactor.step(shelf, goal, 8 << 20).expect("steps").is_idle {
             return;
         }
     }

@@ -55,7 +55,7 @@ fn compact(engine: &Engine, budget_bytes: u64) -> Vec<Compacted> {
     const STEPS_MAX: usize = 10_000;
     let mut compactor = Compactor::new(Arc::clone(engine.heap()));
     let mut step = || compactor.step(engine, CompactGoal::DENSE, budget_bytes).expect("compacts");
-    let steps: Vec<_> = (0..STEPS_MAX).map(|_| step()).take_while(|done| !done.rests).collect();
+    let steps: Vec<_> = (0..STEPS_MAX).map(|_| step()).take_while(|done| !done.is_idle).collect();
     assert!(steps.len() < STEPS_MAX, "compaction never rests");
     steps
 }

@@ -105,7 +105,7 @@ impl Store {
     fn clean(&mut self, free_runs: u32) -> bool {
         match self.compactor.step(&self.engine, CompactGoal::free(free_runs), 1 << 20) {
             Err(HeapError::Full) => false,
-            done => !done.expect("cleans").rests,
+            done => !done.expect("cleans").is_idle,
         }
     }
 }

@@ -77,7 +77,7 @@ impl Store {
         let before = heap.copies.get(landfall_heap::CopyPath::Moved);
         let mut compactor = Compactor::new(Arc::clone(heap));
         for _ in 0..10_000 {
-            if compactor.step(&self.engine, CompactGoal::DENSE, 1 << 20).expect("there is room").rests {
+            if compactor.step(&self.engine, CompactGoal::DENSE, 1 << 20).expect("there is room").is_idle {
                 return heap.copies.get(landfall_heap::CopyPath::Moved) - before;
             }
         }

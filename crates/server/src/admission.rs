@@ -93,7 +93,7 @@ pub(crate) fn held(counters: &Counters, heap: &Heap) -> Excess {
 pub(crate) fn room(heap: &Heap) -> u64 {
     let held = heap.unfinished_bytes();
     if held >= UNFINISHED_MIN {
-        heap.want_free(held.saturating_mul(2));
+        heap.request_free(held.saturating_mul(2));
     }
     heap.free_bytes()
 }

@@ -204,7 +204,7 @@ impl Maintenance {
         }
         let heap = self.shared.engine.heap();
         for step in 0..FREE_RUNS_PER_STEP {
-            if !heap.tend_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
+            if !heap.maintain_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
                 break;
             }
         }
@@ -274,7 +274,7 @@ impl Maintenance {
             if self.shared.engine.heap().take_awaited() {
                 self.shared.wake_all();
             }
-            if done.rests {
+            if done.is_idle {
                 // The compactor may have checked all runs without finding one worth compacting.
                 self.idle_until = Instant::now() + (begun.elapsed() * IDLE_FACTOR).min(IDLE_MAX);
                 return Ok(false);
@@ -285,11 +285,11 @@ impl Maintenance {
 
     fn compact_step(&mut self) -> Result<Compacted, KvError> {
         let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.shared.logs)];
-        let owner = OwnerBySpace { rest: &self.shared.engine, others: &others };
+        let owner = OwnerBySpace { default: &self.shared.engine, others: &others };
         let goal = CompactGoal::free(self.shared.engine.heap().clean_below());
         let done = match self.compactor.step(&owner, goal, STEP_BYTES) {
             // No space is left to work with: deletes free runs without compaction.
-            Err(HeapError::Full) => Compacted { rests: true, ..Compacted::default() },
+            Err(HeapError::Full) => Compacted { is_idle: true, ..Compacted::default() },
             other => other?,
         };
         count(&self.shared.counters.compacted_bytes, done.moved_bytes);

@@ -118,7 +118,7 @@ impl Scrubber {
     fn logs(&mut self) {
         let done = self.shared.logs.scrub(&mut self.logs, STEP);
         if done.wrapped {
-            let apart = self.shared.engine.heap().has_medium_apart();
+            let apart = self.shared.engine.heap().has_separate_medium();
             self.pace.stage = if apart { Stage::Medium(0) } else { Stage::Idle };
         }
         self.pace.spend((done.bytes + done.entries * RECORD_COST).max(STEP_COST));

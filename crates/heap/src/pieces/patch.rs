@@ -275,7 +275,7 @@ impl Patch {
         if let List::Open(parts) = &mut self.lists[last] {
             parts.extend((0..count).map(|_| whole.clone()));
         }
-        self.even_out(heap, last)?;
+        self.balance(heap, last)?;
         if rest > 0 { self.append(heap, Change::Bytes(&vec![0; rest as usize])) } else { Ok(()) }
     }
 
@@ -294,7 +294,7 @@ impl Patch {
         }
         let List::Open(parts) = &mut self.lists[last] else { return Ok(()) };
         parts.append(&mut new);
-        self.even_out(heap, last)
+        self.balance(heap, last)
     }
 
     /// Takes short pieces from the end, as long as they are hardly longer than what comes behind them: so each byte
@@ -341,7 +341,7 @@ impl Patch {
         let range = (range.start - skip) as usize..(range.end - skip) as usize;
         let parts = self.replaced(heap, taken, range, change)?;
         self.lists.insert(first, List::Open(parts));
-        self.even_out(heap, first)
+        self.balance(heap, first)
     }
 
     fn note_landed(&mut self, heap: &Heap, change: Change<'_>) {
@@ -416,10 +416,10 @@ impl Patch {
             (before, behind) = (before - taken_before, behind - taken_behind);
         }
         let mut all = parts[..first].to_vec();
-        all.extend(self.rest_of(heap, &parts[first], 0..before)?);
+        all.extend(self.remainder(heap, &parts[first], 0..before)?);
         all.append(&mut new);
         let last_len = parts[last].part.len as usize;
-        all.extend(self.rest_of(heap, &parts[last], last_len - behind..last_len)?);
+        all.extend(self.remainder(heap, &parts[last], last_len - behind..last_len)?);
         all.extend_from_slice(&parts[last + 1..]);
         for part in &parts[first..=last] {
             if let PartBytes::Kept(extent) = part.bytes {
@@ -430,7 +430,7 @@ impl Patch {
     }
 
     /// A part of a piece that stays.
-    fn rest_of(&self, heap: &Heap, part: &Part, range: Range<usize>) -> Result<Option<Part>, HeapError> {
+    fn remainder(&self, heap: &Heap, part: &Part, range: Range<usize>) -> Result<Option<Part>, HeapError> {
         if range.is_empty() {
             return Ok(None);
         }
@@ -447,7 +447,7 @@ impl Patch {
     }
 
     /// Joins a list that has become short with its neighbour, and splits one that has become long.
-    fn even_out(&mut self, heap: &Heap, index: usize) -> Result<(), HeapError> {
+    fn balance(&mut self, heap: &Heap, index: usize) -> Result<(), HeapError> {
         let count = |list: &List| if let List::Open(parts) = list { parts.len() } else { usize::MAX };
         let mut index = index;
         if count(&self.lists[index]) < LIST_PIECES_MIN && self.lists.len() > 1 {

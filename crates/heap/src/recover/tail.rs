@@ -191,8 +191,8 @@ impl<'t, J: Judge> Cutter<'t, J> {
         self.decided.iter().copied().chain(below.filter_map(TailRecord::commits)).collect()
     }
 
-    /// True for a record that never counted. A commit record that is valid and not believed makes no difference: what is
-    /// excused must not grow as cuts fall.
+    /// True for a record that never counted. A commit record that is valid and not believed makes no difference: what
+    /// is excused must not grow as cuts fall.
     fn was_taken_back(&self, bond: Bond) -> bool {
         bond.transaction().is_some_and(|id| !self.committed.contains(&id))
     }

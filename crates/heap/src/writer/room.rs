@@ -6,8 +6,8 @@ use crate::error::HeapError;
 use landfall_media::RUN_SIZE;
 
 impl Writer {
-    /// Makes sure that runs are free for the bytes to be placed: a writer that waits for them must be heard once, with all
-    /// that it needs.
+    /// Makes sure that runs are free for the bytes to be placed: a writer that waits for them must be heard once, with
+    /// all that it needs.
     #[inline]
     pub(super) fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
         let placed =
@@ -32,9 +32,9 @@ impl Writer {
 
     #[cold]
     fn wait_or_full(&mut self, waits: bool) -> HeapError {
-        let asked = if waits { None } else { self.heap.looks_if_stale() };
+        let asked = if waits { None } else { self.heap.searches_if_stale() };
         // One look since this was asked first is enough.
-        let asks = asked.filter(|looks| self.asked.is_none_or(|asked| asked == *looks));
+        let asks = asked.filter(|searches| self.asked.is_none_or(|asked| asked == *searches));
         self.asked = asks;
         if waits || asks.is_some() || self.ask_unfinished() { HeapError::Cleaning } else { HeapError::Full }
     }

@@ -11,8 +11,8 @@ use landfall_media::Site;
 use std::slice;
 
 impl Writer {
-    /// Begins a transaction of any number of records. `bytes`: what its records and the values that are to be placed for
-    /// them take, about; 0 where it only deletes.
+    /// Begins a transaction of any number of records. `bytes` estimates the space for its records and placed values; 0
+    /// if the transaction only deletes.
     ///
     /// # Errors
     /// [`HeapError::Busy`] while a commit is under way; [`HeapError::Full`], [`HeapError::Cleaning`]; the medium's.
@@ -29,11 +29,11 @@ impl Writer {
         Ok(Transaction::new(&self.heap))
     }
 
-    /// Appends one record of a transaction; it gets the next version number. Where the slab is full, what has been appended
-    /// is made durable first, on the calling thread.
+    /// Appends one record of a transaction; it gets the next version number. If the slab is full, the batch is
+    /// committed first, which blocks.
     ///
     /// # Errors
-    /// As [`Writer::append`], but never [`HeapError::Busy`]. The transaction is then to be dropped.
+    /// As [`Writer::append`], but never [`HeapError::Busy`]. The caller then drops the transaction.
     ///
     /// # Panics
     /// If a commit has been begun since [`Writer::begin_transaction`].
@@ -50,25 +50,25 @@ impl Writer {
         Ok(slot)
     }
 
-    /// Makes a transaction count, durably: first all of its records, then the commit record. Returns its slots, in order.
-    /// Whatever they replace is to be superseded after that.
+    /// Commits a transaction: makes all of its records durable, then the commit record. Returns its slots, in order.
+    /// The caller supersedes the replaced versions after that.
     ///
     /// # Errors
-    /// The medium's, and [`HeapError::Full`]. After [`HeapError::Full`] nothing of it counts. Otherwise the region is
-    /// closed for writing, and the outcome is not known until the next start.
+    /// [`HeapError::Full`]: none of the records counts. The medium's: the region is closed for writing, and recovery
+    /// decides at the next start whether the transaction counts.
     pub fn commit(&mut self, mut transaction: Transaction) -> Result<Vec<SlotId>, HeapError> {
         self.commit_at(Site::Transaction)?;
         self.urgency = Urgency::Delete;
         self.ensure_slot(Urgency::Delete)?;
         let (id, slots) = (transaction.id, std::mem::take(&mut transaction.slots));
-        // From here on nothing is taken back: if this fails, the commit record may be on the medium all the same.
+        // No rollback from here on: after a failure, the commit record may still be on the medium.
         let commit = self.write_record(self.heap.commit_record(id), &Pieces::default())?;
         self.commit_now()?;
         self.heap.note_committed(id, commit, slots.len() as u64);
         Ok(slots)
     }
 
-    /// Makes sure that the slab has room for one record more.
+    /// Ensures that the slab has room for one more record.
     fn ensure_slot(&mut self, urgency: Urgency) -> Result<(), HeapError> {
         if self.has_slots(1) {
             return Ok(());

@@ -204,7 +204,7 @@ impl Churn {
         };
         self.moved_records += done.moved_records;
         self.freed_slabs += done.freed_slabs;
-        !done.rests
+        !done.is_idle
     }
 }
 

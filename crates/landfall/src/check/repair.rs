@@ -92,11 +92,11 @@ fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvE
         matches!(finding.what, None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash))
     };
     for finding in found.findings.iter().filter(unreadable) {
-        heap.entomb_slot(finding.slot)?;
+        heap.overwrite_with_tombstone(finding.slot)?;
         done.push(format!("record {}: cleared", finding.slot.0));
     }
     for run in &found.copies.runs {
-        heap.declare_no_slab(*run)?;
+        heap.mark_not_slab(*run)?;
         done.push(format!("run {}: marked as no slab; records in it, if any, are lost", run.0));
     }
     Ok(())

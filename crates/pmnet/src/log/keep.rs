@@ -49,7 +49,7 @@ impl Keeper {
         }
         let loading = heap.media().load_some()?;
         // A log soon uses freed runs again, so their storage is not given back to the file system.
-        heap.tend_free_runs(FreeGoal::DEFAULT, false)?;
+        heap.maintain_free_runs(FreeGoal::DEFAULT, false)?;
         if heap.has_room() && heap.spare_slabs() < SPARE_SLABS {
             heap.prepare_slab_within_reserve()?;
         }
@@ -63,7 +63,7 @@ impl Keeper {
         Ok(Progress {
             moved_records: done.moved_records,
             freed_slabs: done.freed_slabs,
-            busy: loading || !done.rests,
+            busy: loading || !done.is_idle,
         })
     }
 

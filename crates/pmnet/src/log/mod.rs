@@ -501,7 +501,7 @@ impl Log {
             let entry = self.shared.index.lock().remove(&Identity { flow, session, seq });
             if let Some(entry) = entry {
                 self.drop_if_durable(entry);
-                self.shared.heap.entomb_slot(entry.slot)?;
+                self.shared.heap.overwrite_with_tombstone(entry.slot)?;
                 count += 1;
             }
         }

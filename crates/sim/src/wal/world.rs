@@ -409,12 +409,12 @@ impl WalWorld {
     /// Executes one step of compaction. True if there was nothing to do.
     fn compact(&mut self, goal: CompactGoal) -> Result<bool, Violation> {
         let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.logs)];
-        let owner = OwnerBySpace { rest: &self.engine, others: &others };
+        let owner = OwnerBySpace { default: &self.engine, others: &others };
         match self.compactor.step(&owner, goal, 1 << 20) {
             Ok(done) => {
                 self.compacted.moved_records += done.moved_records;
                 self.compacted.freed_slabs += done.freed_slabs;
-                Ok(done.rests)
+                Ok(done.is_idle)
             }
             Err(HeapError::Full) => Ok(false),
             Err(error) => Err(error.into()),

@@ -34,7 +34,7 @@ impl World {
     pub(super) fn maintain_free_runs(&mut self, keep: usize) -> Result<(), Violation> {
         let goal = FreeGoal { ready_min: keep, ready_max: keep, warm_max: keep / 2 };
         for window_over in [true, false, false, false, true, false, false, false] {
-            self.engine.heap().tend_free_runs(goal, window_over)?;
+            self.engine.heap().maintain_free_runs(goal, window_over)?;
         }
         Ok(())
     }
@@ -45,7 +45,7 @@ impl World {
         self.compacted.moved_bytes += done.moved_bytes;
         self.compacted.freed_slabs += done.freed_slabs;
         self.compacted.damaged += done.damaged;
-        done.rests
+        done.is_idle
     }
 
     /// Executes one step of compaction while a writer changes keys that are being moved.
