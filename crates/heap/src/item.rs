@@ -1,4 +1,4 @@
-//! A value that was read, kept in place until it is dropped or handed to a transport.
+//! A value that was read, held in its frames until it is dropped or handed to a transport.
 
 use crate::crc;
 use crate::error::HeapError;
@@ -10,7 +10,7 @@ use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
-/// Bytes of a value that live in its record: at most a record's body.
+/// Bytes of an inline value, at most a record's body.
 type InlineBytes = SmallVec<[u8; 64]>;
 
 /// Where the bytes of a value are.
@@ -18,9 +18,9 @@ type InlineBytes = SmallVec<[u8; 64]>;
 enum Body {
     /// Copied out of the record.
     Inline(InlineBytes),
-    /// In one piece, which is held.
+    /// In one extent, which is held.
     Whole(Extent),
-    /// In several pieces, or none; each is held.
+    /// In several extents or none. Each is held.
     Pieces(Box<[Extent]>),
 }
 
@@ -41,39 +41,39 @@ impl Body {
     }
 }
 
-/// The current value of a key, or a log's entry. Its frames are held: they stay what they are until the item is
-/// dropped, or until whoever took them with [`Item::hand_over`] releases them.
+/// The current value of a key, or a log's entry. Its frames are held, so they are not reused until the item is dropped,
+/// or until the receiver of [`Item::hand_over`] releases them.
 #[derive(Debug)]
 pub struct Item<'h> {
     heap: &'h Heap,
     /// The record.
     pub slot: SlotId,
-    /// Version; the ETag.
+    /// Version, which is the ETag.
     pub seq: u64,
-    /// When the value arrived, Unix nanoseconds.
+    /// Arrival of the value, Unix nanoseconds.
     pub arrival_ns: u64,
-    /// When the key expires, Unix milliseconds; 0 never.
+    /// Expiry of the key, Unix milliseconds; 0 never.
     pub expiry_ms: u64,
     /// Length, bytes.
     pub len: usize,
-    /// What certifies the value.
+    /// The checksum of the value.
     pub check: Check,
     /// Records of other keys may refer to the same bytes.
     pub shared: bool,
-    /// Which of the value no record refers to yet.
+    /// Extents of the value to which no record refers yet.
     pub unrecorded: Box<[Extent]>,
     body: Body,
-    /// Of a value in pieces what certifies each; none of others.
+    /// Checksums of the pieces; empty for a value that is not in pieces.
     parts: Box<[PieceCrc]>,
-    /// Where it is listed.
+    /// The list of its pieces.
     list: Option<PieceList>,
 }
 
 impl<'h> Item<'h> {
-    /// Holds a value whose record has just been found, under the lock that keeps it current meanwhile.
+    /// Holds the value of a record. The caller has the lock that keeps the record current.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] when the list of a long value fails its check.
+    /// [`HeapError::Damaged`] if the list of a long value fails its check.
     pub fn hold(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Self, HeapError> {
         let (mut parts, mut listed) = (Box::default(), None);
         let body = match view.value() {
@@ -97,7 +97,7 @@ impl<'h> Item<'h> {
         Ok(item)
     }
 
-    /// Holds some pieces of a value that is in pieces, one after the other, or nothing of any value.
+    /// Holds consecutive pieces of a value in pieces, or no bytes of any value.
     pub(crate) fn hold_pieces(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>, pieces: &[Piece]) -> Self {
         let mut item = Self::with_body(heap, slot, view, Body::of(&joined(pieces)));
         item.parts = pieces.iter().map(|piece| piece.part()).collect();
@@ -106,7 +106,7 @@ impl<'h> Item<'h> {
         item
     }
 
-    /// Holds some extents of a value whose extents are certified by their sums.
+    /// Holds some extents of a value that is certified by the sums of its extents.
     pub(crate) fn hold_extents(
         heap: &'h Heap,
         slot: SlotId,
@@ -136,7 +136,7 @@ impl<'h> Item<'h> {
         }
     }
 
-    /// True when the bytes match the checksums kept with them.
+    /// True if the bytes match their checksums.
     ///
     /// # Errors
     /// The medium's.
@@ -148,7 +148,7 @@ impl<'h> Item<'h> {
         }
     }
 
-    /// Asks for the value's bytes where they have left memory: [`Heap::fetch`].
+    /// Requests evicted bytes of the value: [`Heap::fetch`].
     ///
     /// # Errors
     /// As [`Heap::fetch`].
@@ -156,17 +156,17 @@ impl<'h> Item<'h> {
         self.heap.fetch(self.extents())
     }
 
-    /// Asks for the bytes of all of these values.
+    /// Requests the bytes of all items.
     ///
     /// # Errors
-    /// [`HeapError::Loading`] with the last request, if there was one: when that is done, most others are.
+    /// [`HeapError::Loading`] with the last request, if there was one. Most earlier requests are done when the last one is.
     pub fn fetch_all<'i>(items: impl Iterator<Item = &'i Item<'h>>) -> Result<(), HeapError>
     where
         'h: 'i,
     {
         let mut asked = Ok(());
         for item in items {
-            // Each is asked for, whether or not one before has to be read.
+            // Every item is requested, also after an earlier one has to be read.
             if let Err(loading) = item.fetch() {
                 asked = Err(loading);
             }
@@ -174,7 +174,7 @@ impl<'h> Item<'h> {
         asked
     }
 
-    /// The value if it lives in its record.
+    /// The bytes of an inline value.
     pub fn inline(&self) -> Option<&[u8]> {
         match &self.body {
             Body::Inline(bytes) => Some(bytes),
@@ -182,23 +182,23 @@ impl<'h> Item<'h> {
         }
     }
 
-    /// Where the value lies, if it does not live in its record.
+    /// The extents of a value that is not inline.
     pub fn extents(&self) -> &[Extent] {
         self.body.extents()
     }
 
-    /// Hands each of the value's extents over, still held: the caller releases it.
+    /// Passes each of the value's extents to `give`. The extents stay held until the receiver releases them.
     pub fn hand_over(mut self, give: impl FnMut(Extent)) {
         let body = std::mem::replace(&mut self.body, Body::Inline(InlineBytes::new()));
         body.extents().iter().copied().for_each(give);
     }
 
-    /// Where the record lists a value in pieces.
+    /// The list of pieces of a value in pieces.
     pub fn list(&self) -> Option<PieceList> {
         self.list
     }
 
-    /// What is known of the value's CRC-32C.
+    /// The known CRC-32C of the value or of its pieces.
     pub fn crcs(&self) -> Option<Crcs<'_>> {
         match &*self.parts {
             [] => self.check.crc().map(Crcs::Whole),
@@ -206,7 +206,8 @@ impl<'h> Item<'h> {
         }
     }
 
-    /// The checksums of the value with the bytes of `more` after it; only those are read, if it has a CRC-32C.
+    /// The checksums of the value followed by the bytes of `more`. If the value has a CRC-32C, only the bytes of `more`
+    /// are read.
     ///
     /// # Errors
     /// The medium's.
@@ -233,7 +234,7 @@ impl<'h> Item<'h> {
         self.bytes().map(Cow::into_owned)
     }
 
-    /// The value in one piece, copied together only where it is split.
+    /// The value in one slice, copied only if it lies in several extents.
     ///
     /// # Errors
     /// The medium's.
@@ -262,8 +263,8 @@ impl Drop for Item<'_> {
 }
 
 impl<'h> Item<'h> {
-    /// A value that is not (yet) in any record: its slot is [`SlotId::NONE`], which counts as durable. The
-    /// caller's hold on `extents` goes with the item.
+    /// A value that is not in a record. Its slot is [`SlotId::NONE`], which counts as durable. The item takes over the
+    /// caller's hold on `extents`.
     pub fn from_parts(
         heap: &'h Heap,
         expiry_ms: u64,
@@ -292,7 +293,7 @@ impl<'h> Item<'h> {
     }
 }
 
-/// Where pieces lie, those that continue the one before as one.
+/// The extents of pieces; adjacent pieces are joined.
 fn joined(pieces: &[Piece]) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     for piece in pieces {

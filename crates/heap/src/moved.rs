@@ -1,4 +1,4 @@
-//! Appending what the compactor moves.
+//! Appending the records and values that the compactor moves.
 
 use crate::copies::CopyPath;
 use crate::error::HeapError;
@@ -11,8 +11,8 @@ use landfall_media::{Extent, Sum};
 use std::sync::Arc;
 
 impl Writer {
-    /// Appends a copy of a record's current version that lies elsewhere: same version, next revision,
-    /// no group (what is moved is durable, and so is its whole group).
+    /// Appends a copy of a current record with the same version and the next revision. The copy has no group: a moved
+    /// record is durable, and so is its whole group.
     pub(crate) fn append_moved(
         &mut self,
         slot: SlotId,
@@ -82,22 +82,22 @@ impl Writer {
             return self.move_pieces(&listed, &moves_data, draft, pieces);
         }
         let mut extents = Extents::new();
-        // Only what lies in the run that is being emptied moves, however far its extent reaches.
+        // Only the part of an extent that lies in the run being emptied is moved.
         for piece in heap.value_extents(slot, view)?.into_iter().flat_map(Extent::by_run) {
             self.move_piece(piece, &moves_data, &mut extents, pieces)?;
         }
         if view.check() != Check::Sums {
             return self.refer_to(&joined(&extents), view.check(), draft, pieces);
         }
-        // The compactor has verified the value: the sums of its new pieces certify the same bytes.
+        // The compactor has verified the value, so the sums of the new extents certify the same bytes.
         for extent in extents.iter_mut().filter(|extent| extent.sum().is_none()) {
             *extent = extent.with_sum(Some(Sum::of(&heap.pinned(*extent)?)));
         }
         self.refer_to(&extents, Check::Sums, draft, pieces)
     }
 
-    /// Brings a piece to where the copy will refer to it: where it has been put for another record that shares it, or
-    /// to a new place, or nowhere else.
+    /// Finds the place to which the copy refers for a piece: the place to which it was moved for another record that
+    /// shares it, a new place, or the old one.
     pub(crate) fn move_piece(
         &mut self,
         piece: Extent,
@@ -120,7 +120,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Nothing is referred to because a note says so: the bytes decide.
+    /// Compares the bytes of both places: a note alone does not suffice.
     fn are_alike(&self, old: Extent, new: Extent) -> bool {
         let bytes = |extent| self.heap.pinned(extent);
         matches!((bytes(old), bytes(new)), (Ok(old), Ok(new)) if *old == *new)
@@ -137,7 +137,7 @@ impl Writer {
     }
 }
 
-/// Neighbouring extents as one.
+/// The extents, adjacent ones joined.
 fn joined(extents: &[Extent]) -> Extents {
     let mut out = Extents::new();
     for extent in extents {

@@ -1,4 +1,4 @@
-//! Placing bytes that did not land in frames: densely, one after the other, in runs of the writer's own.
+//! Placing bytes that did not land in frames: densely, in runs that one writer fills.
 
 use crate::copies::CopyPath;
 use crate::error::HeapError;
@@ -8,10 +8,10 @@ use crate::space::COMPACTOR_RESERVE_RUNS;
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
 
-/// Survivors of as many moves are kept apart.
+/// Number of fills of the compactor, by how often their bytes have been moved.
 pub(crate) const STREAMS: usize = 3;
 
-/// The run that a writer places bytes into.
+/// The run that a writer fills.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     run: RunId,
@@ -25,7 +25,7 @@ impl Fill {
 }
 
 impl Writer {
-    /// Copies `bytes` into frames, in as few pieces as runs allow. The pieces are held in `held`.
+    /// Copies `bytes` into frames, in as few extents as possible. The extents are held in `held`.
     pub(crate) fn place(
         &mut self,
         bytes: &[u8],
@@ -47,7 +47,7 @@ impl Writer {
         Ok(extents)
     }
 
-    /// Copies `bytes`, at most a run of them, into frames in one piece, held in `held`.
+    /// Copies `bytes`, at most one run, into frames in one extent, held in `held`.
     pub(crate) fn place_contiguous(
         &mut self,
         bytes: &[u8],
@@ -79,8 +79,8 @@ impl Writer {
         Ok(extent)
     }
 
-    /// From now on the compactor moves what has been moved so often before: what has lived longer goes elsewhere, since
-    /// it will probably go on living longer.
+    /// Selects the compactor's fill for bytes that have been moved this often before. Bytes that have survived more
+    /// moves will probably live longer, so they go to separate runs.
     pub(crate) fn fill_for(&mut self, moved_before: u8) {
         let moves = (moved_before + 1).min(STREAMS as u8);
         if moves != self.moves {
@@ -93,7 +93,7 @@ impl Writer {
         }
     }
 
-    /// Where the last runs are at stake, space that is there goes before keeping things apart.
+    /// If only the reserve is left, uses a parked fill with room instead of a new run.
     fn unpark_fill(&mut self, len: usize) -> bool {
         if !self.is_compactor() || self.heap.runs.free_count() > COMPACTOR_RESERVE_RUNS {
             return false;
@@ -130,7 +130,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends what is parked, too: the writer goes.
+    /// Closes all fills, parked ones included, when the writer is dropped.
     pub(crate) fn close_fills(&mut self) {
         self.close_fill();
         for fill in std::mem::take(&mut self.parked).into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! Records: persistent packet metadata. Byte table: `docs/format/records.md`.
 //!
-//! [`RecordView::parse`] is the only way from bytes to a record: it trusts nothing. [`Draft`] is the
-//! only way back.
+//! [`RecordView::parse`] is the only way from bytes to a record. It validates all of them. [`Draft`] is the only way
+//! from a record to bytes.
 
 #[cfg(test)]
 mod tests;
@@ -14,32 +14,32 @@ use landfall_media::{Extent, Sum};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a record's body: group, key and value, or what refers to them.
+/// Bytes of a record's body: group, key and value, or references to key and value.
 pub const BODY_SIZE: usize = 64;
 /// Bytes of one extent on the medium.
 pub const EXTENT_SIZE: usize = 12;
 /// Bytes of the mark of a group or a transaction.
 pub const GROUP_SIZE: usize = 16;
 
-/// What the body's one extent holds, with [`FLAG_INDIRECT`]: a list of extents.
+/// With [`FLAG_INDIRECT`]: the body's one extent is a list of extents.
 const EXTENT_LIST: u8 = 1;
-/// A list of pieces; one more for each list of lists above it.
+/// With [`FLAG_INDIRECT`]: the body's one extent is a list of pieces. The next number stands for a list of such lists.
 const PIECE_LIST: u8 = 2;
 
-/// Which system a record belongs to, and what it means there. Zero is an empty slot.
+/// The kind of a record. Zero is an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A version of a key.
     Put = 1,
-    /// The end of a key: everything older is gone.
+    /// A tombstone: it supersedes all older versions of the key.
     Tombstone = 2,
-    /// Everything older in its space is gone; space 255 means every space.
+    /// A flush mark: it supersedes all older records of its space. Space 255 stands for every space.
     Flush = 3,
-    /// Of the records with its space and its `aux`, those with a lower *mark* are gone. Like a tombstone it
+    /// A bound: it supersedes the records with its space and its `aux` that have a lower *mark*. Like a tombstone it
     /// may be written when the region is full.
     Bound = 4,
-    /// The records of the transaction that its key names count.
+    /// A commit record: the records of the transaction that its key names count.
     Commit = 5,
 }
 
@@ -87,7 +87,7 @@ const _: () = assert!(std::mem::offset_of!(Raw, seq) == 8);
 const _: () = assert!(std::mem::offset_of!(Raw, hash) == 32);
 const _: () = assert!(std::mem::offset_of!(Raw, body) == 64);
 
-/// Where a key is.
+/// The place of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlace<'a> {
     /// In the record.
@@ -96,29 +96,29 @@ pub enum KeyPlace<'a> {
     Stored(Extent),
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuePlace<'a> {
     /// In the record.
     Inline(&'a [u8]),
-    /// In frames: encoded extents, to be read with [`ExtentList`].
+    /// In frames: encoded extents.
     Extents(ExtentList<'a>),
-    /// In frames, by way of a stored list of extents that ends in a CRC-32C.
+    /// In frames: a stored list of extents that ends in a CRC-32C.
     Indirect(Extent),
-    /// In frames, in pieces, by way of a stored list.
+    /// In frames: a stored list of pieces.
     Pieces(PieceList),
 }
 
-/// Where the pieces of a value are listed.
+/// The list of a value's pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PieceList {
-    /// The list.
+    /// Extent of the list.
     pub at: Extent,
-    /// What it lists: pieces, or lists of pieces.
+    /// Whether its entries are pieces, or lists of pieces.
     pub depth: PieceDepth,
 }
 
-/// What a list of a value in pieces lists.
+/// What the entries of a list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceDepth {
     /// Pieces.
@@ -127,12 +127,13 @@ pub enum PieceDepth {
     Lists,
 }
 
-/// What certifies a value that lies in frames.
+/// The checksum of a value in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Its CRC-32C.
+    /// The CRC-32C of the value.
     Crc(u32),
-    /// The one's-complement sums of its extents, which are all known. The data were durable before the record.
+    /// The one's-complement sums of its extents. Each extent has one. The data were durable before the record was
+    /// written.
     Sums,
 }
 
@@ -167,7 +168,7 @@ impl<'a> ExtentList<'a> {
     }
 }
 
-/// An encoded extent: 48-bit offset, 32-bit length, 16-bit one's-complement sum (0: none kept).
+/// Encodes an extent: 48-bit offset, 32-bit length, 16-bit one's-complement sum (0: no sum).
 #[inline]
 pub fn encoded_extent(extent: Extent) -> [u8; EXTENT_SIZE] {
     let sum = extent.sum().map_or(0, Sum::to_stored);
@@ -190,26 +191,26 @@ fn decode_extent(bytes: &[u8]) -> Extent {
 /// The fixed fields of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields {
-    /// Which system and what it means there.
+    /// The kind of record.
     pub kind: Kind,
-    /// Namespace of the key: a database number, or a system's own.
+    /// Namespace of the key: the number of a database, or a space of a system.
     pub space: u8,
-    /// Version: the highest of a key wins.
+    /// Version. The highest version of a key is current.
     pub seq: u64,
-    /// Counts moves of the same version: the highest wins.
+    /// Number of moves of the version. The highest revision is current.
     pub rev: u32,
     /// Hash of space and key, seeded by the region.
     pub hash: u64,
-    /// When the packet arrived, Unix nanoseconds.
+    /// Arrival of the packet, Unix nanoseconds.
     pub arrival_ns: u64,
-    /// When the key expires, Unix milliseconds; 0 never.
+    /// Expiry of the key, Unix milliseconds; 0 never.
     pub expiry_ms: u64,
-    /// For the owner's own use.
+    /// A field for the owner's use.
     pub aux: u32,
 }
 
-/// A record being made, in the bytes that will be stored: group, key and value go into its body in this
-/// order, then [`Self::seal`] ends it.
+/// A record under construction, as the bytes that will be stored. Group, key and value are added to its body in this
+/// order, then [`Self::seal`] completes it.
 #[derive(Clone, Copy)]
 pub struct Draft {
     raw: Raw,
@@ -242,7 +243,7 @@ impl Draft {
         Self { raw, at: 0 }
     }
 
-    /// With which others the record counts. A transaction's mark is that of a group of no records.
+    /// Adds the group or the transaction. A transaction is encoded as a group of zero records.
     #[inline]
     pub(crate) fn bond(&mut self, bond: Bond) {
         let Group { first_seq, count, place } = match bond {
@@ -256,20 +257,19 @@ impl Draft {
         self.put(&place.to_le_bytes());
     }
 
-    /// Bytes of the body that are left.
+    /// Free bytes of the body.
     #[inline]
     pub fn room(&self) -> usize {
         BODY_SIZE - self.at
     }
 
-    /// True if a key of this length fits, and one extent of the value beside it. Longer keys are stored in
-    /// frames.
+    /// True if a key of this length fits together with one extent of the value. Longer keys are stored in frames.
     #[inline]
     pub fn holds_key(&self, key_len: usize) -> bool {
         key_len + EXTENT_SIZE <= self.room()
     }
 
-    /// The key, in the record.
+    /// Adds an inline key.
     #[inline]
     pub fn key_inline(&mut self, key: &[u8]) {
         self.raw.flags |= FLAG_KEY_INLINE;
@@ -277,13 +277,13 @@ impl Draft {
         self.put(key);
     }
 
-    /// The key, in frames.
+    /// Adds a key that is stored in frames.
     pub fn key_stored(&mut self, at: Extent) {
         self.raw.key_len.set(at.len());
         self.put(&encoded_extent(at));
     }
 
-    /// The value, in the record; `crc` is its CRC-32C.
+    /// Adds an inline value; `crc` is its CRC-32C.
     #[inline]
     pub fn value_inline(&mut self, bytes: &[u8], crc: u32) {
         self.raw.flags |= FLAG_VALUE_INLINE;
@@ -292,7 +292,7 @@ impl Draft {
         self.put(bytes);
     }
 
-    /// The value, in frames.
+    /// Adds a value in frames.
     #[inline]
     pub fn value_extents(&mut self, extents: &[Extent], check: Check) {
         self.raw.extents = u8::try_from(extents.len()).expect("the body holds five extents at most");
@@ -312,13 +312,13 @@ impl Draft {
         }
     }
 
-    /// The value of `len` bytes, in frames that a stored list of extents names.
+    /// Adds a value of `len` bytes with a stored list of extents.
     pub fn value_indirect(&mut self, list: Extent, len: u32, check: Check) {
         self.raw.extents = EXTENT_LIST;
         self.put_list(list, len, check);
     }
 
-    /// The value of `len` bytes, in pieces; `crc` is the CRC-32C of all of it.
+    /// Adds a value of `len` bytes in pieces; `crc` is the CRC-32C of the whole value.
     pub fn value_pieces(&mut self, list: PieceList, len: u32, crc: u32) {
         self.raw.extents = match list.depth {
             PieceDepth::Pieces => PIECE_LIST,
@@ -334,14 +334,14 @@ impl Draft {
         self.put(&encoded_extent(list));
     }
 
-    /// Other records may refer to the same bytes of the value.
+    /// Sets the flag that other records may refer to the same bytes of the value.
     #[inline]
     pub fn shared(&mut self) {
         self.raw.flags |= FLAG_SHARED;
     }
 
-    /// The bytes to store, checksummed for the slot they will lie in. `durable_before`: slots of the same
-    /// slab known durable now, an embedded watermark.
+    /// The bytes to store, with the checksum for their slot. `durable_before` is an embedded watermark: the number of
+    /// slots of the slab that are known to be durable now.
     #[inline]
     pub fn seal(mut self, slot: SlotId, durable_before: u32, seal: Seal) -> [u8; RECORD_SIZE as usize] {
         self.raw.durable_before.set(durable_before);
@@ -352,7 +352,7 @@ impl Draft {
     }
 
     /// # Panics
-    /// If it does not fit: the caller has asked [`Self::room`].
+    /// If the bytes exceed [`Self::room`].
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.raw.body[self.at..self.at + bytes.len()].copy_from_slice(bytes);
@@ -360,12 +360,12 @@ impl Draft {
     }
 }
 
-/// What binds record checksums to one life of one slab: derived from the region's salt and the slab's epoch.
+/// Binds record checksums to one epoch of one slab. Derived from the region's salt and the slab's epoch.
 ///
-/// The checksum is CRC-32C over the salt, the slot number, and the record's bytes after the checksum; the epoch is
-/// XORed into the salt's end. CRCs are linear: over bytes of one length, another start adds a constant, kept here,
-/// so that each record costs one pass over its own bytes. Different epochs add different constants, since a CRC tells
-/// all bursts of 32 bits apart: a record is never valid in another life of its slab.
+/// The checksum is CRC-32C over the salt, the slot number, and the record's bytes after the checksum. The epoch is
+/// XORed into the end of the salt. CRCs are linear: for inputs of one length, a different prefix adds a constant. That
+/// constant is kept here, so that each record costs one pass over its own bytes. A CRC-32C distinguishes all bursts of
+/// 32 bits, so different epochs add different constants: a record is never valid in another epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seal(u32);
 
@@ -378,22 +378,22 @@ impl Seal {
         Self(crc::append(crc::of(&salt), &ZEROES) ^ crc::of(&ZEROES))
     }
 
-    /// As one word.
+    /// The seal as one word.
     pub(crate) fn to_word(self) -> u32 {
         self.0
     }
 
-    /// From [`Self::to_word`].
+    /// The inverse of [`Self::to_word`].
     pub(crate) fn from_word(word: u32) -> Self {
         Self(word)
     }
 
-    /// True if the bytes of a slot hold a record with this seal.
+    /// True if the bytes of a slot have a checksum with this seal.
     pub(crate) fn holds(self, bytes: &[u8; RECORD_SIZE as usize], slot: SlotId) -> bool {
         self.of_stored(bytes, slot).to_le_bytes() == bytes[..4]
     }
 
-    /// Of an image: a record with its slot number in place of the checksum.
+    /// The checksum of an image: a record with its slot number in place of the checksum.
     #[inline]
     fn of_image(self, image: &[u8]) -> u32 {
         crc::of(image) ^ self.0
@@ -407,19 +407,19 @@ impl Seal {
     }
 }
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub enum Slot<'a> {
-    /// Zeroes. (A slot that was not written since its run became a slab may hold anything else, too, and is then
+    /// Zeroes. (A slot that was not written since its run became a slab may hold other bytes, and is then reported as
     /// damaged.)
     Empty,
-    /// A record whose checks hold.
+    /// A valid record.
     Record(RecordView<'a>),
     /// Bytes that fail a check.
     Damaged(Damage),
 }
 
-/// A record as it lies on the medium, checked.
+/// A validated record on the medium.
 #[derive(Clone, Copy)]
 pub struct RecordView<'a> {
     raw: &'a Raw,
@@ -441,7 +441,7 @@ impl std::fmt::Debug for RecordView<'_> {
 }
 
 impl<'a> RecordView<'a> {
-    /// Reads the bytes of slot `slot` of a region of `region_bytes`, trusting none of them.
+    /// Validates the untrusted bytes of slot `slot` in a region of `region_bytes`.
     #[inline]
     pub fn parse(
         bytes: &'a [u8; RECORD_SIZE as usize],
@@ -492,7 +492,7 @@ impl<'a> RecordView<'a> {
         key_holds && value_holds
     }
 
-    /// Which system and what it means there.
+    /// The kind of record.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -510,7 +510,7 @@ impl<'a> RecordView<'a> {
         self.raw.seq.get()
     }
 
-    /// Moves of this version.
+    /// Number of moves of this version.
     pub fn rev(&self) -> u32 {
         self.raw.rev.get()
     }
@@ -550,33 +550,33 @@ impl<'a> RecordView<'a> {
         self.raw.expiry_ms.get()
     }
 
-    /// The same field in spaces whose records do not expire: see [`Kind::Bound`].
+    /// The mark, which spaces whose records do not expire keep in the field of the expiry: see [`Kind::Bound`].
     pub fn mark(&self) -> u64 {
         self.raw.expiry_ms.get()
     }
 
-    /// Slots of the same slab that were durable when this record was made.
+    /// Number of slots of the slab that were durable when this record was appended.
     pub fn durable_before(&self) -> u32 {
         self.raw.durable_before.get()
     }
 
-    /// The owner's own field.
+    /// A field for the owner's use.
     pub fn aux(&self) -> u32 {
         self.raw.aux.get()
     }
 
-    /// True when the extents carry one's-complement sums.
+    /// True if the extents have one's-complement sums.
     pub fn has_sums(&self) -> bool {
         self.raw.flags & FLAG_SUMS != 0
     }
 
-    /// True when other records may refer to the same bytes of the value.
+    /// True if other records may refer to the same bytes of the value.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.raw.flags & FLAG_SHARED != 0
     }
 
-    /// True when the value is kept in pieces.
+    /// True if the value is in pieces.
     #[inline]
     pub fn is_in_pieces(&self) -> bool {
         matches!(self.value(), ValuePlace::Pieces(_))
@@ -596,7 +596,7 @@ impl<'a> RecordView<'a> {
         self.bond().transaction()
     }
 
-    /// Which transaction a commit record makes count.
+    /// The transaction that a commit record commits.
     #[inline]
     pub fn commits(&self) -> Option<TransactionId> {
         match self.key() {
@@ -605,7 +605,7 @@ impl<'a> RecordView<'a> {
         }
     }
 
-    /// With which others the record counts.
+    /// The group or the transaction with which the record counts.
     #[inline]
     pub(crate) fn bond(&self) -> Bond {
         if self.raw.flags & FLAG_GROUP == 0 {
@@ -620,7 +620,7 @@ impl<'a> RecordView<'a> {
         if group.count == 0 { Bond::Transaction(TransactionId(group.first_seq)) } else { Bond::Group(group) }
     }
 
-    /// The key, where it is.
+    /// The place of the key.
     #[inline]
     pub fn key(&self) -> KeyPlace<'a> {
         let at = self.key_at();
@@ -631,7 +631,7 @@ impl<'a> RecordView<'a> {
         }
     }
 
-    /// The value, where it is.
+    /// The place of the value.
     #[inline]
     pub fn value(&self) -> ValuePlace<'a> {
         let at = self.value_at();
@@ -673,10 +673,10 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// Corrects one flipped bit in a record, if that makes its checksum hold.
+/// Corrects one flipped bit in a record, if the checksum then matches.
 ///
-/// CRC-32C has Hamming distance 6 at this length, so one flipped bit has one explanation. Use it only for
-/// slots below the watermark: above it, wrong bytes are more likely a torn write.
+/// CRC-32C has Hamming distance 6 at this length, so a flipped bit is identified uniquely. Use it only for slots below
+/// the watermark: above it, wrong bytes are more likely a torn write.
 pub fn correct_single_bit(
     bytes: &[u8; RECORD_SIZE as usize],
     slot: SlotId,
@@ -694,7 +694,7 @@ pub fn correct_single_bit(
     None
 }
 
-/// What a damaged record still seems to say: space, key and hash. Believe it only if the key has the hash.
+/// Space, key and hash of a damaged record with an inline key. They are trustworthy only if the key has that hash.
 pub fn salvage(bytes: &[u8; RECORD_SIZE as usize]) -> Option<(u8, Vec<u8>, u64)> {
     let raw = Raw::ref_from_bytes(bytes).ok()?;
     let view = RecordView { raw, kind: Kind::Put };

@@ -1,8 +1,8 @@
-//! Creating a region, and opening one after anything may have happened to it.
+//! Creating a region, and opening one after a crash or damage.
 //!
-//! Recovery is one pass over the record slabs; the caller runs [`Opening::scan`] on as many threads as it
-//! likes, then [`Opening::resolve`] settles the few records above each slab's watermark. What is believed
-//! and why: `docs/format/recovery.md`.
+//! Recovery is one pass over the slabs. The caller runs [`Opening::scan`] on any number of threads, then
+//! [`Opening::resolve`] decides about the few records above each slab's watermark. Which records count, and why:
+//! `docs/format/recovery.md`.
 
 mod noted;
 mod tail;
@@ -27,10 +27,10 @@ use tail::{Cutter, Tail, TailRecord};
 /// Slabs with at least this many free slots are appended to again after a restart.
 const REOPEN_SLOTS_MIN: u32 = 1024;
 
-/// Where the medium has lost a record, one of an earlier epoch may lie: of as many epochs back.
+/// Number of earlier epochs that are tried for a record in a slot whose record the medium has lost.
 const EPOCHS_BACK: u32 = 1024;
 
-/// What a new region is to be; the randomness comes from the caller, since the heap draws none.
+/// Parameters of a new region. The caller supplies the random bytes, because the heap draws no entropy.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRegion {
     /// Random bytes that seed the region's checksums.
@@ -64,9 +64,9 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
 /// A record found by the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where.
+    /// The slot.
     pub slot: SlotId,
-    /// What it is.
+    /// Kind of the record.
     pub kind: Kind,
     /// Namespace.
     pub space: u8,
@@ -76,18 +76,18 @@ pub struct Found {
     pub seq: u64,
     /// Moves of the version.
     pub rev: u32,
-    /// Expiry, Unix milliseconds, 0 never; or the mark, in spaces whose records do not expire.
+    /// Expiry, Unix milliseconds; 0 never. In spaces whose records do not expire: the mark.
     pub expiry_ms: u64,
-    /// The owner's own field.
+    /// A field for the owner's use.
     pub aux: u32,
 }
 
-/// What is known of what supersedes what, as recovery asks it about records above the watermarks.
+/// Answers recovery's questions about records above the watermarks: which newer records supersede them.
 ///
-/// A function of heap, hash and version is a judge: true if the scan has found something newer of that hash. It judges
-/// records that flush marks end: the mark of their space, or that of all spaces (255).
+/// A function of heap, hash and version is a judge. It returns true if the scan has found a newer record of that hash.
+/// Its records end with the flush mark of their space, or of all spaces (255).
 pub trait Judge {
-    /// True if the scan has found something that makes the record irrelevant.
+    /// True if the scan has found a record that supersedes this one.
     fn is_superseded(&self, heap: &Heap, found: &Found) -> bool;
 
     /// True if the record counts only under a [`Kind::Bound`] of its space and `aux`, and the scan has found none.
@@ -96,7 +96,7 @@ pub trait Judge {
         false
     }
 
-    /// True if a newer flush mark ends the record. A mark ends nothing that its owner does not say it does.
+    /// True if a newer flush mark ends the record. The owner of the record decides; by default no mark does.
     fn is_flushed(&self, mark: &Found, found: &Found) -> bool {
         let _ = (mark, found);
         false
@@ -128,18 +128,18 @@ impl Found {
     }
 }
 
-/// A slot that cannot be read, below its slab's watermark: something that was acknowledged is damaged.
+/// An unreadable slot below its slab's watermark: an acknowledged record is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedSlot {
-    /// Where.
+    /// The slot.
     pub slot: SlotId,
-    /// What failed.
+    /// The check that failed.
     pub what: Damage,
-    /// Space, key and hash, where they can still be told.
+    /// Space, key and hash, if they can still be read.
     pub named: Option<(u8, Vec<u8>, u64)>,
 }
 
-/// One slab's share of the scan.
+/// One slab of the scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanUnit {
     /// The slab.
@@ -165,31 +165,30 @@ impl ScanUnit {
     }
 }
 
-/// What one slab's scan found besides records.
+/// The result of scanning one slab.
 #[derive(Clone, Debug, Default)]
 pub struct Scanned {
-    /// Records handed to the visitor.
+    /// Number of records that were visited.
     pub records: u64,
-    /// Records that had one flipped bit, and commit records of which no more than the key held: corrected in place.
+    /// Records with one flipped bit, and commit records whose key was intact. They were corrected in place.
     pub corrected: Vec<SlotId>,
     /// Slots that cannot be read.
     pub damaged: Vec<DamagedSlot>,
-    /// Slots that hold nothing, or what an earlier slab left, although something was made durable there: the medium has
-    /// lost it.
+    /// Slots whose durable record the medium has lost: they are empty, or hold a record of an earlier epoch.
     pub holes: Vec<SlotId>,
 }
 
 /// A record as it lies on the medium.
 type RecordBytes = [u8; RECORD_SIZE as usize];
 
-/// What [`Opening::resolve`] did with records above the watermarks.
+/// What [`Opening::resolve`] decided about records above the watermarks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Records believed.
+    /// Records that count.
     pub accepted: u64,
     /// Records of batches that were never acknowledged: torn, or members of incomplete groups.
     pub rejected: u64,
-    /// Records of transactions without a commit record: they mean nothing, and go with their slabs.
+    /// Records of transactions without a commit record. They do not count, and are removed with their slabs.
     pub undecided: u64,
 }
 
@@ -198,13 +197,13 @@ pub struct Resolved {
 pub struct DamagedCopies {
     /// Superblock copies.
     pub superblocks: u32,
-    /// Words of run tables and epochs whose other copy holds, or that nothing depends on.
+    /// Words of run tables and epochs whose other copy is intact, or is not needed.
     pub words: u32,
-    /// Runs of which neither copy holds, or slabs whose epoch is lost: their records are out of reach.
+    /// Runs with both copies damaged, and slabs whose epoch is lost. Their records cannot be read.
     pub runs: Vec<RunId>,
 }
 
-/// Words that are to be written again: a copy is damaged or old.
+/// Words that must be rewritten, because a copy is damaged or old.
 #[derive(Debug, Default)]
 struct Repairs {
     words: Vec<(RunId, RunWord)>,
@@ -228,11 +227,11 @@ pub struct Opening {
     units: Vec<ScanUnit>,
     seq_max: AtomicU64,
     noted: Noted,
-    /// Nothing is stored: what would be repaired is only told.
+    /// Nothing is stored: repairs are only reported.
     read_only: bool,
     /// Notes for people: repaired copies, runs out of use.
     pub notes: Vec<String>,
-    /// What of superblock and run tables is damaged.
+    /// Damage of the superblock and of the run tables.
     pub damaged_copies: DamagedCopies,
 }
 
@@ -240,7 +239,7 @@ impl Opening {
     /// Reads superblock and run tables, repairs damaged copies, and finds the slabs to scan.
     ///
     /// # Errors
-    /// All the ways in which this is not a region that can be opened; the medium's.
+    /// As [`Geometry::read`]; [`HeapError::Truncated`]; the medium's.
     pub fn begin(media: Arc<dyn Media>) -> Result<Self, HeapError> {
         let (mut geometry, repair) = Geometry::read(&*media)?;
         geometry.check_length(&*media)?;
@@ -255,10 +254,9 @@ impl Opening {
         Self::over(media, geometry, false, notes, damaged_copies)
     }
 
-    /// As [`Self::begin`], but nothing is ever stored: for looking at a region without changing it.
-    /// [`Self::scan`] and [`Self::resolve`] then tell what recovery would find and believe; read the records
-    /// they name with [`Self::with_record`], which corrects a flipped bit in a copy. [`Self::finish`] is not
-    /// for such an opening.
+    /// As [`Self::begin`], but nothing is stored: for inspecting a region without changing it. [`Self::scan`] and
+    /// [`Self::resolve`] report what recovery would find and decide. Read the records that they name with
+    /// [`Self::with_record`], which corrects a flipped bit in a copy. [`Self::finish`] must not be called.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -317,7 +315,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Takes a run out of use: what it holds cannot be told.
+    /// Takes a run out of use, because its contents are unknown.
     fn take_out_of_use(&mut self, run: RunId, what: &str) {
         self.damaged_copies.runs.push(run);
         self.notes.push(format!("run {}: both {what} are damaged: out of use", run.0));
@@ -352,7 +350,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Finds the end of a slab and the highest watermark that its records carry.
+    /// Finds the end of a slab, and the highest watermark in its records.
     fn measure(&self, run: RunId, durable: u32) -> Result<ScanUnit, MediaError> {
         let mut unit = ScanUnit { run, trusted: durable, filled: durable, written: durable };
         for index in 0..SLOTS_PER_RUN {
@@ -368,12 +366,12 @@ impl Opening {
         Ok(unit)
     }
 
-    /// The slabs, to be shared out over threads.
+    /// The slabs. The caller distributes them over threads.
     pub fn units(&self) -> &[ScanUnit] {
         &self.units
     }
 
-    /// The heap being opened: for reading keys while scanning.
+    /// The heap that is being opened, for reading keys during the scan.
     pub fn heap(&self) -> &Heap {
         &self.heap
     }
@@ -395,7 +393,7 @@ impl Opening {
         })
     }
 
-    /// Visits every trusted record of one slab, whatever it belongs to.
+    /// Visits every trusted record of one slab, records of transactions included.
     pub(crate) fn read_slab(
         &self,
         unit: &ScanUnit,
@@ -428,7 +426,7 @@ impl Opening {
         Ok(scanned)
     }
 
-    /// Corrects a flipped bit, or tells what can still be told of the record.
+    /// Corrects a flipped bit, or reports what can still be read of the record.
     fn salvage(
         &self,
         slot: SlotId,
@@ -455,14 +453,14 @@ impl Opening {
         Ok(None)
     }
 
-    /// A commit record made anew from its key.
+    /// A commit record, rebuilt from its key.
     fn commit_record(&self, slot: SlotId, named: &(u8, Vec<u8>, u64)) -> Option<RecordBytes> {
         let (space, key, _) = named;
         let id = TransactionId::from_key(key).filter(|_| *space == spaces::TRANSACTIONS)?;
         Some(self.heap.commit_record(id).seal(slot, 0, self.heap.seal(slot.run())))
     }
 
-    /// True for a record that an earlier slab in this run has left.
+    /// True for a record of an earlier epoch of the run.
     fn is_left_behind(&self, bytes: &RecordBytes, slot: SlotId) -> bool {
         let epoch = self.heap.runs.get(slot.run()).epoch().0;
         let salt = &self.heap.geometry.salt;
@@ -473,10 +471,10 @@ impl Opening {
         RecordView::parse(bytes, slot, self.heap.seal(slot.run()), self.heap.geometry.bytes())
     }
 
-    /// Reads a record that [`Self::scan`] or [`Self::resolve`] has named, one flipped bit corrected.
+    /// Reads a record that [`Self::scan`] or [`Self::resolve`] has reported, and corrects one flipped bit in a copy.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] if there is none; the medium's; what `read` returns.
+    /// [`HeapError::Damaged`] if the slot holds no valid record; the medium's; the errors of `read`.
     pub fn with_record<R>(
         &self,
         slot: SlotId,
@@ -497,11 +495,11 @@ impl Opening {
         }
     }
 
-    /// Hands `visit` some of the records whose transactions are known to count: call it until it returns false, after
-    /// the scan, and again after [`Self::resolve`].
+    /// Visits some records of transactions that are known to be committed. Call it until it returns false, after the
+    /// scan and again after [`Self::resolve`].
     ///
     /// # Errors
-    /// What `visit` returns; the medium's.
+    /// The errors of `visit`; the medium's.
     pub fn decided_some(
         &self,
         mut visit: impl FnMut(Found, &RecordView<'_>) -> Result<(), HeapError>,
@@ -527,13 +525,13 @@ impl Opening {
         })
     }
 
-    /// Forgets what [`Self::scan`] has noted: it begins anew.
+    /// Forgets everything that [`Self::scan`] has noted, for a new scan.
     pub(crate) fn rescan(&mut self) {
         self.noted = Noted::default();
     }
 
-    /// Settles the records above the watermarks. `judge` tells what the scan has found that is newer; `visit`
-    /// gets what is believed, but for the records of transactions: [`Self::decided_some`].
+    /// Decides about the records above the watermarks. `judge` knows the newer records that the scan has found. `visit`
+    /// gets the records that count, except those of transactions: [`Self::decided_some`].
     ///
     /// # Errors
     /// The medium's.
@@ -552,7 +550,7 @@ impl Opening {
         let mut cuts = Vec::new();
         for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(counts) {
             let mut slab = self.noted.slab();
-            // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
+            // Superseded records are visited, too: they stay on the medium, and a tombstone must outlive them.
             for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
                 let view = self.heap.record(found.slot)?;
                 self.heap.note_shared(found.slot, &view);
@@ -572,7 +570,7 @@ impl Opening {
         Ok(resolved)
     }
 
-    /// Noted records that commit records in tails decide, and that may excuse what is gone.
+    /// Noted records of transactions whose commit record is in a tail, and that may excuse records whose data are gone.
     fn excusers(&self, cutter: &Cutter<'_, impl Judge>) -> Result<Vec<(TransactionId, Found)>, HeapError> {
         let mut excusers = Vec::new();
         let gone = cutter.gone_hashes();
@@ -623,8 +621,8 @@ impl Opening {
         })
     }
 
-    /// Clears what is not believed, durably, and only then moves the watermarks past it. What is torn goes as well: the
-    /// next record there could make up for its missing words, torn in turn.
+    /// Zeroes rejected records, durably, and only then raises the watermarks. Torn records are zeroed, too: a later
+    /// torn record in the slot could complete them.
     fn erase_rejected(&mut self, cuts: &[u32]) -> Result<(), HeapError> {
         if self.read_only {
             self.units.iter_mut().zip(cuts).for_each(|(unit, cut)| unit.trusted = *cut);
@@ -656,23 +654,22 @@ impl Opening {
         Ok(())
     }
 
-    /// Counts what a current record refers to. Call once for each record that the owner keeps.
+    /// Counts the references of a current record. Call it once for each record that the owner keeps.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] when the list of a long value cannot be read; the slot is then kept, its
-    /// data is not.
+    /// [`HeapError::Damaged`] if the list of a long value cannot be read. The slot is then kept, without its data.
     pub fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
         self.heap.adopt(slot, view)
     }
 
-    /// Ends recovery: everything not adopted is free, slabs without any record are given back, slabs with
+    /// Ends recovery. Data runs without adopted references and slabs without records become free. Slabs with enough
     /// room are appended to again.
     ///
     /// # Errors
     /// The medium's.
     ///
     /// # Panics
-    /// If the opening is read-only: nothing has been adopted then.
+    /// If the opening is read-only.
     pub fn finish(self) -> Result<Arc<Heap>, HeapError> {
         assert!(!self.read_only, "a region that was only looked at cannot be used");
         let heap = self.heap;
@@ -688,7 +685,7 @@ impl Opening {
         }
         heap.runs.free_unused();
         empty.iter().for_each(|run| heap.runs.leave_slab(*run));
-        // Or each start would read what is free.
+        // Otherwise each start would read the free runs.
         heap.runs.change_free(|free| free.classify(|run| heap.media.forget_run(run.off())));
         let mut spare = heap.spare_slabs.lock();
         let with_room = |unit: &&ScanUnit| unit.filled > 0 && SLOTS_PER_RUN - unit.filled >= REOPEN_SLOTS_MIN;
@@ -698,7 +695,7 @@ impl Opening {
     }
 }
 
-/// The medium was grown since: the new runs join the region, tables first.
+/// Extends the region to a medium that has grown: first the tables, then the superblock.
 fn grow_to_media(
     media: &dyn Media,
     geometry: &mut Geometry,
@@ -708,7 +705,7 @@ fn grow_to_media(
     if runs <= geometry.runs {
         return Ok(());
     }
-    // Words of a zone that existed only in part lie in its table already, zero since creation.
+    // The table of a partial zone already has words for all its runs, which are zero since creation.
     table::zero_tables(media, geometry.runs..runs)?;
     table::zero_epochs(media, geometry.runs..runs)?;
     notes.push(format!("the region grew from {} to {runs} MiB", geometry.runs));

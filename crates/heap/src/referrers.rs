@@ -1,35 +1,35 @@
-//! What a data run knows of the records that refer to it.
+//! The records that refer to a data run.
 
 use crate::coverage::Coverage;
 use crate::layout::SlotId;
 use std::ops::Range;
 
-/// What a data run knows of bytes to which several records refer.
+/// How a data run tracks bytes to which several records refer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Sharing {
-    /// There are none.
+    /// The run has no shared bytes.
     None = 0,
-    /// [`Referrers::shared`] has those with two records or more.
+    /// [`Referrers::shared`] counts bytes with two references or more.
     Some = 1,
-    /// It has all bytes that records refer to: references are being counted by recovery.
+    /// [`Referrers::shared`] counts all referenced bytes, while recovery counts references.
     Counting = 2,
 }
 
-/// Which records refer to a data run.
+/// The records that refer to a data run.
 #[derive(Debug, Default)]
 pub(crate) struct Referrers {
-    /// Slots, as ranges: what lands one after the other is mostly recorded one after the other. May name slots of other
-    /// records, and of records that moved on since.
+    /// Slots as ranges: values that land together mostly get adjacent records. The ranges may include slots of other
+    /// records, and of records that do not refer to the run any more.
     pub(crate) slots: Vec<Range<u32>>,
-    /// Bytes to which several refer: see [`Sharing`].
+    /// Counts of shared bytes: see [`Sharing`].
     pub(crate) shared: Coverage,
 }
 
-/// Among so many ranges, the last ones, is looked for the slot whose place another takes.
+/// Number of ranges at the end of the list in which a replaced slot is searched.
 const RECENT: usize = 16;
 
-/// Slots between two ranges that are not worth a range of their own.
+/// Ranges with at most this many slots between them are joined.
 const REFERRERS_GAP_MAX: u32 = 16;
 
 impl Referrers {
@@ -43,7 +43,8 @@ impl Referrers {
         }
     }
 
-    /// `new` refers to what `old` did. Versions of a value that is changed often would else fill the list.
+    /// Replaces the slot `old` by `new`, which refers to the same bytes. Otherwise versions of a value that changes
+    /// often would fill the list.
     pub(crate) fn take_over(&mut self, old: SlotId, new: SlotId) {
         let recent = self.slots.len().saturating_sub(RECENT);
         let alone = old.0..old.0 + 1;
@@ -53,7 +54,7 @@ impl Referrers {
         self.note(new);
     }
 
-    /// Orders and joins ranges that were noted in no order.
+    /// Sorts and joins the ranges.
     pub(crate) fn tidy(&mut self) {
         self.slots.sort_unstable_by_key(|range| range.start);
         let ranges = std::mem::take(&mut self.slots);

@@ -1,10 +1,10 @@
-//! Opening a region for the systems whose records are in it. The steps and their proof: `docs/format/recovery.md`.
+//! Opening a region for the systems that keep records in it. The steps and their proof: `docs/format/recovery.md`.
 //!
-//! No system drives: [`Region`] reads slabs and tails, and asks the [`Tenant`] that owns a record's space. The caller
-//! brings the threads: [`Region::scan_some`] may run on any number of them until it returns false, then
-//! [`Region::gather_some`] likewise, then [`Region::settle`] once (and all three again if it says so), then
-//! [`Region::adopt_some`] and [`Region::finish_some`], each on any number, then [`Region::finish`].
-//! [`Region::run`] does all of it on the calling thread.
+//! [`Region`] reads slabs and tails, and asks the [`Tenant`] that owns a record's space. The caller brings the threads:
+//! [`Region::scan_some`] may run on any number of them until it returns false, then [`Region::gather_some`] likewise,
+//! then [`Region::settle`] once (and all three again if it returns true), then [`Region::adopt_some`] and
+//! [`Region::finish_some`], each on any number, then [`Region::finish`]. [`Region::run`] does all of it on the calling
+//! thread.
 
 use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
@@ -17,12 +17,12 @@ use landfall_media::Media;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What recovery found.
+/// The report of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// Records read below the watermarks.
+    /// Number of records below the watermarks.
     pub records: u64,
-    /// What became of the records above them.
+    /// Decisions about the records above the watermarks.
     pub resolved: Resolved,
     /// Records with one flipped bit, corrected.
     pub corrected: Vec<SlotId>,
@@ -30,7 +30,7 @@ pub struct Recovered {
     pub damaged: Vec<DamagedSlot>,
     /// Records whose value is lost because its list of extents is damaged.
     pub damaged_values: u64,
-    /// Notes for people.
+    /// Notes for the log.
     pub notes: Vec<String>,
 }
 
@@ -42,18 +42,17 @@ pub struct Region {
 }
 
 impl Region {
-    /// Begins to open the region on `media`, in which these systems keep records.
+    /// Begins to open the region on `media`, in which `tenants` keep records.
     ///
     /// # Errors
-    /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if it says that it may hold records of a
-    /// system that is not among them.
+    /// As [`Opening::begin`]; [`HeapError::Foreign`] if the region may hold records of a system that is not among the tenants.
     pub fn open(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
         let scan = Scan::begin(Opening::begin(media)?, tenants)?;
         let report = Recovered { notes: scan.opening.notes.clone(), ..Recovered::default() };
         Ok(Self { scan, report: Mutex::new(report) })
     }
 
-    /// Opens a region on the calling thread alone.
+    /// Opens a region on the calling thread.
     ///
     /// # Errors
     /// As [`Self::open`]; the medium's.
@@ -74,7 +73,7 @@ impl Region {
         region.finish()
     }
 
-    /// Slabs scanned or begun, and slabs in all: for showing progress.
+    /// Number of slabs whose scan has begun, and number of all slabs.
     pub fn progress(&self) -> (usize, usize) {
         self.scan.progress()
     }
@@ -98,7 +97,7 @@ impl Region {
         report.damaged.extend(scanned.holes.into_iter().map(lost));
     }
 
-    /// Has a tenant bring some of what it has gathered in order; false when nothing is left.
+    /// Runs one step of [`Tenant::gather_some`]; false when no step is left.
     ///
     /// # Errors
     /// The medium's.
@@ -106,8 +105,8 @@ impl Region {
         self.scan.gather_some()
     }
 
-    /// Settles what lies above the watermarks. True: what was found changes which records count (a flush mark), so that
-    /// all must be read again: scan, gather and settle once more.
+    /// Decides about the records above the watermarks. Returns true if a flush mark was found that changes which
+    /// records count. All records must then be read again: scan, gather and settle once more.
     ///
     /// # Errors
     /// As [`Self::scan_some`].
@@ -115,7 +114,7 @@ impl Region {
         let resolved = self.scan.resolve()?;
         let report = self.report.get_mut();
         report.resolved.undecided = resolved.undecided;
-        // Once settled, there is nothing more above the watermarks.
+        // The first call leaves no record above the watermarks.
         if resolved.accepted + resolved.rejected > 0 {
             report.resolved = resolved;
         }
@@ -129,7 +128,7 @@ impl Region {
         Ok(false)
     }
 
-    /// Counts what some of the current records refer to; false when none is left.
+    /// Counts the references of some current records; false when none is left.
     ///
     /// # Errors
     /// The medium's.
@@ -137,7 +136,7 @@ impl Region {
         self.scan.current_some(self)
     }
 
-    /// Has a tenant end some of what is left to do once all current records are counted; false when nothing is left.
+    /// Runs one step of [`Tenant::finish_some`]; false when no step is left.
     ///
     /// # Errors
     /// The medium's.
@@ -145,7 +144,7 @@ impl Region {
         self.scan.tenants.some(|tenant| tenant.finish_some(self))
     }
 
-    /// Ends recovery: the heap. What no tenant has claimed is free.
+    /// Ends recovery and returns the heap. Runs without references of current records are free.
     ///
     /// # Errors
     /// The medium's.
@@ -175,7 +174,7 @@ impl Keeper for Region {
         }
         match self.scan.opening.adopt(slot, &view) {
             Ok(()) => Ok(true),
-            // The slot stays current, so that its owner answers with an error, not with something older.
+            // The slot stays current, so that its owner answers with an error, not with an older version.
             Err(HeapError::Damaged { .. }) => {
                 self.report.lock().damaged_values += 1;
                 Ok(false)

@@ -1,4 +1,4 @@
-//! What DRAM knows of runs and frames: reference counts, live bytes, free runs. Rebuilt at recovery.
+//! The state of runs and frames in DRAM: reference counts, live bytes, free runs. Recovery rebuilds it.
 
 use crate::free::FreeRuns;
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// References to a frame from which on no further record may share it: far below the end of the count.
+/// Most references to a frame with which a further record may share it: far below the limit of the counter.
 const FRAME_REFS_MAX: u32 = 1 << 31;
 
 /// Counts that `INFO` and `/metrics` show.
@@ -36,9 +36,9 @@ pub struct Runs {
     slab_count: AtomicU32,
     /// Runs taken since the region was opened: the clock by which runs age.
     taken: AtomicU32,
-    /// Slabs whose last current record went, since the region was opened.
+    /// How often a slab may have become empty since the region was opened.
     emptied: AtomicU32,
-    /// What keeps held bytes in memory, where not all of the region is.
+    /// Pins and residency, if the region is paged.
     pages: Option<Arc<dyn Pages>>,
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Runs {
 }
 
 impl Runs {
-    /// State for `runs` runs, none of them in use yet and none on the free list. With `pages`, what is held is pinned.
+    /// State for `runs` runs, none in use and none on the free list. With `pages`, holds also pin.
     pub fn new(runs: u32, pages: Option<Arc<dyn Pages>>) -> Self {
         let frames = runs as usize * FRAMES_PER_RUN as usize;
         Self {
@@ -67,23 +67,23 @@ impl Runs {
     /// One run.
     ///
     /// # Panics
-    /// If there is no such run: run numbers come from checked extents and slots.
+    /// If there is no such run. Run numbers come from checked extents and slots.
     #[inline]
     pub fn get(&self, run: RunId) -> &Run {
         &self.runs[run.0 as usize]
     }
 
-    /// Every run with its number.
+    /// Every run with its id.
     pub fn iter(&self) -> impl Iterator<Item = (RunId, &Run)> {
         self.runs.iter().enumerate().map(|(index, run)| (RunId(index as u32), run))
     }
 
-    /// Free runs that can be taken: not those for which the medium has no space.
+    /// Number of free runs that can be taken. Runs for which the medium has no space are not included.
     pub fn free_count(&self) -> u32 {
         self.free_count.load(Ordering::Relaxed)
     }
 
-    /// All runs.
+    /// Number of all runs.
     pub(crate) fn total(&self) -> u32 {
         self.runs.len() as u32
     }
@@ -92,19 +92,19 @@ impl Runs {
         self.slab_count.load(Ordering::Relaxed)
     }
 
-    /// Runs taken since the region was opened; wraps.
+    /// Number of runs taken since the region was opened; wraps.
     pub(crate) fn taken(&self) -> u32 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Changes when a slab may have become empty.
+    /// A counter that changes when a slab may have become empty.
     pub(crate) fn emptied(&self) -> u32 {
         self.emptied.load(Ordering::Relaxed)
     }
 
     /// Bytes that live records refer to, over all runs.
     pub fn live_bytes(&self) -> u64 {
-        // Summed when asked for: one counter for all would be fought over by every worker.
+        // Summed on demand: all workers would contend for one counter.
         self.runs.iter().map(|run| u64::from(run.live_bytes())).sum()
     }
 
@@ -113,7 +113,7 @@ impl Runs {
         self.runs.iter().map(|run| u64::from(run.live_slots())).sum()
     }
 
-    /// How runs are used.
+    /// Counts of runs by use.
     pub fn counts(&self) -> RunCounts {
         let (total, free) = (self.runs.len() as u32, self.free.lock().len() as u32);
         let slab = self.slab_count.load(Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Runs {
         self.change_free(|free| free.put(run));
     }
 
-    /// A run that was taken and cannot be used: the medium has no space for it, if it is full.
+    /// Returns a run that was taken and cannot be used because of `why`.
     pub(crate) fn put_unused(&self, run: RunId, why: &MediaError) {
         match why {
             MediaError::Full { .. } => self.change_free(|free| free.put_unbacked(run)),
@@ -152,7 +152,7 @@ impl Runs {
         }
     }
 
-    /// Changes the free runs, and what is counted of them.
+    /// Changes the free runs and updates their count.
     pub(crate) fn change_free<R>(&self, change: impl FnOnce(&mut FreeRuns) -> R) -> R {
         let mut free = self.free.lock();
         let done = change(&mut free);
@@ -186,19 +186,19 @@ impl Runs {
         state.set_use(RunUse::Data);
     }
 
-    /// Its taker will write no more into a data run.
+    /// Ends filling a data run.
     pub(crate) fn end_data(&self, run: RunId) {
         self.get(run).filling.store(0, Ordering::Release);
         self.drop_busy(run);
     }
 
-    /// What decides about memory, where not all of the region is in it.
+    /// Pins and residency; `None` if the region is not paged.
     pub(crate) fn pages(&self) -> Option<&dyn Pages> {
         self.pages.as_deref()
     }
 
-    /// Holds every frame that the extent touches: they are not used again, and their bytes stay in memory, until
-    /// [`Self::release`]. The caller, or a record, holds them already, or fills their run.
+    /// Holds every frame that the extent touches: until [`Self::release`] the frames are not reused, and their bytes
+    /// stay in memory. The frames must be held or referenced already, or the caller fills their run.
     #[inline]
     pub fn hold(&self, extent: Extent) {
         if let Some(pages) = &self.pages {
@@ -207,8 +207,8 @@ impl Runs {
         self.count_up(extent);
     }
 
-    /// Releases every frame that the extent touches, and frees runs that nobody holds or refers to. What was held at
-    /// once may be released in parts of whole frames.
+    /// Releases every frame that the extent touches, and frees runs without references. An extent that was held at once
+    /// may be released in parts of whole frames.
     pub fn release(&self, extent: Extent) {
         if let Some(pages) = &self.pages {
             pages.unpin(extent);
@@ -226,7 +226,7 @@ impl Runs {
         }
     }
 
-    /// Drops one reference from every frame that the extent touches; frees runs to which there are none.
+    /// Drops one reference from every frame that the extent touches, and frees runs without references.
     fn count_down(&self, extent: Extent) {
         for frame in frames_of(extent) {
             let before = self.frames[frame].fetch_sub(1, Ordering::AcqRel);
@@ -237,7 +237,7 @@ impl Runs {
         }
     }
 
-    /// Keeps a run that somebody refers to from becoming free, until [`Self::leave`]; false if nobody does.
+    /// Prevents a run from becoming free until [`Self::leave`]. False if the run has no references.
     pub(crate) fn enter(&self, run: RunId) -> bool {
         let one_more = |busy: u32| (busy > 0).then_some(busy + 1);
         self.get(run).busy.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
@@ -248,7 +248,7 @@ impl Runs {
         self.drop_busy(run);
     }
 
-    /// True for a run whose bytes are never stored to again while it is in use: data that nobody fills.
+    /// True for a data run that is filled: no byte of it is stored to until it becomes free.
     pub(crate) fn is_settled_data(&self, run: RunId) -> bool {
         let state = self.get(run);
         state.used_for() == RunUse::Data && state.filling.load(Ordering::Acquire) == 0
@@ -259,13 +259,13 @@ impl Runs {
         self.get(run).referrers.lock().slots.iter().all(|range| self.are_durable(range))
     }
 
-    /// True if no slot of the range holds a record that a crash could take back.
+    /// True if all records in the range of slots are durable.
     fn are_durable(&self, slots: &Range<u32>) -> bool {
         let (first, last) = (SlotId(slots.start).run(), SlotId(slots.end - 1).run());
         (first.0..=last.0).map(RunId).all(|slab| {
             let state = self.get(slab);
             let end = if slab == last { SlotId(slots.end - 1).index() + 1 } else { SLOTS_PER_RUN };
-            // A range may reach a little further than its records do.
+            // A range may include slots that have no record yet.
             state.used_for() != RunUse::Slab
                 || state.durable.load(Ordering::Acquire) >= end.min(state.filled())
         })
@@ -279,7 +279,7 @@ impl Runs {
         }
     }
 
-    /// Has what counts the references to an extent's first frame brought near.
+    /// Prefetches the reference count of an extent's first frame.
     #[inline]
     pub(crate) fn prefetch_refs(&self, extent: Extent) {
         if let Some(count) = self.frames.get((extent.off / FRAME_SIZE) as usize) {
@@ -287,19 +287,19 @@ impl Runs {
         }
     }
 
-    /// References to one frame.
+    /// Number of references to one frame.
     pub fn frame_refs(&self, off: u64) -> u32 {
         self.frames[(off / FRAME_SIZE) as usize].load(Ordering::Acquire)
     }
 
-    /// A record now refers to these bytes: counts them live and remembers who refers.
+    /// Counts a record's reference to these bytes, and notes the record as a referrer.
     #[inline]
     pub(crate) fn refer(&self, extent: Extent, slot: SlotId) {
         self.refer_unnamed(extent);
         self.note_referrer(extent, slot);
     }
 
-    /// As [`Self::refer`], of what is no record.
+    /// Counts a reference that is no record's.
     #[inline]
     pub(crate) fn refer_unnamed(&self, extent: Extent) {
         self.count_up(extent);
@@ -308,7 +308,8 @@ impl Runs {
         }
     }
 
-    /// Other records have referred to these bytes, which [`Self::refer`] has just counted once more: they count once.
+    /// Marks these bytes as shared, directly after [`Self::refer`] has counted a further reference: live bytes count
+    /// once.
     pub(crate) fn share(&self, extent: Extent) {
         for (run, range) in ranges_of(extent) {
             let state = self.get(run);
@@ -320,7 +321,7 @@ impl Runs {
         }
     }
 
-    /// A record no longer refers to these bytes.
+    /// Removes a record's reference to these bytes.
     #[inline]
     pub(crate) fn unrefer(&self, extent: Extent) {
         for (run, len) in runs_of(extent) {
@@ -331,7 +332,7 @@ impl Runs {
         self.count_down(extent);
     }
 
-    /// One record fewer refers to the extent's bytes in `run`: how many of them no other refers to.
+    /// Removes one reference to the extent's bytes in `run`. Returns the number of bytes that have no other reference.
     #[cold]
     fn unshare(&self, extent: Extent, run: RunId) -> u32 {
         let mut alone = 0;
@@ -346,7 +347,7 @@ impl Runs {
         alone
     }
 
-    /// True if two records or more refer to a byte of the extent.
+    /// True if two or more records refer to a byte of the extent.
     pub(crate) fn is_shared(&self, extent: Extent) -> bool {
         ranges_of(extent).any(|(run, range)| {
             let state = self.get(run);
@@ -354,18 +355,17 @@ impl Runs {
         })
     }
 
-    /// True if one more record may refer to the extent's frames: their counts are far from their end.
+    /// True if a further record may refer to the extent's frames: their counters are far from overflow.
     pub fn may_share(&self, extent: Extent) -> bool {
         frames_of(extent).all(|frame| self.frames[frame].load(Ordering::Acquire) < FRAME_REFS_MAX)
     }
 
-    /// A record that recovery has found shares these bytes with others: in their runs, bytes are told apart when
-    /// references are counted.
+    /// Recovery has found a record that may share these bytes: references to their runs are counted byte by byte.
     pub(crate) fn count_by_byte(&self, extent: Extent) {
         runs_of(extent).for_each(|(run, _)| self.get(run).set_sharing(Sharing::Counting));
     }
 
-    /// Remembers that `slot` refers into the extent's runs, for the compactor.
+    /// Notes for the compactor that `slot` refers to the extent's runs.
     #[inline]
     pub(crate) fn note_referrer(&self, extent: Extent, slot: SlotId) {
         for (run, _) in runs_of(extent) {
@@ -373,15 +373,15 @@ impl Runs {
         }
     }
 
-    /// The slots that may refer to a data run, each once, in order.
+    /// The slots that may refer to a data run, sorted, without duplicates.
     pub(crate) fn referrers(&self, run: RunId) -> Vec<SlotId> {
         let mut referrers = self.get(run).referrers.lock();
         referrers.tidy();
         referrers.slots.iter().cloned().flatten().map(SlotId).collect()
     }
 
-    /// Bytes of the extent that no other has been asked for, where a record shares them: for counting what is live
-    /// without adopting it.
+    /// Number of the extent's bytes that no earlier call has counted, for counting live bytes without adopting them. In
+    /// runs without shared bytes, all bytes of the extent.
     pub fn count_once(&self, extent: Extent) -> u64 {
         let count = |(run, range): (RunId, Range<u32>)| {
             let state = self.get(run);
@@ -392,7 +392,7 @@ impl Runs {
         ranges_of(extent).map(count).sum()
     }
 
-    /// A recovered record refers to these bytes of a run that nobody fills.
+    /// Counts a recovered record's reference to these bytes.
     pub(crate) fn adopt(&self, extent: Extent, slot: SlotId) {
         self.count_up(extent);
         for (run, range) in ranges_of(extent) {
@@ -407,13 +407,13 @@ impl Runs {
         }
     }
 
-    /// The slot now holds the current version of something.
+    /// Counts the slot as live: its record is current.
     #[inline]
     pub fn slot_live(&self, slot: SlotId) {
         self.get(slot.run()).live_slots.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The slot's record is no longer current.
+    /// Counts the slot as dead: its record is no longer current.
     #[inline]
     pub fn slot_dead(&self, slot: SlotId) {
         let before = self.get(slot.run()).live_slots.fetch_sub(1, Ordering::Relaxed);
@@ -423,13 +423,13 @@ impl Runs {
         }
     }
 
-    /// A slab may be empty now.
+    /// Notes that a slab may have become empty.
     pub(crate) fn note_emptied(&self) {
         self.emptied.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What makes the record in `slot` durable, if a crash could still take it back. Only for a record that is current,
-    /// or was appended by the caller: what lies in other slots may be something else by now.
+    /// The ticket of the batch that makes the record in `slot` durable; `None` if the record is durable. The record
+    /// must be current, or the caller has appended it: other slots may have been reused.
     #[inline]
     pub fn pending(&self, slot: SlotId) -> Option<Ticket> {
         if slot == SlotId::NONE || slot.index() < self.get(slot.run()).durable.load(Ordering::Acquire) {
@@ -438,8 +438,8 @@ impl Runs {
         self.ticket_of(slot)
     }
 
-    /// A slab changes hands only when all of it is durable. So if the slot is not when batch and owner have been read,
-    /// these belong together.
+    /// A slab changes its owner only when all of its records are durable. So if the slot is not durable after batch and
+    /// owner have been read, these belong together.
     fn ticket_of(&self, slot: SlotId) -> Option<Ticket> {
         let run = self.get(slot.run());
         let batch = GatheringBatch::from_word(run.batch.load(Ordering::Acquire));
@@ -454,13 +454,13 @@ impl Runs {
         )
     }
 
-    /// Records that a slab is durable up to `index`.
+    /// Notes that a slab is durable up to `index`.
     pub(crate) fn mark_durable(&self, run: RunId, index: u32) {
         debug_assert!(index <= SLOTS_PER_RUN);
         self.get(run).durable.fetch_max(index, Ordering::AcqRel);
     }
 
-    /// Puts every run that recovery found no use for on the free list.
+    /// Puts every run that has no use after recovery on the free list.
     pub(crate) fn free_unused(&self) {
         for (id, run) in self.iter() {
             if id.is_table() {
@@ -486,13 +486,13 @@ fn frames_of(extent: Extent) -> Range<usize> {
     first as usize..last as usize + 1
 }
 
-/// The runs an extent touches and how many of its bytes lie in each.
+/// The runs that an extent touches, with the number of its bytes in each.
 #[inline]
 fn runs_of(extent: Extent) -> impl Iterator<Item = (RunId, u32)> {
     extent.by_run().map(|part| (RunId::of(part.off), part.len()))
 }
 
-/// Those bytes as ranges from the beginning of each run.
+/// The runs that an extent touches, with the range of its bytes in each.
 fn ranges_of(extent: Extent) -> impl Iterator<Item = (RunId, Range<u32>)> {
     extent.by_run().map(|part| {
         let run = RunId::of(part.off);

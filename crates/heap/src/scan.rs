@@ -1,4 +1,4 @@
-//! What opening and checking a region have in common: slabs and tails are read, and each record is handed to its owner.
+//! The scan that opening and checking a region share: it reads slabs and tails, and hands each record to its owner.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
@@ -9,21 +9,21 @@ use crate::tenant::{Keeper, Tenant, Tenants};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A region whose records are being read for the systems that own them.
+/// A scan of a region for the systems that own its records.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) opening: Opening,
     pub(crate) tenants: Tenants,
     next_unit: AtomicUsize,
-    /// The medium has lost records that nobody can name.
+    /// The medium has lost records whose keys are unknown.
     has_lost: AtomicBool,
 }
 
 impl Scan {
-    /// Begins to read the region for these systems.
+    /// Begins the scan for these systems.
     ///
     /// # Errors
-    /// [`HeapError::Foreign`] if the region says that it may hold records of a system that is not among them.
+    /// [`HeapError::Foreign`] if the region may hold records of a system that is not among the tenants.
     pub(crate) fn begin(opening: Opening, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
         let tenants = Tenants::new(tenants, opening.heap())?;
         tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
@@ -34,7 +34,7 @@ impl Scan {
         self.opening.heap()
     }
 
-    /// Slabs scanned or begun, and slabs in all.
+    /// Number of slabs whose scan has begun, and number of all slabs.
     pub(crate) fn progress(&self) -> (usize, usize) {
         let total = self.opening.units().len();
         (self.next_unit.load(Ordering::Relaxed).min(total), total)
@@ -57,7 +57,7 @@ impl Scan {
         Ok(Some((unit.run, scanned)))
     }
 
-    /// Has a tenant bring some of what it has gathered in order; false when nothing is left.
+    /// Runs one step of [`Tenant::gather_some`]; false when no step is left.
     ///
     /// # Errors
     /// The medium's.
@@ -68,7 +68,7 @@ impl Scan {
         self.tenants.some(|tenant| tenant.gather_some(self.heap()))
     }
 
-    /// Hands some records of transactions that count to their owners; false when none is left.
+    /// Hands some records of committed transactions to their owners; false when none is left.
     fn take_decided(&self) -> Result<bool, HeapError> {
         let heap = self.heap();
         self.opening.decided_some(|found, view| self.tenants.take(heap, &found, view))
@@ -82,10 +82,10 @@ impl Scan {
         self.tenants.some(|tenant| tenant.current_some(keeper))
     }
 
-    /// Settles the tails and hands what is believed to its owners.
+    /// Decides about the tails and hands the records that count to their owners.
     ///
     /// # Errors
-    /// [`HeapError::Foreign`], before anything is decided that only the owners of these records could decide.
+    /// [`HeapError::Foreign`] if a record's owner is missing. Nothing has been decided then.
     pub(crate) fn resolve(&mut self) -> Result<Resolved, HeapError> {
         for slot in self.opening.units().iter().flat_map(ScanUnit::tail) {
             if let Slot::Record(view) = self.heap().slot(slot)?
@@ -103,7 +103,7 @@ impl Scan {
         Ok(resolved)
     }
 
-    /// If something is lost that nobody can name, it may have been a commit record.
+    /// Reports the records of undecided transactions, if a lost record may have been a commit record.
     fn report_doubtful(&self) -> Result<(), HeapError> {
         if !self.has_lost.load(Ordering::Relaxed) {
             return Ok(());
@@ -113,7 +113,7 @@ impl Scan {
         })
     }
 
-    /// Has everything read again: a flush mark was found that changes which records count.
+    /// Restarts the scan, because a flush mark was found that changes which records count.
     pub(crate) fn restart(&mut self) {
         self.tenants.iter().for_each(Tenant::restart);
         self.opening.rescan();

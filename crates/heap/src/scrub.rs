@@ -1,9 +1,8 @@
-//! Scrubbing the medium itself, where memory is not the medium: what a restart would read is compared with what memory
-//! holds.
+//! Scrubbing a medium that is separate from memory: compares the bytes that a restart would read with those in memory.
 //!
-//! Memory is judged by its own checksums, after the medium was read. A record that is durable, and holds in memory with
-//! its data, held when the medium was read: what lies there must be the same bytes. So no lock is needed, and nothing
-//! that is superseded, freed or used again meanwhile is taken for damage.
+//! The bytes in memory are verified by their checksums after the medium was read. A record that is durable, and is
+//! intact in memory with its data, was intact when the medium was read, so the medium must have the same bytes. So no
+//! lock is needed, and bytes that are superseded, freed or reused meanwhile are not reported as damage.
 
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
@@ -12,26 +11,26 @@ use crate::run::RunUse;
 use landfall_media::{CommitMode, Dirty, Extent, MediaError, RUN_SIZE, Site};
 use std::sync::atomic::Ordering;
 
-/// What of a run the medium does not hold as memory does.
+/// The differences between memory and the medium in one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediumScrub {
     /// Bytes read from the medium.
     pub bytes: u64,
-    /// Records that the medium holds wrong, or whose data it holds wrong. Memory holds them right.
+    /// Records that are damaged on the medium, or whose data are. They are intact in memory.
     pub damaged: Vec<SlotId>,
 }
 
 impl Heap {
-    /// True where the medium can differ from memory: where it is written by device writes.
+    /// True if the medium is separate from memory: it is written by device writes.
     pub fn has_separate_medium(&self) -> bool {
         self.media.commit_mode() == CommitMode::Deferred
     }
 
-    /// Reads one run from the medium, and compares what is durable there with memory. A run that is in no use, or that
-    /// holds only what this module cannot judge, is not read.
+    /// Reads one run from the medium, and compares the durable records and data with memory. A run that is not in use,
+    /// or has no durable records or data, is not read.
     ///
     /// # Errors
-    /// The medium cannot be read.
+    /// The medium's.
     pub fn scrub_medium(&self, run: RunId) -> Result<MediumScrub, MediaError> {
         let state = self.runs.get(run);
         let slots = match state.used_for() {
@@ -44,7 +43,7 @@ impl Heap {
         if slots.is_empty() {
             return Ok(MediumScrub::default());
         }
-        // Only what was durable before the medium is read must be there.
+        // Only records that are durable before the medium is read must be there.
         let durable: Vec<SlotId> = slots.into_iter().filter(|slot| self.is_durable_slot(*slot)).collect();
         let mut medium = vec![0; RUN_SIZE as usize];
         self.media.read_medium(Extent::new(run.off(), RUN_SIZE as u32), &mut medium)?;
@@ -57,20 +56,20 @@ impl Heap {
         slab.used_for() == RunUse::Slab && slot.index() < slab.durable.load(Ordering::Acquire)
     }
 
-    /// True if memory holds the record with its data, and the medium's copy of the run does not.
+    /// True if the record and its data are intact in memory, and differ on the medium.
     fn differs(&self, run: RunId, slot: SlotId, medium: &[u8]) -> bool {
         let Ok(Slot::Record(view)) = self.slot(slot) else { return false };
         let pieces = self.pieces_in(run, slot, &view);
         let same = |piece: &Extent| {
             let at = (piece.off - run.off()) as usize;
-            // What is not in memory has no other copy than the medium's.
+            // Evicted bytes have no copy in memory to compare with.
             !self.is_resident(*piece)
                 || self.pinned(*piece).is_ok_and(|bytes| *bytes == medium[at..at + bytes.len()])
         };
         !pieces.iter().all(same) && self.holds_in_memory(slot)
     }
 
-    /// Where in a run a record, or what it refers to, lies.
+    /// The parts of a record and of its references that lie in a run.
     fn pieces_in(&self, run: RunId, slot: SlotId, view: &RecordView<'_>) -> Vec<Extent> {
         let (start, end) = (run.off(), run.off() + RUN_SIZE);
         let record = Extent::new(slot.off(), RECORD_SIZE as u32);
@@ -89,9 +88,9 @@ impl Heap {
             && self.key_holds(&view).unwrap_or_default()
     }
 
-    /// Writes a record and what it refers to again, from memory, which holds them right.
+    /// Writes a record and its references to the medium again, from memory, where they are intact.
     ///
-    /// The same bytes are stored that are acknowledged there, so that a crash in between harms nothing.
+    /// A crash during the write does no harm: the bytes are those that were acknowledged.
     ///
     /// # Errors
     /// The medium's; the region is then closed for writing.
@@ -103,7 +102,7 @@ impl Heap {
         let mut dirty = Dirty::new();
         self.media.flush(&mut dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
         let extents = self.all_extents(slot, &view).unwrap_or_default();
-        // What is written is what is in memory: it stays there meanwhile.
+        // The bytes are pinned while they are written from memory.
         let _pins: Vec<_> = extents.iter().map(|extent| self.pinned(*extent)).collect();
         for extent in extents {
             self.media.flush(&mut dirty, Site::Erase, extent);

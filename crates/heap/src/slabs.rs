@@ -1,5 +1,5 @@
-//! Slabs: runs that hold records. How a run becomes one, which have room, and how far they are durable.
-//! The order of changes: `docs/format/region.md`.
+//! Slabs: runs that hold records. Preparing slabs, slabs with room, and durable marks. The order of changes:
+//! `docs/format/region.md`.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
@@ -11,7 +11,7 @@ use landfall_media::{Dirty, Extent, MediaError, RUN_SIZE, Site};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
-/// A slab that has room: where, and the next free slot.
+/// A slab with room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpareSlab {
     pub(crate) run: RunId,
@@ -19,20 +19,20 @@ pub(crate) struct SpareSlab {
 }
 
 impl Heap {
-    /// Slabs prepared and waiting for a writer.
+    /// Number of prepared slabs that no writer has taken.
     pub fn spare_slabs(&self) -> usize {
         self.spare_slabs.lock().len()
     }
 
-    /// Bytes zeroed on the medium since the region was opened: runs of unknown epoch that became slabs.
+    /// Bytes zeroed on the medium since the region was opened, in runs of unknown epoch that became slabs.
     pub fn zeroed_bytes(&self) -> u64 {
         self.zeroed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Turns a free run into an empty slab, durably: its next epoch first, the table word after that one's fence.
+    /// Turns a free run into an empty slab, durably: first its next epoch, and after the fence its table word.
     ///
     /// # Errors
-    /// [`HeapError::Full`] when no more than `keep` runs are free; the medium's.
+    /// [`HeapError::Full`] if no more than `keep` runs are free; the medium's.
     pub fn prepare_slab(&self, keep: u32) -> Result<(), HeapError> {
         let run = self.runs.take_free(keep).ok_or(HeapError::Full)?;
         self.begin_slab(run).map_err(|error| {
@@ -47,10 +47,10 @@ impl Heap {
         Ok(())
     }
 
-    /// Prepares a slab ahead of need, leaving the reserves alone.
+    /// Prepares a slab ahead of need, but not from the reserves.
     ///
     /// # Errors
-    /// As [`Self::prepare_slab`], but having no run to spare is not an error.
+    /// As [`Self::prepare_slab`], but a lack of free runs is not an error.
     pub fn prepare_slab_within_reserve(&self) -> Result<(), HeapError> {
         match self.prepare_slab(self.writer_reserve()) {
             Err(HeapError::Full) => Ok(()),
@@ -60,7 +60,7 @@ impl Heap {
 
     fn begin_slab(&self, run: RunId) -> Result<(), MediaError> {
         self.take_up_epochs()?;
-        // Space that was never written is written once, here and not by the first batches.
+        // Unwritten space is written here once, so that the first batches do not pay for it.
         self.media.back_run(run.off())?;
         self.media.claim_run(run.off())?;
         let mut dirty = Dirty::new();
@@ -72,7 +72,7 @@ impl Heap {
         self.write_words(&[(run, RunWord::Slab { durable: 0, sealed: false })])
     }
 
-    /// Whatever epoch its bytes are of, they are none's now.
+    /// Zeroes a run of unknown epoch. Its next epoch is the first one.
     fn zero_run(&self, run: RunId, dirty: &mut Dirty) -> Result<Epoch, MediaError> {
         let whole = Extent::new(run.off(), RUN_SIZE as u32);
         self.media.zero(whole)?;
@@ -81,7 +81,7 @@ impl Heap {
         Ok(Epoch::FIRST)
     }
 
-    /// Gives a run an epoch, durably.
+    /// Sets the epoch of a run, durably.
     pub(crate) fn set_epoch(&self, run: RunId, epoch: Epoch, dirty: &mut Dirty) -> Result<(), MediaError> {
         table::write_epoch(&*self.media, dirty, run, epoch, &self.geometry.salt)?;
         self.media.fence(dirty, Site::SlabEpochFence)?;
@@ -89,7 +89,7 @@ impl Heap {
         Ok(())
     }
 
-    /// A region of an earlier version gets epochs before its first new slab.
+    /// Adds epochs to a region of an earlier version, before its first new slab.
     fn take_up_epochs(&self) -> Result<(), MediaError> {
         if self.has_epochs() {
             return Ok(());
@@ -102,12 +102,12 @@ impl Heap {
         self.require_features(FEATURE_EPOCHS)
     }
 
-    /// True if the region keeps its runs' epochs.
+    /// True if the region has epochs.
     pub(crate) fn has_epochs(&self) -> bool {
         self.features.load(Ordering::Acquire) & FEATURE_EPOCHS != 0
     }
 
-    /// Writes run-table words durably.
+    /// Writes run-table words, durably.
     pub(crate) fn write_words(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
         let _table = self.table_lock.lock();
         self.write_words_locked(words)
@@ -121,7 +121,7 @@ impl Heap {
         self.media.fence(&mut dirty, Site::RunTableFence)
     }
 
-    /// Takes a slab with room for `writer`, preparing one where none waits.
+    /// Takes a slab with room for `writer`, and prepares one if there is none.
     pub(crate) fn take_spare_slab(&self, keep: u32, writer: u8) -> Result<SpareSlab, HeapError> {
         if let Some(spare) = self.pop_spare(writer) {
             return Ok(spare);
@@ -130,7 +130,7 @@ impl Heap {
         self.pop_spare(writer).ok_or(HeapError::Full)
     }
 
-    /// Owner and list change together, so that the compactor never takes a slab that a writer is taking.
+    /// The owner is set under the list's lock, so that the compactor never takes a slab that a writer is taking.
     fn pop_spare(&self, writer: u8) -> Option<SpareSlab> {
         let mut spares = self.spare_slabs.lock();
         let spare = spares.pop()?;
@@ -139,20 +139,20 @@ impl Heap {
         Some(spare)
     }
 
-    /// Takes a slab away from the writers, for compaction; false if one has it.
+    /// Withdraws a slab from the writers, for compaction. False if a writer owns it.
     pub(crate) fn withdraw_spare(&self, run: RunId) -> bool {
         let mut spares = self.spare_slabs.lock();
         spares.retain(|spare| spare.run != run);
         self.runs.get(run).owner.load(Ordering::Acquire) == 0
     }
 
-    /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark.
-    /// Returns how many were written.
+    /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark. Returns the
+    /// number of marks written.
     ///
     /// # Errors
     /// The medium's.
     pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
-        // Not under the lock: a writer that takes a slab must not wait for the medium.
+        // The lock is released before I/O, so that a writer that takes a slab does not wait for the medium.
         let slabs: Vec<RunId> = self.unmarked.lock().iter().copied().collect();
         let done = self.write_marks_where(slabs.into_iter(), |durable, marked| {
             let full = durable == SLOTS_PER_RUN && marked < durable;
@@ -163,7 +163,7 @@ impl Heap {
         Ok(done)
     }
 
-    /// No slab is forgotten whose mark may still rise.
+    /// True if `unmarked` contains every slab whose mark may rise.
     fn all_unmarked_are_known(&self) -> bool {
         let unmarked = self.unmarked.lock();
         self.runs.iter().all(|(id, run)| unmarked.contains(&id) || run.is_marked())
@@ -174,7 +174,7 @@ impl Heap {
         self.write_marks_where(slabs.iter().copied(), |durable, marked| durable > marked).map(|_| ())
     }
 
-    /// All under the table's lock: marks only ever rise, and a slab that is being given back gets none.
+    /// Writes marks under the table's lock, so that marks only rise, and a slab that is being freed gets no mark.
     fn write_marks_where(
         &self,
         slabs: impl Iterator<Item = RunId>,

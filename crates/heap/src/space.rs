@@ -1,9 +1,9 @@
-//! Who may take which of the last free runs, when cleaning begins, and whether waiting for it makes sense.
+//! Policy for the last free runs: who may take them, when compaction begins, and whether a writer should wait for it.
 //!
-//! A full region must still take deletes: they need slots, and before that a place to land. So the last free runs are
-//! reserved: for the compactor, which needs space to make space; for landing; for the slots of deletes. The last share
-//! grows with the slabs, so that deletes in any order leave enough dead slots in the average slab for the compactor
-//! before they have used it up. Why that always suffices: `docs/format/compaction.md`.
+//! A full region must still accept deletes. Deletes need slots, and their requests must land. So the last free runs are
+//! reserved for the compactor, for landing, and for the slots of deletes. The reserve for deletes grows with the number
+//! of slabs: deletes in any order then leave enough dead slots in the average slab for the compactor before the reserve
+//! is used up. Why that always suffices: `docs/format/compaction.md`.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
@@ -11,40 +11,41 @@ use crate::layout::{RECORD_SIZE, RunId};
 use landfall_media::RUN_SIZE;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Runs that only the compactor may take, those included that it fills: for data that it moves, for their records, and
-/// one for emptying slabs.
+/// Runs that only the compactor may take, including those that it fills: for moved data, for their records, and one for
+/// emptying slabs.
 pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
-/// Free runs beyond that which only landing may take, for each transport: requests must still arrive
-/// when the region is full.
+/// Free runs beyond those that only landing may take, for each transport: requests must still arrive when the region is
+/// full.
 pub const LANDING_RESERVE_RUNS: u32 = 4;
-/// Free runs beyond that which only slabs for deletes may take, at least.
+/// Least number of free runs beyond those that only slabs for deletes may take.
 const DELETE_RESERVE_RUNS: u32 = 2;
-/// Slabs for each run of that reserve beyond the least.
+/// The reserve for deletes has one run for this many slabs.
 const SLABS_PER_DELETE_RUN: u32 = 32;
-/// Free runs beyond all reserves below which the compactor works: one part in so many of the region, within bounds.
+/// The compactor works if fewer runs than this are free beyond all reserves: one part in this many of the region,
+/// within bounds.
 const MARGIN_PARTS: u32 = 128;
 const MARGIN_RUNS: std::ops::RangeInclusive<u32> = 3..=64;
-/// A region is full, whatever cleaning could still find, when that is less than one part in so many.
+/// A region is full if compaction could free less than one part in this many.
 const WORTH_PARTS: u32 = 128;
 
-/// What is known of space that is to be had.
+/// Free and reclaimable space, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Space {
     landing_reserve: AtomicU32,
-    /// Runs that the compactor fills.
+    /// Number of runs that the compactor fills.
     compactor_fills: AtomicU32,
-    /// A compactor works on the region.
+    /// A compactor exists.
     is_cleaned: AtomicBool,
-    /// Runs that cleaning could free, as the compactor saw or estimated it last.
+    /// Runs that compaction could free, as last found or estimated.
     reclaimable: AtomicU32,
-    /// How often the compactor has looked at all runs.
+    /// How often the compactor has searched all runs.
     searches: AtomicU64,
-    /// Commits that let something go, and how many there had been when the compactor looked last.
+    /// Number of commits that released references, and its value when the compactor's last search began.
     releases: AtomicU64,
     releases_seen: AtomicU64,
-    /// Somebody waits for space.
+    /// A writer or a transport waits for space.
     is_awaited: AtomicBool,
-    /// Runs beyond the reserves that somebody waits for at once.
+    /// Most runs beyond the reserves that one writer waits for.
     demand: AtomicU32,
 }
 
@@ -65,7 +66,7 @@ impl Default for Space {
 }
 
 impl Heap {
-    /// Reserves landing space for this many transports.
+    /// Reserves landing runs for this many transports.
     pub fn reserve_landing(&self, transports: u32) {
         self.space.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
     }
@@ -74,12 +75,12 @@ impl Heap {
         self.space.landing_reserve.load(Ordering::Relaxed)
     }
 
-    /// Free runs that everybody else must leave to the compactor.
+    /// Free runs that are reserved for the compactor.
     fn compactor_keeps(&self) -> u32 {
         COMPACTOR_RESERVE_RUNS.saturating_sub(self.space.compactor_fills.load(Ordering::Relaxed))
     }
 
-    /// The compactor has begun to fill a run, or left one.
+    /// The compactor begins or ends filling a run.
     pub(crate) fn note_compactor_fills(&self, begins: bool) {
         let fills = &self.space.compactor_fills;
         if begins {
@@ -89,44 +90,44 @@ impl Heap {
         };
     }
 
-    /// Free runs that deletes must leave alone.
+    /// Free runs that deletes may not take.
     pub(crate) fn delete_keeps(&self) -> u32 {
         self.compactor_keeps() + self.landing_reserve()
     }
 
-    /// Free runs that writers must leave alone.
+    /// Free runs that writes may not take.
     pub(crate) fn writer_reserve(&self) -> u32 {
         let for_deletes = self.runs.slab_count() / SLABS_PER_DELETE_RUN;
         self.delete_keeps() + for_deletes.max(DELETE_RESERVE_RUNS)
     }
 
-    /// Free runs below which the compactor is to make more.
+    /// The compactor works while fewer runs than this are free.
     pub fn clean_below(&self) -> u32 {
         let margin = (self.runs.total() / MARGIN_PARTS).clamp(*MARGIN_RUNS.start(), *MARGIN_RUNS.end());
         self.writer_reserve() + margin.max(1 + self.space.demand.load(Ordering::Relaxed))
     }
 
-    /// True while writers may add data; deletes and reads go on when this is false.
+    /// True while writers may add data. Deletes and reads do not depend on it.
     pub fn has_room(&self) -> bool {
         self.runs.free_count() > self.writer_reserve()
     }
 
-    /// Bytes that writers may fill before anything is cleaned.
+    /// Bytes that writers may fill without compaction.
     pub fn free_bytes(&self) -> u64 {
         u64::from(self.runs.free_count().saturating_sub(self.writer_reserve())) * RUN_SIZE
     }
 
-    /// Bytes that writers may still fill, about, with what cleaning would find.
+    /// Estimate of the bytes that writers may fill, with compaction.
     pub fn room_bytes(&self) -> u64 {
         self.obtainable_runs().saturating_mul(RUN_SIZE).max(self.free_bytes())
     }
 
-    /// Runs that cleaning is known, or believed, to be able to free.
+    /// Runs that compaction could free; 0 without a compactor.
     fn reclaimable_runs(&self) -> u32 {
         if self.is_cleaned() { self.space.reclaimable.load(Ordering::Acquire) } else { 0 }
     }
 
-    /// Runs that writers can have, with those that cleaning would find, beyond what is too little to clean for.
+    /// Runs that writers can obtain, including reclaimable ones, beyond the amount that is too small to compact for.
     fn obtainable_runs(&self) -> u64 {
         let with_cleaning = u64::from(self.runs.free_count()) + u64::from(self.reclaimable_runs());
         with_cleaning.saturating_sub(u64::from(self.writer_reserve() + self.worth()))
@@ -136,12 +137,12 @@ impl Heap {
         1 + self.runs.total() / WORTH_PARTS
     }
 
-    /// True while a compactor works on the region.
+    /// True while the region has a compactor.
     pub(crate) fn is_cleaned(&self) -> bool {
         self.space.is_cleaned.load(Ordering::Acquire)
     }
 
-    /// For a writer that has found no room for `runs` more: true if cleaning will make it, and who waits is woken then.
+    /// For a writer that has no room for `runs` more runs. True if compaction will free them: the writer should wait.
     pub(crate) fn may_wait_for(&self, runs: u32) -> bool {
         let waits = self.obtainable_runs() > u64::from(runs);
         if waits {
@@ -151,8 +152,8 @@ impl Heap {
         waits
     }
 
-    /// The same for a delete that has found no slot, and a transport that was lent no run: they wait while anything can
-    /// be found at all.
+    /// For a delete without a slot, and a transport without a landing run. True if compaction can free any run: they
+    /// should wait.
     pub fn may_wait_for_any(&self) -> bool {
         let waits = self.reclaimable_runs() > 0;
         if waits {
@@ -165,34 +166,34 @@ impl Heap {
         self.space.is_awaited.store(true, Ordering::Release);
     }
 
-    /// True while a transport would be lent a run.
+    /// True while a transport can take a landing run.
     pub fn can_land(&self) -> bool {
         self.runs.free_count() > self.compactor_keeps()
     }
 
-    /// True if somebody has waited for space since this was asked last.
+    /// True if a writer or a transport has begun to wait for space since the last call.
     pub fn take_awaited(&self) -> bool {
         self.space.is_awaited.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether a compactor works on the region.
+    /// Notes whether the region has a compactor.
     pub(crate) fn set_cleaned(&self, is_cleaned: bool) {
         self.estimate_reclaimable();
         self.space.is_cleaned.store(is_cleaned, Ordering::Release);
     }
 
-    /// The compactor is about to look at all runs: what is let go from now on it may not see.
+    /// The compactor begins to search all runs. It may miss references that are released from now on.
     pub(crate) fn begin_search(&self) {
         self.space.releases_seen.store(self.space.releases.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// What it has found.
+    /// Ends a search, which has found this many reclaimable runs.
     pub(crate) fn end_search(&self, runs: u32) {
         self.space.reclaimable.store(runs, Ordering::Release);
         self.space.searches.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// While enough is free nobody looks: what is used and not live could be found.
+    /// Estimates the reclaimable runs without a search: used bytes that are not live.
     pub(crate) fn estimate_reclaimable(&self) {
         let live = self.runs.live_bytes() + self.runs.live_slots() * RECORD_SIZE;
         let used = self.runs.total() - self.runs.free_count();
@@ -200,10 +201,10 @@ impl Heap {
         self.space.reclaimable.store(dead, Ordering::Release);
     }
 
-    /// Room for new data, as [`Self::has_room`].
+    /// Checks that there is room for new data, as [`Self::has_room`].
     ///
     /// # Errors
-    /// [`HeapError::Cleaning`] where it is about to be made; [`HeapError::Full`].
+    /// [`HeapError::Cleaning`] if compaction will free runs; [`HeapError::Full`].
     pub fn check_room(&self) -> Result<(), HeapError> {
         match self.has_room() {
             true => Ok(()),
@@ -212,13 +213,13 @@ impl Heap {
         }
     }
 
-    /// Something has been let go by a commit.
+    /// Notes that a commit has released references.
     pub(crate) fn note_release(&self) {
         self.space.releases.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often the compactor has looked at all runs, if it is worth looking again. Whoever finds no space with what
-    /// is known waits for the next look then; but only for one, since others go on letting things go.
+    /// The number of searches of the compactor, if references have been released since the last one. A writer without
+    /// room waits for the next search then, but only for one, since other writers keep releasing references.
     pub(crate) fn searches_if_stale(&self) -> Option<u64> {
         let seen = self.space.releases_seen.load(Ordering::Acquire);
         let is_stale = seen != self.space.releases.load(Ordering::Acquire);
@@ -229,13 +230,13 @@ impl Heap {
         searches
     }
 
-    /// Has the compactor make this much room, if it can.
+    /// Requests that the compactor free this many bytes, as far as they are reclaimable.
     pub fn request_free(&self, bytes: u64) {
         let runs = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX).min(self.reclaimable_runs());
         self.space.demand.fetch_max(runs, Ordering::Relaxed);
     }
 
-    /// As much is free as was wanted.
+    /// Resets the demand: enough runs are free.
     pub(crate) fn end_demand(&self) {
         self.space.demand.store(0, Ordering::Relaxed);
     }

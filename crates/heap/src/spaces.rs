@@ -1,23 +1,23 @@
-//! Spaces of records by the system that owns them. A new system is registered here, in [`SYSTEMS`].
+//! The spaces of each system. A new system is added to [`SYSTEMS`].
 
 use crate::superblock::{FEATURE_LOGS, FEATURE_PMNET};
 use std::ops::RangeInclusive;
 
-/// Entries of logs and the bounds that these count under.
+/// Entries of logs, and the bounds of logs.
 pub const LOG: u8 = 16;
 /// Positions of logs' consumers.
 pub const LOG_POSITION: u8 = 17;
-/// What belongs to logs.
+/// The spaces of logs.
 pub const LOGS: RangeInclusive<u8> = LOG..=LOG_POSITION;
 /// Updates that a PMNet device keeps.
 pub const PMNET_LOG: u8 = 32;
-/// The ports from which a PMNet relay sends clients' packets on.
+/// The ports from which a PMNet relay forwards clients' packets.
 pub const PMNET_PATH: u8 = 33;
-/// What belongs to PMNet devices.
+/// The spaces of PMNet devices.
 pub const PMNET: RangeInclusive<u8> = PMNET_LOG..=PMNET_PATH;
-/// Commit records of transactions. They belong to the heap itself.
+/// Commit records of transactions, which the heap owns.
 pub const TRANSACTIONS: u8 = 253;
-/// Records that say nothing, in slots that could not be read. They belong to no system.
+/// Tombstones that repair has written over unreadable slots. No system owns them.
 pub const NOWHERE: u8 = 254;
 
 /// A system that keeps records.
@@ -33,7 +33,7 @@ pub struct System {
 pub const SYSTEMS: [System; 2] =
     [System { spaces: LOGS, feature: FEATURE_LOGS }, System { spaces: PMNET, feature: FEATURE_PMNET }];
 
-/// True for the spaces of no system: their records are the heap's own, or say nothing.
+/// True for the spaces that no system owns.
 pub fn is_none(space: u8) -> bool {
     matches!(space, TRANSACTIONS | NOWHERE)
 }

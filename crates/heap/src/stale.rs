@@ -1,12 +1,12 @@
-//! Stale counts: how many records of a name are on the medium and not current. While there are any, the name's
-//! tombstone stays. The rules, and why nothing comes back: `docs/format/commit.md`, "Deletes".
+//! Stale counts: how many records of a name are on the medium and not current. A name's tombstone stays while its count
+//! is not 0. The rules, and why no deleted version reappears: `docs/format/commit.md`, "Deletes".
 
 use crate::heap::Heap;
 use crate::layout::SlotId;
 use hashbrown::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Names are hashes or parts of them: a product spreads them over all bits.
+/// A hasher for names, which are hashes or parts of hashes: a multiplication spreads them over all bits.
 #[derive(Default)]
 struct Product(u64);
 
@@ -24,19 +24,19 @@ impl Hasher for Product {
     }
 }
 
-/// Counts that an index keeps beside its entries, as far as they have room there.
+/// Counts that an index keeps in its entries, as far as there is room.
 pub trait InlineCounts {
-    /// Counts one record more of this name, if there is room.
+    /// Adds one to the count of this name, if there is room.
     fn count_one(&mut self, name: u64) -> bool;
 
-    /// Counts one record fewer, if any is counted here.
+    /// Subtracts one from the count of this name, if it is not 0.
     fn discount_one(&mut self, name: u64) -> bool;
 
-    /// True if any is counted here.
+    /// True if the count of this name is not 0.
     fn counts_any(&self, name: u64) -> bool;
 }
 
-/// An index that keeps no counts.
+/// An index without counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoInlineCounts;
 
@@ -54,20 +54,20 @@ impl InlineCounts for NoInlineCounts {
     }
 }
 
-/// How many records on the medium are not current, by name. Several keys may share a name: a tombstone of theirs may
-/// then stay longer than it must, never shorter.
+/// Counts of stale records by name. Several keys may share a name. Their tombstones may then stay longer than
+/// necessary, never shorter.
 #[derive(Debug, Default)]
 pub struct StaleCounts {
-    /// What has no room in the index.
+    /// Counts for which the index has no room.
     spilled: HashMap<u64, u32, BuildHasherDefault<Product>>,
     total: u64,
-    /// Names of copies that the compactor has announced, and that count as stale until they are made or not. They go
-    /// with the counts that they are part of: after a flush nothing of them is left.
+    /// Names of copies that the compactor has announced. An announced copy counts as stale until it is made or
+    /// cancelled. A flush drops the announcements together with the counts.
     announced: Vec<u64>,
 }
 
 impl StaleCounts {
-    /// All stale records.
+    /// Number of all stale records.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -77,14 +77,14 @@ impl StaleCounts {
         inline.counts_any(name) || self.spilled.contains_key(&name)
     }
 
-    /// One stale record more.
+    /// Adds a stale record.
     #[inline]
     pub fn add(&mut self, name: u64, inline: &mut impl InlineCounts) {
         let is_counted = inline.count_one(name);
         self.add_counted(name, is_counted);
     }
 
-    /// One stale record more, which the index has counted already, or has no room for.
+    /// Adds a stale record. `is_counted`: the index has counted it; otherwise it has no room.
     #[inline]
     pub fn add_counted(&mut self, name: u64, is_counted: bool) {
         self.total += 1;
@@ -93,7 +93,7 @@ impl StaleCounts {
         }
     }
 
-    /// One stale record fewer; true when none of the name is left.
+    /// Removes a stale record. True if none of the name is left.
     pub fn remove(&mut self, name: u64, inline: &mut impl InlineCounts) -> bool {
         if !inline.discount_one(name) && self.take(name, 1) == 0 {
             return false;
@@ -102,32 +102,32 @@ impl StaleCounts {
         !self.has(name, inline)
     }
 
-    /// Counts a copy that is about to be made: a tombstone written meanwhile must outlive it.
+    /// Counts a copy that is about to be made. A tombstone that is written meanwhile must outlive it.
     pub fn announce(&mut self, name: u64, inline: &mut impl InlineCounts) {
         self.add(name, inline);
         self.announced.push(name);
     }
 
-    /// An announced copy was made; the original, or the copy, is the stale one, so that the count stays. False if it
-    /// counts no more, because the counts were forgotten since.
+    /// An announced copy was made. Either the original or the copy is stale now, so the count stays. False if the
+    /// counts were dropped meanwhile.
     pub fn settle(&mut self, name: u64) -> bool {
         let known = self.announced.iter().rposition(|announced| *announced == name);
         known.map(|at| self.announced.swap_remove(at)).is_some()
     }
 
-    /// An announced copy was not made; true when no stale record of the name is left.
+    /// An announced copy was not made. True if no stale record of the name is left.
     pub fn withdraw(&mut self, name: u64, inline: &mut impl InlineCounts) -> bool {
         self.settle(name) && self.remove(name, inline)
     }
 
-    /// An entry that counted so many leaves the index.
+    /// Takes over the count of an entry that leaves the index.
     pub fn spill(&mut self, name: u64, count: u32) {
         if count > 0 {
             *self.spilled.entry(name).or_insert(0) += count;
         }
     }
 
-    /// An entry comes into the index, which has room for up to `most` of what was spilled; how much that is.
+    /// Hands up to `most` of a spilled count to an entry of the index. Returns the amount.
     pub fn take(&mut self, name: u64, most: u32) -> u32 {
         if self.spilled.is_empty() {
             return 0;
@@ -141,20 +141,20 @@ impl StaleCounts {
         taken
     }
 
-    /// Forgets a name of which nothing means anything any more.
+    /// Drops the spilled count of a name.
     pub fn forget(&mut self, name: u64) {
         self.total -= u64::from(self.take(name, u32::MAX));
     }
 
-    /// About how many bytes of DRAM the counts take.
+    /// Estimate of the DRAM that the counts take, bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.spilled.capacity() as u64 * 17
     }
 }
 
 impl Heap {
-    /// Retires a tombstone that no stale record needs any more: true, unless a crash could still take it back. Its own
-    /// record is stale from then on.
+    /// Retires a tombstone that no stale record needs any more. False if the tombstone is not durable yet. A retired
+    /// tombstone is itself a stale record.
     pub fn retire_tombstone(&self, slot: SlotId) -> bool {
         let is_durable = self.pending(slot).is_none();
         if is_durable {
@@ -170,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// An index with room for so many counts of each even name.
+    /// An index with room for [`ROOM`] counts of each even name.
     #[derive(Default)]
     struct Room(BTreeMap<u64, u32>);
 
@@ -219,7 +219,7 @@ mod tests {
         stale.announce(1, &mut NoInlineCounts);
         assert!(stale.settle(1) && stale.has(1, &NoInlineCounts), "made: the original is stale instead");
         stale.announce(1, &mut NoInlineCounts);
-        // A flush forgets everything; what is counted afterwards is not the copy.
+        // A flush drops everything. The count added afterwards is not that of the copy.
         stale = StaleCounts::default();
         stale.add(1, &mut NoInlineCounts);
         assert!(!stale.withdraw(1, &mut NoInlineCounts) && stale.has(1, &NoInlineCounts));
@@ -234,7 +234,7 @@ mod tests {
         Withdraw,
         /// The entry of the name leaves the index.
         Leave,
-        /// It comes back.
+        /// The entry of the name returns to the index.
         Enter,
     }
 

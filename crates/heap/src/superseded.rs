@@ -1,17 +1,17 @@
-//! What a batch replaces.
+//! The versions that a batch supersedes.
 
 use crate::layout::SlotId;
 use landfall_media::Extent;
 
-/// Versions that are replaced, and what they refer to: free once their replacements are durable.
+/// Superseded versions and the extents that they refer to. The extents are released when the replacements are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Superseded {
-    /// Each with how many of `extents` it refers to.
+    /// Each version with the number of its extents in `extents`.
     slots: Vec<(SlotId, usize)>,
     extents: Vec<Extent>,
 }
 
-/// Superseded versions of a batch, from which on the memory of their list is not kept for the next one.
+/// Above this capacity the memory of the lists is not kept for the next batch.
 const SUPERSEDED_KEPT: usize = 4096;
 
 impl Superseded {
@@ -26,7 +26,7 @@ impl Superseded {
         self.slots.push((slot, self.extents.len() - before));
     }
 
-    /// Every version with what it refers to.
+    /// Every version with its extents.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &[Extent])> {
         let mut rest = self.extents.as_slice();
         self.slots.iter().map(move |(slot, count)| {
@@ -36,7 +36,7 @@ impl Superseded {
         })
     }
 
-    /// Nothing, in the same memory where that is not much.
+    /// An empty list that reuses the memory, unless that is large.
     pub(crate) fn emptied(mut self) -> Self {
         if self.slots.capacity().max(self.extents.capacity()) > SUPERSEDED_KEPT {
             return Self::default();

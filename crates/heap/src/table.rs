@@ -1,21 +1,21 @@
-//! The run table: one word a run, in two copies, telling slabs from everything else; and the runs' epochs, kept alike.
-//! Byte table and the order of changes: `docs/format/region.md`.
+//! The run table: one word a run, in two copies, which says whether the run is a slab. The runs' epochs are stored in
+//! the same way. Byte table and the order of changes: `docs/format/region.md`.
 
 use crate::crc;
 use crate::layout::{EPOCH_OFFSETS, RunId, SLOTS_PER_RUN, TABLE_OFFSETS, ZONE_RUNS};
 use landfall_media::{Dirty, Extent, Media, MediaError, Site};
 use std::ops::Range;
 
-/// What a run is, durably.
+/// The word of a run in the run table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunWord {
-    /// Free, or data that records refer to: recovery tells which by the records.
+    /// Free, or data. Recovery decides by the records that refer to the run.
     NotSlab,
-    /// Records lie here.
+    /// The run is a slab.
     Slab {
         /// Slots below this index are durable with their data: the slab's *watermark*.
         durable: u32,
-        /// No slot will be written again.
+        /// All slots are written.
         sealed: bool,
     },
 }
@@ -23,7 +23,7 @@ pub enum RunWord {
 const KIND_SLAB: u8 = 1;
 const FLAG_SEALED: u8 = 1;
 
-/// Encodes a word. `NotSlab` is zero, so that a zeroed table says that no run is a slab.
+/// Encodes a word. `NotSlab` is zero, so that in a zeroed table no run is a slab.
 pub fn encode(word: RunWord, run: RunId, salt: &[u8; 16]) -> u64 {
     let RunWord::Slab { durable, sealed } = word else { return 0 };
     debug_assert!(durable <= SLOTS_PER_RUN);
@@ -31,7 +31,7 @@ pub fn encode(word: RunWord, run: RunId, salt: &[u8; 16]) -> u64 {
     u64::from(low) | u64::from(check(low, run, salt)) << 32
 }
 
-/// Decodes a word; `None` when its check fails.
+/// Decodes a word; `None` if its check fails.
 pub fn decode(word: u64, run: RunId, salt: &[u8; 16]) -> Option<RunWord> {
     if word == 0 {
         return Some(RunWord::NotSlab);
@@ -50,24 +50,24 @@ fn check(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
     crc::append(seeded, &low.to_le_bytes())
 }
 
-/// How often a run has become a slab: what seals its records.
+/// How often a run has become a slab. Its records are sealed with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// Both copies were damaged once: what lies in the run may be of any epoch.
+    /// Both copies were damaged: the records in the run may be of any epoch.
     pub const UNKNOWN: Self = Self(u32::MAX);
 
-    /// The epoch of the next slab; `None` if the run must be zeroed first, and begin anew with [`Self::FIRST`].
+    /// The next epoch; `None` if the run must be zeroed first, and restarts with [`Self::FIRST`].
     pub fn next(self) -> Option<Self> {
         (self.0 < u32::MAX - 1).then(|| Self(self.0 + 1))
     }
 
-    /// Of a run that was never a slab before, or holds zeroes.
+    /// The epoch of the first slab in a run that holds zeroes.
     pub const FIRST: Self = Self(1);
 }
 
-/// Encodes an epoch. Zero is zero, so that zeroed words say that no run was ever a slab.
+/// Encodes an epoch. Epoch 0 is zero, so that with zeroed words no run was ever a slab.
 pub fn encode_epoch(epoch: Epoch, run: RunId, salt: &[u8; 16]) -> u64 {
     if epoch.0 == 0 {
         return 0;
@@ -75,7 +75,7 @@ pub fn encode_epoch(epoch: Epoch, run: RunId, salt: &[u8; 16]) -> u64 {
     u64::from(epoch.0) | u64::from(check_epoch(epoch.0, run, salt)) << 32
 }
 
-/// Decodes an epoch; `None` when its check fails.
+/// Decodes an epoch; `None` if its check fails.
 pub fn decode_epoch(word: u64, run: RunId, salt: &[u8; 16]) -> Option<Epoch> {
     let (low, found) = (word as u32, (word >> 32) as u32);
     (word == 0 || low != 0 && check_epoch(low, run, salt) == found).then_some(Epoch(low))
@@ -86,18 +86,18 @@ fn check_epoch(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
     crc::append(seeded, &low.to_le_bytes())
 }
 
-/// What one run's two copies say together.
+/// The combined reading of a run's two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadWord<W> {
-    /// The word to believe; `None` when both copies are damaged.
+    /// The valid word; `None` if both copies are damaged.
     pub word: Option<W>,
-    /// The copies differ or one is damaged: rewrite both before anything else.
+    /// The copies differ or one is damaged: rewrite both before any other change.
     pub repair: bool,
-    /// A copy fails its check. (Copies that hold and differ are what a crash between two writes leaves.)
+    /// A copy fails its check. (Valid copies that differ are left by a crash between two writes.)
     pub damaged: bool,
 }
 
-/// Reads one run's word, preferring the first copy.
+/// Reads one run's word. The first copy takes precedence.
 ///
 /// # Errors
 /// The medium's.
@@ -105,7 +105,7 @@ pub fn read(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord<R
     read_copies(media, run.table_words(), |word| decode(word, run, salt))
 }
 
-/// Reads one run's epoch in the same way.
+/// Reads one run's epoch. The first copy takes precedence.
 ///
 /// # Errors
 /// The medium's.

@@ -1,8 +1,7 @@
-//! Several systems in one region: who owns which records, and what each is asked by recovery, by the compactor and by
-//! the check.
+//! Several systems in one region: which records each owns, and what recovery, the compactor and the check ask of it.
 //!
-//! A record's *space* tells which system owns it: [`crate::spaces`] lists them all. A system takes part in opening and
-//! in checking a region as a [`Tenant`]; the compactor is given an [`OwnerBySpace`].
+//! A record's *space* identifies the system that owns it: [`crate::spaces`] lists them. A system takes part in opening
+//! and in checking a region as a [`Tenant`]. The compactor gets an [`OwnerBySpace`].
 
 use crate::compact::{Gone, Named, Owner};
 use crate::error::{Damage, HeapError};
@@ -14,7 +13,7 @@ use crate::spaces;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// A system whose records are in the region, while that is opened ([`crate::Region`]) or checked
+/// A system that keeps records in a region, while the region is opened ([`crate::Region`]) or checked
 /// ([`crate::RegionCheck`]).
 ///
 /// Order of calls:
@@ -28,44 +27,45 @@ use std::sync::Arc;
 /// 5. [`Self::settle`], once; then [`Self::current_some`], and after that [`Self::finish_some`], each from any number
 ///    of threads until it returns false.
 pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
-    /// True for the spaces whose records are its own.
+    /// True for the spaces that the system owns.
     fn owns(&self, space: u8) -> bool;
 
-    /// These slabs are about to be read.
+    /// Called before these slabs are read.
     fn begin(&self, heap: &Heap, units: &[ScanUnit]) {
         let _ = (heap, units);
     }
 
-    /// Forgets everything taken: the scan begins anew.
+    /// Forgets all records taken: the scan restarts.
     fn restart(&self);
 
-    /// A believed record of its own.
+    /// Takes a record of the system that counts.
     ///
     /// # Errors
     /// The medium's.
     fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> Result<(), HeapError>;
 
-    /// One that takes the records of one slab, for a system that gathers them there; else [`Self::take`] takes each.
+    /// A taker for the records of one slab, for a system that gathers them by slab. `None`: [`Self::take`] takes each
+    /// record.
     fn slab<'t>(&'t self, heap: &'t Heap) -> Option<Box<dyn SlabTaker + 't>> {
         let _ = heap;
         None
     }
 
-    /// A slot that cannot be read: one of its own, by the name, or one that nobody can name.
+    /// Takes an unreadable slot: either its key names the system, or its key is unknown.
     fn take_damaged(&self, damaged: &DamagedSlot);
 
-    /// A record of a transaction whose commit record the medium may have lost: whether it counts cannot be told.
-    /// Nothing older may pass for it.
+    /// Takes a record of a transaction whose commit record the medium may have lost, so that it is unknown whether the
+    /// record counts. An older version must not be served instead of it.
     fn take_doubtful(&self, found: &Found) {
         let _ = found;
     }
 
-    /// True if slabs with slots that cannot be read are to stay, so that the damage stays known until it is repaired.
+    /// True if slabs with unreadable slots must not be compacted, so that the damage stays known until it is repaired.
     fn pins_damaged(&self) -> bool {
         true
     }
 
-    /// Brings some of what was gathered to where [`Judge`] finds it; false when nothing is left.
+    /// Does one step of indexing the gathered records for the questions of [`Judge`]; false when no step is left.
     ///
     /// # Errors
     /// The medium's.
@@ -74,25 +74,25 @@ pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
         Ok(false)
     }
 
-    /// True if what was read changes which records count, so that all must be read again.
+    /// True if a record was read that changes which records count, so that all must be read again.
     fn must_rescan(&self) -> bool {
         false
     }
 
-    /// Everything has been taken: decides what is current. Yields slots that it finds damaged.
+    /// Decides which records are current, after all were taken. Returns slots that it finds damaged.
     ///
     /// # Errors
     /// The medium's.
     fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError>;
 
-    /// Hands over some of the slots whose records are current; false when none is left.
+    /// Hands some current records to `keeper`; false when none is left.
     ///
     /// # Errors
-    /// What `keeper` returns; the medium's.
+    /// The errors of `keeper`; the medium's.
     fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError>;
 
-    /// Once all current records are known: ends some of what is left to do, perhaps with further current records; false
-    /// when nothing is left.
+    /// Does one step of the work that remains when all current records are known. It may find further current records.
+    /// False when no step is left.
     ///
     /// # Errors
     /// As [`Self::current_some`].
@@ -101,36 +101,36 @@ pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
         Ok(false)
     }
 
-    /// Records that newer ones replace, as far as it counts them.
+    /// Number of stale records, if the system counts them.
     fn stale(&self) -> u64 {
         0
     }
 
-    /// What a person would call the record with this key.
+    /// The name of the record with this key, for people.
     fn describe(&self, space: u8, key: &[u8]) -> Option<String>;
 }
 
-/// Takes a slab's records.
+/// Takes the records of one slab.
 pub trait SlabTaker {
-    /// A believed record.
+    /// Takes a record that counts.
     fn take(&mut self, found: &Found, view: &RecordView<'_>);
 
-    /// The slab has no more.
+    /// Ends the slab.
     ///
     /// # Errors
     /// The medium's.
     fn end(self: Box<Self>) -> Result<(), HeapError>;
 }
 
-/// Is handed current records: recovery counts what they refer to, the check verifies them.
+/// Receives current records. Recovery counts their references, the check verifies them.
 pub trait Keeper {
-    /// The heap that the records are in.
+    /// The heap with the records.
     fn heap(&self) -> &Heap;
 
-    /// Reads a record and, if `also` says so, keeps it. False if it is not kept, or cannot be kept whole.
+    /// Reads a record and keeps it if `also` returns true. False if the record is not kept, or is damaged.
     ///
     /// # Errors
-    /// What `also` returns; the medium's.
+    /// The errors of `also`; the medium's.
     fn keep(
         &self,
         slot: SlotId,
@@ -143,7 +143,7 @@ pub trait Keeper {
 pub(crate) struct Tenants(Vec<Arc<dyn Tenant>>);
 
 impl Tenants {
-    /// Refuses a region that says that it may hold records of a system that is not here.
+    /// Refuses a region that may hold records of a missing system.
     pub(crate) fn new(all: Vec<Arc<dyn Tenant>>, heap: &Heap) -> Result<Self, HeapError> {
         let tenants = Self(all);
         let features = heap.geometry().features;
@@ -168,12 +168,12 @@ impl Tenants {
         Some(&*self.0[self.place(space)?])
     }
 
-    /// True for a record whose owner is not here. Nobody may decide anything about it.
+    /// True for a space whose owner is missing. Nothing may be decided about its records.
     pub(crate) fn is_foreign(&self, space: u8) -> bool {
         !spaces::is_none(space) && self.of(space).is_none()
     }
 
-    /// What takes the records of one slab.
+    /// Takers for the records of one slab.
     pub(crate) fn slab<'t>(&'t self, heap: &'t Heap) -> Takers<'t> {
         let slabs = self.iter().map(|tenant| tenant.slab(heap)).collect();
         Takers { tenants: self, heap, slabs, outcome: Ok(()) }
@@ -188,7 +188,7 @@ impl Tenants {
         }
     }
 
-    /// Slots that cannot be read, or that the medium has lost.
+    /// Reports slots that are unreadable, or whose record the medium has lost.
     pub(crate) fn take_damaged(&self, scanned: &Scanned) {
         let lost = |slot: &SlotId| DamagedSlot { slot: *slot, what: Damage::Lost, named: None };
         for slot in scanned.damaged.iter().cloned().chain(scanned.holes.iter().map(lost)) {
@@ -201,7 +201,7 @@ impl Tenants {
         }
     }
 
-    /// Calls `step` for one tenant after the other until one has done something.
+    /// Calls `step` for each tenant until one returns true.
     pub(crate) fn some(
         &self,
         mut step: impl FnMut(&dyn Tenant) -> Result<bool, HeapError>,
@@ -223,7 +223,7 @@ impl Tenants {
     }
 }
 
-/// Each record is judged by its owner.
+/// Each question goes to the owner of the record.
 impl Judge for Tenants {
     fn is_superseded(&self, heap: &Heap, found: &Found) -> bool {
         self.of(found.space).is_some_and(|owner| owner.is_superseded(heap, found))
@@ -238,7 +238,7 @@ impl Judge for Tenants {
     }
 }
 
-/// What takes the records of one slab, each for its owner.
+/// Passes the records of one slab to their owners.
 pub(crate) struct Takers<'t> {
     tenants: &'t Tenants,
     heap: &'t Heap,
@@ -262,11 +262,11 @@ impl Takers<'_> {
     }
 }
 
-/// One owner for each record, by its space.
+/// Selects the owner of each record by its space.
 pub struct OwnerBySpace<'a> {
-    /// Owns what nobody else does.
+    /// The owner of all other spaces.
     pub default: &'a dyn Owner,
-    /// The others, with their spaces.
+    /// Owners with their spaces.
     pub others: &'a [(RangeInclusive<u8>, &'a dyn Owner)],
 }
 
@@ -277,7 +277,7 @@ impl std::fmt::Debug for OwnerBySpace<'_> {
 }
 
 impl OwnerBySpace<'_> {
-    /// Place of a space's owner among `others`; one past them for `rest`.
+    /// Index of a space's owner in `others`; its length for `default`.
     fn place(&self, space: u8) -> usize {
         self.others.iter().position(|(spaces, _)| spaces.contains(&space)).unwrap_or(self.others.len())
     }

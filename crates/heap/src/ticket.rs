@@ -1,11 +1,11 @@
-//! What must be durable first: tickets, and results that only a gate opens.
+//! Tickets, which name batches, and results that only a gate opens.
 //!
-//! A [`Ticket`] names a batch of one writer. Batches are numbered for the life of the process and no number is given
-//! twice, whatever becomes of the slots that the batch wrote: whoever waits for a ticket is never left waiting for a
-//! slot that has become something else. The argument: `docs/format/commit.md`, "Tickets".
+//! A [`Ticket`] names a batch of one writer. Batch numbers are never reused in the life of a process, whereas slots
+//! are. So a wait for a ticket never becomes a wait for a reused slot. The argument: `docs/format/commit.md`,
+//! "Tickets".
 //!
-//! What an engine or a log returns may rest on batches that a crash could still take back. It comes as a [`Gated`]
-//! value, which only a [`Gate`] opens: a reply, which leaves once the tickets are durable, or a caller that waits.
+//! A result of an engine or a log may depend on batches that are not durable yet. Such a result is a [`Gated`] value,
+//! which only a [`Gate`] opens: a reply, which is sent when the tickets are durable, or a caller that waits.
 
 use crate::heap::Heap;
 use smallvec::SmallVec;
@@ -19,16 +19,16 @@ const BATCH_BITS: u32 = 56;
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// Of a batch that its writer abandoned: never durable. No writer has this id.
+    /// The ticket of an abandoned batch, which is never durable. No writer has its id.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
-    /// Of a batch by its number, from 1 on. Writers tell their own: [`crate::Writer::ticket`].
+    /// The ticket of a batch. Batch numbers start at 1. [`crate::Writer::ticket`] returns the current one.
     pub fn new(writer: u8, batch: u64) -> Self {
         debug_assert!(batch < 1 << BATCH_BITS);
         Self(u64::from(writer) << BATCH_BITS | batch)
     }
 
-    /// Id of the writer whose commit makes it durable.
+    /// Id of the writer whose commit makes the ticket durable.
     pub fn writer(self) -> u8 {
         (self.0 >> BATCH_BITS) as u8
     }
@@ -39,19 +39,19 @@ impl Ticket {
     }
 }
 
-/// How far one writer has come. A cache line each: workers count all the time.
+/// Progress of one writer. Each has its own cache line, because all workers update theirs constantly.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Lane {
     /// Every batch up to this one is durable.
     durable: AtomicU64,
-    /// The last batch whose number was given out.
+    /// The last batch number issued.
     issued: AtomicU64,
-    /// A writer went with records that it had not committed: nothing of its may count as durable any more.
+    /// A writer was dropped with uncommitted records: none of its later batches may count as durable.
     abandoned: AtomicBool,
 }
 
-/// How far each writer of a region has come.
+/// Progress of each writer of a region.
 #[derive(Debug)]
 pub(crate) struct Lanes(Box<[Lane]>);
 
@@ -69,7 +69,7 @@ impl Lanes {
     /// The number of a writer's next batch.
     ///
     /// # Panics
-    /// After [`Self::abandon`]: a later batch would pass for one that covers those that were left behind.
+    /// After [`Self::abandon`]: a later batch would seem to cover the abandoned ones.
     pub(crate) fn issue(&self, writer: u8) -> u64 {
         assert!(
             !self.of(writer).abandoned.load(Ordering::Relaxed),
@@ -78,7 +78,7 @@ impl Lanes {
         self.of(writer).issued.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The writer is gone, and has left records that it had not committed.
+    /// The writer was dropped with uncommitted records.
     pub(crate) fn abandon(&self, writer: u8) {
         self.of(writer).abandoned.store(true, Ordering::Relaxed);
     }
@@ -95,39 +95,39 @@ impl Lanes {
 }
 
 impl Heap {
-    /// True once a crash can no longer take back what the ticket stands for. Once true, always true.
+    /// True if the batch of the ticket is durable. Once true, always true.
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         self.lanes.is_durable(ticket)
     }
 
-    /// True once every one of the tickets is durable.
+    /// True if all of the tickets are durable.
     pub fn are_durable(&self, tickets: &Tickets) -> bool {
         tickets.iter().all(|ticket| self.is_durable(ticket))
     }
 }
 
-/// Tickets that must all be durable: of each writer the latest, which covers its earlier ones.
+/// A set of tickets: the latest of each writer, which covers its earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tickets(SmallVec<[Ticket; 2]>);
 
 impl Tickets {
-    /// True where there is nothing to wait for.
+    /// True if there is no ticket to wait for.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each, in no order.
+    /// The tickets, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.0.iter().copied()
     }
 
-    /// True if whoever waits for these waits for this one, too.
+    /// True if the set covers `ticket`: it is durable when the set is.
     #[inline]
     pub fn covers(&self, ticket: Ticket) -> bool {
         self.0.iter().any(|known| known.writer() == ticket.writer() && *known >= ticket)
     }
 
-    /// One ticket more.
+    /// Adds a ticket.
     pub fn add(&mut self, ticket: Ticket) {
         match self.0.iter_mut().find(|known| known.writer() == ticket.writer()) {
             Some(known) => *known = (*known).max(ticket),
@@ -135,17 +135,17 @@ impl Tickets {
         }
     }
 
-    /// Takes the tickets of others, too.
+    /// Adds the tickets of another set.
     pub fn add_all(&mut self, others: &Self) {
         others.iter().for_each(|ticket| self.add(ticket));
     }
 
-    /// Forgets those that are durable.
+    /// Removes the durable tickets.
     pub fn prune(&mut self, heap: &Heap) {
         self.0.retain(|ticket| !heap.is_durable(*ticket));
     }
 
-    /// Forgets all.
+    /// Removes all tickets.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -173,14 +173,14 @@ impl FromIterator<Ticket> for Tickets {
     }
 }
 
-/// What keeps something from leaving until tickets are durable: a reply. Whoever implements this promises to let
-/// nothing out that was derived from what it opened before.
+/// Delays an output, such as a reply, until tickets are durable. An implementation must not output anything derived
+/// from an opened result before that.
 pub trait Gate {
-    /// Stays shut until these are durable, too.
+    /// Delays the output until these tickets are durable, too.
     fn hold_until(&mut self, tickets: &Tickets);
 }
 
-/// A result that a crash may still take back. Only a [`Gate`] opens it, or [`Self::if_durable`].
+/// A result that may depend on batches that are not durable yet. Only a [`Gate`] opens it, or [`Self::if_durable`].
 ///
 /// ```compile_fail,E0616
 /// # fn show(gated: landfall_heap::Gated<u32>) -> u32 {
@@ -200,17 +200,17 @@ pub struct Gated<T> {
 }
 
 impl<T> Gated<T> {
-    /// A result with what must be durable before it is shown.
+    /// A result and the tickets that it depends on.
     pub fn new(value: T, tickets: impl Into<Tickets>) -> Self {
         Self { value, tickets: tickets.into() }
     }
 
-    /// A result that no crash takes back.
+    /// A result that depends on no ticket.
     pub fn durable(value: T) -> Self {
         Self { value, tickets: Tickets::default() }
     }
 
-    /// The result, once `gate` waits for what it rests on.
+    /// The result. `gate` waits for its tickets.
     #[inline]
     pub fn open(self, gate: &mut (impl Gate + ?Sized)) -> T {
         if !self.tickets.is_empty() {
@@ -219,7 +219,7 @@ impl<T> Gated<T> {
         self.value
     }
 
-    /// The result, if everything that it rests on is durable; else it is given back, to be asked again.
+    /// The result, if all of its tickets are durable. Otherwise the gated result is returned, to be tried again.
     ///
     /// # Errors
     /// The gated result itself.
@@ -227,18 +227,18 @@ impl<T> Gated<T> {
         if heap.are_durable(&self.tickets) { Ok(self.value) } else { Err(self) }
     }
 
-    /// The result at once, for those who are inside: the simulator, which judges what is executed, tests, offline
-    /// tools. Never on the way to a client: `cargo xtask tidy` keeps it out of what serves.
+    /// The result without waiting: for the simulator, tests and offline tools. Never for a reply to a client: `cargo
+    /// xtask tidy` rejects it in the serving crates.
     pub fn ungated(self) -> T {
         self.value
     }
 
-    /// What must be durable first.
+    /// The tickets that the result depends on.
     pub fn tickets(&self) -> &Tickets {
         &self.tickets
     }
 
-    /// What must be durable first, without the result.
+    /// The tickets, without the result.
     pub fn into_tickets(self) -> Tickets {
         self.tickets
     }

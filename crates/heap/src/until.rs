@@ -1,24 +1,24 @@
-//! What an operation must wait for before it is tried again.
+//! The event for which an operation waits before it is retried.
 
 use crate::error::HeapError;
 use crate::loader::LoadId;
 use crate::ticket::Ticket;
 
-/// Why an operation cannot be done yet. It has changed nothing.
+/// The reason why an operation cannot be done yet. The operation has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// The writer's own batch must be durable first: commit.
     Commit,
-    /// What the ticket stands for must be durable first.
+    /// The ticket must be durable first.
     Ticket(Ticket),
-    /// The compactor is making space; [`crate::Heap::take_awaited`] tells it that somebody waits.
+    /// The compactor must free space first. It learns of the wait by [`crate::Heap::take_awaited`].
     Space,
-    /// Bytes that have left memory must be read first: [`crate::Heap::is_loaded`].
+    /// Evicted bytes must be read first: [`crate::Heap::is_loaded`].
     Load(LoadId),
 }
 
 impl Until {
-    /// What an error asks to wait for, if it is no failure.
+    /// The event to wait for after an error; `None` if the error is a failure.
     pub fn of(error: &HeapError) -> Option<Self> {
         match error {
             HeapError::Busy => Some(Self::Commit),

@@ -1,8 +1,8 @@
-//! Which run to empty next: by what that gains, what it costs, and how long what still lives there has lived.
+//! Chooses the run to empty next: by gain, cost, and the age of its live data.
 //!
-//! Cost and benefit as in the log-structured file system of Rosenblum and Ousterhout (1992), section 3.5: what has
-//! lived long will probably go on living, so that the space beside it is worth taking sooner; what is
-//! young may soon be dead without being moved.
+//! Cost and benefit as in the log-structured file system of Rosenblum and Ousterhout (1992), section 3.5. Old live data
+//! will probably live on, so the free space beside them is worth more. Young data may be dead soon, without being
+//! moved.
 
 use crate::compact::CompactGoal;
 use crate::heap::Heap;
@@ -11,19 +11,19 @@ use crate::run::{Run, RunUse};
 use landfall_media::RUN_SIZE;
 use std::sync::atomic::Ordering;
 
-/// Least gain for which a run is emptied, one part in so many. A delete needs a slot, and the reserve for deletes
-/// lasts until the average slab has twice as large a part of dead ones.
+/// Least gain for which a run is emptied, one part in this many of a run. A delete needs a slot, and the reserve for
+/// deletes lasts until the average slab has twice as large a share of dead slots.
 const GAIN_PARTS: u64 = 64;
-/// The end of a run that the compactor filled, where a long key or list did not fit: left as it is below one part in so
-/// many, since it would mostly be as long the next time.
+/// The unused end of a run that the compactor filled, where a long key or list did not fit, is not a gain below one
+/// part in this many: the next fill would probably leave as much.
 const END_PARTS: u64 = 8;
-/// Runs chosen when all are looked at: one part in so many, and at least so many.
+/// Runs chosen by a search: one part in this many of all runs, and at least this many.
 const CHOSEN_PARTS: usize = 64;
 const CHOSEN_MIN: usize = 8;
-/// Emptying a run costs this much beside its live bytes: fences, and looking at what lies there.
+/// Fixed cost of emptying a run beside its live bytes, for fences and reads, bytes.
 const FIXED_COST: u64 = 16 << 10;
 
-/// What a slab's worth is multiplied with: moving the data of its records leaves their slots dead without any cost.
+/// Factor for the worth of a slab. Moving the data of its records makes its slots dead anyway.
 const SLAB_PATIENCE: f32 = 0.3;
 
 /// A run to be emptied.
@@ -34,18 +34,18 @@ pub(crate) struct Candidate {
     worth: f32,
 }
 
-/// What a look at all runs has found.
+/// The result of a search of all runs.
 #[derive(Debug, Default)]
 pub(crate) struct Victims {
-    /// The best last.
+    /// Candidates; the best is last.
     best: Vec<Candidate>,
-    /// Runs that could not be emptied, and how many live bytes or slots they had then.
+    /// Runs that could not be emptied, and the number of live bytes or slots they had then.
     stuck: Vec<(RunId, u32)>,
 }
 
 impl Victims {
-    /// The run to empty next. Looks at all runs when those that it found before are used up, and tells the heap then
-    /// what there is to be had.
+    /// The run to empty next. Searches all runs when no earlier candidate is left, and reports the reclaimable space to
+    /// the heap.
     pub(crate) fn next(&mut self, heap: &Heap, goal: CompactGoal) -> Option<Candidate> {
         while let Some(candidate) = self.best.pop() {
             if goal.empties(candidate.used_for) && self.gain(heap, candidate.run).is_some() {
@@ -56,16 +56,16 @@ impl Victims {
         self.best.pop()
     }
 
-    /// What was found is out of date.
+    /// Drops the candidates, which are out of date.
     pub(crate) fn forget(&mut self) {
         self.best.clear();
     }
 
-    /// A victim has been worked through, and `left` live bytes or slots could not be moved.
+    /// Notes that `left` live bytes or slots of a victim could not be moved.
     pub(crate) fn note_left(&mut self, run: RunId, left: u32) {
         self.stuck.retain(|(known, _)| *known != run);
         if left > 0 {
-            // Readers, replies or unfenced batches still need it: look again when that has changed.
+            // Readers, replies or unfenced batches still need the run. It is a candidate again when the number changes.
             self.stuck.push((run, left));
         }
     }
@@ -91,21 +91,20 @@ impl Victims {
         self.best = found;
     }
 
-    /// Bytes that emptying a run would gain, if that is worth while and can be done.
+    /// Bytes gained by emptying a run; `None` if that is not worthwhile or not possible.
     fn gain(&self, heap: &Heap, id: RunId) -> Option<u64> {
         let run = heap.runs.get(id);
         if run.is_open() {
             return None;
         }
         let (live, gain) = match run.used_for() {
-            // An empty slab is given back without a search; or it waits for its writer, who would only have it made
-            // again.
+            // Empty slabs are freed without a search, or wait for a writer.
             RunUse::Slab => {
                 let live = run.live_slots();
                 (live, u64::from(SLOTS_PER_RUN - live.min(SLOTS_PER_RUN)) * RECORD_SIZE)
             }
-            // Without live bytes a data run comes free by itself.
-            // Each record that is rewritten leaves a dead slot, which takes about as much again to make use of.
+            // A data run without live bytes becomes free without compaction.
+            // Each rewritten record leaves a dead slot, and reclaiming that slot costs about as much.
             RunUse::Data => {
                 let taken = u64::from(run.live_bytes()) + u64::from(run.live_pieces()) * RECORD_SIZE / 2;
                 (run.live_bytes(), filled_bytes(run).saturating_sub(taken))
@@ -117,14 +116,14 @@ impl Victims {
     }
 }
 
-/// Bytes of a data run that are live, or could be gained.
+/// Bytes of a data run that are live or can be gained.
 fn filled_bytes(run: &Run) -> u64 {
     let packed = run.packed_bytes().map_or(RUN_SIZE, u64::from);
     if RUN_SIZE - packed < RUN_SIZE / END_PARTS { packed } else { RUN_SIZE }
 }
 
-/// What emptying takes before it gives: a run for the data, runs for their records, and always one more, with which
-/// slabs can be emptied whatever else fails.
+/// True if enough runs are free for emptying: one for the data, some for their records, and one more, with which slabs
+/// can always be emptied.
 fn has_room_for(heap: &Heap, run: &Run) -> bool {
     let needed = match run.used_for() {
         RunUse::Slab => 1,
@@ -133,10 +132,10 @@ fn has_room_for(heap: &Heap, run: &Run) -> bool {
     heap.runs.free_count() >= needed
 }
 
-/// Benefit over cost: bytes gained, weighed by how long what is moved has lived, over bytes moved.
+/// Benefit over cost: bytes gained, weighted by the age of the moved data, over bytes moved.
 ///
-/// Age counts by its root: what is overwritten at random gains nothing from age, and by age alone nearly full runs were
-/// emptied (`cargo run --release -p landfall-kv --example cleaning` shows what each choice costs).
+/// The weight is the square root of the age. With the age itself, nearly full runs were emptied, which gains nothing if
+/// overwrites are random (`cargo run --release -p landfall-kv --example cleaning` shows the cost of each choice).
 fn worth(run: &Run, gain: u64, age: u32) -> f32 {
     let (records, patience) = match run.used_for() {
         RunUse::Slab => (run.live_slots(), SLAB_PATIENCE),
@@ -146,7 +145,7 @@ fn worth(run: &Run, gain: u64, age: u32) -> f32 {
     (1.0 + age as f32).sqrt() * patience * gain as f32 / (moved + FIXED_COST) as f32
 }
 
-/// Slabs without a current record, closed by their writers: nothing has to be moved to give them back.
+/// Slabs without a current record that no writer owns: they can be freed without a move.
 pub(crate) fn empty_slabs(heap: &Heap) -> Vec<RunId> {
     let is_empty = |run: &Run| {
         run.used_for() == RunUse::Slab

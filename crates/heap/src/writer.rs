@@ -1,7 +1,7 @@
-//! Appending records: one writer a worker, one batch after the other, one fence a batch.
+//! Appending records: one writer for each worker, one fence a batch.
 //!
-//! The protocol and why it survives any crash: `docs/format/commit.md`. In short: store and flush data
-//! and records, fence once, then and only then acknowledge, expose, and reuse what was superseded.
+//! The protocol and the argument for each crash point: `docs/format/commit.md`. In short: store and flush data and
+//! records, fence once, and only then acknowledge, expose, and release superseded versions.
 
 mod room;
 mod transaction;
@@ -29,10 +29,10 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A slab with fewer free slots is left for a fresh one when no batch is under way.
+/// A slab with fewer free slots is closed when no batch is under way.
 const SLAB_ROOM_MIN: u32 = 256;
 
-/// How hard a writer may press into the reserve.
+/// Which reserves an append may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Write,
@@ -40,7 +40,7 @@ pub(crate) enum Urgency {
     Compact,
 }
 
-/// Which sites of the crash simulator this writer's steps belong to.
+/// The sites of a writer's steps, for the crash simulator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sites {
     pub(crate) data: Site,
@@ -61,45 +61,45 @@ struct InFlight {
 
 /// Appends records to the heap for one worker.
 ///
-/// Contract: append and [`Self::supersede`] as commands execute; when the batch ends either
-/// [`Self::commit_now`], or [`Self::begin_commit`], the driver's writes and [`Self::finish_commit`].
+/// Contract: append and [`Self::supersede`] as commands execute. A batch ends either with [`Self::commit_now`], or with
+/// [`Self::begin_commit`], the driver's writes and [`Self::finish_commit`].
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) heap: Arc<Heap>,
     id: u8,
     pub(crate) sites: Sites,
     urgency_base: Urgency,
-    /// Of what is being appended.
+    /// Urgency of the current append.
     pub(crate) urgency: Urgency,
     slab: Option<SpareSlab>,
-    /// Number of the batch that gathers.
+    /// Number of the current batch.
     batch: u64,
     batch_start: u32,
     pub(crate) fill: Option<Fill>,
-    /// The compactor's other fills, by how often what they take has been moved.
+    /// The compactor's other fills, by how often their bytes have been moved.
     pub(crate) parked: [Option<Fill>; STREAMS],
-    /// How often what goes into `fill` has been moved, this time included.
+    /// How often the bytes in `fill` have been moved, this move included.
     pub(crate) moves: u8,
-    /// Where the compactor has put what is shared.
+    /// New places of shared bytes that the compactor has moved.
     pub(crate) forwards: Forwards,
     pub(crate) dirty: Dirty,
-    /// Data to flush when the batch ends. Not sooner: every locked instruction in between would wait for
-    /// the flushes under way; at the end they overlap.
+    /// Data to flush when the batch ends. With earlier flushes, every locked instruction would wait for the flushes
+    /// under way. At the end they overlap.
     unflushed: Vec<Extent>,
     superseded: Superseded,
-    /// The last batch's, emptied: for the next one.
+    /// The emptied list of the last batch, reused for the next one.
     spare: Superseded,
     in_flight: Option<InFlight>,
-    /// How often the compactor had looked for space when none was found, and it was asked to look again.
+    /// Number of searches of the compactor when this writer requested another one.
     asked: Option<u64>,
-    /// How often unfinished requests had returned space when this writer found no room first.
+    /// Number of returns of unfinished requests when this writer first found no room.
     asked_unfinished: Option<u64>,
-    /// How old is what the compactor moves: as [`crate::Runs`] counts it.
+    /// Age of the data that the compactor moves, as [`crate::Runs`] counts it.
     born: u32,
 }
 
 impl Writer {
-    /// A worker's writer. `id` tells it apart from every other writer of the region, at most 253.
+    /// A worker's writer. `id` is unique among the writers of the region, at most 253.
     pub fn new(heap: Arc<Heap>, id: u8) -> Self {
         assert!(id < 254, "writer ids go to 253");
         Self::with(heap, id, COMMIT_SITES, Urgency::Write)
@@ -136,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// The heap it appends to.
+    /// The heap of the writer.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap
     }
@@ -180,8 +180,7 @@ impl Writer {
         Ok(slots)
     }
 
-    /// A value with the checksums that its record will need, computed now rather than when it is appended. Those of
-    /// pieces are kept in `crcs`.
+    /// Computes the checksums of a value before it is appended. The checksums of pieces are stored in `crcs`.
     ///
     /// # Errors
     /// The medium's.
@@ -204,25 +203,25 @@ impl Writer {
         Ok(Source::Landed { extents, crc: Some(crc) })
     }
 
-    /// The record in `old` is replaced by one appended in this batch (or is to be dropped with it): once
-    /// the batch is durable, what it refers to is free.
+    /// A record of this batch replaces the record in `old`, or the batch drops it. When the batch is durable, its
+    /// references are released.
     pub fn supersede(&mut self, old: SlotId) {
         self.superseded.note(old, |extents| extents.extend(self.heap.refers_to(old)));
     }
 
-    /// [`Self::supersede`] of a record that has just been read.
+    /// [`Self::supersede`] for a record that has just been read.
     pub fn supersede_read(&mut self, old: SlotId, view: &RecordView<'_>) {
         self.superseded.note(old, |extents| {
             self.heap.each_referred(old, view, |extent| {
-                // They are released when the batch is durable: what counts them is on its way until then.
+                // Prefetches the counts, which change when the batch is durable.
                 self.heap.runs.prefetch_refs(extent);
                 extents.push(extent);
             });
         });
     }
 
-    /// The record in `slot` is a patch of a version that is current until now: what it does not keep of that is free
-    /// once the batch is durable. It takes over the references to all else.
+    /// The record in `slot` is a patch of the version that was current. It takes over the references to the parts that
+    /// it keeps. The references to all other parts are released when the batch is durable.
     pub fn supersede_patched(&mut self, slot: SlotId, patch: &Patch) {
         self.heap.patches.take(slot);
         self.heap.take_over(patch.base(), slot, patch);
@@ -235,7 +234,7 @@ impl Writer {
         self.ensure_slots(entries.len() as u32, urgency)
     }
 
-    /// Checks that the entries may be appended, and how urgently.
+    /// Checks the limits of the entries and returns their urgency.
     #[inline]
     fn check_entries(&mut self, entries: &[Entry<'_>]) -> Result<Urgency, HeapError> {
         let mut urgency = Urgency::Delete;
@@ -260,20 +259,20 @@ impl Writer {
         self.heap.media.closed().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
     }
 
-    /// The compactor moves what lies in this run.
+    /// The compactor begins to empty this run.
     pub(crate) fn begin_victim(&mut self, victim: &Run) {
         self.born = victim.born();
         self.fill_for(victim.moves());
     }
 
-    /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
+    /// Ensures that the current slab has `count` free slots. A group, and a batch, lie in one slab.
     #[inline]
     pub(crate) fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
         if self.has_slots(count) {
             return Ok(());
         }
         if !self.is_quiescent() {
-            // Nobody waits for the compactor: it may wait for its own fence.
+            // The compactor may block in its own fence, since no request waits for it.
             let waits = self.is_compactor();
             if self.heap.media.commit_mode() == CommitMode::Deferred && !waits {
                 return Err(HeapError::Busy);
@@ -307,7 +306,7 @@ impl Writer {
         }
     }
 
-    /// What the compactor fills is as old as what it moves, and counts as a part of its reserve.
+    /// A run that the compactor fills has the age of the moved data, and counts as part of the compactor's reserve.
     pub(crate) fn begin_run(&self, run: RunId) {
         if self.is_compactor() {
             self.heap.runs.get(run).take_over(self.born);
@@ -325,7 +324,7 @@ impl Writer {
         self.urgency_base == Urgency::Compact
     }
 
-    /// Free runs that this writer must leave alone.
+    /// Free runs that this writer may not take.
     pub(crate) fn reserve(&self, urgency: Urgency) -> u32 {
         match (self.urgency_base, urgency) {
             (Urgency::Compact, _) => 0,
@@ -345,12 +344,12 @@ impl Writer {
         }
     }
 
-    /// Nothing appended that is not durable.
+    /// True if all appended records are durable.
     fn is_quiescent(&self) -> bool {
         self.in_flight.is_none() && !self.has_work()
     }
 
-    /// True when there is something for a commit to make durable or to free.
+    /// True if a commit has anything to make durable or to release.
     pub fn has_work(&self) -> bool {
         self.has_appended()
             || !self.dirty.is_empty()
@@ -363,24 +362,24 @@ impl Writer {
         self.in_flight.is_some()
     }
 
-    /// What makes everything durable that has been appended since the last commit was begun.
+    /// The ticket of the current batch.
     #[inline]
     pub fn ticket(&self) -> Ticket {
         Ticket::new(self.id, self.batch)
     }
 
-    /// A result of what has just been appended: to be shown once that is durable.
+    /// A result that depends on the current batch.
     #[inline]
     pub fn gate<T>(&self, value: T) -> Gated<T> {
         Gated::new(value, self.ticket())
     }
 
-    /// To be opened by whoever waits for everything that this writer has appended so far.
+    /// A result that depends on all records that this writer has appended so far.
     pub fn so_far(&self) -> Gated<()> {
         Gated::new((), self.newest())
     }
 
-    /// What makes everything durable that this writer has appended so far, if it is not yet.
+    /// The ticket of the newest batch with records; `None` if all appended records are durable.
     #[inline]
     pub fn newest(&self) -> Option<Ticket> {
         let batch =
@@ -388,10 +387,10 @@ impl Writer {
         batch.map(|batch| Ticket::new(self.id, batch))
     }
 
-    /// Waits for a result: commits, if this writer's batch is what it rests on.
+    /// Waits for a result: commits if the result depends on this writer's batch.
     ///
     /// # Errors
-    /// [`HeapError::Busy`] while it rests on what another writer must commit first; the medium's.
+    /// [`HeapError::Busy`] while the result depends on a batch of another writer; the medium's.
     pub fn settle<T>(&mut self, gated: Gated<T>) -> Result<T, HeapError> {
         if gated.tickets().iter().any(|ticket| ticket == self.ticket()) {
             self.commit_now()?;
@@ -425,7 +424,7 @@ impl Writer {
         slot
     }
 
-    /// Brings key and value to where the record will refer to them.
+    /// Places key and value, and adds them to the draft.
     #[inline]
     fn place_entry(
         &mut self,
@@ -486,7 +485,7 @@ impl Writer {
         draft.value_inline(bytes, crc::of(bytes));
     }
 
-    /// Before the first record that says so, no program may open the region that does not know what that means.
+    /// Sets the shared flag, after the region has the must-know feature for it.
     fn say_shared(&self, shared: bool, draft: &mut Draft) -> Result<(), MediaError> {
         if shared {
             self.heap.require_features(FEATURE_SHARED)?;
@@ -495,7 +494,8 @@ impl Writer {
         Ok(())
     }
 
-    /// `unsaved` is what of `extents` is to become durable with the record. False if the bytes were copied.
+    /// Adds a landed value to the draft. `unsaved` are the extents that become durable with the record. False if the
+    /// bytes were copied.
     #[inline]
     fn place_landed(
         &mut self,
@@ -527,7 +527,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Copies a small value that came in packets of its own beside others: its frames would be wasted on it.
+    /// Copies a short value that came in packets of its own next to others, since it would waste its frames.
     fn consolidate(
         &mut self,
         extents: &[Extent],
@@ -542,7 +542,7 @@ impl Writer {
         self.refer_to(&placed, Check::Crc(crc::of(&bytes)), draft, pieces)
     }
 
-    /// Makes data durable at once: what 16 bits alone certify must not be torn when its record is believed.
+    /// Makes data durable before the record is written: sums of 16 bits alone would not detect torn data reliably.
     fn order_data(&mut self, extents: &[Extent]) -> Result<(), MediaError> {
         let mut dirty = Dirty::new();
         for extent in extents {
@@ -551,7 +551,7 @@ impl Writer {
         self.heap.media.fence(&mut dirty, Site::Order)
     }
 
-    /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
+    /// Adds references to `extents` to the draft: in its body if they fit, otherwise by a stored list.
     #[inline]
     pub(crate) fn refer_to(
         &mut self,
@@ -577,7 +577,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets go of what was held until its record referred to it.
+    /// Releases the placed extents, which the record refers to now.
     #[inline]
     pub(crate) fn release_held(&self, pieces: &Pieces) {
         pieces.held.iter().for_each(|extent| self.heap.runs.release(*extent));
@@ -598,7 +598,7 @@ impl Writer {
         Ok(slot)
     }
 
-    /// Notes data for the flush at the end of the batch; what landed one after the other is one range.
+    /// Notes data for the flush at the end of the batch. Adjacent extents become one range.
     #[inline]
     pub(crate) fn flush_data(&mut self, extent: Extent) {
         match self.unflushed.last_mut() {
@@ -609,7 +609,7 @@ impl Writer {
         }
     }
 
-    /// Flushes the batch: its data, and its records, which lie one after the other.
+    /// Flushes the batch: its data, and its records, which are contiguous.
     fn flush_batch(&mut self) {
         for extent in self.unflushed.drain(..) {
             self.heap.media.flush(&mut self.dirty, self.sites.data, extent);
@@ -621,7 +621,7 @@ impl Writer {
         }
     }
 
-    /// Takes back records appended in this batch: their slots become empty again.
+    /// Rolls back records of this batch: their slots become empty again.
     fn rewind(&mut self, slots: &[SlotId]) -> Result<(), MediaError> {
         for slot in slots.iter().rev() {
             self.heap.retire_record(*slot);
@@ -636,7 +636,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Fences the batch and completes it: everything appended is durable when this returns.
+    /// Fences the batch and completes it: all appended records are durable when this returns.
     ///
     /// # Errors
     /// The medium's; the batch is then not durable and the region closed for writing.
@@ -653,11 +653,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the batch and yields what its fence must make durable; `None` when there is nothing to do.
-    /// Later appends belong to the next batch.
+    /// Ends the batch and returns the ranges that its fence must make durable; `None` if there are none. Later appends
+    /// belong to the next batch.
     ///
     /// # Panics
-    /// If a commit is under way: the same block must never be in two writes at once.
+    /// If a commit is under way: a block must never be in two writes at once.
     pub fn begin_commit(&mut self) -> Option<Dirty> {
         assert!(self.in_flight.is_none(), "one commit at a time");
         if !self.has_work() {
@@ -675,11 +675,11 @@ impl Writer {
         Some(self.dirty.take())
     }
 
-    /// Completes the batch under way: on success its records are durable and what they superseded is
-    /// free; on failure nothing is, for good.
+    /// Completes the batch under way. On success its records are durable, and superseded versions are released. On
+    /// failure the batch never becomes durable.
     ///
     /// # Errors
-    /// Hands the outcome's error on.
+    /// The error of `outcome`.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), HeapError> {
         let in_flight = self.in_flight.take().expect("a commit is under way");
         outcome?;
@@ -688,7 +688,7 @@ impl Writer {
         }
         self.heap.lanes.complete(self.id, in_flight.batch);
         for (old, refers) in in_flight.superseded.iter() {
-            // What could not be read is replaced, durably: it must not bar the key after the next restart.
+            // An unreadable record that was replaced, durably, must not block the key after the next restart.
             if self.heap.is_unreadable(old) {
                 self.heap.store_tombstone(old, &mut self.dirty)?;
             }
@@ -699,7 +699,7 @@ impl Writer {
         }
         self.spare = in_flight.superseded.emptied();
         let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_ROOM_MIN);
-        // The compactor appends no groups: it fills a slab to its end, and never has to empty it for that.
+        // The compactor appends no groups, so it fills a slab to its end.
         if nearly_full && self.is_quiescent() && !self.is_compactor() {
             self.close_slab();
         }
@@ -723,7 +723,7 @@ fn continues(last: Extent, next: Extent) -> bool {
     (last.off..=last.end() + LINE_SIZE).contains(&next.off) && next.end() - last.off <= FLUSH_BYTES_MAX
 }
 
-/// Those of `extents` that are not in `landed`.
+/// The members of `extents` that are not in `landed`.
 fn without(extents: &[Extent], landed: &[Extent]) -> Extents {
     let mut offsets: SmallVec<[u64; 8]> = landed.iter().map(|extent| extent.off).collect();
     offsets.sort_unstable();
@@ -735,13 +735,13 @@ fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
     if size > max { Err(HeapError::TooLarge { what, size, max }) } else { Ok(()) }
 }
 
-/// Where a record's key and value lie in frames.
+/// The extents of a record's key and value in frames.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// What the record will refer to.
+    /// All extents that the record will refer to.
     pub(crate) refers: Extents,
-    /// What of it records refer to already.
+    /// Those extents to which records refer already.
     pub(crate) again: Extents,
-    /// What was copied for it, held until it does.
+    /// Extents that were placed for the record, held until it refers to them.
     pub(crate) held: Extents,
 }

@@ -1,4 +1,4 @@
-//! The bytes of lists of pieces. Byte tables: `docs/format/records.md`.
+//! Encoding of lists of pieces. Byte tables: `docs/format/records.md`.
 
 use super::{Piece, PieceCrc, whole};
 use crate::crc;
@@ -7,11 +7,11 @@ use landfall_media::{Extent, Sum};
 
 /// Bytes of an entry.
 pub(super) const ENTRY_SIZE: usize = 16;
-/// Bytes of the CRC-32C in which a list ends.
+/// Bytes of the CRC-32C at the end of a list.
 const CRC_SIZE: usize = 4;
-/// Pieces that one list holds at most.
+/// Most pieces in one list.
 pub(super) const LIST_PIECES_MAX: usize = 256;
-/// Pieces that a list has when it is written first: some may be cut later.
+/// Most pieces in a list when it is first written. Later changes may split pieces.
 pub(super) const LIST_PIECES_FIRST: usize = 192;
 
 /// An entry of a list of lists.
@@ -30,7 +30,7 @@ impl Branch {
     }
 }
 
-/// Bytes of the list of so many entries.
+/// Bytes of a list with this many entries.
 const fn list_size(entries: usize) -> usize {
     entries * ENTRY_SIZE + CRC_SIZE
 }
@@ -61,25 +61,25 @@ fn sealed(entries: impl Iterator<Item = [u8; ENTRY_SIZE]>) -> Vec<u8> {
     bytes
 }
 
-/// The entries of a list whose CRC-32C holds.
+/// The entries of a list; `None` if its CRC-32C does not match.
 fn opened(bytes: &[u8]) -> Option<&[[u8; ENTRY_SIZE]]> {
     let (entries, crc) = bytes.split_last_chunk::<CRC_SIZE>()?;
     let (entries, rest) = entries.as_chunks();
     (rest.is_empty() && crc::of(entries.as_flattened()) == u32::from_le_bytes(*crc)).then_some(entries)
 }
 
-/// The list of these pieces.
+/// Encodes a list of pieces.
 pub(super) fn of_pieces(pieces: &[Piece]) -> Vec<u8> {
     let sum = |piece: &Piece| piece.extent.sum().map_or(0, Sum::to_stored);
     sealed(pieces.iter().map(|piece| entry(piece.extent.off, sum(piece), piece.part())))
 }
 
-/// The list of these lists.
+/// Encodes a list of lists.
 pub(super) fn of_branches(branches: &[Branch]) -> Vec<u8> {
     sealed(branches.iter().map(|branch| entry(branch.list.off, branch.list.len() as u16, branch.part)))
 }
 
-/// The pieces of a list, if it lists `part` of a value.
+/// Decodes a list of pieces; `None` if it does not list `part` of a value.
 pub(super) fn pieces(bytes: &[u8], part: PieceCrc) -> Option<Vec<Piece>> {
     let piece = |bytes| {
         let (off, sum, PieceCrc { len, crc }) = parsed(bytes);
@@ -89,12 +89,12 @@ pub(super) fn pieces(bytes: &[u8], part: PieceCrc) -> Option<Vec<Piece>> {
     lists(pieces.iter().map(|piece| piece.part()), part).then_some(pieces)
 }
 
-/// Where the pieces of a list begin; nowhere, if its CRC-32C does not hold.
+/// Offsets of the pieces of a list; none if its CRC-32C does not match.
 pub(super) fn offsets(bytes: &[u8]) -> impl Iterator<Item = u64> {
     opened(bytes).unwrap_or_default().iter().map(|entry| parsed(entry).0)
 }
 
-/// The lists of a list, if it lists `part` of a value.
+/// Decodes a list of lists; `None` if it does not list `part` of a value.
 pub(super) fn branches(bytes: &[u8], part: PieceCrc) -> Option<Vec<Branch>> {
     let branch = |bytes| {
         let (off, size, part) = parsed(bytes);
@@ -104,7 +104,7 @@ pub(super) fn branches(bytes: &[u8], part: PieceCrc) -> Option<Vec<Branch>> {
     lists(branches.iter().map(|branch| branch.part), part).then_some(branches)
 }
 
-/// True if the parts together are the one.
+/// True if the parts combine to `part`.
 fn lists(parts: impl Iterator<Item = PieceCrc> + Clone, part: PieceCrc) -> bool {
     let len: u64 = parts.clone().map(|part| u64::from(part.len)).sum();
     len <= VALUE_BYTES_MAX && len == u64::from(part.len) && whole(parts) == part.crc
@@ -123,7 +123,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Byte for byte as in `docs/format/records.md`: what earlier versions wrote must be read by later ones.
+    /// Byte for byte as in `docs/format/records.md`, because later versions must read lists of earlier ones.
     #[test]
     fn the_bytes_of_lists_are_frozen() {
         let pieces = [piece(0xabcd_ef01_2345, b"123456789"), piece(4096, b"abc")];

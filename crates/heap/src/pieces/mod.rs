@@ -16,40 +16,40 @@ use crate::crc;
 use crate::heap::Heap;
 use landfall_media::{Extent, MediaError, RUN_SIZE};
 
-/// Bytes of a piece at most.
+/// Most bytes of a piece.
 pub const PIECE_BYTES_MAX: u32 = 64 << 10;
-/// Bytes from which on a value is kept in pieces.
+/// A value of at least this many bytes is stored in pieces.
 pub const PIECES_FROM: u64 = 128 << 10;
 
 /// A piece of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Where it lies, in one run.
+    /// Extent of the piece, in one run.
     pub(crate) extent: Extent,
-    /// Its CRC-32C.
+    /// CRC-32C of the piece.
     pub(crate) crc: u32,
 }
 
-/// The CRC-32C of so many bytes of a value.
+/// Length and CRC-32C of a part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PieceCrc {
     /// Length, bytes.
     pub len: u32,
-    /// Their CRC-32C.
+    /// CRC-32C of these bytes.
     pub crc: u32,
 }
 
-/// What is known of a value's checksum.
+/// The known checksums of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Crcs<'a> {
-    /// The CRC-32C of all of it.
+    /// The CRC-32C of the whole value.
     Whole(u32),
-    /// Those of its parts, in order. Each is at most [`PIECE_BYTES_MAX`] long and lies in one run.
+    /// The checksums of its parts, in order. Each part has at most [`PIECE_BYTES_MAX`] bytes and lies in one run.
     Parts(&'a [PieceCrc]),
 }
 
 impl Crcs<'_> {
-    /// The CRC-32C of all of it.
+    /// The CRC-32C of the whole value.
     pub fn whole(self) -> u32 {
         match self {
             Self::Whole(crc) => crc,
@@ -57,7 +57,7 @@ impl Crcs<'_> {
         }
     }
 
-    /// The same, kept.
+    /// An owned copy.
     pub fn to_kept(self) -> KeptCrcs {
         match self {
             Self::Whole(crc) => KeptCrcs::Whole(crc),
@@ -66,7 +66,7 @@ impl Crcs<'_> {
     }
 }
 
-/// [`Crcs`] that are kept until they are needed.
+/// Owned [`Crcs`].
 #[derive(Clone, Debug)]
 pub enum KeptCrcs {
     /// As [`Crcs::Whole`].
@@ -76,7 +76,7 @@ pub enum KeptCrcs {
 }
 
 impl KeptCrcs {
-    /// What is kept.
+    /// The checksums, borrowed.
     pub fn get(&self) -> Crcs<'_> {
         match self {
             Self::Whole(crc) => Crcs::Whole(*crc),
@@ -85,7 +85,7 @@ impl KeptCrcs {
     }
 }
 
-/// The CRC-32C of parts one after the other.
+/// The CRC-32C of concatenated parts.
 pub(crate) fn whole(parts: impl Iterator<Item = PieceCrc>) -> u32 {
     parts.fold(0, |crc, part| crc::combined(crc, part.crc, u64::from(part.len)))
 }
@@ -96,16 +96,16 @@ impl Piece {
     }
 }
 
-/// The checksums of the pieces of a value that arrives part by part.
+/// Computes the checksums of a value's pieces while the value arrives.
 #[derive(Clone, Debug, Default)]
 pub struct ArrivingCrcs {
     parts: Vec<PieceCrc>,
-    /// Where the next byte would lie to continue the last piece.
+    /// The offset at which a further byte would continue the last piece.
     next: u64,
 }
 
 impl ArrivingCrcs {
-    /// Looks at bytes that come next in the value.
+    /// Adds the next bytes of the value.
     ///
     /// # Errors
     /// The medium's.
@@ -133,13 +133,13 @@ impl ArrivingCrcs {
     }
 }
 
-/// Bytes of the extent up to where a piece that begins with it ends.
+/// Length of the first piece of an extent.
 fn piece_len(extent: Extent) -> u32 {
     let in_run = RUN_SIZE - extent.off % RUN_SIZE;
     in_run.min(u64::from(extent.len().min(PIECE_BYTES_MAX))) as u32
 }
 
-/// The extents, cut where pieces end.
+/// The extents, split into pieces.
 fn cut(extents: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
     extents.iter().flat_map(|extent| {
         let mut rest = *extent;
@@ -152,7 +152,7 @@ fn cut(extents: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
     })
 }
 
-/// The pieces of extents of whose parts the checksums are known; `None` where these are no pieces.
+/// The pieces of extents with known checksums; `None` if the parts do not match pieces.
 fn pieces_of_parts(extents: &[Extent], parts: &[PieceCrc]) -> Option<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(parts.len());
     let mut extents = extents.iter().filter(|extent| !extent.is_empty());
@@ -172,12 +172,12 @@ fn pieces_of_parts(extents: &[Extent], parts: &[PieceCrc]) -> Option<Vec<Piece>>
 }
 
 impl Heap {
-    /// The pieces of extents, whose bytes are read for their checksums.
+    /// The pieces of extents. Reads the bytes to compute the checksums.
     pub(crate) fn pieces_of(&self, extents: &[Extent]) -> Result<Vec<Piece>, MediaError> {
         cut(extents).map(|extent| Ok(Piece { extent, crc: crc::of(&self.pinned(extent)?) })).collect()
     }
 
-    /// The checksums of a value that is not in a record yet: of its pieces, if it is to be kept in pieces.
+    /// Computes the checksums of a value that is not in a record yet: of its pieces, if it will be stored in pieces.
     ///
     /// # Errors
     /// The medium's.

@@ -1,4 +1,4 @@
-//! Reading a part of a value: as much of it is held and checked as the part lies in.
+//! Reading a part of a value. Only the pieces that contain the part are held and checked.
 
 use super::Piece;
 use crate::error::HeapError;
@@ -9,11 +9,11 @@ use crate::record::{Check, PieceDepth, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use std::ops::Range;
 
-/// A part of a value. It is within an item that has just what must be checked to show it.
+/// A part of a value, in an item with the bytes that must be verified before the part is served.
 #[derive(Debug)]
 pub struct ItemPart<'h> {
     item: Item<'h>,
-    /// The part, in the item.
+    /// The range of the part in the item.
     range: Range<usize>,
     /// Bytes of the value before the item.
     skip: usize,
@@ -22,14 +22,13 @@ pub struct ItemPart<'h> {
 }
 
 impl<'h> ItemPart<'h> {
-    /// Holds the bytes `range` of a value whose record has just been found, under the lock that keeps it current
-    /// meanwhile.
+    /// Holds the bytes `range` of a record's value. The caller has the lock that keeps the record current.
     ///
     /// # Errors
     /// As [`Item::hold`].
     ///
     /// # Panics
-    /// If the range reaches beyond the value.
+    /// If the range exceeds the value.
     pub fn hold(
         heap: &'h Heap,
         slot: SlotId,
@@ -57,18 +56,18 @@ impl<'h> ItemPart<'h> {
     /// A part of a whole item.
     ///
     /// # Panics
-    /// If the range reaches beyond the item.
+    /// If the range exceeds the item.
     pub fn of(item: Item<'h>, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= item.len, "a part of the value");
         Self { value_len: item.len, item, range, skip: 0 }
     }
 
-    /// What must be checked to show the part.
+    /// The item that must be verified before the part is served.
     pub fn item(&self) -> &Item<'h> {
         &self.item
     }
 
-    /// Where in the value the part begins.
+    /// Offset of the part in the value.
     pub fn start(&self) -> usize {
         self.skip + self.range.start
     }
@@ -78,17 +77,17 @@ impl<'h> ItemPart<'h> {
         self.range.len()
     }
 
-    /// True when there is no byte.
+    /// True if the part is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// The part's bytes if the value lives in its record.
+    /// The part's bytes of an inline value.
     pub fn inline(&self) -> Option<&[u8]> {
         self.item.inline().map(|bytes| &bytes[self.range.clone()])
     }
 
-    /// Where the part lies, if the value does not live in its record.
+    /// The part's extents of a value that is not inline.
     pub fn extents(&self) -> Extents {
         slice(self.item.extents(), self.range.clone())
     }
@@ -124,7 +123,7 @@ pub fn slice(extents: &[Extent], range: Range<usize>) -> Extents {
     part
 }
 
-/// Those that hold a byte of `range`, and how many bytes lie before them.
+/// The elements that contain a byte of `range`, and the number of bytes before them.
 fn overlapping<'a, T>(all: &'a [T], range: &Range<usize>, len: impl Fn(&T) -> u32) -> (&'a [T], usize) {
     if range.is_empty() {
         return (&[], range.start);
@@ -144,7 +143,8 @@ fn overlapping<'a, T>(all: &'a [T], range: &Range<usize>, len: impl Fn(&T) -> u3
 }
 
 impl Heap {
-    /// The pieces that hold a byte of `range`, and how many bytes lie before them. No list but theirs is read.
+    /// The pieces that contain a byte of `range`, and the number of bytes before them. Reads only the lists of these
+    /// pieces.
     fn pieces_with(
         &self,
         slot: SlotId,

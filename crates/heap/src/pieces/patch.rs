@@ -1,7 +1,7 @@
-//! Changing a stored value in pieces: what does not change is kept by reference, with the lists that name it.
+//! Changing a stored value in pieces. Unchanged pieces are kept by reference, with their lists.
 //!
-//! The next version of the key takes over the references of the version that it replaces, so that a change costs as
-//! much as what it changes, not as much as the value: `docs/format/frames.md`.
+//! The next version of the key takes over the references of the version that it replaces. So the cost depends on the
+//! size of the change, not of the value: `docs/format/frames.md`.
 
 use super::list::{self, Branch, LIST_PIECES_MAX};
 use super::read::part_of;
@@ -20,32 +20,31 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changes that are shorter than this are copied, and are made longer than this by what lies beside them: a list
-/// entry for a few bytes would cost more, and so would the frame in which they landed.
+/// Shorter changes are copied, together with neighbouring bytes up to this length. A list entry for a few bytes, or the
+/// frame in which they landed, would cost more.
 const SHORT: usize = 4096;
-/// Pieces below which a list is joined with its neighbour.
+/// A list with fewer pieces is joined with its neighbour.
 const LIST_PIECES_MIN: usize = 64;
 
 /// A new version of a stored value in pieces.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// The version that it is made of.
+    /// The version that the patch changes.
     of: SlotId,
     lists: Vec<List>,
-    /// What the old version refers to and the new one does not.
+    /// Extents to which the old version refers and the new one does not.
     gone: Vec<Extent>,
-    /// What has landed for it. Whoever stages it holds these.
+    /// Landed extents of the changes. The caller that stages the patch holds them.
     landed: Extents,
-    /// Other keys may refer to what is kept.
+    /// Records of other keys may refer to the kept extents.
     shared: bool,
 }
 
-/// Records of changed values that have been appended and are not current yet, each with what it refers to besides
-/// what it is to take over.
+/// Appended records of patches that are not current yet, each with its references besides those that it will take over.
 #[derive(Debug, Default)]
 pub(crate) struct NewPatches {
     refers: Mutex<BTreeMap<SlotId, Extents>>,
-    /// How many there are, so that all other records need no lock.
+    /// Length of `refers`, so that other records take no lock.
     count: AtomicUsize,
 }
 
@@ -69,9 +68,9 @@ impl NewPatches {
 
 #[derive(Clone, Debug)]
 enum List {
-    /// As the old version has it.
+    /// A list of the old version.
     Kept(Branch),
-    /// Read to be changed.
+    /// A list that is being changed.
     Open(Vec<Part>),
 }
 
@@ -86,28 +85,28 @@ pub(super) struct Part {
 pub(super) enum PartBytes {
     /// A piece of the old version.
     Kept(Extent),
-    /// What is left of a piece of the old version.
+    /// A part of a piece of the old version.
     Cut(Extent),
-    /// Landed for this change.
+    /// Landed bytes of a change.
     Landed(Extent),
-    /// To be placed.
+    /// Bytes that will be placed.
     Copied(Arc<[u8]>),
 }
 
-/// A list of the new version, as it is to be written.
+/// A list of the new version, for writing.
 pub(super) enum PatchList<'a> {
-    /// It is there, and what it names.
+    /// An unchanged list.
     Kept(&'a Branch),
-    /// It is new.
+    /// A new list.
     New(&'a [Part]),
 }
 
-/// Bytes of a change.
+/// The bytes of a change.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Outside the region.
+    /// Bytes outside the region.
     Bytes(&'a [u8]),
-    /// Landed in frames, which the caller holds until the change is staged. What is known of their checksums.
+    /// Landed extents with their known checksums. The caller holds the extents until the change is staged.
     Landed(&'a [Extent], Option<Crcs<'a>>),
 }
 
@@ -120,7 +119,7 @@ impl Change<'_> {
         }
     }
 
-    /// True when there is nothing to change.
+    /// True if the change has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -145,7 +144,7 @@ impl Part {
         Self { bytes: PartBytes::Kept(piece.extent), part: piece.part() }
     }
 
-    /// Where it lies, if it lies in frames.
+    /// Its extent, if it lies in frames.
     pub(super) fn extent(&self) -> Option<Extent> {
         match &self.bytes {
             PartBytes::Kept(extent) | PartBytes::Cut(extent) | PartBytes::Landed(extent) => Some(*extent),
@@ -155,11 +154,11 @@ impl Part {
 }
 
 impl Patch {
-    /// The value of a current record in pieces, found under the lock that keeps it current: nothing is changed yet.
-    /// `None` for any other value.
+    /// A patch without changes of a current record's value in pieces. The caller has the lock that keeps the record
+    /// current. `None` if the value is not in pieces.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] when its list fails its checks.
+    /// [`HeapError::Damaged`] if its list fails its checks.
     pub fn of(heap: &Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Option<Self>, HeapError> {
         let ValuePlace::Pieces(list) = view.value() else { return Ok(None) };
         if !heap.is_counted(slot) {
@@ -173,13 +172,13 @@ impl Patch {
             }
             PieceDepth::Lists => {
                 let branches = heap.read_branches(slot, list.at, part_of(view))?;
-                // Who refers to what is kept is noted from all of them.
+                // All lists are needed later, to note the new referrer of the kept pieces.
                 heap.fetch(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
                 branches.into_iter().map(List::Kept).collect()
             }
         };
         let mut gone = vec![list.at];
-        // The key is stored anew.
+        // The new version stores its own key.
         if let KeyPlace::Stored(key) = view.key() {
             gone.push(key);
         }
@@ -187,7 +186,7 @@ impl Patch {
         Ok(Some(Self { of: slot, lists, gone, landed, shared: view.is_shared() }))
     }
 
-    /// The version that it is made of.
+    /// The version that the patch changes.
     pub fn base(&self) -> SlotId {
         self.of
     }
@@ -197,12 +196,12 @@ impl Patch {
         self.lists.iter().map(List::len).sum()
     }
 
-    /// True if there is no byte.
+    /// True if the value is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that are placed for it, about: what is copied, and lists.
+    /// Estimate of the bytes that will be placed: copied bytes and lists.
     pub fn placed_bytes(&self) -> u64 {
         let copied = |part: &Part| if let PartBytes::Copied(_) = part.bytes { part.part.len } else { 0 };
         let of_list = |list: &List| match list {
@@ -214,17 +213,17 @@ impl Patch {
         self.lists.iter().map(of_list).sum()
     }
 
-    /// What has landed for it, to be held until its record refers to it.
+    /// Landed extents of the changes, to be held until the record refers to them.
     pub fn landed(&self) -> &[Extent] {
         &self.landed
     }
 
-    /// Other keys may refer to the same bytes.
+    /// True if records of other keys may refer to the kept extents.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// What the old version refers to and the new one does not.
+    /// Extents to which the old version refers and the new one does not.
     pub fn gone(&self) -> &[Extent] {
         &self.gone
     }
@@ -237,7 +236,7 @@ impl Patch {
         })
     }
 
-    /// The new version's bytes, copied together.
+    /// The bytes of the new version.
     ///
     /// # Errors
     /// [`HeapError::Damaged`]; the medium's.
@@ -260,7 +259,7 @@ impl Patch {
         Ok(all)
     }
 
-    /// Adds zeroes at the end.
+    /// Appends zeroes.
     ///
     /// # Errors
     /// As [`Self::append`].
@@ -279,10 +278,10 @@ impl Patch {
         if rest > 0 { self.append(heap, Change::Bytes(&vec![0; rest as usize])) } else { Ok(()) }
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] if short pieces that are joined with it do not hold; the medium's.
+    /// [`HeapError::Damaged`] if a short piece that is joined with the bytes fails its check; the medium's.
     pub fn append(&mut self, heap: &Heap, change: Change<'_>) -> Result<(), HeapError> {
         self.note_landed(heap, change);
         let mut new = parts_of(heap, change)?;
@@ -297,8 +296,8 @@ impl Patch {
         self.balance(heap, last)
     }
 
-    /// Takes short pieces from the end, as long as they are hardly longer than what comes behind them: so each byte
-    /// is copied a few times only, and few of them are left.
+    /// Joins short pieces at the end with the appended bytes, as long as a piece is at most twice as long as the bytes
+    /// behind it. So each byte is copied only a few times, and few short pieces are left.
     fn join_short(&mut self, heap: &Heap, bytes: &[u8]) -> Result<Vec<u8>, HeapError> {
         let mut joined = bytes.to_vec();
         let Some(List::Open(parts)) = self.lists.last_mut() else { return Ok(joined) };
@@ -316,14 +315,13 @@ impl Patch {
         Ok(joined)
     }
 
-    /// Overwrites bytes from `at` on, which may be at the end but not behind it, and adds what reaches beyond the
-    /// end.
+    /// Overwrites bytes from `at` on, and appends the bytes beyond the end. `at` may be the end of the value.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] if a piece of which a part is to stay does not hold; the medium's.
+    /// [`HeapError::Damaged`] if a piece of which a part is kept fails its check; the medium's.
     ///
     /// # Panics
-    /// If `at` is behind the end.
+    /// If `at` is beyond the end.
     pub fn overwrite(&mut self, heap: &Heap, at: u64, change: Change<'_>) -> Result<(), HeapError> {
         let len = self.len();
         assert!(at <= len, "a change begins within the value");
@@ -353,7 +351,7 @@ impl Patch {
         }
     }
 
-    /// The list with the byte at `at`, and where it begins.
+    /// The list with the byte at `at`, and its offset in the value.
     fn list_at(&self, at: u64) -> (usize, u64) {
         let mut begin = 0;
         for (index, list) in self.lists.iter().enumerate() {
@@ -375,7 +373,7 @@ impl Patch {
         Ok(())
     }
 
-    /// Takes lists out; their pieces.
+    /// Removes lists and returns their pieces.
     fn take_lists(&mut self, heap: &Heap, lists: Range<usize>) -> Result<Vec<Part>, HeapError> {
         for index in lists.clone() {
             self.open(heap, index)?;
@@ -387,7 +385,7 @@ impl Patch {
         Ok(taken.flatten().collect())
     }
 
-    /// The parts with the bytes of `range` replaced.
+    /// The parts, with the bytes of `range` replaced.
     fn replaced(
         &mut self,
         heap: &Heap,
@@ -403,7 +401,7 @@ impl Patch {
         if let [Part { bytes: PartBytes::Copied(bytes), .. }] = new.as_slice()
             && bytes.len() < SHORT
         {
-            // What is cut off lies beside a short change, and goes with it where it is short itself.
+            // Short remainders beside a short change are copied with it.
             let head = if before > 0 { verified(heap, self.of, &parts[first])?.to_vec() } else { Vec::new() };
             let tail = if behind > 0 { verified(heap, self.of, &parts[last])?.to_vec() } else { Vec::new() };
             let taken_before = taken(before, SHORT.saturating_sub(bytes.len()));
@@ -429,7 +427,7 @@ impl Patch {
         Ok(all)
     }
 
-    /// A part of a piece that stays.
+    /// The part `range` of a piece, which is kept.
     fn remainder(&self, heap: &Heap, part: &Part, range: Range<usize>) -> Result<Option<Part>, HeapError> {
         if range.is_empty() {
             return Ok(None);
@@ -446,7 +444,7 @@ impl Patch {
         Ok(Some(Part { bytes, part: PieceCrc { len, crc } }))
     }
 
-    /// Joins a list that has become short with its neighbour, and splits one that has become long.
+    /// Joins a short list with its neighbour, and splits a long list.
     fn balance(&mut self, heap: &Heap, index: usize) -> Result<(), HeapError> {
         let count = |list: &List| if let List::Open(parts) = list { parts.len() } else { usize::MAX };
         let mut index = index;
@@ -466,13 +464,13 @@ impl Patch {
     }
 }
 
-/// Of `len` bytes beside a short change so many go with it: those that it lacks, and what would be short without
-/// them.
+/// Number of the `len` bytes beside a short change that are copied with it: those that it lacks, and all if the
+/// remainder would be short.
 fn taken(len: usize, lacks: usize) -> usize {
     if len < SHORT + lacks { len } else { lacks }
 }
 
-/// The part with the byte at `at`, and where it begins.
+/// The part with the byte at `at`, and its offset.
 fn part_at(parts: &[Part], at: usize) -> (usize, usize) {
     let mut begin = 0;
     for (index, part) in parts.iter().enumerate() {
@@ -485,7 +483,7 @@ fn part_at(parts: &[Part], at: usize) -> (usize, usize) {
     (parts.len().saturating_sub(1), begin)
 }
 
-/// A part's bytes, which hold.
+/// The verified bytes of a part.
 fn verified<'a>(heap: &'a Heap, slot: SlotId, part: &'a Part) -> Result<Pinned<'a>, HeapError> {
     let bytes = match (&part.bytes, part.extent()) {
         (PartBytes::Copied(bytes), _) => Pinned::always(bytes),
@@ -502,7 +500,7 @@ fn verified<'a>(heap: &'a Heap, slot: SlotId, part: &'a Part) -> Result<Pinned<'
     }
 }
 
-/// The pieces of a change. What is short is copied, what has landed stays there.
+/// The pieces of a change. A short change is copied, a landed one stays in its frames.
 fn parts_of(heap: &Heap, change: Change<'_>) -> Result<Vec<Part>, MediaError> {
     match change {
         Change::Landed(extents, _) if change.len() < SHORT as u64 => {
@@ -530,8 +528,8 @@ fn copied(bytes: &[u8]) -> Vec<Part> {
 }
 
 impl Heap {
-    /// The record in `old` is replaced by the one in `new`, which keeps most of what it refers to: whoever empties
-    /// the runs of that finds the new record from now on.
+    /// The record in `new` replaces the one in `old` and keeps most of its references. Makes `new` a referrer of their
+    /// runs instead of `old`, for the compactor.
     pub(crate) fn take_over(&self, old: SlotId, new: SlotId, patch: &Patch) {
         let mut runs = Vec::new();
         for list in &patch.lists {

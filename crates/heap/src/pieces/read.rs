@@ -11,23 +11,23 @@ use landfall_media::{Extent, MediaError, RUN_SIZE};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
-/// All pieces of a value, and where they are listed.
+/// All pieces of a value, with their lists.
 #[derive(Debug)]
 pub(crate) struct ListedPieces {
     pub(crate) pieces: Vec<Piece>,
-    /// Lists of pieces, each with how many it has.
+    /// Lists of pieces, each with the number of its pieces.
     lists: SmallVec<[(Extent, usize); 1]>,
-    /// The list of these lists.
+    /// The list of lists, if there is one.
     pub(super) upper: Option<Extent>,
 }
 
 impl ListedPieces {
-    /// Where the value lies, in order.
+    /// The extents of the value, in order.
     pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
         self.pieces.iter().map(|piece| piece.extent)
     }
 
-    /// The same, then the lists.
+    /// The extents of the value, then those of the lists.
     pub(crate) fn all(&self) -> impl Iterator<Item = Extent> + '_ {
         self.extents().chain(self.lists.iter().map(|(list, _)| *list)).chain(self.upper)
     }
@@ -43,7 +43,7 @@ impl ListedPieces {
     }
 }
 
-/// Pieces that have been found to hold, while nothing is written.
+/// Pieces that have been verified, while nothing is written.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPieces(BTreeSet<(Extent, u32)>);
 
@@ -57,7 +57,7 @@ impl HeldPieces {
     }
 }
 
-/// What the record says of its whole value.
+/// Length and CRC-32C of the whole value, from the record.
 pub(super) fn part_of(view: &RecordView<'_>) -> PieceCrc {
     PieceCrc { len: view.value_len() as u32, crc: view.check().crc().unwrap_or_default() }
 }
@@ -66,7 +66,7 @@ impl Heap {
     /// All pieces of a value.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] when a list fails its checks.
+    /// [`HeapError::Damaged`] if a list fails its checks.
     pub(crate) fn listed_pieces(
         &self,
         slot: SlotId,
@@ -76,7 +76,7 @@ impl Heap {
         self.listed(slot, list, part_of(view))
     }
 
-    /// The pieces that a list names, or its lists do, if these are that value.
+    /// Reads the pieces of a list, or of its lists, and checks that they are those of `value`.
     pub(super) fn listed(
         &self,
         slot: SlotId,
@@ -97,7 +97,7 @@ impl Heap {
         Ok(ListedPieces { pieces, lists, upper: Some(list.at) })
     }
 
-    /// As [`Self::listed_pieces`], of a current record; the lists are asked for where they have left memory.
+    /// As [`Self::listed_pieces`], for a current record. Evicted lists are requested.
     ///
     /// # Errors
     /// As [`Self::listed_pieces`]; [`HeapError::Loading`].
@@ -115,7 +115,7 @@ impl Heap {
         self.listed_pieces(slot, view, list)
     }
 
-    /// The pieces that a list names, if these are that part of the value.
+    /// Reads a list of pieces, and checks that it lists `part` of the value.
     pub(super) fn read_pieces(
         &self,
         slot: SlotId,
@@ -143,7 +143,7 @@ impl Heap {
         branches.filter(|branches| branches.iter().all(is_inside)).ok_or(damaged_list(slot))
     }
 
-    /// As [`Self::verify_value`], but pieces that have been found to hold are not read again.
+    /// As [`Self::verify_value`], but pieces in `held` are not read again.
     pub(crate) fn verify_value_once(
         &self,
         slot: SlotId,
@@ -162,7 +162,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Checks what of a value moves: all of it, or, of a value in pieces, those pieces. How many bytes that were.
+    /// Verifies the parts of a value that move: of a value in pieces the moving pieces, of any other value all of it.
+    /// Returns the number of bytes verified.
     pub(crate) fn verify_moving(
         &self,
         slot: SlotId,
@@ -183,7 +184,7 @@ impl Heap {
         Ok(bytes)
     }
 
-    /// Checks the bytes of all pieces of a value.
+    /// Verifies all pieces of a value.
     pub(crate) fn verify_pieces(
         &self,
         slot: SlotId,
@@ -199,7 +200,7 @@ impl Heap {
         Ok(listed.extents().collect())
     }
 
-    /// True when the bytes of extents are those that the parts of a value are to have.
+    /// True if the bytes of extents match the checksums of the parts.
     pub(crate) fn parts_hold(&self, extents: &[Extent], parts: &[PieceCrc]) -> Result<bool, MediaError> {
         let Some(pieces) = pieces_of_parts(extents, parts) else { return Ok(false) };
         for piece in &pieces {
@@ -210,7 +211,7 @@ impl Heap {
         Ok(true)
     }
 
-    /// True when the bytes of a piece are those that it is to have.
+    /// True if the bytes of a piece match its checksum.
     pub(crate) fn piece_holds(&self, piece: &Piece) -> Result<bool, MediaError> {
         Ok(crc::of(&self.pinned(piece.extent)?) == piece.crc)
     }

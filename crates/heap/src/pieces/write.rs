@@ -16,25 +16,25 @@ use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A list that another takes the place of.
+/// A list that is replaced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OldList {
     at: Extent,
-    /// It cannot stay where it is.
+    /// The list lies in a run that is being emptied.
     moves: bool,
 }
 
-/// What certifies a value that is to be referred to.
+/// The checksums of a value that is being appended.
 #[derive(Debug)]
 pub(crate) enum Certified {
-    /// One check of all of it.
+    /// One checksum of the whole value.
     Whole(Check),
-    /// It is kept in pieces.
+    /// The value is stored in pieces.
     Pieces(Vec<Piece>),
 }
 
 impl Heap {
-    /// What is to certify `extents`. Only where nothing is known are their bytes read.
+    /// The checksums for `extents`. The bytes are read only if no checksum is known.
     pub(crate) fn certified(
         &self,
         extents: &[Extent],
@@ -42,7 +42,8 @@ impl Heap {
     ) -> Result<Certified, MediaError> {
         let is_long = total_len(extents) >= PIECES_FROM;
         Ok(match known {
-            // Parts that are no pieces are still the whole: bytes that were damaged meanwhile must stay so.
+            // If the parts do not match pieces, their combined checksum is used. A new checksum would hide damage that
+            // has happened meanwhile.
             Some(Crcs::Parts(parts)) if is_long => pieces_of_parts(extents, parts)
                 .map_or_else(|| Certified::Whole(Check::Crc(Crcs::Parts(parts).whole())), Certified::Pieces),
             Some(known) => Certified::Whole(Check::Crc(known.whole())),
@@ -54,7 +55,7 @@ impl Heap {
 }
 
 impl Writer {
-    /// Lets the record refer to `extents`.
+    /// Adds references to `extents` to the draft.
     pub(crate) fn refer_certified(
         &mut self,
         extents: &[Extent],
@@ -68,7 +69,7 @@ impl Writer {
         }
     }
 
-    /// Lets the record refer to a value in pieces, by lists that are written for it.
+    /// Writes lists for a value in pieces and adds them to the draft.
     pub(crate) fn refer_to_pieces(
         &mut self,
         all: &[Piece],
@@ -84,7 +85,7 @@ impl Writer {
         self.refer_to_branches(&branches, None, draft, pieces)
     }
 
-    /// Lets the record refer to a value in pieces by the lists that another one refers to.
+    /// Adds the existing lists of a value in pieces to the draft.
     pub(crate) fn refer_to_listed(
         &mut self,
         list: PieceList,
@@ -101,7 +102,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets the record refer to a changed value: what the version before has of it is not counted again.
+    /// Adds a patched value to the draft. References that it takes over from its base are not counted again.
     pub(crate) fn refer_to_patch(
         &mut self,
         patch: &Patch,
@@ -145,7 +146,7 @@ impl Writer {
         Ok(extent)
     }
 
-    /// Lets the record refer to a value whose pieces are listed. In place of `old` stands the list of these lists.
+    /// Adds a value with existing lists of pieces to the draft. A list of lists, if needed, replaces `old`.
     pub(super) fn refer_to_branches(
         &mut self,
         branches: &[Branch],
@@ -153,7 +154,7 @@ impl Writer {
         draft: &mut Draft,
         pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
-        // Before the first record of this kind, no program may open the region that does not know it.
+        // The region needs the must-know feature before the first such record.
         self.heap.require_features(FEATURE_PIECES)?;
         let parts = || branches.iter().map(|branch| branch.part);
         let (len, crc) = (parts().map(|part| part.len).sum(), whole(parts()));
@@ -168,7 +169,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets a copy of a record refer to the pieces of its value, of which some move. What moves has been verified.
+    /// Adds the pieces of a moved record's value to the draft and moves some of them. Moved pieces have been verified.
     pub(crate) fn move_pieces(
         &mut self,
         listed: &ListedPieces,
@@ -212,8 +213,8 @@ impl Writer {
         Ok(moved)
     }
 
-    /// A list in place of an old one. If the old one need not move and has these bytes, or if it has been replaced by
-    /// them for another record that shares it, nothing is written.
+    /// Writes a list in place of an old one. Nothing is written if the old list has these bytes and need not move, or
+    /// if it has been replaced by these bytes for another record that shares it.
     fn replace_list(
         &mut self,
         old: Option<OldList>,

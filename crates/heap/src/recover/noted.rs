@@ -1,4 +1,4 @@
-//! Records of transactions, noted until it is known whether they count.
+//! Records of transactions, noted until recovery knows whether they count.
 
 use super::Found;
 use crate::bond::TransactionId;
@@ -7,7 +7,7 @@ use crate::record::RecordView;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A commit record: the copy that was moved last.
+/// A commit record: its newest copy.
 #[derive(Clone, Copy, Debug)]
 struct CommitRecord {
     rev: u32,
@@ -26,15 +26,15 @@ struct Part {
 struct State {
     commits: BTreeMap<TransactionId, CommitRecord>,
     parts: Vec<Part>,
-    /// Parts before this one have been asked for.
+    /// Parts before this index have been visited.
     next: usize,
 }
 
-/// What has been read of transactions.
+/// The records of transactions that the scan has found.
 #[derive(Debug, Default)]
 pub(super) struct Noted(Mutex<State>);
 
-/// How the records of transactions have been decided.
+/// Counts of transaction records by outcome.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     pub(super) decided_in_tails: u64,
@@ -42,7 +42,7 @@ pub(super) struct Decided {
 }
 
 impl Noted {
-    /// What notes the records of one slab.
+    /// The notes of one slab's records.
     pub(super) fn slab(&self) -> SlabNotes<'_> {
         SlabNotes { noted: self, commits: Vec::new(), parts: Vec::new() }
     }
@@ -52,7 +52,7 @@ impl Noted {
         self.0.lock().commits.keys().copied().collect()
     }
 
-    /// The next records whose transaction counts.
+    /// The next records of a committed transaction.
     pub(super) fn next_decided(&self) -> Option<Vec<SlotId>> {
         let mut state = self.0.lock();
         let state = &mut *state;
@@ -66,7 +66,7 @@ impl Noted {
         None
     }
 
-    /// The records of some transactions.
+    /// The records of the wanted transactions.
     pub(super) fn of(&self, wanted: impl Fn(TransactionId) -> bool) -> Vec<(TransactionId, Vec<SlotId>)> {
         let state = self.0.lock();
         let parts = state.parts.iter().filter(|part| wanted(part.id));
@@ -80,7 +80,7 @@ impl Noted {
         undecided.flat_map(|part| &part.slots).copied().collect()
     }
 
-    /// Everything has been read: what counts is to be handed over that has not been, and the rest never will.
+    /// Ends reading: records of committed transactions that were not visited are visited next, all others never.
     pub(super) fn decide(&mut self) -> Decided {
         let state = self.0.get_mut();
         state.next = 0;
@@ -95,7 +95,7 @@ impl Noted {
         decided
     }
 
-    /// Each commit record that is needed, and how many records of its transaction are on the medium.
+    /// Each commit record that is still needed, with the number of its transaction's records on the medium.
     pub(super) fn committed(&self) -> Vec<(TransactionId, SlotId, u64)> {
         let state = self.0.lock();
         let mut marked: BTreeMap<TransactionId, u64> = BTreeMap::new();
@@ -108,7 +108,7 @@ impl Noted {
     }
 }
 
-/// Notes the records of one slab; they are known to others when it is dropped.
+/// The notes of one slab's records. They become visible when this is dropped.
 pub(super) struct SlabNotes<'n> {
     noted: &'n Noted,
     commits: Vec<(TransactionId, CommitRecord)>,
@@ -116,7 +116,7 @@ pub(super) struct SlabNotes<'n> {
 }
 
 impl SlabNotes<'_> {
-    /// True for a record of a transaction, or of the heap itself: nobody else gets it now.
+    /// Notes a record of a transaction or a commit record. False for any other record, which the caller visits.
     pub(super) fn note(&mut self, found: &Found, view: &RecordView<'_>) -> bool {
         if let Some(id) = view.commits() {
             self.commits.push((id, CommitRecord { rev: found.rev, slot: found.slot }));

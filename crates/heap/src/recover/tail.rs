@@ -1,4 +1,4 @@
-//! Which slots above the watermarks to believe.
+//! Decides which records above the watermarks count.
 
 use super::{Found, Judge};
 use crate::bond::{Bond, Group, TransactionId};
@@ -15,11 +15,11 @@ pub(super) struct Tail {
 
 #[derive(Debug)]
 pub(super) enum TailRecord {
-    /// Torn, or never written.
+    /// The slot is torn or was never written.
     Invalid,
-    /// Record and data hold.
+    /// The record and its data match their checksums.
     Valid { found: Found, bond: Bond, commits: Option<TransactionId> },
-    /// The record holds, what it refers to does not: torn, or superseded and used again.
+    /// The record matches its checksum, its data do not: they are torn, or were superseded and reused.
     DataGone { found: Found, bond: Bond },
 }
 
@@ -52,7 +52,7 @@ impl TailRecord {
 }
 
 impl Found {
-    /// True when this record makes `older` irrelevant. What a flush mark ends is for the owner of `older` to say.
+    /// True if this record supersedes `older`. The owner of `older` decides which flush marks end it.
     fn replaces(&self, older: &Self, judge: &impl Judge) -> bool {
         let same_key = self.kind != Kind::Flush && self.hash == older.hash;
         let flushed = self.kind == Kind::Flush && judge.is_flushed(self, older);
@@ -78,8 +78,8 @@ impl Tail {
         })
     }
 
-    /// How many of the first `end` slots to believe: up to the first that is neither valid nor superseded, and
-    /// never part of a group.
+    /// Number of slots that count among the first `end`: all before the first one that is neither valid nor excused,
+    /// without the last group if it is incomplete.
     fn prefix(&self, end: usize, excused: impl Fn(&Found, Bond) -> bool) -> usize {
         let bad = |record: &TailRecord| match record {
             TailRecord::Valid { .. } => false,
@@ -89,8 +89,8 @@ impl Tail {
         self.whole_groups(self.records[..end].iter().position(bad).unwrap_or(end))
     }
 
-    /// How many of the first `end` slots belong to whole groups or to none. Slots of a group that was taken
-    /// back may have been written again: every member is looked at.
+    /// Number of slots among the first `end` before the first incomplete group. Slots of a group that was rolled back
+    /// may have been reused, so every member is checked.
     fn whole_groups(&self, end: usize) -> usize {
         let mut at = 0;
         while at < end {
@@ -115,13 +115,13 @@ pub(super) struct Cutter<'t, J> {
     heap: &'t Heap,
     judge: &'t J,
     tails: &'t [Tail],
-    /// Records that hold, with what they refer to.
+    /// Records that match their checksums, with their data.
     valid: Vec<(Found, Bond)>,
-    /// Transactions that the scan has found to count.
+    /// Transactions whose commit record the scan has found.
     decided: BTreeSet<TransactionId>,
-    /// Transactions with a valid commit record, believed or not.
+    /// Transactions with a valid commit record, also if a cut excludes that record.
     committed: BTreeSet<TransactionId>,
-    /// Of which space and `aux` the tails hold a bound.
+    /// Space and `aux` of the bounds in the tails.
     bounds: BTreeSet<(u8, u32)>,
 }
 
@@ -135,7 +135,7 @@ impl<'t, J: Judge> Cutter<'t, J> {
         let in_tails = tails.iter().flat_map(|tail| &tail.records).filter_map(TailRecord::commits);
         let committed: BTreeSet<_> = decided.iter().copied().chain(in_tails).collect();
         let mut valid: Vec<_> = tails.iter().flat_map(Tail::valid).collect();
-        // What will never count excuses nothing.
+        // Records that will never count excuse no other record.
         valid.retain(|(_, bond)| bond.transaction().is_none_or(|id| committed.contains(&id)));
         let bound =
             |(found, _): &(Found, Bond)| (found.kind == Kind::Bound).then_some((found.space, found.aux));
@@ -143,18 +143,18 @@ impl<'t, J: Judge> Cutter<'t, J> {
         Self { heap, judge, tails, valid, decided, committed, bounds }
     }
 
-    /// True if no other than a commit record in a tail makes the transaction count.
+    /// True if the only commit record of the transaction is in a tail.
     pub(super) fn is_decided_in_a_tail(&self, id: TransactionId) -> bool {
         self.committed.contains(&id) && !self.decided.contains(&id)
     }
 
-    /// Hashes of the records whose data do not hold.
+    /// Hashes of the records whose data are gone.
     pub(super) fn gone_hashes(&self) -> BTreeSet<u64> {
         self.tails.iter().flat_map(Tail::gone).map(|found| found.hash).collect()
     }
 
-    /// How many slots of each tail to believe. What lies in a tail excuses others as long as it is believed itself, and
-    /// `excusers` as long as the commit records of their transactions are.
+    /// Number of slots that count in each tail. A record in a tail excuses others only while it counts itself, and
+    /// `excusers` only while the commit records of their transactions count.
     pub(super) fn cut_all(&self, excusers: &[(TransactionId, Found)]) -> Vec<usize> {
         let mut cuts: Vec<usize> = self.tails.iter().map(|tail| tail.records.len()).collect();
         loop {
@@ -185,19 +185,19 @@ impl<'t, J: Judge> Cutter<'t, J> {
         self.tails.iter().zip(cuts).map(|(tail, cut)| tail.prefix(*cut, excused)).collect()
     }
 
-    /// Transactions that count if the tails are cut so.
+    /// Transactions that count with these cuts.
     fn decided_below(&self, cuts: &[usize]) -> BTreeSet<TransactionId> {
         let below = self.tails.iter().zip(cuts).flat_map(|(tail, cut)| &tail.records[..*cut]);
         self.decided.iter().copied().chain(below.filter_map(TailRecord::commits)).collect()
     }
 
-    /// True for a record that never counted. A commit record that is valid and not believed makes no difference: what
-    /// is excused must not grow as cuts fall.
+    /// True for a record of a transaction without a valid commit record. Commit records that a cut excludes are
+    /// included, since the set of excused records must not grow as cuts move down.
     fn was_taken_back(&self, bond: Bond) -> bool {
         bond.transaction().is_some_and(|id| !self.committed.contains(&id))
     }
 
-    /// True if the scan has found something newer.
+    /// True if the scan has found a newer record.
     fn is_known(&self, found: &Found) -> bool {
         self.judge.is_superseded(self.heap, found)
             || self.judge.lacks_bound(found) && !self.bounds.contains(&(found.space, found.aux))

@@ -1,4 +1,4 @@
-//! What a writer that finds no room waits for, and when it reports that the region is full.
+//! What a writer without room waits for, and when it reports that the region is full.
 
 use super::{Urgency, Writer};
 use crate::entry::{Entry, Source};
@@ -6,8 +6,7 @@ use crate::error::HeapError;
 use landfall_media::RUN_SIZE;
 
 impl Writer {
-    /// Makes sure that runs are free for the bytes to be placed: a writer that waits for them must be heard once, with
-    /// all that it needs.
+    /// Ensures that enough runs are free for the bytes to be placed. A writer that waits requests all runs at once.
     #[inline]
     pub(super) fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
         let placed =
@@ -15,11 +14,11 @@ impl Writer {
         self.check_bytes(entries.iter().map(placed).sum())
     }
 
-    /// Makes sure that runs are free for so many bytes.
+    /// Ensures that enough runs are free for this many bytes.
     #[inline]
     pub(super) fn check_bytes(&mut self, bytes: u64) -> Result<(), HeapError> {
         let runs = bytes / RUN_SIZE;
-        // Where nobody makes space, what fits is found out by trying.
+        // Without a compactor the writer just tries.
         let is_asked = runs > 0 && self.heap.is_cleaned();
         let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
         if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
@@ -33,13 +32,13 @@ impl Writer {
     #[cold]
     fn wait_or_full(&mut self, waits: bool) -> HeapError {
         let asked = if waits { None } else { self.heap.searches_if_stale() };
-        // One look since this was asked first is enough.
+        // The writer waits for one further search only.
         let asks = asked.filter(|searches| self.asked.is_none_or(|asked| asked == *searches));
         self.asked = asks;
         if waits || asks.is_some() || self.ask_unfinished() { HeapError::Cleaning } else { HeapError::Full }
     }
 
-    /// Where cleaning does not help: asks for the space of requests that are not complete. Who waits is woken then.
+    /// If compaction does not help, requests the space of unfinished requests. True if the writer should wait for it.
     fn ask_unfinished(&mut self) -> bool {
         let since = *self.asked_unfinished.get_or_insert_with(|| self.heap.returns());
         let asks = self.heap.ask_unfinished(since);
@@ -49,7 +48,7 @@ impl Writer {
         asks
     }
 
-    /// What to say when no run was to be had.
+    /// The error for a writer that could take no run.
     pub(crate) fn no_run(&mut self) -> HeapError {
         let waits = match (self.urgency_base, self.urgency) {
             (Urgency::Compact, _) => false,
