@@ -39,7 +39,7 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), OutputError> {
 /// Prints bytes and a line end.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_line(line: &[u8]) -> Result<(), OutputError> {
     print(&[line, b"\n"].concat())
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
+use crate::extent::Extent;
+use crate::file_write::FileWrite;
 use crate::in_flight::{Entered, InFlight};
-use crate::{Extent, FileWrite};
 
 /// The check that every write to one region's file passes: the overlap rule, and the latch that closes the region.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Byte ranges of a region, and byte streams whose parts lie in several places of a region.
 
-use crate::{RUN_SIZE, Sum};
+use crate::sum::Sum;
+use crate::units::RUN_SIZE;
 use std::borrow::Cow;
 use std::ops::Range;
 

@@ -7,7 +7,8 @@
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
-use crate::{Extent, FileWrite};
+use crate::extent::Extent;
+use crate::file_write::FileWrite;
 
 /// The blocks of one holder: sorted, without duplicates.
 type Blocks = SmallVec<[Extent; 4]>;

@@ -1,6 +1,7 @@
 //! Paging: a medium of which only a part has to be in memory.
 
-use crate::{Extent, MediaError};
+use crate::error::MediaError;
+use crate::extent::Extent;
 
 /// Unit in which pins are counted, bytes: a heap's frame. An extent may be pinned as a whole and unpinned in parts of
 /// whole units.

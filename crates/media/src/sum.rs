@@ -4,7 +4,7 @@
 //! is the whole sum less the sums of its neighbours. So a value's sum is *derived* from its packet's checksum, and a
 //! reply's checksum from the sums of the extents that it sends (RFC 1071, section 2; RFC 1624).
 
-use crate::sys::total_of_words;
+use crate::sys::words::total_of_words;
 
 /// Sum of 16-bit big-endian words, modulo 65535: zero and all ones are one number here.
 ///

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::{Lines, Promises, Version};
 use super::rng::Rng;
-use crate::{BLOCK_SIZE, Extent, LINE_SIZE};
+use crate::extent::Extent;
+use crate::units::{BLOCK_SIZE, LINE_SIZE};
 
 /// Identifies a submitted batch.
 pub(super) type BatchId = u64;

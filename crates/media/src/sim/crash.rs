@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lines::{Line, Lines, Versions};
 use super::rng::Rng;
-use crate::LINE_SIZE;
+use crate::units::LINE_SIZE;
 
 /// Most pending lines whose subsets are ever enumerated: 2 to this power images.
 pub const EXHAUSTIVE_LINES_MAX: usize = 24;

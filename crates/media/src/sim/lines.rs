@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use crate::{Extent, LINE_SIZE};
+use crate::extent::Extent;
+use crate::units::LINE_SIZE;
 
 /// Maximum number of contents of one pending line that are kept, besides the durable one.
 pub const VERSIONS_MAX: usize = 4;

@@ -10,8 +10,15 @@ use parking_lot::Mutex;
 use super::blocks::Blocks;
 use super::crash::{CrashState, Subsets};
 use super::lines::{Line, Lines};
+use crate::dirty::Dirty;
+use crate::error::MediaError;
+use crate::extent::Extent;
+use crate::kind::MediaKind;
+use crate::media::{CommitMode, Media};
+use crate::site::Site;
+use crate::standing::Standing;
 use crate::sys::Image;
-use crate::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
+use crate::units::{LINE_SIZE, RUN_SIZE};
 
 /// Address space reserved for growth, as a multiple of the length.
 const RESERVE_FACTOR: u64 = 4;
@@ -140,7 +147,7 @@ impl SimMedia {
         let mut state = self.state.lock();
         let State { lines, blocks, .. } = &mut *state;
         if self.options.deferred && dirty.promised.batch.is_none() {
-            dirty.promised.batch = Some(blocks.submit(lines, &dirty.ranges, &dirty.promised));
+            dirty.promised.batch = Some(blocks.submit(lines, dirty.ranges(), &dirty.promised));
         }
     }
 

@@ -31,11 +31,10 @@
 
 mod blocks;
 mod crash;
-mod lines;
+pub(crate) mod lines;
 mod medium;
 mod rng;
 
 pub use crash::{CrashState, EXHAUSTIVE_LINES_MAX, Subsets};
-pub(crate) use lines::Promises;
 pub use lines::VERSIONS_MAX;
 pub use medium::{OpCounts, SimMedia, SimOptions};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::call;
 use super::holes::find_holes;
-use crate::RUN_SIZE;
+use crate::units::RUN_SIZE;
 
 /// Which runs have no pages. Changed under the lock of the region's file.
 pub(super) struct BareRuns(Box<[AtomicBool]>);

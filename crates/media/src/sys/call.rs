@@ -94,7 +94,7 @@ pub(super) fn file_system(file: &File) -> io::Result<(i64, u64)> {
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is a writable statfs.
     check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
-    let block = u64::try_from(stat.f_bsize).unwrap_or(crate::BLOCK_SIZE);
+    let block = u64::try_from(stat.f_bsize).unwrap_or(crate::units::BLOCK_SIZE);
     // The field is 32 bits wide in the kernel: remove a sign extension.
     Ok((stat.f_type & 0xFFFF_FFFF, block))
 }
@@ -105,7 +105,7 @@ pub(super) fn space_left(file: &File) -> io::Result<Option<u64>> {
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is a writable statfs.
     check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
-    let block = u64::try_from(stat.f_bsize).unwrap_or(crate::BLOCK_SIZE);
+    let block = u64::try_from(stat.f_bsize).unwrap_or(crate::units::BLOCK_SIZE);
     Ok((stat.f_blocks != 0).then(|| stat.f_bavail.saturating_mul(block)))
 }
 

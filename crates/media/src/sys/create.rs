@@ -13,8 +13,9 @@ use super::bare::BareRuns;
 use super::call::{self, magic};
 use super::kind::Found;
 use super::lock::LockedFile;
-use super::open::MediaRequest;
-use crate::{MediaError, RUN_SIZE};
+use super::request::MediaRequest;
+use crate::error::MediaError;
+use crate::units::RUN_SIZE;
 
 /// How often the left-over of a dead creator may be removed before creation fails.
 const STALE_REMOVALS_MAX: u32 = 2;

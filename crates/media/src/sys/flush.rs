@@ -6,7 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::{LINE_SIZE, MediaError};
+use crate::error::MediaError;
+use crate::units::LINE_SIZE;
 
 /// The instruction that writes a cache line back to a byte-addressable medium.
 ///

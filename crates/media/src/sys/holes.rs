@@ -4,7 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 
 use super::call;
-use crate::RUN_SIZE;
+use crate::units::RUN_SIZE;
 
 /// Iterates over the data extents of the file. What lies between them, in whole runs, is reported as a hole.
 pub(super) fn find_holes(file: &File, len: u64, mut hole: impl FnMut(Range<u64>)) {

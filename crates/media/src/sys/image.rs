@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
 
-use crate::{Extent, MediaError};
+use crate::error::MediaError;
+use crate::extent::Extent;
 
 /// Alignment of an image's base: a transparent huge page, bytes.
 pub(crate) const ALIGN_DEFAULT: u64 = 2 << 20;
@@ -225,12 +226,21 @@ fn map(
 /// True where the file can be mapped so that a flushed store needs no system call to be durable: a DAX file system.
 pub(super) fn maps_synchronously(fd: RawFd) -> bool {
     let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
-    let Ok(page) = map(ptr::null_mut(), crate::BLOCK_SIZE as usize, libc::PROT_READ, flags, fd, 0) else {
+    let Ok(page) = map(ptr::null_mut(), crate::units::BLOCK_SIZE as usize, libc::PROT_READ, flags, fd, 0)
+    else {
         return false;
     };
     // SAFETY: the page that was just mapped, which was never accessed and has no references.
-    unsafe { libc::munmap(page.as_ptr().cast(), crate::BLOCK_SIZE as usize) };
+    unsafe { libc::munmap(page.as_ptr().cast(), crate::units::BLOCK_SIZE as usize) };
     true
+}
+
+/// Refuses a buffer that is not exactly as long as the extent.
+pub(super) fn check_buffer(extent: Extent, into: &[u8]) -> Result<(), MediaError> {
+    if into.len() == extent.len() as usize {
+        return Ok(());
+    }
+    Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"))
 }
 
 #[cfg(test)]

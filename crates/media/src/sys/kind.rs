@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use super::call::{self, magic};
 use super::image::{ALIGN_DEFAULT, maps_synchronously};
-use super::open::MediaRequest;
-use crate::{BLOCK_SIZE, MediaError, MediaKind};
+use super::request::MediaRequest;
+use crate::error::MediaError;
+use crate::kind::MediaKind;
+use crate::units::BLOCK_SIZE;
 
 /// What the kernel reports about an open file.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::call;
-use crate::MediaError;
+use crate::error::MediaError;
 
 /// How long the lock may outlive the process that held it. The kernel closes the files of io_uring requests in flight
 /// only after the process has ended, and the process may be restarted at once.

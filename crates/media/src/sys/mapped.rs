@@ -15,17 +15,19 @@ use super::bare::BareRuns;
 use super::call::magic;
 use super::create::{extend, space_error};
 use super::flush::{FlushInstruction, store_fence};
-use super::image::{ALIGN_DEFAULT, Image, READ_WRITE};
+use super::grow::{RESERVE_FACTOR, RESERVE_MIN, grows};
+use super::image::{ALIGN_DEFAULT, Image, READ_WRITE, check_buffer};
 use super::kind::{Found, caches_are_persistent};
 use super::lock::LockedFile;
-use super::open::Region;
-use crate::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
-
-/// Address space reserved for growth, bytes, at least.
-pub(super) const RESERVE_MIN: u64 = 64 << 30;
-
-/// Address space reserved for growth, as a multiple of the length at open.
-pub(super) const RESERVE_FACTOR: u64 = 4;
+use super::region::Region;
+use crate::dirty::Dirty;
+use crate::error::MediaError;
+use crate::extent::Extent;
+use crate::kind::MediaKind;
+use crate::media::Media;
+use crate::site::Site;
+use crate::standing::Standing;
+use crate::units::RUN_SIZE;
 
 const READ_ONLY: MediaError =
     MediaError::Unsupported("the region was opened read-only: open it for writing to change it");
@@ -278,7 +280,7 @@ impl Media for MappedMedia {
     }
 
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
-        super::file::check_buffer(extent, into)?;
+        check_buffer(extent, into)?;
         into.copy_from_slice(self.bytes(extent)?);
         Ok(())
     }
@@ -308,21 +310,4 @@ impl Media for MappedMedia {
         self.pinned.store(true, Ordering::Release);
         self.image()
     }
-}
-
-/// Whether growing from `now` to `len` requires work. Shrinking, a length that is not a multiple of a run, and a length
-/// beyond the reservation are errors.
-pub(crate) fn grows(now: u64, len: u64, reserved: u64) -> Result<bool, MediaError> {
-    if len < now {
-        return Err(MediaError::Unsupported("a region cannot shrink"));
-    }
-    if !len.is_multiple_of(RUN_SIZE) {
-        return Err(MediaError::Unsupported("the capacity of a region is a positive multiple of 1 MiB"));
-    }
-    if len > reserved {
-        return Err(MediaError::Unsupported(
-            "the region cannot grow that far while it is open: restart, and grow it again",
-        ));
-    }
-    Ok(len > now)
 }

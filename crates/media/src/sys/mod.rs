@@ -1,6 +1,6 @@
 //! All system calls, and all accesses to mapped memory.
 //!
-//! Start at [`open`]. The files: `open` and `create` find or create the region's file; `kind` asks the kernel what it
+//! Start at [`open()`]. The files: `open` and `create` find or create the region's file; `kind` asks the kernel what it
 //! is; `image` owns the address range; `mapped` is the medium for byte-addressable kinds, `file` the one for ordinary
 //! files; `bare` and `holes` find runs without memory or blocks; `lock` is the lock; `flush` and `prefetch` are the
 //! cache-line instructions; `words` sums words in wide registers; `call` wraps the system calls.
@@ -16,6 +16,7 @@ mod call;
 mod create;
 mod file;
 mod flush;
+mod grow;
 mod holes;
 mod image;
 mod kind;
@@ -23,11 +24,13 @@ mod lock;
 mod mapped;
 mod open;
 mod prefetch;
-mod words;
+mod region;
+mod request;
+pub(crate) mod words;
 
 pub use flush::FlushInstruction;
+pub(crate) use grow::grows;
 pub(crate) use image::Image;
-pub(crate) use mapped::grows;
-pub use open::{MediaRequest, OpenOptions, Opened, open};
+pub use open::{OpenOptions, Opened, open};
 pub use prefetch::{prefetch, prefetch_at, prefetch_line};
-pub(crate) use words::total_of_words;
+pub use request::MediaRequest;

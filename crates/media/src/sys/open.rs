@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions as FileOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use super::file::FileMedia;
@@ -13,55 +12,16 @@ use super::flush::FlushInstruction;
 use super::kind::{self, Found};
 use super::lock::LockedFile;
 use super::mapped::MappedMedia;
+use super::region::Region;
+use super::request::MediaRequest;
 use super::{call, create};
-use crate::{Media, MediaError, MediaKind, RUN_SIZE};
+use crate::error::MediaError;
+use crate::kind::MediaKind;
+use crate::media::Media;
+use crate::units::RUN_SIZE;
 
 /// How often the file may vanish or appear during opening before opening fails.
 const OPEN_ATTEMPTS_MAX: u32 = 4;
-
-/// The kind of medium that the caller requests. Another kind is never used instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MediaRequest {
-    /// Any kind that the kernel reports.
-    #[default]
-    Auto,
-    /// Device-DAX, or a file on a DAX file system.
-    Dax,
-    /// A file on an ordinary file system.
-    File,
-    /// tmpfs, ramfs or hugetlbfs.
-    Volatile,
-}
-
-impl MediaRequest {
-    /// The name used by the `--media` flag.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Dax => "dax",
-            Self::File => "file",
-            Self::Volatile => "volatile",
-        }
-    }
-}
-
-impl fmt::Display for MediaRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for MediaRequest {
-    type Err = MediaError;
-
-    fn from_str(text: &str) -> Result<Self, MediaError> {
-        let known = [Self::Auto, Self::Dax, Self::File, Self::Volatile];
-        known
-            .into_iter()
-            .find(|r| r.name() == text)
-            .ok_or(MediaError::Unsupported("unknown kind of medium: use auto, dax, file or volatile"))
-    }
-}
 
 /// The options of [`open`].
 #[derive(Clone, Debug, Default)]
@@ -129,17 +89,6 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
         _ => Arc::new(MappedMedia::open(region, options.flush)?),
     };
     Ok(Opened { media, created, kind: found.kind, path: path.into() })
-}
-
-/// The parts that a medium is made of: a locked file, and its properties.
-pub(super) struct Region {
-    pub(super) file: LockedFile,
-    pub(super) path: PathBuf,
-    pub(super) found: Found,
-    /// Length in bytes, a positive multiple of [`RUN_SIZE`].
-    pub(super) len: u64,
-    pub(super) created: bool,
-    pub(super) read_only: bool,
 }
 
 fn check(options: &OpenOptions) -> Result<(), MediaError> {

@@ -9,7 +9,11 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::batch::Batch;
 use crate::batch::WriteGate;
+use crate::error::MediaError;
+use crate::extent::Extent;
+use crate::file_write::FileWrite;
 use crate::in_flight::Entered;
 use crate::sys::call::{self, magic};
 use crate::sys::create::{allocate, space_error};
@@ -17,8 +21,8 @@ use crate::sys::holes::find_holes;
 use crate::sys::image::Image;
 use crate::sys::kind::Found;
 use crate::sys::lock::LockedFile;
-use crate::sys::open::Region;
-use crate::{BLOCK_SIZE, Batch, Extent, FileWrite, MediaError, RUN_SIZE};
+use crate::sys::region::Region;
+use crate::units::{BLOCK_SIZE, RUN_SIZE};
 
 /// How writes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,12 +18,19 @@ use self::backing::Backing;
 use self::paged::Chunks;
 use self::pairs::Pairs;
 use self::residency::Residency;
-use super::image::Image;
-use super::mapped::{RESERVE_FACTOR, RESERVE_MIN, grows};
-use super::open::Region;
-use crate::{
-    Batch, CommitMode, Dirty, Evict, Extent, Media, MediaError, MediaKind, Pages, RUN_SIZE, Site, Standing,
-};
+use super::grow::{RESERVE_FACTOR, RESERVE_MIN, grows};
+use super::image::{Image, check_buffer};
+use super::region::Region;
+use crate::batch::Batch;
+use crate::dirty::Dirty;
+use crate::error::MediaError;
+use crate::extent::Extent;
+use crate::kind::MediaKind;
+use crate::media::{CommitMode, Media};
+use crate::pages::{Evict, Pages};
+use crate::site::Site;
+use crate::standing::Standing;
+use crate::units::RUN_SIZE;
 
 /// A region whose image is in memory and whose durable bytes are in a file.
 pub(super) struct FileMedia {
@@ -414,14 +421,6 @@ impl Pages for FileMedia {
     fn limit(&self) -> u64 {
         self.paging().limit()
     }
-}
-
-/// Refuses a buffer that is not exactly as long as the extent.
-pub(super) fn check_buffer(extent: Extent, into: &[u8]) -> Result<(), MediaError> {
-    if into.len() == extent.len() as usize {
-        return Ok(());
-    }
-    Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"))
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{BLOCK_SIZE, CHUNK_SIZE, Evict, Extent, PIN_UNIT, RUN_SIZE};
+use crate::extent::Extent;
+use crate::pages::{CHUNK_SIZE, Evict, PIN_UNIT};
+use crate::units::{BLOCK_SIZE, RUN_SIZE};
 
 /// Chunks of a run.
 const CHUNKS_PER_RUN: u64 = RUN_SIZE / CHUNK_SIZE;

@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::RUN_SIZE;
 use crate::sys::image::{ALIGN_DEFAULT, Image};
+use crate::units::RUN_SIZE;
 
 /// Maximum number of pairs that are backed by small pages.
 const SMALL_MAX: usize = 8192;

@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{MediaError, RUN_SIZE, Standing};
+use crate::error::MediaError;
+use crate::standing::Standing;
+use crate::units::RUN_SIZE;
 
 const ABSENT: u8 = 0;
 const BUSY: u8 = 1;

@@ -2,7 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::{BLOCK_SIZE, Extent, FileWrite};
+use crate::extent::Extent;
+use crate::file_write::FileWrite;
+use crate::units::BLOCK_SIZE;
 
 /// Maximum length of a single write, bytes: the kernel accepts at most 2 GiB less a page.
 const WRITE_BYTES_MAX: u64 = 1 << 30;
