@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use landfall_media::sim::{SimMedia, SimOptions, VERSIONS_MAX};
 use landfall_media::{
-    BLOCK_SIZE, CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, Site, persist,
+    BLOCK_SIZE, CHUNK_SIZE, CommitMode, Dirty, Evict, Extent, LINE_SIZE, Media, MediaError, MediaKind,
+    RUN_SIZE, Site, persist,
 };
 
 const LEN: u64 = 4096;
@@ -281,4 +282,27 @@ fn batches_that_share_a_block_lose_what_was_fenced_where_they_do_not_wait() {
     media.overlap_blocks();
     let lost = (0..BLOCKS).filter(|block| loses_shared_block(&media, *block, block % 2 == 0)).count() as u64;
     assert!(0 < lost && lost < BLOCKS, "either may be written last, and {lost} of {BLOCKS} were lost");
+}
+
+#[test]
+fn what_leaves_memory_is_read_again_if_it_was_durable_and_is_lost_if_not() {
+    let media = SimMedia::new(2 * RUN_SIZE, IMMEDIATE);
+    media.page(CHUNK_SIZE);
+    let pages = std::sync::Arc::clone(&media).pages().expect("a paged region");
+    let (kept, pinned) = (Extent::new(RUN_SIZE + 100, 7), Extent::new(RUN_SIZE + CHUNK_SIZE, 7));
+    save(&media, kept.off, b"durable");
+    media.store(kept.off + LINE_SIZE, b"pending").expect("in bounds");
+    media.store(pinned.off, b"pending").expect("in bounds");
+    pages.pin(pinned);
+    assert_eq!(pages.evict(RUN_SIZE, Evict::Any), RUN_SIZE - CHUNK_SIZE);
+    assert!(!pages.is_resident(kept) && pages.is_resident(pinned));
+    assert_eq!(pages.resident_bytes(), RUN_SIZE + CHUNK_SIZE);
+    assert_eq!(media.bytes(kept).expect("in bounds"), b"durable");
+    assert_eq!(media.bytes(Extent::new(kept.off + LINE_SIZE, 7)).expect("in bounds"), &[0; 7]);
+    assert_eq!(media.bytes(pinned).expect("in bounds"), b"pending");
+    assert!(pages.is_resident(kept));
+    pages.unpin(pinned);
+    assert_eq!(pages.evict(RUN_SIZE, Evict::Unused), CHUNK_SIZE, "one was used, the others are gone");
+    assert_eq!(pages.cold_bytes(RUN_SIZE), 0);
+    assert_eq!(pages.evict(RUN_SIZE, Evict::Unused), CHUNK_SIZE);
 }

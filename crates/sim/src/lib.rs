@@ -25,6 +25,7 @@
 
 mod campaign;
 mod interference;
+mod joined;
 mod observe;
 mod op;
 mod oracle;
@@ -37,6 +38,7 @@ mod wal;
 mod world;
 
 pub use campaign::{Campaign, Plan, Summary};
+pub use joined::{JoinedCampaign, JoinedSummary, Leaves};
 pub use observe::{observe, recover};
 pub use op::{Op, Piece, Write, key, value};
 pub use oracle::{Change, Key, Oracle, State, Value};

@@ -139,6 +139,12 @@ impl Lines {
         }
     }
 
+    /// Drops what of a range is not durable.
+    pub(super) fn forget(&mut self, extent: Extent) {
+        let lines: Vec<u64> = self.pending.range(lines_of(extent)).map(|(index, _)| *index).collect();
+        lines.iter().for_each(|index| _ = self.pending.remove(index));
+    }
+
     /// Extends the region with durable zeroes.
     pub(super) fn grow(&mut self, len: usize) {
         self.durable.resize(len, 0);

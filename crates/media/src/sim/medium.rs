@@ -2,19 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::blocks::Blocks;
 use super::crash::{CrashState, Subsets};
 use super::lines::{Line, Lines};
+use super::paging::Paging;
 use crate::dirty::Dirty;
 use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::kind::MediaKind;
 use crate::media::{CommitMode, Media};
+use crate::pages::Pages;
 use crate::site::Site;
 use crate::standing::Standing;
 use crate::sys::Image;
@@ -55,6 +57,7 @@ pub struct SimMedia {
     options: SimOptions,
     state: Mutex<State>,
     has_unreadable: AtomicBool,
+    paging: OnceLock<Paging>,
 }
 
 struct State {
@@ -93,7 +96,7 @@ impl SimMedia {
         let image = Image::anonymous(len, len * RESERVE_FACTOR).expect("memory for a simulated region");
         image.store(0, &durable).expect("the image is as long as the region");
         let (state, has_unreadable) = (Mutex::new(State::new(durable)), AtomicBool::new(false));
-        Arc::new(Self { image, options, state, has_unreadable })
+        Arc::new(Self { image, options, state, has_unreadable, paging: OnceLock::new() })
     }
 
     // ---- what a crash leaves behind ----
@@ -149,6 +152,41 @@ impl SimMedia {
         if self.options.deferred && dirty.promised.batch.is_none() {
             dirty.promised.batch = Some(blocks.submit(lines, dirty.ranges(), &dirty.promised));
         }
+    }
+
+    // ---- paging ----
+
+    /// From now on chunks of the region may leave memory: [`Media::pages`] yields what evicts and loads them, with this
+    /// limit. To be called before the region is opened; a second call does nothing.
+    pub fn page(&self, limit: u64) {
+        self.paging.get_or_init(|| Paging::new(self.len() * RESERVE_FACTOR, limit));
+    }
+
+    /// Brings what the extent touches into memory, by whole chunks.
+    fn make_present(&self, extent: Extent) {
+        let Some(paging) = self.paging.get() else { return };
+        for chunk in paging.take_absent(extent, self.len()) {
+            let state = self.state.lock();
+            let durable = &state.lines.durable()[chunk.off as usize..chunk.end() as usize];
+            self.image.store(chunk.off, durable).expect("a chunk of the region");
+        }
+    }
+
+    /// Brings the runs that the extent touches into memory: a store to a paged run loads the run first.
+    fn make_runs_present(&self, extent: Extent) {
+        let runs = extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE);
+        runs.for_each(|run| self.make_present(Extent::new(run * RUN_SIZE, RUN_SIZE as u32)));
+    }
+
+    /// Takes bytes from memory, with all that was stored there and is not durable.
+    pub(super) fn forget(&self, extent: Extent, gone: u8) {
+        self.state.lock().lines.forget(extent);
+        self.image.store(extent.off, &vec![gone; extent.len() as usize]).expect("a chunk of the region");
+    }
+
+    /// What of the region is in memory.
+    pub(super) fn paging(&self) -> &Paging {
+        self.paging.get().expect("only a paged region hands out this interface")
     }
 
     // ---- faults ----
@@ -216,6 +254,7 @@ impl SimMedia {
     /// # Panics
     /// If `off` is past the end.
     pub fn damage_medium(&self, off: u64, mask: u8) {
+        self.make_present(Extent::new(off, 1));
         let mut state = self.state.lock();
         state.lines.durable_mut()[off as usize] ^= mask;
         state.lines.note_store(Extent::new(off, 1), |index| self.line(index));
@@ -226,6 +265,7 @@ impl SimMedia {
     /// # Panics
     /// If `off` is past the end.
     pub fn damage(&self, off: u64, mask: u8) {
+        self.make_present(Extent::new(off, 1));
         let mut state = self.state.lock();
         let durable = &mut state.lines.durable_mut()[off as usize];
         *durable ^= mask;
@@ -244,6 +284,7 @@ impl SimMedia {
         extent: Extent,
         store: impl FnOnce() -> Result<(), MediaError>,
     ) -> Result<(), MediaError> {
+        self.make_runs_present(extent);
         let mut state = self.state.lock();
         let runs = extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE);
         let bare = state.bare.range(runs).next();
@@ -325,8 +366,14 @@ impl Media for SimMedia {
     }
 
     fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        self.image.at(extent.off, u64::from(extent.len()))?;
         self.check_readable(extent)?;
+        self.make_present(extent);
         self.image.bytes(extent)
+    }
+
+    fn pages(self: Arc<Self>) -> Option<Arc<dyn Pages>> {
+        self.paging.get().is_some().then_some(self as _)
     }
 
     fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {

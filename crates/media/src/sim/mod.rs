@@ -26,6 +26,8 @@
 //! - A fence may fail, once chosen with [`SimMedia::fail_at`]; the region is then closed for writing.
 //! - The flushes and fences of a site may do nothing and report success, once chosen with [`SimMedia::skip_site`]: the
 //!   canary that a checker must detect.
+//! - Chunks of a [paged](SimMedia::page) region may leave memory, with all in them that is not durable. They are read
+//!   again from the durable bytes.
 //!
 //! Not simulated: changes to bytes that no store touched (use [`SimMedia::damage`]), and stores by a kernel.
 
@@ -33,6 +35,8 @@ mod blocks;
 mod crash;
 pub(crate) mod lines;
 mod medium;
+mod pages;
+mod paging;
 mod rng;
 
 pub use crash::{CrashState, EXHAUSTIVE_LINES_MAX, Subsets};

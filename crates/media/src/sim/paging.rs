@@ -1,0 +1,113 @@
+//! Which chunks of a paged simulated region are in memory, and which are pinned.
+
+use parking_lot::Mutex;
+
+use crate::extent::Extent;
+use crate::pages::{CHUNK_SIZE, Evict, PIN_UNIT};
+use crate::units::RUN_SIZE;
+
+/// The chunks of a region.
+pub(super) struct Paging {
+    limit: u64,
+    chunks: Mutex<Vec<Chunk>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    /// The sum of the pins of its units.
+    pins: u64,
+    is_absent: bool,
+    is_used: bool,
+}
+
+impl Paging {
+    /// Of a region of at most `len` bytes, all of which are in memory.
+    pub(super) fn new(len: u64, limit: u64) -> Self {
+        let chunks = vec![Chunk::default(); len.div_ceil(CHUNK_SIZE) as usize];
+        Self { limit, chunks: Mutex::new(chunks) }
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(super) fn pin(&self, extent: Extent) {
+        let mut chunks = self.chunks.lock();
+        for (index, units) in units_of(extent) {
+            let chunk = &mut chunks[index as usize];
+            (chunk.pins, chunk.is_used) = (chunk.pins + units, true);
+        }
+    }
+
+    pub(super) fn unpin(&self, extent: Extent) {
+        let mut chunks = self.chunks.lock();
+        for (index, units) in units_of(extent) {
+            let chunk = &mut chunks[index as usize];
+            chunk.pins = chunk.pins.checked_sub(units).expect("unpinned as often as pinned");
+        }
+    }
+
+    pub(super) fn is_present(&self, extent: Extent) -> bool {
+        let chunks = self.chunks.lock();
+        units_of(extent).all(|(index, _)| !chunks[index as usize].is_absent)
+    }
+
+    /// The absent chunks that the extent touches, of a region of `len` bytes: they count as present from now on.
+    pub(super) fn take_absent(&self, extent: Extent, len: u64) -> Vec<Extent> {
+        let mut chunks = self.chunks.lock();
+        let in_bounds =
+            units_of(extent).map(|(index, _)| index).filter(|index| chunk_at(*index).end() <= len);
+        let is_absent = |index: &u64| std::mem::take(&mut chunks[*index as usize].is_absent);
+        in_bounds.filter(is_absent).map(chunk_at).collect()
+    }
+
+    /// Bytes of a run that are unpinned and have not been pinned since the last call.
+    pub(super) fn cold_bytes(&self, run_off: u64) -> u64 {
+        let mut chunks = self.chunks.lock();
+        let is_cold = |index: &u64| {
+            let chunk = &mut chunks[*index as usize];
+            let is_there = chunk.pins == 0 && !chunk.is_absent;
+            is_there && !std::mem::take(&mut chunk.is_used)
+        };
+        chunks_of_run(run_off).filter(is_cold).count() as u64 * CHUNK_SIZE
+    }
+
+    /// The chunks of a run that leave memory: they count as absent from now on.
+    pub(super) fn take_unpinned(&self, run_off: u64, what: Evict) -> Vec<Extent> {
+        let mut chunks = self.chunks.lock();
+        let goes = |index: &u64| {
+            let chunk = &mut chunks[*index as usize];
+            let is_kept = chunk.pins > 0 || chunk.is_absent || what == Evict::Unused && chunk.is_used;
+            if !is_kept {
+                (chunk.is_absent, chunk.is_used) = (true, false);
+            }
+            !is_kept
+        };
+        chunks_of_run(run_off).filter(goes).map(chunk_at).collect()
+    }
+
+    /// Bytes in memory of a region of `len` bytes.
+    pub(super) fn resident_bytes(&self, len: u64) -> u64 {
+        let chunks = self.chunks.lock();
+        let known = chunks.iter().take((len / CHUNK_SIZE) as usize);
+        known.filter(|chunk| !chunk.is_absent).count() as u64 * CHUNK_SIZE
+    }
+}
+
+fn chunk_at(index: u64) -> Extent {
+    Extent::new(index * CHUNK_SIZE, CHUNK_SIZE as u32)
+}
+
+fn chunks_of_run(run_off: u64) -> std::ops::Range<u64> {
+    run_off / CHUNK_SIZE..(run_off + RUN_SIZE) / CHUNK_SIZE
+}
+
+/// The chunks that an extent touches, and how many units of each.
+fn units_of(extent: Extent) -> impl Iterator<Item = (u64, u64)> {
+    let (off, end) = (extent.off, extent.end());
+    let chunks = if extent.is_empty() { 0..0 } else { off / CHUNK_SIZE..end.div_ceil(CHUNK_SIZE) };
+    chunks.map(move |index| {
+        let (from, to) = (off.max(index * CHUNK_SIZE), end.min((index + 1) * CHUNK_SIZE));
+        (index, to.div_ceil(PIN_UNIT) - from / PIN_UNIT)
+    })
+}
