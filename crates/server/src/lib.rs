@@ -21,6 +21,7 @@ mod process;
 pub mod reply;
 pub mod resp;
 mod scrubber;
+mod secret;
 mod server;
 pub mod shared;
 pub mod store;

@@ -1,13 +1,10 @@
 //! Handles acknowledgements of sent data (RFC 9293, 3.10.7.4, fifth; RFC 5681; RFC 6582; RFC 6675; RFC 8985).
 
 use super::segment::Segment;
-use super::sent::Delivered;
+use super::sent::{DUP_THRESH, Delivered};
 use super::{Context, Ended, Fin, Recovery, State, Tcb};
 use crate::event::Event;
 use std::time::Duration;
-
-/// Duplicate acknowledgements that mean a loss (RFC 5681, 3.2).
-const DUP_THRESH: u32 = 3;
 
 /// An echoed timestamp that is older than this, in milliseconds, is not one that this connection sent.
 const ECHO_MAX: u32 = 10 * 60 * 1000;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Duplicate acknowledgements that indicate a loss (RFC 5681, 3.2; RFC 6675, 2).
-const DUP_THRESH: u32 = 3;
+pub(super) const DUP_THRESH: u32 = 3;
 
 /// Segments of one connection in flight, at most, however small they are.
 const SEGMENTS_MAX: usize = 4096;

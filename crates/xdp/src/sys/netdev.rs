@@ -4,7 +4,7 @@ use super::checked::checked;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const SIOCGIFFLAGS: libc::Ioctl = 0x8913;
 const SIOCSIFFLAGS: libc::Ioctl = 0x8914;
@@ -81,7 +81,7 @@ pub(crate) fn link(name: &str) -> io::Result<Link> {
     // SAFETY: as for `mtu`: a family and 14 bytes.
     let hardware = unsafe { hardware.hardware };
     Ok(Link {
-        namespace: namespace(&socket)?,
+        namespace: namespace_of(socket.as_raw_fd())?,
         index: index(name)?,
         mac: std::array::from_fn(|i| hardware.sa_data[i].cast_unsigned()),
         link_type: hardware.sa_family,
@@ -93,14 +93,15 @@ pub(crate) fn link(name: &str) -> io::Result<Link> {
 
 /// The network namespace of the calling thread, as [`super::RawSocket::namespace`].
 pub(crate) fn current_namespace() -> io::Result<u64> {
-    namespace(&control_socket()?)
+    namespace_of(control_socket()?.as_raw_fd())
 }
 
-fn namespace(socket: &OwnedFd) -> io::Result<u64> {
+/// The network namespace that a socket was opened in.
+pub(super) fn namespace_of(socket: RawFd) -> io::Result<u64> {
     let (mut cookie, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
-    let (fd, into) = (socket.as_raw_fd(), (&raw mut cookie).cast());
+    let into = (&raw mut cookie).cast();
     // SAFETY: the kernel writes at most `length` bytes of `cookie`.
-    checked(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, into, &raw mut length) })?;
+    checked(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, into, &raw mut length) })?;
     Ok(cookie)
 }
 

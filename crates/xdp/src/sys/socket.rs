@@ -2,14 +2,13 @@
 
 use super::area::Area;
 use super::checked::checked;
+use super::netdev::namespace_of;
 use super::rings::{Mapped, Plain};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`: packets that one `sendto` sends in copy mode. Linux 6.17.
 const MAX_TX_SKB_BUDGET: libc::c_int = 9;
-/// Linux 5.14.
-const SO_NETNS_COOKIE: libc::c_int = 71;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
@@ -139,7 +138,7 @@ impl RawSocket {
 
     /// The network namespace that the socket was opened in: a number unique until the next boot. It never changes.
     pub(crate) fn namespace(&self) -> io::Result<u64> {
-        self.get(libc::SOL_SOCKET, SO_NETNS_COOKIE)
+        namespace_of(self.fd())
     }
 
     pub(crate) fn is_zero_copy(&self) -> io::Result<bool> {
