@@ -2,8 +2,11 @@
 //! protocol and the argument for each crash point: `docs/format/compaction.md`.
 
 use crate::error::HeapError;
-use crate::heap::{Extents, Heap};
+use crate::extents::Extents;
+use crate::goal::CompactGoal;
+use crate::heap::Heap;
 use crate::layout::{RunId, SlotId};
+use crate::owner::{Gone, Named, Owner};
 use crate::record::{RecordView, Slot};
 use crate::run::RunUse;
 use crate::spaces;
@@ -25,80 +28,6 @@ const REWRITES: u64 = 8;
 const ESTIMATE_PARTS: u32 = 256;
 /// Most records that are moved between two fences.
 const MOVES_MAX: usize = 1024;
-
-/// The system that owns records, as the compactor sees it.
-pub trait Owner {
-    /// If the record in `slot` is current, counts one more copy of it on the medium, calls `hold` while it is still
-    /// current, and returns true.
-    fn begin_move(&self, name: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool;
-
-    /// The copy in `new` is durable. If `old` is still current, makes `new` current instead and returns true.
-    fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool;
-
-    /// The copy announced by [`Self::begin_move`] was not made.
-    fn abort_move(&self, name: Named);
-
-    /// Stale records have been removed from the medium, durably. The method may reorder the slice.
-    fn forget(&self, gone: &mut [Gone]);
-}
-
-/// The key of a record, by its hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Namespace of the key, which also identifies the system.
-    pub space: u8,
-    /// Hash of space and key.
-    pub hash: u64,
-}
-
-impl Named {
-    fn of(view: &RecordView<'_>) -> Self {
-        Self { space: view.space(), hash: view.hash() }
-    }
-}
-
-/// A record that was removed from the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone {
-    /// Its key.
-    pub name: Named,
-    /// Its version.
-    pub seq: u64,
-}
-
-/// When the compactor is idle, and which runs it may empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactGoal {
-    /// The compactor is idle while this many runs are free: [`Heap::clean_below`].
-    pub free_runs: u32,
-    /// Whether live bytes may be moved out of data runs.
-    pub data: bool,
-    /// Whether current records may be moved out of slabs.
-    pub slabs: bool,
-}
-
-impl CompactGoal {
-    /// Idle while this many runs are free.
-    pub const fn free(free_runs: u32) -> Self {
-        Self { free_runs, data: true, slabs: true }
-    }
-
-    /// Idle only when no run is worth emptying.
-    pub const DENSE: Self = Self::free(u32::MAX);
-    /// As [`Self::DENSE`], with data runs only.
-    pub const DENSE_DATA: Self = Self { slabs: false, ..Self::DENSE };
-    /// As [`Self::DENSE`], with slabs only.
-    pub const DENSE_SLABS: Self = Self { data: false, ..Self::DENSE };
-
-    /// Whether runs of this use may be emptied.
-    pub(crate) const fn empties(self, used_for: RunUse) -> bool {
-        match used_for {
-            RunUse::Data => self.data,
-            RunUse::Slab => self.slabs,
-            _ => false,
-        }
-    }
-}
 
 /// The result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,7 +155,7 @@ impl Compactor {
         self.heap.mark_slabs(1)?;
         self.writer.begin_victim(self.heap.runs.get(run));
         Ok(match used_for {
-            RunUse::Slab if !self.heap.withdraw_spare(run) => None,
+            RunUse::Slab if !self.heap.slabs.withdraw_spare(&self.heap.runs, run) => None,
             RunUse::Slab => Some(Victim::Slab { run, next: 0 }),
             _ => Some(Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0, again: false }),
         })
@@ -252,7 +181,7 @@ impl Compactor {
         let mut empty = empty_slabs(&self.heap);
         // The current victim is freed when it has been processed.
         let is_victim = |run| matches!(self.victim, Some(Victim::Slab { run: victim, .. }) if victim == run);
-        empty.retain(|run| !is_victim(*run) && self.heap.withdraw_spare(*run));
+        empty.retain(|run| !is_victim(*run) && self.heap.slabs.withdraw_spare(&self.heap.runs, *run));
         done.freed_slabs += empty.len() as u64;
         self.free_slabs(owner, &empty)
     }
@@ -347,7 +276,7 @@ impl Compactor {
             return Ok(());
         }
         let mut hold = || {
-            heap.begin_copy(slot);
+            heap.copying.begin(slot);
             extents.iter().flatten().for_each(|extent| heap.runs.hold(*extent));
         };
         if !owner.begin_move(Named::of(&view), slot, &mut hold) {
@@ -361,11 +290,11 @@ impl Compactor {
         match copied {
             Ok(Some(new)) => self.moves.push(Move { name: Named::of(&view), old: slot, new }),
             Ok(None) => {
-                heap.cancel_copy(slot);
+                heap.copying.cancel(slot);
                 owner.abort_move(Named::of(&view));
             }
             Err(error) => {
-                heap.cancel_copy(slot);
+                heap.copying.cancel(slot);
                 owner.abort_move(Named::of(&view));
                 return Err(error);
             }

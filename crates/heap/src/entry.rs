@@ -1,6 +1,8 @@
 //! The input of an append: a record's fields, and the source of its value.
 
-use crate::pieces::{Crcs, Patch};
+use crate::extents::total_len;
+use crate::pieces::patch::Patch;
+use crate::pieces::piece::Crcs;
 use crate::record::{Kind, PieceList};
 use landfall_media::Extent;
 
@@ -77,10 +79,4 @@ pub struct Entry<'a> {
     pub expiry_ms: u64,
     /// A field for the owner's use.
     pub aux: u32,
-}
-
-/// Total length of the extents, bytes.
-#[inline]
-pub(crate) fn total_len(extents: &[Extent]) -> u64 {
-    extents.iter().map(|extent| u64::from(extent.len())).sum()
 }

@@ -1,7 +1,7 @@
 //! Errors of the heap, classified by cause: environment, corruption, misuse.
 
 use crate::layout::SlotId;
-use crate::loader::LoadId;
+use crate::load::LoadId;
 use landfall_media::MediaError;
 
 /// An error of the heap.

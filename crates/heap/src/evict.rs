@@ -15,7 +15,6 @@ use crate::free::FreeGoal;
 use crate::heap::Heap;
 use crate::layout::RunId;
 use landfall_media::{Evict, Pages, RUN_SIZE, Standing};
-use parking_lot::Mutex;
 
 /// One part in this many of the limit is kept free for bytes that are read or received next.
 const SPARE_PARTS: u64 = 32;
@@ -23,10 +22,6 @@ const SPARE_PARTS: u64 = 32;
 const ROUNDS_UNUSED: u32 = 2;
 /// Most rounds of the clock in one call. After them only pinned chunks are left.
 const ROUNDS_MAX: u32 = 3;
-
-/// The clock's hand: the run that is visited next.
-#[derive(Debug, Default)]
-pub(crate) struct Clock(Mutex<u32>);
 
 impl Heap {
     /// Evicts unused data until `incoming` bytes fit, and a little more. Returns the number of bytes freed: 0 if the

@@ -1,7 +1,8 @@
 //! New places of moved bytes that several records share, so that all of the records refer to one copy.
 //! `docs/format/compaction.md`.
 
-use crate::heap::{Extents, Heap};
+use crate::extents::Extents;
+use crate::heap::Heap;
 use crate::layout::RunId;
 use landfall_media::Extent;
 use smallvec::SmallVec;

@@ -4,7 +4,7 @@ use crate::crc;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::SlotId;
-use crate::pieces::{Crcs, KeptCrcs, Piece, PieceCrc};
+use crate::pieces::piece::{Crcs, KeptCrcs, Piece, PieceCrc};
 use crate::record::{Check, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;

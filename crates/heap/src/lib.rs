@@ -12,23 +12,37 @@
 
 mod bond;
 mod check;
+mod clock;
+mod committed;
 mod compact;
 mod copies;
+mod copying;
 mod coverage;
 pub mod crc;
+mod demand;
 mod entry;
 mod error;
 mod evict;
+mod extents;
+mod features;
+mod fill;
 mod forwards;
 mod free;
+mod goal;
 mod heap;
 mod item;
+mod lanes;
 pub mod layout;
+mod load;
 mod loader;
 mod moved;
+mod new_patches;
+mod owner;
 mod pieces;
 mod pin;
 mod place;
+mod policy;
+mod read;
 mod record;
 mod recover;
 mod referrers;
@@ -37,6 +51,7 @@ mod run;
 mod runs;
 mod scan;
 mod scrub;
+mod slab_directory;
 mod slabs;
 mod space;
 pub mod spaces;
@@ -47,6 +62,7 @@ mod table;
 mod tenant;
 mod ticket;
 mod transactions;
+mod uncounted;
 mod unfinished;
 mod until;
 mod victims;
@@ -54,19 +70,25 @@ mod writer;
 
 pub use bond::{Group, TransactionId};
 pub use check::{Checked, FINDINGS_MAX, Finding, RegionCheck};
-pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
+pub use compact::{Compacted, Compactor};
 pub use copies::{Copies, CopyPath};
+pub use demand::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use entry::{Entry, Source};
 pub use error::{Damage, HeapError};
+pub use extents::Extents;
 pub use free::FreeGoal;
-pub use heap::{Extents, Heap, Integrity};
+pub use goal::CompactGoal;
+pub use heap::Heap;
 pub use item::Item;
+pub use lanes::Ticket;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
-pub use loader::{LoadId, Loader};
+pub use load::{LoadId, Loader};
+pub use owner::{Gone, Named, Owner};
 pub use pieces::{
     ArrivingCrcs, Change, Crcs, ItemPart, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Patch, PieceCrc, slice,
 };
 pub use pin::{MemoryUse, Pinned};
+pub use policy::Integrity;
 pub use record::{Check, ExtentList, KeyPlace, Kind, PieceDepth, PieceList, RecordView, Slot, ValuePlace};
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
@@ -75,14 +97,13 @@ pub use region::{Recovered, Region};
 pub use run::{Run, RunUse};
 pub use runs::{RunCounts, Runs};
 pub use scrub::MediumScrub;
-pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use superblock::{
     FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
     decode as decode_superblock,
 };
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
-pub use ticket::{Gate, Gated, Ticket, Tickets};
+pub use ticket::{Gate, Gated, Tickets};
 pub use transactions::Transaction;
 pub use until::Until;
 pub use writer::Writer;

@@ -2,8 +2,8 @@
 
 use crate::copies::CopyPath;
 use crate::error::HeapError;
+use crate::extents::Extents;
 use crate::forwards::Part;
-use crate::heap::Extents;
 use crate::layout::SlotId;
 use crate::record::{Check, Draft, Fields, KeyPlace, RecordView, ValuePlace};
 use crate::writer::{Pieces, Urgency, Writer};

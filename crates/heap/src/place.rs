@@ -1,28 +1,12 @@
 //! Placing bytes that did not land in frames: densely, in runs that one writer fills.
 
 use crate::copies::CopyPath;
+use crate::demand::COMPACTOR_RESERVE_RUNS;
 use crate::error::HeapError;
-use crate::heap::Extents;
-use crate::layout::RunId;
-use crate::space::COMPACTOR_RESERVE_RUNS;
+use crate::extents::Extents;
+use crate::fill::{Fill, STREAMS};
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
-
-/// Number of fills of the compactor, by how often their bytes have been moved.
-pub(crate) const STREAMS: usize = 3;
-
-/// The run that a writer fills.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fill {
-    run: RunId,
-    used: u32,
-}
-
-impl Fill {
-    fn room(self) -> usize {
-        RUN_SIZE as usize - self.used as usize
-    }
-}
 
 impl Writer {
     /// Copies `bytes` into frames, in as few extents as possible. The extents are held in `held`.

@@ -4,6 +4,7 @@
 //! [`Opening::resolve`] decides about the few records above each slab's watermark. Which records count, and why:
 //! `docs/format/recovery.md`.
 
+mod found;
 mod noted;
 mod tail;
 
@@ -12,12 +13,13 @@ use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId};
 use crate::pieces::HeldPieces;
-use crate::record::{self, Kind, RecordView, Seal, Slot};
+use crate::record::{self, RecordView, Seal, Slot};
 use crate::run::RunUse;
-use crate::slabs::SpareSlab;
+use crate::slab_directory::SpareSlab;
 use crate::spaces;
 use crate::superblock::{FEATURE_EPOCHS, Geometry};
 use crate::table::{self, Epoch, RunWord};
+pub use found::{Found, Judge};
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
 use noted::Noted;
 use std::sync::Arc;
@@ -59,73 +61,6 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
         features: FEATURE_EPOCHS,
     };
     Ok(geometry.write(media)?)
-}
-
-/// A record found by the scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The slot.
-    pub slot: SlotId,
-    /// Kind of the record.
-    pub kind: Kind,
-    /// Namespace.
-    pub space: u8,
-    /// Hash of space and key.
-    pub hash: u64,
-    /// Version.
-    pub seq: u64,
-    /// Moves of the version.
-    pub rev: u32,
-    /// Expiry, Unix milliseconds; 0 never. In spaces whose records do not expire: the mark.
-    pub expiry_ms: u64,
-    /// A field for the owner's use.
-    pub aux: u32,
-}
-
-/// Answers recovery's questions about records above the watermarks: which newer records supersede them.
-///
-/// A function of heap, hash and version is a judge. It returns true if the scan has found a newer record of that hash.
-/// Its records end with the flush mark of their space, or of all spaces (255).
-pub trait Judge {
-    /// True if the scan has found a record that supersedes this one.
-    fn is_superseded(&self, heap: &Heap, found: &Found) -> bool;
-
-    /// True if the record counts only under a [`Kind::Bound`] of its space and `aux`, and the scan has found none.
-    fn lacks_bound(&self, found: &Found) -> bool {
-        let _ = found;
-        false
-    }
-
-    /// True if a newer flush mark ends the record. The owner of the record decides; by default no mark does.
-    fn is_flushed(&self, mark: &Found, found: &Found) -> bool {
-        let _ = (mark, found);
-        false
-    }
-}
-
-impl<F: Fn(&Heap, u64, u64) -> bool> Judge for F {
-    fn is_superseded(&self, heap: &Heap, found: &Found) -> bool {
-        self(heap, found.hash, found.seq)
-    }
-
-    fn is_flushed(&self, mark: &Found, found: &Found) -> bool {
-        mark.space == found.space || mark.space == u8::MAX
-    }
-}
-
-impl Found {
-    fn new(slot: SlotId, view: &RecordView<'_>) -> Self {
-        Self {
-            slot,
-            kind: view.kind(),
-            space: view.space(),
-            hash: view.hash(),
-            seq: view.seq(),
-            rev: view.rev(),
-            expiry_ms: view.expiry_ms(),
-            aux: view.aux(),
-        }
-    }
 }
 
 /// An unreadable slot below its slab's watermark: an acknowledged record is damaged.
@@ -687,10 +622,9 @@ impl Opening {
         empty.iter().for_each(|run| heap.runs.leave_slab(*run));
         // Otherwise each start would read the free runs.
         heap.runs.change_free(|free| free.classify(|run| heap.media.forget_run(run.off())));
-        let mut spare = heap.spare_slabs.lock();
         let with_room = |unit: &&ScanUnit| unit.filled > 0 && SLOTS_PER_RUN - unit.filled >= REOPEN_SLOTS_MIN;
-        spare.extend(self.units.iter().filter(with_room).map(|u| SpareSlab { run: u.run, next: u.filled }));
-        drop(spare);
+        let spares = self.units.iter().filter(with_room).map(|u| SpareSlab { run: u.run, next: u.filled });
+        heap.slabs.add_spares(spares);
         Ok(Arc::new(heap))
     }
 }

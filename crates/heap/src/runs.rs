@@ -1,10 +1,10 @@
 //! The state of runs and frames in DRAM: reference counts, live bytes, free runs. Recovery rebuilds it.
 
 use crate::free::FreeRuns;
-use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
+use crate::lanes::Ticket;
+use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId, ZONE_RUNS};
 use crate::referrers::Sharing;
 use crate::run::{GatheringBatch, Live, Run, RunUse};
-use crate::ticket::Ticket;
 use landfall_media::{Extent, MediaError, Pages, prefetch_line};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -117,7 +117,7 @@ impl Runs {
     pub fn counts(&self) -> RunCounts {
         let (total, free) = (self.runs.len() as u32, self.free.lock().len() as u32);
         let slab = self.slab_count.load(Ordering::Relaxed);
-        let tables = total.div_ceil(crate::layout::ZONE_RUNS);
+        let tables = total.div_ceil(ZONE_RUNS);
         RunCounts { total, free, slab, data: total.saturating_sub(free + slab + tables) }
     }
 

@@ -5,28 +5,22 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{RunId, SLOTS_PER_RUN};
 use crate::record::Seal;
+use crate::slab_directory::SpareSlab;
 use crate::superblock::FEATURE_EPOCHS;
 use crate::table::{self, Epoch, RunWord};
 use landfall_media::{Dirty, Extent, MediaError, RUN_SIZE, Site};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
-/// A slab with room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SpareSlab {
-    pub(crate) run: RunId,
-    pub(crate) next: u32,
-}
-
 impl Heap {
     /// Number of prepared slabs that no writer has taken.
     pub fn spare_slabs(&self) -> usize {
-        self.spare_slabs.lock().len()
+        self.slabs.spare_count()
     }
 
     /// Bytes zeroed on the medium since the region was opened, in runs of unknown epoch that became slabs.
     pub fn zeroed_bytes(&self) -> u64 {
-        self.zeroed_bytes.load(Ordering::Relaxed)
+        self.slabs.zeroed_bytes()
     }
 
     /// Turns a free run into an empty slab, durably: first its next epoch, and after the fence its table word.
@@ -43,7 +37,7 @@ impl Heap {
             }
         })?;
         self.runs.become_slab(run, 0);
-        self.spare_slabs.lock().push(SpareSlab { run, next: 0 });
+        self.slabs.add_spares([SpareSlab { run, next: 0 }]);
         Ok(())
     }
 
@@ -77,7 +71,7 @@ impl Heap {
         let whole = Extent::new(run.off(), RUN_SIZE as u32);
         self.media.zero(whole)?;
         self.media.flush(dirty, Site::SlabEpoch, whole);
-        self.zeroed_bytes.fetch_add(RUN_SIZE, Ordering::Relaxed);
+        self.slabs.add_zeroed(RUN_SIZE);
         Ok(Epoch::FIRST)
     }
 
@@ -94,7 +88,7 @@ impl Heap {
         if self.has_epochs() {
             return Ok(());
         }
-        let _table = self.table_lock.lock();
+        let _table = self.slabs.lock_table();
         if self.has_epochs() {
             return Ok(());
         }
@@ -104,12 +98,12 @@ impl Heap {
 
     /// True if the region has epochs.
     pub(crate) fn has_epochs(&self) -> bool {
-        self.features.load(Ordering::Acquire) & FEATURE_EPOCHS != 0
+        self.required.has(FEATURE_EPOCHS)
     }
 
     /// Writes run-table words, durably.
     pub(crate) fn write_words(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
-        let _table = self.table_lock.lock();
+        let _table = self.slabs.lock_table();
         self.write_words_locked(words)
     }
 
@@ -123,27 +117,11 @@ impl Heap {
 
     /// Takes a slab with room for `writer`, and prepares one if there is none.
     pub(crate) fn take_spare_slab(&self, keep: u32, writer: u8) -> Result<SpareSlab, HeapError> {
-        if let Some(spare) = self.pop_spare(writer) {
+        if let Some(spare) = self.slabs.take_spare(&self.runs, writer) {
             return Ok(spare);
         }
         self.prepare_slab(keep)?;
-        self.pop_spare(writer).ok_or(HeapError::Full)
-    }
-
-    /// The owner is set under the list's lock, so that the compactor never takes a slab that a writer is taking.
-    fn pop_spare(&self, writer: u8) -> Option<SpareSlab> {
-        let mut spares = self.spare_slabs.lock();
-        let spare = spares.pop()?;
-        self.runs.get(spare.run).owner.store(writer + 1, Ordering::Release);
-        self.unmarked.lock().insert(spare.run);
-        Some(spare)
-    }
-
-    /// Withdraws a slab from the writers, for compaction. False if a writer owns it.
-    pub(crate) fn withdraw_spare(&self, run: RunId) -> bool {
-        let mut spares = self.spare_slabs.lock();
-        spares.retain(|spare| spare.run != run);
-        self.runs.get(run).owner.load(Ordering::Acquire) == 0
+        self.slabs.take_spare(&self.runs, writer).ok_or(HeapError::Full)
     }
 
     /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark. Returns the
@@ -152,21 +130,13 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
-        // The lock is released before I/O, so that a writer that takes a slab does not wait for the medium.
-        let slabs: Vec<RunId> = self.unmarked.lock().iter().copied().collect();
+        let slabs = self.slabs.unmarked();
         let done = self.write_marks_where(slabs.into_iter(), |durable, marked| {
             let full = durable == SLOTS_PER_RUN && marked < durable;
             full || durable >= marked + step.max(1)
         })?;
-        self.unmarked.lock().retain(|run| self.runs.get(*run).may_be_marked());
-        debug_assert!(self.all_unmarked_are_known());
+        self.slabs.forget_marked(&self.runs);
         Ok(done)
-    }
-
-    /// True if `unmarked` contains every slab whose mark may rise.
-    fn all_unmarked_are_known(&self) -> bool {
-        let unmarked = self.unmarked.lock();
-        self.runs.iter().all(|(id, run)| unmarked.contains(&id) || run.is_marked())
     }
 
     /// Writes the durable marks of some slabs.
@@ -180,7 +150,7 @@ impl Heap {
         slabs: impl Iterator<Item = RunId>,
         is_due: impl Fn(u32, u32) -> bool,
     ) -> Result<usize, HeapError> {
-        let _table = self.table_lock.lock();
+        let _table = self.slabs.lock_table();
         let mut words: SmallVec<[(RunId, RunWord); 8]> = SmallVec::new();
         for id in slabs {
             let run = self.runs.get(id);

@@ -5,18 +5,13 @@
 //! of slabs: deletes in any order then leave enough dead slots in the average slab for the compactor before the reserve
 //! is used up. Why that always suffices: `docs/format/compaction.md`.
 
+use crate::demand::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId};
 use landfall_media::RUN_SIZE;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Runs that only the compactor may take, including those that it fills: for moved data, for their records, and one for
-/// emptying slabs.
-pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
-/// Free runs beyond those that only landing may take, for each transport: requests must still arrive when the region is
-/// full.
-pub const LANDING_RESERVE_RUNS: u32 = 4;
 /// Least number of free runs beyond those that only slabs for deletes may take.
 const DELETE_RESERVE_RUNS: u32 = 2;
 /// The reserve for deletes has one run for this many slabs.
@@ -27,43 +22,6 @@ const MARGIN_PARTS: u32 = 128;
 const MARGIN_RUNS: std::ops::RangeInclusive<u32> = 3..=64;
 /// A region is full if compaction could free less than one part in this many.
 const WORTH_PARTS: u32 = 128;
-
-/// Free and reclaimable space, and who waits for it.
-#[derive(Debug)]
-pub(crate) struct Space {
-    landing_reserve: AtomicU32,
-    /// Number of runs that the compactor fills.
-    compactor_fills: AtomicU32,
-    /// A compactor exists.
-    is_cleaned: AtomicBool,
-    /// Runs that compaction could free, as last found or estimated.
-    reclaimable: AtomicU32,
-    /// How often the compactor has searched all runs.
-    searches: AtomicU64,
-    /// Number of commits that released references, and its value when the compactor's last search began.
-    releases: AtomicU64,
-    releases_seen: AtomicU64,
-    /// A writer or a transport waits for space.
-    is_awaited: AtomicBool,
-    /// Most runs beyond the reserves that one writer waits for.
-    demand: AtomicU32,
-}
-
-impl Default for Space {
-    fn default() -> Self {
-        Self {
-            landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
-            compactor_fills: AtomicU32::new(0),
-            is_cleaned: AtomicBool::new(false),
-            reclaimable: AtomicU32::new(0),
-            searches: AtomicU64::new(0),
-            releases: AtomicU64::new(0),
-            releases_seen: AtomicU64::new(0),
-            is_awaited: AtomicBool::new(false),
-            demand: AtomicU32::new(0),
-        }
-    }
-}
 
 impl Heap {
     /// Reserves landing runs for this many transports.

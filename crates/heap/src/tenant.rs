@@ -3,10 +3,10 @@
 //! A record's *space* identifies the system that owns it: [`crate::spaces`] lists them. A system takes part in opening
 //! and in checking a region as a [`Tenant`]. The compactor gets an [`OwnerBySpace`].
 
-use crate::compact::{Gone, Named, Owner};
 use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::SlotId;
+use crate::owner::{Gone, Named, Owner};
 use crate::record::RecordView;
 use crate::recover::{DamagedSlot, Found, Judge, ScanUnit, Scanned};
 use crate::spaces;

@@ -2,14 +2,13 @@
 //! and the argument for every crash point: `docs/format/commit.md`, "Transactions".
 
 use crate::bond::TransactionId;
-use crate::compact::{Gone, Named, Owner};
+use crate::committed::Committed;
 use crate::crc;
 use crate::heap::Heap;
 use crate::layout::SlotId;
+use crate::owner::{Gone, Named, Owner};
 use crate::record::{Draft, Fields, Kind, RecordView};
 use crate::spaces;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Records that will count together. Its records do not count, and no index may point at them, until
@@ -48,19 +47,6 @@ impl Drop for Transaction {
         self.heap.note_release();
     }
 }
-
-/// A committed transaction.
-#[derive(Debug)]
-struct Committed {
-    /// Its commit record.
-    slot: SlotId,
-    /// Number of its records on the medium, current or stale.
-    marked: u64,
-}
-
-/// The committed transactions that have records on the medium.
-#[derive(Debug, Default)]
-pub(crate) struct Transactions(Mutex<BTreeMap<TransactionId, Committed>>);
 
 impl Heap {
     /// Number of commit records that a record on the medium still needs.

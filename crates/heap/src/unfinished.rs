@@ -1,6 +1,5 @@
 //! Space that incomplete requests hold. The receivers return it when a write finds no room.
 
-use crate::heap::Heap;
 use landfall_media::RUN_SIZE;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,41 +17,39 @@ pub(crate) struct Unfinished {
     returns: AtomicU64,
 }
 
-impl Heap {
+impl Unfinished {
     /// Notes that an incomplete request holds `now` bytes of the region, where it held `before`.
-    pub fn note_unfinished(&self, before: u64, now: u64) {
+    pub(crate) fn note(&self, before: u64, now: u64) {
         if before != now {
-            self.unfinished.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
     /// Bytes of the region that incomplete requests hold.
-    pub fn unfinished_bytes(&self) -> u64 {
-        self.unfinished.bytes.load(Ordering::Relaxed)
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
-    /// True if a writer has requested, since the last call, that unfinished requests return space. The caller then
-    /// makes every worker return half of it.
-    pub fn take_return_wanted(&self) -> bool {
-        let is_wanted = &self.unfinished.is_wanted;
-        let takes = is_wanted.load(Ordering::Relaxed) && is_wanted.swap(false, Ordering::AcqRel);
+    /// True if a writer has requested, since the last call, that unfinished requests return space.
+    pub(crate) fn take_wanted(&self) -> bool {
+        let takes = self.is_wanted.load(Ordering::Relaxed) && self.is_wanted.swap(false, Ordering::AcqRel);
         if takes {
-            self.unfinished.returns.fetch_add(1, Ordering::AcqRel);
+            self.returns.fetch_add(1, Ordering::AcqRel);
         }
         takes
     }
 
     /// How often unfinished requests had to return space.
-    pub fn returns(&self) -> u64 {
-        self.unfinished.returns.load(Ordering::Acquire)
+    pub(crate) fn returns(&self) -> u64 {
+        self.returns.load(Ordering::Acquire)
     }
 
-    /// For a writer that finds no room: requests that unfinished requests return space. `since` is [`Heap::returns`] at
+    /// For a writer that finds no room: requests that unfinished requests return space. `since` is [`Self::returns`] at
     /// the writer's first request. False if they hold too little, or have returned space often enough without success.
-    pub(crate) fn ask_unfinished(&self, since: u64) -> bool {
-        let asks = self.unfinished_bytes() >= RUN_SIZE && self.returns() - since < RETURNS_MAX;
+    pub(crate) fn ask(&self, since: u64) -> bool {
+        let asks = self.bytes() >= RUN_SIZE && self.returns() - since < RETURNS_MAX;
         if asks {
-            self.unfinished.is_wanted.store(true, Ordering::Release);
+            self.is_wanted.store(true, Ordering::Release);
         }
         asks
     }

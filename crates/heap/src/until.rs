@@ -1,8 +1,8 @@
 //! The event for which an operation waits before it is retried.
 
 use crate::error::HeapError;
-use crate::loader::LoadId;
-use crate::ticket::Ticket;
+use crate::lanes::Ticket;
+use crate::load::LoadId;
 
 /// The reason why an operation cannot be done yet. The operation has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! will probably live on, so the free space beside them is worth more. Young data may be dead soon, without being
 //! moved.
 
-use crate::compact::CompactGoal;
+use crate::goal::CompactGoal;
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN};
 use crate::run::{Run, RunUse};

@@ -3,27 +3,30 @@
 //! The protocol and the argument for each crash point: `docs/format/commit.md`. In short: store and flush data and
 //! records, fence once, and only then acknowledge, expose, and release superseded versions.
 
+mod pieces;
 mod room;
 mod transaction;
 
 use crate::bond::{Bond, Group};
 use crate::copies::CopyPath;
 use crate::crc;
-use crate::entry::{Entry, Source, total_len};
+use crate::entry::{Entry, Source};
 use crate::error::HeapError;
+use crate::extents::{Extents, total_len};
+use crate::fill::{Fill, STREAMS};
 use crate::forwards::Forwards;
-use crate::heap::{Extents, Heap};
+use crate::heap::Heap;
+use crate::lanes::Ticket;
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 use crate::pieces::{Certified, Crcs, KeptCrcs, PIECES_FROM, Patch};
-use crate::place::{Fill, STREAMS};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
-use crate::slabs::SpareSlab;
+use crate::slab_directory::SpareSlab;
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
-use crate::ticket::{Gated, Ticket};
+use crate::ticket::Gated;
 use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -191,8 +194,8 @@ impl Writer {
     ) -> Result<Source<'a>, HeapError> {
         let Source::Landed { extents, crc: None } = value else { return Ok(value) };
         let len = total_len(extents);
-        let stays = len > self.heap.consolidated_max().max(BODY_SIZE as u64);
-        if !stays || self.heap.may_trust_sums(extents) {
+        let stays = len > self.heap.policy.consolidated_max().max(BODY_SIZE as u64);
+        if !stays || self.heap.policy.trusts_sums_of(extents) {
             return Ok(value);
         }
         let crc = if len < PIECES_FROM {
@@ -514,7 +517,7 @@ impl Writer {
             self.inline_value(&bytes, draft);
             return Ok(false);
         }
-        if !is_stored && total_len(extents) <= self.heap.consolidated_max() {
+        if !is_stored && total_len(extents) <= self.heap.policy.consolidated_max() {
             self.consolidate(extents, draft, pieces)?;
             return Ok(false);
         }

@@ -1,30 +1,30 @@
 //! Encoding of lists of pieces. Byte tables: `docs/format/records.md`.
 
-use super::{Piece, PieceCrc, whole};
+use super::piece::{Piece, PieceCrc, whole};
 use crate::crc;
 use crate::layout::VALUE_BYTES_MAX;
 use landfall_media::{Extent, Sum};
 
 /// Bytes of an entry.
-pub(super) const ENTRY_SIZE: usize = 16;
+pub(crate) const ENTRY_SIZE: usize = 16;
 /// Bytes of the CRC-32C at the end of a list.
 const CRC_SIZE: usize = 4;
 /// Most pieces in one list.
-pub(super) const LIST_PIECES_MAX: usize = 256;
+pub(crate) const LIST_PIECES_MAX: usize = 256;
 /// Most pieces in a list when it is first written. Later changes may split pieces.
-pub(super) const LIST_PIECES_FIRST: usize = 192;
+pub(crate) const LIST_PIECES_FIRST: usize = 192;
 
 /// An entry of a list of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Branch {
+pub(crate) struct Branch {
     /// A list of pieces.
-    pub(super) list: Extent,
+    pub(crate) list: Extent,
     /// Bytes of the value in these pieces, and their CRC-32C.
-    pub(super) part: PieceCrc,
+    pub(crate) part: PieceCrc,
 }
 
 impl Branch {
-    pub(super) fn new(list: Extent, pieces: &[Piece]) -> Self {
+    pub(crate) fn new(list: Extent, pieces: &[Piece]) -> Self {
         let len = pieces.iter().map(|piece| piece.extent.len()).sum();
         Self { list, part: PieceCrc { len, crc: whole(pieces.iter().map(|piece| piece.part())) } }
     }
@@ -69,18 +69,18 @@ fn opened(bytes: &[u8]) -> Option<&[[u8; ENTRY_SIZE]]> {
 }
 
 /// Encodes a list of pieces.
-pub(super) fn of_pieces(pieces: &[Piece]) -> Vec<u8> {
+pub(crate) fn of_pieces(pieces: &[Piece]) -> Vec<u8> {
     let sum = |piece: &Piece| piece.extent.sum().map_or(0, Sum::to_stored);
     sealed(pieces.iter().map(|piece| entry(piece.extent.off, sum(piece), piece.part())))
 }
 
 /// Encodes a list of lists.
-pub(super) fn of_branches(branches: &[Branch]) -> Vec<u8> {
+pub(crate) fn of_branches(branches: &[Branch]) -> Vec<u8> {
     sealed(branches.iter().map(|branch| entry(branch.list.off, branch.list.len() as u16, branch.part)))
 }
 
 /// Decodes a list of pieces; `None` if it does not list `part` of a value.
-pub(super) fn pieces(bytes: &[u8], part: PieceCrc) -> Option<Vec<Piece>> {
+pub(crate) fn pieces(bytes: &[u8], part: PieceCrc) -> Option<Vec<Piece>> {
     let piece = |bytes| {
         let (off, sum, PieceCrc { len, crc }) = parsed(bytes);
         Piece { extent: Extent::new(off, len).with_sum(Sum::from_stored(sum)), crc }
@@ -90,12 +90,12 @@ pub(super) fn pieces(bytes: &[u8], part: PieceCrc) -> Option<Vec<Piece>> {
 }
 
 /// Offsets of the pieces of a list; none if its CRC-32C does not match.
-pub(super) fn offsets(bytes: &[u8]) -> impl Iterator<Item = u64> {
+pub(crate) fn offsets(bytes: &[u8]) -> impl Iterator<Item = u64> {
     opened(bytes).unwrap_or_default().iter().map(|entry| parsed(entry).0)
 }
 
 /// Decodes a list of lists; `None` if it does not list `part` of a value.
-pub(super) fn branches(bytes: &[u8], part: PieceCrc) -> Option<Vec<Branch>> {
+pub(crate) fn branches(bytes: &[u8], part: PieceCrc) -> Option<Vec<Branch>> {
     let branch = |bytes| {
         let (off, size, part) = parsed(bytes);
         Branch { list: Extent::new(off, u32::from(size)), part }

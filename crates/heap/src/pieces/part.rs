@@ -1,8 +1,9 @@
 //! Reading a part of a value. Only the pieces that contain the part are held and checked.
 
-use super::Piece;
+use super::piece::Piece;
 use crate::error::HeapError;
-use crate::heap::{Extents, Heap};
+use crate::extents::Extents;
+use crate::heap::Heap;
 use crate::item::Item;
 use crate::layout::SlotId;
 use crate::record::{Check, PieceDepth, PieceList, RecordView, ValuePlace};

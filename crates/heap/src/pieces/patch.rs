@@ -4,21 +4,18 @@
 //! size of the change, not of the value: `docs/format/frames.md`.
 
 use super::list::{self, Branch, LIST_PIECES_MAX};
+use super::piece::{Crcs, PIECE_BYTES_MAX, Piece, PieceCrc, pieces_of_parts};
 use super::read::part_of;
-use super::{Crcs, PIECE_BYTES_MAX, Piece, PieceCrc, pieces_of_parts};
 use crate::crc;
-use crate::entry::total_len;
 use crate::error::{Damage, HeapError};
-use crate::heap::{Extents, Heap};
+use crate::extents::{Extents, total_len};
+use crate::heap::Heap;
 use crate::layout::{RunId, SlotId};
 use crate::pin::Pinned;
 use crate::record::{KeyPlace, PieceDepth, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Shorter changes are copied, together with neighbouring bytes up to this length. A list entry for a few bytes, or the
 /// frame in which they landed, would cost more.
@@ -40,32 +37,6 @@ pub struct Patch {
     shared: bool,
 }
 
-/// Appended records of patches that are not current yet, each with its references besides those that it will take over.
-#[derive(Debug, Default)]
-pub(crate) struct NewPatches {
-    refers: Mutex<BTreeMap<SlotId, Extents>>,
-    /// Length of `refers`, so that other records take no lock.
-    count: AtomicUsize,
-}
-
-impl NewPatches {
-    pub(crate) fn note(&self, slot: SlotId, refers: Extents) {
-        let mut patches = self.refers.lock();
-        patches.insert(slot, refers);
-        self.count.store(patches.len(), Ordering::Release);
-    }
-
-    pub(crate) fn take(&self, slot: SlotId) -> Option<Extents> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let mut patches = self.refers.lock();
-        let refers = patches.remove(&slot);
-        self.count.store(patches.len(), Ordering::Release);
-        refers
-    }
-}
-
 #[derive(Clone, Debug)]
 enum List {
     /// A list of the old version.
@@ -76,13 +47,13 @@ enum List {
 
 /// A piece of the new version.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) bytes: PartBytes,
-    pub(super) part: PieceCrc,
+pub(crate) struct Part {
+    pub(crate) bytes: PartBytes,
+    pub(crate) part: PieceCrc,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum PartBytes {
+pub(crate) enum PartBytes {
     /// A piece of the old version.
     Kept(Extent),
     /// A part of a piece of the old version.
@@ -94,7 +65,7 @@ pub(super) enum PartBytes {
 }
 
 /// A list of the new version, for writing.
-pub(super) enum PatchList<'a> {
+pub(crate) enum PatchList<'a> {
     /// An unchanged list.
     Kept(&'a Branch),
     /// A new list.
@@ -145,7 +116,7 @@ impl Part {
     }
 
     /// Its extent, if it lies in frames.
-    pub(super) fn extent(&self) -> Option<Extent> {
+    pub(crate) fn extent(&self) -> Option<Extent> {
         match &self.bytes {
             PartBytes::Kept(extent) | PartBytes::Cut(extent) | PartBytes::Landed(extent) => Some(*extent),
             PartBytes::Copied(_) => None,
@@ -229,7 +200,7 @@ impl Patch {
     }
 
     /// The lists, in order.
-    pub(super) fn lists(&self) -> impl Iterator<Item = PatchList<'_>> {
+    pub(crate) fn lists(&self) -> impl Iterator<Item = PatchList<'_>> {
         self.lists.iter().map(|list| match list {
             List::Kept(branch) => PatchList::Kept(branch),
             List::Open(parts) => PatchList::New(parts),

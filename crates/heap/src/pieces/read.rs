@@ -1,10 +1,11 @@
 //! Reading the lists of a value in pieces.
 
 use super::list::{self, Branch};
-use super::{PIECE_BYTES_MAX, Piece, PieceCrc, pieces_of_parts};
+use super::piece::{PIECE_BYTES_MAX, Piece, PieceCrc, pieces_of_parts};
 use crate::crc;
 use crate::error::{Damage, HeapError};
-use crate::heap::{Extents, Heap};
+use crate::extents::Extents;
+use crate::heap::Heap;
 use crate::layout::SlotId;
 use crate::record::{PieceDepth, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError, RUN_SIZE};
@@ -18,7 +19,7 @@ pub(crate) struct ListedPieces {
     /// Lists of pieces, each with the number of its pieces.
     lists: SmallVec<[(Extent, usize); 1]>,
     /// The list of lists, if there is one.
-    pub(super) upper: Option<Extent>,
+    pub(crate) upper: Option<Extent>,
 }
 
 impl ListedPieces {
@@ -33,7 +34,7 @@ impl ListedPieces {
     }
 
     /// Each list of pieces with its pieces.
-    pub(super) fn by_list(&self) -> impl Iterator<Item = (Extent, &[Piece])> {
+    pub(crate) fn by_list(&self) -> impl Iterator<Item = (Extent, &[Piece])> {
         let mut rest = self.pieces.as_slice();
         self.lists.iter().map(move |(list, count)| {
             let (some, others) = rest.split_at(*count);
@@ -58,7 +59,7 @@ impl HeldPieces {
 }
 
 /// Length and CRC-32C of the whole value, from the record.
-pub(super) fn part_of(view: &RecordView<'_>) -> PieceCrc {
+pub(crate) fn part_of(view: &RecordView<'_>) -> PieceCrc {
     PieceCrc { len: view.value_len() as u32, crc: view.check().crc().unwrap_or_default() }
 }
 
@@ -77,7 +78,7 @@ impl Heap {
     }
 
     /// Reads the pieces of a list, or of its lists, and checks that they are those of `value`.
-    pub(super) fn listed(
+    pub(crate) fn listed(
         &self,
         slot: SlotId,
         list: PieceList,
@@ -116,7 +117,7 @@ impl Heap {
     }
 
     /// Reads a list of pieces, and checks that it lists `part` of the value.
-    pub(super) fn read_pieces(
+    pub(crate) fn read_pieces(
         &self,
         slot: SlotId,
         at: Extent,
@@ -132,7 +133,7 @@ impl Heap {
         pieces.filter(|pieces| pieces.iter().all(is_piece)).ok_or(damaged_list(slot))
     }
 
-    pub(super) fn read_branches(
+    pub(crate) fn read_branches(
         &self,
         slot: SlotId,
         at: Extent,

@@ -1,6 +1,6 @@
 //! Records of transactions, noted until recovery knows whether they count.
 
-use super::Found;
+use super::found::Found;
 use crate::bond::TransactionId;
 use crate::layout::SlotId;
 use crate::record::RecordView;

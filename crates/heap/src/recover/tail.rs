@@ -1,6 +1,6 @@
 //! Decides which records above the watermarks count.
 
-use super::{Found, Judge};
+use super::found::{Found, Judge};
 use crate::bond::{Bond, Group, TransactionId};
 use crate::heap::Heap;
 use crate::layout::SlotId;

@@ -40,8 +40,8 @@ impl Writer {
 
     /// If compaction does not help, requests the space of unfinished requests. True if the writer should wait for it.
     fn ask_unfinished(&mut self) -> bool {
-        let since = *self.asked_unfinished.get_or_insert_with(|| self.heap.returns());
-        let asks = self.heap.ask_unfinished(since);
+        let since = *self.asked_unfinished.get_or_insert_with(|| self.heap.unfinished.returns());
+        let asks = self.heap.unfinished.ask(since);
         if !asks {
             self.asked_unfinished = None;
         }

@@ -1,18 +1,18 @@
 //! Writing values in pieces.
 
-use super::list::{self, Branch, LIST_PIECES_FIRST, LIST_PIECES_MAX};
-use super::patch::{Part, PartBytes, Patch, PatchList};
-use super::read::ListedPieces;
-use super::{Crcs, PIECES_FROM, Piece, PieceCrc, pieces_of_parts, whole};
+use super::{Pieces, Writer};
 use crate::copies::CopyPath;
-use crate::entry::total_len;
 use crate::error::HeapError;
-use crate::heap::{Extents, Heap};
+use crate::extents::Extents;
 use crate::layout::SlotId;
-use crate::record::{Check, Draft, PieceDepth, PieceList};
+use crate::pieces::Certified;
+use crate::pieces::list::{self, Branch, LIST_PIECES_FIRST, LIST_PIECES_MAX};
+use crate::pieces::patch::{Part, PartBytes, Patch, PatchList};
+use crate::pieces::piece::{Crcs, Piece, PieceCrc, whole};
+use crate::pieces::read::ListedPieces;
+use crate::record::{Draft, PieceDepth, PieceList};
 use crate::superblock::FEATURE_PIECES;
-use crate::writer::{Pieces, Writer};
-use landfall_media::{Extent, MediaError};
+use landfall_media::Extent;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -22,36 +22,6 @@ pub(super) struct OldList {
     at: Extent,
     /// The list lies in a run that is being emptied.
     moves: bool,
-}
-
-/// The checksums of a value that is being appended.
-#[derive(Debug)]
-pub(crate) enum Certified {
-    /// One checksum of the whole value.
-    Whole(Check),
-    /// The value is stored in pieces.
-    Pieces(Vec<Piece>),
-}
-
-impl Heap {
-    /// The checksums for `extents`. The bytes are read only if no checksum is known.
-    pub(crate) fn certified(
-        &self,
-        extents: &[Extent],
-        known: Option<Crcs<'_>>,
-    ) -> Result<Certified, MediaError> {
-        let is_long = total_len(extents) >= PIECES_FROM;
-        Ok(match known {
-            // If the parts do not match pieces, their combined checksum is used. A new checksum would hide damage that
-            // has happened meanwhile.
-            Some(Crcs::Parts(parts)) if is_long => pieces_of_parts(extents, parts)
-                .map_or_else(|| Certified::Whole(Check::Crc(Crcs::Parts(parts).whole())), Certified::Pieces),
-            Some(known) => Certified::Whole(Check::Crc(known.whole())),
-            None if self.may_trust_sums(extents) => Certified::Whole(Check::Sums),
-            None if is_long => Certified::Pieces(self.pieces_of(extents)?),
-            None => Certified::Whole(Check::Crc(self.crc_of(extents)?)),
-        })
-    }
 }
 
 impl Writer {

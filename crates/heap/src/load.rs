@@ -1,0 +1,30 @@
+//! Requests for evicted bytes, and the loader that reads them.
+
+use landfall_media::Extent;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A request for bytes that are not in memory. Numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoadId(pub u64);
+
+/// What reads bytes into memory, on threads of its own.
+pub trait Loader: Send + Sync {
+    /// Accepts extents that the caller has held for the loader, which reads them by [`crate::Heap::load`]. The loader releases
+    /// the extents some time after it has read them, so that the caller finds them in memory when it retries. Returns
+    /// `None` if the caller must read the extents itself: a recent read of them failed, and the caller must get the
+    /// error. The caller then releases the extents.
+    fn submit(&self, extents: &[Extent]) -> Option<LoadId>;
+
+    /// True when every extent of the request has been read, or its read has failed.
+    fn is_done(&self, load: LoadId) -> bool;
+}
+
+/// The loader of a heap, if it has one.
+#[derive(Default)]
+pub(crate) struct LoaderPlace(pub(crate) OnceLock<Weak<dyn Loader>>);
+
+impl LoaderPlace {
+    pub(crate) fn get(&self) -> Option<Arc<dyn Loader>> {
+        self.0.get()?.upgrade()
+    }
+}

@@ -1,0 +1,198 @@
+//! Reading records, keys and values, and verifying them.
+
+use crate::crc;
+use crate::error::{Damage, HeapError};
+use crate::extents::Extents;
+use crate::heap::Heap;
+use crate::layout::{RECORD_SIZE, RunId, SlotId};
+use crate::pin::Pinned;
+use crate::record::{Check, EXTENT_SIZE, ExtentList, KeyPlace, RecordView, Seal, Slot, ValuePlace};
+use landfall_media::{Extent, MediaError, Sum, prefetch_at};
+use std::borrow::Cow;
+
+/// Most bytes of a value that are prefetched. The core prefetches the bytes that follow, because they are read in
+/// order.
+const PREFETCH_BYTES_MAX: usize = 256;
+
+impl Heap {
+    /// Reads a slot and checks its record.
+    ///
+    /// # Errors
+    /// The medium's.
+    #[inline]
+    pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
+        let bytes = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32))?;
+        let bytes = bytes.try_into().expect("a record's size was asked for");
+        Ok(RecordView::parse(bytes, slot, self.seal(slot.run()), self.geometry.bytes()))
+    }
+
+    /// The seal of a slab's records.
+    #[inline]
+    pub(crate) fn seal(&self, run: RunId) -> Seal {
+        self.runs.get(run).seal()
+    }
+
+    /// Prefetches the record in a slot.
+    #[inline]
+    pub fn prefetch(&self, slot: SlotId) {
+        if self.image_addr != 0 {
+            prefetch_at(self.image_addr + slot.off() as usize, RECORD_SIZE as usize);
+        }
+    }
+
+    /// Prefetches the beginning of the value to which the record in a slot refers, and the count of its references.
+    pub fn prefetch_value(&self, slot: SlotId) {
+        if self.image_addr != 0
+            && let Ok(view) = self.record(slot)
+            && let ValuePlace::Extents(list) = view.value()
+            && let Some(first) = list.iter().next()
+        {
+            self.runs.prefetch_refs(first);
+            prefetch_at(self.image_addr + first.off as usize, PREFETCH_BYTES_MAX.min(first.len() as usize));
+        }
+    }
+
+    /// Reads the record in a slot that is known to hold one.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] if it fails its checks; the medium's.
+    #[inline]
+    pub fn record(&self, slot: SlotId) -> Result<RecordView<'_>, HeapError> {
+        match self.slot(slot)? {
+            Slot::Record(view) => Ok(view),
+            Slot::Empty => Err(HeapError::Damaged { slot, what: Damage::RecordChecksum }),
+            Slot::Damaged(what) => Err(HeapError::Damaged { slot, what }),
+        }
+    }
+
+    /// The key's bytes, inline or in frames.
+    ///
+    /// # Errors
+    /// The medium's.
+    #[inline]
+    pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<Pinned<'a>, MediaError> {
+        match view.key() {
+            KeyPlace::Inline(bytes) => Ok(Pinned::always(bytes)),
+            KeyPlace::Stored(extent) => self.pinned(extent),
+        }
+    }
+
+    /// True if the key matches the hash in the record.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn key_holds(&self, view: &RecordView<'_>) -> Result<bool, MediaError> {
+        Ok(self.hash(view.space(), &self.key(view)?) == view.hash())
+    }
+
+    /// The extents of the value; none for an inline value.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] when the list of a long value fails its check.
+    pub fn value_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        match view.value() {
+            ValuePlace::Inline(_) => Ok(Extents::new()),
+            ValuePlace::Extents(list) => Ok(list.iter().collect()),
+            ValuePlace::Indirect(list) => self.read_list(slot, view, list),
+            ValuePlace::Pieces(list) => Ok(self.listed_pieces(slot, view, list)?.extents().collect()),
+        }
+    }
+
+    fn read_list(&self, slot: SlotId, view: &RecordView<'_>, list: Extent) -> Result<Extents, HeapError> {
+        let damaged = HeapError::Damaged { slot, what: Damage::ExtentList };
+        let bytes = self.pinned(list)?;
+        let Some((entries, crc)) = bytes.split_last_chunk::<4>() else { return Err(damaged) };
+        if !entries.len().is_multiple_of(EXTENT_SIZE) || crc::of(entries) != u32::from_le_bytes(*crc) {
+            return Err(damaged);
+        }
+        let extents: Extents = ExtentList(entries).iter().collect();
+        let total: u64 = extents.iter().map(|e| u64::from(e.len())).sum();
+        let inside = extents.iter().all(|e| e.end() <= self.geometry.bytes());
+        if inside && total == view.value_len() as u64 { Ok(extents) } else { Err(damaged) }
+    }
+
+    /// All extents that the record refers to: key, list and value.
+    ///
+    /// # Errors
+    /// As [`Self::value_extents`].
+    pub fn all_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        let mut extents = match view.value() {
+            ValuePlace::Pieces(list) => self.listed_pieces(slot, view, list)?.all().collect(),
+            _ => self.value_extents(slot, view)?,
+        };
+        if let ValuePlace::Indirect(list) = view.value() {
+            extents.push(list);
+        }
+        if let KeyPlace::Stored(key) = view.key() {
+            extents.push(key);
+        }
+        Ok(extents)
+    }
+
+    /// Checks the value's bytes against the CRC-32C in the record, or against the checksums of its pieces.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`]; the medium's.
+    pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        if let ValuePlace::Pieces(list) = view.value() {
+            return self.verify_pieces(slot, view, list);
+        }
+        let extents = self.value_extents(slot, view)?;
+        let holds = match view.value() {
+            ValuePlace::Inline(bytes) => view.check() == Check::Crc(crc::of(bytes)),
+            _ => self.holds(&extents, view.check())?,
+        };
+        if holds { Ok(extents) } else { Err(HeapError::Damaged { slot, what: Damage::ValueChecksum }) }
+    }
+
+    /// True if the bytes of `extents` match `check`.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn holds(&self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
+        match check {
+            Check::Crc(crc) => Ok(self.crc_of(extents)? == crc),
+            Check::Sums => extents.iter().try_fold(true, |holds, extent| {
+                Ok(holds && extent.sum() == Some(Sum::of(&self.pinned(*extent)?)))
+            }),
+        }
+    }
+
+    /// CRC-32C of the bytes of `extents`, in order.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
+        match extents {
+            [one] => Ok(crc::of(&self.pinned(*one)?)),
+            all => all.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, &self.pinned(*extent)?))),
+        }
+    }
+
+    /// The value's bytes in one slice, after [`Self::verify_value`]. They are copied only if they lie in several
+    /// extents, or may be evicted.
+    ///
+    /// # Errors
+    /// As [`Self::verify_value`].
+    pub fn value_bytes<'a>(
+        &'a self,
+        slot: SlotId,
+        view: &RecordView<'a>,
+    ) -> Result<Cow<'a, [u8]>, HeapError> {
+        let extents = self.verify_value(slot, view)?;
+        if let ValuePlace::Inline(bytes) = view.value() {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        match extents.as_slice() {
+            [] => Ok(Cow::Borrowed(&[])),
+            [one] if !self.is_paged() => Ok(Cow::Borrowed(self.media.bytes(*one)?)),
+            many => {
+                let mut out = Vec::with_capacity(view.value_len());
+                for extent in many {
+                    out.extend_from_slice(&self.pinned(*extent)?);
+                }
+                Ok(Cow::Owned(out))
+            }
+        }
+    }
+}
