@@ -6,6 +6,9 @@ use std::time::Duration;
 /// A hardware address.
 pub type Mac = [u8; 6];
 
+/// Packets without a connection (resets, ARP, ICMP, datagrams) in the send queue, at most.
+pub(crate) const UNCONNECTED_MAX: usize = 1024;
+
 /// Settings of a [`crate::Stack`].
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -1,12 +1,26 @@
 //! Events that a stack reports to its application.
 
-use crate::tcp::Ended;
 use core::net::SocketAddr;
 use landfall_media::{Extent, Sum};
 
 /// Number of a connection in a stack. A number is never used again for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Both sides closed.
+    Closed,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer refused the connection.
+    Refused,
+    /// The peer did not answer for too long.
+    TimedOut,
+    /// The application or the stack reset the connection.
+    Aborted,
+}
 
 /// An event that a stack reports. Events of one connection are in the order of its stream; [`Self::Ended`] is the last
 /// one.

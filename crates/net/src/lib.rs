@@ -31,10 +31,9 @@ mod time;
 
 pub use address::{Tuple, pseudo_sum};
 pub use config::{Config, CongestionControl, Mac};
-pub use event::{ConnId, Event};
+pub use event::{ConnId, Ended, Event};
 pub use frames::Frames;
 pub use packet::{BYTES_MAX, Cut, DESCRIPTORS_MAX, LONG_LEN_MAX, Packet, Piece};
 pub use stack::{ConnectError, FlowChange, Received, SendError, Stack};
 pub use stats::{DROPS, Drop, Stats};
-pub use tcp::Ended;
 pub use time::Instant;

@@ -2,7 +2,7 @@
 //! addresses. A message that a destination is unreachable does not end a connection: such messages are easily forged,
 //! and the condition is often temporary (RFC 5461; RFC 1122, 4.2.3.9).
 
-use super::{Received, Stack};
+use super::host::{Received, Stack};
 use crate::address::{ETHERNET_HEADER, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, Tuple};
 use crate::config::Mac;
 use crate::frames::Frames;

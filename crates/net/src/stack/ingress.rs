@@ -1,28 +1,17 @@
 //! Handles an arriving frame: checks Ethernet and IP headers and passes the payload to its protocol.
 
+use super::arrival::Arrival;
+use super::host::{Received, Stack};
 use super::latest::Latest;
-use super::{Received, Stack};
 use crate::address::{ETHERNET_HEADER, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::frames::Frames;
-use crate::ip::{IpPacket, parse_v4, parse_v6};
+use crate::ip::{parse_v4, parse_v6};
 use crate::stats::Drop;
 use crate::tcp::segment;
 use crate::time::Instant;
 use core::net::IpAddr;
 use landfall_media::Extent;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
-
-/// A received packet whose Ethernet and IP headers were checked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival<'a> {
-    /// Source hardware address.
-    pub(super) from_mac: [u8; 6],
-    pub(super) ip: IpPacket<'a>,
-    /// Region offset of the IP payload.
-    pub(super) off: u64,
-    /// When the packet arrived, Unix nanoseconds.
-    pub(super) arrival_ns: u64,
-}
 
 impl Stack {
     /// Handles the Ethernet frame at `packet`. The caller holds the frame and may release it afterwards: the stack adds

@@ -4,7 +4,7 @@
 //! and lead to the same connection. This is the first half of Van Jacobson's header prediction (RFC 7323, 4.1). The
 //! second half, the TCP fast path, is left out: every segment goes through all checks of RFC 9293.
 
-use super::ingress::Arrival;
+use super::arrival::Arrival;
 use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, pseudo_sum};
 use crate::event::ConnId;
 use crate::ip::CE;

@@ -4,12 +4,8 @@
 //! with many holes does not take memory from others: beyond the limit, the connection that keeps most drops the data
 //! that are furthest from its first hole.
 
-use super::Stack;
 use crate::event::ConnId;
-use crate::frames::Frames;
-use crate::stats::Drop;
 use crate::tcp::Kept;
-use crate::time::Instant;
 use std::collections::BTreeSet;
 
 /// Out-of-order data that all connections keep.
@@ -39,18 +35,8 @@ impl Reordered {
     }
 
     /// The connection that keeps most, if all together keep more than `max` bytes.
-    fn beyond(&self, max: usize) -> Option<ConnId> {
+    pub(super) fn beyond(&self, max: usize) -> Option<ConnId> {
         // This runs for each segment, and the limit is rarely exceeded.
         if self.kept.bytes <= max { None } else { self.holders.last().map(|(_, conn)| *conn) }
-    }
-}
-
-impl Stack {
-    /// Drops out-of-order data until all connections together keep no more than allowed.
-    pub(super) fn bound_reordered(&mut self, now: Instant, frames: &mut dyn Frames) {
-        while let Some(conn) = self.reordered.beyond(self.config.waiting_bytes_max) {
-            self.stats.drop(Drop::TooMuchWaiting);
-            self.with_context(now, frames, conn, |tcb, context| tcb.drop_furthest(context.frames));
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Dispatches segments: to their connection, to a listener, or to a reset.
 
-use super::ingress::Arrival;
-use super::{FlowChange, Received, Stack};
+use super::arrival::Arrival;
+use super::host::{FlowChange, Received, Stack};
 use crate::address::{PROTOCOL_TCP, Path, Tuple, pseudo_sum};
 use crate::config::Mac;
 use crate::event::{ConnId, Event};

@@ -1,20 +1,17 @@
 //! UDP (RFC 768).
 
-use super::ingress::Arrival;
-use super::{Received, SendError, Stack, UNCONNECTED_MAX};
+use super::arrival::Arrival;
+use super::datagram::{HEADER_LEN, Outgoing};
+use super::host::{Received, SendError, Stack};
 use crate::address::{ETHERNET_HEADER, PROTOCOL_UDP, Path, Tuple, pseudo_sum};
-use crate::config::Mac;
+use crate::config::{Mac, UNCONNECTED_MAX};
 use crate::event::Event;
 use crate::frames::Frames;
-use crate::ip;
-use crate::packet::{BYTES_MAX, Packet, PacketBuilder};
+use crate::packet::BYTES_MAX;
 use crate::stats::Drop;
 use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::UdpPacket;
-
-/// Length of a UDP header, bytes.
-const HEADER_LEN: usize = 8;
 
 /// A received datagram, checked.
 pub(super) struct Datagram {
@@ -24,14 +21,6 @@ pub(super) struct Datagram {
     extent: Extent,
     sum: Sum,
     arrival_ns: u64,
-}
-
-/// A datagram to send.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    path: Path,
-    bytes: Vec<u8>,
-    stored: Option<(Extent, Sum)>,
 }
 
 pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Datagram, Drop> {
@@ -56,38 +45,6 @@ pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Datagram, Drop> {
         sum,
         arrival_ns: arrival.arrival_ns,
     })
-}
-
-impl Outgoing {
-    /// Fills a packet with the datagram. Returns the stored bytes that must be held until the packet is sent.
-    pub(super) fn emit(self, packet: &mut Packet) -> Option<Extent> {
-        let path = &self.path;
-        let mut builder = PacketBuilder::new(packet, path.header_len() + HEADER_LEN);
-        builder.add_bytes(&self.bytes);
-        if let Some((extent, sum)) = self.stored {
-            builder.add_stored(extent, || sum);
-        }
-        let (payload_sum, len) = (builder.sum(), HEADER_LEN + builder.payload_len());
-        let (from, to) = (path.tuple.local.ip(), path.tuple.remote.ip());
-        let (link, header) = builder.header().split_at_mut(path.header_len());
-        let header = &mut header[..HEADER_LEN];
-        let mut udp = UdpPacket::new_unchecked(&mut *header);
-        udp.set_src_port(path.tuple.local.port());
-        udp.set_dst_port(path.tuple.remote.port());
-        udp.set_len(len as u16);
-        udp.set_checksum(0);
-        let sum = pseudo_sum(from, to, PROTOCOL_UDP, len).plus(Sum::of(header)).plus(payload_sum);
-        UdpPacket::new_unchecked(header).set_checksum(sum.checksum());
-        ip::write_ethernet(&mut link[..ETHERNET_HEADER], path.local_mac, path.remote_mac, from);
-        ip::write(&mut link[ETHERNET_HEADER..], from, to, PROTOCOL_UDP, len, false);
-        self.stored.map(|(extent, _)| extent)
-    }
-
-    pub(super) fn release(self, frames: &mut dyn Frames) {
-        if let Some((extent, _)) = self.stored {
-            frames.release(extent);
-        }
-    }
 }
 
 impl Stack {

@@ -2,8 +2,9 @@
 
 use super::segment::Segment;
 use super::sent::{DUP_THRESH, Delivered};
-use super::{Context, Ended, Fin, Recovery, State, Tcb};
-use crate::event::Event;
+use super::seq::Seq;
+use super::tcb::{Context, Fin, Recovery, State, Tcb};
+use crate::event::{Ended, Event};
 use std::time::Duration;
 
 /// An echoed timestamp that is older than this, in milliseconds, is not one that this connection sent.
@@ -43,7 +44,7 @@ impl Tcb {
     }
 
     fn blocks_taken(&self) -> usize {
-        if self.sack { super::reassembly::BLOCKS_MAX } else { 0 }
+        if self.sack { super::sack::BLOCKS_MAX } else { 0 }
     }
 
     /// Moves the cumulative acknowledgement forward.
@@ -77,7 +78,7 @@ impl Tcb {
         }
     }
 
-    fn leave_recovery(&mut self, ack: super::Seq) {
+    fn leave_recovery(&mut self, ack: Seq) {
         match self.recovery {
             Recovery::Fast(until) | Recovery::Timeout(until) if until.le(ack) => self.recovery = Recovery::No,
             // The peer echoes the congestion mark until it receives data with CWR (RFC 3168, 6.1.2).
@@ -183,7 +184,7 @@ impl Tcb {
 
     /// A router accepts only smaller packets (RFC 1191, RFC 8201); `seq` is the sequence number of the packet that it
     /// dropped.
-    pub(crate) fn path_mtu(&mut self, context: &Context<'_>, seq: super::Seq, mtu: u16) {
+    pub(crate) fn path_mtu(&mut self, context: &Context<'_>, seq: Seq, mtu: u16) {
         const MTU_MIN_V4: u16 = 552;
         const MTU_MIN_V6: u16 = 1280;
         let least = if self.path.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };

@@ -4,6 +4,7 @@
 use super::emit::{Header, OptionsOut};
 use super::open::{Agreed, Numbers, our_mss, our_shift};
 use super::output::syn_window;
+use super::rtt::RoundTrip;
 use super::segment::Flags;
 use super::seq::Seq;
 use crate::address::{Path, Tuple};
@@ -29,15 +30,6 @@ pub(crate) struct Half {
     due: Instant,
     /// When the SYN was answered, if it was answered once only (Karn's rule: RFC 6298, 3).
     answered: Option<Instant>,
-}
-
-/// What a handshake reports of the round-trip time (RFC 6298, 2 and 5.7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RoundTrip {
-    Took(Duration),
-    Unknown,
-    /// The retransmission timer expired before the answer arrived.
-    TimedOut,
 }
 
 impl Half {

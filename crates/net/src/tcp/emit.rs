@@ -1,6 +1,6 @@
 //! Writes segments: headers in front of payload, and the checksum over both.
 
-use super::reassembly::{BLOCKS_MAX, Block};
+use super::sack::{BLOCKS_MAX, Block};
 use super::segment::{Flags, Segment};
 use super::seq::Seq;
 use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, Path, pseudo_sum};
@@ -9,8 +9,6 @@ use crate::packet::{Cut, Packet, PacketBuilder};
 use landfall_media::Sum;
 use smoltcp::wire::{TcpOption, TcpPacket, TcpSeqNumber};
 
-/// Length of the timestamps option with its padding, bytes (RFC 7323, appendix A).
-pub(crate) const TIMESTAMPS_LEN: usize = 12;
 /// Length of a TCP header without options, bytes.
 pub(crate) const HEADER_LEN: usize = 20;
 /// Offset of the checksum in the TCP header (RFC 9293, 3.1).

@@ -2,8 +2,9 @@
 //! against old ones.
 
 use super::segment::Segment;
-use super::{Ack, Context, Ended, Fin, State, Tcb};
-use crate::event::Event;
+use super::seq::Seq;
+use super::tcb::{Ack, Context, Fin, State, Tcb};
+use crate::event::{Ended, Event};
 use crate::stats::Drop;
 use std::time::Duration;
 
@@ -89,7 +90,7 @@ impl Tcb {
     fn check_window(&mut self, context: &Context<'_>, segment: &Segment) -> Result<(), Drop> {
         let window = self.rcv_edge.past(self.rcv_nxt);
         let (start, len) = (segment.seq, segment.len());
-        let within = |seq: super::Seq| self.rcv_nxt.le(seq) && seq.lt(self.rcv_nxt + window);
+        let within = |seq: Seq| self.rcv_nxt.le(seq) && seq.lt(self.rcv_nxt + window);
         let acceptable = match (len, window) {
             // A peer that has filled the window after a hole sends its acknowledgements with the sequence number of the
             // window's right edge. By the letter of the RFC they would be dropped, and two such peers would answer each

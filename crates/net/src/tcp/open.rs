@@ -1,15 +1,14 @@
 //! Initial state of connections, and the options that both sides agree on.
 
-use super::backlog::RoundTrip;
 use super::congestion::Congestion;
 use super::queue::TransmitQueue;
 use super::reassembly::Reassembly;
-use super::rtt::Rtt;
+use super::rtt::{RoundTrip, Rtt};
 use super::segment::Segment;
 use super::sent::InFlight;
 use super::seq::Seq;
-use super::timers::Timers;
-use super::{Ack, Context, Ecn, Fin, Recovery, State, Tcb, Timestamps};
+use super::tcb::{Ack, Context, Ecn, Fin, Recovery, State, Tcb, Timestamps};
+use super::timer_set::Timers;
 use crate::address::Path;
 use crate::config::Config;
 use crate::time::Instant;

@@ -1,16 +1,18 @@
 //! Chooses and fills the next segment: lost data first, then new data, then an acknowledgement alone.
 
-use super::emit::{HEADER_LEN, Header, OptionsOut, TIMESTAMPS_LEN};
+use super::emit::{HEADER_LEN, Header, OptionsOut};
 use super::open::{our_mss, our_shift};
-use super::reassembly::BLOCKS_MAX;
-use super::segment::Flags;
+use super::sack::{BLOCKS_MAX, Block};
+use super::segment::{Flags, TIMESTAMPS_LEN};
 use super::seq::Seq;
-use super::{Ack, Context, Ended, Fin, State, Tcb};
+use super::tcb::{Ack, Context, Fin, State, Tcb};
+use crate::config::Config;
+use crate::event::Ended;
 use crate::packet::{LONG_LEN_MAX, Packet};
 use crate::time::Instant;
 
 /// Window of a SYN, which is never scaled.
-pub(crate) fn syn_window(config: &crate::Config) -> u16 {
+pub(crate) fn syn_window(config: &Config) -> u16 {
     u16::try_from(config.receive_window).unwrap_or(u16::MAX)
 }
 
@@ -270,7 +272,7 @@ impl Tcb {
         Header { seq, ack: self.rcv_nxt, flags, window, options, markable: false }
     }
 
-    fn blocks(&self) -> [Option<super::reassembly::Block>; BLOCKS_MAX] {
+    fn blocks(&self) -> [Option<Block>; BLOCKS_MAX] {
         self.reassembly.blocks().0
     }
 }

@@ -1,15 +1,14 @@
 //! Out-of-order segments: a chain of frames in stream order. Nothing is copied to reorder or reassemble; overlapping
 //! bytes are cut off the segment that arrives later.
 
-use super::segment::Payload;
+use super::payload::Payload;
+use super::sack::{BLOCKS_MAX, Block};
 use super::seq::Seq;
 use crate::frames::Frames;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// SACK blocks in one acknowledgement, at most (RFC 2018, 3: three beside timestamps).
-pub(crate) const BLOCKS_MAX: usize = 3;
 /// Pieces no longer than this are copied out of their frames when they wait for long: they waste more of the frame than
 /// they use.
 const ASIDE_MAX: u32 = 1024;
@@ -19,13 +18,6 @@ const SMALL_MAX: u32 = 256;
 const FRAME_BYTES: usize = 2048;
 /// Cost of a piece beside its bytes: its entry in this queue.
 const ENTRY_BYTES: usize = 64;
-
-/// A range of received sequence numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    pub(crate) start: Seq,
-    pub(crate) end: Seq,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {

@@ -1,11 +1,12 @@
 //! Received payload and FIN. Payload in order is delivered, out-of-order payload stays in the frames it landed in, and
 //! payload for a paused application is held back.
 
-use super::segment::{Payload, Segment};
+use super::payload::Payload;
+use super::segment::Segment;
 use super::seq::Seq;
+use super::tcb::{Ack, Context, State, Tcb};
 use super::timers::DELAYED_ACK;
-use super::{Ack, Context, Ended, State, Tcb};
-use crate::event::Event;
+use crate::event::{Ended, Event};
 use crate::frames::Frames;
 use crate::stats::Drop;
 

@@ -2,6 +2,15 @@
 
 use std::time::Duration;
 
+/// What a handshake reports of the round-trip time (RFC 6298, 2 and 5.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundTrip {
+    Took(Duration),
+    Unknown,
+    /// The retransmission timer expired before the answer arrived.
+    TimedOut,
+}
+
 /// The timeout before the first measurement (RFC 6298, 2.1).
 const RTO_INITIAL: Duration = Duration::from_secs(1);
 /// The timeout before the first measurement, if a SYN was lost (RFC 6298, 5.7).

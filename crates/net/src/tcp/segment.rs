@@ -1,33 +1,15 @@
 //! Parses and checks arriving segments.
 
-use super::emit::TIMESTAMPS_LEN;
-use super::reassembly::{BLOCKS_MAX, Block};
+use super::payload::Payload;
+use super::sack::{BLOCKS_MAX, Block};
 use super::seq::Seq;
 use crate::frames::Frames;
 use crate::stats::Drop;
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::{TcpOption, TcpPacket};
 
-/// Payload in the frames it landed in, and its sum: the segment's checksum without its headers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Payload {
-    pub(crate) extent: Extent,
-    pub(crate) sum: Sum,
-    /// When the packet arrived, Unix nanoseconds.
-    pub(crate) arrival_ns: u64,
-}
-
-impl Payload {
-    /// A part of the payload, with the sum of that part.
-    pub(crate) fn part(&self, skip: u32, len: u32, frames: &dyn Frames) -> Self {
-        if skip == 0 && len == self.extent.len() {
-            return *self;
-        }
-        let range = skip as usize..(skip + len) as usize;
-        let sum = self.sum.of_part(frames.bytes(self.extent), range);
-        Self { extent: Extent::new(self.extent.off + u64::from(skip), len), sum, ..*self }
-    }
-}
+/// Length of the timestamps option with its padding, bytes (RFC 7323, appendix A).
+pub(crate) const TIMESTAMPS_LEN: usize = 12;
 
 /// Control bits (RFC 9293, 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

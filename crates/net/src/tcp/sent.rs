@@ -2,7 +2,7 @@
 //! 6675. Each entry has the time of its last transmission, from which RFC 8985 (RACK) detects losses, those of
 //! retransmissions included.
 
-use super::reassembly::Block;
+use super::sack::Block;
 use super::seq::Seq;
 use crate::time::Instant;
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! Connections in TIME-WAIT. An entry answers late segments and keeps them from reaching a new connection with the same
 //! tuple (RFC 9293, 3.6.1; RFC 6191; RFC 1337).
 
-use super::Tcb;
 use super::emit::{Header, OptionsOut};
 use super::segment::{Flags, Segment};
 use super::seq::Seq;
+use super::tcb::Tcb;
 use crate::address::{Path, Tuple};
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
