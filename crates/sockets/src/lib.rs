@@ -10,6 +10,7 @@ mod error;
 mod outgoing;
 mod policy;
 mod poller;
+mod sending;
 mod slots;
 mod sys;
 mod uring;

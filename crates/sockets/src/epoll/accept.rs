@@ -1,10 +1,10 @@
 //! Accepts connections, a limited number per turn, so that many new connections do not delay the others.
 
-use super::send::Sending;
 use super::token::Token;
 use super::{Conn, EpollTransport};
 use crate::Event;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
+use crate::sending::Sending;
 use crate::sys::Interest;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

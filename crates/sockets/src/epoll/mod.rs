@@ -10,6 +10,7 @@ mod token;
 mod write_back;
 
 use crate::policy::{STARVED_RETRY, until};
+use crate::sending::Sending;
 use crate::slots::Slots;
 use crate::sys::{Epoll, Interest, Ready, Region};
 use crate::write_back::WriteBack;
@@ -18,7 +19,6 @@ use accept::Listener;
 use close::Closing;
 use landfall_media::Batch;
 use receive::Landing;
-use send::Sending;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};

@@ -1,29 +1,12 @@
 //! Sends as much as the socket accepts at once, and the rest when it accepts more.
 
 use super::EpollTransport;
-use crate::sys::{Message, send};
+use crate::sys::send;
 use crate::{ConnId, Event, Frames, Outgoing};
 use std::io;
 
 /// Calls of `sendmsg` for one connection in one turn. The fast reader of a long reply has its next turn soon.
 const SENDS_PER_TURN: usize = 16;
-
-/// The reply that a connection is sending, if any. Its memory is kept for the next reply.
-pub(super) struct Sending {
-    message: Message,
-    pub(super) active: bool,
-}
-
-impl Sending {
-    pub(super) fn new() -> Self {
-        Self { message: Message::new(), active: false }
-    }
-
-    /// Bytes of the reply that were not sent yet.
-    pub(super) fn unsent(&self) -> usize {
-        self.message.unsent()
-    }
-}
 
 impl EpollTransport {
     pub(super) fn start_sending(&mut self, frames: &mut dyn Frames, id: ConnId, out: Outgoing) {

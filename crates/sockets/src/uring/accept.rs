@@ -1,10 +1,10 @@
 //! Accepts connections, with one multishot operation for each listener.
 
-use super::send::Sending;
 use super::token::{Operation, Token};
 use super::{Conn, Receiving, Uring};
 use crate::Event;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
+use crate::sending::Sending;
 use crate::sys::{Completion, adopt};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;

@@ -12,6 +12,7 @@ mod token;
 mod write_back;
 
 use crate::policy::{STARVED_RETRY, until};
+use crate::sending::Sending;
 use crate::slots::Slots;
 use crate::sys::{Completion, Region, Ring};
 use crate::write_back::WriteBack;
@@ -20,7 +21,7 @@ use accept::Listener;
 use close::Closing;
 use landfall_media::Batch;
 use receive::{Landings, Receiving};
-use send::{SEND_RETRY, Sending};
+use send::SEND_RETRY;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};

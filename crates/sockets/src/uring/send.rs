@@ -2,7 +2,7 @@
 
 use super::Uring;
 use super::token::{Operation, Token};
-use crate::sys::{Completion, Message};
+use crate::sys::Completion;
 use crate::{ConnId, Event, Frames, Outgoing};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,23 +15,6 @@ const SMALL_SEND_MAX: usize = 64 << 10;
 /// How long the ring may wait before it repeats sends that the kernel did not accept. An immediate retry would be a
 /// busy loop: the kernel refuses again until the client has read something.
 pub(super) const SEND_RETRY: Duration = Duration::from_millis(1);
-
-/// A connection's reply in flight, if any. Its memory is kept for the next reply.
-pub(super) struct Sending {
-    message: Message,
-    pub(super) active: bool,
-}
-
-impl Sending {
-    pub(super) fn new() -> Self {
-        Self { message: Message::new(), active: false }
-    }
-
-    /// Bytes of the reply that were not sent yet.
-    pub(super) fn unsent(&self) -> usize {
-        self.message.unsent()
-    }
-}
 
 impl Uring {
     pub(super) fn start_sending(&mut self, frames: &mut dyn Frames, id: ConnId, out: Outgoing) {
