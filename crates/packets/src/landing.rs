@@ -1,10 +1,11 @@
 //! Memory that packets land in and are sent from, for the TCP transport and for devices without TCP.
 
 use crate::bounce::{BYTES_PER_SOCKET, Inbound, Outbound};
+use crate::error::PacketsError;
 use crate::pool::Pool;
 use crate::sys::Zone;
 use crate::transmit::{Outlet, Transmitter};
-use crate::{PacketsError, RING_ENTRIES};
+use crate::units::RING_ENTRIES;
 use landfall_media::Extent;
 use landfall_net::Packet;
 use landfall_sockets::Frames;

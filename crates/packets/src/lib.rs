@@ -21,11 +21,7 @@ mod pool;
 mod sys;
 mod transmit;
 mod transport;
-
-/// Unit of reference counting: a frame of the heap, bytes.
-const FRAME_SIZE: u64 = 2048;
-/// Chunks that an interface's queue has at once, and descriptors of its other rings.
-const RING_ENTRIES: u32 = 2048;
+mod units;
 
 pub use error::PacketsError;
 pub use landfall_xdp::Mode;

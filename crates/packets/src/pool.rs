@@ -5,7 +5,7 @@
 //! run are not reused: after the last of them has come back the run is retired, and it becomes free when nothing in it
 //! is held any more. So the space of held frames is found again after they are freed.
 
-use crate::FRAME_SIZE;
+use crate::units::FRAME_SIZE;
 use landfall_media::RUN_SIZE;
 use landfall_sockets::Frames;
 use std::collections::{BTreeMap, VecDeque};

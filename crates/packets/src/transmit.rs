@@ -1,6 +1,6 @@
 //! Sends packets: headers from a run of the transport, stored bytes from their frames.
 
-use crate::FRAME_SIZE;
+use crate::units::FRAME_SIZE;
 use landfall_media::{Extent, RUN_SIZE};
 use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;

@@ -15,6 +15,7 @@ const CLEAN: &[&str] = &[
     "media",
     "members",
     "net",
+    "packets",
     "pmnet-c",
     "resp",
     "spin",
