@@ -84,7 +84,7 @@ impl Compactor {
     /// The region's compactor.
     pub fn new(heap: Arc<Heap>) -> Self {
         let writer = Writer::compactor(Arc::clone(&heap));
-        heap.set_cleaned(true);
+        heap.space.set_cleaned(&heap.runs, true);
         let estimated = heap.runs.taken();
         Self {
             heap,
@@ -155,7 +155,7 @@ impl Compactor {
         self.heap.mark_slabs(1)?;
         self.writer.begin_victim(self.heap.runs.get(run));
         Ok(match used_for {
-            RunUse::Slab if !self.heap.slabs.withdraw_spare(&self.heap.runs, run) => None,
+            RunUse::Slab if !self.heap.slabs.directory.withdraw_spare(&self.heap.runs, run) => None,
             RunUse::Slab => Some(Victim::Slab { run, next: 0 }),
             _ => Some(Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0, again: false }),
         })
@@ -164,11 +164,11 @@ impl Compactor {
     /// Enough runs are free. The reclaimable space is estimated occasionally, as runs are taken.
     fn note_enough_free(&mut self) {
         self.victims.forget();
-        self.heap.end_demand();
+        self.heap.space.end_demand();
         let (taken, total) = (self.heap.runs.taken(), self.heap.runs.total());
         if taken.wrapping_sub(self.estimated) > total / ESTIMATE_PARTS {
             self.estimated = taken;
-            self.heap.estimate_reclaimable();
+            self.heap.space.estimate_reclaimable(&self.heap.runs);
         }
     }
 
@@ -181,7 +181,9 @@ impl Compactor {
         let mut empty = empty_slabs(&self.heap);
         // The current victim is freed when it has been processed.
         let is_victim = |run| matches!(self.victim, Some(Victim::Slab { run: victim, .. }) if victim == run);
-        empty.retain(|run| !is_victim(*run) && self.heap.slabs.withdraw_spare(&self.heap.runs, *run));
+        empty.retain(|run| {
+            !is_victim(*run) && self.heap.slabs.directory.withdraw_spare(&self.heap.runs, *run)
+        });
         done.freed_slabs += empty.len() as u64;
         self.free_slabs(owner, &empty)
     }
@@ -374,7 +376,7 @@ impl Compactor {
         self.writer.commit_now()?;
         let mut slabs: Vec<RunId> = self.moves.iter().map(|moved| moved.new.run()).collect();
         slabs.dedup();
-        self.heap.mark(&slabs)
+        self.heap.slabs.mark(&self.heap.runs, &slabs)
     }
 
     fn retire(&mut self, owner: &dyn Owner, victim: &Victim, done: &mut Compacted) -> Result<(), HeapError> {
@@ -399,7 +401,7 @@ impl Compactor {
         }
         slabs.iter().for_each(|run| self.heap.runs.get(*run).leaving.store(1, Ordering::Release));
         let words: Vec<_> = slabs.iter().map(|run| (*run, RunWord::NotSlab)).collect();
-        self.heap.write_words(&words)?;
+        self.heap.slabs.table.write(&words)?;
         slabs.iter().try_for_each(|run| self.forget_slab(owner, *run))
     }
 
@@ -426,6 +428,6 @@ impl Drop for Compactor {
     /// From now on no writer waits for the compactor.
     fn drop(&mut self) {
         self.writer.forwards.end(&self.heap);
-        self.heap.set_cleaned(false);
+        self.heap.space.set_cleaned(&self.heap.runs, false);
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_cut_where_parts_of_it_have_been_put_elsewhere() {
+    fn a_piece_is_split_where_parts_of_it_have_been_moved() {
         let mut forwards = Forwards::default();
         for (off, len, new) in [(100, 50, 9000), (200, 10, 7000), (210, 10, 8000)] {
             forwards.pieces.insert(off, Forward { len, new });

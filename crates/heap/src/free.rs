@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_needed_within_a_window_is_kept_and_the_coldest_of_the_rest_goes_first() {
+    fn runs_needed_within_a_window_are_kept_and_the_coldest_others_are_given_back_first() {
         let mut free = free(8);
         assert_eq!(settle(&mut free), [], "no window has passed");
         let taken: Vec<RunId> = (0..3).filter_map(|_| free.take(0)).collect();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_back_is_ready_whatever_becomes_of_the_medium() {
+    fn reserved_runs_are_ready_also_if_the_medium_is_full() {
         let mut free = free(3);
         free.bare = vec![RunId(9), RunId(8)];
         assert_eq!(free.take(3), Some(RunId(8)), "three ready ones are kept");

@@ -1,11 +1,10 @@
-//! The heap: the state of one region, and how its records and values are read.
+//! The heap: composes the parts of one region's state, and adopts and retires records.
 
 use crate::clock::Clock;
 use crate::committed::Transactions;
 use crate::copies::Copies;
 use crate::copying::Copying;
 use crate::crc;
-use crate::demand::Space;
 use crate::error::Damage;
 use crate::error::HeapError;
 use crate::extents::{Extents, Refers};
@@ -19,9 +18,10 @@ use crate::policy::{Integrity, ValuePolicy};
 use crate::record::{Draft, Fields, KeyPlace, Kind, RecordView, ValuePlace};
 use crate::run::RunUse;
 use crate::runs::Runs;
-use crate::slab_directory::SlabDirectory;
+use crate::slabs::Slabs;
+use crate::space::Space;
 use crate::spaces;
-use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
+use crate::superblock::{FEATURE_EPOCHS, FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::uncounted::UncountedSlots;
 use crate::unfinished::Unfinished;
@@ -42,7 +42,7 @@ pub struct Heap {
     /// Which batches of each writer are durable.
     pub(crate) lanes: Lanes,
     pub(crate) next_seq: AtomicU64,
-    pub(crate) slabs: SlabDirectory,
+    pub(crate) slabs: Slabs,
     pub(crate) required: Features,
     pub(crate) policy: ValuePolicy,
     pub(crate) copying: Copying,
@@ -74,11 +74,11 @@ impl Heap {
         Self {
             runs: Runs::new(geometry.runs, Arc::clone(&media).pages()),
             lanes: Lanes::default(),
+            slabs: Slabs::new(Arc::clone(&media), &geometry),
             image_addr: media.image().map_or(0, |(addr, _)| addr),
             media,
             geometry,
             next_seq: AtomicU64::new(1),
-            slabs: SlabDirectory::default(),
             required: Features::new(geometry),
             policy: ValuePolicy::default(),
             copying: Copying::default(),
@@ -167,6 +167,118 @@ impl Heap {
         self.take_seqs(1)
     }
 
+    /// Reserves landing runs for this many transports.
+    pub fn reserve_landing(&self, transports: u32) {
+        self.space.reserve_landing(transports);
+    }
+
+    /// Free runs that writes may not take.
+    pub(crate) fn writer_reserve(&self) -> u32 {
+        self.space.writer_reserve(&self.runs)
+    }
+
+    /// The compactor works while fewer runs than this are free.
+    pub fn clean_below(&self) -> u32 {
+        self.space.clean_below(&self.runs)
+    }
+
+    /// True while writers may add data. Deletes and reads do not depend on it.
+    pub fn has_room(&self) -> bool {
+        self.space.has_room(&self.runs)
+    }
+
+    /// Bytes that writers may fill without compaction.
+    pub fn free_bytes(&self) -> u64 {
+        self.space.free_bytes(&self.runs)
+    }
+
+    /// Estimate of the bytes that writers may fill, with compaction.
+    pub fn room_bytes(&self) -> u64 {
+        self.space.room_bytes(&self.runs)
+    }
+
+    /// For a delete without a slot, and a transport without a landing run. True if compaction can free any run: they
+    /// should wait.
+    pub fn may_wait_for_any(&self) -> bool {
+        self.space.may_wait_for_any()
+    }
+
+    /// True while a transport can take a landing run.
+    pub fn can_land(&self) -> bool {
+        self.space.can_land(&self.runs)
+    }
+
+    /// True if a writer or a transport has begun to wait for space since the last call.
+    pub fn take_awaited(&self) -> bool {
+        self.space.take_awaited()
+    }
+
+    /// Checks that there is room for new data, as [`Self::has_room`].
+    ///
+    /// # Errors
+    /// [`HeapError::Cleaning`] if compaction will free runs; [`HeapError::Full`].
+    pub fn check_room(&self) -> Result<(), HeapError> {
+        self.space.check_room(&self.runs)
+    }
+
+    /// Notes that a commit has released references.
+    pub(crate) fn note_release(&self) {
+        self.space.note_release();
+    }
+
+    /// Requests that the compactor free this many bytes, as far as they are reclaimable.
+    pub fn request_free(&self, bytes: u64) {
+        self.space.request_free(bytes);
+    }
+
+    /// Lends a free run to a transport, for landing.
+    pub fn take_landing_run(&self) -> Option<u64> {
+        self.take_data_run(self.space.compactor_keeps()).map(RunId::off)
+    }
+
+    /// Number of prepared slabs that no writer has taken.
+    pub fn spare_slabs(&self) -> usize {
+        self.slabs.directory.spare_count()
+    }
+
+    /// Bytes zeroed on the medium since the region was opened, in runs of unknown epoch that became slabs.
+    pub fn zeroed_bytes(&self) -> u64 {
+        self.slabs.zeroed_bytes()
+    }
+
+    /// Turns a free run into an empty slab, durably.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`] if no more than `keep` runs are free; the medium's.
+    pub fn prepare_slab(&self, keep: u32) -> Result<(), HeapError> {
+        self.slabs.prepare(&self.runs, &self.required, keep)
+    }
+
+    /// Prepares a slab ahead of need, but not from the reserves.
+    ///
+    /// # Errors
+    /// As [`Self::prepare_slab`], but a lack of free runs is not an error.
+    pub fn prepare_slab_within_reserve(&self) -> Result<(), HeapError> {
+        match self.prepare_slab(self.writer_reserve()) {
+            Err(HeapError::Full) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark. Returns the
+    /// number of marks written.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
+        self.slabs.mark_advanced(&self.runs, step)
+    }
+
+    /// True if the region has epochs.
+    pub(crate) fn has_epochs(&self) -> bool {
+        self.required.has(FEATURE_EPOCHS)
+    }
+
     /// Retires a landing run: the kernel writes no more bytes into it.
     pub fn retire_landing_run(&self, run_off: u64) {
         self.runs.end_data(RunId::of(run_off));
@@ -241,8 +353,8 @@ impl Heap {
         self.unfinished.bytes()
     }
 
-    /// True if a writer has requested, since the last call, that unfinished requests return space. The caller then makes
-    /// every worker return half of it.
+    /// True if a writer has requested, since the last call, that unfinished requests return space. The caller then
+    /// makes every worker return half of it.
     pub fn take_return_wanted(&self) -> bool {
         self.unfinished.take_wanted()
     }
@@ -414,9 +526,10 @@ impl Heap {
     /// The medium's.
     pub fn mark_not_slab(&self, run: RunId) -> Result<(), MediaError> {
         if self.has_epochs() {
-            self.set_epoch(run, self.runs.get(run).epoch(), &mut Dirty::new())?;
+            let epoch = self.runs.get(run).epoch();
+            self.slabs.table.set_epoch(&self.runs, run, epoch, &mut Dirty::new())?;
         }
-        self.write_words(&[(run, RunWord::NotSlab)])
+        self.slabs.table.write(&[(run, RunWord::NotSlab)])
     }
 
     /// Excludes the slab of an unreadable slot from compaction, so that the damage stays known.

@@ -9,10 +9,10 @@ pub struct LoadId(pub u64);
 
 /// What reads bytes into memory, on threads of its own.
 pub trait Loader: Send + Sync {
-    /// Accepts extents that the caller has held for the loader, which reads them by [`crate::Heap::load`]. The loader releases
-    /// the extents some time after it has read them, so that the caller finds them in memory when it retries. Returns
-    /// `None` if the caller must read the extents itself: a recent read of them failed, and the caller must get the
-    /// error. The caller then releases the extents.
+    /// Accepts extents that the caller has held for the loader, which reads them by [`crate::Heap::load`]. The loader
+    /// releases the extents some time after it has read them, so that the caller finds them in memory when it retries.
+    /// Returns `None` if the caller must read the extents itself: a recent read of them failed, and the caller must get
+    /// the error. The caller then releases the extents.
     fn submit(&self, extents: &[Extent]) -> Option<LoadId>;
 
     /// True when every extent of the request has been read, or its read has failed.

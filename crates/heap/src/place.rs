@@ -1,10 +1,10 @@
 //! Placing bytes that did not land in frames: densely, in runs that one writer fills.
 
 use crate::copies::CopyPath;
-use crate::demand::COMPACTOR_RESERVE_RUNS;
 use crate::error::HeapError;
 use crate::extents::Extents;
 use crate::fill::{Fill, STREAMS};
+use crate::space::COMPACTOR_RESERVE_RUNS;
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
 
@@ -72,7 +72,7 @@ impl Writer {
             self.moves = moves;
             self.fill = self.parked[usize::from(moves) - 1].take();
             if self.fill.is_some() {
-                self.heap.note_compactor_fills(true);
+                self.heap.space.note_compactor_fills(true);
             }
         }
     }
@@ -85,7 +85,7 @@ impl Writer {
         let with_room = |fill: &mut Option<Fill>| fill.take_if(|fill| fill.room() >= len);
         self.fill = self.parked.iter_mut().find_map(with_room);
         if self.fill.is_some() {
-            self.heap.note_compactor_fills(true);
+            self.heap.space.note_compactor_fills(true);
         }
         self.fill.is_some()
     }
@@ -119,7 +119,7 @@ impl Writer {
         self.close_fill();
         for fill in std::mem::take(&mut self.parked).into_iter().flatten() {
             self.fill = Some(fill);
-            self.heap.note_compactor_fills(true);
+            self.heap.space.note_compactor_fills(true);
             self.close_fill();
         }
     }

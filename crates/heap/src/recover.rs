@@ -241,11 +241,10 @@ impl Opening {
         }
         if !self.read_only && !repairs.is_empty() {
             self.notes.push(format!("{} run-table words rewritten from their other copy", repairs.count()));
-            repairs
-                .epochs
-                .iter()
-                .try_for_each(|(run, epoch)| self.heap.set_epoch(*run, *epoch, &mut Dirty::new()))?;
-            self.heap.write_words(&repairs.words)?;
+            repairs.epochs.iter().try_for_each(|(run, epoch)| {
+                self.heap.slabs.table.set_epoch(&self.heap.runs, *run, *epoch, &mut Dirty::new())
+            })?;
+            self.heap.slabs.table.write(&repairs.words)?;
         }
         Ok(())
     }
@@ -584,7 +583,7 @@ impl Opening {
             run.durable.store(*cut, Ordering::Release);
         }
         if !words.is_empty() {
-            self.heap.write_words(&words)?;
+            self.heap.slabs.table.write(&words)?;
         }
         Ok(())
     }
@@ -616,7 +615,7 @@ impl Opening {
         let empty: Vec<RunId> = self.units.iter().filter(|u| u.filled == 0).map(|u| u.run).collect();
         let words: Vec<_> = empty.iter().map(|run| (*run, RunWord::NotSlab)).collect();
         if !words.is_empty() {
-            heap.write_words(&words)?;
+            heap.slabs.table.write(&words)?;
         }
         heap.runs.free_unused();
         empty.iter().for_each(|run| heap.runs.leave_slab(*run));
@@ -624,7 +623,7 @@ impl Opening {
         heap.runs.change_free(|free| free.classify(|run| heap.media.forget_run(run.off())));
         let with_room = |unit: &&ScanUnit| unit.filled > 0 && SLOTS_PER_RUN - unit.filled >= REOPEN_SLOTS_MIN;
         let spares = self.units.iter().filter(with_room).map(|u| SpareSlab { run: u.run, next: u.filled });
-        heap.slabs.add_spares(spares);
+        heap.slabs.directory.add_spares(spares);
         Ok(Arc::new(heap))
     }
 }

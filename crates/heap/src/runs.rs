@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_counts_bytes_once_in_runs_that_a_record_says_to_be_shared() {
+    fn recovery_counts_bytes_once_in_runs_with_records_that_may_share() {
         let runs = runs();
         let (whole, part) = (Extent::new(RUN_SIZE, 5000), Extent::new(RUN_SIZE + 4000, 500));
         runs.count_by_byte(part);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_whose_count_nears_its_end_takes_no_further_record() {
+    fn a_frame_near_the_limit_of_its_count_takes_no_further_record() {
         let runs = runs();
         let extent = Extent::new(RUN_SIZE, 3000);
         runs.adopt(extent, SlotId(1));
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn referrers_come_back_in_order_and_those_close_together_cost_one_range() {
+    fn referrers_are_sorted_and_close_ones_share_a_range() {
         let runs = runs();
         let extent = Extent::new(RUN_SIZE, 10);
         let noted = [70, 71, 73, 500, 90, 72, 74, 501];
@@ -606,7 +606,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "released more often than held")]
-    fn releasing_what_nobody_holds_is_a_bug() {
+    fn releasing_a_frame_without_references_panics() {
         runs().release(Extent::new(RUN_SIZE, 1));
     }
 }

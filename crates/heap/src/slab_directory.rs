@@ -2,9 +2,9 @@
 
 use crate::layout::RunId;
 use crate::runs::Runs;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A slab with room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +21,6 @@ pub(crate) struct SlabDirectory {
     spares: Mutex<Vec<SpareSlab>>,
     /// Slabs whose durable mark may rise: a writer has taken them, and their marks are behind.
     unmarked: Mutex<BTreeSet<RunId>>,
-    /// Held while run-table words are written.
-    table: Mutex<()>,
-    /// Bytes of runs that were zeroed before they became slabs.
-    zeroed_bytes: AtomicU64,
 }
 
 impl SlabDirectory {
@@ -71,19 +67,5 @@ impl SlabDirectory {
     fn knows_all_unmarked(&self, runs: &Runs) -> bool {
         let unmarked = self.unmarked.lock();
         runs.iter().all(|(id, run)| unmarked.contains(&id) || run.is_marked())
-    }
-
-    /// Excludes other writers of run-table words.
-    pub(crate) fn lock_table(&self) -> MutexGuard<'_, ()> {
-        self.table.lock()
-    }
-
-    /// Bytes of runs that were zeroed before they became slabs.
-    pub(crate) fn zeroed_bytes(&self) -> u64 {
-        self.zeroed_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn add_zeroed(&self, bytes: u64) {
-        self.zeroed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }

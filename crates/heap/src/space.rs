@@ -5,13 +5,18 @@
 //! of slabs: deletes in any order then leave enough dead slots in the average slab for the compactor before the reserve
 //! is used up. Why that always suffices: `docs/format/compaction.md`.
 
-use crate::demand::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 use crate::error::HeapError;
-use crate::heap::Heap;
-use crate::layout::{RECORD_SIZE, RunId};
+use crate::layout::RECORD_SIZE;
+use crate::runs::Runs;
 use landfall_media::RUN_SIZE;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// Runs that only the compactor may take, including those that it fills: for moved data, for their records, and one for
+/// emptying slabs.
+pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
+/// Free runs beyond those that only landing may take, for each transport: requests must still arrive when the region is
+/// full.
+pub const LANDING_RESERVE_RUNS: u32 = 4;
 /// Least number of free runs beyond those that only slabs for deletes may take.
 const DELETE_RESERVE_RUNS: u32 = 2;
 /// The reserve for deletes has one run for this many slabs.
@@ -23,24 +28,61 @@ const MARGIN_RUNS: std::ops::RangeInclusive<u32> = 3..=64;
 /// A region is full if compaction could free less than one part in this many.
 const WORTH_PARTS: u32 = 128;
 
-impl Heap {
+/// Free and reclaimable space, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Space {
+    landing_reserve: AtomicU32,
+    /// Number of runs that the compactor fills.
+    compactor_fills: AtomicU32,
+    /// A compactor exists.
+    is_cleaned: AtomicBool,
+    /// Runs that compaction could free, as last found or estimated.
+    reclaimable: AtomicU32,
+    /// How often the compactor has searched all runs.
+    searches: AtomicU64,
+    /// Number of commits that released references, and its value when the compactor's last search began.
+    releases: AtomicU64,
+    releases_seen: AtomicU64,
+    /// A writer or a transport waits for space.
+    is_awaited: AtomicBool,
+    /// Most runs beyond the reserves that one writer waits for.
+    demand: AtomicU32,
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self {
+            landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
+            compactor_fills: AtomicU32::new(0),
+            is_cleaned: AtomicBool::new(false),
+            reclaimable: AtomicU32::new(0),
+            searches: AtomicU64::new(0),
+            releases: AtomicU64::new(0),
+            releases_seen: AtomicU64::new(0),
+            is_awaited: AtomicBool::new(false),
+            demand: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Space {
     /// Reserves landing runs for this many transports.
-    pub fn reserve_landing(&self, transports: u32) {
-        self.space.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
+    pub(crate) fn reserve_landing(&self, transports: u32) {
+        self.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
     }
 
     fn landing_reserve(&self) -> u32 {
-        self.space.landing_reserve.load(Ordering::Relaxed)
+        self.landing_reserve.load(Ordering::Relaxed)
     }
 
     /// Free runs that are reserved for the compactor.
-    fn compactor_keeps(&self) -> u32 {
-        COMPACTOR_RESERVE_RUNS.saturating_sub(self.space.compactor_fills.load(Ordering::Relaxed))
+    pub(crate) fn compactor_keeps(&self) -> u32 {
+        COMPACTOR_RESERVE_RUNS.saturating_sub(self.compactor_fills.load(Ordering::Relaxed))
     }
 
     /// The compactor begins or ends filling a run.
     pub(crate) fn note_compactor_fills(&self, begins: bool) {
-        let fills = &self.space.compactor_fills;
+        let fills = &self.compactor_fills;
         if begins {
             fills.fetch_add(1, Ordering::Relaxed)
         } else {
@@ -54,57 +96,57 @@ impl Heap {
     }
 
     /// Free runs that writes may not take.
-    pub(crate) fn writer_reserve(&self) -> u32 {
-        let for_deletes = self.runs.slab_count() / SLABS_PER_DELETE_RUN;
+    pub(crate) fn writer_reserve(&self, runs: &Runs) -> u32 {
+        let for_deletes = runs.slab_count() / SLABS_PER_DELETE_RUN;
         self.delete_keeps() + for_deletes.max(DELETE_RESERVE_RUNS)
     }
 
     /// The compactor works while fewer runs than this are free.
-    pub fn clean_below(&self) -> u32 {
-        let margin = (self.runs.total() / MARGIN_PARTS).clamp(*MARGIN_RUNS.start(), *MARGIN_RUNS.end());
-        self.writer_reserve() + margin.max(1 + self.space.demand.load(Ordering::Relaxed))
+    pub(crate) fn clean_below(&self, runs: &Runs) -> u32 {
+        let margin = (runs.total() / MARGIN_PARTS).clamp(*MARGIN_RUNS.start(), *MARGIN_RUNS.end());
+        self.writer_reserve(runs) + margin.max(1 + self.demand.load(Ordering::Relaxed))
     }
 
     /// True while writers may add data. Deletes and reads do not depend on it.
-    pub fn has_room(&self) -> bool {
-        self.runs.free_count() > self.writer_reserve()
+    pub(crate) fn has_room(&self, runs: &Runs) -> bool {
+        runs.free_count() > self.writer_reserve(runs)
     }
 
     /// Bytes that writers may fill without compaction.
-    pub fn free_bytes(&self) -> u64 {
-        u64::from(self.runs.free_count().saturating_sub(self.writer_reserve())) * RUN_SIZE
+    pub(crate) fn free_bytes(&self, runs: &Runs) -> u64 {
+        u64::from(runs.free_count().saturating_sub(self.writer_reserve(runs))) * RUN_SIZE
     }
 
     /// Estimate of the bytes that writers may fill, with compaction.
-    pub fn room_bytes(&self) -> u64 {
-        self.obtainable_runs().saturating_mul(RUN_SIZE).max(self.free_bytes())
+    pub(crate) fn room_bytes(&self, runs: &Runs) -> u64 {
+        self.obtainable_runs(runs).saturating_mul(RUN_SIZE).max(self.free_bytes(runs))
     }
 
     /// Runs that compaction could free; 0 without a compactor.
     fn reclaimable_runs(&self) -> u32 {
-        if self.is_cleaned() { self.space.reclaimable.load(Ordering::Acquire) } else { 0 }
+        if self.is_cleaned() { self.reclaimable.load(Ordering::Acquire) } else { 0 }
     }
 
     /// Runs that writers can obtain, including reclaimable ones, beyond the amount that is too small to compact for.
-    fn obtainable_runs(&self) -> u64 {
-        let with_cleaning = u64::from(self.runs.free_count()) + u64::from(self.reclaimable_runs());
-        with_cleaning.saturating_sub(u64::from(self.writer_reserve() + self.worth()))
+    fn obtainable_runs(&self, runs: &Runs) -> u64 {
+        let with_cleaning = u64::from(runs.free_count()) + u64::from(self.reclaimable_runs());
+        with_cleaning.saturating_sub(u64::from(self.writer_reserve(runs) + self.worth(runs)))
     }
 
-    fn worth(&self) -> u32 {
-        1 + self.runs.total() / WORTH_PARTS
+    fn worth(&self, runs: &Runs) -> u32 {
+        1 + runs.total() / WORTH_PARTS
     }
 
     /// True while the region has a compactor.
     pub(crate) fn is_cleaned(&self) -> bool {
-        self.space.is_cleaned.load(Ordering::Acquire)
+        self.is_cleaned.load(Ordering::Acquire)
     }
 
-    /// For a writer that has no room for `runs` more runs. True if compaction will free them: the writer should wait.
-    pub(crate) fn may_wait_for(&self, runs: u32) -> bool {
-        let waits = self.obtainable_runs() > u64::from(runs);
+    /// For a writer that has no room for `count` more runs. True if compaction will free them: the writer should wait.
+    pub(crate) fn may_wait_for(&self, runs: &Runs, count: u32) -> bool {
+        let waits = self.obtainable_runs(runs) > u64::from(count);
         if waits {
-            self.space.demand.fetch_max(runs, Ordering::Relaxed);
+            self.demand.fetch_max(count, Ordering::Relaxed);
             self.note_awaited();
         }
         waits
@@ -112,7 +154,7 @@ impl Heap {
 
     /// For a delete without a slot, and a transport without a landing run. True if compaction can free any run: they
     /// should wait.
-    pub fn may_wait_for_any(&self) -> bool {
+    pub(crate) fn may_wait_for_any(&self) -> bool {
         let waits = self.reclaimable_runs() > 0;
         if waits {
             self.note_awaited();
@@ -121,67 +163,67 @@ impl Heap {
     }
 
     fn note_awaited(&self) {
-        self.space.is_awaited.store(true, Ordering::Release);
+        self.is_awaited.store(true, Ordering::Release);
     }
 
     /// True while a transport can take a landing run.
-    pub fn can_land(&self) -> bool {
-        self.runs.free_count() > self.compactor_keeps()
+    pub(crate) fn can_land(&self, runs: &Runs) -> bool {
+        runs.free_count() > self.compactor_keeps()
     }
 
     /// True if a writer or a transport has begun to wait for space since the last call.
-    pub fn take_awaited(&self) -> bool {
-        self.space.is_awaited.swap(false, Ordering::AcqRel)
+    pub(crate) fn take_awaited(&self) -> bool {
+        self.is_awaited.swap(false, Ordering::AcqRel)
     }
 
     /// Notes whether the region has a compactor.
-    pub(crate) fn set_cleaned(&self, is_cleaned: bool) {
-        self.estimate_reclaimable();
-        self.space.is_cleaned.store(is_cleaned, Ordering::Release);
+    pub(crate) fn set_cleaned(&self, runs: &Runs, is_cleaned: bool) {
+        self.estimate_reclaimable(runs);
+        self.is_cleaned.store(is_cleaned, Ordering::Release);
     }
 
     /// The compactor begins to search all runs. It may miss references that are released from now on.
     pub(crate) fn begin_search(&self) {
-        self.space.releases_seen.store(self.space.releases.load(Ordering::Acquire), Ordering::Release);
+        self.releases_seen.store(self.releases.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Ends a search, which has found this many reclaimable runs.
     pub(crate) fn end_search(&self, runs: u32) {
-        self.space.reclaimable.store(runs, Ordering::Release);
-        self.space.searches.fetch_add(1, Ordering::AcqRel);
+        self.reclaimable.store(runs, Ordering::Release);
+        self.searches.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Estimates the reclaimable runs without a search: used bytes that are not live.
-    pub(crate) fn estimate_reclaimable(&self) {
-        let live = self.runs.live_bytes() + self.runs.live_slots() * RECORD_SIZE;
-        let used = self.runs.total() - self.runs.free_count();
+    pub(crate) fn estimate_reclaimable(&self, runs: &Runs) {
+        let live = runs.live_bytes() + runs.live_slots() * RECORD_SIZE;
+        let used = runs.total() - runs.free_count();
         let dead = used.saturating_sub(u32::try_from(live.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
-        self.space.reclaimable.store(dead, Ordering::Release);
+        self.reclaimable.store(dead, Ordering::Release);
     }
 
     /// Checks that there is room for new data, as [`Self::has_room`].
     ///
     /// # Errors
     /// [`HeapError::Cleaning`] if compaction will free runs; [`HeapError::Full`].
-    pub fn check_room(&self) -> Result<(), HeapError> {
-        match self.has_room() {
+    pub(crate) fn check_room(&self, runs: &Runs) -> Result<(), HeapError> {
+        match self.has_room(runs) {
             true => Ok(()),
-            false if self.may_wait_for(0) => Err(HeapError::Cleaning),
+            false if self.may_wait_for(runs, 0) => Err(HeapError::Cleaning),
             false => Err(HeapError::Full),
         }
     }
 
     /// Notes that a commit has released references.
     pub(crate) fn note_release(&self) {
-        self.space.releases.fetch_add(1, Ordering::AcqRel);
+        self.releases.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The number of searches of the compactor, if references have been released since the last one. A writer without
     /// room waits for the next search then, but only for one, since other writers keep releasing references.
     pub(crate) fn searches_if_stale(&self) -> Option<u64> {
-        let seen = self.space.releases_seen.load(Ordering::Acquire);
-        let is_stale = seen != self.space.releases.load(Ordering::Acquire);
-        let searches = (is_stale && self.is_cleaned()).then(|| self.space.searches.load(Ordering::Acquire));
+        let seen = self.releases_seen.load(Ordering::Acquire);
+        let is_stale = seen != self.releases.load(Ordering::Acquire);
+        let searches = (is_stale && self.is_cleaned()).then(|| self.searches.load(Ordering::Acquire));
         if searches.is_some() {
             self.note_awaited();
         }
@@ -189,18 +231,13 @@ impl Heap {
     }
 
     /// Requests that the compactor free this many bytes, as far as they are reclaimable.
-    pub fn request_free(&self, bytes: u64) {
+    pub(crate) fn request_free(&self, bytes: u64) {
         let runs = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX).min(self.reclaimable_runs());
-        self.space.demand.fetch_max(runs, Ordering::Relaxed);
+        self.demand.fetch_max(runs, Ordering::Relaxed);
     }
 
     /// Resets the demand: enough runs are free.
     pub(crate) fn end_demand(&self) {
-        self.space.demand.store(0, Ordering::Relaxed);
-    }
-
-    /// Lends a free run to a transport, for landing.
-    pub fn take_landing_run(&self) -> Option<u64> {
-        self.take_data_run(self.compactor_keeps()).map(RunId::off)
+        self.demand.store(0, Ordering::Relaxed);
     }
 }

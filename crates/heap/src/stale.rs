@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_stale_record_of_a_name_is_told_and_one_that_was_never_counted_is_none() {
+    fn removing_the_last_stale_record_of_a_name_is_reported_and_an_uncounted_one_is_ignored() {
         let mut stale = StaleCounts::default();
         assert!(!stale.remove(1, &mut NoInlineCounts), "never counted");
         stale.add(1, &mut NoInlineCounts);
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wherever_a_count_is_kept_it_is_what_was_added_less_what_was_removed(steps in steps()) {
+        fn a_count_is_additions_less_removals_wherever_it_is_kept(steps in steps()) {
             let (mut stale, mut room) = (StaleCounts::default(), Room::default());
             let mut model: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
             for (name, step) in steps {

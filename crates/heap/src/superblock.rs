@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_known_and_is_not_is_refused() {
+    fn newer_versions_and_unknown_must_know_features_are_refused() {
         assert_eq!(changed(|_| {}).expect("unchanged"), geometry());
         let newer = changed(|raw| raw.version = U32::new(VERSION + 1));
         assert!(matches!(newer, Err(HeapError::NewerVersion { .. })));

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_never_comes_again_but_after_zeroes() {
+    fn an_epoch_is_reused_only_after_the_run_was_zeroed() {
         assert_eq!(Epoch(0).next(), Some(Epoch::FIRST));
         assert_eq!(Epoch(u32::MAX - 2).next(), Some(Epoch(u32::MAX - 1)));
         assert_eq!([Epoch(u32::MAX - 1).next(), Epoch::UNKNOWN.next()], [None, None]);

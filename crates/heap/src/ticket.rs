@@ -110,7 +110,7 @@ pub trait Gate {
 /// let early: u32 = read();
 /// ```
 #[derive(Debug)]
-#[must_use = "what is shown before its tickets are durable can be taken back by a crash"]
+#[must_use = "a crash can undo a result that is shown before its tickets are durable"]
 pub struct Gated<T> {
     value: T,
     tickets: Tickets,
@@ -167,7 +167,7 @@ mod tests {
     use crate::lanes::Lanes;
 
     #[test]
-    fn the_latest_ticket_of_each_writer_stands_for_its_earlier_ones() {
+    fn the_latest_ticket_of_each_writer_covers_its_earlier_ones() {
         let tickets: Tickets = [Ticket::new(1, 5), Ticket::new(2, 1), Ticket::new(1, 3), Ticket::new(1, 9)]
             .into_iter()
             .collect();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_become_durable_in_order_and_their_numbers_are_not_given_twice() {
+    fn batches_become_durable_in_order_and_their_numbers_are_not_reused() {
         let lanes = Lanes::default();
         let first = Ticket::new(3, lanes.issue(3));
         let second = Ticket::new(3, lanes.issue(3));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_waits_for_what_it_has_opened() {
+    fn a_gate_waits_for_the_tickets_of_opened_results() {
         #[derive(Default)]
         struct Reply(Tickets);
         impl Gate for Reply {

@@ -294,7 +294,8 @@ impl Writer {
         self.close_slab();
         let keep = self.reserve(urgency);
         loop {
-            let spare = match self.heap.take_spare_slab(keep, self.id) {
+            let spare = match self.heap.slabs.take_spare(&self.heap.runs, &self.heap.required, keep, self.id)
+            {
                 Err(HeapError::Full) => return Err(self.no_run()),
                 taken => taken?,
             };
@@ -313,13 +314,13 @@ impl Writer {
     pub(crate) fn begin_run(&self, run: RunId) {
         if self.is_compactor() {
             self.heap.runs.get(run).take_over(self.born);
-            self.heap.note_compactor_fills(true);
+            self.heap.space.note_compactor_fills(true);
         }
     }
 
     pub(crate) fn end_run(&self) {
         if self.is_compactor() {
-            self.heap.note_compactor_fills(false);
+            self.heap.space.note_compactor_fills(false);
         }
     }
 
@@ -331,7 +332,7 @@ impl Writer {
     pub(crate) fn reserve(&self, urgency: Urgency) -> u32 {
         match (self.urgency_base, urgency) {
             (Urgency::Compact, _) => 0,
-            (_, Urgency::Delete) => self.heap.delete_keeps(),
+            (_, Urgency::Delete) => self.heap.space.delete_keeps(),
             _ => self.heap.writer_reserve(),
         }
     }

@@ -1,4 +1,4 @@
-//! A run that becomes a slab again hides what it held before, without a byte of it being written.
+//! A run that becomes a slab again hides its earlier records, without a write to them.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn with_a_former_slab() -> (Arc<SimMedia>, Arc<Heap>, RunId) {
     (media, heap, run)
 }
 
-/// Turns free runs into slabs until this one is.
+/// Turns free runs into slabs until `run` is one.
 fn become_slab(heap: &Heap, run: RunId) {
     while heap.runs().get(run).used_for() != RunUse::Slab {
         heap.prepare_slab(0).expect("the run is free");
@@ -62,7 +62,7 @@ fn a_slab_begins_without_a_byte_written_and_holds_none_of_what_was_there() {
 }
 
 #[test]
-fn what_cannot_be_told_from_a_torn_record_is_erased_before_its_slab_is_used_again() {
+fn bytes_that_may_be_a_torn_record_are_erased_before_their_slab_is_used_again() {
     let (media, heap, run) = with_a_former_slab();
     become_slab(&heap, run);
     let slots = append(&heap, 1);
@@ -74,7 +74,7 @@ fn what_cannot_be_told_from_a_torn_record_is_erased_before_its_slab_is_used_agai
     assert!(matches!(heap.slot(slots[0]), Ok(Slot::Record(_))));
 }
 
-/// The medium has lost a block that was acknowledged: it shows what an earlier slab had written there.
+/// The medium has lost an acknowledged block: it returns the bytes that an earlier slab wrote there.
 #[test]
 fn a_lost_block_that_shows_records_of_an_earlier_epoch_is_lost_and_not_believed() {
     let (media, heap, run) = with_a_former_slab();
@@ -119,7 +119,7 @@ fn a_free_run_whose_epoch_is_lost_is_zeroed_before_it_becomes_a_slab() {
 }
 
 #[test]
-fn a_slab_whose_epoch_is_lost_is_out_of_use_until_it_is_declared_none() {
+fn a_slab_whose_epoch_is_lost_is_out_of_use_until_it_is_marked_as_no_slab() {
     let (media, heap) = common::heap(SimOptions::default());
     let run = append(&heap, 3)[0].run();
     let mut image = media.crash_state().durable_image();
@@ -138,7 +138,7 @@ fn a_slab_whose_epoch_is_lost_is_out_of_use_until_it_is_declared_none() {
     assert_eq!(heap.zeroed_bytes(), RUN_SIZE);
 }
 
-/// Nothing is known of where epochs would lie, until the superblock says that they do.
+/// A region of an earlier version has arbitrary bytes where epochs will be.
 #[test]
 fn a_region_without_epochs_gets_them_with_its_next_slab_whenever_power_is_lost() {
     let (media, heap, run) = with_a_former_slab();
@@ -147,7 +147,7 @@ fn a_region_without_epochs_gets_them_with_its_next_slab_whenever_power_is_lost()
     geometry.features = 0;
     geometry.write(&*media).expect("the medium works");
     let mut old = media.crash_state().durable_image();
-    // As slabs of epoch 0 left them: zeroes. And what lies where the epochs will be is anything.
+    // Free runs hold zeroes, as slabs of epoch 0 left them. The place of the epochs holds arbitrary bytes.
     old[run.off() as usize..][..RUN_SIZE as usize].fill(0);
     ZONE_EPOCHS.iter().for_each(|copy| old[*copy as usize..][..8192].fill(0x5a));
     let mut fences = 0;

@@ -1,4 +1,4 @@
-//! A flush mark ends what its own system keeps; what it means to another system's records, that one says.
+//! A flush mark ends records of its own system. The other systems decide what it means for theirs.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const DATABASE: u8 = 0;
 const ELSEWHERE: u8 = 40;
 
-/// Databases are flushed by their own mark and by that of all of them; the other system's records by none.
+/// Databases are flushed by their own mark and by the mark for all spaces. No mark flushes records of the other system.
 struct Databases;
 
 impl Judge for Databases {
@@ -23,8 +23,8 @@ impl Judge for Databases {
     }
 }
 
-/// What recovery rejects after a record of `space` whose data are torn, with a flush mark of `flushed` in the tail of
-/// another slab.
+/// Number of records that recovery rejects, from a record of `space` whose data are torn on. The tail of another slab
+/// has a flush mark of `flushed`.
 fn rejected(space: u8, flushed: u8) -> u64 {
     let (media, heap) = heap(SimOptions::default());
     let (mut first, mut second) = (Writer::new(Arc::clone(&heap), 0), Writer::new(Arc::clone(&heap), 1));

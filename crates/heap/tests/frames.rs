@@ -1,4 +1,4 @@
-//! Frames and runs against a plain count of who holds what.
+//! Frames and runs against a model that counts holds.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..120)
 }
 
-/// Runs being filled, and extents held, each as often as it was held.
+/// Runs being filled, and held extents, one entry for each hold.
 #[derive(Default)]
 struct Model {
     filling: Vec<u64>,
@@ -118,9 +118,9 @@ fn threads_that_hold_and_release_the_same_frames_leave_them_free() {
     assert_eq!(heap.runs().free_count(), before);
 }
 
-/// Free runs beyond what is kept are given back, and a full medium that has no space for them leaves what is kept.
+/// Surplus free runs are given back. If the medium then has no space for them, the reserved runs remain.
 #[test]
-fn what_a_full_medium_refuses_is_not_free_and_what_is_kept_still_is() {
+fn runs_that_a_full_medium_refuses_are_not_free_and_reserved_ones_are() {
     let (media, heap) = common::heap(SimOptions { deferred: true });
     let goal = FreeGoal { ready_min: 0, ready_max: 12, warm_max: 2 };
     let tend = |window_over| heap.maintain_free_runs(goal, window_over).expect("the medium answers");
@@ -130,7 +130,7 @@ fn what_a_full_medium_refuses_is_not_free_and_what_is_kept_still_is() {
     assert_eq!(u64::from(total), common::RUNS - 1, "what is given back is free");
     media.set_full(true);
     assert!(matches!(heap.prepare_slab(12), Err(HeapError::Full)), "as a region that is full");
-    // Landing may take all but three of those that are ready, and none of the others.
+    // Landing may take all ready runs but three, and no other run.
     let mut taken = Vec::new();
     while let Some(run) = heap.take_landing_run() {
         taken.push(run);

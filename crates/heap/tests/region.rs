@@ -1,4 +1,4 @@
-//! A region opens for whatever systems keep records in it, and for none in particular.
+//! A region opens for any set of systems that keep records in it.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Keeps the newest record of each hash in its space. A bound of its space makes it want to read everything again.
+/// Keeps the newest record of each hash in its space. It requests a second scan after a bound of its space.
 #[derive(Debug)]
 struct Files {
     space: u8,
@@ -131,7 +131,7 @@ fn used(heap: &Heap, slot: SlotId) -> bool {
 }
 
 #[test]
-fn each_system_of_a_region_gets_its_own_records_and_what_it_keeps_stays() {
+fn each_system_of_a_region_gets_its_own_records_and_kept_records_stay_live() {
     let image = region(|writer| {
         append(writer, Kind::Put, FILES, b"a");
         append(writer, Kind::Put, FILES, b"a");
@@ -146,8 +146,8 @@ fn each_system_of_a_region_gets_its_own_records_and_what_it_keeps_stays() {
 }
 
 #[test]
-fn a_record_of_a_system_that_is_not_here_is_refused_before_anything_is_changed() {
-    // In the tail, and below the watermark.
+fn a_record_of_a_missing_system_is_refused_before_any_change() {
+    // The record is in the tail or below the watermark.
     for below in [false, true] {
         let image = region(|writer| {
             append(writer, Kind::Put, FILES, b"a");
@@ -166,7 +166,7 @@ fn a_record_of_a_system_that_is_not_here_is_refused_before_anything_is_changed()
 }
 
 #[test]
-fn what_changes_what_counts_has_everything_read_again() {
+fn a_record_that_changes_which_records_count_causes_a_second_scan() {
     let image = region(|writer| {
         append(writer, Kind::Put, FILES, b"a");
         append(writer, Kind::Bound, FILES, b"b");
@@ -200,7 +200,7 @@ fn the_check_asks_the_same_systems_and_changes_nothing() {
     let found = check(&image);
     let named: Vec<_> = found.findings.iter().map(|finding| (finding.slot, finding.named.clone())).collect();
     assert_eq!(named, [(slots[1], Some((OTHERS, b"a".to_vec())))]);
-    // A slot that nobody can name may be anyone's: everyone is told.
+    // A slot whose key is unknown may belong to any system, so each gets it.
     image[slots[0].off() as usize + 8..][..60].fill(0xff);
     let (files, others) = (Files::new(FILES), Files::new(OTHERS));
     let (_, found) = open(&image, &[&files, &others]).expect("opens");
@@ -209,7 +209,7 @@ fn the_check_asks_the_same_systems_and_changes_nothing() {
     assert_eq!(told, [1, 1]);
 }
 
-/// Owns nothing that the compactor could move.
+/// Owns no record that the compactor could move.
 struct Nobody;
 
 impl Owner for Nobody {

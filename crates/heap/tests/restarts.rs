@@ -1,4 +1,4 @@
-//! What a restart costs in memory, on a real file.
+//! The memory that a restart takes, on a real file.
 
 use landfall_heap::{FreeGoal, Heap, NewRegion, Opening};
 use landfall_media::{Extent, Media, MediaKind, OpenOptions, RUN_SIZE, Site, open};
@@ -12,7 +12,8 @@ use tempfile::TempDir;
 const RUNS: u64 = 256;
 const RESTARTS: usize = 4;
 
-/// A new region in a directory on an ordinary file system, or `None`, with the reason printed, where there is none.
+/// A new region in a directory on an ordinary file system. `None`, with the reason printed, if there is no such file
+/// system.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn region() -> Option<TempDir> {
     let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
@@ -36,7 +37,7 @@ fn load_everything(media: &dyn Media) {
     while media.load_some().expect("loads") {}
 }
 
-/// What a server does with free runs, without its pauses.
+/// Maintains free runs as a server does, without pauses.
 fn tend(heap: &Heap, windows: usize) {
     for _ in 0..windows {
         heap.maintain_free_runs(FreeGoal::DEFAULT, true).expect("tends");
@@ -44,7 +45,7 @@ fn tend(heap: &Heap, windows: usize) {
     }
 }
 
-/// Bytes of the image that lie in memory, as the kernel counts them.
+/// Bytes of the image that are in memory, as the kernel counts them.
 fn resident_bytes(media: &dyn Media) -> u64 {
     let (base, len) = media.image().expect("a real medium is mapped");
     let image = base as u64..base as u64 + len;
@@ -78,12 +79,12 @@ fn restarts_without_a_write_take_no_more_memory() {
         tend(&heap, 1);
         taken.push(resident_bytes(&**heap.media()));
     }
-    // A huge page more or less is the kernel's choice.
+    // The kernel may use one huge page more or less.
     assert!(taken.iter().all(|bytes| *bytes <= taken[0] + (4 << 20)), "{taken:?}");
 }
 
 #[test]
-fn what_was_freed_is_not_read_at_the_next_start() {
+fn freed_runs_are_not_read_at_the_next_start() {
     let Some(dir) = region() else { return };
     let heap = start(dir.path());
     let used: Vec<u64> = (0..32).map(|_| heap.take_landing_run().expect("room")).collect();
@@ -101,7 +102,7 @@ fn what_was_freed_is_not_read_at_the_next_start() {
 }
 
 #[test]
-fn what_is_freed_gives_its_memory_and_its_blocks_back() {
+fn freed_runs_give_their_memory_and_their_blocks_back() {
     let Some(dir) = region() else { return };
     let heap = start(dir.path());
     let blocks = || fs::metadata(dir.path().join("region")).expect("its size").blocks() * 512;
@@ -112,7 +113,7 @@ fn what_is_freed_gives_its_memory_and_its_blocks_back() {
     tend(&heap, 1);
     assert!(resident_bytes(&**heap.media()) >= 200 << 20, "it may be needed again soon");
     tend(&heap, 3);
-    // Those that were never used have had their blocks since the region was made.
+    // Runs that were never used have had their blocks since the region was created.
     let kept = FreeGoal::DEFAULT;
     let never_used = (RUNS as usize - 1 - 200) as u64 * RUN_SIZE;
     assert!(blocks() <= (kept.ready_max as u64 + 2) * RUN_SIZE + never_used, "{} bytes", blocks());
@@ -122,7 +123,7 @@ fn what_is_freed_gives_its_memory_and_its_blocks_back() {
     assert_eq!(again, 240, "all of it can be used again");
 }
 
-/// Two runs share a huge page: a used one must not bring memory for a free one.
+/// Two runs share a huge page: a used run must not take memory for a free one.
 #[test]
 fn memory_is_taken_for_the_runs_in_use_alone() {
     const IN_USE: u64 = 64;
@@ -136,7 +137,7 @@ fn memory_is_taken_for_the_runs_in_use_alone() {
     }
     drop(media);
     let media = reopen();
-    // Some are read before it is known which are free, as recovery reads slabs.
+    // Some runs are read before the free ones are known, as recovery reads slabs.
     for run in [0, 6, 12] {
         media.bytes(Extent::new(run * RUN_SIZE, 1)).expect("readable");
     }

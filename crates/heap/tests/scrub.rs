@@ -1,4 +1,4 @@
-//! Damage on the medium that memory knows nothing of.
+//! Damage of the medium, while memory is intact.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 const VALUE_BYTES: usize = 5000;
 const KEYS: u8 = 20;
 
-/// Durable records with values of their own, and a last one that is not durable.
+/// Durable records with values in frames, and a last record that is not durable.
 fn filled() -> (Arc<SimMedia>, Arc<Heap>, Vec<SlotId>, Writer) {
     let (media, heap) = heap(SimOptions { deferred: true });
     let mut writer = Writer::new(Arc::clone(&heap), 0);
@@ -35,17 +35,17 @@ fn scrub(heap: &Heap) -> Vec<SlotId> {
 }
 
 #[test]
-fn what_is_whole_on_the_medium_or_not_durable_yet_is_no_finding() {
+fn intact_records_and_records_that_are_not_durable_yet_are_no_finding() {
     let (_, heap, slots, _writer) = filled();
     assert!(heap.has_separate_medium());
     assert_eq!(scrub(&heap), []);
-    // Freed, and not yet used again.
+    // The run is free and not reused yet.
     heap.drop_record(slots[3]);
     assert_eq!(scrub(&heap), []);
 }
 
 #[test]
-fn bytes_that_only_the_medium_holds_wrong_are_found_and_written_again() {
+fn damage_of_the_medium_alone_is_found_and_repaired_from_memory() {
     let (media, heap, slots, _writer) = filled();
     let value = heap.value_extents(slots[7], &heap.record(slots[7]).expect("a record")).expect("extents")[0];
     for (off, slot) in [(value.off + 1000, slots[7]), (slots[4].off() + 50, slots[4])] {

@@ -1,4 +1,4 @@
-//! Transactions of any size: all of their records count, or none, whatever happens.
+//! Transactions of any size: all of their records count or none, at every crash.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The newest record of each hash, and nothing else: keys, as recovery and the compactor see them.
+/// A minimal system that keeps the newest record of each hash.
 #[derive(Debug, Default)]
 struct Shelf {
     newest: Mutex<BTreeMap<u64, Newest>>,
@@ -137,7 +137,7 @@ fn key(number: u32) -> [u8; 4] {
     number.to_le_bytes()
 }
 
-/// Long enough to lie in frames.
+/// A value long enough for frames.
 fn value(number: u32, version: u8) -> Vec<u8> {
     [vec![version; 200], key(number).to_vec()].concat()
 }
@@ -157,7 +157,7 @@ fn append_all(writer: &mut Writer, keys: std::ops::Range<u32>, version: u8) -> T
     transaction
 }
 
-/// Makes what was appended current, and what it replaces free with the next batch.
+/// Makes appended records current, and supersedes the replaced ones with the next batch.
 fn show(writer: &mut Writer, shelf: &Shelf, slots: &[SlotId]) {
     let heap = Arc::clone(writer.heap());
     for old in slots.iter().filter_map(|slot| shelf.put(&heap, *slot)) {
@@ -189,7 +189,7 @@ fn prepared(options: SimOptions, keys: u32, left: u32) -> (Arc<SimMedia>, Writer
 
 const KEYS: u32 = 300;
 
-/// Whether an image has the new versions of all keys; the old ones of all, else.
+/// True if an image has the new versions of all keys, false if it has all old ones.
 fn is_new(image: Vec<u8>) -> bool {
     let opened = open(image);
     let version = |number| {
@@ -203,13 +203,13 @@ fn is_new(image: Vec<u8>) -> bool {
     first == 2
 }
 
-/// A transaction over two slabs, and a batch behind it that lets go of what it replaces.
+/// A transaction over two slabs, and a later batch that releases the replaced versions.
 fn run_transaction(mut writer: Writer, shelf: &Shelf) {
     let transaction = append_all(&mut writer, 0..KEYS, 2);
     let slots = writer.commit(transaction).expect("commits");
     show(&mut writer, shelf, &slots);
     writer.commit_now().expect("commits");
-    // What was let go is used again.
+    // Released runs are reused.
     for number in 1000..1040 {
         append(&mut writer, number, 9);
     }
@@ -333,7 +333,7 @@ fn a_transaction_without_room_leaves_no_live_bytes() {
 }
 
 #[test]
-fn nothing_of_a_transaction_whose_commit_failed_is_let_go() {
+fn a_transaction_whose_commit_failed_releases_nothing() {
     let (media, mut writer, _) = prepared(SimOptions::default(), KEYS, 270);
     let heap = Arc::clone(writer.heap());
     let transaction = append_all(&mut writer, 0..KEYS, 2);
@@ -375,7 +375,7 @@ fn nothing_of_an_open_transaction_is_moved_and_none_of_its_slabs_given_back() {
 }
 
 #[test]
-fn a_record_moves_only_when_its_commit_record_is_believed_whatever_happens() {
+fn a_record_moves_only_when_its_commit_record_is_below_the_durable_mark() {
     let (_, mut writer, shelf) = prepared(SimOptions::default(), 2, 270);
     let heap = Arc::clone(writer.heap());
     let transaction = append_all(&mut writer, 0..KEYS, 2);
@@ -394,7 +394,7 @@ fn a_record_moves_only_when_its_commit_record_is_believed_whatever_happens() {
 }
 
 #[test]
-fn commit_records_retire_to_none_when_their_records_are_gone_and_not_before() {
+fn commit_records_are_retired_with_the_last_record_of_their_transactions_and_not_before() {
     let (media, mut writer, shelf) = prepared(SimOptions::default(), KEYS, 270);
     let heap = Arc::clone(writer.heap());
     let mut compactor = Compactor::new(Arc::clone(&heap));
@@ -530,7 +530,7 @@ fn a_million_records_count_all_or_none() {
 }
 
 #[test]
-fn what_a_record_refers_to_stays_as_long_as_its_transaction_is_open() {
+fn references_of_a_record_are_kept_while_its_transaction_is_open() {
     let (media, heap) = heap(SimOptions::default());
     let mut writer = Writer::new(Arc::clone(&heap), 0);
     let run = heap.take_landing_run().expect("a free run");

@@ -136,7 +136,7 @@ fn a_group_that_does_not_fit_the_slab_goes_whole_into_the_next() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_refused_and_nothing_is_appended() {
+fn entries_over_a_limit_are_refused_and_not_appended() {
     let (_, heap) = heap(SimOptions::default());
     let mut writer = writer(&heap);
     let huge = [Extent::new(0, u32::try_from(VALUE_BYTES_MAX + 1).expect("512 MiB"))];
@@ -264,7 +264,7 @@ impl Owner for NoOwner {
 }
 
 #[test]
-fn a_ticket_stays_durable_whatever_becomes_of_its_slab() {
+fn a_ticket_stays_durable_when_its_slab_is_reused() {
     let (_, heap) = heap(SimOptions::default());
     let mut writer = writer(&heap);
     let slot = append(&mut writer, b"a", b"1").expect("room");

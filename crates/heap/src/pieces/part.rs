@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_checked_as_the_part_lies_in() {
+    fn only_the_pieces_that_contain_the_part_are_checked() {
         let lens = [10, 5, 10];
         for start in 0..25 {
             for end in start..=25 {

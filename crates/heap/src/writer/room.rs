@@ -19,19 +19,19 @@ impl Writer {
     pub(super) fn check_bytes(&mut self, bytes: u64) -> Result<(), HeapError> {
         let runs = bytes / RUN_SIZE;
         // Without a compactor the writer just tries.
-        let is_asked = runs > 0 && self.heap.is_cleaned();
+        let is_asked = runs > 0 && self.heap.space.is_cleaned();
         let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
         if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
             self.asked_unfinished = None;
             return Ok(());
         }
-        let waits = self.heap.may_wait_for(runs);
+        let waits = self.heap.space.may_wait_for(&self.heap.runs, runs);
         Err(self.wait_or_full(waits))
     }
 
     #[cold]
     fn wait_or_full(&mut self, waits: bool) -> HeapError {
-        let asked = if waits { None } else { self.heap.searches_if_stale() };
+        let asked = if waits { None } else { self.heap.space.searches_if_stale() };
         // The writer waits for one further search only.
         let asks = asked.filter(|searches| self.asked.is_none_or(|asked| asked == *searches));
         self.asked = asks;
@@ -53,7 +53,7 @@ impl Writer {
         let waits = match (self.urgency_base, self.urgency) {
             (Urgency::Compact, _) => false,
             (_, Urgency::Delete) => self.heap.may_wait_for_any(),
-            _ => self.heap.may_wait_for(1),
+            _ => self.heap.space.may_wait_for(&self.heap.runs, 1),
         };
         if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }
     }
