@@ -63,7 +63,7 @@ pub enum TransportError {
         "{operations} operations were still in flight {waited:?} after they were cancelled: keep the region mapped"
     )]
     NotDrained {
-        /// How many.
+        /// The number of operations that were still in flight.
         operations: usize,
         /// How long the transport waited for them.
         waited: Duration,
