@@ -10,7 +10,7 @@ use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::record::{Kind, RecordView};
-use crate::recover::{DamagedCopies, Opening, Scanned};
+use crate::recover::{DamagedCopies, Judge, Opening, Scanned};
 use crate::scan::Scan;
 use crate::spaces;
 use crate::tenant::{Keeper, Tenant};
@@ -145,7 +145,34 @@ impl RegionCheck {
         let report = self.report.get_mut();
         report.records += resolved.accepted;
         report.unacknowledged = resolved.rejected + resolved.undecided;
+        self.find_doubtful()
+    }
+
+    /// Names the keys that a transaction may have written whose commit record may be lost, unless something newer is known
+    /// of them. Nothing older may pass for what the transaction wrote.
+    fn find_doubtful(&self) -> Result<(), HeapError> {
+        let (heap, mut doubtful) = (self.scan.heap(), Vec::new());
+        self.scan.each_doubtful(|found| {
+            if !self.scan.tenants.is_superseded(heap, found) {
+                doubtful.push((found.slot, found.hash));
+            }
+        })?;
+        let mut report = self.report.lock();
+        for (slot, hash) in doubtful {
+            let named = self.scan.opening.with_record(slot, |view| self.name_of(view))?;
+            let what = Some(Damage::Undecided);
+            report.find(Finding { what, slot, offset: slot.off(), named, hash: Some(hash) });
+        }
         Ok(())
+    }
+
+    /// Database and key of a record, if the key holds.
+    fn name_of(&self, view: &RecordView<'_>) -> Result<Option<(u8, Vec<u8>)>, HeapError> {
+        let heap = self.scan.heap();
+        Ok(heap
+            .key_holds(view)?
+            .then(|| heap.key(view).map(|key| (view.space(), key.to_vec())))
+            .transpose()?)
     }
 
     /// Verifies some of the current records; false when none is left.
@@ -163,10 +190,7 @@ impl RegionCheck {
 
     fn verify_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
         let heap = self.scan.heap();
-        let named = heap
-            .key_holds(view)?
-            .then(|| heap.key(view).map(|key| (view.space(), key.to_vec())))
-            .transpose()?;
+        let named = self.name_of(view)?;
         let outcome = heap.verify_value(slot, view);
         let extents = heap.all_extents(slot, view);
         let mut report = self.report.lock();

@@ -115,6 +115,9 @@ pub enum Damage {
     Lost,
     /// The medium returned an error.
     Unreadable,
+    /// The record belongs to a transaction without a commit record, and the medium has lost a record that may have been
+    /// that: whether it counts is unknown.
+    Undecided,
 }
 
 impl std::fmt::Display for Damage {
@@ -127,6 +130,7 @@ impl std::fmt::Display for Damage {
             Self::ExtentList => "extent list checksum",
             Self::Lost => "lost by the medium",
             Self::Unreadable => "cannot be read from the medium",
+            Self::Undecided => "the commit record of its transaction may be lost",
         })
     }
 }

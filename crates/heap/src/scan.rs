@@ -4,7 +4,7 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::RunId;
 use crate::record::Slot;
-use crate::recover::{Opening, Resolved, ScanUnit, Scanned};
+use crate::recover::{Found, Opening, Resolved, ScanUnit, Scanned};
 use crate::tenant::{Keeper, Tenant, Tenants};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -105,12 +105,18 @@ impl Scan {
 
     /// Reports the records of undecided transactions, if a lost record may have been a commit record.
     fn report_doubtful(&self) -> Result<(), HeapError> {
-        if !self.has_lost.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        self.opening.each_undecided(|found| {
+        self.each_doubtful(|found| {
             self.tenants.of(found.space).into_iter().for_each(|owner| owner.take_doubtful(found));
         })
+    }
+
+    /// Visits the records of undecided transactions, if a lost record may have been a commit record. To be called once it
+    /// is known which records above the watermarks count.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn each_doubtful(&self, visit: impl FnMut(&Found)) -> Result<(), HeapError> {
+        if self.has_lost.load(Ordering::Relaxed) { self.opening.each_undecided(visit) } else { Ok(()) }
     }
 
     /// Restarts the scan, because a flush mark was found that changes which records count.

@@ -219,3 +219,48 @@ fn read_only_file_can_be_checked_and_not_repaired() {
     std::fs::set_permissions(place.region(), std::fs::Permissions::from_mode(0o400)).unwrap();
     assert_eq!(place.check(&[]).status.code(), Some(0));
 }
+
+/// Offset of the only commit record of a transaction.
+fn commit_record(place: &Place) -> u64 {
+    let region = std::fs::read(place.region()).unwrap();
+    let is_one = |record: &&[u8]| record[4] == 5 && record[7] == 253;
+    let at = region.chunks(128).position(|record| is_one(&record)).expect("a commit record");
+    at as u64 * 128
+}
+
+#[test]
+fn keys_of_a_transaction_whose_commit_record_is_lost_are_named_and_no_older_version_of_them_passes() {
+    const KEYS: usize = 9000;
+    let place = Place::new();
+    let server = place.start(&[]);
+    let mut resp = server.resp();
+    assert_eq!(resp.call(&[b"MSET", b"key:7", b"old", b"other", b"1"]).unwrap(), ok());
+    let words: Vec<Vec<u8>> =
+        (0..KEYS).flat_map(|n| [format!("key:{n}").into_bytes(), b"new".to_vec()]).collect();
+    let words: Vec<&[u8]> = [&b"MSET"[..]].into_iter().chain(words.iter().map(Vec::as_slice)).collect();
+    assert_eq!(resp.call(&words).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SET", b"key:8", b"newer"]).unwrap(), ok());
+    assert!(server.stop().success());
+    assert_eq!(place.check(&[]).status.code(), Some(0));
+    let file = std::fs::File::options().write(true).open(place.region()).unwrap();
+    file.write_all_at(&[0; 128], commit_record(&place)).unwrap();
+    let output = place.check(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report = json(&output);
+    assert_eq!(report["damaged"], KEYS, "the commit record, and all keys but the one that was written again");
+    let named: std::collections::BTreeSet<&str> =
+        report["damage"].as_array().unwrap().iter().filter_map(|item| item["key"].as_str()).collect();
+    assert!(named.len() == KEYS - 1 && named.contains("key:7") && !named.contains("key:8"));
+    let text = String::from_utf8(place.check(&[]).stdout).unwrap();
+    assert!(text.contains("the commit record of its transaction may be lost"), "{text}");
+    assert!(text.contains(&format!("and {} more", KEYS - 1000)) && text.lines().count() < 1100, "{text}");
+    let server = place.start(&[]);
+    assert!(common::error_text(&server.call(&["GET", "key:7"])).starts_with("DAMAGED"), "never served");
+    assert!(server.stop().success());
+    assert_eq!(place.check(&["--repair"]).status.code(), Some(1));
+    assert_eq!(place.check(&[]).status.code(), Some(0));
+    let server = place.start(&[]);
+    assert_eq!(server.call(&["GET", "key:7"]), Reply::Nil, "no older version comes back");
+    assert_eq!(server.call(&["GET", "key:8"]), Reply::Bulk(b"newer".to_vec()));
+    assert_eq!(server.call(&["DBSIZE"]), Reply::Int(2));
+}

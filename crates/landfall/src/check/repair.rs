@@ -86,12 +86,16 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
     Ok(())
 }
 
-/// Overwrites unreadable records. Keys that were found by their value have a tombstone already.
+/// Overwrites unreadable records. Keys that were found by their value have a tombstone already. Nothing is overwritten
+/// while there are more doubtful keys than a check lists: older versions of the others would become current.
 fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvError> {
     let unreadable = |finding: &&Finding| {
         matches!(finding.what, None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash))
     };
-    for finding in found.findings.iter().filter(unreadable) {
+    let is_doubtful = |finding: &Finding| finding.what == Some(Damage::Undecided);
+    let is_listed = found.findings_count == found.findings.len() as u64;
+    let may_clear = is_listed || !found.findings.iter().any(is_doubtful);
+    for finding in found.findings.iter().filter(unreadable).filter(|_| may_clear) {
         heap.overwrite_with_tombstone(finding.slot)?;
         done.push(format!("record {}: cleared", finding.slot.0));
     }

@@ -162,7 +162,8 @@ pub(super) fn damage_lines(found: &Checked, names: &Names) -> Vec<String> {
         found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)),
     );
     lines.extend(found.findings.iter().map(|finding| finding_line(finding, names)));
-    let more = lines.len().saturating_sub(LINES_MAX);
+    let unlisted = found.findings_count - found.findings.len() as u64;
+    let more = lines.len().saturating_sub(LINES_MAX) as u64 + unlisted;
     if more > 0 {
         lines.truncate(LINES_MAX);
         lines.push(format!("and {more} more"));
