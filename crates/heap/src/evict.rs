@@ -35,7 +35,7 @@ impl Heap {
         let is_enough = || pages.resident_bytes() + incoming <= goal;
         // Another thread is evicting: either that is enough, or the next call continues.
         let Some(mut hand) = self.clock.0.try_lock() else { return 0 };
-        let mut freed = self.give_back_free_memory(&is_enough);
+        let mut freed = self.give_back_free_memory(FreeGoal::DEFAULT.within(pages.limit()), &is_enough);
         for visited in 0..ROUNDS_MAX * self.runs.total() {
             if is_enough() {
                 break;
@@ -62,10 +62,10 @@ impl Heap {
     }
 
     /// Gives back the memory of free runs, except of those that are kept warm.
-    fn give_back_free_memory(&self, is_enough: &dyn Fn() -> bool) -> u64 {
+    fn give_back_free_memory(&self, goal: FreeGoal, is_enough: &dyn Fn() -> bool) -> u64 {
         let mut freed = 0;
         while !is_enough() {
-            let Some(run) = self.runs.change_free(|free| free.take_surplus_warm(FreeGoal::DEFAULT)) else {
+            let Some(run) = self.runs.change_free(|free| free.take_surplus_warm(goal)) else {
                 break;
             };
             let has = self.media.give_back_run(run.off(), Standing::Backed).unwrap_or(Standing::Warm);

@@ -5,7 +5,7 @@
 //! background, so requests do not wait for them.
 
 use crate::layout::RunId;
-use landfall_media::Standing;
+use landfall_media::{RUN_SIZE, Standing};
 use std::collections::VecDeque;
 
 /// How many free runs keep their space on the medium and their memory.
@@ -22,7 +22,16 @@ pub struct FreeGoal {
 impl FreeGoal {
     /// The server's goal: 64 to 128 MiB of space, 16 MiB of memory.
     pub const DEFAULT: Self = Self { ready_min: 64, ready_max: 128, warm_max: 16 };
+
+    /// The goal where at most `limit` bytes of the region are in memory: free runs have a small part of it.
+    pub(crate) fn within(self, limit: u64) -> Self {
+        let warm_max = self.warm_max.min((limit / WARM_PARTS / RUN_SIZE) as usize);
+        Self { warm_max, ..self }
+    }
 }
+
+/// Free runs have at most one part in so many of a memory that is smaller than the region.
+const WARM_PARTS: u64 = 16;
 
 /// Runs whose memory is populated ahead of need for each run that was taken without memory; and the limit.
 const WARM_AHEAD_STEP: usize = 4;
@@ -177,7 +186,9 @@ impl FreeRuns {
     }
 
     /// Takes the coldest run with memory, if more runs have memory than the goal keeps.
+    /// Memory is short, so no more than the goal is populated ahead of need either.
     pub(crate) fn take_surplus_warm(&mut self, goal: FreeGoal) -> Option<RunId> {
+        self.warm_ahead = self.warm_ahead.min(goal.warm_max);
         if self.keeps_all || self.warm.len() <= goal.warm_max {
             return None;
         }
@@ -205,6 +216,27 @@ impl FreeRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_was_given_back_because_it_is_short_is_not_brought_back_ahead_of_need() {
+        let mut free = FreeRuns::default();
+        (0..20).for_each(|run| free.put_back(RunId(run), Standing::Backed, Standing::Backed));
+        assert!((0..3).all(|_| free.take(0).is_some()));
+        while let Some(FreeTask::Warm(run)) = free.next_task(GOAL) {
+            free.put_back(run, Standing::Warm, Standing::Warm);
+        }
+        assert_eq!(free.warm.len(), 3 * WARM_AHEAD_STEP);
+        while let Some(run) = free.take_surplus_warm(GOAL) {
+            free.put_back(run, Standing::Backed, Standing::Backed);
+        }
+        assert_eq!((free.warm.len(), free.next_task(GOAL)), (GOAL.warm_max, None));
+    }
+
+    #[test]
+    fn free_runs_have_a_part_of_a_small_memory() {
+        assert_eq!(FreeGoal::DEFAULT.within(64 * RUN_SIZE).warm_max, 4);
+        assert_eq!(FreeGoal::DEFAULT.within(1 << 40), FreeGoal::DEFAULT);
+    }
 
     const GOAL: FreeGoal = FreeGoal { ready_min: 2, ready_max: 4, warm_max: 1 };
 

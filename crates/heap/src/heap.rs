@@ -302,6 +302,7 @@ impl Heap {
     /// # Errors
     /// The medium's. A full medium is not an error: fewer runs are free until it has space.
     pub fn maintain_free_runs(&self, goal: FreeGoal, window_over: bool) -> Result<bool, MediaError> {
+        let goal = self.runs.pages().map_or(goal, |pages| goal.within(pages.limit()));
         let goal = FreeGoal { ready_min: goal.ready_min.max(self.writer_reserve() as usize), ..goal };
         let todo = self.runs.change_free(|free| {
             if window_over {

@@ -6,8 +6,9 @@
 
 use crate::heap::Heap;
 use crate::runs::Runs;
-use landfall_media::{Extent, MediaError};
+use landfall_media::{Extent, MediaError, ReadQueue};
 use std::ops::Deref;
+use std::os::fd::RawFd;
 
 /// Bytes of the region that stay in memory until this is dropped.
 #[derive(Debug)]
@@ -84,6 +85,15 @@ impl Heap {
     /// True if all bytes of a held extent are in memory.
     pub fn is_resident(&self, extent: Extent) -> bool {
         self.runs.pages().is_none_or(|pages| pages.is_resident(extent))
+    }
+
+    /// Opens a queue through which one thread reads held extents while it goes on with other work. The kernel signals
+    /// `eventfd`, if there is one, when a read has ended. `None` where all of the region may be in memory.
+    ///
+    /// # Errors
+    /// The medium's: the system has no io_uring, or refuses it.
+    pub fn open_queue(&self, eventfd: Option<RawFd>) -> Result<Option<Box<dyn ReadQueue>>, MediaError> {
+        self.runs.shared_pages().map(|pages| pages.open_queue(eventfd)).transpose()
     }
 
     /// Reads the bytes of a held extent that are not in memory. Blocks while the medium reads.

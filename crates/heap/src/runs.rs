@@ -192,6 +192,11 @@ impl Runs {
         self.drop_busy(run);
     }
 
+    /// As [`Self::pages`], to be kept.
+    pub(crate) fn shared_pages(&self) -> Option<Arc<dyn Pages>> {
+        self.pages.clone()
+    }
+
     /// Pins and residency; `None` if the region is not paged.
     pub(crate) fn pages(&self) -> Option<&dyn Pages> {
         self.pages.as_deref()
@@ -214,6 +219,15 @@ impl Runs {
             pages.unpin(extent);
         }
         self.count_down(extent);
+    }
+
+    /// Releases what was held only to be read into memory. The use that led to it counts for nothing: what is read once
+    /// does not displace what is read again and again.
+    pub fn release_loaded(&self, extent: Extent) {
+        if let Some(pages) = &self.pages {
+            pages.forget_use(extent);
+        }
+        self.release(extent);
     }
 
     /// Adds one reference to every frame that the extent touches.

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Place, Reply, Resp, Server, pattern};
+use std::time::{Duration, Instant};
 
 const CAPACITY: &str = "640MiB";
 const MEMORY: &str = "64MiB";
@@ -109,4 +110,48 @@ fn too_little_memory_is_refused_with_what_would_be_enough() {
         Ok(_) => panic!("1 MiB is too little"),
         Err(refused) => assert!(refused.words.contains("64MiB"), "{refused}"),
     }
+}
+
+/// Replies are sent from the region, so that those which nobody reads would fill the memory.
+#[test]
+fn clients_that_read_nothing_do_not_fill_the_memory() {
+    const SLOW: u64 = 150;
+    let place = Place::new();
+    let server = place.start(&["--capacity", CAPACITY, "--memory", MEMORY]);
+    let mut resp = server.resp();
+    let values: Vec<Vec<u8>> = (0..SLOW).map(|number| pattern(number, 1 << 20)).collect();
+    for (number, value) in values.iter().enumerate() {
+        assert_eq!(resp.call(&[b"SET", &key(number as u64), value]).unwrap(), common::ok());
+    }
+    let mut slow: Vec<Resp> = (0..SLOW)
+        .map(|number| {
+            let mut slow = server.resp();
+            (0..4).for_each(|more| slow.push(&[b"GET", &key((number + 31 * more) % SLOW)]));
+            slow.flush().unwrap();
+            slow
+        })
+        .collect();
+    // Those who read are served meanwhile.
+    let until = Instant::now() + Duration::from_secs(4);
+    let mut highest = 0.0_f64;
+    for number in (0..SLOW).cycle().step_by(7) {
+        if Instant::now() >= until {
+            break;
+        }
+        assert!(resp.call(&[b"GET", &key(number)]).unwrap() == Reply::Bulk(values[number as usize].clone()));
+        highest = highest.max(server.metrics()["landfall_region_memory_bytes"]);
+    }
+    let last = server.metrics()["landfall_region_memory_bytes"];
+    println!("in memory: {:.1} MiB, at most {:.1} MiB", last / 1048576.0, highest / 1048576.0);
+    assert!(last <= MEMORY_BYTES, "{last}");
+    assert!(highest <= 2.0 * MEMORY_BYTES, "{highest}");
+    // A client that comes back to its replies in time has not lost them.
+    let mut patient = server.resp();
+    (0..4).for_each(|number| patient.push(&[b"GET", &key(number)]));
+    patient.flush().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    for value in values.iter().take(4) {
+        assert!(patient.read().unwrap() == Reply::Bulk(value.clone()));
+    }
+    slow.clear();
 }

@@ -2,6 +2,8 @@
 
 use crate::error::MediaError;
 use crate::extent::Extent;
+use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// Unit in which pins are counted, bytes: a heap's frame. An extent may be pinned as a whole and unpinned in parts of
 /// whole units.
@@ -31,6 +33,17 @@ pub trait Pages: Send + Sync {
     /// [`MediaError::OutOfBounds`]; the read error. The extent then stays absent, and a later call tries again.
     fn load(&self, extent: Extent) -> Result<(), MediaError>;
 
+    /// Opens a queue through which one thread reads blocks while it goes on with other work. The kernel signals
+    /// `eventfd`, if there is one, when a read has ended.
+    ///
+    /// # Errors
+    /// The system has no io_uring, or refuses it.
+    fn open_queue(self: Arc<Self>, eventfd: Option<RawFd>) -> Result<Box<dyn ReadQueue>, MediaError>;
+
+    /// Counts the extent's chunks as not pinned since [`Self::cold_bytes`] was called, although they were: their first use
+    /// after a read does not make them worth more than chunks that are used again and again.
+    fn forget_use(&self, extent: Extent);
+
     /// How many bytes of a run are unpinned and have not been pinned since the last call. A chunk that was pinned
     /// meanwhile counts as unused from now on.
     fn cold_bytes(&self, run_off: u64) -> u64;
@@ -52,4 +65,34 @@ pub enum Evict {
     Unused,
     /// Every unpinned chunk.
     Any,
+}
+
+/// Reads missing blocks of pinned extents while its one thread goes on.
+///
+/// Dropping a queue waits until its reads have ended. Bytes stay pinned until their read has ended.
+pub trait ReadQueue {
+    /// Queues the read of what is missing of a pinned extent, which lies within one run. [`Self::submit`] starts it.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`].
+    fn start(&mut self, tag: u64, extent: Extent) -> Result<Started, MediaError>;
+
+    /// Starts the queued reads, by one system call.
+    fn submit(&mut self);
+
+    /// Appends the tags of the reads that have ended, and their outcomes.
+    fn take_ended(&mut self, into: &mut Vec<(u64, Result<(), MediaError>)>);
+}
+
+/// What [`ReadQueue::start`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// Nothing: all blocks are in memory.
+    Present,
+    /// The read is queued.
+    Reading,
+    /// Nothing: another thread reads or drops a part of the extent. [`Pages::load`] waits for it.
+    Busy,
+    /// Nothing: as many reads are under way as the queue can have.
+    Full,
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{creating, disk};
 use landfall_media::{
-    CHUNK_SIZE, Dirty, Evict, Extent, Media, OpenOptions, PIN_UNIT, Pages, RUN_SIZE, Site, Standing, open,
+    CHUNK_SIZE, Dirty, Evict, Extent, Media, OpenOptions, PIN_UNIT, Pages, RUN_SIZE, ReadQueue, Site,
+    Standing, Started, open,
 };
 
 const RUNS: u64 = 8;
@@ -76,6 +77,93 @@ fn chunks_unused_since_the_clock_passed_are_evicted_first() {
 }
 
 #[test]
+fn a_chunk_whose_use_is_forgotten_is_evicted_at_once() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let (once, again) = (Extent::new(0, 1), Extent::new(CHUNK_SIZE, 1));
+    pages.cold_bytes(0);
+    assert!(holds(&*media, &*pages, once) && holds(&*media, &*pages, again));
+    pages.forget_use(once);
+    assert_eq!(pages.evict(0, Evict::Unused), RUN_SIZE - CHUNK_SIZE);
+    assert!(!pages.is_resident(once) && pages.is_resident(again));
+}
+
+/// A queue; without io_uring there is none to test.
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn queue_of(pages: &Arc<dyn Pages>) -> Option<Box<dyn ReadQueue>> {
+    let queue = Arc::clone(pages).open_queue(None);
+    if let Err(error) = &queue {
+        eprintln!("skipped test: reads without waiting: {error}");
+    }
+    queue.ok()
+}
+
+/// Waits until `count` reads have ended. Returns their tags in ascending order.
+fn ended(queue: &mut dyn ReadQueue, count: usize) -> Vec<u64> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        queue.take_ended(&mut all);
+        std::thread::yield_now();
+    }
+    let mut tags: Vec<u64> =
+        all.into_iter().map(|(tag, outcome)| outcome.map(|()| tag).expect("read")).collect();
+    tags.sort_unstable();
+    tags
+}
+
+#[test]
+fn a_queue_reads_missing_blocks_of_several_extents_at_once() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let Some(mut queue) = queue_of(&pages) else { return };
+    let extent = |run: u64| Extent::new(run * RUN_SIZE + CHUNK_SIZE - 100, 70_000);
+    evict_all(&*pages);
+    (0..RUNS).for_each(|run| pages.pin(extent(run)));
+    for run in 0..RUNS {
+        assert_eq!(queue.start(run, extent(run)).expect("in bounds"), Started::Reading);
+    }
+    assert_eq!(queue.start(99, extent(2)).expect("in bounds"), Started::Busy, "it is being read");
+    queue.submit();
+    assert_eq!(ended(&mut *queue, RUNS as usize), (0..RUNS).collect::<Vec<_>>());
+    for run in 0..RUNS {
+        assert!(pages.is_resident(extent(run)) && holds(&*media, &*pages, extent(run)));
+        assert_eq!(queue.start(run, extent(run)).expect("in bounds"), Started::Present);
+    }
+    assert_eq!(pages.resident_bytes(), RUNS * (4096 + CHUNK_SIZE + 8192), "blocks, not chunks, were read");
+    assert!(queue.start(0, Extent::new(RUNS * RUN_SIZE, 1)).is_err());
+}
+
+#[test]
+fn a_thread_that_waits_for_its_own_read_takes_its_completion() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let Some(mut queue) = queue_of(&pages) else { return };
+    evict_all(&*pages);
+    let first = Extent::new(0, 8);
+    pages.pin(first);
+    assert_eq!(queue.start(1, first).expect("in bounds"), Started::Reading);
+    queue.submit();
+    // Blocks of the same chunk, which is busy until the completion is taken.
+    assert!(holds(&*media, &*pages, Extent::new(20_000, 9)));
+    assert_eq!(ended(&mut *queue, 1), [1], "the outcome is still reported");
+}
+
+#[test]
+fn dropping_a_queue_waits_for_its_reads() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let Some(mut queue) = queue_of(&pages) else { return };
+    evict_all(&*pages);
+    let all = |run: u64| Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
+    for run in 0..RUNS {
+        pages.pin(all(run));
+        assert_eq!(queue.start(run, all(run)).expect("in bounds"), Started::Reading);
+    }
+    drop(queue);
+    assert!((0..RUNS).all(|run| pages.is_resident(all(run)) && holds(&*media, &*pages, all(run))));
+}
+
+#[test]
 fn a_store_makes_a_paged_run_whole_and_a_claim_does_not_read_it() {
     let Some(dir) = disk() else { return };
     let path = dir.path().join("region");
@@ -127,6 +215,7 @@ fn readers_find_every_byte_during_concurrent_eviction() {
             .map(|reader| {
                 let (media, pages, wanted) = (&media, &pages, &wanted);
                 threads.spawn(move || {
+                    let mut queue = if reader == 0 { queue_of(pages) } else { None };
                     let mut random = reader + 1;
                     for _ in 0..4000 {
                         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -135,6 +224,13 @@ fn readers_find_every_byte_during_concurrent_eviction() {
                         let at = (random >> 20) % (RUN_SIZE - len);
                         let extent = Extent::new(run * RUN_SIZE + at, len as u32);
                         pages.pin(extent);
+                        if let Some(queue) = &mut queue
+                            && queue.start(random, extent).expect("in bounds") == Started::Reading
+                        {
+                            queue.submit();
+                            assert_eq!(ended(&mut **queue, 1), [random]);
+                            assert!(pages.is_resident(extent));
+                        }
                         let bytes = media.bytes(extent).expect("readable");
                         assert!(pages.is_resident(extent));
                         assert!(bytes == &wanted[run as usize][at as usize..(at + len) as usize]);

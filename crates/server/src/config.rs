@@ -58,6 +58,8 @@ const REPLY_MEMORY_MAX: u64 = 2 << 30;
 
 /// Least [`Config::memory`], bytes.
 pub const MEMORY_MIN: u64 = 64 << 20;
+/// What the program itself takes of `--memory`: code, stacks, connections, bytes.
+const PROGRAM_BYTES: u64 = 16 << 20;
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -235,13 +237,15 @@ impl Config {
         usize::try_from(limit).unwrap_or(usize::MAX)
     }
 
-    /// How many bytes of the region are to be in memory at most; `None` where all of it is.
+    /// How many bytes of the region are to be in memory at most; `None` where all of it is. A part of `--memory` is for the
+    /// program.
     pub(crate) fn memory_limit(&self) -> Option<u64> {
-        match (self.memory, &self.xdp) {
+        let memory = match (self.memory, &self.xdp) {
             (_, Some(_)) => None,
             (Some(memory), None) => Some(memory.0),
             (None, None) => crate::process::memory_bytes().map(|bytes| bytes / 2),
-        }
+        };
+        memory.map(|bytes| bytes - PROGRAM_BYTES.min(bytes / 4))
     }
 
     /// Refuses a limit of memory that makes no sense.

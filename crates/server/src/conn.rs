@@ -2,7 +2,6 @@
 
 use crate::admission::{self, Held};
 use crate::ahead::{Ahead, KnownCrc};
-use crate::config::Config;
 use crate::context::{Context, Outcome, Tail};
 use crate::http::{AwaitedBody, HttpSession};
 use crate::landing::{Inbox, Landing};
@@ -11,6 +10,7 @@ use crate::pace::Pace;
 use crate::phase::{Listed, Phase, Receiving, Sending};
 use crate::reply::Outbox;
 use crate::resp::Session;
+use crate::shared::Shared;
 use crate::shared::count;
 use landfall_heap::{Heap, Until, Writer};
 use landfall_media::{Chain, MediaError};
@@ -70,6 +70,8 @@ pub(crate) struct Conn {
     pub(crate) arriving: Pace,
     /// Progress of the reply that is being sent.
     pub(crate) leaving: Pace,
+    /// Bytes of its reply that are counted as long, because they keep memory.
+    pub(crate) reply_bytes: u64,
     /// What the unfinished request holds, as it was counted last.
     pub(crate) held: Held,
     /// Bytes that the client has sent without authenticating.
@@ -88,7 +90,7 @@ pub(crate) struct Conn {
 
 /// What the execution of commands needs, for all connections.
 pub(crate) struct Core<'a> {
-    pub(crate) shared: &'a crate::shared::Shared,
+    pub(crate) shared: &'a Shared,
     pub(crate) writer: &'a mut Writer,
     pub(crate) round: u64,
     pub(crate) now_ns: u64,
@@ -128,6 +130,7 @@ impl Conn {
             since_ms: now_ms,
             arriving: Pace::default(),
             leaving: Pace::default(),
+            reply_bytes: 0,
             held: Held::default(),
             spent: 0,
             skipping: 0,
@@ -181,8 +184,8 @@ impl Conn {
     }
 
     /// True if commands may be executed now.
-    fn may_execute(&self, config: &Config) -> bool {
-        !self.phase.is_closing() && self.park.is_none() && self.output_len() < config.max_output.0 as usize
+    fn may_execute(&self, shared: &Shared) -> bool {
+        !self.phase.is_closing() && self.park.is_none() && self.output_len() < shared.output_max()
     }
 
     /// Executes what has arrived, up to the pipeline limit. True if more could be executed at once.
@@ -192,10 +195,10 @@ impl Conn {
         self.inbox.consume(&heap, passed);
         self.skipping -= passed;
         if self.pump(core, &heap) {
-            return self.may_execute(&core.shared.config);
+            return self.may_execute(core.shared);
         }
         self.checksum_ahead(core, &heap);
-        if self.inbox.len() < self.wanted() || !self.may_execute(&core.shared.config) {
+        if self.inbox.len() < self.wanted() || !self.may_execute(core.shared) {
             return false;
         }
         let outcome = match self.feed_parser(&heap) {
@@ -243,7 +246,7 @@ impl Conn {
         let (received, mut left) = (chain.len(), core.shared.config.max_pipeline);
         let mut known_crc = self.ahead.as_ref().and_then(Ahead::known);
         lookahead.forget();
-        while left > 0 && self.may_execute(&core.shared.config) && !self.is_streaming() {
+        while left > 0 && self.may_execute(core.shared) && !self.is_streaming() {
             left -= 1;
             core.tail = self.tail.take();
             core.known_crc = known_crc.take();
@@ -271,7 +274,7 @@ impl Conn {
         let consumed = received - (chain.len() - from);
         core.known_crc = None;
         self.consumed(core, heap, consumed);
-        Ok(left == 0 && self.may_execute(&core.shared.config))
+        Ok(left == 0 && self.may_execute(core.shared))
     }
 
     /// Consumes `count` bytes, or everything if the connection ends.
@@ -346,7 +349,7 @@ impl Conn {
     /// Continues a streamed reply while there is room for it; true while there is more.
     fn pump(&mut self, core: &mut Core<'_>, heap: &Heap) -> bool {
         while self.is_streaming() {
-            if !self.may_execute(&core.shared.config) {
+            if !self.may_execute(core.shared) {
                 return true;
             }
             let Speaks::Http { session, .. } = &mut self.speaks else { return false };
@@ -400,7 +403,8 @@ impl Conn {
                     session.execute(&mut core.context(self.id, self.arrival_ns), command, chain, &mut reply);
                 let end = command.end;
                 let step = settle(reply, outcome, end);
-                if matches!(step, Step::Parked(Park::On(Until::Load(_)))) {
+                let has_room = || core.shared.loads.as_ref().is_some_and(|loads| !loads.is_crowded());
+                if matches!(step, Step::Parked(Park::On(Until::Load(_)))) && has_room() {
                     let now_ms = core.now_ns / 1_000_000;
                     lookahead.fetch_ahead(chain, &core.shared.engine, session.database(), now_ms);
                 }
@@ -512,7 +516,7 @@ impl Conn {
     }
 
     /// Releases everything held for the connection.
-    pub(crate) fn end(&mut self, shared: &crate::shared::Shared) {
+    pub(crate) fn end(&mut self, shared: &Shared) {
         let heap = shared.engine.heap();
         self.inbox.clear(heap);
         self.outbox.clear(heap);

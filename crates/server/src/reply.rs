@@ -10,6 +10,10 @@ use std::collections::VecDeque;
 /// Counted as [`CopyPath::Reply`].
 pub const REPLY_COPY_MAX: usize = 256;
 
+/// Bytes that are passed to the transport at once. The kernel copies them in one system call, and other clients wait
+/// for its end.
+const SEND_BYTES_MAX: usize = 256 << 10;
+
 /// Longest reply, with stored values, bytes.
 pub const REPLY_BYTES_MAX: usize = 4 << 30;
 
@@ -82,19 +86,24 @@ impl Outbox {
         Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
 
-    /// The next replies that may be sent: all at the front whose barriers are durable.
+    /// The next bytes that may be sent: replies at the front whose barriers are durable.
     pub fn take_ready(&mut self, is_durable: impl Fn(Ticket) -> bool) -> Option<Outgoing> {
         let ready = |batch: &Batch| batch.barriers.iter().all(&is_durable);
         if !self.queue.front().is_some_and(ready) {
             return None;
         }
-        let mut out = self.queue.pop_front()?.out;
-        while self.queue.front().is_some_and(ready) {
-            let next = self.queue.pop_front()?.out;
-            out.append(&next);
-            self.recycle(next);
+        let Batch { mut out, mut round, .. } = self.queue.pop_front()?;
+        while out.len() <= SEND_BYTES_MAX && self.queue.front().is_some_and(ready) {
+            let next = self.queue.pop_front()?;
+            out.append(&next.out);
+            round = next.round;
+            self.recycle(next.out);
         }
         out.seal_bytes();
+        if out.len() > SEND_BYTES_MAX + SEND_BYTES_MAX / 2 {
+            let tail = out.cut(SEND_BYTES_MAX, FRAME_SIZE, self.spare.pop().unwrap_or_default());
+            self.queue.push_front(Batch { out: tail, barriers: Tickets::default(), round });
+        }
         self.bytes = self.bytes.saturating_sub(out.len());
         if out.is_empty() {
             self.recycle(out);

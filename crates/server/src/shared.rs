@@ -198,10 +198,18 @@ impl Shared {
         }
     }
 
-    /// Ends the wait of every worker with a command that waits for bytes to be read.
-    pub(crate) fn wake_load_waiters(&self) {
+    /// Bytes of unsent replies at which a connection's commands wait.
+    pub(crate) fn output_max(&self) -> usize {
+        let most = self.loads.as_ref().map_or(u64::MAX, |loads| loads.reply_max);
+        self.config.max_output.0.min(most) as usize
+    }
+
+    /// Ends the wait of every worker with a command that waits for bytes to be read, except one worker's.
+    pub(crate) fn wake_load_waiters(&self, except: Option<usize>) {
+        let workers = self.workers.get().into_iter().flatten().enumerate();
+        let others = workers.filter(|(id, _)| Some(*id) != except).map(|(_, worker)| worker);
         let waits = |worker: &&WorkerHandle| worker.loading.swap(false, Ordering::AcqRel);
-        self.workers.get().into_iter().flatten().filter(waits).for_each(|worker| worker.waker.wake());
+        others.filter(waits).for_each(|worker| worker.waker.wake());
     }
 
     /// Ends every worker's wait.

@@ -7,6 +7,7 @@
 //!
 //! A round is bounded: short requests are executed first, long pipelines for a limited time.
 
+mod paged;
 mod relief;
 
 use crate::admission::{self, Excess, Held};
@@ -14,15 +15,16 @@ use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
+use crate::loads::{self, Again, Lane};
 use crate::lookahead::Lookahead;
 use crate::phase::{Phase, Sending};
 use crate::resp::Session;
 use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
 use crate::tails::Tails;
-use landfall_heap::{Heap, HeapError, Ticket, Until, Writer};
+use landfall_heap::{Heap, HeapError, LoadId, Ticket, Until, Writer};
 use landfall_media::{CommitMode, Dirty, Extent};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -100,6 +102,16 @@ pub(crate) struct Worker {
     waiting: Vec<ConnId>,
     /// Connections that wait for a log to grow.
     tails: Tails,
+    /// Connections with a command that waits for bytes to be read.
+    loading: BTreeMap<LoadId, ConnId>,
+    /// Reads these bytes; `None` where all of the region may be in memory, or threads read.
+    lane: Option<Lane>,
+    /// Requests of which the commands are executed in this round.
+    loaded: Vec<(LoadId, ConnId)>,
+    /// A request for bytes may be done.
+    loads_due: bool,
+    /// When further reads can be started.
+    loads_again: Again,
     commit: Option<Commit>,
     /// The transport has found no landing space.
     starved: bool,
@@ -119,6 +131,7 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
         let heap = Arc::clone(shared.engine.heap());
         let writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
+        let lane = shared.loads.as_ref().and_then(|loads| loads.open_lane(transport.waker().descriptor()));
         Self {
             landing: Landing::new(Arc::clone(&heap)),
             shared,
@@ -133,6 +146,11 @@ impl Worker {
             long: VecDeque::new(),
             waiting: Vec::new(),
             tails: Tails::default(),
+            loading: BTreeMap::new(),
+            lane,
+            loaded: Vec::new(),
+            loads_due: false,
+            loads_again: Again::OnEvent,
             commit: None,
             starved: false,
             relieved: Excess::default(),
@@ -186,7 +204,9 @@ impl Worker {
         if self.tails.is_due(self.now_ns / 1_000_000) {
             self.resume_tails();
         }
+        self.resume_loaded();
         self.execute_touched();
+        self.start_loads();
         self.commit_plain_writes();
         self.begin_commit();
         self.send_touched();
@@ -200,8 +220,12 @@ impl Worker {
     /// their requests are executed, committed and answered together. If a commit waits for a device, requests
     /// accumulate meanwhile anyway, and lingering would only delay the end of the commit, and readers.
     fn wait(&self) -> Wait {
-        let is_idle = self.touched.is_empty() && self.long.is_empty();
-        let timeout = if is_idle { self.tails.timeout(TICK) } else { Duration::ZERO };
+        let is_idle = self.touched.is_empty() && self.long.is_empty() && !self.loads_due;
+        let timeout = match self.loads_again {
+            Again::OnEvent if is_idle => self.tails.timeout(TICK),
+            Again::Soon if is_idle => self.tails.timeout(loads::PAUSE),
+            _ => Duration::ZERO,
+        };
         let active = self.active_before.max(self.active).min(self.conns.len());
         let lingers = active > 2 && self.heap.media().commit_mode() == CommitMode::Immediate;
         Wait {
@@ -220,6 +244,7 @@ impl Worker {
             Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
             Event::WrittenBack { id, outcome } => self.written_back(id, outcome),
             Event::Woken => {
+                self.loads_due = true;
                 self.resume_waiting();
                 self.resume_tails();
             }
@@ -300,6 +325,7 @@ impl Worker {
             tracing::debug!(conn = id.0, %error, "connection lost");
         }
         conn.end(&self.shared);
+        self.shared.loads.iter().for_each(|loads| loads.note_reply(conn.reply_bytes, 0));
         admission::note(&self.shared.counters, &self.heap, conn.held, Held::default());
         self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
@@ -386,6 +412,7 @@ impl Worker {
             }
         }
         self.wait_for_commit(id);
+        self.note_reply(id);
         self.regulate(id)
     }
 
@@ -401,7 +428,7 @@ impl Worker {
         let over = match conn.park {
             Some(Park::On(until)) => {
                 if matches!(until, Until::Load(_)) {
-                    ask_for_load_wake(&self.shared, self.id);
+                    paged::ask_for_load_wake(&self.shared, self.id);
                 }
                 self.heap.media().closed().is_some() || is_over(until, &self.heap, &self.commit)
             }
@@ -415,7 +442,15 @@ impl Worker {
             Some(Park::On(Until::Ticket(ticket))) => Some(ticket),
             _ => conn.outbox.waits_for(|ticket| self.heap.is_durable(ticket)),
         };
-        if ticket.is_none() && !matches!(conn.park, Some(Park::On(_))) {
+        let waits = match conn.park {
+            Some(Park::On(Until::Load(load))) => {
+                self.loading.insert(load, id);
+                false
+            }
+            Some(Park::On(_)) => true,
+            None | Some(Park::Log(_)) => false,
+        };
+        if ticket.is_none() && !waits {
             return;
         }
         if !std::mem::replace(&mut conn.listed.waiting, true) {
@@ -431,7 +466,7 @@ impl Worker {
 
     fn regulate(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
-        let limit = self.shared.config.max_output.0 as usize;
+        let limit = self.shared.output_max();
         let waits = conn.park.is_some() || conn.listed.touched;
         let full = conn.output_len() >= limit || (waits && conn.inbox.len() >= limit.min(WAITING_BYTES_MAX));
         if full != conn.receiving.is_paused && !conn.phase.is_closed() {
@@ -622,6 +657,7 @@ impl Worker {
             self.drop_unanswerable();
         }
         self.resume_waiting();
+        self.tick_loads();
         if self.starved {
             self.make_landing_room();
         }
@@ -669,13 +705,6 @@ fn execute(conn: &mut Conn, core: &mut Core<'_>, lookahead: &mut Lookahead) {
     let holds = conn.holds();
     admission::note(&core.shared.counters, core.shared.engine.heap(), conn.held, holds);
     conn.held = holds;
-}
-
-/// Has the loader wake a worker when it has read something. What has been read before is found at once.
-fn ask_for_load_wake(shared: &Shared, worker: usize) {
-    if let Some(workers) = shared.workers.get() {
-        workers[worker].loading.store(true, Ordering::SeqCst);
-    }
 }
 
 /// True if the event that a command waits for has happened.

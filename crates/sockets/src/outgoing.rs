@@ -25,6 +25,34 @@ impl Part {
         }
     }
 
+    /// Bytes that the part has on the wire.
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes { start, end } => (end - start) as usize,
+            Self::Stored(extent) => extent.len() as usize,
+        }
+    }
+
+    /// The part in two parts, of which the first has at most `len` bytes. Stored bytes are cut at a multiple of `unit`
+    /// bytes of the region. `None` if one of the parts would be empty.
+    fn cut(self, len: usize, unit: u64) -> Option<(Self, Self)> {
+        match self {
+            Self::Bytes { start, end } => {
+                let at = start + (len as u32).min(end - start);
+                (start < at && at < end)
+                    .then_some((Self::Bytes { start, end: at }, Self::Bytes { start: at, end }))
+            }
+            Self::Stored(extent) => {
+                let at = (extent.off + len as u64) / unit * unit;
+                (extent.off < at && at < extent.end()).then(|| {
+                    let first = Extent::new(extent.off, (at - extent.off) as u32);
+                    let second = Extent::new(at, (extent.end() - at) as u32);
+                    (Self::Stored(first), Self::Stored(second))
+                })
+            }
+        }
+    }
+
     /// One past the last byte, for protocol bytes.
     fn bytes_end(&self) -> Option<u32> {
         match self {
@@ -141,6 +169,26 @@ impl Outgoing {
         tail
     }
 
+    /// Moves what follows the first `len_max` bytes to `tail`, which is empty. Stored bytes are cut at a multiple of
+    /// `unit` bytes of the region, so that both parts can be released as they were held. If the first part cannot be cut,
+    /// all of it stays.
+    pub fn cut(&mut self, len_max: usize, unit: u64, tail: Self) -> Self {
+        self.seal_bytes();
+        let (mut at, mut left) = (0, len_max);
+        while let Some(part) = self.parts.get(at).filter(|part| part.len() <= left) {
+            left -= part.len();
+            at += 1;
+        }
+        if let Some((first, second)) = self.parts.get(at).and_then(|part| part.cut(left, unit)) {
+            self.parts[at] = first;
+            self.parts.insert(at + 1, second);
+            at += 1;
+        }
+        let at = at.max(1).min(self.parts.len());
+        let bytes = self.parts[..at].iter().rev().find_map(Part::bytes_end).unwrap_or(0);
+        self.split_off(bytes as usize, at, tail)
+    }
+
     /// Appends stored bytes by reference. The caller holds the extent; the transport releases it.
     pub fn push_stored(&mut self, extent: Extent) {
         self.seal_bytes();
@@ -164,5 +212,63 @@ impl Outgoing {
         self.sealed = 0;
         self.bytes.clear();
         self.bytes.shrink_to(KEEP_BYTES_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a reply sends: protocol bytes as they are, stored bytes as their offsets.
+    fn wire(out: &Outgoing) -> Vec<(bool, u64)> {
+        let bytes = |start: &u32, end: &u32| {
+            let some = out.bytes[*start as usize..*end as usize].iter();
+            some.map(|byte| (false, u64::from(*byte))).collect::<Vec<_>>()
+        };
+        out.parts().iter().fold(Vec::new(), |mut all, part| {
+            match part {
+                Part::Bytes { start, end } => all.extend(bytes(start, end)),
+                Part::Stored(extent) => all.extend((extent.off..extent.end()).map(|off| (true, off))),
+            }
+            all
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_a_reply_again_and_again_sends_the_same_bytes(
+            parts in prop::collection::vec((any::<bool>(), 0_u64..100, 1_u32..60), 1..12),
+            len_max in 1_usize..80,
+        ) {
+            const UNIT: u64 = 16;
+            let mut out = Outgoing::new();
+            for (is_stored, off, len) in parts {
+                if is_stored {
+                    out.push_stored(Extent::new(off, len));
+                } else {
+                    out.bytes.extend((0..len).map(|at| at as u8));
+                }
+            }
+            out.seal_bytes();
+            let (whole, mut sent) = (wire(&out), Vec::new());
+            while !out.is_empty() {
+                let tail = out.cut(len_max, UNIT, Outgoing::new());
+                prop_assert!(out.len() <= len_max || out.parts().len() == 1, "{out:?}");
+                sent.extend(wire(&out));
+                out = tail;
+            }
+            prop_assert_eq!(sent, whole);
+        }
+    }
+
+    #[test]
+    fn stored_bytes_are_cut_where_frames_begin() {
+        let mut out = Outgoing::new();
+        out.bytes.extend(b"$90\r\n");
+        out.push_stored(Extent::new(20, 90));
+        let tail = out.cut(50, 16, Outgoing::new());
+        assert_eq!(out.stored().collect::<Vec<_>>(), [Extent::new(20, 44)]);
+        assert_eq!(tail.stored().collect::<Vec<_>>(), [Extent::new(64, 46)]);
     }
 }

@@ -7,7 +7,9 @@ use super::medium::SimMedia;
 use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::media::Media;
-use crate::pages::{Evict, Pages};
+use crate::pages::{Evict, Pages, ReadQueue};
+use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// What bytes that have left memory read as.
 const GONE: u8 = 0xDB;
@@ -27,6 +29,14 @@ impl Pages for SimMedia {
 
     fn load(&self, extent: Extent) -> Result<(), MediaError> {
         self.bytes(extent).map(drop)
+    }
+
+    fn open_queue(self: Arc<Self>, _eventfd: Option<RawFd>) -> Result<Box<dyn ReadQueue>, MediaError> {
+        Err(MediaError::Unsupported("a simulated region is read by whoever waits for it"))
+    }
+
+    fn forget_use(&self, extent: Extent) {
+        self.paging().forget_use(extent);
     }
 
     fn cold_bytes(&self, run_off: u64) -> u64 {

@@ -72,6 +72,14 @@ impl Paging {
         chunks_of_run(run_off).filter(is_cold).count() as u64 * CHUNK_SIZE
     }
 
+    /// Counts the chunks of an extent as unused.
+    pub(super) fn forget_use(&self, extent: Extent) {
+        let mut chunks = self.chunks.lock();
+        let first = (extent.off / CHUNK_SIZE) as usize;
+        let end = extent.end().div_ceil(CHUNK_SIZE) as usize;
+        chunks[first..end].iter_mut().for_each(|chunk| chunk.is_used = false);
+    }
+
     /// The chunks of a run that leave memory: they count as absent from now on.
     pub(super) fn take_unpinned(&self, run_off: u64, what: Evict) -> Vec<Extent> {
         let mut chunks = self.chunks.lock();

@@ -65,7 +65,7 @@ impl Backing {
         }
     }
 
-    fn fd(&self) -> RawFd {
+    pub(super) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 

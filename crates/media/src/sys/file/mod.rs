@@ -4,11 +4,13 @@
 mod backing;
 mod paged;
 mod pairs;
+mod reads;
 mod residency;
 mod writes;
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,6 +19,7 @@ use parking_lot::Mutex;
 use self::backing::Backing;
 use self::paged::Chunks;
 use self::pairs::Pairs;
+use self::reads::{ReadTarget, Rings, Target};
 use self::residency::Residency;
 use super::grow::{RESERVE_FACTOR, RESERVE_MIN, grows};
 use super::image::{Image, check_buffer};
@@ -27,7 +30,7 @@ use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::kind::MediaKind;
 use crate::media::{CommitMode, Media};
-use crate::pages::{Evict, Pages};
+use crate::pages::{Evict, Pages, ReadQueue};
 use crate::site::Site;
 use crate::standing::Standing;
 use crate::units::RUN_SIZE;
@@ -40,6 +43,8 @@ pub(super) struct FileMedia {
     backing: Backing,
     /// Which blocks and chunks are in memory; `None` where the whole region may be.
     chunks: Option<Chunks>,
+    /// The rings through which threads read without waiting.
+    rings: Rings,
     growing: Mutex<()>,
     /// A kernel keeps references to the image's pages.
     pinned: AtomicBool,
@@ -70,6 +75,7 @@ impl FileMedia {
             pairs,
             backing,
             chunks,
+            rings: Rings::default(),
             growing: Mutex::new(()),
             pinned: AtomicBool::new(false),
         })
@@ -104,7 +110,8 @@ impl FileMedia {
     }
 
     fn load_blocks(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
-        let came = chunks.load(part, |off, len| {
+        let help = || self.rings.take_completions(self.target());
+        let came = chunks.load(part, &help, |off, len| {
             let into = self.image.at(off, len)?;
             // SAFETY: in bounds; the blocks are missing and only this thread reads them, so that no slice of them
             // exists, and no thread stores to a paged run.
@@ -362,6 +369,16 @@ impl FileMedia {
     }
 }
 
+impl ReadTarget for FileMedia {
+    fn target(&self) -> Target<'_> {
+        Target { image: &self.image, runs: &self.runs, backing: &self.backing, chunks: self.paging() }
+    }
+
+    fn rings(&self) -> &Rings {
+        &self.rings
+    }
+}
+
 impl Pages for FileMedia {
     #[inline]
     fn pin(&self, extent: Extent) {
@@ -384,6 +401,14 @@ impl Pages for FileMedia {
     fn load(&self, extent: Extent) -> Result<(), MediaError> {
         self.image.at(extent.off, u64::from(extent.len()))?;
         self.make_readable(extent)
+    }
+
+    fn open_queue(self: Arc<Self>, eventfd: Option<RawFd>) -> Result<Box<dyn ReadQueue>, MediaError> {
+        Ok(Box::new(reads::Queue::open(self, eventfd)?))
+    }
+
+    fn forget_use(&self, extent: Extent) {
+        self.paging().forget_use(extent);
     }
 
     fn cold_bytes(&self, run_off: u64) -> u64 {

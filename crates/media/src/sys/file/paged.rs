@@ -30,6 +30,9 @@ const PRESENT: u64 = ((1 << BLOCKS_PER_CHUNK) - 1) << PRESENT_SHIFT;
 const BUSY: u64 = 1 << 48;
 const USED: u64 = 1 << 49;
 
+/// How long a thread that waits for a chunk blocks before it checks again.
+const WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(1);
+
 const _: () = assert!(BLOCKS_PER_CHUNK == 16 && BUSY > PRESENT);
 
 /// The words of all chunks of a region, growth included.
@@ -46,7 +49,7 @@ pub(super) struct Chunks {
 
 /// A chunk that this thread has marked busy, and the blocks concerned.
 #[derive(Clone, Copy)]
-struct Taken {
+pub(super) struct Taken {
     chunk: u64,
     blocks: u64,
 }
@@ -108,46 +111,84 @@ impl Chunks {
     }
 
     /// Brings the blocks of a pinned extent into memory: `read` reads a range of blocks. Returns how many bytes it
-    /// read.
+    /// read. While another thread reads or drops a part of the extent, this thread waits and calls `help`, which takes
+    /// completions of all rings.
     pub(super) fn load<E>(
         &self,
         extent: Extent,
+        help: &dyn Fn(),
         mut read: impl FnMut(u64, u64) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut taken: Vec<Taken> = Vec::new();
         // In ascending order: a thread that waits for one chunk holds no chunk behind it.
         for (chunk, blocks) in blocks_of(extent) {
-            let missing = self.take_missing(chunk, blocks);
+            let missing = self.take_missing(chunk, blocks, help);
             if missing != 0 {
                 taken.push(Taken { chunk, blocks: missing });
             }
         }
         let outcome = spans(&taken).try_for_each(|span| read(span.start, span.end - span.start));
-        let mut bytes = 0;
-        for one in &taken {
-            let came = if outcome.is_ok() { one.blocks } else { 0 };
-            bytes += u64::from(came.count_ones()) * BLOCK_SIZE;
-            self.leave(one.chunk, came);
-        }
+        let bytes = self.settle(&taken, outcome.is_ok());
         outcome.map(|()| bytes)
     }
 
-    /// Marks a chunk busy if one of the blocks is missing. Returns the missing blocks.
-    fn take_missing(&self, chunk: u64, blocks: u64) -> u64 {
+    /// Marks the chunks of an extent busy of which blocks are missing, unless one of them is busy: `None`.
+    pub(super) fn try_take(&self, extent: Extent) -> Option<Vec<Taken>> {
+        let mut taken: Vec<Taken> = Vec::new();
+        for (chunk, blocks) in blocks_of(extent) {
+            match self.try_take_missing(chunk, blocks) {
+                Some(0) => {}
+                Some(missing) => taken.push(Taken { chunk, blocks: missing }),
+                None => {
+                    self.give_up(&taken);
+                    return None;
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// Ends what marked these chunks busy, without having read a block.
+    pub(super) fn give_up(&self, taken: &[Taken]) {
+        self.settle(taken, false);
+    }
+
+    /// Ends a read: if it `succeeded`, its blocks are present. Returns their bytes.
+    pub(super) fn settle(&self, taken: &[Taken], succeeded: bool) -> u64 {
+        let mut bytes = 0;
+        for one in taken {
+            let came = if succeeded { one.blocks } else { 0 };
+            bytes += u64::from(came.count_ones()) * BLOCK_SIZE;
+            self.leave(one.chunk, came);
+        }
+        bytes
+    }
+
+    /// Marks a chunk busy if one of the blocks is missing. Returns the missing blocks. Waits while the chunk is busy.
+    fn take_missing(&self, chunk: u64, blocks: u64, help: &dyn Fn()) -> u64 {
+        loop {
+            match self.try_take_missing(chunk, blocks) {
+                Some(missing) => return missing,
+                None => self.wait(chunk, help),
+            }
+        }
+    }
+
+    /// Marks a chunk busy if one of the blocks is missing. Returns the missing blocks, or `None` if blocks are missing
+    /// and the chunk is busy.
+    fn try_take_missing(&self, chunk: u64, blocks: u64) -> Option<u64> {
         let word = self.word(chunk);
         let mut now = word.load(Ordering::Acquire);
         loop {
             let missing = blocks & !now;
             if missing == 0 {
-                return 0;
+                return Some(0);
             }
             if now & BUSY != 0 {
-                self.wait(chunk);
-                now = word.load(Ordering::Acquire);
-                continue;
+                return None;
             }
             match word.compare_exchange_weak(now, now | BUSY, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return missing,
+                Ok(_) => return Some(missing),
                 Err(changed) => now = changed,
             }
         }
@@ -165,14 +206,24 @@ impl Chunks {
     }
 
     #[cold]
-    fn wait(&self, chunk: u64) {
-        let mut guard = self.settling.lock();
+    fn wait(&self, chunk: u64, help: &dyn Fn()) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         while self.word(chunk).load(Ordering::SeqCst) & BUSY != 0 {
-            // The timeout covers a waiter that checks just before the notification.
-            self.settled.wait_for(&mut guard, std::time::Duration::from_millis(1));
+            help();
+            let mut guard = self.settling.lock();
+            if self.word(chunk).load(Ordering::SeqCst) & BUSY != 0 {
+                // The timeout covers a waiter that checks just before the notification, and completions that arrive.
+                self.settled.wait_for(&mut guard, WAIT_MAX);
+            }
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Counts the chunks of an extent as unused, as if nobody had pinned them yet.
+    pub(super) fn forget_use(&self, extent: Extent) {
+        for (chunk, _) in blocks_of(extent) {
+            self.word(chunk).fetch_and(!USED, Ordering::Relaxed);
+        }
     }
 
     /// A run that is wholly in memory becomes paged: all of its blocks are present.
@@ -242,7 +293,7 @@ impl Chunks {
 }
 
 /// The byte ranges of the blocks of these chunks, merged where they touch.
-fn spans(taken: &[Taken]) -> impl Iterator<Item = Range<u64>> + '_ {
+pub(super) fn spans(taken: &[Taken]) -> impl Iterator<Item = Range<u64>> + '_ {
     let blocks = taken.iter().flat_map(|one| {
         let bits = one.blocks >> PRESENT_SHIFT;
         let first = one.chunk * BLOCKS_PER_CHUNK;
@@ -299,7 +350,7 @@ mod tests {
             reads.borrow_mut().push((off, len));
             Ok(())
         };
-        chunks.load(extent, read).expect("every read succeeds");
+        chunks.load(extent, &|| {}, read).expect("every read succeeds");
         reads.into_inner()
     }
 
@@ -318,7 +369,7 @@ mod tests {
     fn a_failed_read_leaves_the_blocks_missing_and_the_chunk_free() {
         let chunks = Chunks::new(1, 0);
         let extent = Extent::new(5, 10);
-        assert!(chunks.load(extent, |_, _| Err(())).is_err());
+        assert!(chunks.load(extent, &|| {}, |_, _| Err(())).is_err());
         assert!(!chunks.is_present(extent));
         assert_eq!(loads(&chunks, extent), [(0, 4096)]);
     }
@@ -362,7 +413,7 @@ mod tests {
                         order.lock().push("read");
                         Ok(())
                     };
-                    chunks.load(Extent::new(0, 1), read).expect("the read succeeds");
+                    chunks.load(Extent::new(0, 1), &|| {}, read).expect("the read succeeds");
                 });
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 order.lock().push("dropped");
