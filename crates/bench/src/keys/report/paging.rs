@@ -5,7 +5,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::tables::{Page, bytes, number, spread, spread_of};
 use crate::common::targets::{Bound, Target};
 use crate::keys::args::MediaChoice;
-use crate::keys::workloads::paging::{Gets, Measured, Misses, Resident};
+use crate::keys::workloads::paging::{Device, Gets, Measured, Misses, Resident};
 
 /// Requests a second of hits, over those with all in memory.
 const HITS: f64 = 0.95;
@@ -70,26 +70,29 @@ fn misses(page: &mut Page, measured: &Measured) {
     page.paragraph(
         "GETs of cold keys, each once before any is read again, one request at a time on each connection. *Device* is fio: direct \
          reads of as many bytes, rounded up to blocks of 4 KiB, at random from a file beside the region, by io_uring, as many at \
-         a time as there are connections. Values from 100 B to 1 MiB have 100 B, 1 KiB, 10 KiB, 100 KiB and 1 MiB, as many keys \
-         each.",
+         a time as there are connections. *In memory* are GETs of these keys from the server with all of its region in memory. \
+         *CPU ÷ parts* is the processor time of a miss over that of a GET in memory and a read of fio together: what a miss \
+         must do, at least. Values from 100 B to 1 MiB have 100 B, 1 KiB, 10 KiB, 100 KiB and 1 MiB, as many keys each.",
     );
     if measured.misses.iter().all(|misses| misses.device.is_none()) {
         page.paragraph("**fio is not installed: the reads of the device are left out.**");
     }
     let rows = measured.misses.iter().map(|misses| {
         let gets = &misses.gets;
-        let device = |of: fn(&(Summary, Summary)) -> &Summary| misses.device.as_ref().map(of).cloned();
+        let device = |of: fn(&Device) -> &Summary| misses.device.as_ref().map(of).cloned();
         vec![
             misses.kind.into(),
             misses.connections.to_string(),
             spread(&gets.rps),
             megabytes(Some(&gets.bytes)),
-            spread_of(device(|device| &device.0).as_ref()),
-            megabytes(device(|device| &device.1).as_ref()),
+            spread_of(device(|device| &device.reads).as_ref()),
+            megabytes(device(|device| &device.bytes).as_ref()),
             spread_of(over_device(misses).as_ref()),
+            spread(&misses.whole.rps),
             spread(&gets.p50_us),
             spread(&gets.p99_us),
             spread(&gets.cpu_us),
+            spread_of(over_parts(misses).as_ref()),
             spread(&gets.loads),
         ]
     });
@@ -101,16 +104,25 @@ fn misses(page: &mut Page, measured: &Measured) {
         "device: reads/s",
         "device: MB/s",
         "GET/s ÷ device",
+        "in memory: GET/s",
         "p50 µs",
         "p99 µs",
         "CPU µs",
+        "CPU ÷ parts",
         "loads",
     ];
     page.table(&head, rows);
 }
 
 fn over_device(misses: &Misses) -> Option<Summary> {
-    misses.gets.rps.over(&misses.device.as_ref()?.0)
+    misses.gets.rps.over(&misses.device.as_ref()?.reads)
+}
+
+/// The processor time of a miss over that of a GET in memory and a read of the device.
+fn over_parts(misses: &Misses) -> Option<Summary> {
+    let device = misses.device.as_ref()?;
+    let parts = misses.whole.cpu_us.samples.iter().zip(&device.cpu_us.samples);
+    misses.gets.cpu_us.over(&Summary::of(parts.map(|(get, read)| get + read))?)
 }
 
 fn megabytes(bytes: Option<&Summary>) -> String {
@@ -212,7 +224,11 @@ mod tests {
         Gets { rps, bytes: of(&[2e6]), p50_us: one.clone(), p99_us, cpu_us: one, loads: zero }
     }
 
-    fn with_paging(device: Option<(Summary, Summary)>) -> Results {
+    fn device() -> Device {
+        Device { reads: of(&[100.0]), bytes: of(&[4e6]), cpu_us: of(&[3.0]) }
+    }
+
+    fn with_paging(device: Option<Device>) -> Results {
         let mut results = sample_results();
         results.settings.only = vec![WorkloadChoice::Paging];
         let shape = Shape { clients: 50, pipeline: 1, value_bytes: 1024, random_keys: 9 };
@@ -223,7 +239,13 @@ mod tests {
             value_bytes: 480 << 20,
             load_seconds: [3.0, 4.0],
             hits: vec![Hits { shape, whole: gets(100.0, 5.0), paged: gets(90.0, 5.0) }],
-            misses: vec![Misses { kind: "4 KiB", connections: 16, gets: gets(85.0, 9.0), device }],
+            misses: vec![Misses {
+                kind: "4 KiB",
+                connections: 16,
+                gets: gets(85.0, 9.0),
+                whole: gets(200.0, 4.0),
+                device,
+            }],
             lone: Some(Lone {
                 alone: gets(10.0, 20.0),
                 beside_misses: gets(8.0, 40.0),
@@ -245,9 +267,15 @@ mod tests {
     #[test]
     fn loads_are_set_against_memory_and_the_device() {
         let mut page = Page::default();
-        tables(&mut page, &with_paging(Some((of(&[100.0]), of(&[4e6])))));
+        tables(&mut page, &with_paging(Some(device())));
         assert!(page.0.contains("| a tenth in memory | 90.0 | 0.90 |"), "{}", page.0);
-        assert!(page.0.contains("| 4 KiB | 16 | 85.0 | 2.00 | 100 | 4.00 | 0.85 |"), "{}", page.0);
+        assert!(
+            page.0.contains(
+                "| 4 KiB | 16 | 85.0 | 2.00 | 100 | 4.00 | 0.85 | 200 | 1.00 | 9.00 | 1.00 | 0.25 |"
+            ),
+            "{}",
+            page.0
+        );
         assert!(
             page.0.contains("| others' values on the file | 8.00 | 1.00 | 40.0 | 2.00 | 70.0 |"),
             "{}",
@@ -272,7 +300,7 @@ mod tests {
     #[test]
     fn each_demand_is_judged() {
         let mut targets = Vec::new();
-        judge(&with_paging(Some((of(&[100.0]), of(&[4e6])))), &mut targets);
+        judge(&with_paging(Some(device())), &mut targets);
         let met: Vec<_> = targets.iter().map(|target| target.met()).collect();
         // Hits at 0.9, misses at 0.85, p99 twice that of a lone run and half of that beside hits, memory at 1.5.
         assert_eq!(met, [Some(false), Some(true), Some(false), Some(true), Some(false)]);

@@ -9,6 +9,9 @@ use std::process::Command;
 /// Of the terse output of fio (version 3): bytes a second of the reads, in KiB, and reads a second.
 const KIB_PER_SECOND: usize = 6;
 const READS_PER_SECOND: usize = 7;
+/// Shares of a processor that fio and the kernel took for it, in percent.
+const USER_PERCENT: usize = 87;
+const SYSTEM_PERCENT: usize = 88;
 const NAME: &str = "fio";
 
 /// fio and its file.
@@ -24,6 +27,8 @@ pub(super) struct Fio {
 pub(super) struct Rate {
     pub(super) reads: f64,
     pub(super) bytes: f64,
+    /// Processor time of a read, microseconds.
+    pub(super) cpu_us: f64,
 }
 
 impl Fio {
@@ -65,8 +70,10 @@ impl Fio {
 fn parse(output: &str) -> Option<Rate> {
     let line = output.lines().find(|line| line.starts_with("3;"))?;
     let fields: Vec<&str> = line.split(';').collect();
-    let number = |index: usize| fields.get(index)?.parse::<f64>().ok();
-    Some(Rate { reads: number(READS_PER_SECOND)?, bytes: number(KIB_PER_SECOND)? * 1024.0 })
+    let number = |index: usize| fields.get(index)?.trim_end_matches('%').parse::<f64>().ok();
+    let (reads, percent) = (number(READS_PER_SECOND)?, number(USER_PERCENT)? + number(SYSTEM_PERCENT)?);
+    let cpu_us = percent / 100.0 * 1e6 / reads;
+    Some(Rate { reads, bytes: number(KIB_PER_SECOND)? * 1024.0, cpu_us })
 }
 
 #[cfg(test)]
@@ -75,8 +82,11 @@ mod tests {
 
     #[test]
     fn rates_are_read_from_terse_output() {
-        let output = "fio: a remark\n3;fio-3.33;device;0;0;409600;204800;3200;2000;1;2;3\n";
-        assert_eq!(parse(output), Some(Rate { reads: 3200.0, bytes: 204_800.0 * 1024.0 }));
+        let between = "0;".repeat(79);
+        let output =
+            format!("fio: a remark\n3;fio-3.33;device;0;0;409600;204800;3200;{between}12.000000%;20.0%;7\n");
+        let rate = Rate { reads: 3200.0, bytes: 204_800.0 * 1024.0, cpu_us: 100.0 };
+        assert_eq!(parse(&output), Some(rate));
     }
 
     #[test]

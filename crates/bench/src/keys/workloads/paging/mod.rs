@@ -65,8 +65,20 @@ pub(crate) struct Misses {
     pub(crate) kind: &'static str,
     pub(crate) connections: usize,
     pub(crate) gets: Gets,
-    /// Direct reads of fio: reads and bytes a second.
-    pub(crate) device: Option<(Summary, Summary)>,
+    /// GETs of these values from the server with all of its region in memory.
+    pub(crate) whole: Gets,
+    pub(crate) device: Option<Device>,
+}
+
+/// Direct reads of fio.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Device {
+    /// Reads a second.
+    pub(crate) reads: Summary,
+    /// Bytes a second.
+    pub(crate) bytes: Summary,
+    /// Processor time of a read, microseconds.
+    pub(crate) cpu_us: Summary,
 }
 
 /// GETs of hot keys by one connection.
@@ -130,10 +142,17 @@ struct Campaign {
     resident: Vec<Resident>,
 }
 
+/// GETs of cold keys, of such keys in memory, and reads of the device.
+struct Miss {
+    paged: Sample,
+    whole: Sample,
+    device: Option<Rate>,
+}
+
 /// One round: every load once.
 struct Round {
     hits: Vec<[Sample; 2]>,
-    misses: Vec<(Sample, Option<Rate>)>,
+    misses: Vec<Miss>,
     lone: [Sample; 3],
     /// GETs a second of the connections beside: with little in memory, and with all.
     beside: [f64; 2],
@@ -177,9 +196,10 @@ impl Campaign {
         let mut misses = Vec::new();
         for (kind, walk) in KINDS.iter().zip(&self.cold) {
             for depth in DEPTHS {
-                let sample = gets(&self.paged.server, shape(depth, 1, 0), Some(walk), self.seconds)?;
+                let gets = |server| gets(server, shape(depth, 1, 0), Some(walk), self.seconds);
+                let (paged, whole) = (gets(&self.paged.server)?, gets(&self.whole.server)?);
                 let device = self.fio.as_ref().map(|fio| fio.read(kind, depth, self.seconds)).transpose()?;
-                misses.push((sample, device));
+                misses.push(Miss { paged, whole, device });
             }
         }
         self.note_resident("misses")?;
@@ -232,12 +252,16 @@ impl Campaign {
         });
         let loads = KINDS.iter().flat_map(|kind| DEPTHS.map(|depth| (kind.name, depth)));
         let misses = loads.enumerate().filter_map(|(index, (kind, connections))| {
-            let device = |of: fn(Rate) -> f64| {
-                Summary::of(rounds.iter().filter_map(|round| round.misses[index].1.map(of)))
-            };
-            let gets = Gets::of(rounds.iter().map(|round| round.misses[index].0))?;
-            let device = device(|rate| rate.reads).zip(device(|rate| rate.bytes));
-            Some(Misses { kind, connections, gets, device })
+            let all = || rounds.iter().map(|round| &round.misses[index]);
+            let gets = Gets::of(all().map(|miss| miss.paged))?;
+            let whole = Gets::of(all().map(|miss| miss.whole))?;
+            Some(Misses {
+                kind,
+                connections,
+                gets,
+                whole,
+                device: Device::of(all().filter_map(|miss| miss.device)),
+            })
         });
         Some(Measured {
             region_bytes: self.region,
@@ -302,6 +326,19 @@ impl Gets {
             p99_us: summary(|sample| sample.result.p99_us)?,
             cpu_us: summary(|sample| sample.cpu_us)?,
             loads: summary(|sample| sample.loads)?,
+        })
+    }
+}
+
+impl Device {
+    /// `None` without a read.
+    fn of(rates: impl Iterator<Item = Rate>) -> Option<Self> {
+        let rates: Vec<Rate> = rates.collect();
+        let summary = |of: fn(&Rate) -> f64| Summary::of(rates.iter().map(of));
+        Some(Self {
+            reads: summary(|rate| rate.reads)?,
+            bytes: summary(|rate| rate.bytes)?,
+            cpu_us: summary(|rate| rate.cpu_us)?,
         })
     }
 }
