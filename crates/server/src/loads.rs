@@ -478,3 +478,26 @@ impl Drop for Loads {
         queued.chain(kept).for_each(|extent| self.heap.runs().release(extent));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_make_up_the_extent_and_begin_and_end_at_multiples_of_a_part(
+            off in 0_u64..8 << 20,
+            len in 1_u32..5 << 20,
+        ) {
+            let parts: Vec<Extent> = parts_of(Extent::new(off, len)).collect();
+            let end = off + u64::from(len);
+            prop_assert_eq!((parts[0].off, parts[parts.len() - 1].end()), (off, end));
+            for two in parts.windows(2) {
+                prop_assert_eq!(two[0].end(), two[1].off);
+                prop_assert!(two[1].off.is_multiple_of(PART_BYTES), "{parts:?}");
+            }
+            prop_assert!(parts.iter().all(|part| u64::from(part.len()) <= PART_BYTES && !part.is_empty()));
+        }
+    }
+}
