@@ -1,7 +1,7 @@
-//! Which index: point lookups by hash beside an ordered set, an ordered map alone, or a concurrent B+ tree.
+//! Compares index structures: a hash table beside an ordered set, an ordered map alone, a concurrent B+ tree.
 //!
-//! `cargo bench -p landfall-kv --bench index`; memory is in `cargo run --release -p landfall-kv --example
-//! index_memory`. What they showed is in docs/results/kv/index-structures.md.
+//! `cargo bench -p landfall-kv --bench index` measures time, `cargo run --release -p landfall-kv --example
+//! index_memory` memory. The results are in docs/results/kv/index-structures.md.
 
 mod candidates;
 
@@ -14,10 +14,10 @@ const COUNTS: [u32; 2] = [100_000, 1_000_000];
 /// New keys inserted into one clone of the index.
 const NEW_KEYS: u32 = 10_000;
 const SCAN_KEYS: usize = 1000;
-/// Odd, and no multiple of the counts' factors: visits every key, in an order that caches cannot guess.
+/// Coprime to the counts, so that a walk visits every key, in an order that defeats prefetching.
 const STRIDE: usize = 7_919;
 
-/// Keys that are there, in an order that is not theirs.
+/// A walk over present keys with a fixed stride.
 struct Walk<'k> {
     keys: &'k [Key],
     at: usize,
@@ -62,7 +62,7 @@ fn one(criterion: &mut Criterion, what: &str, name: &str, count: u32, elements: 
     group.finish();
 }
 
-/// Keys that are new, into an index of `count`.
+/// Measures inserts of new keys into an index of `count` keys.
 fn insert<I: Index>(criterion: &mut Criterion, keys: &[Key], count: u32) {
     let mut group = criterion.benchmark_group("insert of 10000 new keys");
     group.throughput(Throughput::Elements(u64::from(NEW_KEYS))).sample_size(10);
@@ -78,7 +78,7 @@ fn insert<I: Index>(criterion: &mut Criterion, keys: &[Key], count: u32) {
     group.finish();
 }
 
-/// Recovery.
+/// Measures the bulk build, as recovery does it.
 fn build<I: Index>(criterion: &mut Criterion, keys: &[Key], count: u32) {
     let mut group = criterion.benchmark_group("bulk rebuild");
     group.throughput(Throughput::Elements(u64::from(count))).sample_size(10);

@@ -1,6 +1,6 @@
-//! What storing costs: a durable 1 KiB SET by reference, without any network.
+//! The cost of a durable 1 KiB SET by reference, without a network.
 //!
-//! `cargo bench -p landfall-kv --bench set`. Runs on a region in `/dev/shm` where there is one.
+//! `cargo bench -p landfall-kv --bench set`. The region lies in `/dev/shm` if that exists.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use landfall_heap::{NewRegion, Source, Writer};
@@ -35,7 +35,7 @@ impl Store {
         Self { path, engine, writer, run: None, sets: 0 }
     }
 
-    /// As a transport would: the value lands, the command is executed, the landing hold is dropped.
+    /// Does what a transport and a worker do: the value lands, the command runs, the landing reference is released.
     fn set(&mut self, key: &[u8]) {
         let heap = Arc::clone(self.engine.heap());
         let framed = u64::from(VALUE_BYTES) + 48;

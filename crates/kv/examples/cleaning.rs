@@ -1,7 +1,7 @@
-//! What cleaning costs: bytes written over bytes received, by how much of the region is live.
+//! The cost of cleaning: bytes written over bytes received, by the share of the region that is live.
 //!
-//! `cargo run --release -p landfall-kv --example cleaning -- PATH [MEBIBYTES] [VALUE_BYTES]`; the region at the path is made
-//! anew for each row, and removed.
+//! `cargo run --release -p landfall-kv --example cleaning -- PATH [MEBIBYTES] [VALUE_BYTES]`. Each row creates a new
+//! region at the path and removes it.
 #![allow(clippy::print_stdout, reason = "it is a command-line example")]
 
 #[path = "../tests/churn/mod.rs"]
@@ -14,7 +14,7 @@ use landfall_media::{OpenOptions, RUN_SIZE, open};
 use std::error::Error;
 use std::path::Path;
 
-/// How often the region's size is received before, and while, bytes are counted.
+/// Bytes received before the count begins, and again while it runs, as a multiple of the region's size.
 const TIMES: f64 = 4.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -48,9 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn region(path: &Path, runs: u64) -> Result<Engine, Box<dyn Error>> {
     let opened = open(path, &OpenOptions { create: Some(runs * RUN_SIZE), ..OpenOptions::default() })?;
     if !opened.created {
-        return Err("there is a region already: name a new path".into());
+        return Err("the path exists already: name a new one".into());
     }
-    // It stays for as long as it is open.
+    // The file remains until it is closed.
     std::fs::remove_file(path)?;
     create(&*opened.media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 })?;
     Ok(Recovery::run(opened.media, 4)?.0)

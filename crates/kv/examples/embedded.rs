@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const CAPACITY: u64 = 64 * RUN_SIZE;
-/// Shards of the index; more threads want more.
+/// Shards of the index. More threads need more shards.
 const SHARDS: usize = 4;
 const DATABASE: u8 = 0;
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     count_starts(&engine, &mut writer)?;
     move_money(&engine, &mut writer)?;
     list(&engine, &mut writer)?;
-    // So that the next start need not look at the data of the last batch.
+    // The next start then need not verify the data of the last batch.
     engine.heap().mark_slabs(1)?;
     Ok(())
 }
@@ -53,7 +53,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// One key, read and written. Results rest on what may not be durable yet: settling them commits it.
+/// Reads and writes one key. Results may depend on what is not durable yet; `settle` commits first.
 fn count_starts(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     let known =
         writer.settle(engine.get(DATABASE, b"starts", now_ms())?)?.map(|item| item.to_vec()).transpose()?;
@@ -73,7 +73,7 @@ fn count_starts(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Two keys as one: after a crash both are changed, or neither.
+/// Changes two keys atomically: after a crash both are changed, or neither.
 fn move_money(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     let accounts = [&b"account:a"[..], b"account:b"];
     let mut txn = engine.transaction(accounts.map(|key| TxnKey { space: DATABASE, key }), now_ms());
@@ -91,7 +91,7 @@ fn move_money(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Keys in order, a page at a time.
+/// Lists the keys in order, page by page.
 fn list(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     let mut query = RangeQuery::all(DATABASE);
     loop {

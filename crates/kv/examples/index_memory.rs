@@ -1,7 +1,7 @@
-//! Bytes of memory a key that each index candidate takes, by the growth of the resident set.
+//! Memory per key of each index candidate, measured as the growth of the resident set.
 //!
-//! `cargo run --release -p landfall-kv --example index_memory`. Each candidate has a process of its own, so that
-//! none finds memory that another has freed.
+//! `cargo run --release -p landfall-kv --example index_memory`. Each candidate runs in a process of its own, so that
+//! none reuses memory that another has freed.
 
 #[path = "../benches/candidates/mod.rs"]
 mod candidates;
@@ -50,7 +50,7 @@ fn child(name: &str, count: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Growth of the resident set by an index filled one key after the other, as a server fills it; then it is probed.
+/// Fills an index key by key, as a server does, and returns the growth of the resident set. Then it checks the index.
 fn measure<I: Index>(count: u32) -> Result<u64, Box<dyn Error>> {
     let keys = random_keys(count);
     let mut index = I::build(&[]);

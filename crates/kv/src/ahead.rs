@@ -1,11 +1,10 @@
-//! Bringing near what the next commands will look at. All of these are hints: they wait for nobody, and nothing depends on
-//! them.
+//! Prefetching for the next commands. Each call is a hint: it never blocks, and no result depends on it.
 
 use crate::engine::Engine;
 use crate::table::tag;
 
 impl Engine {
-    /// Has what a lookup of this key hash reads first brought near.
+    /// Prefetches the cache line that a lookup of this key hash reads first.
     #[inline]
     pub fn prefetch_index(&self, hash: u64) {
         if let Some(shard) = self.shards[self.shard_index(hash)].try_lock() {
@@ -13,7 +12,7 @@ impl Engine {
         }
     }
 
-    /// Has the record of the key with this hash brought near, most probably.
+    /// Prefetches the record of the first entry with this hash's tag, which most probably is the key's.
     #[inline]
     pub fn prefetch_record(&self, hash: u64) {
         if let Some(shard) = self.shards[self.shard_index(hash)].try_lock()
@@ -23,7 +22,7 @@ impl Engine {
         }
     }
 
-    /// Has the beginning of that key's value brought near, too. Reads the record.
+    /// Prefetches the beginning of the value of the first entry with this hash's tag. Reads its record.
     pub fn prefetch_value(&self, hash: u64) {
         if let Some(shard) = self.shards[self.shard_index(hash)].try_lock()
             && let Some(entry) = shard.table.of(tag(hash)).next()

@@ -7,7 +7,7 @@ use landfall_heap::{
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Parts that the current records are shared out over.
+/// Number of parts that the current records are divided into.
 const PARTS: usize = 64;
 
 /// The newest record of a key.
@@ -29,7 +29,7 @@ impl Newest {
 /// The engine's part in [`landfall_heap::Check`].
 #[derive(Debug)]
 pub struct KeyCheck {
-    /// By hash alone: two keys of one hash would count as one (one chance in 2^64 for each pair).
+    /// Keyed by hash alone: two keys with one hash count as one (a probability of 2^-64 for each pair).
     newest: Box<[Mutex<ByHash<Newest>>]>,
     flush: Mutex<Option<Found>>,
     next_part: AtomicUsize,
@@ -60,7 +60,7 @@ impl KeyCheck {
         self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lets a record contest with the newest of its key so far.
+    /// Compares a record with the newest one of its key so far; the older of the two counts as stale.
     fn contest(&self, found: &Found) {
         let new = Newest::new(found);
         let mut part = self.part(found.hash).lock();
@@ -86,7 +86,7 @@ impl KeyCheck {
     }
 
     fn verify(&self, keeper: &dyn Keeper, newest: Newest, is_needed: bool) -> Result<(), HeapError> {
-        // The key of a tombstone that nothing older needs may have been given up with its frames.
+        // A tombstone without an older record is no longer needed, so the frames of its key may have been freed.
         let is_done = newest.kind == Kind::Tombstone && !is_needed;
         keeper.keep(newest.slot, &mut |view| {
             let is_gone = is_done && !keeper.heap().key_holds(view)?;
@@ -128,7 +128,7 @@ impl Tenant for KeyCheck {
         Ok(())
     }
 
-    /// The check itself reports them.
+    /// Does nothing: the check itself reports damaged slots.
     fn take_damaged(&self, _: &DamagedSlot) {}
 
     fn settle(&self, _: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
@@ -143,7 +143,7 @@ impl Tenant for KeyCheck {
         }
         let Some(part) = self.newest.get(index) else { return Ok(index == PARTS) };
         let flush_seq = self.flush_seq();
-        // In order of slots: files are then read from one end to the other.
+        // Sorted by slot, so that files are read sequentially.
         let mut current: Vec<Newest> = part.lock().values().copied().collect();
         current.sort_unstable_by_key(|newest| newest.slot);
         for newest in current {
@@ -161,7 +161,7 @@ impl Tenant for KeyCheck {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// A key's own bytes are its name.
+    /// `None`: findings name a key by its bytes.
     fn describe(&self, _: u8, _: &[u8]) -> Option<String> {
         None
     }

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Name under which the flush mark's record is hashed; no client key is looked up in its space.
+/// The space of the flush mark's record; no client key is in it.
 pub(crate) const FLUSH_SPACE: u8 = u8::MAX;
 
 /// A write of one key.
@@ -19,11 +19,11 @@ pub struct SetRequest<'a> {
     pub space: u8,
     /// The key.
     pub key: &'a [u8],
-    /// Where the key landed, if it lies in one piece.
+    /// Where the key landed, if it landed in one extent.
     pub key_at: Option<Extent>,
     /// The value.
     pub value: Source<'a>,
-    /// Expiry, Unix milliseconds; 0 never.
+    /// Expiry, Unix milliseconds; 0 means never.
     pub expiry_ms: u64,
     /// Arrival of the request, Unix nanoseconds.
     pub arrival_ns: u64,
@@ -34,12 +34,12 @@ pub struct SetRequest<'a> {
 pub struct Written {
     /// The new version's record.
     pub slot: SlotId,
-    /// Expiry of the version replaced, Unix milliseconds, 0 never; `None` where there was none.
+    /// Expiry of the replaced version, Unix milliseconds, 0 means never; `None` if the key was absent.
     pub old_expiry_ms: Option<u64>,
 }
 
 impl Written {
-    /// True when the key could be read before.
+    /// True if the key had a value that had not expired at `now_ms`.
     pub fn has_replaced(&self, now_ms: u64) -> bool {
         self.old_expiry_ms.is_some_and(|expiry_ms| expiry_ms == 0 || expiry_ms > now_ms)
     }
@@ -50,24 +50,24 @@ impl Written {
 pub struct Stats {
     /// Keys of each database, expired ones included until they are purged.
     pub keys: [u64; DATABASES],
-    /// Those of them that expire.
+    /// Keys of each database that have an expiry.
     pub expiring: [u64; DATABASES],
-    /// Tombstones that some older record on the medium still needs.
+    /// Tombstones that are kept because an older record of the key is still on the medium.
     pub tombstones: u64,
     /// Records on the medium that are not current.
     pub stale: u64,
     /// Keys whose record cannot be read.
     pub damaged: u64,
-    /// DRAM of the index, bytes, estimated, key bytes not counted.
+    /// DRAM of the index, bytes: an estimate without the bytes of keys.
     pub index_bytes: u64,
 }
 
-/// What a key about to be written holds.
+/// What the index holds for a key that is about to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'h> {
-    /// Its current version. Of a damaged key it may be an older one, there only to be superseded.
+    /// The current version of the key. For a damaged key it may be an older version, which is only superseded.
     pub(crate) current: Option<Hit<'h>>,
-    /// Something of the key cannot be read.
+    /// A record of the key cannot be read.
     pub(crate) damaged: bool,
 }
 
@@ -83,11 +83,11 @@ impl Found<'_> {
 pub struct Engine {
     pub(crate) heap: Arc<Heap>,
     pub(crate) shards: Box<[Mutex<Shard>]>,
-    /// Everything older than this version is flushed.
+    /// Records with a lower version are flushed.
     pub(crate) flush_seq: AtomicU64,
-    /// Keys purged because they expired.
+    /// Number of keys purged because they expired.
     pub(crate) expired: AtomicU64,
-    /// Records up to which what counts as one is a group.
+    /// Most records that are appended as a group; more are appended as a transaction of the heap.
     pub(crate) group_max: AtomicUsize,
 }
 
@@ -98,18 +98,18 @@ impl Engine {
         Self { heap, shards, flush_seq, expired, group_max: AtomicUsize::new(GROUP_RECORDS_MAX) }
     }
 
-    /// The heap below.
+    /// The heap that stores the records.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap
     }
 
-    /// From now on no more than `records` records count as one by being a group. What has more is a transaction of the heap,
-    /// as what has more than [`GROUP_RECORDS_MAX`] always is. For tests, which then need not write thousands of keys.
+    /// Limits groups to `records` records from now on. Larger writes are transactions of the heap, as writes of more
+    /// than [`GROUP_RECORDS_MAX`] records always are. For tests, which need fewer keys that way.
     pub fn group_up_to(&self, records: usize) {
         self.group_max.store(records.min(GROUP_RECORDS_MAX), Ordering::Relaxed);
     }
 
-    /// Keys purged because they expired, since the engine was opened.
+    /// Number of keys purged because they expired, since the engine was opened.
     pub fn expired_keys(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }
@@ -124,15 +124,15 @@ impl Engine {
         self.shards[self.shard_index(hash)].lock()
     }
 
-    /// Every shard's lock, always taken in this order.
+    /// Locks every shard, in ascending order.
     pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
         self.shards.iter().map(Mutex::lock).collect()
     }
 
-    /// Writes a key, whatever it held; tells what was replaced.
+    /// Writes a key and returns what the write replaced.
     ///
     /// # Errors
-    /// [`KvError::Wait`]; full, too large, closed.
+    /// [`KvError::Wait`]; the region is full or closed, or the key or value is too large.
     pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Gated<Written>, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
@@ -156,10 +156,10 @@ impl Engine {
         Ok(writer.gate(Written { slot, old_expiry_ms: found.current.map(|hit| hit.view.expiry_ms()) }))
     }
 
-    /// Deletes a key; false if there was none.
+    /// Deletes a key; false if the key was absent.
     ///
     /// # Errors
-    /// As [`Self::set`], but never full while the delete reserve lasts.
+    /// As [`Self::set`], but the region is never full while the delete reserve lasts.
     pub fn delete(
         &self,
         writer: &mut Writer,
@@ -181,8 +181,11 @@ impl Engine {
         Ok(writer.gate(!expired))
     }
 
-    /// Makes a freshly appended version current, and queues what it replaces to be freed with the batch.
-    #[expect(clippy::too_many_arguments, reason = "what was found, and what takes its place")]
+    /// Makes an appended version current. The record that it replaces is freed once the batch is durable.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the version that is replaced and the one that replaces it"
+    )]
     #[inline]
     pub(crate) fn install(
         &self,
@@ -208,8 +211,8 @@ impl Engine {
         }
     }
 
-    /// Makes the freshly appended record of a changed value current. It takes over what the one before refers to,
-    /// which has been current under the same lock since the change began.
+    /// Makes the appended record of a changed value current. It takes over the references of the previous record, which
+    /// has been current under this lock since the change began.
     pub(crate) fn install_patched(
         &self,
         shard: &mut Shard,
@@ -223,7 +226,7 @@ impl Engine {
         writer.supersede_patched(slot, patch);
     }
 
-    /// Makes a freshly appended tombstone current.
+    /// Makes an appended tombstone current.
     pub(crate) fn bury(
         &self,
         shard: &mut Shard,
@@ -245,7 +248,8 @@ impl Engine {
         shard.note_change(writer);
     }
 
-    /// What a key about to be written holds: none of it, nor its absence, another writer's undurable work.
+    /// Finds the version that a write will replace. An error if another writer's version, or its delete, is not durable
+    /// yet.
     #[inline]
     pub(crate) fn find_for_write<'h>(
         &'h self,
@@ -269,6 +273,7 @@ impl Engine {
         }
     }
 
+    /// Finds the tombstone that a write will replace. An error if another writer's tombstone is not durable yet.
     #[inline]
     pub(crate) fn tomb_for_write(
         &self,
@@ -281,8 +286,8 @@ impl Engine {
         Ok(Some(tomb.slot))
     }
 
-    /// What another writer has not made durable yet, a version or an absence, must not be built upon: a crash could take the
-    /// cause back and leave the effect.
+    /// Refuses to depend on what another writer has not made durable yet: a crash could undo the cause and keep the
+    /// effect.
     #[inline]
     pub(crate) fn check_mine(&self, pending: Option<Ticket>, writer: &Writer) -> Result<(), KvError> {
         let Some(ticket) = pending else { return Ok(()) };
@@ -290,7 +295,7 @@ impl Engine {
         if ticket.writer() == writer.id() { Ok(()) } else { Err(KvError::Wait(Until::Ticket(ticket))) }
     }
 
-    /// Deletes everything, in one record.
+    /// Deletes every key with one record.
     ///
     /// # Errors
     /// As [`Self::delete`].
@@ -298,8 +303,8 @@ impl Engine {
         self.flush_locked(self.lock_all(), writer, arrival_ns)
     }
 
-    /// Deletes everything, in one record, if no other database than `space` holds a key; else nothing
-    /// is done, and the answer is `None`.
+    /// Deletes every key with one record, provided that only database `space` holds keys. Otherwise it changes nothing
+    /// and returns `None`.
     ///
     /// # Errors
     /// As [`Self::delete`].
@@ -351,7 +356,7 @@ impl Engine {
         Ok(writer.gate(()))
     }
 
-    /// Keys in a database, expired ones included until they are purged.
+    /// Number of keys in a database, expired ones included until they are purged.
     pub fn count(&self, space: u8) -> Gated<u64> {
         let (mut count, mut changes) = (0, Tickets::default());
         for shard in &self.shards {
@@ -362,7 +367,7 @@ impl Engine {
         Gated::new(count, changes)
     }
 
-    /// Counts over all shards.
+    /// Sums of the counts of all shards.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for shard in &self.shards {
@@ -382,7 +387,7 @@ impl Engine {
     }
 }
 
-/// The record that ends a key.
+/// The record that deletes a key.
 pub(crate) fn tombstone<'a>(lookup: &Lookup<'a>, arrival_ns: u64) -> Entry<'a> {
     Entry {
         kind: Kind::Tombstone,

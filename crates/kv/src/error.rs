@@ -1,4 +1,4 @@
-//! What can go wrong in the engine.
+//! The errors of the engine.
 
 use landfall_heap::{Damage, HeapError, Until};
 
@@ -6,10 +6,10 @@ use landfall_heap::{Damage, HeapError, Until};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
-    /// Environment or corruption, from below.
+    /// Environment or Corrupt: an error of the heap or the medium.
     #[error(transparent)]
     Heap(HeapError),
-    /// Not an error of anyone: the command must wait, then be executed again. Nothing was changed.
+    /// Not a fault: the caller waits, then executes the command again. Nothing has changed.
     #[error("wait, then execute again")]
     Wait(Until),
     /// Corrupt: the key's record or value fails its checks. Writing or deleting the key heals it.

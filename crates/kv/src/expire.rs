@@ -1,4 +1,4 @@
-//! Purging keys that have expired. Reads hide them from the first millisecond; this frees their space.
+//! Purging of expired keys. Reads hide a key as soon as it expires; purging frees its space.
 
 use crate::engine::{Engine, tombstone};
 use crate::error::KvError;
@@ -7,11 +7,11 @@ use landfall_heap::Writer;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Purges up to `limit` keys that have expired by `now_ms`; how many it did. Tombstones are written, so
-    /// that a clock that steps back brings nothing back.
+    /// Purges up to `limit` keys that have expired by `now_ms` and returns their number. It writes tombstones, so that
+    /// a clock that steps back restores no key.
     ///
     /// # Errors
-    /// [`KvError::Wait`] when the writer's batch must be committed first; closed.
+    /// [`KvError::Wait`] if the writer's batch must be committed first; the region is closed.
     pub fn purge_expired(&self, writer: &mut Writer, now_ms: u64, limit: usize) -> Result<usize, KvError> {
         let mut purged = 0;
         for shard in &self.shards {
@@ -30,7 +30,7 @@ impl Engine {
         Ok(purged)
     }
 
-    /// Purges the expired keys of one hash; false if there was none.
+    /// Purges the expired keys of one hash; false if no key was purged.
     fn purge_one(
         &self,
         shard: &mut crate::shard::Shard,
@@ -47,7 +47,7 @@ impl Engine {
                 continue;
             }
             self.check_mine(self.heap.pending(slot), writer)?;
-            // A key that cannot be read is nobody's tombstone: it stays, expired as its record says.
+            // A tombstone needs the key's bytes. A key that cannot be read stays, hidden by the expiry in its record.
             let Ok(key) = self.heap.key(&view) else { continue };
             let lookup = Lookup { space: view.space(), hash, key: &key };
             let tomb = writer.append(&tombstone(&lookup, now_ms.saturating_mul(1_000_000)))?;
@@ -59,7 +59,7 @@ impl Engine {
         Ok(purged)
     }
 
-    /// When the next key expires, Unix milliseconds.
+    /// The earliest expiry of any key, Unix milliseconds.
     pub fn next_expiry_ms(&self) -> Option<u64> {
         self.shards.iter().filter_map(|shard| Some(shard.lock().first_expiry()?.due_ms)).min()
     }

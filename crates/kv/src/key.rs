@@ -1,15 +1,16 @@
-//! Keys as the index keeps them in order.
+//! Keys of the ordered index.
 
 use std::borrow::Borrow;
 use std::ops::Deref;
 
-/// Bytes of the longest key, its space included, that needs no allocation of its own: three words with length and variant.
+/// Bytes of the longest key, with its space, that needs no allocation of its own. With length and variant it fills
+/// three words.
 const SHORT_MAX: usize = 22;
 
-/// A key in order: its space, then its bytes.
+/// A key as it is ordered: its space, then its bytes.
 ///
-/// Most keys are short. Where they lie beside each other in the nodes of a tree, comparisons follow no pointers, and a
-/// million keys of 16 bytes take some 20 MiB less.
+/// Most keys are short and are stored in the tree's nodes: comparisons follow no pointers, and a million keys of 16
+/// bytes take about 20 MiB less.
 #[derive(Clone)]
 pub(crate) enum OrderedKey {
     Short { len: u8, bytes: [u8; SHORT_MAX] },
@@ -47,7 +48,7 @@ impl Deref for OrderedKey {
     }
 }
 
-/// Of a space and the key's bytes behind it.
+/// Converts a space byte followed by the key's bytes.
 impl From<&[u8]> for OrderedKey {
     fn from(bytes: &[u8]) -> Self {
         bytes
@@ -96,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Some are short, some are long, and some begin as others do.
+        /// The keys are short and long, and some are prefixes of others.
         #[test]
         fn keys_are_ordered_as_their_bytes_are(
             keys in prop::collection::vec((0..2_u8, "[ab]{0,2}", 0..40_usize), 2..20),

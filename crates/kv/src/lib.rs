@@ -1,12 +1,12 @@
 //! The key-value engine: a volatile index over the records of a persistent packet heap.
 //!
-//! Read [`Engine`] first. The engine does no I/O, reads no clock and starts no thread: `now` is an argument, and what
-//! must become durable goes out through the caller's [`landfall_heap::Writer`]. Keys are sharded by hash; each shard
-//! has a lock, held for well under a microsecond a command.
+//! Read [`Engine`] first. The engine does no I/O, reads no clock and starts no thread: `now` is an argument, and the
+//! caller's [`landfall_heap::Writer`] makes writes durable. Keys are sharded by hash. Each shard has a lock, which a
+//! command holds for well under a microsecond.
 //!
-//! Two rules hold on every path. A write is acknowledged only once no crash can undo it or what it depends on. What was
-//! read is shown only once no crash can undo it. So every call returns a [`landfall_heap::Gated`] result, which a reply
-//! opens; the reply then waits.
+//! Two rules hold on every path. A write is acknowledged only once it is durable, together with everything that it
+//! depends on. The result of a read is shown only once the version that it read is durable. So every call returns a
+//! [`landfall_heap::Gated`] result. A reply opens it and then waits for its tickets.
 
 #![forbid(unsafe_code)]
 

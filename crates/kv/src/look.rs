@@ -1,4 +1,4 @@
-//! Reading a key: its value, or that there is none. Either may rest on what a crash could still take back.
+//! Reading a key. The result, a value or an absence, may depend on a record that is not durable yet.
 
 use crate::engine::Engine;
 use crate::error::KvError;
@@ -6,12 +6,12 @@ use crate::shard::{Hit, Lookup, Shard};
 use landfall_heap::{Damage, Gated, HeapError, Item, ItemPart, Ticket};
 use std::ops::Range;
 
-/// What a read of one key has come to.
+/// The result of reading one key.
 #[derive(Debug)]
 pub(crate) struct Seen<T> {
-    /// The key's value, or what is to be known of it; none if the key is absent.
+    /// The key's value, or what was asked about it; `None` if the key is absent.
     pub(crate) item: Option<T>,
-    /// What makes the version, or the absence, durable.
+    /// The ticket that makes the version, or the absence, durable; `None` if it is durable already.
     pub(crate) pending: Option<Ticket>,
 }
 
@@ -22,7 +22,7 @@ impl<T> Seen<T> {
 }
 
 impl Engine {
-    /// A key's value, unchecked, or that there is none: both found under one lock. For its length, version and expiry.
+    /// A key's value, not checked against its checksum, or `None`. For its length, version and expiry.
     ///
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
@@ -32,7 +32,7 @@ impl Engine {
         Ok(seen.gated())
     }
 
-    /// As [`Self::look`], the value checked against its checksum.
+    /// As [`Self::look`], but checks the value against its checksum.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -43,7 +43,7 @@ impl Engine {
         Ok(seen.gated())
     }
 
-    /// Asks for a key's value where it has left memory, so that reading it soon need not wait.
+    /// Requests a key's value if it is evicted, so that a read soon after need not wait.
     pub fn fetch(&self, space: u8, key: &[u8], now_ms: u64) {
         if !self.heap.is_paged() {
             return;
@@ -51,13 +51,13 @@ impl Engine {
         let lookup = Lookup::new(&self.heap, space, key);
         let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms);
         if let Ok(Seen { item: Some(item), .. }) = seen {
-            // What has to be read is asked for; whoever needs it will wait.
+            // The call has queued the read. The command that needs the value waits for it.
             let _ = item.fetch();
         }
     }
 
-    /// A part of a key's value, checked against its checksum. `part` chooses it, of so many bytes. As much of the
-    /// value is read as must be for that.
+    /// A part of a key's value, checked against its checksum. `part` gets the value's length and returns the range.
+    /// Only the pieces that hold the range are read; a value that is not in pieces is read whole.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -91,7 +91,7 @@ impl Engine {
         self.look_at(shard, lookup, now_ms, |hit| Item::hold(&self.heap, hit.slot, &hit.view))
     }
 
-    /// What `hold` takes of a key's value.
+    /// Finds a key and applies `hold` to its version, unless the key is absent or expired.
     pub(crate) fn look_at<'h, T>(
         &'h self,
         shard: &Shard,
@@ -111,7 +111,7 @@ impl Engine {
         Ok(Seen { item, pending })
     }
 
-    /// After a failed write nothing that is not durable may be shown: it never will be.
+    /// Refuses what is not durable after a failed write: it never becomes durable.
     pub(crate) fn check_obtainable(&self, ticket: Ticket) -> Result<(), KvError> {
         if self.heap.media().closed().is_some() && !self.heap.is_durable(ticket) {
             return Err(KvError::NotDurable);
@@ -120,19 +120,19 @@ impl Engine {
     }
 }
 
-/// Checks a value that is to be shown against its checksum.
+/// Checks a value against its checksum. Requests an evicted value from the heap's loader first.
 ///
 /// # Errors
-/// [`KvError::Wait`] where a loader has to read it first; [`KvError::Damaged`]; the medium's.
+/// [`KvError::Wait`] if the value is being read; [`KvError::Damaged`]; errors of the medium.
 pub fn verify(item: &Item<'_>) -> Result<(), KvError> {
     item.fetch()?;
     check(item)
 }
 
-/// Checks a value against its checksum. Waits for the medium if it has left memory.
+/// Checks a value against its checksum. Blocks while an evicted value is read.
 ///
 /// # Errors
-/// [`KvError::Damaged`]; the medium's.
+/// [`KvError::Damaged`]; errors of the medium.
 pub(crate) fn check(item: &Item<'_>) -> Result<(), KvError> {
     match item.verify()? {
         true => Ok(()),

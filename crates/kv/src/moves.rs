@@ -1,11 +1,11 @@
-//! The engine as the owner of records that the compactor moves.
+//! The engine is the owner of the records of keys that the compactor moves.
 
 use crate::engine::Engine;
 use crate::shard::Shard;
 use landfall_heap::{Gone, Kind, Named, Owner, SlotId};
 use std::sync::atomic::Ordering;
 
-/// Records forgotten under one lock: a few microseconds.
+/// Most records forgotten under one lock, which takes a few microseconds.
 const FORGOTTEN_AT_ONCE: usize = 16;
 
 impl Owner for Engine {
@@ -14,14 +14,14 @@ impl Owner for Engine {
         if !shard.is_current(hash, slot) || !self.has_readable_key(slot) {
             return false;
         }
-        // The copy counts as stale until it takes over: a tombstone written meanwhile must outlive it.
+        // The copy counts as stale until it becomes current: a tombstone written in between must outlive the copy.
         shard.announce_copy(hash);
         hold();
         true
     }
 
     fn end_move(&self, Named { hash, .. }: Named, old: SlotId, new: SlotId) -> bool {
-        // If it takes over, the original becomes the stale one: the count stays.
+        // If the copy becomes current, the original becomes stale, and the count stays.
         let mut shard = self.shard(hash);
         shard.settle_copy(hash);
         shard.replace(hash, old, new)
@@ -37,7 +37,7 @@ impl Owner for Engine {
     fn forget(&self, gone: &mut [Gone]) {
         gone.sort_unstable_by_key(|gone| self.shard_index(gone.name.hash));
         for of_shard in gone.chunk_by(|a, b| self.shard_index(a.name.hash) == self.shard_index(b.name.hash)) {
-            // Not a lock each: a slab of old versions of few keys would fight with their writers for it.
+            // One lock for several records: a slab of old versions of few keys would contend with their writers.
             for some in of_shard.chunks(FORGOTTEN_AT_ONCE) {
                 let mut shard = self.shard(some[0].name.hash);
                 let flushed = self.flush_seq.load(Ordering::Acquire);
@@ -49,19 +49,19 @@ impl Owner for Engine {
 }
 
 impl Engine {
-    /// What cannot be read cannot be copied: it stays, and keeps nothing else from being moved.
+    /// False for a record whose key cannot be read. Such a record is not moved; others of its slab are.
     fn has_readable_key(&self, slot: SlotId) -> bool {
         self.heap.record(slot).is_ok_and(|view| self.heap.key(&view).is_ok())
     }
 
-    /// One stale record fewer is on the medium.
+    /// Discounts one stale record of this hash's tag, which is no longer on the medium.
     fn drop_stale(&self, shard: &mut Shard, hash: u64) {
         if shard.drop_stale(hash) {
             self.drop_tombs(shard, hash);
         }
     }
 
-    /// No stale record of this hash's tag is left on the medium: the tag's tombstones have done their work.
+    /// Retires the tombstones of this hash's tag. No stale record of the tag is left on the medium.
     fn drop_tombs(&self, shard: &mut Shard, hash: u64) {
         let tombs: Vec<SlotId> = shard.tombs_of(hash).collect();
         for slot in tombs {

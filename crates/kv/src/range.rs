@@ -1,4 +1,4 @@
-//! Ordered scans, a page at a time: no lock is held between pages.
+//! Ordered scans, page by page. No lock is held between pages.
 
 use crate::engine::Engine;
 use crate::error::KvError;
@@ -12,19 +12,19 @@ use std::collections::btree_set::Range;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::Bound;
 
-/// Keys a page holds at most: bounds how long a page keeps the shards locked.
+/// Most keys of a page. It bounds the time for which a page locks the shards.
 const PAGE_KEYS_MAX: usize = 256;
 
-/// Which keys to visit, in byte order. Bounds are inclusive where they say so.
+/// The keys that a scan visits, in byte order.
 #[derive(Clone, Debug)]
 pub struct RangeQuery {
     /// Database.
     pub space: u8,
-    /// Lowest key.
+    /// The lowest key.
     pub start: Bound<Vec<u8>>,
-    /// Highest key.
+    /// The highest key.
     pub end: Bound<Vec<u8>>,
-    /// From the highest key down.
+    /// True to visit the keys in descending order.
     pub reverse: bool,
 }
 
@@ -47,7 +47,7 @@ impl RangeQuery {
         if let Some(after) = successor(prefix) {
             let below_end = match &self.end {
                 Bound::Unbounded => true,
-                // The least key above the prefix is itself no key with the prefix.
+                // `after` is the least key above every key with the prefix. It does not have the prefix itself.
                 Bound::Included(end) => after <= *end,
                 Bound::Excluded(end) => after < *end,
             };
@@ -58,7 +58,7 @@ impl RangeQuery {
         self
     }
 
-    /// The rest of the range after `key` has been visited.
+    /// Narrows the range to what follows `key` in the order of the scan.
     pub fn resume_after(&mut self, key: Vec<u8>) {
         if self.reverse {
             self.end = Bound::Excluded(key);
@@ -106,28 +106,27 @@ fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 /// How much a page may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimit {
-    /// Most keys.
+    /// Most keys in the page.
     pub keys: usize,
-    /// Bytes of keys and values after which the page ends; the last pair may exceed them.
+    /// Bytes of keys and values at which the page ends. The last pair may exceed them.
     pub bytes: usize,
-    /// Check every value against its checksum; without it only keys may be shown.
+    /// True to check every value against its checksum. If false, only the keys may be shown.
     pub verify: bool,
 }
 
 /// A page of a scan.
 #[derive(Debug, Default)]
 pub struct Page<'h> {
-    /// Keys and values, in order. A damaged value is an error in its place.
+    /// Keys and values, in order. The item of a damaged value is an error.
     pub items: Vec<(Vec<u8>, Result<Item<'h>, KvError>)>,
-    /// The last key looked at, for [`RangeQuery::resume_after`]; `None` when the range is exhausted.
+    /// The last key visited, for [`RangeQuery::resume_after`]; `None` at the end of the range.
     pub last: Option<Vec<u8>>,
 }
 
 impl Engine {
-    /// Visits up to `limit` keys of the range, at most a page of them. Values are as of now; the page as a
-    /// whole is consistent, a scan of several pages is not a snapshot.
+    /// Visits up to `limit` keys of the range, at most one page. A page is a snapshot; a scan of several pages is not.
     ///
-    /// The page rests on every key of it, and on every key that came or went.
+    /// The page depends on the record of each of its keys, and on every record that has added or removed a key.
     ///
     /// # Errors
     /// [`KvError::NotDurable`] after a failed write.
@@ -135,7 +134,7 @@ impl Engine {
         self.page(query, PageLimit { keys: limit, bytes: usize::MAX, verify: true }, now_ms)
     }
 
-    /// The same, holding no more than the limit says.
+    /// As [`Self::range`], with limits for keys and bytes.
     ///
     /// # Errors
     /// As [`Self::range`].
@@ -149,7 +148,7 @@ impl Engine {
         Ok(Gated::new(page, tickets))
     }
 
-    /// A page, and what it rests on.
+    /// A page, and the tickets that it depends on.
     pub(crate) fn ungated_page(
         &self,
         query: &RangeQuery,
@@ -169,7 +168,8 @@ impl Engine {
         Ok((if limit.verify { page.in_memory()?.verified() } else { page }, tickets))
     }
 
-    /// Up to `count` keys of one shard, their spaces in front, after one of them: for who wants all of them, a lock at a time.
+    /// Up to `count` keys of one shard that follow `after`, each with its space in front. For a scan that locks one
+    /// shard at a time.
     pub(crate) fn page_of_shard(
         &self,
         shard: usize,
@@ -182,7 +182,7 @@ impl Engine {
         let mut keys = shard.order.range::<OrderedKey, _>((low, Bound::Unbounded));
         let mut page = Page::default();
         for key in keys.by_ref().take(count) {
-            // What is found is told to nobody but the operator: it waits for nothing.
+            // Only the operator sees the findings, so that no ticket is kept to wait for.
             let found = self.visit(&shard, key[0], &key[1..], now_ms, &mut Tickets::default())?;
             page.items.extend(found.map(|item| (key.to_vec(), item)));
             page.last = Some(key.to_vec());
@@ -211,7 +211,8 @@ impl Engine {
 }
 
 impl<'e> Txn<'e> {
-    /// As [`Engine::page`], with the transaction's own writes. It must have been begun with every key.
+    /// As [`Engine::page`], with the transaction's own writes. The transaction must have begun with
+    /// [`Engine::transaction_all`].
     ///
     /// # Errors
     /// As [`Engine::range`].
@@ -219,7 +220,7 @@ impl<'e> Txn<'e> {
         let Some(bounds) = query.bounds() else { return Ok(Gated::durable(Page::default())) };
         let mut tickets = self.pending_changes();
         let (engine, shards, now_ms) = self.parts();
-        // What is staged is one more order to merge, and hides what the shards have of the same keys.
+        // The staged keys are one more source of the merge. They hide the shards' versions of those keys.
         let staged: BTreeSet<OrderedKey> = self.staged_keys(query.space).collect();
         let orders = shards.iter().map(|shard| &shard.order).chain(std::iter::once(&staged));
         let merge = Merge::new(orders, &bounds, query.reverse);
@@ -232,10 +233,10 @@ impl<'e> Txn<'e> {
     }
 }
 
-/// A key's value if it is there, or what is wrong with it.
+/// A key's value or its error; `None` if the key is absent.
 type Visited<'h> = Option<Result<Item<'h>, KvError>>;
 
-/// Takes keys in order until the page is full.
+/// Visits keys in order until the page is full.
 fn fill_page<'h>(
     mut merge: Merge<'_>,
     limit: PageLimit,
@@ -263,14 +264,14 @@ fn fill_page<'h>(
 }
 
 impl Page<'_> {
-    /// Asks for all values that have left memory.
+    /// Requests all evicted values.
     fn in_memory(self) -> Result<Self, KvError> {
         let items = self.items.iter().filter_map(|(_, item)| item.as_ref().ok());
         Item::fetch_all(items)?;
         Ok(self)
     }
 
-    /// Checks every value against its checksum, after the locks are gone.
+    /// Checks every value against its checksum. [`Engine::page`] releases its locks first.
     pub(crate) fn verified(mut self) -> Self {
         for (_, item) in &mut self.items {
             let Ok(found) = item else { continue };
@@ -285,7 +286,7 @@ impl Page<'_> {
     }
 }
 
-/// Merges several orders into one.
+/// Merges several ordered sets.
 struct Merge<'a> {
     sources: Vec<Source<'a>>,
     /// The next key of each source that has one.
@@ -308,7 +309,7 @@ impl<'a> Iterator for Source<'a> {
     }
 }
 
-/// The next key of a source. The greatest comes first; of equal keys that of the first source.
+/// The next key of a source. The greatest head is the next of the merge; of equal keys it is the first source's.
 #[derive(PartialEq, Eq)]
 struct Head<'a> {
     key: &'a OrderedKey,

@@ -1,18 +1,18 @@
-//! Scrubbing: checking every current record and its data against their checksums, within a budget.
+//! The scrub: checks every current record and its data against their checksums, within a budget.
 
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::key::OrderedKey;
 use landfall_heap::{Damage, HeapError, Item};
 
-/// Keys looked at under one lock: some microseconds, for which writers of other shards never wait.
+/// Keys found under one lock, which takes some microseconds. Writers of other shards are not blocked.
 const KEYS_AT_ONCE: usize = 16;
 
-/// Where a scrub stands: it goes through one shard after the other.
+/// The position of a scrub, which goes through one shard after the other.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubCursor {
     shard: usize,
-    /// The last key of the shard that was looked at.
+    /// The last key of the shard that was checked; `None` before the first.
     after: Option<OrderedKey>,
 }
 
@@ -23,11 +23,11 @@ pub struct ScrubFinding {
     pub space: u8,
     /// The key.
     pub key: Vec<u8>,
-    /// What failed.
+    /// Which check failed.
     pub what: Damage,
 }
 
-/// What a step has checked.
+/// The result of one step.
 #[derive(Clone, Debug, Default)]
 pub struct Scrubbed {
     /// Keys checked.
@@ -36,7 +36,7 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Keys that are damaged.
     pub findings: Vec<ScrubFinding>,
-    /// The whole region has been checked; the cursor starts over.
+    /// True if the step reached the end of the last shard; the cursor starts over.
     pub wrapped: bool,
 }
 
@@ -44,14 +44,14 @@ impl Engine {
     /// Checks the next keys after the cursor, up to `keys_max`.
     ///
     /// # Errors
-    /// The medium's.
+    /// Errors of the medium.
     pub fn scrub(&self, cursor: &mut ScrubCursor, keys_max: usize, now_ms: u64) -> Result<Scrubbed, KvError> {
         let mut done = Scrubbed::default();
         let mut left = keys_max;
         while left > 0 && !done.wrapped {
             let count = left.min(KEYS_AT_ONCE);
             let page = match self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms) {
-                // A long key is being read: the scrub goes on here the next time.
+                // A long key is being read from the medium. The next step continues here.
                 Err(KvError::Wait(_)) => break,
                 page => page?,
             };
@@ -71,7 +71,7 @@ impl Engine {
 }
 
 impl Scrubbed {
-    /// A key, its space in front, with its value or what is wrong with it.
+    /// Counts a key, its space in front, with its value or its error.
     fn take(&mut self, mut key: Vec<u8>, item: Result<Item<'_>, KvError>) -> Result<(), KvError> {
         self.keys += 1;
         let what = match item {

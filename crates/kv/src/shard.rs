@@ -1,6 +1,6 @@
-//! One shard of the index: point lookups by hash, order by key, tombstones, expiry, stale copies.
+//! One shard of the index: point lookups by hash, ordered keys, tombstones, expiry, stale counts.
 //!
-//! Why two structures: `docs/results/kv/index-structures.md` compares what `benches/index.rs` measures.
+//! `docs/results/kv/index-structures.md` says why there are two structures; `benches/index.rs` measures them.
 
 use crate::error::KvError;
 use crate::key::OrderedKey;
@@ -13,10 +13,10 @@ use landfall_heap::{
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Databases, as Redis numbers them; further spaces are for composite keys of later types.
+/// Number of databases, numbered as in Redis. Higher spaces are for composite keys of later types.
 pub const DATABASES: usize = 16;
 
-/// Key hashes are already uniform: they hash to themselves.
+/// A hasher that returns the key hash itself, which is uniform already.
 #[derive(Default)]
 pub(crate) struct Identity(u64);
 
@@ -38,7 +38,7 @@ impl Hasher for Identity {
 
 pub(crate) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
 
-/// A key as it is looked up.
+/// The key of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookup<'a> {
     pub(crate) space: u8,
@@ -52,7 +52,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// A version found.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit<'h> {
     pub(crate) slot: SlotId,
@@ -66,39 +66,40 @@ impl Hit<'_> {
     }
 }
 
-/// That a key expires.
+/// The expiry of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiry {
-    /// Unix milliseconds.
+    /// When the key expires, Unix milliseconds.
     pub(crate) due_ms: u64,
     pub(crate) hash: u64,
     pub(crate) space: u8,
 }
 
-/// One shard of the index. Not shared: the engine locks it.
+/// One shard of the index. The engine locks it.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     pub(crate) table: Table,
-    /// Current records that are not keys: tombstones, and flush marks.
+    /// Current records that are not versions of keys: tombstones and flush marks.
     pub(crate) tombs: Table,
     pub(crate) order: BTreeSet<OrderedKey>,
-    /// The keys that expire, in order of time.
+    /// The keys that expire, in order of expiry.
     expiry: BTreeSet<Expiry>,
-    /// How many these are, by database.
+    /// Number of keys that expire, by database.
     pub(crate) expiring: [u64; DATABASES],
-    /// Records on the medium that are not current, by tag. Entries of the tag count them as far as they have room.
+    /// Records on the medium that are not current, by tag: those that the entries' own counts have no room for.
     pub(crate) stale: StaleCounts,
     /// Hashes of keys whose records cannot be read.
     pub(crate) damaged: ByHash<landfall_heap::Damage>,
-    /// (key hash, slot) of what cannot be read, so that a new version can replace it.
+    /// (key hash, slot) of records that cannot be read. A new version of the key supersedes them.
     pub(crate) unreadable: Vec<(u64, SlotId)>,
+    /// Number of keys, by database.
     pub(crate) keys: [u64; DATABASES],
-    /// What makes durable that keys were added or removed here: what is counted or listed rests on it.
+    /// Tickets of the batches that added or removed keys. Counts and pages depend on them.
     changed: Tickets,
-    /// What makes the last flush durable.
+    /// The ticket of the last flush.
     flushed: Option<Ticket>,
-    /// The highest version of a tombstone that was dropped: absent keys are at least as new, whatever happened
-    /// to them.
+    /// The highest version of a dropped tombstone. An absent key's version is not lower, so that `WATCH` notices every
+    /// change.
     pub(crate) dropped_seq: u64,
 }
 
@@ -108,7 +109,7 @@ impl Shard {
         Self { table: Table::with_room(keys), ..Self::default() }
     }
 
-    /// Gives back room that was not needed.
+    /// Frees memory that the table does not need.
     pub(crate) fn shrink(&mut self) {
         self.table.shrink();
     }
@@ -124,7 +125,7 @@ impl Shard {
         find_in(&self.table, heap, lookup, Kind::Put)
     }
 
-    /// The tombstone of a key.
+    /// The current tombstone of a key.
     pub(crate) fn find_tomb<'h>(
         &self,
         heap: &'h Heap,
@@ -136,7 +137,8 @@ impl Shard {
         find_in(&self.tombs, heap, lookup, Kind::Tombstone)
     }
 
-    /// Notes that what `writer` has just appended adds or removes a key. (After a transaction it is durable.)
+    /// Records the ticket of an append by `writer` that adds or removes a key. There is none after a heap transaction,
+    /// which is durable.
     #[inline]
     pub(crate) fn note_change(&mut self, writer: &Writer) {
         if let Some(ticket) = writer.newest() {
@@ -144,18 +146,18 @@ impl Shard {
         }
     }
 
-    /// Notes that what `writer` has just appended removes everything.
+    /// Records the ticket of a flush mark that `writer` has appended.
     pub(crate) fn note_flush(&mut self, writer: &Writer) {
         self.note_change(writer);
         self.flushed = writer.newest();
     }
 
-    /// What makes durable that keys were added or removed, if it is not yet.
+    /// Tickets of added or removed keys that are not durable yet.
     pub(crate) fn pending_changes(&self, heap: &Heap) -> Tickets {
         self.changed.iter().filter(|ticket| !heap.is_durable(*ticket)).collect()
     }
 
-    /// What makes the tombstone or the flush durable because of which a key is absent, if it is not yet.
+    /// The ticket of the tombstone or the flush that made a key absent, if it is not durable yet.
     pub(crate) fn pending_absence(
         &self,
         heap: &Heap,
@@ -170,12 +172,12 @@ impl Shard {
         }
     }
 
-    /// Keys of a database that are here.
+    /// Number of keys of a database in this shard.
     pub(crate) fn count_of(&self, space: u8) -> u64 {
         self.keys.get(usize::from(space)).copied().unwrap_or(0)
     }
 
-    /// Puts a key's new version in place of `old`.
+    /// Makes `new` the current version of a key, in place of `old` if there is one.
     #[inline]
     pub(crate) fn put(
         &mut self,
@@ -199,7 +201,7 @@ impl Shard {
         }
     }
 
-    /// Takes a key out; its tombstone is current from now on.
+    /// Removes a key and makes its tombstone current.
     pub(crate) fn bury(&mut self, lookup: &Lookup<'_>, tomb: SlotId, old: SlotId, old_expiry: u64) {
         self.remove_key(lookup.hash, old);
         self.order.remove(&OrderedKey::new(lookup.space, lookup.key));
@@ -209,20 +211,20 @@ impl Shard {
         self.add_stale(lookup.hash);
     }
 
-    /// A key's newest readable version, whatever bars the key: there to be superseded, not to be shown.
+    /// The newest readable version of a damaged key. A write supersedes it; it must not be shown.
     pub(crate) fn find_readable<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Option<Hit<'h>> {
         find_in(&self.table, heap, lookup, Kind::Put).ok().flatten()
     }
 
-    /// A new version, or a tombstone, of the key has been appended: nothing bars the key any more. Slots that
-    /// cannot be read are yielded, to be superseded.
+    /// Clears the damage of a key whose new version or tombstone has been appended. Calls `supersede` with each slot of
+    /// the key that cannot be read.
     pub(crate) fn heal(&mut self, heap: &Heap, lookup: &Lookup<'_>, mut supersede: impl FnMut(SlotId)) {
         self.damaged.remove(&lookup.hash);
         let same = |(hash, _): &mut (u64, SlotId)| *hash == lookup.hash;
         for (hash, slot) in self.unreadable.extract_if(.., same).collect::<Vec<_>>() {
             supersede(slot);
             if heap.record(slot).is_ok() {
-                // Only its key could not be read: it is found again, as an old version.
+                // Only its key could not be read. The record remains on the medium and counts as stale.
                 self.add_stale(hash);
             }
         }
@@ -234,7 +236,7 @@ impl Shard {
         }
     }
 
-    /// Ends a key that has no readable version: its tombstone is current from now on.
+    /// Removes a key that has no readable version and makes its tombstone current.
     pub(crate) fn bury_unreadable(&mut self, lookup: &Lookup<'_>, tomb: SlotId) {
         if self.order.remove(&OrderedKey::new(lookup.space, lookup.key)) {
             self.count(lookup.space, -1);
@@ -252,7 +254,7 @@ impl Shard {
         self.tombs.insert(Entry::new(tag(hash), count, slot));
     }
 
-    /// Takes out whatever is current in `slot`, key or tombstone, without any other count changing.
+    /// Removes the entry for `slot`, of a key or a tombstone. The counts of keys and of stale records stay.
     pub(crate) fn remove(&mut self, hash: u64, slot: SlotId) {
         self.remove_key(hash, slot);
         let count = remove(&mut self.tombs, hash, slot);
@@ -264,7 +266,7 @@ impl Shard {
         self.stale.spill(name(hash), count);
     }
 
-    /// A tombstone is superseded by a new version of its key.
+    /// Removes a tombstone that a new version of its key has superseded. Its record is stale from now on.
     pub(crate) fn remove_tomb(&mut self, hash: u64, slot: SlotId) {
         let count = remove(&mut self.tombs, hash, slot);
         self.stale.spill(name(hash), count);
@@ -277,7 +279,7 @@ impl Shard {
         }
     }
 
-    /// A key of this hash expired at `old_ms`, and does at `new_ms` now; 0: never.
+    /// Changes the expiry of a key with this hash from `old_ms` to `new_ms`; 0 means never.
     #[inline]
     pub(crate) fn set_expiry(&mut self, space: u8, hash: u64, old_ms: u64, new_ms: u64) {
         if old_ms != 0 {
@@ -296,7 +298,7 @@ impl Shard {
         self.expiry.first().copied()
     }
 
-    /// Expects a key's end no more.
+    /// Removes the expiry of a key.
     pub(crate) fn drop_expiry(&mut self, expiry: Expiry) {
         if self.expiry.remove(&expiry)
             && let Some(count) = self.expiring.get_mut(usize::from(expiry.space))
@@ -305,63 +307,63 @@ impl Shard {
         }
     }
 
-    /// A copy of a record of this tag is about to be made: it counts as stale.
+    /// Announces a copy of a record with this hash's tag. The copy counts as stale.
     pub(crate) fn announce_copy(&mut self, hash: u64) {
         let (stale, mut entries) = self.counts();
         stale.announce(name(hash), &mut entries);
     }
 
-    /// An announced copy was made.
+    /// Ends the announcement of a copy that was made.
     pub(crate) fn settle_copy(&mut self, hash: u64) {
         self.stale.settle(name(hash));
     }
 
-    /// An announced copy was not made; true when no stale record of the tag is left. A flush has forgotten the copy with
-    /// everything else: what is counted after it are others.
+    /// Withdraws the announcement of a copy that was not made; true if no stale record of the tag is left. A flush
+    /// resets the counts and the announcements, so that a withdrawal after a flush discounts nothing.
     pub(crate) fn withdraw_copy(&mut self, hash: u64) -> bool {
         let (stale, mut entries) = self.counts();
         stale.withdraw(name(hash), &mut entries)
     }
 
-    /// One stale record more.
+    /// Counts one more stale record of this hash's tag.
     pub(crate) fn add_stale(&mut self, hash: u64) {
         let (stale, mut entries) = self.counts();
         stale.add(name(hash), &mut entries);
     }
 
-    /// One stale record fewer; true when none of the tag is left.
+    /// Discounts one stale record; true if no stale record of the tag is left.
     pub(crate) fn drop_stale(&mut self, hash: u64) -> bool {
         let (stale, mut entries) = self.counts();
         stale.remove(name(hash), &mut entries)
     }
 
-    /// True while the medium holds records of this tag that are not current.
+    /// True if the medium holds stale records of this hash's tag.
     pub(crate) fn has_stale(&self, hash: u64) -> bool {
         self.has_entry(hash, |entry| entry.count() > 0) || self.stale.has(name(hash), &NoInlineCounts)
     }
 
-    /// The counts, and the entries that keep a part of them.
+    /// The stale counts, and the entries that hold a part of them.
     fn counts(&mut self) -> (&mut StaleCounts, Entries<'_>) {
         (&mut self.stale, Entries { table: &mut self.table, tombs: &mut self.tombs })
     }
 
-    /// An entry of this hash's tag, key or tombstone.
+    /// The first entry of this hash's tag, key or tombstone, for which `is_it` is true.
     fn entry_mut(&mut self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
         Entries { table: &mut self.table, tombs: &mut self.tombs }.into_entry(name(hash), is_it)
     }
 
-    /// True if an entry of this hash's tag, key or tombstone, is the one.
+    /// True if `is_it` is true for an entry of this hash's tag, key or tombstone.
     fn has_entry(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> bool {
         let tag = tag(hash);
         self.table.of(tag).chain(self.tombs.of(tag)).any(|entry| is_it(&entry))
     }
 
-    /// True when `slot` holds the current version of something with this hash.
+    /// True if `slot` is current: the version of a key with this hash, or a tombstone.
     pub(crate) fn is_current(&self, hash: u64, slot: SlotId) -> bool {
         self.has_entry(hash, |entry| entry.slot == slot)
     }
 
-    /// True when something with this hash's tag, key or tombstone, is current.
+    /// True if there is an entry of this hash's tag, key or tombstone.
     pub(crate) fn has_tag(&self, hash: u64) -> bool {
         self.has_entry(hash, |_| true)
     }
@@ -372,7 +374,7 @@ impl Shard {
         entry.map(|entry| entry.slot = new).is_some()
     }
 
-    /// The same for a newer version of a key: `old` is stale from now on.
+    /// Points the entry for `old` at `new`, a newer version of the key. `old` is stale from now on.
     #[inline]
     fn supersede(&mut self, hash: u64, old: SlotId, new: SlotId) {
         let entry = self.table.find_mut(tag(hash), |entry| entry.slot == old);
@@ -383,23 +385,23 @@ impl Shard {
         self.stale.add_counted(name(hash), is_counted);
     }
 
-    /// Slots of keys with this hash: one, unless hashes collide.
+    /// Slots of keys with this hash's tag: one, unless tags collide.
     pub(crate) fn slots_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
         self.table.of(tag(hash)).map(|entry| entry.slot)
     }
 
-    /// Slots of tombstones with this hash.
+    /// Slots of tombstones with this hash's tag.
     pub(crate) fn tombs_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
         self.tombs.of(tag(hash)).map(|entry| entry.slot)
     }
 
-    /// Forgets a tombstone that nothing on the medium needs any more. Its own record is stale from now on.
+    /// Drops a tombstone whose key has no older record on the medium. The tombstone's own record is stale from now on.
     pub(crate) fn drop_tomb(&mut self, hash: u64, slot: SlotId, seq: u64) {
         self.remove_tomb(hash, slot);
         self.dropped_seq = self.dropped_seq.max(seq);
     }
 
-    /// About how many bytes of DRAM the shard takes, long keys' bytes not included.
+    /// Estimated DRAM of the shard, bytes, without the bytes of long keys.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let entries = self.table.memory_bytes() + self.tombs.memory_bytes();
         let keys: u64 = self.order.len() as u64 * 24;
@@ -407,12 +409,12 @@ impl Shard {
     }
 }
 
-/// Under which name the stale records of a hash are counted: its tag.
+/// The name under which the stale records of a hash are counted: its tag.
 fn name(hash: u64) -> u64 {
     u64::from(tag(hash))
 }
 
-/// A shard's entries, keys and tombstones, as they count stale records.
+/// The entries of a shard, keys and tombstones, each with its inline stale count.
 struct Entries<'s> {
     table: &'s mut Table,
     tombs: &'s mut Table,
@@ -445,12 +447,12 @@ impl InlineCounts for Entries<'_> {
     }
 }
 
-/// Takes an entry out; the stale records it counted.
+/// Removes an entry; returns its stale count.
 fn remove(table: &mut Table, hash: u64, slot: SlotId) -> u32 {
     table.remove(tag(hash), slot).map_or(0, Entry::count)
 }
 
-/// Looks a key up; an entry whose record cannot be read and that may be the key's is an error.
+/// Looks a key up. An error if the key is not found and a record that may be the key's cannot be read.
 #[inline]
 fn find_in<'h>(
     table: &Table,
@@ -485,7 +487,7 @@ fn matches<'h>(
     Ok(same.then_some(view))
 }
 
-/// True if a record is of this key. A long key that has left memory is asked for.
+/// True if a record is of this key. Requests a long key if it is evicted.
 #[inline]
 fn is_key(heap: &Heap, view: &RecordView<'_>, key: &[u8]) -> Result<bool, HeapError> {
     if let KeyPlace::Stored(at) = view.key() {

@@ -1,8 +1,8 @@
 //! The point index of a shard: eight bytes a key, one cache line for most lookups.
 //!
-//! Open addressing with linear probing (Knuth, TAOCP vol. 3, 6.4, algorithms L and R). A kept library was measured first:
-//! hashbrown keeps its control bytes apart, so that a lookup misses two lines instead of one, and it has no way to have
-//! either fetched ahead of time. With 100,000 random keys these two misses were a sixth of all CPU of a pipelined SET.
+//! Open addressing with linear probing (Knuth, TAOCP vol. 3, 6.4, algorithms L and R). It replaces `hashbrown`, which
+//! keeps its control bytes apart: a lookup misses two cache lines instead of one, and neither can be prefetched.
+//! `docs/results/kv/index-structures.md` has the measurements.
 
 use landfall_heap::SlotId;
 use landfall_media::prefetch_line;
@@ -10,8 +10,8 @@ use landfall_media::prefetch_line;
 /// An index entry. The record in `slot` holds the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The tag in the upper bits; below, how many records on the medium, of keys with this tag, are not
-    /// current, as far as the count fits here.
+    /// The tag in the upper bits. The lower bits count the stale records of keys with this tag, as far as the count
+    /// fits.
     bits: u32,
     pub(crate) slot: SlotId,
 }
@@ -22,7 +22,7 @@ const COUNT_BITS: u32 = 5;
 pub(crate) const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 impl Entry {
-    /// A place that holds no entry: no record lies in this slot.
+    /// A vacant place. No record has this slot.
     const VACANT: Self = Self { bits: 0, slot: SlotId::NONE };
 
     pub(crate) fn new(tag: u32, count: u32, slot: SlotId) -> Self {
@@ -42,14 +42,14 @@ impl Entry {
         self.bits & COUNT_MAX
     }
 
-    /// Counts one stale record more, if there is room for it.
+    /// Counts one more stale record, unless the count is at its maximum.
     pub(crate) fn count_one(&mut self) -> bool {
         let has_room = self.count() < COUNT_MAX;
         self.bits += u32::from(has_room);
         has_room
     }
 
-    /// Counts one stale record fewer.
+    /// Counts one stale record less.
     pub(crate) fn discount_one(&mut self) {
         debug_assert!(self.count() > 0);
         self.bits -= 1;
@@ -66,14 +66,15 @@ pub(crate) fn spread(tag: u32) -> u64 {
     u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Of so many places ...
+/// Denominator of the load factor: at most [`LOAD_MAX`] of 5 places are taken.
 const LOAD_PLACES: usize = 5;
-/// ... at most so many are taken: an absent key is then noticed after 13 places on average, a present one found after 3.
+/// Numerator of the load factor. At this load a lookup probes 13 places on average for an absent key, 3 for a present
+/// one.
 const LOAD_MAX: usize = 4;
-/// Fewest places of a table that holds anything.
+/// Fewest places of a table that is not empty.
 const PLACES_MIN: usize = 16;
 
-/// Entries by tag. Several may have one tag.
+/// Entries by tag. Several entries may have the same tag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     places: Vec<Entry>,
@@ -81,7 +82,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table with room for so many entries.
+    /// An empty table with room for `entries` entries.
     pub(crate) fn with_room(entries: usize) -> Self {
         Self { places: vec![Entry::VACANT; places_for(entries)], taken: 0 }
     }
@@ -94,18 +95,18 @@ impl Table {
         self.taken == 0
     }
 
-    /// Memory that the table takes, bytes.
+    /// Memory that the table uses, bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         size_of_val(self.places.as_slice()) as u64
     }
 
-    /// Every entry, in no order.
+    /// Every entry, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         self.places.iter().copied().filter(|entry| !entry.is_vacant())
     }
 
-    /// Where an entry with this tag lies, or the first place behind it that is free. A spread tag is a fraction of the word's
-    /// range: the same fraction of all places is its home, whatever their number.
+    /// The first place to probe for a tag. The spread tag, divided by 2^64, is a fraction; the home is the place at
+    /// that fraction of the table, whatever its size.
     #[inline]
     fn home(&self, tag: u32) -> usize {
         ((u128::from(spread(tag)) * self.places.len() as u128) >> 64) as usize
@@ -116,7 +117,7 @@ impl Table {
         if place + 1 == self.places.len() { 0 } else { place + 1 }
     }
 
-    /// Has what a lookup of this tag reads first brought near.
+    /// Prefetches the cache line that a lookup of this tag reads first.
     #[inline]
     pub(crate) fn prefetch(&self, tag: u32) {
         if let Some(first) = self.places.get(self.home(tag)) {
@@ -124,7 +125,7 @@ impl Table {
         }
     }
 
-    /// Places that hold entries of this tag, in the order in which a lookup meets them.
+    /// Places that hold entries of this tag, in probe order.
     #[inline]
     fn places_of(&self, tag: u32) -> impl Iterator<Item = usize> + '_ {
         let mut next = self.home(tag);
@@ -148,28 +149,28 @@ impl Table {
         self.places_of(tag).map(|place| self.places[place])
     }
 
-    /// The first entry of this tag that is the one, to be changed. Its tag must stay.
+    /// The first entry of this tag for which `is_it` is true. The caller must not change its tag.
     #[inline]
     pub(crate) fn find_mut(&mut self, tag: u32, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
         let place = self.places_of(tag).find(|place| is_it(&self.places[*place]))?;
         Some(&mut self.places[place])
     }
 
-    /// Adds an entry, beside others of its tag.
+    /// Adds an entry; others may have the same tag.
     pub(crate) fn insert(&mut self, entry: Entry) {
         if places_for(self.taken + 1) > self.places.len() {
-            // By half: the memory that is not used stays below a half of what is.
+            // Grows by half, so that unused memory stays below half of the used.
             self.resize((self.taken + 1) * 3 / 2);
         }
         self.put(entry);
     }
 
-    /// Takes the entry of this tag and slot out.
+    /// Removes the entry with this tag and slot.
     pub(crate) fn remove(&mut self, tag: u32, slot: SlotId) -> Option<Entry> {
         let mut hole = self.places_of(tag).find(|place| self.places[*place].slot == slot)?;
         let removed = self.places[hole];
         self.taken -= 1;
-        // What lies behind moves up, where a lookup would otherwise end at the hole before it finds it.
+        // An entry behind the hole moves into it if its lookup would otherwise stop at the hole.
         let mut place = self.after(hole);
         while !self.places[place].is_vacant() {
             if self.may_move(self.places[place], place, hole) {
@@ -182,27 +183,27 @@ impl Table {
         Some(removed)
     }
 
-    /// True if a lookup of the entry, which lies at `place`, comes past `hole`.
+    /// True if a lookup of the entry at `place` probes `hole` first.
     fn may_move(&self, entry: Entry, place: usize, hole: usize) -> bool {
         let home = self.home(entry.tag());
         let from_home = |at: usize| if at >= home { at - home } else { at + self.places.len() - home };
         from_home(hole) < from_home(place)
     }
 
-    /// Gives back room that is not needed.
+    /// Frees memory that the entries do not need.
     pub(crate) fn shrink(&mut self) {
         if self.places.len() > places_for(self.taken) {
             self.resize(self.taken);
         }
     }
 
-    /// The same entries in a table with room for so many.
+    /// Rehashes all entries into a table with room for `entries`.
     fn resize(&mut self, entries: usize) {
         let old = std::mem::replace(self, Self::with_room(entries));
         old.iter().for_each(|entry| self.put(entry));
     }
 
-    /// Puts an entry where a lookup finds it. There is room.
+    /// Puts an entry into the first vacant place from its home on. The table must have one.
     fn put(&mut self, entry: Entry) {
         let mut place = self.home(entry.tag());
         while !self.places[place].is_vacant() {
@@ -213,7 +214,8 @@ impl Table {
     }
 }
 
-/// Places of a table that has room for so many entries. One at least stays vacant: lookups end there.
+/// Places of a table with room for `entries` entries. At least one place stays vacant, because a vacant place ends a
+/// lookup.
 const fn places_for(entries: usize) -> usize {
     if entries == 0 {
         return 0;
@@ -236,7 +238,7 @@ mod tests {
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
-        // Few tags, some of which have neighbouring homes: runs of places that wrap and that are full of strangers.
+        // Few tags, some with neighbouring homes: probe sequences overlap and wrap around.
         let op = prop_oneof![
             6 => (0..40_u32).prop_map(Op::Insert),
             4 => any::<prop::sample::Index>().prop_map(Op::Remove),
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn lookups_meet_few_places_and_little_room_is_not_used() {
         let mut table = Table::default();
-        // As uniform as hashes of keys are (the finalizer of splitmix64).
+        // Uniform, as hashes of keys are (the finalizer of splitmix64).
         let tag_of = |key: u64| {
             let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,9 +1,8 @@
-//! Transactions: several keys read and written as one, atomically in memory and across a crash.
+//! Transactions: reads and writes of several keys that are atomic, in memory and across a crash.
 //!
-//! A transaction holds the locks of its keys' shards from [`Engine::transaction`] to its end, stages its
-//! writes, and appends them as one at [`Txn::commit`]: as a group of records, or as a transaction of the heap where they are
-//! more than a group holds. Every command that reads before it writes
-//! is a transaction of one key.
+//! A transaction locks the shards of its keys from [`Engine::transaction`] to its end and stages its writes.
+//! [`Txn::commit`] appends them as a group of records, or as a transaction of the heap if they do not fit into a group.
+//! Every command that reads before it writes is a transaction of one key.
 
 pub(crate) mod patch;
 
@@ -22,9 +21,9 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Most keys that one transaction may write: they are staged in DRAM.
+/// Most keys that one transaction may write. They are staged in DRAM.
 pub const TXN_KEYS_MAX: usize = 2 << 20;
-/// Staged keys up to which a linear search is the fastest.
+/// Number of staged keys up to which a linear search is the fastest.
 const LINEAR_MAX: usize = 16;
 
 /// A key that a transaction may touch.
@@ -36,12 +35,12 @@ pub struct TxnKey<'a> {
     pub key: &'a [u8],
 }
 
-/// A value made of pieces of a stored one.
+/// A value that consists of extents of a stored value and of extents that have landed.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
-    /// Where the new value lies, in order.
+    /// The extents of the new value, in order.
     pub all: &'a [Extent],
-    /// Which of these, in any order, are not of the stored value: they have landed now.
+    /// Those of `all`, in any order, that are not the stored value's and have landed for this write.
     pub landed: &'a [Extent],
     /// The stored value, as this transaction read it.
     pub of: &'a Item<'a>,
@@ -51,19 +50,19 @@ pub struct Pieces<'a> {
 #[derive(Debug)]
 enum Staged {
     Bytes(Vec<u8>),
-    /// In frames; the transaction holds them.
+    /// A value in frames, which the transaction holds.
     Landed {
         extents: Extents,
         crc: Option<KeptCrcs>,
         stored: Option<Stored>,
     },
-    /// A stored value of which a part is changed. What has landed for it is held.
+    /// A stored value with changed parts. The transaction holds the frames that have landed for it.
     Patched(Box<Patch>),
     Deleted,
 }
 
 impl Staged {
-    /// Drops the hold on what lies in frames.
+    /// Releases the frames of the value.
     fn release(&self, heap: &Heap) {
         let held = match self {
             Self::Landed { extents, .. } => extents,
@@ -74,29 +73,29 @@ impl Staged {
     }
 }
 
-/// What is known of a staged value that is made of a stored one.
+/// How a staged value depends on the stored value that it is made of.
 #[derive(Debug)]
 struct Stored {
-    /// What of the new value no record refers to yet.
+    /// The extents of the new value that no record refers to yet.
     landed: Extents,
     rest: Rest,
-    /// Where it is listed, if it is a value in pieces taken as it is.
+    /// The stored value's list of pieces, if the value is taken unchanged.
     list: Option<PieceList>,
-    /// Other keys may go on referring to the rest.
+    /// True if other keys may keep their references to the rest.
     shared: bool,
 }
 
-/// What makes the rest of a staged value durable.
+/// Whether the stored rest of a staged value is durable.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     Durable,
     Pending(Ticket),
-    /// It was staged by the transaction itself.
+    /// The transaction itself has staged the rest.
     Unknown,
 }
 
 impl Rest {
-    /// What another writer has still to make durable would not be durable with a record of `writer`.
+    /// True if the rest is durable once the next batch of `writer` is. Another writer's batch may become durable later.
     fn is_durable_with(self, writer: u8) -> bool {
         match self {
             Self::Durable => true,
@@ -127,7 +126,7 @@ pub struct Txn<'e> {
 }
 
 impl Engine {
-    /// Begins a transaction that may touch `keys`. Blocks while other commands hold their shards.
+    /// Begins a transaction that may touch `keys`. Blocks while other commands lock the shards of these keys.
     pub fn transaction<'k>(&self, keys: impl IntoIterator<Item = TxnKey<'k>>, now_ms: u64) -> Txn<'_> {
         let mut indices: SmallVec<[usize; 8]> =
             keys.into_iter().map(|key| self.shard_index(self.heap.hash(key.space, key.key))).collect();
@@ -149,17 +148,17 @@ impl Engine {
 }
 
 impl<'e> Txn<'e> {
-    /// The heap below.
+    /// The heap that stores the records.
     pub fn heap(&self) -> &'e Heap {
         &self.engine.heap
     }
 
-    /// The time the transaction goes by, Unix milliseconds.
+    /// The transaction's time, Unix milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// A key's value as the transaction sees it: its own writes first. For a reply.
+    /// A key's value, checked against its checksum. The transaction's own writes come first.
     ///
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`].
@@ -169,7 +168,7 @@ impl<'e> Txn<'e> {
         Ok(seen.gated())
     }
 
-    /// The same, unchecked: for length, version and expiry.
+    /// As [`Self::read`], but the value is not checked against its checksum. For its length, version and expiry.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -177,7 +176,7 @@ impl<'e> Txn<'e> {
         Ok(self.seen(space, key)?.gated())
     }
 
-    /// As [`Engine::get_part`], the transaction's own writes first.
+    /// As [`Engine::get_part`]. The transaction's own writes come first.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -204,7 +203,7 @@ impl<'e> Txn<'e> {
         Ok(seen.gated())
     }
 
-    /// What the transaction has staged rests on nothing: it becomes durable with all else that it writes.
+    /// A key's value, unchecked. A staged value has no ticket: it becomes durable with the transaction.
     pub(crate) fn seen(&self, space: u8, key: &[u8]) -> Result<Seen<Item<'e>>, KvError> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
         match self.find_staged(&lookup) {
@@ -213,14 +212,15 @@ impl<'e> Txn<'e> {
         }
     }
 
-    /// What makes durable that keys were added or removed in the transaction's shards, if it is not yet.
+    /// Tickets of keys added or removed in the transaction's shards that are not durable yet.
     pub(crate) fn pending_changes(&self) -> Tickets {
         let mut changes = Tickets::default();
         self.guards.iter().for_each(|(_, shard)| changes.add_all(&shard.pending_changes(&self.engine.heap)));
         changes
     }
 
-    /// Keys in a database, the transaction's own writes counted. It must have been begun with every key.
+    /// Number of keys in a database, the transaction's own writes included. The transaction must have begun with
+    /// [`Engine::transaction_all`].
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -235,12 +235,12 @@ impl<'e> Txn<'e> {
         Ok(Gated::new(count, self.pending_changes()))
     }
 
-    /// Keys staged so far.
+    /// Number of keys staged so far.
     pub fn staged_len(&self) -> usize {
         self.staged.len()
     }
 
-    /// What the transaction itself has staged of a database, deletions included.
+    /// The staged keys of a database, deleted ones included.
     pub(crate) fn staged_keys(&self, space: u8) -> impl Iterator<Item = OrderedKey> + '_ {
         let here = self.staged.iter().filter(move |staged| staged.space == space);
         here.map(move |staged| OrderedKey::new(space, &staged.key))
@@ -265,8 +265,8 @@ impl<'e> Txn<'e> {
         }
     }
 
-    /// The version of a key, for `WATCH` and conditions: changes with every write, also with a delete. That of
-    /// an absent key may change without one.
+    /// The version of a key, for `WATCH` and conditions. It changes with every write and delete of the key. The version
+    /// of an absent key may change without one.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -284,21 +284,21 @@ impl<'e> Txn<'e> {
         Ok(Gated::new(version, seen.pending))
     }
 
-    /// Waits, by an error, until what other writers have done to a key is durable: before building on it.
+    /// Checks that every other writer's change of a key is durable, so that a write may depend on it.
     ///
     /// # Errors
-    /// [`KvError::Wait`].
+    /// [`KvError::Wait`] if a change is not durable yet.
     pub fn check_writable(&self, writer: &Writer, space: u8, key: &[u8]) -> Result<(), KvError> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
         self.engine.find_for_write(self.shard(lookup.hash), writer, &lookup).map(drop)
     }
 
-    /// Stages a value that lies in no frame.
+    /// Stages a value that is in no frame.
     pub fn put_bytes(&mut self, space: u8, key: &[u8], bytes: Vec<u8>, expiry_ms: u64) {
         self.stage(space, key, None, Staged::Bytes(bytes), expiry_ms);
     }
 
-    /// Stages a value that lies in frames. The transaction takes its own hold on them.
+    /// Stages a value in frames. The transaction takes a reference to them.
     pub fn put_landed(
         &mut self,
         space: u8,
@@ -314,8 +314,8 @@ impl<'e> Txn<'e> {
         self.stage(space, key, key_at, value, expiry_ms);
     }
 
-    /// Stages a value made of pieces of a stored one and of others that have landed now. What is stored already is not
-    /// made durable again.
+    /// Stages a value that consists of extents of a stored value and of extents that have landed. The stored extents
+    /// are not made durable again.
     pub fn put_pieces(
         &mut self,
         space: u8,
@@ -343,7 +343,8 @@ impl<'e> Txn<'e> {
         self.stage(space, key, None, value, expiry_ms);
     }
 
-    /// Of a value that the transaction itself has staged nothing is known to be durable.
+    /// How the new value depends on the stored one. A value that this transaction has staged is not known to be
+    /// durable.
     fn stored(&self, pieces: &Pieces<'_>, shared: bool) -> Stored {
         let rest = match pieces.of.slot {
             SlotId::NONE => Rest::Unknown,
@@ -359,12 +360,12 @@ impl<'e> Txn<'e> {
         extents.iter().for_each(|extent| self.engine.heap.runs().hold(*extent));
     }
 
-    /// Stages the value of another key that stays, by reference: both keys will refer to the same bytes. The item need not
-    /// have been checked: it is read only where its bytes or its checksum are made anew, and else keeps its checksum, so
-    /// that damage shows in the copy, too.
+    /// Stages a copy of another key's value, by reference: both keys then refer to the same bytes. The item need not
+    /// have been checked. The value is read only if its bytes are copied or it has no checksum yet. Otherwise the copy
+    /// keeps the checksum, so that reads of the copy detect damage, too.
     ///
     /// # Errors
-    /// [`KvError::Damaged`]; the medium's.
+    /// [`KvError::Damaged`]; errors of the medium.
     pub fn copy_item(
         &mut self,
         space: u8,
@@ -373,7 +374,7 @@ impl<'e> Txn<'e> {
         expiry_ms: u64,
     ) -> Result<(), KvError> {
         let runs = self.engine.heap.runs();
-        // What the transaction itself has staged may be replaced before any record refers to it.
+        // The transaction may replace a value that it has staged before a record refers to the bytes.
         let can_share = item.inline().is_none()
             && item.unrecorded.is_empty()
             && item
@@ -394,7 +395,7 @@ impl<'e> Txn<'e> {
         Ok(())
     }
 
-    /// Stages the same value with another expiry, or for the key's new name, by reference.
+    /// Stages a key's value by reference, with another expiry or under the key's new name.
     pub fn put_item(&mut self, space: u8, key: &[u8], item: &Item<'_>, expiry_ms: u64) {
         match item.inline() {
             Some(bytes) => self.put_bytes(space, key, bytes.to_vec(), expiry_ms),
@@ -405,10 +406,10 @@ impl<'e> Txn<'e> {
         }
     }
 
-    /// Stages a deletion; true if the key was there.
+    /// Stages a delete; true if the key was present.
     ///
     /// # Errors
-    /// As [`Self::read`], but a damaged key counts as there: deleting it heals it.
+    /// As [`Self::read`], but a damaged key counts as present: a delete clears the damage.
     pub fn delete(&mut self, space: u8, key: &[u8]) -> Result<Gated<bool>, KvError> {
         let (there, pending) = match self.seen(space, key) {
             Ok(seen) => (seen.item.is_some(), seen.pending),
@@ -421,7 +422,7 @@ impl<'e> Txn<'e> {
         Ok(Gated::new(there, pending))
     }
 
-    /// True when nothing was staged.
+    /// True if nothing is staged.
     pub fn is_empty(&self) -> bool {
         self.staged.is_empty()
     }
@@ -458,7 +459,7 @@ impl<'e> Txn<'e> {
         if self.staged.len() <= LINEAR_MAX {
             return self.staged.iter().position(same);
         }
-        // Two keys with one 64-bit hash: the map knows the first, a search finds the other.
+        // If two keys have one 64-bit hash, the map holds the first, and a search finds the other.
         let index = *self.by_hash.get(&lookup.hash)? as usize;
         if same(&self.staged[index]) { Some(index) } else { self.staged.iter().position(same) }
     }
@@ -474,11 +475,11 @@ impl<'e> Txn<'e> {
             .expect("a transaction touches only keys that it was begun with")
     }
 
-    /// Appends what was staged as one and makes it current; the slot of its last record, `None` when there was nothing to
-    /// write. More records than a group holds are durable when this returns.
+    /// Appends the staged writes atomically and makes them current. Returns the slot of the last record, or `None` if
+    /// there was nothing to write. Writes that exceed a group are durable when this returns.
     ///
     /// # Errors
-    /// [`KvError::Wait`], full, too large, closed: nothing was changed then.
+    /// [`KvError::Wait`]; the region is full or closed, or a write is too large. After an error nothing has changed.
     pub fn commit(mut self, writer: &mut Writer, arrival_ns: u64) -> Result<Gated<Option<SlotId>>, KvError> {
         let engine = self.engine;
         let staged = std::mem::take(&mut self.staged);
@@ -522,7 +523,7 @@ impl<'e> Txn<'e> {
         Ok(writer.gate(slots.last().copied()))
     }
 
-    /// Appends more records than a group holds. Nothing points at them before they count.
+    /// Appends more records than a group holds. The index refers to them only after the commit record.
     fn append_transaction(
         &mut self,
         plan: &[Planned<'_>],
@@ -547,7 +548,7 @@ impl Drop for Txn<'_> {
     }
 }
 
-/// A staged key with what it replaces.
+/// A staged key and the version that it replaces.
 struct Planned<'a> {
     key: &'a StagedKey,
     lookup: Lookup<'a>,
@@ -584,7 +585,8 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// Bytes of the region that a write takes, about: of its record, and of a value that is placed. A delete has a reserve.
+    /// Estimated bytes of the region that a write takes: its record and the bytes that are placed. Deletes use a
+    /// reserve.
     fn bytes(&self) -> u64 {
         match &self.key.value {
             Staged::Deleted => 0,
@@ -605,7 +607,7 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Those of `pieces` that lie within one of `extents`.
+/// The `pieces` that lie within one of `extents`.
 fn within(pieces: &[Extent], extents: &[Extent]) -> Vec<Extent> {
     if extents.is_empty() {
         return Vec::new();
@@ -619,7 +621,7 @@ fn within(pieces: &[Extent], extents: &[Extent]) -> Vec<Extent> {
     pieces.iter().copied().filter(lies_within).collect()
 }
 
-/// A value staged by a transaction, for its own reads.
+/// An item for the bytes that a transaction has staged.
 fn staged_bytes<'h>(heap: &'h Heap, bytes: &[u8], expiry_ms: u64) -> Item<'h> {
     let crc = Crcs::Whole(landfall_heap::crc::of(bytes));
     Item::from_parts(heap, expiry_ms, bytes.len(), crc, Some(bytes), &[])

@@ -1,5 +1,5 @@
-//! An engine whose region is several times larger than its memory: whatever leaves memory, and whenever, every read yields
-//! exactly what was written, also after a restart.
+//! An engine whose region is several times larger than its memory: whatever leaves memory, and whenever, every read
+//! yields exactly what was written, also after a restart.
 
 use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, Source, Writer, create};
 use landfall_kv::{Engine, KvError, Recovery, SetRequest, TxnKey};

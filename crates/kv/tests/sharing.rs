@@ -1,5 +1,5 @@
-//! Keys that share their bytes: copies cost records, live bytes count once, and what is shared stays shared when it is moved
-//! and after a restart.
+//! Keys that share their bytes: copies cost records, live bytes count once, and what is shared stays shared when it is
+//! moved and after a restart.
 
 use landfall_heap::{CompactGoal, Compactor, RECORD_SIZE, RegionCheck, Source, Writer, create};
 use landfall_heap::{FEATURE_SHARED, NewRegion};

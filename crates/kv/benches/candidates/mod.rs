@@ -1,7 +1,7 @@
-//! The index structures that were compared, each with the same few operations.
+//! The index structures that the benchmark compares, each with the operations of [`Index`].
 //!
-//! A key is 16 bytes with a space byte in front where it is ordered, as in the shard. A slot number stands for the
-//! record; records hold the keys, as they do on the medium.
+//! A key is 16 bytes. Ordered structures put a space byte in front of it, as the shard does. A slot number stands for
+//! the record, which holds the key, as on the medium.
 
 #[path = "../../src/key.rs"]
 #[allow(unused_imports, reason = "its tests are the engine's")]
@@ -22,31 +22,31 @@ pub const KEY_BYTES: usize = 16;
 /// A key as clients send it.
 pub type Key = [u8; KEY_BYTES];
 
-/// The keys by slot: what records in the region hold, and no part of any index.
+/// The keys by slot. They stand for the records in the region and are not part of an index.
 pub type Records = [Key];
 
-/// A shard's index over records.
+/// The index of a shard.
 pub trait Index: Sized {
-    /// Name in tables.
+    /// Name in the tables of results.
     const NAME: &'static str;
 
-    /// Builds it from all records, in the order of their slots: what recovery does.
+    /// Builds the index from all records in order of slots, as recovery does.
     fn build(records: &Records) -> Self;
 
     /// The slot of a key.
     fn get(&self, records: &Records, key: &Key) -> Option<u32>;
 
-    /// Adds a key that is not there.
+    /// Adds an absent key.
     fn insert(&mut self, records: &Records, key: &Key, slot: u32);
 
-    /// Moves a key that is there to another slot, and back: two overwrites of one key.
+    /// Moves a present key to another slot and back: two overwrites of one key.
     fn overwrite(&mut self, records: &Records, key: &Key, slot: u32);
 
-    /// Visits `count` keys in order from `first`; the sum of their last bytes.
+    /// Visits `count` keys in order from `first` on; returns the sum of their last bytes.
     fn scan(&self, first: &Key, count: usize) -> u64;
 }
 
-/// Keys in no order: SplitMix64 over the slot.
+/// Keys in random order: SplitMix64 of the slot.
 pub fn random_keys(count: u32) -> Vec<Key> {
     let mix = |seed: u64| {
         let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -73,13 +73,13 @@ fn last_byte(key: &[u8]) -> u64 {
     key.last().copied().map_or(0, u64::from)
 }
 
-/// What the engine uses: eight bytes a key by hash, and the keys in order beside it.
+/// The structure of the engine: a hash table with eight bytes a key, and an ordered set of the keys.
 pub struct TableAndSet {
     table: table::Table,
     order: BTreeSet<key::OrderedKey>,
 }
 
-/// No record lies in slot 0.
+/// Slot numbers begin at 1, because no record has slot 0.
 fn slot_id(slot: u32) -> SlotId {
     SlotId(slot + 1)
 }
@@ -127,13 +127,13 @@ impl Index for TableAndSet {
     }
 }
 
-/// The same over a library's table, which keeps its control bytes apart.
+/// The engine's structure over the hash table of a library, which keeps its control bytes apart.
 pub struct HashAndSet {
     table: HashTable<(u32, u32)>,
     order: BTreeSet<Box<[u8]>>,
 }
 
-/// FNV-1a, finished with a multiplication: the engine's own hash is seeded, which changes nothing here.
+/// FNV-1a, finished with a multiplication. The engine's hash is seeded, which does not matter here.
 fn hash(key: &Key) -> u64 {
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     key.iter().fold(0xcbf2_9ce4_8422_2325, fnv).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -160,7 +160,7 @@ impl Index for HashAndSet {
     fn build(records: &Records) -> Self {
         let mut index = Self { table: HashTable::with_capacity(records.len()), order: BTreeSet::new() };
         (0..).zip(records).for_each(|(slot, key)| index.put(key, slot));
-        // Collecting sorts first: a bulk build, not one insertion after the other.
+        // `collect` sorts first and builds in bulk, instead of inserting one by one.
         index.order = records.iter().map(ordered).collect();
         index
     }
@@ -183,7 +183,7 @@ impl Index for HashAndSet {
         if let Some(entry) = self.table.find_mut(spread(tag), at_key) {
             entry.1 = away;
         }
-        // The record at the other slot is not the key's, so the way back is by the slot itself.
+        // The record at the other slot is not the key's, so the move back finds the entry by its slot.
         if let Some(entry) = self.table.find_mut(spread(tag), |entry| *entry == (tag, away)) {
             entry.1 = slot;
         }
@@ -231,8 +231,8 @@ impl Index for Map {
     }
 }
 
-/// A concurrent B+ tree with keys in its leaves: 17 bytes with no allocation of their own. It holds keys of one
-/// length only; keys of any length would be boxes again.
+/// A concurrent B+ tree that stores keys of 17 bytes in its leaves, without allocations. Keys of varying length would
+/// need boxes.
 pub struct Tree(TreeIndex<[u8; KEY_BYTES + 1], u32>);
 
 fn inline(key: &Key) -> [u8; KEY_BYTES + 1] {

@@ -1,6 +1,7 @@
-//! Which slots hold the current version of a key, slab by slab: one bit a slot.
+//! A bit for each slot, slab by slab: set if the slot holds the current version of a key.
 //!
-//! The index could be asked as well, but a bit that lies beside its neighbours' costs no cache miss.
+//! The index holds this, too. But the bits of neighbouring slots share a cache line, so that reading them in order of
+//! slots costs few cache misses.
 
 use landfall_heap::{RunId, SLOTS_PER_RUN, ScanUnit, SlotId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ const NO_SLAB: u32 = u32::MAX;
 /// The bits of every slab.
 #[derive(Debug)]
 pub(super) struct CurrentSlots {
-    /// Number of a run's slab.
+    /// The slab's number, by run; [`NO_SLAB`] for other runs.
     slabs: Vec<u32>,
     words: Vec<AtomicU64>,
 }
@@ -39,7 +40,7 @@ impl CurrentSlots {
         self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// The slots of slab `number`, which lies in `run`, in order.
+    /// The current slots of slab `number`, which lies in `run`, in order.
     pub(super) fn of_slab(&self, number: usize, run: RunId) -> impl Iterator<Item = SlotId> + '_ {
         let words = &self.words[number * WORDS_PER_SLAB..(number + 1) * WORDS_PER_SLAB];
         words.iter().enumerate().flat_map(move |(index, word)| {

@@ -1,10 +1,10 @@
-//! Keys of a shard on their way into their order.
+//! The keys of a shard, gathered before they are sorted.
 
 use crate::key::OrderedKey;
 use std::collections::BTreeSet;
 
-/// Keys with their spaces, one after the other in one buffer: sorting them there spares the caches, and the
-/// order is then allocated in order.
+/// Keys with their spaces, concatenated in one buffer. Sorting them there causes few cache misses, and the nodes of the
+/// ordered set are then allocated in order.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     bytes: Vec<u8>,
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back_in_order_whoever_gathered_them() {
+    fn keys_of_several_gatherers_are_ordered_together() {
         let (mut all, mut some) = (Keys::default(), Keys::default());
         all.push(0, b"b");
         some.push(1, b"");

@@ -1,7 +1,7 @@
-//! The engine's part in opening a region: the heap's records become an index again.
+//! Recovery of the engine: it rebuilds the index from the heap's records.
 //!
-//! [`Recovery`] is a [`Tenant`] of a [`Region`]; [`Recovery::open`] follows it. [`Recovery::run`] opens a region on the
-//! calling thread alone.
+//! [`Recovery`] is a [`Tenant`] of a [`Region`]. Once the region is open, [`Recovery::open`] returns the engine.
+//! [`Recovery::run`] does both on the calling thread.
 
 mod current;
 mod keys;
@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Records of one shard that wait for each other before they go into the index: each of them would miss the
-/// caches by itself, while many of one shard find its table there.
+/// Candidates of one shard that are indexed as one batch. A batch keeps the shard's table in the caches, where single
+/// candidates would miss them.
 const SHARE_MAX: usize = 4096;
 
 /// A record that may become current.
@@ -32,8 +32,8 @@ struct Candidate {
     kind: Kind,
 }
 
-/// A record that is superseded, or the newest of a key and damaged: its long key does not match its hash, or it belongs to a
-/// transaction whose commit record the medium may have lost.
+/// A record that is either superseded, or the newest record of a damaged key: its long key does not match its hash, or
+/// its transaction's commit record may be lost.
 #[derive(Clone, Copy, Debug)]
 struct Doubtful {
     found: Found,
@@ -44,27 +44,27 @@ struct Doubtful {
 #[derive(Debug)]
 pub struct Recovery {
     shards: Box<[Mutex<Shard>]>,
-    /// Candidates of each shard that are not in the index yet.
+    /// Candidates of each shard that are not indexed yet.
     waiting: Box<[Mutex<Vec<Candidate>>]>,
-    /// The slabs, and which of their slots are current.
+    /// The slabs and their current slots.
     slabs: OnceLock<(Vec<ScanUnit>, CurrentSlots)>,
-    /// Keys of each shard, in no order yet.
+    /// Keys of each shard, not sorted yet.
     keys: Box<[Mutex<Keys>]>,
     next_gathered: AtomicUsize,
     next_adopted: AtomicUsize,
     next_shard: AtomicUsize,
     flush_seq: AtomicU64,
-    /// The flush mark that was known when the current pass began.
+    /// The flush mark's version, as it was known when the current pass began.
     pass_flush_seq: AtomicU64,
     flush_mark: Mutex<Option<Found>>,
-    /// Records that are superseded, or damaged.
+    /// Records that are either superseded or damaged: [`Tenant::settle`] decides.
     doubtful: Mutex<Vec<Doubtful>>,
-    /// Slots that cannot be read, of keys that can still be named.
+    /// Slots that cannot be read, but whose key's hash is known.
     damaged: Mutex<Vec<DamagedSlot>>,
 }
 
 impl Recovery {
-    /// Recovery into `shards` shards, a power of two.
+    /// A recovery into `shards` shards, a power of two.
     pub fn new(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
         Self {
@@ -86,12 +86,12 @@ impl Recovery {
     /// Recovers a region of keys alone, on the calling thread.
     ///
     /// # Errors
-    /// All the ways in which the region cannot be opened.
+    /// The region cannot be opened; errors of the medium.
     pub fn run(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovered), KvError> {
         Self::run_with(media, shards, Vec::new())
     }
 
-    /// Recovers a region that other systems share, on the calling thread.
+    /// Recovers a region that other tenants share, on the calling thread.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -106,7 +106,7 @@ impl Recovery {
         Ok((recovery.open(&heap), found))
     }
 
-    /// Ends recovery: the engine, once the heap is open.
+    /// Ends recovery and returns the engine. The heap must be open.
     pub fn open(&self, heap: &Arc<Heap>) -> Engine {
         if let Some(mark) = *self.flush_mark.lock() {
             self.shard(mark.hash).lock().add_tomb(mark.hash, mark.slot);
@@ -125,7 +125,7 @@ impl Recovery {
         self.slabs.get().expect("a region begins with Tenant::begin")
     }
 
-    /// Empty shards with room for what the slabs hold.
+    /// Replaces the shards by empty ones with room for the records of the slabs.
     fn clear_shards(&self) {
         let records: usize = self.slabs().0.iter().map(ScanUnit::filled).sum();
         let share = records / self.shards.len();
@@ -140,7 +140,7 @@ impl Recovery {
         &self.shards[self.shard_index(hash)]
     }
 
-    /// The record as a candidate, unless it is something else.
+    /// The record as a candidate; `None` if it is a flush mark, flushed, or doubtful.
     fn candidate(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> Option<Candidate> {
         if found.kind == Kind::Flush {
             self.take_flush(found);
@@ -152,7 +152,7 @@ impl Recovery {
         if heap.key(view).is_ok_and(|key| heap.hash(found.space, &key) == found.hash) {
             return Some(Candidate { hash: found.hash, slot: found.slot, kind: found.kind });
         }
-        // Which of the two it is can be told once everything has been read.
+        // Whether it is superseded or damaged is known once every record has been read.
         self.doubtful.lock().push(Doubtful { found: *found, what: Damage::KeyHash });
         None
     }
@@ -166,13 +166,13 @@ impl Recovery {
         }
     }
 
-    /// Lets candidates of one shard contest for their keys.
+    /// Indexes candidates of one shard.
     fn index(&self, heap: &Heap, shard: usize, candidates: &[Candidate]) -> Result<(), HeapError> {
         let mut shard = self.shards[shard].lock();
         candidates.iter().try_for_each(|candidate| self.contest(heap, &mut shard, candidate))
     }
 
-    /// Lets a record contest with the one that the shard knows of its key: the higher (version, revision) is
+    /// Compares a record with the one that the shard holds for its key. The one with the higher (version, revision) is
     /// current, the other is stale.
     fn contest(&self, heap: &Heap, shard: &mut Shard, candidate: &Candidate) -> Result<(), HeapError> {
         let current = &self.slabs().1;
@@ -203,8 +203,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// Keeps the current records of one slab and notes their keys. Slab by slab, because records are read fastest where they
-    /// lie one after the other.
+    /// Adopts the current records of one slab and gathers their keys. Recovery goes slab by slab, because sequential
+    /// reads are the fastest.
     fn adopt_slab(&self, keeper: &dyn Keeper, index: usize, unit: &ScanUnit) -> Result<(), HeapError> {
         let heap = keeper.heap();
         let mut keys: Vec<Keys> = Vec::new();
@@ -225,7 +225,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Keeps the tombstones that something older on the medium needs; the others have done their work.
+    /// Keeps the tombstones of keys with older records on the medium, and drops the others.
     fn keep_tombs(&self, keeper: &dyn Keeper, shard: &mut Shard) -> Result<(), HeapError> {
         let tombs: Vec<SlotId> = shard.tombs.iter().map(|entry| entry.slot).collect();
         for slot in tombs {
@@ -252,7 +252,7 @@ impl Judge for Recovery {
     }
 }
 
-/// True if a mark ends a record: that of the record's database, or that of all of them.
+/// True if a flush mark covers a record: the mark of the record's database, or that of all databases.
 pub(crate) fn is_flushed(mark: &Found, found: &Found) -> bool {
     mark.space == found.space || mark.space == u8::MAX
 }
@@ -299,7 +299,7 @@ impl Tenant for Recovery {
         }
     }
 
-    /// Indexes what still waits of the next shard.
+    /// Indexes the candidates of the next shard that still wait.
     fn gather_some(&self, heap: &Heap) -> Result<bool, HeapError> {
         let shard = self.next_gathered.fetch_add(1, Ordering::Relaxed);
         let Some(waiting) = self.waiting.get(shard) else { return Ok(false) };
@@ -308,13 +308,13 @@ impl Tenant for Recovery {
         Ok(true)
     }
 
-    /// A flush mark was found: older records must not count.
+    /// True if this pass has found a flush mark: another pass then skips the records that it covers.
     fn must_rescan(&self) -> bool {
         self.flush_seq.load(Ordering::Acquire) != self.pass_flush_seq.load(Ordering::Acquire)
     }
 
-    /// A doubtful record is stale if something newer has its hash. So is a tombstone that nothing
-    /// older needs. If not, its hash is all that is known of a damaged key.
+    /// A doubtful record is stale if a newer record has its hash, or if it is a tombstone and no record has its hash.
+    /// Otherwise its key is damaged, and only the hash of the key is known.
     fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
         assert!(self.waiting.iter().all(|waiting| waiting.lock().is_empty()), "gather_some comes first");
         let mut damaged = Vec::new();
@@ -346,7 +346,7 @@ impl Tenant for Recovery {
         Ok(index <= units.len())
     }
 
-    /// Orders the keys of the next shard.
+    /// Sorts the keys of the next shard.
     fn finish_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
         let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let Some(shard) = self.shards.get(index) else { return Ok(false) };
@@ -359,7 +359,7 @@ impl Tenant for Recovery {
         Ok(true)
     }
 
-    /// A key's own bytes are its name.
+    /// `None`: findings name a key by its bytes.
     fn describe(&self, _: u8, _: &[u8]) -> Option<String> {
         None
     }
@@ -402,8 +402,8 @@ fn newest(shard: &Shard, heap: &Heap, hash: u64) -> (u64, u32) {
     shard.slots_of(hash).chain(shard.tombs_of(hash)).map(version).max().unwrap_or_default()
 }
 
-/// Answers every key of a hash with an error: its newest record is unreadable, and an older one must not
-/// pass for it.
+/// Marks the keys of a hash as damaged. Their newest record cannot be read, and an older one must not be served in its
+/// place.
 fn bar(shard: &mut Shard, hash: u64, slot: SlotId, what: Damage) {
     shard.damaged.insert(hash, what);
     shard.unreadable.push((hash, slot));

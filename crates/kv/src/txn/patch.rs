@@ -1,16 +1,16 @@
-//! Changing a part of a stored long value: what stays is kept by reference, and neither read nor counted again.
+//! Changes of parts of a stored long value. The rest is kept by reference; it is neither read nor counted again.
 
 use super::{Staged, Txn};
 use crate::error::KvError;
 use crate::shard::Lookup;
 use landfall_heap::{Change, Gated, Heap, Patch};
 
-/// What is known of a value that can be changed in place of being written anew.
+/// A value that [`Txn::patch`] can change, where other values are written anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patchable {
     /// Length, bytes.
     pub len: usize,
-    /// When the key expires, Unix milliseconds; 0 never.
+    /// When the key expires, Unix milliseconds; 0 means never.
     pub expiry_ms: u64,
 }
 
@@ -19,12 +19,12 @@ pub struct Patchable {
 pub enum Place {
     /// At its end.
     End,
-    /// From this byte on. Zeroes fill what lies between the end and it.
+    /// From this byte on. Zeroes fill the gap if it lies behind the end.
     At(usize),
 }
 
 impl Txn<'_> {
-    /// Length and expiry of a value that [`Self::patch`] can change: one that is kept in pieces. None of any other.
+    /// Length and expiry of a value that [`Self::patch`] can change, that is, a value in pieces; `None` for any other.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -45,13 +45,13 @@ impl Txn<'_> {
         Ok(Gated::new(is_patchable.then_some(patchable), pending))
     }
 
-    /// Stages a change of a value that [`Self::patchable`] has described.
+    /// Stages a change of a value for which [`Self::patchable`] returns `Some`.
     ///
     /// # Errors
-    /// [`KvError::Damaged`] if a piece of which a part stays does not hold; the medium's.
+    /// [`KvError::Damaged`] if a piece that is changed in part does not match its checksum; errors of the medium.
     ///
     /// # Panics
-    /// If there is no such value.
+    /// If the key has no value in pieces.
     pub fn patch(&mut self, space: u8, key: &[u8], place: Place, change: Change<'_>) -> Result<(), KvError> {
         let heap = &*self.engine.heap;
         let lookup = Lookup::new(heap, space, key);
@@ -68,7 +68,7 @@ impl Txn<'_> {
     }
 }
 
-/// The patch with one change more. What has landed for it is held.
+/// The patch with one more change. It holds the frames that have landed for the change.
 fn applied(heap: &Heap, mut patch: Patch, place: Place, change: Change<'_>) -> Result<Patch, KvError> {
     let known = patch.landed().len();
     let done = apply(heap, &mut patch, place, change);
