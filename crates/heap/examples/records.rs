@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn open_or_create(path: &Path) -> Result<Arc<dyn Media>, Box<dyn Error>> {
     let opened = open(path, &OpenOptions { create: Some(CAPACITY), ..OpenOptions::default() })?;
     if opened.created {
-        // The heap draws no randomness: it comes from whoever creates the region.
+        // The heap draws no randomness. The caller that creates a region passes it in.
         let mut random = [0; 24];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
         let (salt, seed) = random.split_at(16);

@@ -106,7 +106,7 @@ fn a_free_run_whose_epoch_is_lost_is_zeroed_before_it_becomes_a_slab() {
     for times in 0..2 {
         let media = SimMedia::from_image(image, SimOptions::default());
         let (heap, copies) = reopen(&media);
-        assert_eq!((copies.words, copies.runs.len()), (1 - times, 0), "it is told once, and harms nothing");
+        assert_eq!((copies.words, copies.runs.len()), (1 - times, 0), "it is reported once and costs no run");
         image = stored_again(heap, &media).crash_state().durable_image();
     }
     let media = SimMedia::from_image(image, SimOptions::default());

@@ -205,8 +205,8 @@ fn the_check_asks_the_same_systems_and_changes_nothing() {
     let (files, others) = (Files::new(FILES), Files::new(OTHERS));
     let (_, found) = open(&image, &[&files, &others]).expect("opens");
     assert_eq!((found.damaged.len(), files.slots().len(), others.slots().len()), (1, 0, 1));
-    let told = [files, others].map(|tenant| tenant.unnamed.load(Ordering::Relaxed));
-    assert_eq!(told, [1, 1]);
+    let reported = [files, others].map(|tenant| tenant.unnamed.load(Ordering::Relaxed));
+    assert_eq!(reported, [1, 1]);
 }
 
 /// Owns no record that the compactor could move.

@@ -177,7 +177,7 @@ impl Engine {
         }
         let expired = !found.damaged && found.current.is_some_and(|hit| hit.is_expired(now_ms));
         let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
-        self.bury(&mut shard, writer, &lookup, tomb, found);
+        self.install_tombstone(&mut shard, writer, &lookup, tomb, found);
         Ok(writer.gate(!expired))
     }
 
@@ -198,7 +198,7 @@ impl Engine {
         tomb: Option<SlotId>,
     ) {
         if found.damaged {
-            shard.heal(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
+            shard.clear_damage(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
         }
         shard.put(lookup, slot, expiry_ms, found.current.map(|hit| (hit.slot, hit.view.expiry_ms())));
         match found.current {
@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// Makes an appended tombstone current.
-    pub(crate) fn bury(
+    pub(crate) fn install_tombstone(
         &self,
         shard: &mut Shard,
         writer: &mut Writer,
@@ -236,14 +236,14 @@ impl Engine {
         found: Found<'_>,
     ) {
         if found.damaged {
-            shard.heal(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
+            shard.clear_damage(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
         }
         match found.current {
             Some(old) => {
-                shard.bury(lookup, tomb, old.slot, old.view.expiry_ms());
+                shard.delete(lookup, tomb, old.slot, old.view.expiry_ms());
                 writer.supersede_read(old.slot, &old.view);
             }
-            None => shard.bury_unreadable(lookup, tomb),
+            None => shard.delete_unreadable(lookup, tomb),
         }
         shard.note_change(writer);
     }

@@ -12,9 +12,9 @@ pub enum KvError {
     /// Not a fault: the caller waits, then executes the command again. Nothing has changed.
     #[error("wait, then execute again")]
     Wait(Until),
-    /// Corrupt: the key's record or value fails its checks. Writing or deleting the key heals it.
+    /// Corrupt: the key's record or value fails its checks. A write or a delete of the key clears the damage.
     #[error(
-        "the value of this key is damaged ({what}); it is not served. Write or delete the key to heal it"
+        "the value of this key is damaged ({what}); it is not served. Write or delete the key to clear the damage"
     )]
     Damaged {
         /// Which check failed.

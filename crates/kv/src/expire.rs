@@ -51,7 +51,7 @@ impl Engine {
             let Ok(key) = self.heap.key(&view) else { continue };
             let lookup = Lookup { space: view.space(), hash, key: &key };
             let tomb = writer.append(&tombstone(&lookup, now_ms.saturating_mul(1_000_000)))?;
-            shard.bury(&lookup, tomb, slot, expiry_ms);
+            shard.delete(&lookup, tomb, slot, expiry_ms);
             shard.note_change(writer);
             writer.supersede(slot);
             purged = true;

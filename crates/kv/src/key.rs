@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_are_a_key_too() {
+    fn key_of_no_bytes_is_ordered_first() {
         assert!(OrderedKey::from(&b""[..]) < OrderedKey::new(0, b""));
         assert_eq!(OrderedKey::from(&b""[..]).len(), 0);
     }

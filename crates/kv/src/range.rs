@@ -199,7 +199,7 @@ impl Engine {
         now_ms: u64,
         tickets: &mut Tickets,
     ) -> Result<Visited<'_>, KvError> {
-        match self.look_in(shard, &Lookup::new(&self.heap, space, key), now_ms) {
+        match self.read_in(shard, &Lookup::new(&self.heap, space, key), now_ms) {
             Ok(seen) => {
                 seen.pending.into_iter().for_each(|ticket| tickets.add(ticket));
                 Ok(seen.item.map(Ok))

@@ -202,7 +202,7 @@ impl Shard {
     }
 
     /// Removes a key and makes its tombstone current.
-    pub(crate) fn bury(&mut self, lookup: &Lookup<'_>, tomb: SlotId, old: SlotId, old_expiry: u64) {
+    pub(crate) fn delete(&mut self, lookup: &Lookup<'_>, tomb: SlotId, old: SlotId, old_expiry: u64) {
         self.remove_key(lookup.hash, old);
         self.order.remove(&OrderedKey::new(lookup.space, lookup.key));
         self.count(lookup.space, -1);
@@ -218,7 +218,12 @@ impl Shard {
 
     /// Clears the damage of a key whose new version or tombstone has been appended. Calls `supersede` with each slot of
     /// the key that cannot be read.
-    pub(crate) fn heal(&mut self, heap: &Heap, lookup: &Lookup<'_>, mut supersede: impl FnMut(SlotId)) {
+    pub(crate) fn clear_damage(
+        &mut self,
+        heap: &Heap,
+        lookup: &Lookup<'_>,
+        mut supersede: impl FnMut(SlotId),
+    ) {
         self.damaged.remove(&lookup.hash);
         let same = |(hash, _): &mut (u64, SlotId)| *hash == lookup.hash;
         for (hash, slot) in self.unreadable.extract_if(.., same).collect::<Vec<_>>() {
@@ -237,7 +242,7 @@ impl Shard {
     }
 
     /// Removes a key that has no readable version and makes its tombstone current.
-    pub(crate) fn bury_unreadable(&mut self, lookup: &Lookup<'_>, tomb: SlotId) {
+    pub(crate) fn delete_unreadable(&mut self, lookup: &Lookup<'_>, tomb: SlotId) {
         if self.order.remove(&OrderedKey::new(lookup.space, lookup.key)) {
             self.count(lookup.space, -1);
         }

@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_holds_what_a_list_would(ops in ops()) {
+        fn table_matches_a_list(ops in ops()) {
             let (mut table, mut model, mut slot) = (Table::default(), Vec::<Entry>::new(), 0);
             for op in ops {
                 match op {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn lookups_meet_few_places_and_little_room_is_not_used() {
+    fn lookups_probe_few_places_and_little_memory_is_unused() {
         let mut table = Table::default();
         // Uniform, as hashes of keys are (the finalizer of splitmix64).
         let tag_of = |key: u64| {

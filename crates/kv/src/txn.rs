@@ -9,7 +9,7 @@ pub(crate) mod patch;
 use crate::engine::{Engine, Found, tombstone};
 use crate::error::KvError;
 use crate::key::OrderedKey;
-use crate::look::{Seen, verify};
+use crate::read::{Seen, verify};
 use crate::shard::{ByHash, Lookup, Shard};
 use landfall_heap::{
     Crcs, Entry, Extents, Gated, Heap, Item, ItemPart, KeptCrcs, Kind, Patch, PieceList, RECORD_SIZE, SlotId,
@@ -196,7 +196,7 @@ impl<'e> Txn<'e> {
             }
             None => {
                 let shard = self.shard(lookup.hash);
-                self.engine.look_at(shard, &lookup, self.now_ms, |hit| self.engine.part_of(hit, part))?
+                self.engine.read_with(shard, &lookup, self.now_ms, |hit| self.engine.part_of(hit, part))?
             }
         };
         seen.item.as_ref().map_or(Ok(()), |part| verify(part.item()))?;
@@ -208,7 +208,7 @@ impl<'e> Txn<'e> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
         match self.find_staged(&lookup) {
             Some(staged) => Ok(Seen { item: self.staged_item(staged)?, pending: None }),
-            None => self.engine.look_in(self.shard(lookup.hash), &lookup, self.now_ms),
+            None => self.engine.read_in(self.shard(lookup.hash), &lookup, self.now_ms),
         }
     }
 
@@ -274,7 +274,7 @@ impl<'e> Txn<'e> {
         let heap = &*self.engine.heap;
         let lookup = Lookup::new(heap, space, key);
         let shard = self.shard(lookup.hash);
-        let seen = self.engine.look_in(shard, &lookup, self.now_ms)?;
+        let seen = self.engine.read_in(shard, &lookup, self.now_ms)?;
         if let Some(item) = &seen.item {
             return Ok(Gated::new(item.seq, seen.pending));
         }
@@ -601,7 +601,7 @@ impl<'a> Planned<'a> {
             return engine.install_patched(shard, writer, &self.lookup, slot, self.key.expiry_ms, patch);
         }
         if matches!(self.key.value, Staged::Deleted) {
-            return engine.bury(shard, writer, &self.lookup, slot, self.found);
+            return engine.install_tombstone(shard, writer, &self.lookup, slot, self.found);
         }
         engine.install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.found, self.tomb);
     }

@@ -1,5 +1,4 @@
-//! What goes on beside commands: compaction within its budget, tombstones that have done their work, recovery
-//! that reads no more than it must.
+//! Background work: compaction within its budget, expiry, the scrub, dropped tombstones, and what recovery reads.
 
 mod watched;
 
@@ -50,17 +49,17 @@ fn version(engine: &Engine, key: &[u8]) -> u64 {
     engine.transaction([TxnKey { space: 0, key }], 1).version(0, key).expect("reads").ungated()
 }
 
-/// Compacts until there is nothing more to do; what each step did.
+/// Compacts until the compactor is idle; returns the result of each step.
 fn compact(engine: &Engine, budget_bytes: u64) -> Vec<Compacted> {
     const STEPS_MAX: usize = 10_000;
     let mut compactor = Compactor::new(Arc::clone(engine.heap()));
     let mut step = || compactor.step(engine, CompactGoal::DENSE, budget_bytes).expect("compacts");
     let steps: Vec<_> = (0..STEPS_MAX).map(|_| step()).take_while(|done| !done.is_idle).collect();
-    assert!(steps.len() < STEPS_MAX, "compaction never rests");
+    assert!(steps.len() < STEPS_MAX, "compaction never becomes idle");
     steps
 }
 
-/// The runs that a record's key and value lie in cannot be read any more; the record can.
+/// Makes reads of a record's key and value fail. The record itself stays readable.
 fn lose_data(media: &SimMedia, engine: &Engine, slot: SlotId) {
     let view = engine.heap().record(slot).expect("a record");
     for extent in engine.heap().all_extents(slot, &view).expect("extents") {
@@ -69,7 +68,7 @@ fn lose_data(media: &SimMedia, engine: &Engine, slot: SlotId) {
 }
 
 #[test]
-fn a_key_that_cannot_be_read_does_not_keep_others_from_expiring() {
+fn unreadable_key_does_not_block_expiry_of_others() {
     let media = region();
     let (engine, mut writer) = open(Arc::clone(&media) as _);
     let (long, short) = (vec![b'k'; 3000], b"short");
@@ -86,16 +85,16 @@ fn a_key_that_cannot_be_read_does_not_keep_others_from_expiring() {
     }
     assert!(purged >= 64, "{purged}");
     let left: u64 = engine.stats().keys.iter().sum();
-    assert_eq!(left, 1, "the one that cannot be read stays");
+    assert_eq!(left, 1, "the unreadable key stays");
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_found_by_the_scrub_which_goes_on() {
+fn scrub_reports_unreadable_values_and_continues() {
     let media = region();
     let (engine, mut writer) = open(Arc::clone(&media) as _);
     let slots: Vec<SlotId> =
         (0..4u8).map(|key| set(&engine, &mut writer, &[key], &[key; VALUE_BYTES])).collect();
-    // In a run of its own.
+    // A second writer puts the value into a run of its own.
     drop(writer);
     let mut other = Writer::new(Arc::clone(engine.heap()), 1);
     set(&engine, &mut other, b"z", &[9; VALUE_BYTES]);
@@ -114,9 +113,9 @@ fn a_value_that_cannot_be_read_is_found_by_the_scrub_which_goes_on() {
     assert!(findings.iter().all(|found| found.what == Damage::Unreadable), "{findings:?}");
 }
 
-/// A page of keys of every shard kept all workers waiting a thousand times a second.
+/// A scrub that locks every shard for each page blocks all workers a thousand times a second.
 #[test]
-fn a_scrub_waits_for_and_keeps_no_more_than_one_shard() {
+fn scrub_locks_one_shard_at_a_time() {
     let media = region();
     let (engine, mut writer) = open(Arc::clone(&media) as _);
     for key in 0..100_u8 {
@@ -135,18 +134,18 @@ fn a_scrub_waits_for_and_keeps_no_more_than_one_shard() {
         (done, keys.is_ok_and(|keys| keys == 4))
     };
     let beside: Vec<_> = (0..16).map(scrubs_beside).collect();
-    // It begins with one of four.
+    // The scrub begins with one of four shards. It waits only where the locked key is in that shard.
     let free = beside.iter().filter(|(_, scrubbed)| *scrubbed).count();
     assert!((1..16).contains(&free), "{free} of 16");
     beside.into_iter().for_each(|(done, _)| done.join().expect("scrubs in the end").unwrap_or_default());
 }
 
 #[test]
-fn a_key_that_cannot_be_read_keeps_no_other_from_being_moved() {
+fn unreadable_key_does_not_block_moves_of_others() {
     let media = region();
     let (engine, mut writer) = open(Arc::clone(&media) as _);
     let slot = set(&engine, &mut writer, &[b'k'; 3000], b"");
-    // Sparse slabs, of which the first is the emptiest: a few keys that stay among what is overwritten.
+    // Sparse slabs: a few keys that stay among overwritten ones. The first slab is the emptiest.
     for round in 0..8 * SLOTS_PER_RUN {
         let key = if round > SLOTS_PER_RUN && round % 1000 == 0 { round.to_le_bytes() } else { [7; 4] };
         set(&engine, &mut writer, &key, b"value");
@@ -159,11 +158,15 @@ fn a_key_that_cannot_be_read_keeps_no_other_from_being_moved() {
     lose_data(&media, &engine, slot);
     compact(&engine, u64::MAX);
     assert!(engine.heap().runs().counts().slab < slabs, "{:?}", engine.heap().runs().counts());
-    assert_eq!(engine.heap().runs().get(slot.run()).used_for(), RunUse::Slab, "it stays where it is");
+    assert_eq!(
+        engine.heap().runs().get(slot.run()).used_for(),
+        RunUse::Slab,
+        "the unreadable record stays in its slab"
+    );
 }
 
 #[test]
-fn a_record_that_the_medium_lost_is_named_at_the_start_and_its_slab_is_kept() {
+fn recovery_names_a_lost_record_and_keeps_its_slab() {
     let media = region();
     let (engine, mut writer) = open(Arc::clone(&media) as _);
     let slots: Vec<SlotId> = (0..4u8).map(|key| set(&engine, &mut writer, &[key], b"value")).collect();
@@ -178,12 +181,12 @@ fn a_record_that_the_medium_lost_is_named_at_the_start_and_its_slab_is_kept() {
     assert_eq!(lost, [(slots[2], Damage::Lost)]);
     let run = slots[2].run();
     compact(&engine, u64::MAX);
-    assert_eq!(engine.heap().runs().get(run).used_for(), RunUse::Slab, "the loss stays known");
+    assert_eq!(engine.heap().runs().get(run).used_for(), RunUse::Slab, "the slab with the loss is kept");
 }
 
-/// A stale count too low lets a tombstone go while what it buries is still on the medium.
+/// If a stale count is too low, a tombstone is dropped while an older record of its key is still on the medium.
 #[test]
-fn a_copy_given_up_after_a_flush_uncounts_nothing_that_was_written_since() {
+fn copy_aborted_after_a_flush_discounts_no_newer_record() {
     let (engine, mut writer) = open(region());
     let slot = set(&engine, &mut writer, b"moved", b"before");
     writer.commit_now().expect("commits");
@@ -195,16 +198,16 @@ fn a_copy_given_up_after_a_flush_uncounts_nothing_that_was_written_since() {
     writer.commit_now().expect("commits");
     let stale = engine.stats().stale;
     engine.abort_move(name);
-    assert_eq!(engine.stats().stale, stale, "the copy was forgotten by the flush");
-    // One that is given up without a flush is uncounted.
+    assert_eq!(engine.stats().stale, stale, "the flush has reset the announcement");
+    // Without a flush, an aborted copy is discounted.
     assert!(engine.begin_move(name, slot, &mut || {}), "it is current");
     engine.abort_move(name);
     assert_eq!(engine.stats().stale, stale);
 }
 
-/// `WATCH` of an absent key must notice that it was set and deleted, even after its tombstone has gone.
+/// `WATCH` of an absent key must notice that it was set and deleted, even after its tombstone is dropped.
 #[test]
-fn a_key_that_came_and_went_has_another_version_without_its_tombstone() {
+fn absent_key_keeps_a_new_version_after_its_tombstone_is_dropped() {
     let (engine, mut writer) = open(region());
     let before = version(&engine, b"watched");
     for round in 0..3 {
@@ -212,7 +215,7 @@ fn a_key_that_came_and_went_has_another_version_without_its_tombstone() {
     }
     delete(&engine, &mut writer, b"watched");
     let deleted = version(&engine, b"watched");
-    // Slabs that make compaction worth while, none of them as empty as the first.
+    // Sparse slabs that compaction frees, none as empty as the first.
     for batch in 0..12 * SLOTS_PER_RUN / BATCH {
         (1..BATCH).for_each(|_| {
             set(&engine, &mut writer, b"other", b"short");
@@ -222,16 +225,16 @@ fn a_key_that_came_and_went_has_another_version_without_its_tombstone() {
         }
         writer.commit_now().expect("commits");
     }
-    // Slabs are compacted once their writer has left them.
+    // Slabs are compacted once no writer appends to them.
     drop(writer);
     compact(&engine, 1 << 20);
-    assert_eq!(engine.stats().tombstones, 0, "the tombstone was to be dropped");
+    assert_eq!(engine.stats().tombstones, 0, "the tombstone is dropped");
     let after = version(&engine, b"watched");
     assert!(before < deleted && deleted <= after, "{before}, {deleted}, {after}");
 }
 
 #[test]
-fn a_compaction_step_copies_no_more_than_its_budget_and_one_value() {
+fn compaction_step_copies_at_most_its_budget_and_one_value() {
     for budget_bytes in [VALUE_BYTES as u64, 64 << 10] {
         let (engine, mut writer) = open(region());
         let keys: Vec<[u8; 4]> = (0..3000u32).map(u32::to_le_bytes).collect();
@@ -250,9 +253,9 @@ fn a_compaction_step_copies_no_more_than_its_budget_and_one_value() {
     }
 }
 
-/// Each rewriting of such a record verifies the whole value.
+/// Each rewrite of such a record verifies the whole value.
 #[test]
-fn value_of_many_pieces_leaves_its_sparse_runs_with_few_rewritings() {
+fn value_of_many_pieces_leaves_sparse_runs_in_few_rewrites() {
     const FRAME: u64 = 2048;
     const PIECE: usize = 1448;
     const LANDED_RUNS: u64 = 20;
@@ -289,7 +292,7 @@ fn value_of_many_pieces_leaves_its_sparse_runs_with_few_rewritings() {
 }
 
 #[test]
-fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
+fn recovery_reads_each_record_and_no_value_below_a_watermark() {
     let media = region();
     let (engine, mut writer) = open(Arc::clone(&media) as Arc<dyn Media>);
     for key in 0..2000u32 {
@@ -298,7 +301,7 @@ fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
     writer.commit_now().expect("commits");
     engine.heap().mark_slabs(1).expect("marks");
     let stored = |key: u32| {
-        let item = engine.look(0, &key.to_le_bytes(), 1).expect("reads").ungated().expect("is there");
+        let item = engine.peek(0, &key.to_le_bytes(), 1).expect("reads").ungated().expect("is there");
         item.extents().to_vec()
     };
     let values: Vec<Extent> = (0..2000).flat_map(stored).collect();
@@ -310,5 +313,5 @@ fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
     let meet = |read: &Extent, value: &Extent| value.off < read.end() && read.off < value.end();
     let touched = reads.iter().filter(|read| values.iter().any(|value| meet(read, value))).count();
     assert_eq!(touched, 0, "values were read");
-    assert!(reads.len() >= 2000, "the records were read through the medium that counts: {}", reads.len());
+    assert!(reads.len() >= 2000, "the counting medium saw too few reads of records: {}", reads.len());
 }

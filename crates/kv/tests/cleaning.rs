@@ -1,4 +1,4 @@
-//! Space: what making it costs, and that deletes always find some.
+//! Space: the cost of cleaning, and deletes that always find room.
 
 mod churn;
 
@@ -20,7 +20,7 @@ fn engine(runs: u64) -> Engine {
 fn nothing_is_moved_while_there_is_room() {
     let mut churn = Churn::new(engine(64), 1024, 0.1);
     churn.load();
-    // Half of what is free.
+    // Writes half of the free space.
     let traffic = churn.overwrite(Keys::Uniform, 0.4);
     assert_eq!(traffic.moved, 0);
     assert!(traffic.amplification() < 1.3, "{traffic:?}");
@@ -28,7 +28,7 @@ fn nothing_is_moved_while_there_is_room() {
 
 #[test]
 fn cleaning_costs_little_while_much_of_the_region_is_dead() {
-    // Bounds some way above what larger regions need: here the reserves are a tenth.
+    // The bounds are higher than for larger regions, because the reserves are a tenth of this one.
     for (keys, share, most) in [
         (Keys::Uniform, 0.33, 1.6),
         (Keys::Zipf(0.99), 0.33, 1.8),
@@ -47,7 +47,8 @@ fn cleaning_costs_little_while_much_of_the_region_is_dead() {
     }
 }
 
-/// What lives long is packed densely, and every packed run loses a little: in sum that is all the space there is.
+/// Long-lived values are packed densely. Every packed run loses a few of them, and the sum of these holes is the only
+/// space.
 #[test]
 fn a_region_that_is_four_fifths_live_is_not_full() {
     let mut churn = Churn::new(engine(96), 1024, 0.8);
@@ -70,7 +71,7 @@ impl Store {
         Self { engine, writer, compactor }
     }
 
-    /// Executes a command, committing and cleaning while it waits. False: the region is full.
+    /// Executes a command; commits and cleans while it waits. False if the region is full.
     fn execute<T>(&mut self, mut command: impl FnMut(&Engine, &mut Writer) -> Result<T, KvError>) -> bool {
         const TRIES: usize = 100_000;
         for _ in 0..TRIES {
@@ -101,7 +102,7 @@ impl Store {
         self.execute(|engine, writer| engine.delete(writer, 0, &key.to_le_bytes(), 1, 1))
     }
 
-    /// One step; true while there is more to do.
+    /// Runs one step of the compactor; true while it is not idle.
     fn clean(&mut self, free_runs: u32) -> bool {
         match self.compactor.step(&self.engine, CompactGoal::free(free_runs), 1 << 20) {
             Err(HeapError::Full) => false,
@@ -110,7 +111,7 @@ impl Store {
     }
 }
 
-/// What is deleted first.
+/// The order of deletes.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     OldestFirst,
@@ -151,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_full_region_takes_every_delete_in_any_order_and_gives_all_space_back(
+    fn full_region_accepts_deletes_in_any_order_and_frees_all_space(
         sizes in prop::collection::vec(prop_oneof![Just(100usize), 0..60usize, 500..5000usize, Just(300_000)], 1..4),
         runs in 32u64..40,
         order in order(),
@@ -173,7 +174,7 @@ proptest! {
             if at.is_multiple_of(commits_each) {
                 store.writer.commit_now().expect("commits");
             }
-            // Writers that find no room meanwhile must not get in the way, nor be kept waiting for nothing.
+            // Writers that find no room in between must neither block the deletes nor wait in vain.
             if at.is_multiple_of(1000) {
                 store.set(u32::MAX, 100);
             }
@@ -185,7 +186,7 @@ proptest! {
         let heap = Arc::clone(store.engine.heap());
         let counts = heap.runs().counts();
         prop_assert_eq!(heap.runs().live_bytes(), 0);
-        // Open ones: the writer's and the compactor's.
+        // The open runs of the writer and the compactor remain.
         prop_assert!(counts.data <= 2 && counts.slab <= 4, "an empty region takes {:?}", counts);
     }
 }

@@ -1,4 +1,4 @@
-//! The engine against a `BTreeMap`, without crashes: point reads, transactions, expiry, versions, ordered
+//! Compares the engine with a `BTreeMap`, without crashes: point reads, transactions, expiry, versions, and ordered
 //! ranges with bounds and prefixes in both directions.
 
 use landfall_heap::{NewRegion, Source, Until, Writer, create};
@@ -14,8 +14,8 @@ const RUNS: u64 = 32;
 const SPACES: u8 = 2;
 const CASES: u32 = 200;
 
-/// Keys close to each other, so that prefixes and bounds cut between them; among them the empty one, one of
-/// the highest bytes, and one that is stored in frames.
+/// Similar keys, so that prefixes and bounds fall between them. Among them are the empty key, one of the highest bytes,
+/// and one that is stored in frames.
 fn key(index: usize) -> Vec<u8> {
     let names: [&[u8]; 10] =
         [b"", b"a", b"a\0", b"ab", b"aba", b"b", b"\xff", b"\xff\xff", b"\xff\xff\x01", &[b'l'; 200]];
@@ -78,9 +78,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-/// Database and key.
+/// A database and a key.
 type Name = (u8, Vec<u8>);
-/// Value and expiry.
+/// A value and its expiry.
 type Stored = (Vec<u8>, u64);
 type Model = BTreeMap<Name, Stored>;
 
@@ -157,7 +157,7 @@ impl Pair {
         self.model.remove(&(space, key.to_vec()));
     }
 
-    /// Reads and writes in database 0; a transaction that is dropped has done nothing.
+    /// Reads and writes in database 0. A dropped transaction changes nothing.
     fn txn(&mut self, writes: &[(usize, Option<usize>)], commits: bool) {
         let values: Vec<Option<Vec<u8>>> =
             writes.iter().map(|(_, len)| len.map(|len| self.value(len))).collect();
@@ -181,8 +181,8 @@ impl Pair {
         }
         if commits {
             txn.commit(&mut self.writer, 1).expect("there is room").ungated();
-            // What has expired and was not written anew is still counted. A value that was put and deleted
-            // again has taken it along.
+            // The model keeps expired keys until they are purged, as the counts do. A key that the transaction put and
+            // then deleted is gone.
             let (now, put) = (self.now, keys.iter().zip(&values).filter(|(_, value)| value.is_some()));
             let put: Vec<&Vec<u8>> = put.map(|(key, _)| key).collect();
             let gone = |name: &(u8, Vec<u8>)| name.0 == 0 && put.contains(&&name.1);
@@ -195,7 +195,7 @@ impl Pair {
         let due = self.model.values().filter(|(_, expiry)| *expiry != 0 && *expiry <= self.now).count();
         let purged = self.engine.purge_expired(&mut self.writer, self.now, limit).expect("purges");
         assert_eq!(purged, due.min(limit));
-        // Which ones went first is not promised: the rest goes, too, so that the model stays exact.
+        // The order of purges is not specified. The rest is purged, too, so that the model stays exact.
         let rest = self.engine.purge_expired(&mut self.writer, self.now, usize::MAX).expect("purges");
         assert_eq!(purged + rest, due);
         let now = self.now;
@@ -266,7 +266,7 @@ impl Pair {
     }
 }
 
-/// Keys that an operation writes, if time stands still; `None`: possibly all of them.
+/// The keys that an operation writes while time stands still; `None` if it may write every key.
 fn touched(pair: &Pair, op: &Op) -> Option<Vec<(u8, Vec<u8>)>> {
     match op {
         Op::Set { key: index, space, .. } => Some(vec![(*space, key(*index))]),
@@ -283,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_engine_does_what_a_map_does(ops in ops()) {
+    fn engine_matches_a_map(ops in ops()) {
         let mut pair = Pair::new();
         for op in &ops {
             pair.run(op);
@@ -299,7 +299,7 @@ proptest! {
             pair.run(op);
             let Some(touched) = touched else { continue };
             for (name, version) in pair.versions() {
-                // An expired key that is deleted gets a tombstone of its own: nobody could watch it.
+                // A delete of an expired key writes a tombstone, although no client could watch the key.
                 let expired = pair.model.contains_key(&name) != pair.is_live(name.0, &name.1);
                 let changed = before[&name] != version;
                 let deleted_expired = matches!(op, Op::Delete { .. });
@@ -310,7 +310,7 @@ proptest! {
 }
 
 #[test]
-fn a_clock_that_steps_back_does_not_bring_back_what_was_purged() {
+fn clock_that_steps_back_restores_no_purged_key() {
     let mut pair = Pair::new();
     pair.set(0, b"a", 10, 5);
     pair.now += 10;
@@ -320,7 +320,7 @@ fn a_clock_that_steps_back_does_not_bring_back_what_was_purged() {
 }
 
 #[test]
-fn a_key_may_be_too_long_and_a_value_may_be_empty() {
+fn too_long_key_is_refused_and_empty_value_is_stored() {
     let mut pair = Pair::new();
     let key = vec![0; landfall_heap::KEY_BYTES_MAX + 1];
     let value = Source::Bytes(b"");
@@ -334,7 +334,7 @@ fn a_key_may_be_too_long_and_a_value_may_be_empty() {
 }
 
 #[test]
-fn a_write_of_another_worker_must_be_durable_before_it_is_built_upon() {
+fn write_waits_for_an_undurable_write_of_another_worker() {
     let mut pair = Pair::new();
     pair.set(0, b"a", 10, 0);
     let mut other = Writer::new(Arc::clone(pair.engine.heap()), 1);

@@ -1,5 +1,4 @@
-//! Parts of long values are read and changed as parts: what does not change is neither read, written nor counted
-//! again.
+//! Reads and changes of parts of long values. The unchanged rest is neither read, nor written, nor counted again.
 
 mod common_pieces;
 
@@ -11,12 +10,12 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 const KEY: &str = "key";
-/// Three lists of pieces.
+/// Length of a value with three lists of pieces.
 const LEN: usize = 30 << 20;
-/// A record, a piece, its list, and the list of lists.
+/// Bytes of a record, a piece, its list, and the list of lists, at most.
 const LITTLE: u64 = 12 << 10;
 
-/// Where so many bytes are changed.
+/// A change of `len` bytes at a place.
 #[derive(Clone, Copy, Debug)]
 struct Edit {
     place: Place,
@@ -79,7 +78,7 @@ fn edit(store: &Store, writer: &mut Writer, edits: &[Edit]) -> Result<(), KvErro
     done
 }
 
-/// What each run counts, and the references of each frame.
+/// The counts of each run, and the references of each frame.
 fn counts(store: &Store) -> (Vec<(u32, u32)>, Vec<u32>) {
     let heap = store.engine.heap();
     let runs = heap.runs().iter().map(|(id, run)| (id.0, run.live_bytes()));
@@ -87,11 +86,11 @@ fn counts(store: &Store) -> (Vec<(u32, u32)>, Vec<u32>) {
     (runs.collect(), (0..frames).map(|frame| heap.runs().frame_refs(frame * FRAME_SIZE)).collect())
 }
 
-/// The counts are those that recovery makes of the records.
+/// Restarts the store and checks that recovery computes the counts of before.
 fn recounted(store: Store) -> Store {
     let before = counts(&store);
     let store = store.restarted();
-    assert!(counts(&store) == before, "another count after a restart");
+    assert!(counts(&store) == before, "the counts differ after a restart");
     store
 }
 
@@ -105,7 +104,7 @@ fn stored(runs: u64, len: usize) -> (Store, Vec<u8>) {
 }
 
 #[test]
-fn a_short_change_of_a_long_value_writes_little_and_counts_what_changes() {
+fn short_change_of_a_long_value_writes_little_and_updates_the_counts() {
     let (store, mut model) = stored(64, LEN);
     let mut writer = store.writer();
     let places = [0, 1, 65_530, 100_000, LEN / 2, LEN - 11, LEN - 10, LEN - 3].map(|at| Edit::at(at, 10));
@@ -125,7 +124,7 @@ fn a_short_change_of_a_long_value_writes_little_and_counts_what_changes() {
 }
 
 #[test]
-fn a_change_that_nearly_fills_a_piece_takes_nothing_from_its_neighbours() {
+fn change_that_nearly_fills_a_piece_keeps_its_neighbours() {
     let (store, mut model) = stored(64, LEN);
     let mut writer = store.writer();
     for len in [4095, 4096, 60_000, 64_026, 65_535, 65_536, 65_537] {
@@ -170,7 +169,7 @@ fn many_short_changes_leave_few_pieces_and_write_little_each() {
 }
 
 #[test]
-fn a_damaged_piece_is_refused_where_it_is_needed_and_bars_nothing_else() {
+fn damaged_piece_fails_only_reads_and_changes_that_need_it() {
     let (store, mut model) = stored(64, LEN);
     let mut writer = store.writer();
     let (pieces, _) = store.pieces_and_lists(KEY);
@@ -190,22 +189,22 @@ fn a_damaged_piece_is_refused_where_it_is_needed_and_bars_nothing_else() {
     for range in [begin..begin + 1, end - 1..end, begin - 1..end + 1, 0..LEN] {
         assert!(matches!(part(&store, range), Err(KvError::Damaged { .. })));
     }
-    // What is kept of a damaged piece would get a fresh checksum.
+    // The kept part of a damaged piece must not get a new, valid checksum.
     let refused = edit(&store, &mut writer, &[Edit::at(begin + 10, 10)]);
     assert!(matches!(refused, Err(KvError::Damaged { .. })), "{refused:?}");
     let rest = Edit { landed: true, ..Edit::at(begin, 2 * 65_536) };
     for one in [Edit::end(10), Edit::at(begin - 10, 10), Edit::at(end, 10)] {
-        edit(&store, &mut writer, &[one]).expect("needs nothing that is damaged");
+        edit(&store, &mut writer, &[one]).expect("needs no damaged piece");
         one.apply(&mut model);
     }
-    assert!(store.engine.get(0, KEY.as_bytes(), 1).is_err(), "the damage stays visible");
-    edit(&store, &mut writer, &[rest]).expect("what is damaged is overwritten");
+    assert!(store.engine.get(0, KEY.as_bytes(), 1).is_err(), "the damage is still detected");
+    edit(&store, &mut writer, &[rest]).expect("the damaged piece is overwritten");
     rest.apply(&mut model);
     assert!(store.get(KEY) == Some(model));
 }
 
 #[test]
-fn what_was_changed_leaves_its_runs_and_is_found_again() {
+fn changed_value_is_moved_and_readable_after_a_restart() {
     let (store, mut model) = stored(96, LEN);
     let mut writer = store.writer();
     let mut compactor = Compactor::new(Arc::clone(store.engine.heap()));
@@ -233,7 +232,7 @@ fn what_was_changed_leaves_its_runs_and_is_found_again() {
 }
 
 #[test]
-fn a_group_that_finds_no_room_takes_its_changes_back() {
+fn group_that_finds_no_room_undoes_its_changes() {
     let (store, model) = stored(40, 8 << 20);
     let mut writer = store.writer();
     let before = counts(&store);
@@ -244,7 +243,7 @@ fn a_group_that_finds_no_room_takes_its_changes_back() {
     let full = txn.commit(&mut writer, 1);
     assert!(matches!(full, Err(KvError::Heap(HeapError::Full) | KvError::Wait(_))));
     writer.commit_now().expect("commits");
-    assert!(counts(&store) == before, "something of the change is still counted");
+    assert!(counts(&store) == before, "a part of the change is still counted");
     edit(&store, &mut writer, &[Edit::end(10)]).expect("there is room");
     let mut changed = model;
     Edit::end(10).apply(&mut changed);
@@ -265,7 +264,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn a_changed_value_is_what_a_string_of_bytes_would_be(groups in edits()) {
+    fn patched_value_matches_a_byte_vector(groups in edits()) {
         let (store, mut model) = stored(120, 20 << 20);
         let mut writer = store.writer();
         for (index, group) in groups.iter().enumerate() {

@@ -12,11 +12,11 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::Arc;
 use watched::Watched;
 
-/// One list of pieces, and several.
+/// Lengths of values with one list of pieces and with several.
 const LENS: [usize; 4] = [PIECES_FROM as usize, 300_000, 5 << 20, 30 << 20];
 
 #[test]
-fn long_values_are_kept_in_pieces_moved_and_found_again_after_a_restart() {
+fn long_values_in_pieces_are_moved_and_readable_after_a_restart() {
     let store = Store::new(96);
     let mut writer = store.writer();
     store.set(&mut writer, "short", PIECES_FROM as usize - 1);
@@ -57,7 +57,7 @@ fn long_values_are_kept_in_pieces_moved_and_found_again_after_a_restart() {
 }
 
 #[test]
-fn a_part_of_a_long_value_costs_the_pieces_in_which_it_lies() {
+fn read_of_a_part_reads_only_its_pieces() {
     let store = Store::new(64);
     let mut writer = store.writer();
     store.set(&mut writer, "key", 30 << 20);
@@ -89,7 +89,7 @@ fn a_part_of_a_long_value_costs_the_pieces_in_which_it_lies() {
 }
 
 #[test]
-fn recovery_reads_a_piece_once_however_many_versions_of_its_value_lie_above_the_watermark() {
+fn recovery_reads_a_piece_once_for_all_versions_above_the_watermark() {
     const LEN: usize = 20 << 20;
     let store = Store::new(64);
     let mut writer = store.writer();
@@ -113,7 +113,7 @@ fn recovery_reads_a_piece_once_however_many_versions_of_its_value_lie_above_the_
 }
 
 #[test]
-fn a_flipped_bit_of_a_piece_or_of_a_list_is_noticed() {
+fn flipped_bit_of_a_piece_or_a_list_is_detected() {
     let store = Store::new(64);
     let mut writer = store.writer();
     store.set(&mut writer, "key", 20 << 20);

@@ -1,4 +1,4 @@
-//! What is stored already is not written again: another expiry, another name or a byte more costs a record.
+//! Stored bytes are not written again: another expiry, another name or an appended byte costs one record.
 
 use landfall_heap::{NewRegion, Source, Writer, create};
 use landfall_kv::{Engine, Pieces, Recovery, SetRequest, Txn, TxnKey};
@@ -7,7 +7,7 @@ use landfall_media::{Extent, Media, RUN_SIZE, Site};
 use std::sync::Arc;
 
 const VALUE_BYTES: usize = 3 << 20;
-/// A record, its extents' list, and what a block or line adds.
+/// Most bytes of a record and its list of extents, rounded up to blocks or lines.
 const LITTLE: u64 = 16 << 10;
 
 struct Store {
@@ -50,7 +50,7 @@ impl Store {
         txn.commit(writer, 1).expect("there is room").ungated();
     }
 
-    /// A byte that landed.
+    /// A byte that has landed.
     fn landed(&self) -> Extent {
         let run = self.engine.heap().take_landing_run().expect("a free run");
         let extent = Extent::new(run, 1);
@@ -91,10 +91,10 @@ fn a_stored_value_is_not_made_durable_again() {
 }
 
 #[test]
-fn what_has_landed_becomes_durable_however_often_it_is_staged() {
+fn landed_value_becomes_durable_when_it_is_staged_twice() {
     let store = Store::new();
     let mut writer = store.writer(0);
-    // In one batch, and in one transaction: it is not stored when it is read.
+    // The value is staged again in one batch, then in one transaction: when it is read, it is not durable yet.
     store.set(&mut writer, b"a");
     store.change(&mut writer, expire);
     assert!(store.committed(&mut writer) >= VALUE_BYTES as u64);
@@ -109,11 +109,11 @@ fn what_has_landed_becomes_durable_however_often_it_is_staged() {
         txn.put_landed(0, b"a", None, &extents, None, 0);
         expire(txn);
     });
-    assert!(store.committed(&mut writer) >= 2 * RUN_SIZE, "the transaction's own value is not stored yet");
+    assert!(store.committed(&mut writer) >= 2 * RUN_SIZE, "the transaction's own value is not durable yet");
 }
 
 #[test]
-fn what_another_writer_has_still_to_make_durable_is_made_durable_with_what_refers_to_it() {
+fn undurable_value_of_another_writer_is_flushed_with_a_new_reference() {
     let store = Store::new();
     let (mut first, mut second) = (store.writer(0), store.writer(1));
     store.set(&mut first, b"a");

@@ -27,7 +27,7 @@ impl Store {
         Self { media, engine }
     }
 
-    /// As after a crash that lost all that was not durable.
+    /// The store after a crash that lost everything that was not durable.
     fn restarted(self) -> Self {
         let media = SimMedia::from_image(self.media.crash_state().durable_image(), SimOptions::default());
         let engine = open(&media);
@@ -71,7 +71,7 @@ impl Store {
         self.engine.heap().runs().counts().data
     }
 
-    /// Until nothing is left to gain; how many bytes were put elsewhere.
+    /// Compacts until the compactor is idle; returns the bytes that it moved.
     fn compact(&self) -> u64 {
         let heap = self.engine.heap();
         let before = heap.copies.get(landfall_heap::CopyPath::Moved);
@@ -84,7 +84,7 @@ impl Store {
         panic!("compaction does not come to rest");
     }
 
-    /// What `landfall check` finds: bytes of values.
+    /// Bytes of values that `landfall check` counts.
     fn checked(&self) -> u64 {
         let image = self.media.crash_state().durable_image();
         let media = SimMedia::from_image(image, SimOptions::default());
@@ -99,7 +99,7 @@ fn value(key: &str, len: usize) -> Vec<u8> {
     (0..len).map(|index| seed.wrapping_add((index / 3) as u8)).collect()
 }
 
-/// Bytes of the lists of those values that are kept in pieces, at most.
+/// Most bytes of the lists of the values in pieces.
 const LISTS_MAX: u64 = 600;
 const LENS: [usize; 6] = [100, 900, 5000, 70_000, 300_000, 1 << 20];
 
@@ -127,10 +127,13 @@ fn copies_cost_records_and_stay_shared_through_compaction_and_restarts() {
     writer.commit_now().expect("commits");
     let values: u64 = LENS.into_iter().map(|len| len as u64).sum();
     let values = values..values + LISTS_MAX;
-    assert!(values.contains(&store.live()), "what the originals held is live through their copies, once");
+    assert!(
+        values.contains(&store.live()),
+        "the copies keep the bytes of their originals live, counted once"
+    );
     drop(writer);
     let moved = store.compact();
-    assert!(0 < moved && moved <= values.end, "{moved} bytes were moved for {values:?} that are there");
+    assert!(0 < moved && moved <= values.end, "{moved} bytes were moved of {values:?} live ones");
     assert!(values.contains(&store.live()), "{} bytes are live", store.live());
     assert_eq!(store.checked(), store.live());
     assert_eq!(store.engine.heap().unshared_bytes(), 0);
@@ -157,11 +160,11 @@ fn copies_cost_records_and_stay_shared_through_compaction_and_restarts() {
 }
 
 #[test]
-fn copies_of_one_large_value_do_not_overflow_what_counts_live_bytes() {
+fn copies_of_one_large_value_do_not_overflow_the_live_count() {
     let store = Store::new();
     let mut writer = store.writer();
     store.set(&mut writer, "key", 1 << 20);
-    // Counted for each record, 4096 of them would be 2^32 bytes of a run.
+    // If each of 4096 records counted the bytes, a run's count would be 2^32.
     for copy in 0..5000 {
         store.copy(&mut writer, "key", &format!("copy{copy}"));
     }
@@ -179,7 +182,7 @@ fn copies_of_one_large_value_do_not_overflow_what_counts_live_bytes() {
 }
 
 #[test]
-fn a_region_takes_up_the_feature_with_its_first_copy() {
+fn first_copy_sets_the_feature_of_the_region() {
     let store = Store::new();
     let mut writer = store.writer();
     store.set(&mut writer, "short", 10);
@@ -196,7 +199,7 @@ fn a_region_takes_up_the_feature_with_its_first_copy() {
 }
 
 #[test]
-fn a_copy_of_what_the_transaction_has_staged_is_written_whatever_becomes_of_the_original() {
+fn copy_of_a_staged_value_is_written_though_its_original_is_replaced() {
     let store = Store::new();
     let mut writer = store.writer();
     let landed = {
@@ -225,14 +228,14 @@ fn a_copy_of_what_the_transaction_has_staged_is_written_whatever_becomes_of_the_
 }
 
 #[test]
-fn a_copy_reads_no_value_and_shows_the_damage_of_its_original() {
+fn copy_reads_no_value_and_keeps_the_damage_of_its_original() {
     let store = Store::new();
     let mut writer = store.writer();
     for (key, len) in [("long", 3000), ("short", 20)] {
         store.set(&mut writer, key, len);
     }
     writer.commit_now().expect("commits");
-    let at = store.engine.look(0, b"long", 1).expect("reads").ungated().expect("is there").extents()[0].off;
+    let at = store.engine.peek(0, b"long", 1).expect("reads").ungated().expect("is there").extents()[0].off;
     let byte = store.media.bytes(landfall_media::Extent::new(at, 1)).expect("in bounds")[0];
     store.media.store(at, &[!byte]).expect("in bounds");
     let keys = [&b"long"[..], b"short", b"long copy", b"short copy"].map(|key| TxnKey { space: 0, key });

@@ -296,7 +296,7 @@ fn a_damaged_value_is_an_error_until_it_is_overwritten() {
     let (shared, media) = shared_with(Config::default());
     let mut worker = Worker::new(&shared, 1);
     worker.ask("MSET k @5000 fine 1");
-    let at = shared.engine.look(0, b"k", 1).unwrap().ungated().unwrap().extents()[0].off;
+    let at = shared.engine.peek(0, b"k", 1).unwrap().ungated().unwrap().extents()[0].off;
     media.damage(at + 100, 4);
     for line in ["GET k", "MGET fine k", "GETRANGE k 0 1", "LF.RANGE - +", "GETSET k x"] {
         assert!(worker.say(line).starts_with("-DAMAGED "), "{line}");

@@ -84,7 +84,7 @@ fn moving_the_record_of_a_damaged_value_damages_no_other_value() {
     set(&engine, &mut writer, b"inline", &[3; 10]);
     writer.commit_now().expect("commits");
     engine.heap().mark_slabs(1).expect("marks");
-    let value = engine.look(0, b"damaged", 0).expect("reads").ungated().expect("is there").extents()[0];
+    let value = engine.peek(0, b"damaged", 0).expect("reads").ungated().expect("is there").extents()[0];
     drop((writer, engine));
 
     media.damage(value.off + 10, 4);

@@ -83,7 +83,7 @@ fn nothing_older_passes_for_a_transaction_whose_commit_record_the_medium_has_los
         assert!(matches!(read(&engine, key), Err(KvError::Damaged { .. })), "{key:?}");
     }
     assert_eq!(read(&engine, b"other").expect("reads"), Some(b"1".to_vec()));
-    // A new version heals a key, also after the next start.
+    // A new version clears a key's damage, also after the next start.
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     set(&engine, &mut writer, b"a", b"newer");
     writer.commit_now().expect("commits");

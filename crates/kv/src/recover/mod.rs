@@ -114,7 +114,7 @@ impl Recovery {
         for damaged in self.damaged.lock().drain(..) {
             if let Some((_, _, hash)) = damaged.named {
                 heap.adopt_damaged(damaged.slot);
-                bar(&mut self.shard(hash).lock(), hash, damaged.slot, damaged.what);
+                mark_damaged(&mut self.shard(hash).lock(), hash, damaged.slot, damaged.what);
             }
         }
         let shards = self.shards.iter().map(|shard| Mutex::new(std::mem::take(&mut *shard.lock()))).collect();
@@ -326,7 +326,7 @@ impl Tenant for Recovery {
                 shard.add_stale(found.hash);
             } else {
                 heap.adopt_damaged(found.slot);
-                bar(&mut shard, found.hash, found.slot, what);
+                mark_damaged(&mut shard, found.hash, found.slot, what);
                 damaged.push(DamagedSlot { slot: found.slot, what, named: None });
             }
         }
@@ -404,7 +404,7 @@ fn newest(shard: &Shard, heap: &Heap, hash: u64) -> (u64, u32) {
 
 /// Marks the keys of a hash as damaged. Their newest record cannot be read, and an older one must not be served in its
 /// place.
-fn bar(shard: &mut Shard, hash: u64, slot: SlotId, what: Damage) {
+fn mark_damaged(shard: &mut Shard, hash: u64, slot: SlotId, what: Damage) {
     shard.damaged.insert(hash, what);
     shard.unreadable.push((hash, slot));
 }

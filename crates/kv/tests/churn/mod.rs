@@ -1,5 +1,5 @@
-//! Overwrites as a server sees them: commands land one after the other in runs, values are kept where they landed, and
-//! space is made between batches, as the background thread would. Deterministic.
+//! A deterministic load of overwrites, as in a server: commands land in runs one after the other, values stay where
+//! they landed, and a compactor runs between batches, as the background thread does.
 
 #![allow(clippy::cast_sign_loss, reason = "shares and counts are not negative")]
 
@@ -10,27 +10,27 @@ use std::sync::Arc;
 
 /// Commands in one batch.
 const BATCH: u64 = 32;
-/// Steps after which space must have been made.
+/// Most steps of the compactor that may pass until there is room.
 const STEPS_MAX: usize = 10_000;
 
-/// Which key is overwritten next.
+/// The distribution of overwritten keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keys {
-    /// Each as likely as any other.
+    /// Every key is equally likely.
     Uniform,
-    /// By Zipf's law with this exponent.
+    /// Zipf's law with this exponent.
     Zipf(f64),
 }
 
-/// What was written for what was received, bytes.
+/// Bytes received, and bytes written by cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traffic {
     pub received: u64,
-    /// Data that were moved.
+    /// Data that the compactor moved.
     pub moved: u64,
-    /// Records, those rewritten included.
+    /// Records, rewritten ones included.
     pub records: u64,
-    /// Zeroes of runs that became slabs.
+    /// Zeroes written to runs that became slabs.
     pub zeroes: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// A store in which `share` of the region becomes live once it is loaded.
+    /// A store whose keys take `share` of the region once they are loaded.
     pub fn new(engine: Engine, value_bytes: usize, share: f64) -> Self {
         let heap = Arc::clone(engine.heap());
         let live = value_bytes as u64 + RECORD_SIZE;
@@ -92,7 +92,7 @@ impl Churn {
         (0..self.keys).for_each(|key| self.set(key));
     }
 
-    /// Overwrites until the region's size has been received `times` times; what that wrote.
+    /// Overwrites keys until `times` times the region's size has been received; returns the traffic.
     pub fn overwrite(&mut self, keys: Keys, times: f64) -> Traffic {
         let before = self.traffic();
         let bytes = (self.engine.heap().geometry().bytes() as f64 * times) as u64;
@@ -117,7 +117,7 @@ impl Churn {
         let uniform = (self.random() >> 11) as f64 / (1u64 << 53) as f64;
         match keys {
             Keys::Uniform => (uniform * self.keys as f64) as u64,
-            // The inverse of the continuous distribution; scattered, so that neighbours differ in heat.
+            // The inverse of the continuous distribution, scattered so that neighbouring keys differ in frequency.
             Keys::Zipf(exponent) => {
                 let (n, s) = (self.keys as f64, 1.0 - exponent);
                 let rank = ((n.powf(s) - 1.0) * uniform + 1.0).powf(1.0 / s);
@@ -168,7 +168,7 @@ impl Churn {
         }
     }
 
-    /// Lets bytes land where the last ones ended.
+    /// Lets bytes land behind the last ones.
     fn land(&mut self, mut len: usize) -> Vec<Extent> {
         let mut extents = Vec::new();
         while len > 0 {
@@ -195,7 +195,7 @@ impl Churn {
         panic!("no landing space is found");
     }
 
-    /// A step of the background thread; false when it rests.
+    /// Runs a step of the compactor; false if it is idle.
     fn clean(&mut self) -> bool {
         let goal = CompactGoal::free(self.engine.heap().clean_below());
         let done = match self.compactor.step(&self.engine, goal, 1 << 20) {
@@ -208,7 +208,7 @@ impl Churn {
     }
 }
 
-/// What lies at `from..from + len` of the concatenation of `extents`.
+/// The extents of the bytes `from..from + len` in the concatenation of `extents`.
 fn part(extents: &[Extent], mut from: usize, mut len: usize) -> Vec<Extent> {
     let mut parts = Vec::new();
     for extent in extents {

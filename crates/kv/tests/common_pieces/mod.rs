@@ -24,7 +24,7 @@ impl Store {
         Self { media, engine }
     }
 
-    /// As after a crash that lost all that was not durable.
+    /// The store after a crash that lost everything that was not durable.
     pub fn restarted(self) -> Self {
         let media = SimMedia::from_image(self.media.crash_state().durable_image(), SimOptions::default());
         let engine = open(&media);
@@ -52,21 +52,21 @@ impl Store {
     }
 
     pub fn place(&self, key: &str) -> ValuePlace<'_> {
-        let item = self.engine.look(0, key.as_bytes(), 1).expect("reads").ungated().expect("is there");
+        let item = self.engine.peek(0, key.as_bytes(), 1).expect("reads").ungated().expect("is there");
         self.engine.heap().record(item.slot).expect("whole").value()
     }
 
-    /// Where the pieces of a value lie, and its lists.
+    /// The extents of a value's pieces and of its lists.
     pub fn pieces_and_lists(&self, key: &str) -> (Vec<Extent>, Vec<Extent>) {
         let heap = self.engine.heap();
-        let slot = self.engine.look(0, key.as_bytes(), 1).expect("reads").ungated().expect("is there").slot;
+        let slot = self.engine.peek(0, key.as_bytes(), 1).expect("reads").ungated().expect("is there").slot;
         let view = heap.record(slot).expect("whole");
         let pieces = heap.value_extents(slot, &view).expect("whole").to_vec();
         let lists = heap.all_extents(slot, &view).expect("whole")[pieces.len()..].to_vec();
         (pieces, lists)
     }
 
-    /// Flips a bit of memory.
+    /// Flips a bit of the image.
     pub fn flip(&self, off: u64) {
         let byte = self.media.bytes(Extent::new(off, 1)).expect("in bounds")[0];
         self.media.store(off, &[byte ^ 8]).expect("in bounds");

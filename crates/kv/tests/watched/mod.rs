@@ -1,22 +1,22 @@
-//! A medium that notes what is read through it.
+//! A medium that records the reads through it.
 
 use landfall_media::sim::SimMedia;
 use landfall_media::{Dirty, Extent, Media, MediaError, MediaKind, Site};
 use std::sync::{Arc, Mutex};
 
-/// A medium over another one, and what has been read.
+/// A medium over another one, with the extents that have been read.
 pub struct Watched {
     media: Arc<SimMedia>,
     reads: Mutex<Vec<Extent>>,
 }
 
 impl Watched {
-    /// Over `media`, of which nothing has been read.
+    /// A medium over `media` without recorded reads.
     pub fn over(media: Arc<SimMedia>) -> Arc<Self> {
         Arc::new(Self { media, reads: Mutex::default() })
     }
 
-    /// What has been read since the last call, in order.
+    /// The extents read since the last call, in order.
     pub fn take_reads(&self) -> Vec<Extent> {
         std::mem::take(&mut *self.reads.lock().expect("no panic"))
     }

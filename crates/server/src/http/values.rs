@@ -135,7 +135,7 @@ pub(super) fn get(
     {
         return Ok(done);
     }
-    let Some(item) = ctx.engine.look(space, key, ctx.now_ms)?.open(answer.reply) else {
+    let Some(item) = ctx.engine.peek(space, key, ctx.now_ms)?.open(answer.reply) else {
         count(&ctx.shared.counters.misses, 1);
         return Err(missing().into());
     };

@@ -203,7 +203,7 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         let space = self.session.state.database;
         let seen = match &self.txn {
             Some(txn) => txn.peek(space, key)?,
-            None => self.ctx.engine.look(space, key, self.ctx.now_ms)?,
+            None => self.ctx.engine.peek(space, key, self.ctx.now_ms)?,
         };
         let item = seen.open(self.reply);
         let counters = &self.ctx.shared.counters;

@@ -59,7 +59,7 @@ impl World {
         // In deferred mode, and before a simulated crash, the oracle knows of all operations that are durable.
         let knows_all = self.setup.deferred && self.media.frozen().is_none();
         for key in acknowledged.keys().chain(newest.keys()) {
-            let seen = self.engine.look(key.space, &key.bytes, self.now_ms)?;
+            let seen = self.engine.peek(key.space, &key.bytes, self.now_ms)?;
             let durable = seen.if_durable(self.engine.heap()).is_ok();
             if !self.oracle.is_pending(key) {
                 ensure!(durable, "{key:?} was acknowledged, and counts as not durable");

@@ -26,19 +26,19 @@ impl Engine {
     ///
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
-    pub fn look(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Gated<Option<Item<'_>>>, KvError> {
+    pub fn peek(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Gated<Option<Item<'_>>>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
-        let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms)?;
+        let seen = self.read_in(&self.shard(lookup.hash), &lookup, now_ms)?;
         Ok(seen.gated())
     }
 
-    /// As [`Self::look`], but checks the value against its checksum.
+    /// As [`Self::peek`], but checks the value against its checksum.
     ///
     /// # Errors
-    /// As [`Self::look`].
+    /// As [`Self::peek`].
     pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Gated<Option<Item<'_>>>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
-        let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms)?;
+        let seen = self.read_in(&self.shard(lookup.hash), &lookup, now_ms)?;
         seen.item.as_ref().map_or(Ok(()), verify)?;
         Ok(seen.gated())
     }
@@ -49,7 +49,7 @@ impl Engine {
             return;
         }
         let lookup = Lookup::new(&self.heap, space, key);
-        let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms);
+        let seen = self.read_in(&self.shard(lookup.hash), &lookup, now_ms);
         if let Ok(Seen { item: Some(item), .. }) = seen {
             // The call has queued the read. The command that needs the value waits for it.
             let _ = item.fetch();
@@ -60,7 +60,7 @@ impl Engine {
     /// Only the pieces that hold the range are read; a value that is not in pieces is read whole.
     ///
     /// # Errors
-    /// As [`Self::look`].
+    /// As [`Self::peek`].
     pub fn get_part(
         &self,
         space: u8,
@@ -69,7 +69,8 @@ impl Engine {
         part: impl FnOnce(usize) -> Range<usize>,
     ) -> Result<Gated<Option<ItemPart<'_>>>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
-        let seen = self.look_at(&self.shard(lookup.hash), &lookup, now_ms, |hit| self.part_of(hit, part))?;
+        let seen =
+            self.read_with(&self.shard(lookup.hash), &lookup, now_ms, |hit| self.part_of(hit, part))?;
         seen.item.as_ref().map_or(Ok(()), |part| verify(part.item()))?;
         Ok(seen.gated())
     }
@@ -82,17 +83,17 @@ impl Engine {
         ItemPart::hold(&self.heap, hit.slot, &hit.view, part(hit.view.value_len()))
     }
 
-    pub(crate) fn look_in(
+    pub(crate) fn read_in(
         &self,
         shard: &Shard,
         lookup: &Lookup<'_>,
         now_ms: u64,
     ) -> Result<Seen<Item<'_>>, KvError> {
-        self.look_at(shard, lookup, now_ms, |hit| Item::hold(&self.heap, hit.slot, &hit.view))
+        self.read_with(shard, lookup, now_ms, |hit| Item::hold(&self.heap, hit.slot, &hit.view))
     }
 
     /// Finds a key and applies `hold` to its version, unless the key is absent or expired.
-    pub(crate) fn look_at<'h, T>(
+    pub(crate) fn read_with<'h, T>(
         &'h self,
         shard: &Shard,
         lookup: &Lookup<'_>,
