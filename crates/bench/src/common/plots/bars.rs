@@ -1,10 +1,13 @@
 //! Bars beside each other, each with its name below it.
 
-use super::{COLORS, short};
+use super::colors::colors_of;
+use super::scale::Scale;
+use super::short;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
-use crate::common::peers::names;
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -15,8 +18,12 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 const PANEL_WIDTH: u32 = 380;
 const PANEL_HEIGHT: u32 = 300;
 const COLUMNS_MAX: usize = 4;
+/// Room above the highest bar: a factor.
+const HEADROOM: f64 = 1.1;
+/// How far below the smallest value a logarithmic axis begins, so that the smallest bar can be seen: a factor.
+const FOOT: f64 = 2.0;
 
-/// Bars beside each other, with one scale.
+/// Bars that share one scale.
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) bars: Vec<(String, Summary)>,
@@ -39,16 +46,35 @@ pub(crate) fn bars(path: &Path, panels: &[Panel]) -> Result<(), BenchError> {
     draw().map_err(|error| BenchError::Plot { path: path.into(), message: error.to_string() })
 }
 
-/// Median as a bar, smallest to largest as a line across its end.
 fn bar_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
-    let top = panel.bars.iter().map(|(_, value)| value.max).fold(f64::MIN_POSITIVE, f64::max) * 1.15;
+    let values = panel.bars.iter().flat_map(|(_, value)| [value.min, value.max]);
+    let scale = Scale::of(values.clone());
+    let mut span = scale.span(values);
+    span.end *= HEADROOM;
+    match scale {
+        Scale::Linear => bars_on(area, panel, &panel.title, span.start, span),
+        Scale::Log => {
+            span.start /= FOOT;
+            let title = format!("{}, logarithmic", panel.title);
+            bars_on(area, panel, &title, span.start, span.log_scale())
+        }
+    }
+}
+
+/// Draws the median as a bar that stands on `foot`, and the smallest to the largest sample as a line across its end.
+fn bars_on<Y>(area: &Area<'_>, panel: &Panel, title: &str, foot: f64, y: Y) -> Drawn
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let count = panel.bars.len() as f64;
-    let mut chart = ChartBuilder::on(area)
-        .caption(&panel.title, ("sans-serif", 13))
-        .margin(8)
-        .y_label_area_size(52)
-        .x_label_area_size(22)
-        .build_cartesian_2d(0.0..count, 0.0..top)?;
+    let mut chart: ChartContext<'_, _, Cartesian2d<RangedCoordf64, Y::CoordDescType>> =
+        ChartBuilder::on(area)
+            .caption(title, ("sans-serif", 13))
+            .margin(8)
+            .y_label_area_size(52)
+            .x_label_area_size(22)
+            .build_cartesian_2d(0.0..count, y)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -56,51 +82,23 @@ fn bar_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
         .y_labels(5)
         .y_label_formatter(&|value| short(*value))
         .draw()?;
-    let colors = colors_of(panel);
-    for (index, ((peer, value), color)) in panel.bars.iter().zip(colors).enumerate() {
+    let names: Vec<&str> = panel.bars.iter().map(|(name, _)| &**name).collect();
+    for (index, ((name, value), color)) in panel.bars.iter().zip(colors_of(&names)?).enumerate() {
         let left = index as f64;
-        let bar = Rectangle::new([(left + 0.15, 0.0), (left + 0.85, value.median)], color.filled());
+        let bar = Rectangle::new([(left + 0.15, foot), (left + 0.85, value.median)], color.filled());
         chart.draw_series([bar])?;
         let spread =
             ErrorBar::new_vertical(left + 0.5, value.min, value.median, value.max, BLACK.stroke_width(1), 8);
         chart.draw_series([spread])?;
         let style = ("sans-serif", 11).into_font().color(&BLACK);
-        let (x, y) = chart.backend_coord(&(left + 0.12, 0.0));
+        let (x, y) = chart.backend_coord(&(left + 0.12, foot));
         let (origin_x, origin_y) = area.get_base_pixel();
-        area.draw(&Text::new(short_name(peer), (x - origin_x, y - origin_y + 6), style))?;
+        area.draw(&Text::new(short_name(name), (x - origin_x, y - origin_y + 6), style))?;
     }
     Ok(())
 }
 
-/// A color for each bar, none of them twice.
-fn colors_of(panel: &Panel) -> Vec<RGBColor> {
-    let mut taken: Vec<RGBColor> = Vec::new();
-    for (name, _) in &panel.bars {
-        let free = |color: &RGBColor| !taken.contains(color);
-        let color = known_color(name).filter(free).or_else(|| COLORS.iter().copied().find(free));
-        taken.push(color.unwrap_or(BLACK));
-    }
-    taken
-}
-
-/// One color for a server in every plot.
-fn known_color(name: &str) -> Option<RGBColor> {
-    Some(match name {
-        names::LANDFALL => RGBColor(0, 114, 178),
-        names::DISCARD => RGBColor(86, 180, 233),
-        names::REDIS_ALWAYS => RGBColor(213, 94, 0),
-        names::REDIS_EVERYSEC => RGBColor(230, 159, 0),
-        names::REDIS_NO => RGBColor(204, 121, 167),
-        "PMNet" | "1 device" | "memory" => RGBColor(0, 114, 178),
-        "3 devices" | "file" => RGBColor(0, 158, 115),
-        "client log" => RGBColor(230, 159, 0),
-        "server log" => RGBColor(213, 94, 0),
-        "the paper" => RGBColor(106, 61, 154),
-        _ => return None,
-    })
-}
-
-/// A name that fits under a bar.
+/// Returns a name that fits under a bar.
 fn short_name(peer: &str) -> String {
     let peer = peer.strip_prefix("landfall, ").unwrap_or(peer);
     peer.trim_start_matches("redis").trim_start_matches([',', ' ']).to_owned()
@@ -109,15 +107,30 @@ fn short_name(peer: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::peers::names;
+
+    /// Heights of the bars of a panel, pixels.
+    fn heights(values: &[f64]) -> Vec<u32> {
+        let bar = |(at, value): (usize, &f64)| (format!("bar {at}"), Summary::of([*value]).unwrap());
+        let panel = Panel { title: String::new(), bars: values.iter().enumerate().map(bar).collect() };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        bars(file.path(), &[panel]).unwrap();
+        let svg = std::fs::read_to_string(file.path()).unwrap();
+        let height = |rest: &str| rest.split("height=\"").nth(1)?.split('"').next()?.parse().ok();
+        // The first rectangle is the background.
+        svg.split("<rect").skip(2).filter_map(height).collect()
+    }
 
     #[test]
-    fn no_color_stands_for_two_bars() {
-        let bar = |name: &str| (name.to_owned(), Summary::of([1.0]).unwrap());
-        let names = ["memory", "PMNet", "uniform", "Zipf", names::LANDFALL, names::REDIS_NONE];
-        let panel = Panel { title: String::new(), bars: names.map(bar).into() };
-        let colors: std::collections::BTreeSet<_> =
-            colors_of(&panel).into_iter().map(|color| (color.0, color.1, color.2)).collect();
-        assert_eq!(colors.len(), names.len());
+    fn a_bar_a_thousand_times_smaller_than_its_neighbor_can_be_seen() {
+        let heights = heights(&[1.0, 1000.0]);
+        assert!(heights[0] >= 10 && heights[0] < heights[1], "{heights:?}");
+    }
+
+    #[test]
+    fn bars_within_a_decade_are_as_long_as_their_values() {
+        let heights = heights(&[1.0, 4.0]);
+        assert!((heights[0] * 4).abs_diff(heights[1]) <= 4, "{heights:?}");
     }
 
     #[test]

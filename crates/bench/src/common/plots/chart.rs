@@ -1,12 +1,15 @@
-//! Lines, and stacked bars, with their legend beside what they show: never over it.
+//! Lines and stacked bars. The legend lies beside the data, never over them.
 
-use super::{COLORS, short};
+use super::colors::colors_of;
+use super::scale::Scale;
+use super::short;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use std::ops::Range;
 use std::path::Path;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -14,17 +17,19 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 const SIZE: (u32, u32) = (800, 400);
 const TITLE_HEIGHT: u32 = 28;
-/// Room for the longest name of a series.
+/// Pixels for the longest name of a series.
 const LEGEND_WIDTH: u32 = 190;
-/// From one name of a legend to the next.
+/// Pixels from one name of a legend to the next.
 const LEGEND_STEP: u32 = 20;
-/// A legend's stroke, and the gap behind it.
+/// Pixels of a legend's stroke and of the gap behind it.
 const STROKE_WIDTH: i32 = 18;
-/// Room for the names in front of stacked bars.
+/// Pixels for the names in front of stacked bars.
 const NAMES_WIDTH: u32 = 130;
-/// Of an axis, at most: more would touch each other where it is logarithmic.
+/// The largest number of labels on an axis: more would touch each other on a logarithmic one.
 const Y_LABELS: usize = 7;
 const FONT: (&str, u32) = ("sans-serif", 12);
+const BAND_COLOR: RGBColor = RGBColor(213, 94, 0);
+const BAND_OPACITY: f64 = 0.15;
 
 /// A line: a name, and points with their spread.
 pub(crate) struct Line {
@@ -32,28 +37,34 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, Summary)>,
 }
 
-/// What an axis shows, and its scale.
+/// What an axis shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     name: &'static str,
-    is_log: bool,
+    /// The scale, if it does not follow from the values.
+    fixed: Option<Scale>,
 }
 
 impl Axis {
-    pub(crate) const fn linear(name: &'static str) -> Self {
-        Self { name, is_log: false }
+    /// An axis whose scale follows from its values: logarithmic if they span more than a decade.
+    pub(crate) const fn of(name: &'static str) -> Self {
+        Self { name, fixed: None }
     }
 
-    /// Ratios, and times of all magnitudes.
-    pub(crate) const fn log(name: &'static str) -> Self {
-        Self { name, is_log: true }
+    /// An axis for ratios. It is always logarithmic, so that twice and half are equally far from one.
+    pub(crate) const fn ratios(name: &'static str) -> Self {
+        Self { name, fixed: Some(Scale::Log) }
+    }
+
+    fn scale(self, values: impl Iterator<Item = f64> + Clone) -> Scale {
+        self.fixed.unwrap_or_else(|| Scale::of(values))
     }
 }
 
-/// Pixels of the widest letters.
+/// Pixels of a wide letter.
 #[cfg(test)]
 const LETTER_WIDTH: u32 = 7;
-/// Letters that the name of a series may have.
+/// The largest number of letters in the name of a series.
 #[cfg(test)]
 pub(crate) const NAME_MAX: usize =
     ((LEGEND_WIDTH - STROKE_WIDTH.unsigned_abs() - 10) / LETTER_WIDTH) as usize;
@@ -65,6 +76,8 @@ pub(crate) struct Chart {
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) lines: Vec<Line>,
+    /// A range of `y` that is shaded behind the lines, such as what the paper found.
+    pub(crate) band: Option<(f64, f64)>,
 }
 
 /// Part of a picture, pixels.
@@ -102,10 +115,6 @@ fn part<'a>(root: &Area<'a>, region: Region) -> Area<'a> {
     root.clone().shrink((region.left, region.top), (region.width, region.height))
 }
 
-fn color_of(series: usize) -> RGBColor {
-    COLORS[series % COLORS.len()]
-}
-
 fn picture(path: &Path, title: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<(), BenchError> {
     let draw = || -> Drawn {
         let root = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -122,46 +131,47 @@ fn picture(path: &Path, title: &str, draw: impl FnOnce(&Area<'_>) -> Drawn) -> R
 pub(crate) fn draw_chart(path: &Path, chart: &Chart) -> Result<(), BenchError> {
     picture(path, &chart.title, |root| {
         let layout = Layout::new();
-        lines(&part(root, layout.plot), chart)?;
         let names: Vec<&str> = chart.lines.iter().map(|line| &*line.name).collect();
-        legend(&part(root, layout.legend), &names)
+        let colors = colors_of(&names)?;
+        lines(&part(root, layout.plot), chart, &colors)?;
+        legend(&part(root, layout.legend), &names, &colors)
     })
 }
 
-/// A stroke in its color and a name, for each series.
-fn legend(area: &Area<'_>, names: &[&str]) -> Drawn {
-    for (series, name) in names.iter().enumerate() {
+/// Draws a stroke in its color and a name for each series.
+fn legend(area: &Area<'_>, names: &[&str], colors: &[RGBColor]) -> Drawn {
+    for (series, (name, color)) in names.iter().zip(colors).enumerate() {
         let y = (series as u32 * LEGEND_STEP + LEGEND_STEP).cast_signed();
-        area.draw(&PathElement::new([(4, y), (4 + STROKE_WIDTH, y)], color_of(series).stroke_width(3)))?;
+        area.draw(&PathElement::new([(4, y), (4 + STROKE_WIDTH, y)], color.stroke_width(3)))?;
         area.draw(&Text::new((*name).to_owned(), (STROKE_WIDTH + 10, y - 6), FONT.into_font()))?;
     }
     Ok(())
 }
 
-/// The span of an axis: from nothing to a little beyond the largest, or from a little below the smallest where it is logarithmic.
-fn span(axis: Axis, values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let largest = values.clone().fold(f64::MIN_POSITIVE, f64::max);
-    if axis.is_log {
-        let smallest = values.filter(|value| *value > 0.0).fold(largest, f64::min);
-        return smallest / 1.2..largest * 1.2;
-    }
-    0.0..largest * 1.06
-}
-
-fn lines(area: &Area<'_>, chart: &Chart) -> Drawn {
-    let values = || chart.lines.iter().flat_map(|line| &line.points);
-    let x = span(chart.x, values().map(|(at, _)| *at));
-    let y = span(chart.y, values().flat_map(|(_, value)| [value.min, value.max]));
-    match (chart.x.is_log, chart.y.is_log) {
-        (false, false) => on_axes(area, chart, x, y),
-        (false, true) => on_axes(area, chart, x, y.log_scale()),
-        (true, false) => on_axes(area, chart, x.log_scale(), y),
-        (true, true) => on_axes(area, chart, x.log_scale(), y.log_scale()),
+fn lines(area: &Area<'_>, chart: &Chart, colors: &[RGBColor]) -> Drawn {
+    let points = || chart.lines.iter().flat_map(|line| &line.points);
+    let at = points().map(|(at, _)| *at);
+    let band = chart.band.into_iter().flat_map(|(low, high)| [low, high]);
+    let values = points().flat_map(|(_, value)| [value.min, value.max]).chain(band);
+    let scales = (chart.x.scale(at.clone()), chart.y.scale(values.clone()));
+    let (x, y) = (scales.0.span(at), scales.1.span(values));
+    let width = x.clone();
+    match scales {
+        (Scale::Linear, Scale::Linear) => on_axes(area, chart, colors, width, (x, y)),
+        (Scale::Linear, Scale::Log) => on_axes(area, chart, colors, width, (x, y.log_scale())),
+        (Scale::Log, Scale::Linear) => on_axes(area, chart, colors, width, (x.log_scale(), y)),
+        (Scale::Log, Scale::Log) => on_axes(area, chart, colors, width, (x.log_scale(), y.log_scale())),
     }
 }
 
-/// Medians as lines with a dot at each point, smallest to largest as bars across them.
-fn on_axes<X, Y>(area: &Area<'_>, chart: &Chart, x: X, y: Y) -> Drawn
+/// Draws medians as lines with a dot at each point, and the smallest to the largest sample as bars across them.
+fn on_axes<X, Y>(
+    area: &Area<'_>,
+    chart: &Chart,
+    colors: &[RGBColor],
+    width: Range<f64>,
+    (x, y): (X, Y),
+) -> Drawn
 where
     X: AsRangedCoord<Value = f64>,
     Y: AsRangedCoord<Value = f64>,
@@ -183,8 +193,11 @@ where
         .x_label_formatter(&label)
         .y_label_formatter(&label)
         .draw()?;
-    for (series, line) in chart.lines.iter().enumerate() {
-        let color = color_of(series);
+    if let Some((low, high)) = chart.band {
+        let ends = [(width.start, low), (width.end, high)];
+        drawn.draw_series([Rectangle::new(ends, BAND_COLOR.mix(BAND_OPACITY).filled())])?;
+    }
+    for (line, color) in chart.lines.iter().zip(colors) {
         let points = || line.points.iter().map(|(at, value)| (*at, value.median));
         drawn.draw_series(LineSeries::new(points(), color.stroke_width(2)))?;
         drawn.draw_series(points().map(|point| Circle::new(point, 3, color.filled())))?;
@@ -196,13 +209,13 @@ where
     Ok(())
 }
 
-/// A bar: a name, and parts of a hundred, one for each series.
+/// A stacked bar: a name and the percentage of each series.
 pub(crate) struct Stack {
     pub(crate) name: String,
     pub(crate) parts: Vec<f64>,
 }
 
-/// Draws one bar below the other.
+/// Draws stacked bars one below the other. `series` names the parts of each bar, in their order.
 pub(crate) fn draw_stacks(
     path: &Path,
     title: &str,
@@ -211,14 +224,15 @@ pub(crate) fn draw_stacks(
 ) -> Result<(), BenchError> {
     picture(path, title, |root| {
         let layout = Layout::new();
-        bars_of_parts(&part(root, layout.plot), stacks)?;
-        legend(&part(root, layout.legend), series)
+        let colors = colors_of(series)?;
+        bars_of_parts(&part(root, layout.plot), stacks, &colors)?;
+        legend(&part(root, layout.legend), series, &colors)
     })
 }
 
-fn bars_of_parts(area: &Area<'_>, stacks: &[Stack]) -> Drawn {
+fn bars_of_parts(area: &Area<'_>, stacks: &[Stack], colors: &[RGBColor]) -> Drawn {
     let count = stacks.len() as f64;
-    // The first one on top.
+    // A descending axis puts the first bar on top.
     let mut chart: ChartContext<'_, _, Cartesian2d<RangedCoordf64, RangedCoordf64>> = ChartBuilder::on(area)
         .margin(10)
         .y_label_area_size(NAMES_WIDTH)
@@ -235,9 +249,9 @@ fn bars_of_parts(area: &Area<'_>, stacks: &[Stack]) -> Drawn {
         .draw()?;
     for (row, stack) in stacks.iter().enumerate() {
         let (top, mut left) = (row as f64, 0.0);
-        for (series, width) in stack.parts.iter().enumerate() {
+        for (width, color) in stack.parts.iter().zip(colors) {
             let ends = [(left, top + 0.15), (left + width, top + 0.85)];
-            chart.draw_series([Rectangle::new(ends, color_of(series).filled())])?;
+            chart.draw_series([Rectangle::new(ends, color.filled())])?;
             left += width;
         }
         let (x, y) = chart.backend_coord(&(0.0, top + 0.5));
@@ -251,12 +265,14 @@ fn bars_of_parts(area: &Area<'_>, stacks: &[Stack]) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use crate::common::plots::colors::COLORS;
 
     fn overlap(a: Region, b: Region) -> bool {
         let cross = |(a, a_len): (u32, u32), (b, b_len): (u32, u32)| a < b + b_len && b < a + a_len;
         cross((a.left, a.width), (b.left, b.width)) && cross((a.top, a.height), (b.top, b.height))
     }
+
+    const LINEAR: Axis = Axis { name: "linear", fixed: Some(Scale::Linear) };
 
     fn chart(y: Axis, series: usize) -> Chart {
         let point = |at: f64, value: f64| (at, Summary::of([value, value * 2.0]).unwrap());
@@ -265,7 +281,7 @@ mod tests {
             points: vec![point(25.0, 0.5 * (series + 1) as f64), point(100.0, 40.0 * (series + 1) as f64)],
         };
         let lines = (0..series).map(line).collect();
-        Chart { file: String::new(), title: "title".into(), x: Axis::linear("x"), y, lines }
+        Chart { file: String::new(), title: "title".into(), x: LINEAR, y, lines, band: None }
     }
 
     fn drawn(chart: &Chart) -> String {
@@ -274,7 +290,7 @@ mod tests {
         std::fs::read_to_string(file.path()).unwrap()
     }
 
-    /// Columns and rows of the points of every line that is drawn.
+    /// Returns the column and row of each point of every line of a picture.
     fn points(svg: &str) -> Vec<(u32, u32)> {
         let lists = svg.split("points=\"").skip(1).filter_map(|rest| rest.split('"').next());
         let point = |text: &str| {
@@ -299,15 +315,17 @@ mod tests {
     }
 
     #[test]
-    fn every_series_has_a_color_of_its_own() {
-        let colors: BTreeSet<(u8, u8, u8)> = COLORS.iter().map(|color| (color.0, color.1, color.2)).collect();
-        assert_eq!(colors.len(), COLORS.len());
+    fn a_chart_with_more_lines_than_colors_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        draw_chart(file.path(), &chart(Axis::of("y"), COLORS.len())).unwrap();
+        let refused = draw_chart(file.path(), &chart(Axis::of("y"), COLORS.len() + 1));
+        assert!(matches!(refused, Err(BenchError::Plot { .. })), "{refused:?}");
     }
 
     #[test]
     fn data_stay_out_of_the_legend_and_the_legend_out_of_the_data() {
         let Layout { plot, legend, .. } = Layout::new();
-        for y in [Axis::linear("y"), Axis::log("y")] {
+        for y in [LINEAR, Axis::ratios("y")] {
             let svg = drawn(&chart(y, 5));
             let (of_data, of_legend): (Vec<_>, Vec<_>) =
                 points(&svg).into_iter().partition(|(x, _)| *x < legend.left);
@@ -321,7 +339,7 @@ mod tests {
 
     #[test]
     fn equal_ratios_are_equal_distances_on_a_logarithmic_axis() {
-        let axis = |is_log| if is_log { Axis::log("y") } else { Axis::linear("y") };
+        let axis = |is_log| if is_log { Axis::of("y") } else { LINEAR };
         // 0.5 to 1 and 40 to 80 have equal ratios.
         let gaps = |is_log| {
             let svg = drawn(&chart(axis(is_log), 2));
@@ -330,7 +348,7 @@ mod tests {
                 .skip(1)
                 .filter_map(|rest| rest.split("cy=\"").nth(1)?.split('"').next()?.parse::<i32>().ok());
             let rows: Vec<i32> = circles.collect();
-            // Of each series two dots, and two more in the middle of their spreads.
+            // Each series has two dots, and two more in the middle of their spreads.
             assert_eq!(rows.len(), 8);
             [(rows[0] - rows[4]).abs(), (rows[1] - rows[5]).abs()]
         };

@@ -2,39 +2,21 @@
 
 pub(crate) mod bars;
 pub(crate) mod chart;
-
-use plotters::prelude::RGBColor;
+pub(crate) mod colors;
+mod scale;
 
 /// A plot that was drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
     pub(crate) title: String,
-    /// Its file, in the output folder.
+    /// The name of its file in the output folder.
     pub(crate) file: String,
 }
 
-/// Panels of a plot at most.
+/// The largest number of panels in a plot.
 pub(crate) const PANELS_MAX: usize = 24;
 
-/// One for each series: no plot has more.
-pub(crate) const COLORS: [RGBColor; 14] = [
-    RGBColor(150, 150, 150),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(106, 61, 154),
-    RGBColor(140, 86, 75),
-    RGBColor(178, 24, 43),
-    RGBColor(128, 128, 0),
-    RGBColor(0, 90, 50),
-    RGBColor(0, 0, 0),
-    RGBColor(255, 127, 200),
-];
-
-/// A number for an axis: two consecutive labels must not round to one text.
+/// Formats a number for an axis: two consecutive labels must not round to one text.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{:.1} M", value / 1e6),

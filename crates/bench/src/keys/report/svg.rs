@@ -106,7 +106,7 @@ fn add_bar(panels: &mut Vec<Panel>, title: String, peer: &str, value: &Summary) 
     }
 }
 
-/// Seconds by records, a line for each server; both scales show ratios.
+/// Draws seconds by records, a line for each server.
 fn lines(path: &Path, rows: &[&restart::Row]) -> Result<(), BenchError> {
     let line = |(peer, cold): (&str, bool)| {
         let points = rows.iter().filter(|row| (&*row.peer, row.cold) == (peer, cold));
@@ -118,9 +118,10 @@ fn lines(path: &Path, rows: &[&restart::Row]) -> Result<(), BenchError> {
     let chart = Chart {
         file: String::new(),
         title: "restart: seconds by records".into(),
-        x: Axis::log("records"),
-        y: Axis::log("seconds"),
+        x: Axis::of("records"),
+        y: Axis::of("seconds"),
         lines: series_of(rows).into_iter().map(line).collect(),
+        band: None,
     };
     draw_chart(path, &chart)
 }

@@ -4,48 +4,27 @@ use super::table1::{data_management, stage_data_management};
 use super::{Results, paper};
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
+use crate::common::plots::Plot;
 use crate::common::plots::bars::{Panel, bars};
-use crate::common::plots::{Plot, short};
+use crate::common::plots::chart::{Axis, Chart, Line, draw_chart};
 use crate::paper::args::StageStore;
 use crate::paper::compare::{Row, find};
 use crate::paper::contestant::{Over, Store};
 use crate::paper::sections::{MTU, OVERS, STORES, http, with};
 use crate::paper::wrk::Ask;
-use plotters::coord::Shift;
-use plotters::prelude::*;
 use std::path::Path;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-const SIZE: (u32, u32) = (640, 400);
-
-/// A line: a name, a color, points with their spread.
-struct Line {
-    name: String,
-    color: RGBColor,
-    points: Vec<(f64, Summary)>,
-}
-
-/// A chart over connections.
-struct Chart {
-    title: String,
-    lines: Vec<Line>,
-    /// What the paper found, as a band.
-    band: Option<(f64, f64)>,
-}
 
 /// Draws every plot that there is data for.
 pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchError> {
     let mut plots = Vec::new();
     for (over, end) in OVERS.into_iter().zip(["sockets", "xdp"]) {
-        for (file, chart) in charts(results, over) {
-            if chart.lines.iter().all(|line| line.points.is_empty()) {
+        for mut chart in charts(results, over, end) {
+            chart.lines.retain(|line| !line.points.is_empty());
+            if chart.lines.is_empty() {
                 continue;
             }
-            let file = format!("{file}-{end}.svg");
-            draw_chart(&out.join(&file), &chart)?;
-            plots.push(Plot { title: chart.title, file });
+            draw_chart(&out.join(&chart.file), &chart)?;
+            plots.push(Plot { title: chart.title, file: chart.file });
         }
     }
     let panels = management_panels(results);
@@ -57,7 +36,8 @@ pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchErro
     Ok(plots)
 }
 
-fn charts(results: &Results, over: Over) -> [(&'static str, Chart); 4] {
+/// Returns the charts of Figure 2 over one transport. Their files' names end with `end`.
+fn charts(results: &Results, over: Over, end: &str) -> [Chart; 4] {
     let title = |what: &str| format!("Figure 2, {}: {what}", over.name());
     let lines = |of: &dyn Fn(Store, usize) -> Option<Summary>, stores: &[Store]| {
         let connections = || results.settings.connections.iter();
@@ -66,11 +46,7 @@ fn charts(results: &Results, over: Over) -> [(&'static str, Chart); 4] {
                 .filter_map(move |count| of(store, *count).map(|value| (*count as f64, value)))
                 .collect()
         };
-        let line = |store: &Store| Line {
-            name: name_of(*store).into(),
-            color: color_of(*store),
-            points: points(*store),
-        };
+        let line = |store: &Store| Line { name: name_of(*store).into(), points: points(*store) };
         stores.iter().map(line).collect()
     };
     let row =
@@ -90,26 +66,22 @@ fn charts(results: &Results, over: Over) -> [(&'static str, Chart); 4] {
         &|store, count| percent(mean(row(store, count)?)?.over(&mean(row(Store::Copy, count)?)?), 1.0),
         &with_management,
     );
-    let chart = |what: &str, lines, band| Chart { title: title(what), lines, band };
+    let chart = |file: &str, what: &str, lines, band| Chart {
+        file: format!("{file}-{end}.svg"),
+        title: title(what),
+        x: Axis::of("connections"),
+        y: Axis::of(""),
+        lines,
+        band,
+    };
+    let against = "against copy + flush, % (band: the paper's NoveLSM)";
+    let (lost_title, added_title) =
+        (format!("throughput lost {against}"), format!("latency added {against}"));
     [
-        ("throughput", chart("requests a second by connections", throughput, None)),
-        ("latency", chart("mean latency by connections, µs", latency, None)),
-        (
-            "throughput-lost",
-            chart(
-                "throughput lost against copy + flush, % (band: the paper's NoveLSM)",
-                lost,
-                Some(paper::LOST),
-            ),
-        ),
-        (
-            "latency-added",
-            chart(
-                "latency added against copy + flush, % (band: the paper's NoveLSM)",
-                added,
-                Some(paper::ADDED),
-            ),
-        ),
+        chart("throughput", "requests a second by connections", throughput, None),
+        chart("latency", "mean latency by connections, µs", latency, None),
+        chart("throughput-lost", &lost_title, lost, Some(paper::LOST)),
+        chart("latency-added", &added_title, added, Some(paper::ADDED)),
     ]
 }
 
@@ -119,15 +91,6 @@ fn name_of(store: Store) -> &'static str {
         Store::Copy => "copy + flush",
         Store::LevelDb => "LevelDB",
         Store::Heap => "landfall",
-    }
-}
-
-fn color_of(store: Store) -> RGBColor {
-    match store {
-        Store::Discard => RGBColor(150, 150, 150),
-        Store::Copy => RGBColor(230, 159, 0),
-        Store::LevelDb => RGBColor(213, 94, 0),
-        Store::Heap => RGBColor(0, 114, 178),
     }
 }
 
@@ -156,60 +119,6 @@ fn management_panels(results: &Results) -> Vec<Panel> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-fn draw_chart(path: &Path, chart: &Chart) -> Result<(), BenchError> {
-    let draw = || -> Drawn {
-        let root = SVGBackend::new(path, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        lines(&root, chart)?;
-        root.present()?;
-        Ok(())
-    };
-    draw().map_err(|error| BenchError::Plot { path: path.into(), message: error.to_string() })
-}
-
-/// Medians as lines, smallest to largest as bars across them; connections on a logarithmic axis.
-fn lines(root: &Area<'_>, chart: &Chart) -> Drawn {
-    let values = || chart.lines.iter().flat_map(|line| &line.points);
-    let right = values().map(|(at, _)| *at).fold(2.0, f64::max);
-    let in_band = chart.band.map_or(0.0, |band| band.1);
-    let top = values().map(|(_, value)| value.max).fold(in_band, f64::max).max(f64::MIN_POSITIVE) * 1.1;
-    let bottom = values().map(|(_, value)| value.min).fold(0.0, f64::min) * 1.1;
-    let mut drawn = ChartBuilder::on(root)
-        .caption(&chart.title, ("sans-serif", 14))
-        .margin(10)
-        .y_label_area_size(52)
-        .x_label_area_size(32)
-        .build_cartesian_2d((0.9..right * 1.2).log_scale(), bottom..top)?;
-    let connections = |value: &f64| format!("{value:.0}");
-    drawn
-        .configure_mesh()
-        .x_desc("connections")
-        .x_label_formatter(&connections)
-        .y_label_formatter(&|value| short(*value))
-        .draw()?;
-    if let Some((low, high)) = chart.band {
-        let band = Rectangle::new([(0.9, low), (right * 1.2, high)], RGBColor(213, 94, 0).mix(0.15).filled());
-        drawn.draw_series([band])?;
-    }
-    for line in &chart.lines {
-        let color = line.color;
-        let points = line.points.iter().map(|(at, value)| (*at, value.median));
-        let legend = move |(x, y): (i32, i32)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2));
-        drawn.draw_series(LineSeries::new(points, color.stroke_width(2)))?.label(&line.name).legend(legend);
-        let spreads = line.points.iter().map(|(at, value)| {
-            ErrorBar::new_vertical(*at, value.min, value.median, value.max, color.filled(), 6)
-        });
-        drawn.draw_series(spreads)?;
-    }
-    drawn
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -93,9 +93,10 @@ fn figure_15(results: &Results, waits: Waits) -> Chart {
     Chart {
         file: format!("figure-15-{how}.svg"),
         title,
-        x: Axis::linear("bytes"),
-        y: Axis::linear(""),
+        x: Axis::of("bytes"),
+        y: Axis::of(""),
         lines: designs.map(of).into(),
+        band: None,
     }
 }
 
@@ -113,9 +114,10 @@ fn figure_16(results: &Results) -> Chart {
     Chart {
         file: "figure-16.svg".into(),
         title,
-        x: Axis::linear("Gbit/s of payload"),
-        y: Axis::linear(""),
+        x: Axis::of("Gbit/s of payload"),
+        y: Axis::of(""),
         lines,
+        band: None,
     }
 }
 
@@ -137,11 +139,11 @@ fn figure_19(results: &Results, clients: usize) -> Chart {
         let paper = Summary::of([paper::FIGURE_19]).map(|mean| (100.0, mean));
         lines.push(line("the paper\u{2019}s mean".into(), [paper].into_iter()));
     }
-    let (x, y) = (Axis::linear("updates, %"), Axis::log(""));
-    Chart { file: format!("figure-19-{clients}.svg"), title, x, y, lines }
+    let (x, y) = (Axis::of("updates, %"), Axis::ratios(""));
+    Chart { file: format!("figure-19-{clients}.svg"), title, x, y, lines, band: None }
 }
 
-/// The distribution, as the paper has it: latency below, share of requests upwards.
+/// Returns the latency distribution with the axes of the paper: latency on x, share of requests on y.
 fn figure_20(results: &Results, it: App, updates: u32) -> Chart {
     let of = |design: Design| {
         let row = find(&results.rows, app(it, design, updates, 1));
@@ -159,9 +161,10 @@ fn figure_20(results: &Results, it: App, updates: u32) -> Chart {
     Chart {
         file: format!("figure-20-{name}-{updates}.svg"),
         title,
-        x: Axis::log("µs"),
-        y: Axis::linear(""),
+        x: Axis::of("µs"),
+        y: Axis::of(""),
         lines,
+        band: None,
     }
 }
 
@@ -188,7 +191,7 @@ fn figure_18(results: &Results) -> Vec<Panel> {
         panel("one copy, spinning", logs(1, PMNET, Waits::Spin)),
         panel("three copies, waiting", logs(3, PMNET_3, Waits::Block)),
     ];
-    // Without a logger there is no such figure.
+    // The figure compares loggers: without one there is nothing to compare.
     if !results
         .rows
         .iter()
@@ -251,8 +254,8 @@ fn recovery(results: &Results) -> Vec<Panel> {
 #[cfg(test)]
 mod tests {
     use super::draw;
-    use crate::common::plots::COLORS;
     use crate::common::plots::chart::NAME_MAX;
+    use crate::common::plots::colors::COLORS;
     use crate::pmnet::args::AppChoice;
     use crate::pmnet::breakdown::PARTS;
     use crate::pmnet::design::{Design, PMNET_CACHE, PMNET_FILE};
@@ -268,7 +271,7 @@ mod tests {
         for name in apps.chain(designs).chain(parts) {
             assert!(name.chars().count() <= NAME_MAX, "{name}");
         }
-        // Figure 19: all applications, and the paper's mean.
+        // Figure 19 shows all applications and the paper's mean.
         assert!(AppChoice::value_variants().len() < COLORS.len());
     }
 
