@@ -23,7 +23,7 @@ pub enum BenchCommand {
     Paper(PaperArgs),
     /// The measurements of the paper on in-network logs (ISCA 2021), repeated here; needs root
     Pmnet(PmnetArgs),
-    /// As `landfall serve`, over another store
+    /// `landfall serve` over another store
     #[command(hide = true)]
     Server(ServerArgs),
     /// A server, a logger or a side-car at one end of the wire

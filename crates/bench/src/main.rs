@@ -1,5 +1,5 @@
-//! `landfall-bench`: `landfall` with the measurements in it. The servers that it compares are this very program, so that
-//! they differ in nothing but what is compared.
+//! `landfall-bench`: `landfall` with the measurements in it. The servers that it compares are this very program, so
+//! that they differ in nothing but what is compared.
 
 use clap::{Parser, Subcommand};
 use landfall_bench::BenchArgs;

@@ -1,4 +1,5 @@
-//! `landfall bench pmnet --quick` from end to end: hosts, devices, servers and loggers of its own, a report, and nothing left.
+//! `landfall bench pmnet --quick` from end to end: hosts, devices, servers and loggers of its own, a report, and
+//! nothing left.
 
 mod common;
 

@@ -16,10 +16,10 @@ pub(crate) enum BenchError {
     #[error("cannot start {program}: {source}")]
     Spawn { program: String, source: std::io::Error },
     /// Peer: a server that ended or did not become ready.
-    #[error("{peer} did not become ready within {seconds} s; its last words: {log}")]
+    #[error("{peer} did not become ready within {seconds} s; the end of its log: {log}")]
     NotReady { peer: String, seconds: u64, log: String },
     /// Peer: the connection broke.
-    #[error("talking to {peer}: {source}")]
+    #[error("connection to {peer}: {source}")]
     Connection { peer: String, source: std::io::Error },
     /// Peer: a reply that does not fit the request.
     #[error("{peer} answered {reply} where {expected} was expected")]
@@ -28,17 +28,17 @@ pub(crate) enum BenchError {
     #[error("{program} failed ({status}): {output}")]
     Client { program: &'static str, status: String, output: String },
     /// Environment: something took longer than it may.
-    #[error("{what} took longer than {seconds} s and was given up")]
+    #[error("{what} took longer than {seconds} s")]
     TooLong { what: String, seconds: u64 },
     /// Environment: no hosts to measure between.
     #[error(
         "no hosts can be made here: {0} (`landfall bench paper` and `pmnet` need root and the program ip)"
     )]
     Hosts(#[from] landfall_testbed::Unavailable),
-    /// Environment: something that a comparison needs is not here.
+    /// Environment: something that a comparison needs is not installed.
     #[error("{0}")]
     Missing(String),
-    /// From our own store, in this process.
+    /// A failure of Landfall's own store in this process.
     #[error("the store failed: {0}")]
     Store(String),
     /// Misuse: nothing to measure.

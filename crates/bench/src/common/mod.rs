@@ -1,4 +1,5 @@
-//! What the measurements share: clients, peers, counts of processes and samples, tables and plots. It knows none of them.
+//! What the measurements share: clients, peers, counts of processes and samples, tables and plots. It knows none of
+//! them.
 
 pub(crate) mod clients;
 pub(crate) mod error;

@@ -20,7 +20,7 @@ extern "C" fn on_stop_signal(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT and SIGTERM only set a flag: loops then return, and guards clean up.
+/// Makes SIGINT and SIGTERM set a flag. Loops then return, and guards clean up.
 pub(crate) fn note_stop_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the handler only stores to an atomic, which is async-signal-safe, and lives for ever.
@@ -136,7 +136,7 @@ impl Readiness {
     }
 }
 
-/// Has the calling thread run on one core only. Without that core it runs where it did.
+/// Pins the calling thread to a core. Without that core, the thread's affinity does not change.
 pub(crate) fn pin(core: usize) {
     // SAFETY: an all-zero set is a valid empty one; CPU_SET checks its bounds; the kernel reads the set only.
     unsafe {

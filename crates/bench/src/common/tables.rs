@@ -53,12 +53,12 @@ pub(crate) fn target_table(page: &mut Page, targets: &[Target]) {
     page.table(&["target", "wanted", "measured", "verdict"], rows);
 }
 
-/// As [`spread`]; a dash where nothing was measured.
+/// Formats a summary as [`spread`] does, or a dash if nothing was measured.
 pub(crate) fn spread_of(summary: Option<&Summary>) -> String {
     summary.map_or("–".into(), spread)
 }
 
-/// Median and spread: `1.20 (1.10..1.30)`; the median alone of a single sample.
+/// Formats median and spread: `1.20 (1.10..1.30)`; the median alone of a single sample.
 pub(crate) fn spread(summary: &Summary) -> String {
     match summary.samples.len() {
         1 => number(summary.median),
@@ -66,7 +66,7 @@ pub(crate) fn spread(summary: &Summary) -> String {
     }
 }
 
-/// Three significant digits or whole numbers.
+/// Formats a number with three significant digits, or as a whole number.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -1,4 +1,4 @@
-//! What is aimed at, and whether it is reached.
+//! Targets, and whether they are met.
 
 use super::measure::stats::Summary;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Servers in turns under equal loads.
+//! Measures servers in turns under equal loads.
 
 use super::contestant::{Stand, Store, Who, missing};
 use super::lab::Lab;
@@ -71,14 +71,15 @@ pub(crate) struct Row {
     pub(crate) mtu: u32,
     /// Requests a second.
     pub(crate) rps: Summary,
-    /// Latency, µs: its mean, where the client tells; of RESP pipelines, from the first request to the last reply.
+    /// Mean latency, µs, if the client reports it. The latency of a RESP pipeline is the time from its first request to
+    /// its last reply.
     pub(crate) mean_us: Option<Summary>,
     pub(crate) p50_us: Summary,
     pub(crate) p99_us: Summary,
     /// CPU time of the server, all threads, µs a request.
     pub(crate) cpu_us: Summary,
-    /// Time that the client's core was busy, the kernel's work included, µs a request; where clients are pinned. However
-    /// fast a server is, there are no more requests than that core can make.
+    /// Time that the client's core was busy, the kernel's work included, µs a request; where clients are pinned.
+    /// However fast a server is, there are no more requests than that core can make.
     pub(crate) client_us: Option<Summary>,
     /// Payload bytes that the server copied in user space, a request; where it counts them.
     pub(crate) copied_bytes: Option<Summary>,
@@ -118,7 +119,7 @@ impl Used {
     }
 }
 
-/// What is compared.
+/// A comparison.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) wire: &'a Wire,
@@ -138,8 +139,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Runs a plan: A B C A B C ..., so that what disturbs the machine for a while disturbs every server. A server that
-/// fails is left out from then on, and noted.
+/// Runs a plan in turns, A B C A B C ..., so that a disturbance of the machine affects every server. A server that
+/// fails is noted and left out from then on.
 pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
     let mut samples = vec![vec![Vec::new(); plan.works.len()]; plan.who.len()];
     let mut failed = vec![false; plan.who.len()];
@@ -171,7 +172,7 @@ pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result
     Ok(rows.collect())
 }
 
-/// One server's turn in a round; nothing for loads that say nothing of it.
+/// Runs one server's turn in a round. Skips loads that do not apply to it.
 fn turn(lab: &Lab, plan: &Plan<'_>, who: Who) -> Result<Vec<Option<Sample>>, BenchError> {
     let groups: Vec<&[Work]> = if plan.afresh { plan.works.chunks(1).collect() } else { vec![plan.works] };
     let mut samples = Vec::new();
@@ -309,7 +310,7 @@ impl Row {
     }
 }
 
-/// The row of a server under a load.
+/// Finds the row of a server under a load.
 pub(crate) fn find(rows: &[Row], who: Who, work: Work, mtu: u32) -> Option<&Row> {
     rows.iter().find(|row| (row.who, row.work, row.mtu) == (who, work, mtu))
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const RESP_PORT: u16 = 7001;
 const HTTP_PORT: u16 = 7002;
 
-/// What plain writes go to, behind one event loop.
+/// The store of plain writes. All stores run in one event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Store {
     /// Nothing is stored.
@@ -24,7 +24,7 @@ pub(crate) enum Store {
     Copy,
     /// LevelDB, copied and flushed.
     LevelDb,
-    /// Ours.
+    /// Landfall's store.
     Heap,
 }
 
@@ -35,9 +35,9 @@ pub(crate) enum Over {
     Sockets,
     /// Kernel TCP, epoll.
     Epoll,
-    /// AF_XDP and our own TCP, looking for packets for a while before waiting.
+    /// AF_XDP and Landfall's own TCP. The server busy-polls for a while before it waits.
     Xdp,
-    /// AF_XDP and our own TCP, never waiting.
+    /// AF_XDP and Landfall's own TCP. The server only busy-polls.
     XdpSpin,
 }
 
@@ -99,7 +99,7 @@ impl Who {
         matches!(self, Self::Landfall { store: Store::Heap | Store::Discard, .. })
     }
 
-    /// Starts it with nothing in it, pinned, and waits until it serves.
+    /// Starts it empty and pinned, and waits until it serves.
     pub(crate) fn start(
         self,
         lab: &Lab,

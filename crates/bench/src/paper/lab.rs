@@ -1,4 +1,4 @@
-//! What the measurements of one run work with: programs, cores, folders.
+//! The programs, cores and folders that the measurements of one run use.
 
 use super::args::PaperArgs;
 use super::script::SCRIPT;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What every measurement works with.
+/// The programs, cores and folders that every measurement uses.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) args: PaperArgs,
@@ -23,11 +23,11 @@ pub(crate) struct Lab {
     pub(crate) redis_benchmark: Option<PathBuf>,
     pub(crate) wrk: Option<PathBuf>,
     pub(crate) valgrind: Option<PathBuf>,
-    /// Pins a program to a core; `None` where there is only one, or nothing to pin with.
+    /// The program that pins others to a core. `None` if there is only one core or no such program.
     taskset: Option<PathBuf>,
-    /// What servers said of themselves, by name.
+    /// The servers' own descriptions, by name.
     pub(crate) abouts: RefCell<BTreeMap<String, String>>,
-    /// Of the kernel's TCP.
+    /// The congestion control of the kernel's TCP.
     pub(crate) congestion_control: String,
     scratch: TempDir,
 }
@@ -80,7 +80,7 @@ impl Lab {
         self.taskset.is_some()
     }
 
-    /// What pins whom, in words.
+    /// Describes how processes are pinned.
     pub(crate) fn pinning(&self) -> String {
         match &self.taskset {
             Some(_) => {

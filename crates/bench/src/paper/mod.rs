@@ -1,7 +1,7 @@
 //! `landfall bench paper`: the measurements of "Packets as Persistent In-Memory Data Structures" (HotNets 2021) and of
 //! PASTE's write-ahead log, repeated on this machine.
 //!
-//! Read [`sections`] first: what is compared with what. All servers of a comparison run in turns within each round
+//! Read [`sections`] first: it names the comparisons. All servers of a comparison run in turns within each round
 //! ([`compare`]), each started afresh at one end of a veth pair ([`wire`]) and pinned to a core of its own, the client
 //! at the other end on another; figures are medians over the rounds, ratios are taken round by round.
 

@@ -1,4 +1,4 @@
-//! What is compared with what.
+//! The comparisons.
 
 use super::args::{PaperSection, StageStore};
 use super::compare::{self, LOG_CAPACITY, Plan, Work};
@@ -16,7 +16,7 @@ use crate::common::progress::say;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Largest packets: an ordinary wire's, and the most that a chunk of 4 KiB holds with some room.
+/// The sizes of the largest packets: an ordinary wire's, and the largest that a chunk of 4 KiB holds with some room.
 pub(crate) const MTU: u32 = 1500;
 pub(crate) const MTU_LARGE: u32 = 3400;
 /// The transports that every store is measured over.
@@ -26,7 +26,7 @@ pub(crate) const STORES: [Store; 4] = [Store::Discard, Store::Copy, Store::Level
 /// Connections of comparisons other than Figure 2.
 pub(crate) const FEW_AND_MANY: [usize; 2] = [1, 50];
 
-/// A server that differs from ours in its store.
+/// Returns a server that differs from Landfall's only in its store.
 pub(crate) const fn with(store: Store, over: Over) -> Who {
     Who::Landfall { store, over, flush: true }
 }
@@ -44,7 +44,7 @@ pub(crate) const fn resp(set: bool, clients: usize, pipeline: usize) -> Work {
     Work::Resp { set, clients, pipeline }
 }
 
-/// What a write-ahead log is compared with: as PASTE's authors have it, and never waiting.
+/// The write-ahead logs of the comparison: as PASTE's authors have it, and one that busy-polls.
 pub(crate) const WALS: [Who; 5] = [
     Who::Wal { direct: false, spin: false },
     Who::Wal { direct: true, spin: false },
@@ -85,7 +85,7 @@ fn keep(outcome: Result<(), BenchError>, what: &str, notes: &mut Vec<String>) ->
     }
 }
 
-/// One connection: the paper's differences of round trips, then the stages by themselves.
+/// Measures one connection: the paper's differences of round trips, then the stages by themselves.
 fn table1(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let wire = Wire::new(MTU, Quality::Plain)?;
     let mut who = Vec::new();
@@ -105,7 +105,7 @@ fn table1(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     keep(outcome, "instruction counts", &mut results.notes)
 }
 
-/// Many connections, every store over both transports.
+/// Measures many connections: every store over both transports.
 fn figure2(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let wire = Wire::new(MTU, Quality::Plain)?;
     let who: Vec<Who> = OVERS.into_iter().flat_map(|over| STORES.map(|store| with(store, over))).collect();
@@ -166,7 +166,7 @@ fn targets(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Stages of each store, with flushes and without, in turns.
+/// Measures the stages of each store, with flushes and without, in turns.
 fn measure_stages(lab: &Lab) -> Result<Vec<StageRun>, BenchError> {
     let kinds: Vec<(StageStore, &str)> = [StageStore::Heap, StageStore::Copy, StageStore::LevelDb]
         .into_iter()

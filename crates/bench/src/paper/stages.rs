@@ -30,7 +30,7 @@ const HEADROOM: u64 = 256 + 14 + 20 + 32;
 const VALUE_BYTES: usize = 1024;
 const CAPACITY: u64 = 256 << 20;
 
-/// Nanoseconds a request, median of the batches, by stage. What stages mean is said where they are reported.
+/// Nanoseconds a request, median of the batches, by stage. The report explains the stages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StageTimes(pub(crate) BTreeMap<String, f64>);
 
@@ -111,7 +111,7 @@ impl Rig {
         Ok(Self { heap, store, writer, parser, kind, value: value_of(VALUE_BYTES), next_key: 0 })
     }
 
-    /// What stands for the NIC: a batch of requests in a landing run.
+    /// Lands a batch of requests in a landing run, in place of a NIC.
     fn land(&mut self) -> Result<Landed, BenchError> {
         const { assert!(BATCH as u64 * CHUNK_BYTES <= RUN_SIZE) };
         let full = || BenchError::Store("no landing run is free".into());
@@ -139,7 +139,7 @@ impl Rig {
         self.heap.retire_landing_run(landed.run);
     }
 
-    /// Takes a batch so far, one request after the other.
+    /// Executes a batch up to a stage, one request after the other.
     fn walk(&mut self, upto: Upto) -> Result<(), BenchError> {
         let landed = self.land()?;
         for extent in &landed.extents {
@@ -320,7 +320,7 @@ impl Rig {
     }
 }
 
-/// A request that was understood.
+/// A parsed request.
 struct Parsed {
     landed: Extent,
     request: Request,

@@ -1,5 +1,6 @@
-//! Round trips of a client that never waits: one connection, a request, its reply, the next. Steadier than wrk, which
-//! sleeps and is woken, and finer than its microseconds: small differences between stores show.
+//! Round trips of a client that busy-polls: one connection, and one request at a time. The client's latencies vary less
+//! than those of wrk, which sleeps and is woken, and are finer than wrk's microseconds. So they show small differences
+//! between stores.
 
 use super::lab::Lab;
 use super::wire::Wire;
@@ -16,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// Requests between two checks of the clock and of Ctrl-C.
 const ROUND: usize = 64;
-/// Share of round trips, from the fastest, whose mean is taken: what interrupted the machine is left out.
+/// The percentage of round trips, from the fastest, whose mean is taken. This leaves out interruptions by the machine.
 const KEPT: f64 = 95.0;
 const REPLY_BYTES_MAX: usize = 4096;
 
-/// What is spoken.
+/// The protocol of a client.
 pub(crate) trait Speak {
     /// For messages.
     const NAME: &'static str;
@@ -106,7 +107,7 @@ fn measure<S: Speak>(address: SocketAddr, length: Duration) -> Result<WrkResult,
     Ok(WrkResult { rps, mean_us, p50_us: us(50.0), p99_us: us(99.0), requests })
 }
 
-/// Mean of the fastest [`KEPT`] percent.
+/// Returns the mean of the fastest [`KEPT`] percent.
 fn mean_of_fastest(latencies: &hdrhistogram::Histogram<u64>) -> f64 {
     let most = latencies.value_at_percentile(KEPT);
     let kept = latencies.iter_recorded().take_while(|step| step.value_iterated_to() <= most);

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Longest request taken, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// How long a wait lasts when there is nothing.
+/// The longest wait for a request, ms.
 const WAIT_MS: i32 = 100;
 const REPLY: &[u8] = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n";
 
@@ -43,7 +43,7 @@ struct Server {
 
 struct Client {
     stream: TcpStream,
-    /// Half a request; empty while it is read into the log.
+    /// The received part of a request. Empty if requests are read into the log.
     buffer: Vec<u8>,
     filled: usize,
 }
@@ -148,7 +148,7 @@ impl Client {
 }
 
 impl Log {
-    /// Where `len` bytes can be appended: from the start again where the end is too near.
+    /// Returns where `len` bytes can be appended: at the start again if the end is too near.
     fn make_room(&mut self, len: usize) -> usize {
         if self.tail + len > self.len {
             self.tail = 0;
@@ -156,7 +156,7 @@ impl Log {
         self.tail
     }
 
-    /// Makes what lies at the tail part of the log, durably.
+    /// Appends the bytes at the tail to the log and makes them durable.
     fn append(&mut self, len: usize) -> io::Result<()> {
         self.mapping.sync(self.tail, len)?;
         self.tail += len;
@@ -168,7 +168,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Where the first request's body begins and ends; `None` while it is not all there.
+/// Returns where the first request's body begins and ends. `None` while the request is incomplete.
 fn request(bytes: &[u8]) -> io::Result<Option<(usize, usize)>> {
     let Some(head) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
         return if bytes.len() < REQUEST_BYTES_MAX {

@@ -18,7 +18,7 @@ pub(crate) const ALLOW: &str = "sysctl net.ipv4.tcp_allowed_congestion_control=\
 /// Seed of the frames that are lost.
 const SEED: u64 = 7;
 
-/// What kind of wire.
+/// The kind of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quality {
     /// As the kernel has it, but for checksums of what the client sends: our own stack needs them whole.

@@ -4,10 +4,10 @@ use landfall_bench_handlers::Structure;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
-/// Where a device has its log, or an application what it keeps.
+/// The medium of a device's log or of an application's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum On {
-    /// tmpfs: stored, flushed and fenced as persistent memory.
+    /// tmpfs, with the stores, flushes and fences of persistent memory.
     Memory,
     /// A file.
     File,
@@ -16,7 +16,7 @@ pub(crate) enum On {
 /// The application that serves requests, which decides what its clients request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum App {
-    /// Acknowledges on reception, and forgets.
+    /// The ideal handler: it acknowledges a request and does nothing else.
     Ideal,
     /// A durable map on persistent memory.
     Map(Structure),
@@ -50,7 +50,7 @@ impl App {
         name.into()
     }
 
-    /// Its structure, if it is one of the maps.
+    /// Returns its structure, if it is one of the maps.
     pub(crate) fn structure(self) -> Option<Structure> {
         match self {
             Self::Map(structure) | Self::Filed(structure) => Some(structure),
@@ -58,7 +58,7 @@ impl App {
         }
     }
 
-    /// Whether what it keeps lies on an ordinary file system.
+    /// Returns whether its data lie on an ordinary file system.
     pub(crate) fn is_on_file(self) -> bool {
         matches!(
             self,
@@ -71,8 +71,8 @@ impl App {
         matches!(self, Self::Redis(_) | Self::Twitter(_) | Self::Tpcc(_))
     }
 
-    /// How many times longer than others its client must rest until the server is done: where commits wait for a file, or
-    /// a side-car stands in between.
+    /// Returns the factor by which its client's pause is longer, so that the server finishes within it. It is above 1
+    /// where commits wait for a file or a side-car passes requests on.
     pub(crate) fn rests(self) -> u32 {
         if self.is_on_file() || self.speaks_resp() { 4 } else { 1 }
     }
@@ -82,7 +82,7 @@ impl App {
         self.is_on_redis() || self == Self::Landfall
     }
 
-    /// Whether it is one of the key-value workloads: all but those whose requests depend on each other.
+    /// Returns whether it is a key-value workload: its requests do not depend on each other.
     pub(crate) fn is_key_value(self) -> bool {
         matches!(self, Self::Map(_) | Self::Filed(_) | Self::Redis(_) | Self::Landfall)
     }

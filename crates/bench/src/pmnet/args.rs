@@ -19,7 +19,7 @@ pub struct PmnetArgs {
     /// Directory on tmpfs (or DAX) for logs and regions
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub dir: PathBuf,
-    /// Directory on an ordinary file system: for Redis' append-only file, and for a device's log once more
+    /// Directory on an ordinary file system, for Redis's append-only file and for a device's log on a file
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub file_dir: PathBuf,
     /// Rounds of each comparison; each round runs every contestant once
@@ -31,14 +31,14 @@ pub struct PmnetArgs {
     /// Requests in front of each run that do not count; they take no longer than the run
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub warm_up: u64,
-    /// How long a client that is alone rests after each request, µs, so that what servers do behind its back is done
+    /// Pause of a single client after each request, µs, in which servers finish work that it does not wait for
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rest_us: u64,
     /// How long every client that does not spin busy-polls for an answer before it waits in the kernel, µs
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub look_us: u64,
-    /// How long a device that does not poll busy-polls for packets before it waits in the kernel, µs; 50 where it is
-    /// installed
+    /// How long a device that may wait busy-polls for packets before it waits in the kernel, µs; `landfall pmnet
+    /// switch` has 50 by default
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub device_spin: u64,
     /// Closed-loop clients of Figures 16 and 22
@@ -65,8 +65,8 @@ pub struct PmnetArgs {
     /// Core of clients
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub client_core: usize,
-    /// Let cores sleep between packets where no process spins; otherwise a thread of the lowest class keeps each one
-    /// awake
+    /// Let cores sleep between packets where no process busy-polls; otherwise a thread of the lowest class keeps each
+    /// core awake
     #[arg(long)]
     pub let_sleep: bool,
     /// Output folder
@@ -146,9 +146,9 @@ pub enum AppChoice {
     Tpcc,
     /// Redis, `appendfsync always` on tmpfs
     RedisTmpfs,
-    /// The Twitter clone on that
+    /// The Twitter clone on Redis on tmpfs
     TwitterTmpfs,
-    /// TPC-C on that
+    /// TPC-C on Redis on tmpfs
     TpccTmpfs,
 }
 
@@ -192,12 +192,12 @@ impl PmnetArgs {
     }
 }
 
-/// Most clients of a run.
+/// The largest number of clients of a run.
 pub(crate) const CLIENTS_MAX: usize = 64;
 /// Longest payload of the ideal handler: one packet.
 pub(crate) const PAYLOAD_MAX: usize = 1400;
 
-/// What stands at an end of the wire.
+/// A process at an end of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ServeKind {
     /// Plain requests and replies over UDP
@@ -206,7 +206,7 @@ pub enum ServeKind {
     Tcp,
     /// A server of PMNet
     Pmnet,
-    /// Logs over UDP, replies, and passes on
+    /// A logger: logs requests over UDP, replies, and passes them on
     Logger,
     /// The server's side-car of a Redis-protocol server
     Sidecar,
@@ -215,7 +215,7 @@ pub enum ServeKind {
 /// Flags of the hidden `landfall bench pmnet-server`.
 #[derive(Clone, Debug, Args)]
 pub struct PmnetServerArgs {
-    /// What it is
+    /// Kind of process
     #[arg(long, value_enum)]
     pub kind: ServeKind,
     /// Structure of the handler; without it, requests are acknowledged and forgotten
@@ -227,19 +227,19 @@ pub struct PmnetServerArgs {
     /// Folder of the handler's region, or of the log
     #[arg(long)]
     pub dir: PathBuf,
-    /// Bytes of it
+    /// Bytes of the region or of the log
     #[arg(long, default_value_t = 256 << 20)]
     pub capacity: u64,
     /// Hosts that must have an update before it is answered; of a side-car, its server's replicas
     #[arg(long, value_delimiter = ',')]
     pub replicas: Vec<SocketAddr>,
-    /// Of a logger: the server; of a side-car: the server behind it
+    /// The server behind a logger or a side-car
     #[arg(long)]
     pub forward: Option<SocketAddr>,
     /// Never wait in the kernel
     #[arg(long)]
     pub spin: bool,
-    /// Of a plain server over UDP: replies end with when the request was taken, executed, and durable
+    /// For a plain server over UDP: append to each reply when its request was received, executed and durable
     #[arg(long)]
     pub stamps: bool,
     /// Let others on this core finish their slices first

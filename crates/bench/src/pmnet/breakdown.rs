@@ -1,10 +1,14 @@
-//! Where an update's time goes without PMNet (Figure 2): client and server through a device that forwards in the kernel, one
-//! client that rests, updates only.
+//! Where an update's time goes without PMNet (Figure 2). One client pauses between updates. A device between client and
+//! server forwards in the kernel.
 //!
-//! All hosts share one clock, so that a round trip is cut into pieces by the times at which it passed somewhere: the client's
-//! own before sending and after receiving; the kernel's when a packet left or reached an interface, from a [`Tap`] at either
-//! end; a plain server's own, at its reply's end ([`Stamps`]). Redis tells how long it executed by itself; what its
-//! append-only file takes is how much sooner it answers without one, in turns.
+//! All hosts share one clock. Time stamps divide a round trip into parts:
+//!
+//! - the client reads the clock before it sends and after it receives;
+//! - a [`Tap`] at either end reports when a packet left or reached an interface;
+//! - a plain server appends its own times to its reply ([`Stamps`]).
+//!
+//! Redis reports its mean execution time. The cost of its append-only file is the difference between runs with the file
+//! and runs without it, in turns.
 
 use super::app::App;
 use super::args::AppChoice;
@@ -16,7 +20,7 @@ use super::lab::Lab;
 use super::load::Channel;
 use super::serve::plain::{Stamps, now_ns};
 use super::stand::{Extent, LOCAL_RESP, Stand};
-use super::sys::{Tap, rest_exactly};
+use super::sys::{Tap, sleep_exactly};
 use super::work::{Ask, clients};
 use crate::common::clients::conn::Conn;
 use crate::common::error::BenchError;
@@ -30,18 +34,19 @@ use std::time::{Duration, Instant};
 /// The parts of a round trip, in the order of [`Row::parts`].
 pub(crate) const PARTS: [&str; 5] =
     ["client\u{2019}s stack", "network", "server\u{2019}s stack", "processing", "persistence"];
-/// The first of them that are the server's.
+/// The index of the first part that is the server's.
 const SERVER_PARTS: usize = 2;
-/// Bytes of a frame that are looked at.
+/// Bytes of a frame that are parsed.
 const HEADERS_BYTES_MAX: usize = 128;
-/// The kernel takes time stamps some time after it was first asked to; so much later, it never will.
+/// How long to wait for the first time stamp. The kernel begins to take stamps some time after the first request for
+/// them.
 const STAMPS_WITHIN: Duration = Duration::from_secs(5);
-/// Of a run, such a part in front of it does not count.
+/// The warm-up in front of a run takes the run's length divided by this.
 const WARM_UP_SHARE: u32 = 4;
-/// Longest wait for one reply.
+/// The longest wait for one reply.
 const REPLY_MAX: Duration = Duration::from_secs(20);
 
-/// An application's round trip and its parts, over all rounds; µs.
+/// An application's round trip and its parts over all rounds, µs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) app: App,
@@ -57,13 +62,13 @@ impl Row {
         Some(Self { app, parts, round_trip })
     }
 
-    /// A part's share of the round trip, percent.
+    /// Returns a part's share of the round trip, percent.
     pub(crate) fn share(&self, part: usize) -> Option<Summary> {
         let share = self.parts[part].over(&self.round_trip)?;
         Summary::of(share.samples.iter().map(|share| share * 100.0))
     }
 
-    /// The server's share: its stack, processing and persistence; percent.
+    /// Returns the share of the server's stack, processing and persistence, percent.
     pub(crate) fn server_share(&self) -> Option<Summary> {
         let rounds = 0..self.round_trip.samples.len();
         Summary::of(rounds.map(|round| {
@@ -73,15 +78,15 @@ impl Row {
     }
 }
 
-/// The applications whose parts are reported separately: `landfall serve` does not report them.
+/// Returns the applications that report their parts: all but `landfall serve`.
 pub(crate) fn apps(choices: &[AppChoice]) -> Vec<App> {
     let known = key_value(choices).into_iter().filter(|app| *app != App::Landfall);
     std::iter::once(App::Ideal).chain(known).collect()
 }
 
-/// Every application in turns; a failure becomes a note.
+/// Measures every application in turns. A failure becomes a note.
 pub(crate) fn measure(lab: &Lab, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
-    // As long as there is a tap the kernel goes on taking time stamps; without one, it takes a while to begin again.
+    // The kernel takes time stamps as long as there is a tap, and needs a while to begin again.
     let _tap = Tap::open("lo").ok();
     let apps = apps(&lab.args.apps);
     let can_run = |it: &App| lab.can_run(&spec_of(*it));
@@ -105,35 +110,35 @@ pub(crate) fn measure(lab: &Lab, notes: &mut Vec<String>) -> Result<Vec<Row>, Be
     Ok(rounds.iter().filter_map(|(it, found)| Row::of(*it, found)).collect())
 }
 
-/// What is cut into parts.
+/// Returns the run that is divided into parts.
 pub(crate) fn spec_of(it: App) -> Spec {
     app(it, Design::ClientServer, 100, 1)
 }
 
-/// One round's parts, µs.
+/// Measures the parts of one round, µs.
 fn turn(lab: &Lab, it: App) -> Result<[f64; 5], BenchError> {
-    let kept = run(lab, it, true)?;
+    let persistent = run(lab, it, true)?;
     if !it.is_on_redis() {
-        return Ok(kept.parts);
+        return Ok(persistent.parts);
     }
-    let forgotten = run(lab, it, false)?;
-    Ok(told_apart(&kept, &forgotten))
+    let volatile = run(lab, it, false)?;
+    Ok(divide(&persistent, &volatile))
 }
 
-/// The parts of a server that tells no more than how long it executed, from a run in which it kept what it was told, and one in which
-/// it did not.
-fn told_apart(kept: &Run, forgotten: &Run) -> [f64; 5] {
-    let [client, network, inside, ..] = kept.parts;
-    let persistence = (inside - forgotten.parts[SERVER_PARTS]).max(0.0);
-    let executed = kept.executed_us.min(inside - persistence);
+/// Divides the time of a server that reports only its execution time. `persistent` is a run in which the server stores
+/// its data, `volatile` one in which it does not.
+fn divide(persistent: &Run, volatile: &Run) -> [f64; 5] {
+    let [client, network, inside, ..] = persistent.parts;
+    let persistence = (inside - volatile.parts[SERVER_PARTS]).max(0.0);
+    let executed = persistent.executed_us.min(inside - persistence);
     [client, network, inside - persistence - executed, executed, persistence]
 }
 
-/// Means of a run, µs.
+/// The means of a run, µs.
 struct Run {
-    /// Of a server without stamps, all that it took is its stack's.
+    /// A server without stamps has all of its time in the part of its stack.
     parts: [f64; 5],
-    /// What redis says that an update took it.
+    /// The execution time of an update as Redis reports it.
     executed_us: f64,
 }
 
@@ -152,7 +157,7 @@ fn run(lab: &Lab, it: App, persists: bool) -> Result<Run, BenchError> {
     let length = Duration::from_secs_f64(lab.args.seconds);
     let trips = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));
-        rest_exactly();
+        sleep_exactly();
         load(&stand, settings)?;
         if it.is_on_redis() {
             stand.course.server.enter(forget_commands)?;
@@ -176,7 +181,7 @@ fn run(lab: &Lab, it: App, persists: bool) -> Result<Run, BenchError> {
         Ok::<_, BenchError>(trips)
     })?;
     let executed_us = if it.is_on_redis() { stand.course.server.enter(executed_us)? } else { 0.0 };
-    let parts = middle(trips).ok_or(BenchError::Nothing("no round trip was seen whole"))?;
+    let parts = middle(trips).ok_or(BenchError::Nothing("no round trip has all of its time stamps"))?;
     Ok(Run { parts, executed_us })
 }
 
@@ -184,7 +189,7 @@ fn port_of(it: App) -> u16 {
     if it.speaks_resp() { RESP_PORT } else { PLAIN_PORT }
 }
 
-/// When a request, and its reply, passed where; ns.
+/// The times at which a request and its reply passed each point, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Trip {
     sent: u64,
@@ -197,7 +202,8 @@ struct Trip {
 }
 
 impl Trip {
-    /// Its parts, ns. What a server does not tell apart is its stack's. `None` where clocks went back, or something was not seen.
+    /// Returns the parts, ns. A server without stamps has all of its time in the part of its stack. `None` if a stamp
+    /// is missing or the clock went back.
     fn parts(&self) -> Option<[u64; 5]> {
         let between = |from: u64, to: u64| to.checked_sub(from).filter(|_| from > 0);
         let [processing, persistence] = match self.inside {
@@ -217,8 +223,8 @@ impl Trip {
     }
 }
 
-/// Mean of each part over the middle half of the round trips, µs: what a disk or a host does now and then is left out, and the
-/// parts still add up.
+/// Returns the mean of each part over the middle half of the round trips, µs. This leaves out rare delays of a disk or
+/// a host, and the parts still add up.
 fn middle(mut trips: Vec<[u64; 5]>) -> Option<[f64; 5]> {
     trips.sort_by_key(|parts| parts.iter().sum::<u64>());
     let (from, to) = (trips.len() / 4, trips.len() - trips.len() / 4);
@@ -230,7 +236,7 @@ fn middle(mut trips: Vec<[u64; 5]>) -> Option<[f64; 5]> {
     Some([0, 1, 2, 3, 4].map(mean))
 }
 
-/// A client, and taps at its interface and at the server's.
+/// A client with taps at its own interface and at the server's.
 struct Traveller {
     channel: Box<dyn Channel>,
     taps: [Tap; 2],
@@ -239,9 +245,9 @@ struct Traveller {
 }
 
 impl Traveller {
-    /// One request and its reply; `None` if not all of its way was seen.
+    /// Sends one request and waits for its reply. `None` if a time stamp is missing.
     fn travel(&mut self, ask: &Ask, reply: &mut Vec<u8>) -> Result<Option<[u64; 5]>, BenchError> {
-        // What passed since: TCP's acknowledgements.
+        // Drop what the taps hold of the round trip before: TCP's acknowledgements.
         self.passed()?;
         let (begun, mut done) = (Instant::now(), Vec::new());
         let sent = now_ns();
@@ -260,7 +266,8 @@ impl Traveller {
         Ok(trip.parts().filter(|_| inside.is_some() == self.has_stamps))
     }
 
-    /// When a packet with a payload left the client, came back to it, reached the server and left it; 0 where none did.
+    /// Returns when a packet with a payload left the client, came back to it, reached the server and left the server.
+    /// 0 means that there was no such packet.
     fn passed(&self) -> Result<[u64; 4], BenchError> {
         let (mut found, mut frame) = ([0; 4], [0; HEADERS_BYTES_MAX]);
         for (end, tap) in self.taps.iter().enumerate() {
@@ -276,7 +283,7 @@ impl Traveller {
     }
 }
 
-/// Whether a frame carries bytes of a conversation with a server's port, over UDP or TCP in IPv4.
+/// Returns whether a frame carries a payload from or to a server's port, over UDP or TCP in IPv4.
 #[expect(clippy::big_endian_bytes, reason = "headers of IP, UDP and TCP are in network order")]
 fn has_payload(frame: &[u8], port: u16) -> bool {
     const ETHERNET_BYTES: usize = 14;
@@ -299,20 +306,20 @@ fn has_payload(frame: &[u8], port: u16) -> bool {
     parse().unwrap_or(false)
 }
 
-/// Has redis count its commands from now on; on its host.
+/// Resets Redis's command statistics. To be called on its host.
 fn forget_commands() -> Result<(), BenchError> {
     let mut redis = Conn::open(LOCAL_RESP, "redis")?;
     redis.ask(&[b"CONFIG", b"RESETSTAT"]).map(drop)
 }
 
-/// What redis says that a SET took it, on average.
+/// Returns the mean time of a SET as Redis reports it, µs.
 fn executed_us() -> Result<f64, BenchError> {
     let mut redis = Conn::open(LOCAL_RESP, "redis")?;
     let Reply::Bulk(text) = redis.ask(&[b"INFO", b"commandstats"])? else {
-        return Err(BenchError::Nothing("redis does not tell what its commands took"));
+        return Err(BenchError::Nothing("redis does not report the times of its commands"));
     };
     let found = set_us(&String::from_utf8_lossy(text));
-    found.ok_or(BenchError::Nothing("redis does not tell what its SETs took"))
+    found.ok_or(BenchError::Nothing("redis does not report the time of its SETs"))
 }
 
 fn set_us(text: &str) -> Option<f64> {
@@ -335,30 +342,30 @@ mod tests {
         let parts = trip().parts().unwrap();
         assert_eq!(parts, [500, 500, 300, 200, 500]);
         assert_eq!(parts.iter().sum::<u64>(), 2_000);
-        let untold = Trip { inside: None, ..trip() };
-        assert_eq!(untold.parts().unwrap(), [500, 500, 1_000, 0, 0]);
+        let unstamped = Trip { inside: None, ..trip() };
+        assert_eq!(unstamped.parts().unwrap(), [500, 500, 1_000, 0, 0]);
     }
 
     #[test]
-    fn a_round_trip_that_was_not_seen_whole_does_not_count() {
+    fn a_round_trip_with_a_missing_stamp_does_not_count() {
         assert_eq!(Trip { left: 0, ..trip() }.parts(), None);
         assert_eq!(Trip { replied: 0, ..trip() }.parts(), None);
         assert_eq!(Trip { returned: 3_001, ..trip() }.parts(), None, "the clock was set back");
     }
 
     #[test]
-    fn the_middle_half_leaves_out_what_happens_now_and_then() {
+    fn the_middle_half_leaves_out_rare_delays() {
         let trips = vec![[1_000_000, 0, 0, 0, 0], [1_000, 0, 3_000, 0, 0], [2_000, 0, 3_000, 0, 0], [0; 5]];
         assert_eq!(middle(trips), Some([1.5, 0.0, 3.0, 0.0, 0.0]));
         assert_eq!(middle(Vec::new()), None);
     }
 
     #[test]
-    fn what_redis_does_not_tell_is_told_apart_by_a_run_without_its_file() {
+    fn a_run_without_the_file_shows_what_the_file_costs() {
         let run = |inside, executed_us| Run { parts: [10.0, 5.0, inside, 0.0, 0.0], executed_us };
-        assert_eq!(told_apart(&run(60.0, 2.0), &run(20.0, 2.0)), [10.0, 5.0, 18.0, 2.0, 40.0]);
-        // In memory the file may take less than what two runs differ by.
-        assert_eq!(told_apart(&run(20.0, 2.0), &run(21.0, 2.0)), [10.0, 5.0, 18.0, 2.0, 0.0]);
+        assert_eq!(divide(&run(60.0, 2.0), &run(20.0, 2.0)), [10.0, 5.0, 18.0, 2.0, 40.0]);
+        // On tmpfs the file may cost less than the difference between two runs.
+        assert_eq!(divide(&run(20.0, 2.0), &run(21.0, 2.0)), [10.0, 5.0, 18.0, 2.0, 0.0]);
     }
 
     #[test]
@@ -371,7 +378,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::big_endian_bytes, reason = "headers of IP, UDP and TCP are in network order")]
-    fn acknowledgements_of_tcp_and_other_conversations_carry_nothing() {
+    fn acknowledgements_and_other_connections_carry_no_payload() {
         let frame = |protocol: u8, port: u16, own: usize, payload: usize| {
             let mut frame = vec![0; 14 + 20 + own + payload];
             frame[14] = 0x45;
@@ -389,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn redis_tells_what_its_commands_took() {
+    fn the_statistics_of_redis_hold_the_time_of_a_set() {
         let text = "# Commandstats\r\ncmdstat_get:calls=1,usec=9,usec_per_call=9.00\r\ncmdstat_set:calls=4,usec=6,usec_per_call=1.50,x=0\r\n";
         assert_eq!(set_us(text), Some(1.5));
         assert_eq!(set_us("# Commandstats"), None);

@@ -6,10 +6,11 @@ use super::design::{Design, Spec, Waits};
 
 /// Bytes of a value, and of an ideal handler's payload, unless a figure says otherwise (§VI-A2).
 pub(crate) const PAYLOAD: usize = 100;
-/// Of Figure 16.
+/// Bytes of a payload in Figure 16.
 pub(crate) const LARGE_PAYLOAD: usize = 1000;
 
-/// An application under one load. A client that is alone rests, and has the device poll; many clients need both cores.
+/// Returns an application under one load. With a single client, the client pauses and the device busy-polls. Many
+/// clients need both cores.
 pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spec {
     let alone = clients == 1;
     let waits = if alone { Waits::Polls } else { Waits::Block };
@@ -17,7 +18,7 @@ pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spe
     spec.by_design(design)
 }
 
-/// Those of Figure 20: the maps on persistent memory, and on a file.
+/// Returns the applications of Figure 20: the maps on persistent memory and on a file.
 pub(crate) fn key_value(apps: &[AppChoice]) -> Vec<App> {
     let chosen = || apps.iter().map(|choice| choice.app()).filter(|app| app.is_key_value());
     let filed = chosen().filter_map(App::structure).map(App::Filed);

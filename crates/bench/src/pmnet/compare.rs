@@ -1,4 +1,4 @@
-//! Contestants in turns.
+//! Measures contestants in turns.
 
 use super::app::App;
 use super::course::Course;
@@ -6,7 +6,7 @@ use super::design::{Spec, Waits};
 use super::lab::Lab;
 use super::load::{Channel, Framing, Measured, Patience, Plan, Rest, StreamChannel, UdpChannel, drive};
 use super::stand::{Extent, Stand};
-use super::sys::rest_exactly;
+use super::sys::sleep_exactly;
 use super::work::{Ask, Settings, clients, fill};
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
@@ -23,8 +23,8 @@ use std::time::Duration;
 pub(crate) const PERCENTILES: [f64; 16] =
     [0.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9];
 const SEED: u64 = 11;
-/// How long the clients' thread runs at a time where it shares its core: the shortest that the kernel grants. On a machine of its
-/// own it would wait for nobody; here whoever works behind its back would keep it waiting for the rest of a slice.
+/// The scheduler's slice for the clients' thread: the shortest that the kernel grants. Servers and loggers may share
+/// the clients' core, and the clients would otherwise wait until the slice of such a process ends.
 const CLIENT_SLICE: Duration = Duration::from_micros(100);
 
 /// One contestant under one load, over all rounds.
@@ -33,33 +33,33 @@ pub(crate) struct Row {
     pub(crate) spec: Spec,
     /// Requests a second.
     pub(crate) rps: Summary,
-    /// Transactions a second; requests, where each is one.
+    /// Transactions a second. Without transactions, every request counts as one.
     pub(crate) tps: Summary,
     /// Latency of a request, µs.
     pub(crate) mean_us: Summary,
     pub(crate) p50_us: Summary,
     pub(crate) p99_us: Summary,
-    /// Of updates alone.
+    /// Latency of updates alone, µs.
     pub(crate) update_p50_us: Option<Summary>,
     pub(crate) update_mean_us: Option<Summary>,
-    /// Requests that read, and bypasses that change something (locks, numbers), of a hundred.
+    /// Percentage of requests that read. `locks` is the percentage of bypasses that change something (locks, numbers).
     pub(crate) reads: Summary,
     pub(crate) locks: Summary,
-    /// [`PERCENTILES`] of a request's latency, µs.
+    /// The latency of a request at each of [`PERCENTILES`], µs.
     pub(crate) distribution: Vec<Summary>,
-    /// CPU time of all devices, µs a request; of one that spins, the time of its core.
+    /// CPU time of all devices, µs a request. A device that busy-polls uses all of its core's time.
     pub(crate) device_us: Option<Summary>,
     /// CPU time of all servers, loggers and side-cars, µs a request.
     pub(crate) server_us: Option<Summary>,
-    /// Requests sent again, of a thousand.
+    /// Requests sent again, per thousand.
     pub(crate) again: Summary,
-    /// Requests that the devices' acknowledgements completed, of a hundred.
+    /// Percentage of requests that the devices' acknowledgements completed.
     pub(crate) acknowledged: Summary,
-    /// Requests that the read cache answered, of a hundred.
+    /// Percentage of requests that the read cache answered.
     pub(crate) cached: Summary,
 }
 
-/// One run.
+/// The measurements of one run.
 #[derive(Clone, Debug)]
 struct Sample {
     rps: f64,
@@ -77,15 +77,15 @@ struct Sample {
     cached: f64,
 }
 
-/// What is read before and after.
+/// The counters that are read before and after a run.
 #[derive(Debug)]
 struct Marks {
     devices: Vec<CpuTime>,
     servers: Vec<CpuTime>,
 }
 
-/// Runs contestants in turns: A B C A B C ..., so that what disturbs the machine for a while disturbs all. One that
-/// fails is left out from then on, and noted.
+/// Runs contestants in turns, A B C A B C ..., so that a disturbance of the machine affects all of them. A contestant
+/// that fails is noted and left out from then on.
 pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); specs.len()];
     let mut failed = vec![false; specs.len()];
@@ -127,7 +127,7 @@ fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     };
     let measured = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));
-        rest_exactly();
+        sleep_exactly();
         prefer_slices_of(CLIENT_SLICE);
         load(&stand, settings)?;
         let mut channel = stand.open_channel()?;
@@ -135,7 +135,7 @@ fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     });
     let measured = measured.inspect_err(|error| {
         if !matches!(error, BenchError::Interrupted) {
-            stand.tell_last();
+            stand.report_state();
         }
     })?;
     sample(&measured, spec.rests)
@@ -146,7 +146,7 @@ pub(crate) fn settings_of(lab: &Lab, spec: Spec) -> Settings {
     Settings { app: spec.app, payload, updates, keys: lab.args.keys, seed: SEED }
 }
 
-/// Fills the application, past whatever is measured where that is possible.
+/// Fills the application. Where possible, the requests bypass the devices that are measured.
 pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
     let requests = fill(settings);
     if requests.is_empty() {
@@ -161,7 +161,7 @@ pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> 
                 CLIENTS,
             ));
         }
-        match stand.is_plain() {
+        match stand.plain_address() {
             Some(at) => Ok((Box::new(UdpChannel::open(at, CLIENTS, Patience::WAITS)?), CLIENTS)),
             None => Ok((stand.open_filler(CLIENTS)?, CLIENTS)),
         }
@@ -192,9 +192,9 @@ pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> 
 fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError> {
     let requests = measured.all.len() as f64;
     if measured.all.is_empty() {
-        return Err(BenchError::Nothing("no request came to its end"));
+        return Err(BenchError::Nothing("no request was completed"));
     }
-    // Of a client that rests: what it would do if it did not, and nobody worked behind its back.
+    // The rate of a client that pauses leaves out the pauses.
     let waited = measured.all.mean() * requests / 1e9;
     let seconds = if rests { waited } else { measured.took.as_secs_f64() };
     let (before, after) = &measured.marks;
@@ -220,7 +220,7 @@ fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError>
     })
 }
 
-/// µs; no number without samples.
+/// Returns a percentile in µs, or NaN without samples.
 fn percentile(latencies: &Histogram<u64>, at: f64) -> f64 {
     if latencies.is_empty() { f64::NAN } else { latencies.value_at_percentile(at) as f64 / 1000.0 }
 }
@@ -255,17 +255,17 @@ impl Row {
     }
 }
 
-/// The row of a contestant under a load.
+/// Finds the row of a contestant under a load.
 pub(crate) fn find(rows: &[Row], spec: Spec) -> Option<&Row> {
     rows.iter().find(|row| row.spec == spec)
 }
 
-/// Whether anything is known of an application.
+/// Returns whether any row measures an application.
 pub(crate) fn has_app(rows: &[Row], app: App) -> bool {
     rows.iter().any(|row| row.spec.app == app)
 }
 
-/// Rows by what their specs have in common.
+/// Groups rows by a key of their specs.
 pub(crate) fn groups<K: Ord>(rows: &[Row], key: impl Fn(&Spec) -> K) -> BTreeMap<K, Vec<&Row>> {
     let mut found: BTreeMap<K, Vec<&Row>> = BTreeMap::new();
     for row in rows {

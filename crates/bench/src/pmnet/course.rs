@@ -12,21 +12,22 @@ const BESIDE_CLIENT: u8 = 89;
 const BESIDE_SERVER: u8 = 90;
 /// PMNet's own port at the server.
 pub(crate) const PMNET_PORT: u16 = 51000;
-/// Of plain servers: a device forwards what goes there in the kernel.
+/// The port of plain servers. A device forwards packets to this port in the kernel.
 pub(crate) const PLAIN_PORT: u16 = 40000;
-/// Of loggers.
+/// The port of loggers.
 pub(crate) const LOGGER_PORT: u16 = 40001;
-/// Of replicas.
+/// The port of replicas.
 pub(crate) const REPLICA_PORT: u16 = 40002;
-/// Of servers that speak RESP.
+/// The port of servers that speak RESP.
 pub(crate) const RESP_PORT: u16 = 7001;
 
 /// Where devices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// So many of them, each on a host between the client and the server.
+    /// This many devices, each on a host between the client and the server.
     Between(u8),
-    /// One, the server's own network card, behind a switch that forwards in the kernel as a device does with what is not PMNet's.
+    /// One device, the server's own network card. A switch in front of it forwards in the kernel, as a device does with
+    /// packets that are not PMNet's.
     AtServer,
 }
 
@@ -46,7 +47,7 @@ struct Between {
     server: String,
 }
 
-/// Client, devices and server in a row; gone when dropped.
+/// Client, devices and server in a row. Dropping it removes the hosts.
 #[derive(Debug)]
 pub(crate) struct Course {
     pub(crate) client: Host,
@@ -60,7 +61,7 @@ pub(crate) struct Course {
     pub(crate) replicas: Vec<(Host, SocketAddr)>,
 }
 
-/// Whose replicas there are.
+/// The end of the course whose replicas there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     Nobody,
@@ -78,7 +79,7 @@ impl Course {
         let hosts = if let Place::Between(devices) = place { devices } else { 1 };
         let (between, ends) = row(&testbed, &client, &server, hosts, addresses)?;
         for (host, end) in [(&client, &ends[0]), (&server, &ends[1])] {
-            // A device verifies checksums, and what its programs redirect must be taken at the ends.
+            // A device verifies checksums, and the ends must accept the packets that its XDP programs redirect.
             host.disable_checksum_offload(end)?;
             host.accept_redirected(end)?;
         }
@@ -120,7 +121,7 @@ impl Seat {
     }
 }
 
-/// A switch that forwards everything in the kernel; ends when dropped.
+/// A switch that forwards everything in the kernel. Dropping it ends it.
 #[derive(Debug)]
 struct Switch {
     _bridges: [Bridge; 2],
@@ -142,7 +143,7 @@ impl Switch {
     }
 }
 
-/// Links hosts in a row. The devices, and the interfaces of the client and the server.
+/// Links hosts in a row. Returns the devices and the interfaces of the client and the server.
 fn row(
     testbed: &Testbed,
     client: &Host,
@@ -175,7 +176,7 @@ fn row(
     Ok((between, [client_end, towards]))
 }
 
-/// Two hosts linked to one, each in a network of its own.
+/// Links two hosts to one, each in a network of its own.
 fn neighbours(testbed: &Testbed, of: &Host, net: u8) -> Result<Vec<(Host, SocketAddr)>, BenchError> {
     let mut found = Vec::new();
     for number in 1..=2u8 {

@@ -13,15 +13,16 @@ pub(crate) enum Design {
     ClientServer,
     /// Client and server over TCP, through a device that forwards in the kernel.
     Tcp,
-    /// Past a device that logs nothing: requests sent as bypasses. One that never waits forwards them itself, the kernel does otherwise.
+    /// Through a device that logs nothing: all requests are bypasses. A device that busy-polls forwards them itself,
+    /// otherwise the kernel does.
     Bypass,
-    /// Logged by so many devices in a row; the server replicates as often.
+    /// Logged by this many devices in a row. The server has as many copies.
     Pmnet { devices: u8, log: On, cache: bool },
     /// Logged by one device that is the server's network card, behind a switch that only forwards.
     Nic,
-    /// Logged at the server, in a separate process; on so many hosts.
+    /// Logged at the server, in a separate process, on this many hosts.
     ServerLog { copies: u8 },
-    /// Logged at the client, in a separate process; on so many hosts.
+    /// Logged at the client, in a separate process, on this many hosts.
     ClientLog { copies: u8 },
     /// The server has every update on two other servers before it answers.
     Replicated,
@@ -29,11 +30,11 @@ pub(crate) enum Design {
 
 /// One device with its log in memory.
 pub(crate) const PMNET: Design = Design::Pmnet { devices: 1, log: On::Memory, cache: false };
-/// Three of them.
+/// Three devices with their logs in memory.
 pub(crate) const PMNET_3: Design = Design::Pmnet { devices: 3, log: On::Memory, cache: false };
-/// One with its log on a file.
+/// One device with its log on a file.
 pub(crate) const PMNET_FILE: Design = Design::Pmnet { devices: 1, log: On::File, cache: false };
-/// One with a read cache.
+/// One device with a read cache.
 pub(crate) const PMNET_CACHE: Design = Design::Pmnet { devices: 1, log: On::Memory, cache: true };
 
 impl Design {
@@ -57,7 +58,7 @@ impl Design {
         }
     }
 
-    /// Devices on the way. All but the direct way lead through one.
+    /// Returns the number of devices between client and server. Only the direct design has none.
     pub(crate) fn devices(self) -> u8 {
         match self {
             Self::Direct => 0,
@@ -66,7 +67,7 @@ impl Design {
         }
     }
 
-    /// Where its devices are.
+    /// Returns where its devices are.
     pub(crate) fn place(self) -> Place {
         match self {
             Self::Nic => Place::AtServer,
@@ -84,7 +85,7 @@ impl Design {
         self.is_logged_on_the_way() || self == Self::Bypass
     }
 
-    /// Who has replicas.
+    /// Returns which end has replicas.
     pub(crate) fn beside(self) -> Beside {
         match self {
             Self::Replicated | Self::Pmnet { devices: 2.., .. } | Self::ServerLog { copies: 2.. } => {
@@ -111,16 +112,16 @@ impl Serialize for Design {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Waits {
-    /// In the kernel, everybody.
+    /// Every process waits in the kernel.
     Block,
-    /// The device never waits, as a switch's pipeline does; clients and servers wait in the kernel, as the paper's do.
+    /// The device busy-polls, like a switch's pipeline. Clients and servers wait in the kernel, as in the paper.
     Polls,
     /// The client, and the process that answers it, busy-poll for packets and never wait.
     Spin,
 }
 
 impl Waits {
-    /// Behind a design's name; nothing where everybody waits.
+    /// Returns the words behind a design's name. Empty if every process waits in the kernel.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Block => "",
@@ -141,37 +142,37 @@ pub(crate) struct Spec {
     pub(crate) payload: usize,
     /// Share of updates, percent.
     pub(crate) updates: u32,
-    /// The client rests after each request, so that what is done behind its back does not delay the next one: in the
-    /// paper, the server has a machine of its own for that. With one client only.
+    /// Whether the client pauses after each request, so that work that it does not wait for does not delay the next
+    /// request. In the paper, the server has a machine of its own. Only for a single client.
     pub(crate) rests: bool,
 }
 
 impl Spec {
-    /// The ideal handler, one client that rests, only updates.
+    /// The ideal handler with updates only. Its one client pauses between them.
     pub(crate) fn ideal(design: Design, waits: Waits, payload: usize) -> Self {
         let spec = Self { app: App::Ideal, design, waits, clients: 1, payload, updates: 100, rests: true };
         spec.by_design(design)
     }
 
-    /// The same load on another design. Where no device's process is on the way, or several share a core, none polls.
+    /// Returns this load on another design. No device busy-polls if there is none, or if several share a core.
     pub(crate) fn by_design(self, design: Design) -> Self {
         let polls = design.is_logged_on_the_way() && design.devices() == 1;
         let waits = if self.waits == Waits::Polls && !polls { Waits::Block } else { self.waits };
         Self { design, waits, ..self }
     }
 
-    /// This load by so many clients that never rest.
+    /// Returns this load with `clients` clients that never pause.
     pub(crate) fn by(self, clients: usize) -> Self {
         Self { clients, rests: false, ..self }
     }
 
-    /// How many times longer than others its client must rest until all is done behind its back: three servers on one core
-    /// take three times as long.
+    /// Returns the factor by which its client's pause is longer, so that all servers finish within it: three servers on
+    /// one core take three times as long.
     pub(crate) fn rest_factor(&self) -> u32 {
         self.app.rests() * if self.design.beside() == Beside::Server { 3 } else { 1 }
     }
 
-    /// One line for people.
+    /// Describes it in one line.
     pub(crate) fn describe(&self) -> String {
         let waits = self.waits.words();
         let rests = if self.rests { " that rests" } else { "" };

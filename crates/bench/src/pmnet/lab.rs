@@ -1,4 +1,4 @@
-//! What the measurements of one run work with: programs, cores, folders.
+//! The programs, cores and folders that the measurements of one run use.
 
 use super::app::App;
 use super::args::PmnetArgs;
@@ -11,16 +11,16 @@ use landfall_testbed::Host;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What every measurement works with.
+/// The programs, cores and folders that every measurement uses.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) args: PmnetArgs,
     /// This executable.
     pub(crate) landfall: PathBuf,
     pub(crate) redis: Option<PathBuf>,
-    /// Pins a program to a core; `None` where there is only one, or nothing to pin with.
+    /// The program that pins others to a core. `None` if there is only one core or no such program.
     taskset: Option<PathBuf>,
-    /// Puts a program into a class of the scheduler.
+    /// The program that puts others into a class of the scheduler.
     chrt: Option<PathBuf>,
     /// Whether this build's devices have a read cache.
     has_cache: bool,
@@ -49,7 +49,7 @@ impl Lab {
         self.taskset.is_some()
     }
 
-    /// What pins whom, in words.
+    /// Describes how processes are pinned.
     pub(crate) fn pinning(&self) -> String {
         match &self.taskset {
             Some(_) => format!(
@@ -60,7 +60,7 @@ impl Lab {
         }
     }
 
-    /// Why a contestant cannot run here, if it cannot.
+    /// Returns why a contestant cannot run here. `None` if it can.
     pub(crate) fn missing(&self, spec: &Spec) -> Option<&'static str> {
         let cache = matches!(spec.design, Design::Pmnet { cache: true, .. });
         if spec.app.is_on_redis() && self.redis.is_none() {
@@ -77,14 +77,14 @@ impl Lab {
         BenchError::Missing("redis-server is not installed (Debian: apt-get install redis-server)".into())
     }
 
-    /// Flags of a device that caches what this application's clients read, responses of the server included, as the paper's
-    /// do: no workload here has keys that expire.
+    /// Flags of a device that caches what this application's clients read, responses of the server included, as the
+    /// paper's do: no workload here has keys that expire.
     pub(crate) fn cache_flag(&self, app: App) -> Option<[&'static str; 2]> {
         let kind = if app.speaks_resp() { "resp-keep" } else { "plain" };
         self.has_cache.then_some(["--cache", kind])
     }
 
-    /// Keeps the cores awake on which a process waits, unless they may sleep.
+    /// Keeps the cores awake on which a process waits in the kernel, unless `--let-sleep` is given.
     pub(crate) fn keep_awake(&self, waits: Waits) -> Awake {
         let cores = [self.args.client_core, self.args.server_core];
         let waiting = match waits {
@@ -96,7 +96,7 @@ impl Lab {
         Awake::start(cores, waits == Waits::Polls)
     }
 
-    /// A program on a host and a core.
+    /// Returns the command of a program on a host and a core.
     pub(crate) fn command_on(&self, host: &Host, core: usize, program: &Path) -> Command {
         let Some(taskset) = &self.taskset else { return host.command(&program.to_string_lossy()) };
         let mut command = host.command(&taskset.to_string_lossy());
@@ -104,7 +104,7 @@ impl Lab {
         command
     }
 
-    /// A program that shares the client's core and, being woken, does not push the client from it.
+    /// Returns the command of a program that shares the client's core and does not preempt the client when it wakes up.
     pub(crate) fn command_behind(&self, host: &Host, program: &Path) -> Command {
         let Some(chrt) = &self.chrt else { return self.command_on(host, self.args.client_core, program) };
         let mut command = self.command_on(host, self.args.client_core, chrt);
@@ -113,7 +113,7 @@ impl Lab {
     }
 }
 
-/// Whether `landfall pmnet switch` has a flag.
+/// Returns whether `landfall pmnet switch` has a flag.
 fn switch_knows(landfall: &Path, flag: &str) -> bool {
     let mut command = Command::new(landfall);
     command.args(["pmnet", "switch", "--help"]).stdin(Stdio::null()).stderr(Stdio::null());

@@ -1,6 +1,7 @@
-//! `landfall bench pmnet`: the evaluation of "PMNet: In-Network Data Persistence" (ISCA 2021, section VI), repeated here.
+//! `landfall bench pmnet`: the evaluation of "PMNet: In-Network Data Persistence" (ISCA 2021, section VI), repeated
+//! here.
 //!
-//! Read [`sections`] first: what is compared with what. Contestants run in turns within each round ([`compare`]), each
+//! Read [`sections`] first: it names the comparisons. Contestants run in turns within each round ([`compare`]), each
 //! with hosts, devices and servers of its own ([`stand`]): namespaces in a row, joined by veth pairs ([`course`]), the
 //! device the real `landfall pmnet switch`. Clients are in this process ([`load`]), on a core of their own.
 

@@ -1,4 +1,5 @@
-//! Replay (§VI-B6): the server is killed, the device's log fills, the server comes back, and the device sends it everything.
+//! Replay (§VI-B6): the server is killed, the device's log fills, the server comes back, and the device sends it
+//! everything.
 
 use super::app::App;
 use super::args::CLIENTS_MAX;
@@ -22,29 +23,29 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// What a packet takes in the log over AF_XDP: the frame it landed in.
+/// Bytes that a packet takes in the log over AF_XDP: one frame.
 const FRAME_BYTES: u64 = 2048;
 /// Updates of one session in the log; a device takes at most 4096.
 const SESSION_UPDATES: u64 = 4000;
-/// Requests that a session has under way while the log is filled.
+/// Requests that a session has in flight while the log is filled.
 const UNDER_WAY: u64 = 16;
-/// Rounds at most: each one fills and replays a whole log.
+/// The largest number of rounds. Each one fills and replays a whole log.
 const ROUNDS_MAX: u32 = 3;
-/// Longest wait for anything to go on.
+/// The longest wait for progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two reads of the device's counts.
 const LOOK: Duration = Duration::from_millis(5);
 const KEYS: u64 = 10_000;
 
-/// The replay of a log.
+/// The measured replay of a log.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) design: Design,
     /// Updates in the log.
     pub(crate) entries: u64,
-    /// From the start of the server's process until it serves, seconds.
+    /// Seconds from the start of the server's process until it serves.
     pub(crate) boot_seconds: Summary,
-    /// From then on until the log is empty, seconds.
+    /// Seconds from then on until the log is empty.
     pub(crate) replay_seconds: Summary,
     /// Updates a second.
     pub(crate) rate: Summary,
@@ -52,7 +53,7 @@ pub(crate) struct Row {
     pub(crate) us: Summary,
 }
 
-/// Each medium of the log; a failure becomes a note.
+/// Measures each medium of the log. A failure becomes a note.
 pub(crate) fn measure(lab: &Lab, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     for design in [PMNET, PMNET_FILE] {
@@ -89,7 +90,7 @@ fn measure_one(lab: &Lab, design: Design) -> Result<Row, BenchError> {
     })
 }
 
-/// Seconds until the server serves again, and from then until the log is empty.
+/// Returns the seconds until the server serves again, and from then until the log is empty.
 fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchError> {
     let app = App::Map(Structure::HashMap);
     let payload = LARGE_PAYLOAD;
@@ -120,7 +121,7 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
     Ok((boot.as_secs_f64(), (begun.elapsed() - boot).as_secs_f64()))
 }
 
-/// Waits until the device has so many updates in its log; as long as the number changes.
+/// Waits until the device has this many updates in its log. Gives up once the number stops changing.
 fn wait_until_log(stand: &Stand, wanted: u64) -> Result<(), BenchError> {
     let (mut last, mut since) = (f64::NAN, Instant::now());
     loop {
@@ -142,7 +143,7 @@ fn wait_until_log(stand: &Stand, wanted: u64) -> Result<(), BenchError> {
 /// Sessions that fill a log while there is no server.
 struct Filler {
     sessions: Sessions,
-    /// Updates left to send, and under way, by session.
+    /// Updates left to send and in flight, by session.
     left: BTreeMap<SessionId, (u64, u64)>,
     heard: Instant,
 }

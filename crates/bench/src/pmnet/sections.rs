@@ -1,4 +1,4 @@
-//! What is compared with what.
+//! The comparisons.
 
 use super::app::App;
 use super::args::{AppChoice, PmnetArgs, PmnetSection};
@@ -13,9 +13,9 @@ use super::report::Results;
 use crate::common::error::BenchError;
 use crate::common::progress::say;
 
-/// Designs of it.
+/// The designs of Figure 16.
 pub(crate) const FIGURE_16: [Design; 3] = [Design::ClientServer, PMNET, Design::Nic];
-/// Shares of updates of Figure 20.
+/// The shares of updates in Figure 20, percent.
 pub(crate) const FIGURE_20: [u32; 2] = [100, 50];
 const ALL: [Waits; 3] = [Waits::Block, Waits::Polls, Waits::Spin];
 
@@ -34,7 +34,7 @@ pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError
             PmnetSection::Recovery => results.recovery.extend(recovery::measure(lab, &mut results.notes)?),
             _ => {}
         }
-        // What an earlier figure has measured is not measured again.
+        // Figures share measurements: none is made twice.
         let wanted = specs(&lab.args, section);
         let new: Vec<Spec> = wanted.into_iter().filter(|spec| !tried.contains(spec)).collect();
         tried.extend(&new);
@@ -58,7 +58,7 @@ fn note_missing(lab: &Lab, specs: &[Spec], results: &mut Results) {
     }
 }
 
-/// The contestants of a figure, those side by side that are compared.
+/// Returns the contestants of a figure. Those that are compared are adjacent.
 pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
     match section {
         PmnetSection::Fig15 => figure_15(&args.sizes),
@@ -159,7 +159,7 @@ fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
     replicated(apps).flat_map(of).collect()
 }
 
-/// Applications of Figure 21: those whose server there are replicas of.
+/// Returns the applications of Figure 21: those that can have replicas.
 pub(crate) fn replicated(apps: &[AppChoice]) -> impl Iterator<Item = App> {
     let served = apps.iter().map(|choice| choice.app());
     std::iter::once(App::Ideal).chain(served.filter(|app| matches!(app, App::Map(_)) || app.is_on_redis()))
@@ -175,7 +175,7 @@ fn figure_22(clients: &[usize]) -> Vec<Spec> {
     specs
 }
 
-/// Client-server and PMNet under each load of Figure 22: first one client that rests.
+/// Returns client-server and PMNet under each load of Figure 22. The first load is one client that pauses.
 pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
     let pair = |waits| [Design::ClientServer, PMNET].map(|design| Spec::ideal(design, waits, PAYLOAD));
     let resting = ALL.map(pair);

@@ -1,4 +1,4 @@
-//! One contestant, started: its course, its devices and its servers.
+//! A contestant that has been started: its hosts, its devices and its servers.
 
 use super::app::App;
 use super::app::On;
@@ -30,31 +30,31 @@ const LOG_BYTES: u64 = 256 << 20;
 const HANDLER_BYTES: u64 = 256 << 20;
 /// Bytes of a `landfall serve` region.
 const REGION_BYTES: u64 = 512 << 20;
-/// Replicas that do not follow after so long never will.
+/// The longest wait until replicas follow their primary.
 const FOLLOW_MAX: Duration = Duration::from_secs(60);
-/// What redis remembers as slow, ms.
+/// Redis logs commands that take longer than this, ms.
 const SLOW_MS: &str = "500";
 const ANYWHERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 /// A server that speaks RESP, for the processes on its host.
 pub(crate) const LOCAL_RESP: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), RESP_PORT);
 
-/// Everything that runs. Processes end before their hosts and folders: fields drop in order.
+/// The hosts and processes of a contestant. Fields drop in order: processes end before their hosts and folders.
 #[derive(Debug)]
 pub(crate) struct Stand {
     pub(crate) devices: Vec<Server>,
-    /// The server that executes requests comes last; before it, what stands in front of it.
+    /// The server that executes requests comes last. Replicas and loggers come before it.
     pub(crate) servers: Vec<Server>,
     pub(crate) course: Course,
     pub(crate) scratch: TempDir,
-    /// On the ordinary file system, where something lies there.
+    /// A folder on the ordinary file system, if the contestant needs one.
     pub(crate) on_file: Option<TempDir>,
     spec: Spec,
-    /// How long clients busy-poll for answers before they wait.
-    look: Duration,
+    /// How long clients busy-poll for answers before they wait in the kernel.
+    busy_poll: Duration,
 }
 
-/// What differs from run to run but is no part of a [`Spec`].
+/// What differs between runs of one [`Spec`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     /// Bytes of a device's log.
@@ -68,7 +68,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// As large as a run needs; of a quick one, a quarter of that, which takes less time to map.
+    /// Returns the sizes that a run needs. A quick run has a quarter of them, which takes less time to map.
     pub(crate) fn of(lab: &Lab) -> Self {
         let parts = if lab.args.quick { 4 } else { 1 };
         let (log_bytes, region_bytes) = (LOG_BYTES / parts, HANDLER_BYTES / parts);
@@ -90,7 +90,7 @@ impl Stand {
             scratch,
             on_file,
             spec,
-            look: Duration::from_micros(lab.args.look_us),
+            busy_poll: Duration::from_micros(lab.args.look_us),
         };
         for number in 0..stand.course.devices.len() {
             let device = stand.start_device(lab, number, extent.log_bytes)?;
@@ -114,11 +114,11 @@ impl Stand {
         command.args(["pmnet", "switch"]).args(&seat.interfaces);
         command.arg("--dir").arg(&dir).arg("--capacity").arg(log_bytes.to_string());
         command.args(["--metrics", &METRICS.to_string(), "--log-level", "warn"]);
-        // Several devices, or others, on one core would starve each other if they never waited.
+        // Devices that share a core with other processes must wait in the kernel: busy-polling would starve the others.
         let alone = self.spec.design.is_logged_on_the_way() && self.course.devices.len() == 1;
         let spins = self.is_behind() && alone;
-        let looks = lab.args.device_spin.to_string();
-        command.args(["--spin", if spins { "always" } else { &looks }]);
+        let busy_poll = lab.args.device_spin.to_string();
+        command.args(["--spin", if spins { "always" } else { &busy_poll }]);
         if self.course.devices.len() > 1 {
             command.args(["--number", &number.to_string()]);
             command.args((number + 1 == self.course.devices.len()).then_some("--last"));
@@ -131,7 +131,7 @@ impl Stand {
         launch(command, &dir, "landfall pmnet switch")
     }
 
-    /// Loggers or servers on the hosts beside.
+    /// Starts loggers or servers on the replicas' hosts.
     fn start_replicas(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
         if self.spec.app.is_on_redis() {
             return self.start_redis_replicas(lab);
@@ -148,7 +148,7 @@ impl Stand {
         Ok(())
     }
 
-    /// What clients, or a logger, or a device, send requests to.
+    /// Starts the process that clients, a logger or a device send requests to.
     fn start_front(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
         let (design, spins) = (self.spec.design, self.spec.waits == Waits::Spin);
         let resp = self.spec.app.speaks_resp();
@@ -161,7 +161,7 @@ impl Stand {
             Design::Bypass | Design::Pmnet { .. } | Design::Nic => (ServeKind::Pmnet, PMNET_PORT),
             _ => (ServeKind::Udp, PLAIN_PORT),
         };
-        // Whoever answers the client spins; who works behind its back waits.
+        // Only the process that answers the client busy-polls. The others wait in the kernel.
         let answers = matches!(design, Design::Direct | Design::ClientServer | Design::Tcp);
         let (host, at) = (self.course.server.clone(), SocketAddr::new(ANYWHERE.into(), port));
         let at = if kind == ServeKind::Udp || kind == ServeKind::Tcp { at } else { Course::at_server(port) };
@@ -206,8 +206,8 @@ impl Stand {
         addresses.collect::<Vec<_>>().join(",")
     }
 
-    /// Whether somebody else has the servers' core for himself: then whoever works behind the client's back does so on the
-    /// client's core, while it rests.
+    /// Returns whether one process takes all of the servers' core. Processes whose work the client does not wait for
+    /// then run on the client's core, while the client pauses.
     fn is_behind(&self) -> bool {
         self.spec.waits != Waits::Block
     }
@@ -228,12 +228,12 @@ impl Stand {
         }
         command.args(process.spin.then_some("--spin"));
         command.args((process.extent.stamps && process.kind == ServeKind::Udp).then_some("--stamps"));
-        // Being woken must not push the client from it.
+        // A background process that wakes up does not preempt the client.
         command.args(behind.then_some("--background"));
         Ok(command)
     }
 
-    /// redis-server or `landfall serve`, on the server's host.
+    /// Starts redis-server or `landfall serve` on the server's host.
     fn start_resp(&self, lab: &Lab, extent: Extent) -> Result<Server, BenchError> {
         let server = &self.course.server;
         if self.spec.app == App::Landfall {
@@ -254,7 +254,8 @@ impl Stand {
         self.start_redis(lab, &Redis { host: server, name: "redis", of: None, persists: extent.persists })
     }
 
-    /// Replicas of the server's redis, each syncing every update as the server does. Returns once they follow.
+    /// Starts replicas of the server's redis, and returns once they follow. Each syncs every update, as the server
+    /// does.
     fn start_redis_replicas(&mut self, lab: &Lab) -> Result<(), BenchError> {
         for number in 0..self.course.replicas.len() {
             let (host, _) = &self.course.replicas[number];
@@ -295,10 +296,11 @@ impl Stand {
         Ok(server)
     }
 
-    /// A way for so many clients to send requests; to be called on the client's host.
+    /// Opens a channel for the clients' requests. To be called on the client's host.
     pub(crate) fn open_channel(&self) -> Result<Box<dyn Channel>, BenchError> {
         let (spec, clients) = (self.spec, self.spec.clients);
-        let patience = if spec.waits == Waits::Spin { Patience::Spins } else { Patience::Looks(self.look) };
+        let patience =
+            if spec.waits == Waits::Spin { Patience::Spins } else { Patience::BusyPolls(self.busy_poll) };
         Ok(match spec.design {
             Design::Bypass => {
                 let at = Course::at_server(PMNET_PORT);
@@ -328,13 +330,14 @@ impl Stand {
         })
     }
 
-    /// Where an application is filled in the plain way; `None` where its server knows only PMNet.
-    pub(crate) fn is_plain(&self) -> Option<SocketAddr> {
+    /// Returns the address at which an application can be filled by plain requests. `None` if its server speaks only
+    /// PMNet or TCP.
+    pub(crate) fn plain_address(&self) -> Option<SocketAddr> {
         let plain = !self.spec.design.is_pmnet() && self.spec.design != Design::Tcp;
         plain.then(|| Course::at_server(PLAIN_PORT))
     }
 
-    /// Fills an application through what is measured.
+    /// Opens a channel that fills an application through the devices that are measured.
     pub(crate) fn open_filler(&self, clients: usize) -> Result<Box<dyn Channel>, BenchError> {
         if self.spec.design == Design::Tcp {
             let at = Course::at_server(PLAIN_PORT);
@@ -344,14 +347,14 @@ impl Stand {
         Ok(Box::new(PmnetChannel::open(at, clients, self.spec.design.devices(), (Patience::WAITS, false))?))
     }
 
-    /// A count of a device; `None` without such a device or count.
+    /// Returns a counter of a device. `None` if there is no such device or counter.
     pub(crate) fn count(&self, device: usize, name: &str) -> Result<Option<f64>, BenchError> {
         let Some(seat) = self.course.devices.get(device) else { return Ok(None) };
         Ok(metric(&counts_of(seat)?, &format!("landfall_pmnet_{name}")))
     }
 
-    /// Says how everybody is, after something has failed: a device's counts, the ends of logs.
-    pub(crate) fn tell_last(&self) {
+    /// Reports the state of all processes after a failure: the devices' counters and the ends of the logs.
+    pub(crate) fn report_state(&self) {
         for seat in &self.course.devices {
             let counts = counts_of(seat).unwrap_or_default();
             let told = counts.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
@@ -363,24 +366,24 @@ impl Stand {
         }
         if self.spec.app.speaks_resp() && self.spec.app != App::Landfall {
             let told = self.course.server.enter(doctor);
-            let told = told.unwrap_or_else(|error| format!("redis does not say how it is: {error}"));
+            let told = told.unwrap_or_else(|error| format!("no report from redis: {error}"));
             told.lines().for_each(|line| say(format_args!("      {line}")));
         }
     }
 
-    /// CPU time so far: of the devices, and of all servers.
+    /// Returns the CPU time that the devices and all servers have used so far.
     pub(crate) fn cpu(&self) -> (Vec<CpuTime>, Vec<CpuTime>) {
         let of = |servers: &[Server]| servers.iter().map(Server::cpu).collect();
         (of(&self.devices), of(&self.servers))
     }
 
-    /// Starts the server again where it was, after it was killed.
+    /// Restarts the server in its folder after it was killed.
     pub(crate) fn restart_server(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
         self.start_front(lab, extent)
     }
 }
 
-/// A process of ours at an end of the wire.
+/// A process of `landfall bench pmnet-server`.
 struct Process<'a> {
     host: &'a Host,
     kind: ServeKind,
@@ -394,13 +397,13 @@ struct Process<'a> {
 struct Redis<'a> {
     host: &'a Host,
     name: &'a str,
-    /// The one whose replica it is.
+    /// The primary, if this redis-server is a replica.
     of: Option<SocketAddr>,
-    /// It has an append-only file, synced with each batch of commands.
+    /// Whether it has an append-only file, synced with each batch of commands.
     persists: bool,
 }
 
-/// Waits on the server's host until so many replicas follow its redis.
+/// Waits until `wanted` replicas follow the server's redis. To be called on the server's host.
 fn wait_for_replicas(wanted: usize) -> Result<(), BenchError> {
     let mut redis = Conn::open(LOCAL_RESP, "redis")?;
     let begun = Instant::now();
@@ -411,10 +414,10 @@ fn wait_for_replicas(wanted: usize) -> Result<(), BenchError> {
             _ => std::thread::sleep(Duration::from_millis(10)),
         }
     }
-    Err(BenchError::TooLong { what: "following the server's redis".into(), seconds: FOLLOW_MAX.as_secs() })
+    Err(BenchError::TooLong { what: "the replicas' start".into(), seconds: FOLLOW_MAX.as_secs() })
 }
 
-/// What redis says about what took it longer than [`SLOW_MS`], waits for the disk among that; on its own host.
+/// Returns Redis's report on what took longer than [`SLOW_MS`], such as a wait for the disk. To be called on its host.
 fn doctor() -> Result<String, BenchError> {
     let mut redis = Conn::open(LOCAL_RESP, "redis")?;
     match redis.ask(&[b"LATENCY", b"DOCTOR"])? {
@@ -423,7 +426,7 @@ fn doctor() -> Result<String, BenchError> {
     }
 }
 
-/// What a device reports about itself.
+/// Returns a device's metrics.
 fn counts_of(seat: &Seat) -> Result<String, BenchError> {
     let body = seat.host.enter(|| {
         let mut body = Vec::new();

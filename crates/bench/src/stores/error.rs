@@ -1,15 +1,15 @@
-//! What can go wrong in a store that stands in for ours.
+//! The errors of stores that replace Landfall's.
 
 use landfall_media::MediaError;
 
-/// Why a store cannot be opened, or did not take a write.
+/// Why a store cannot be opened or did not accept a write.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum StoreError {
     /// Environment: LevelDB is not installed.
     #[error("LevelDB cannot be loaded ({message}): install it (Debian: libleveldb1d)")]
     NoLibrary {
-        /// What the loader said.
+        /// The loader's message.
         message: String,
     },
     /// Environment: a LevelDB without a function that is needed.
@@ -18,16 +18,16 @@ pub(crate) enum StoreError {
         /// The function.
         name: &'static str,
     },
-    /// From LevelDB.
+    /// LevelDB reported an error.
     #[error("LevelDB: {message}")]
     LevelDb {
-        /// What it said.
+        /// LevelDB's message.
         message: String,
     },
     /// The region has not even one run left to copy into.
     #[error("the region has no free run to copy into: use a larger --capacity")]
     Full,
-    /// From the medium.
+    /// The medium reported an error.
     #[error(transparent)]
     Media(#[from] MediaError),
 }

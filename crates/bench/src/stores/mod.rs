@@ -1,4 +1,4 @@
-//! Stores that are not ours behind our own loop: what data management costs is the difference between them.
+//! Other stores behind Landfall's event loop. The difference between them is the cost of data management.
 //!
 //! Read [`StoreChoice`] first. With one of these, plain writes (`SET`, `PUT` and `POST` of a key) go to it instead of
 //! the heap, over the same transports, through the same codecs, and are flushed and fenced once a round, before
@@ -6,14 +6,14 @@
 //!
 //! - [`StoreChoice::Discard`] takes nothing: what remains is parsing, replying and the kernel.
 //! - [`StoreChoice::Copy`] copies each value into a ring of runs: persistence without data management.
-//! - [`StoreChoice::LevelDb`] does the same and puts key and value into LevelDB, in the role that NoveLSM has in
-//!   "Packets as Persistent In-Memory Data Structures" (HotNets 2021, section 3). NoveLSM keeps LevelDB's table of
-//!   recent writes in persistent memory and drops its log; the paper adds the checksum that LevelDB's log has, and
+//! - [`StoreChoice::LevelDb`] copies each value, too, and puts key and value into LevelDB, in the role that NoveLSM
+//!   has in "Packets as Persistent In-Memory Data Structures" (HotNets 2021, section 3). NoveLSM keeps LevelDB's table
+//!   of recent writes in persistent memory and drops its log; the paper adds the checksum that LevelDB's log has, and
 //!   keeps compaction out of the run. So here: LevelDB's table with a write buffer that no run fills, `sync` off, its
 //!   log (and with it the checksum) in memory where LevelDB's own in-memory environment is to be had, no compression;
-//!   and the value's copy in the region stands for the flush that NoveLSM's table needs. LevelDB is in DRAM and pays for
-//!   no flush of its index, which is to its advantage; it copies into its log once more, which is not (a few tens of
-//!   nanoseconds).
+//!   and the value's copy in the region stands for the flush that NoveLSM's table needs. LevelDB is in DRAM and pays
+//!   for no flush of its index, which is to its advantage; it copies into its log once more, which is not (a few tens
+//!   of nanoseconds).
 
 mod error;
 mod ring;
@@ -36,14 +36,14 @@ pub(crate) use sys::{Batch, LevelDb};
 /// Flags of the hidden `landfall bench server`.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
-    /// What plain writes go to
+    /// Store of plain writes
     #[arg(long, value_enum)]
     store: StoreChoice,
     #[command(flatten)]
     serve: Box<landfall::ServeArgs>,
 }
 
-/// Where plain writes go.
+/// The store of plain writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StoreChoice {
     /// The store of `landfall serve`
@@ -96,12 +96,12 @@ impl PlainWrites for Discard {
 /// Copies values into a ring in the region, and puts them into LevelDB where that is wanted.
 #[derive(Debug)]
 pub(crate) struct CopyStore {
-    /// One a worker: never waited for.
+    /// The state of each worker. Each lock has one user, so that it never blocks.
     lanes: Box<[Mutex<Lane>]>,
     leveldb: Option<LevelDb>,
 }
 
-/// What one worker has.
+/// The state of one worker.
 #[derive(Debug, Default)]
 struct Lane {
     ring: Ring,
@@ -123,7 +123,7 @@ impl CopyStore {
         Ok(self)
     }
 
-    /// Takes a write; durable after the worker's next [`Self::flush`].
+    /// Accepts a write. It is durable after the worker's next [`Self::flush`].
     ///
     /// # Errors
     /// [`StoreError`].
@@ -143,10 +143,10 @@ impl CopyStore {
         lane.ring.copy(heap, value)
     }
 
-    /// Flushes and fences what the worker has taken since the last time.
+    /// Flushes and fences the writes that the worker has accepted since its last flush.
     ///
     /// # Errors
-    /// The medium's.
+    /// [`StoreError`] of the medium.
     pub(crate) fn flush(&self, worker: usize, heap: &Heap) -> Result<(), MediaError> {
         self.lanes[worker].lock().ring.flush(&**heap.media())
     }

@@ -1,4 +1,4 @@
-//! A buffer in the region that values are copied into, over and over.
+//! A ring of runs in the region that values are copied into.
 
 use crate::stores::error::StoreError;
 use landfall_heap::Heap;
@@ -14,7 +14,7 @@ pub(super) struct Ring {
     /// The run being filled, and the bytes filled of it.
     at: usize,
     used: u64,
-    /// Copied since the last flush.
+    /// The ranges copied since the last flush.
     unflushed: Vec<Extent>,
     dirty: Dirty,
 }
@@ -37,7 +37,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Makes what was copied durable.
+    /// Makes the copied values durable.
     pub(super) fn flush(&mut self, media: &dyn Media) -> Result<(), MediaError> {
         if self.unflushed.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The built-in load generator: one thread, poll, and a histogram that knows the 99.9th percentile.
+//! The built-in load generator: one thread, `poll`, and a histogram that resolves the 99.9th percentile.
 
 use super::{Load, LoadResult, ONE_KEY, Operation, Random, Walk, encode, key_of, value_of};
 use crate::common::error::BenchError;
@@ -10,9 +10,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Maximum latency that the histogram resolves, ns.
+/// The largest latency that the histogram resolves, ns.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Nothing at all for this long: the server has hung.
+/// The server counts as hung after this long without a reply.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const POLL_MS: i32 = 100;
 const READ_BYTES: usize = 256 << 10;
@@ -21,7 +21,7 @@ const NAME: &str = "the server";
 /// When a run ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// After so many requests.
+    /// After this many requests.
     Count(u64),
     /// At this time, or after the load's requests.
     Time(Instant),
@@ -33,7 +33,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
     sized.unwrap_or_else(|_| Histogram::new(3).expect("three digits are allowed"))
 }
 
-/// The percentiles of a histogram of ns.
+/// Returns the percentiles of a histogram of ns.
 pub(crate) fn result_of(latencies: &Histogram<u64>, requests: u64, took: Duration) -> LoadResult {
     let us = |percentile: f64| latencies.value_at_percentile(percentile) as f64 / 1000.0;
     LoadResult {
@@ -50,7 +50,7 @@ pub(crate) fn run(load: &Load, until: Until) -> Result<LoadResult, BenchError> {
     run_counted(load, None, until).map(|counted| counted.result)
 }
 
-/// Runs a load whose keys are the next ones of a walk, if there is one, whatever the load's shape says.
+/// Runs a load. If there is a walk, the keys are its next ones, and the load's shape does not choose them.
 pub(crate) fn run_counted(load: &Load, walk: Option<&Walk>, until: Until) -> Result<Counted, BenchError> {
     let mut run = Run::open(load, walk, until)?;
     let begun = Instant::now();
@@ -60,12 +60,12 @@ pub(crate) fn run_counted(load: &Load, walk: Option<&Walk>, until: Until) -> Res
     Ok(Counted { result: result_of(&run.latencies, run.done, took), requests: run.done, bytes_per_second })
 }
 
-/// What one run measured and counted.
+/// The measurements and counts of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     pub(crate) result: LoadResult,
     pub(crate) requests: u64,
-    /// Bytes of values that came, a second.
+    /// Bytes of values received, a second.
     pub(crate) bytes_per_second: f64,
 }
 
@@ -75,7 +75,7 @@ struct Lane {
     requests: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
-    /// Replies that the pipeline in flight still lacks.
+    /// Replies that the pipeline in flight still waits for.
     missing: usize,
     began: Instant,
 }
@@ -88,11 +88,11 @@ struct Run<'w> {
     value: Vec<u8>,
     random: Random,
     walk: Option<&'w Walk>,
-    /// Requests not begun.
+    /// Requests that have not been sent.
     left: u64,
     deadline: Option<Instant>,
     done: u64,
-    /// Bytes of the values that came.
+    /// Bytes of values received.
     value_bytes: u64,
     latencies: Histogram<u64>,
     last_sign: Instant,
@@ -128,7 +128,7 @@ impl<'w> Run<'w> {
         Ok(run)
     }
 
-    /// One wait and what came of it; false when all is done.
+    /// Waits once and handles what is ready. False once all requests are done.
     fn step(&mut self) -> Result<bool, BenchError> {
         check_stop()?;
         let ready = self.wait().map_err(BenchError::connection(NAME))?;
@@ -169,7 +169,7 @@ impl<'w> Run<'w> {
         Ok(())
     }
 
-    /// Notes a pipeline's latency.
+    /// Records a pipeline's latency.
     fn end(&mut self, index: usize) {
         let took = self.lanes[index].began.elapsed();
         let requests = self.pipeline as u64;
@@ -177,7 +177,7 @@ impl<'w> Run<'w> {
         self.done += requests;
     }
 
-    /// Begins the next pipeline of a lane, if any is left.
+    /// Sends the next pipeline of a lane, if one is left.
     fn begin(&mut self, index: usize) {
         if self.left == 0 || self.deadline.is_some_and(|at| Instant::now() >= at) {
             return;
@@ -197,7 +197,7 @@ impl<'w> Run<'w> {
             }
         }
         (lane.sent, lane.missing, lane.began) = (0, self.pipeline, Instant::now());
-        // What cannot be sent now is sent when poll says so; an error shows up there, too.
+        // The rest is sent when `poll` reports the socket as writable. It reports errors, too.
         let _ = lane.send();
     }
 }
@@ -241,7 +241,7 @@ impl Lane {
         }
     }
 
-    /// Counts the replies that have come, each checked; bytes of their values.
+    /// Checks and counts the replies received. Returns the bytes of their values.
     fn take_replies(&mut self, operation: Operation) -> Result<u64, BenchError> {
         let (mut used, mut value_bytes) = (0, 0);
         while self.missing > 0 {

@@ -1,4 +1,4 @@
-//! Which program makes the load.
+//! The choice of a load generator.
 
 use clap::ValueEnum;
 use serde::Serialize;

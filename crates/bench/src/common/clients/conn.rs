@@ -20,7 +20,7 @@ pub(crate) struct Conn {
     peer: String,
     request: Vec<u8>,
     received: Vec<u8>,
-    /// Bytes of `received` that replies already read took.
+    /// Bytes of `received` that belong to replies already returned.
     used: usize,
 }
 
@@ -84,7 +84,7 @@ impl Conn {
     }
 }
 
-/// `DBSIZE`, or `None` while the server is loading.
+/// Returns `DBSIZE`, or `None` while the server is loading.
 pub(crate) fn key_count(conn: &mut Conn, peer: &str) -> Result<Option<u64>, BenchError> {
     match conn.ask(&[b"DBSIZE"])? {
         Reply::Integer(keys) => Ok(u64::try_from(keys).ok()),
@@ -93,7 +93,7 @@ pub(crate) fn key_count(conn: &mut Conn, peer: &str) -> Result<Option<u64>, Benc
     }
 }
 
-/// A field of `INFO section`.
+/// Returns a field of `INFO section`.
 pub(crate) fn info_field(conn: &mut Conn, section: &str, field: &str) -> Result<Option<f64>, BenchError> {
     let Reply::Bulk(text) = conn.ask(&[b"INFO", section.as_bytes()])? else { return Ok(None) };
     let text = String::from_utf8_lossy(text);
@@ -101,7 +101,7 @@ pub(crate) fn info_field(conn: &mut Conn, section: &str, field: &str) -> Result<
     Ok(value.and_then(|value| value.trim().parse().ok()))
 }
 
-/// Waits until the server answers `PING` and has exactly `keys`; the time since `since`.
+/// Waits until the server answers `PING` and has exactly `keys`. Returns the time since `since`.
 pub(crate) fn wait_for_keys(
     address: SocketAddr,
     peer: &str,

@@ -15,19 +15,19 @@ impl Http {
         http.map(Self).map_err(BenchError::connection("HTTP"))
     }
 
-    /// The body of `GET target`, into `body`.
+    /// Reads the body of `GET target` into `body`.
     pub(crate) fn get(&mut self, target: &str, body: &mut Vec<u8>) -> Result<(), BenchError> {
         body.clear();
         self.get_into(target, body)
     }
 
-    /// The status of a `POST` of `body`.
+    /// Posts `body` and returns the status.
     pub(crate) fn post(&mut self, target: &str, body: &[u8]) -> Result<u16, BenchError> {
         let status = self.0.call_into("POST", target, "", body, &mut io::sink());
         status.map_err(BenchError::connection("HTTP"))
     }
 
-    /// Reads the body of `GET target` without keeping it; its length.
+    /// Reads the body of `GET target`, drops it and returns its length.
     pub(crate) fn get_and_drop(&mut self, target: &str) -> Result<u64, BenchError> {
         let mut counted = Counted(0);
         self.get_into(target, &mut counted)?;
@@ -56,7 +56,7 @@ impl Write for Counted {
     }
 }
 
-/// The sum of a metric's samples whose name and labels begin with `prefix`.
+/// Returns the sum of the metric samples whose name and labels begin with `prefix`.
 pub(crate) fn metric(text: &str, prefix: &str) -> Option<f64> {
     let values: Vec<f64> = text
         .lines()

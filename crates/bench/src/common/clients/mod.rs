@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The key of a load without random keys: redis-benchmark's.
+/// The key of a load without random keys, as in redis-benchmark.
 pub(crate) const ONE_KEY: &[u8] = b"key:__rand_int__";
 
 /// What a load does.
@@ -51,12 +51,12 @@ pub(crate) struct Shape {
     pub(crate) pipeline: usize,
     /// Length of the value, bytes.
     pub(crate) value_bytes: usize,
-    /// Keys are drawn from so many; 0: a single key.
+    /// The number of keys to draw from; 0 means a single key.
     pub(crate) random_keys: u64,
 }
 
 impl Shape {
-    /// For a heading: "50 clients, pipeline 16, 1024 B, 100000 random keys".
+    /// Describes the shape in a heading: "50 clients, pipeline 16, 1024 B, 100000 random keys".
     pub(crate) fn describe(&self) -> String {
         let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
         let pipeline =
@@ -78,7 +78,7 @@ pub(crate) struct Load {
     pub(crate) requests: u64,
 }
 
-/// What one run of a load measured. Latency is from sending a pipeline's requests to its last reply.
+/// The measurements of one run of a load. Latency is from sending a pipeline's requests to its last reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LoadResult {
     /// Requests a second.
@@ -103,7 +103,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Finds the client; says plainly when the wanted one is missing.
+    /// Finds the client. Fails if the requested one is not installed.
     pub(crate) fn choose(choice: ClientChoice) -> Result<Self, BenchError> {
         let found = find_program("redis-benchmark");
         match (choice, found) {
@@ -136,7 +136,7 @@ impl Client {
     }
 }
 
-/// A program on `PATH`.
+/// Finds a program on `PATH`.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
@@ -147,7 +147,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, words: &[&[u8]]) {
     Writer::new(out, Protocol::Resp2).command(words);
 }
 
-/// The key of a number: 16 bytes, as redis-benchmark makes them.
+/// Returns the key of a number: 16 bytes, as redis-benchmark writes them.
 pub(crate) fn key_of(number: u64) -> [u8; 16] {
     let mut key = *b"key:000000000000";
     let mut rest = number;
@@ -158,7 +158,7 @@ pub(crate) fn key_of(number: u64) -> [u8; 16] {
     key
 }
 
-/// A value that no file system and no server can compress.
+/// Returns a value that cannot be compressed.
 pub(crate) fn value_of(bytes: usize) -> Vec<u8> {
     let mut random = Random::new(0x9e37_79b9);
     (0..bytes).map(|_| (random.next() >> 32).to_le_bytes()[0]).collect()
@@ -181,12 +181,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which is not 0; the bias is far below what a benchmark could show.
+    /// Returns a number below `bound`, which is not 0. The bias is too small for a benchmark to show.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// The numbers below `count` in random order (Fisher and Yates).
+    /// Returns the numbers below `count` in random order (Fisher and Yates).
     pub(crate) fn permutation(&mut self, count: u64) -> Vec<u64> {
         let mut numbers: Vec<u64> = (0..count).collect();
         for last in (1..numbers.len()).rev() {

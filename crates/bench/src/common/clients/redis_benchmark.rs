@@ -1,4 +1,4 @@
-//! redis-benchmark: the client that Redis's users know.
+//! redis-benchmark, the load generator of Redis.
 
 use super::{Load, LoadResult, Operation};
 use crate::common::error::BenchError;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that takes longer has hung.
+/// A run that takes longer counts as hung.
 const RUN_SECONDS_MAX: u64 = 300;
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
-/// Runs it once.
+/// Runs redis-benchmark once.
 pub(crate) fn run(program: &Path, load: &Load) -> Result<LoadResult, BenchError> {
     let command = command(Command::new(program), load);
     let output = run_to_end(command, "redis-benchmark")?;
     read(output)
 }
 
-/// Reads what it printed.
+/// Parses the output of redis-benchmark.
 pub(crate) fn read(output: String) -> Result<LoadResult, BenchError> {
     parse(&output).ok_or_else(|| BenchError::Client {
         program: "redis-benchmark",
@@ -29,7 +29,7 @@ pub(crate) fn read(output: String) -> Result<LoadResult, BenchError> {
     })
 }
 
-/// Runs a load generator to its end; what it printed on standard output. A few lines: they must fit a pipe.
+/// Runs a load generator to its end. Returns its standard output, which must fit in a pipe.
 pub(crate) fn run_to_end(mut command: Command, name: &'static str) -> Result<String, BenchError> {
     let program = PathBuf::from(command.get_program());
     let mut child = Running(start(&mut command, Stdio::piped())?);
@@ -89,7 +89,7 @@ impl Running {
         matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// What it wrote: a few lines, which fit the pipe, so that it never waited for us.
+    /// Reads its output. The few lines fit in the pipe, so that the client never had to wait for a reader.
     fn output(&mut self) -> String {
         let mut text = String::new();
         if let Some(stdout) = &mut self.0.stdout {

@@ -1,8 +1,8 @@
-//! Keys one after the other: none comes again before all others came.
+//! A walk through keys: each key comes once before any key comes again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A round through the numbers of keys that several runs go on with.
+/// A walk through the numbers of keys. Several runs continue one walk.
 #[derive(Debug)]
 pub(crate) struct Walk {
     numbers: Vec<u64>,
@@ -10,13 +10,13 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Through numbers in their order, of which there is at least one.
+    /// Begins a walk through `numbers` in their order. There is at least one.
     pub(crate) fn new(numbers: Vec<u64>) -> Self {
         assert!(!numbers.is_empty(), "a walk needs a key");
         Self { numbers, at: AtomicUsize::new(0) }
     }
 
-    /// The next one.
+    /// Returns the next number.
     pub(crate) fn next(&self) -> u64 {
         self.numbers[self.at.fetch_add(1, Ordering::Relaxed) % self.numbers.len()]
     }

@@ -8,7 +8,7 @@ const THETA: f64 = 0.99;
 /// A prime above every number of keys: multiples of it meet every key once.
 const SCATTER: u64 = 2_654_435_761;
 
-/// Draws from so many numbers, the first most often.
+/// Draws from a range of numbers by Zipf's law.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf(Rc<[f64]>);
 
@@ -28,7 +28,7 @@ impl Zipf {
 
     pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         let at = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
-        // Scattered over the keys, as YCSB does it: what is hot is not next to each other.
+        // Hot keys are scattered over all keys, as in YCSB.
         let rank = self.0.partition_point(|sum| *sum <= at).min(self.0.len() - 1) as u64;
         rank * SCATTER % self.0.len() as u64
     }

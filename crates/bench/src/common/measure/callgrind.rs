@@ -1,13 +1,13 @@
-//! What callgrind writes: instructions, in all and by the part of the program whose code they are.
+//! Reads profiles of callgrind: instructions in total and by the part of the program that executed them.
 //!
 //! The format is that of the Valgrind manual, "Callgrind Format Specification".
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Instructions by part: a crate of ours, `allocation`, `copying and comparing`, `checksums`, `other`.
+/// Instructions by part: a crate of Landfall, `allocation`, `copying and comparing`, `checksums`, `other`.
 pub(crate) type Parts = BTreeMap<String, f64>;
 
-/// The sum over a profile.
+/// Returns the instructions of a profile in total.
 pub(crate) fn total(profile: &str) -> Option<f64> {
     let line = profile
         .lines()
@@ -16,14 +16,14 @@ pub(crate) fn total(profile: &str) -> Option<f64> {
     line.trim().parse().ok()
 }
 
-/// Each part's own instructions, without those of what it calls.
+/// Returns each part's own instructions, without those of functions that it calls.
 pub(crate) fn parts(profile: &str) -> Parts {
     let mut reader = Reader::default();
     profile.lines().for_each(|line| reader.take(line));
     reader.parts
 }
 
-/// Where a line of costs belongs.
+/// The function that a line of costs belongs to.
 #[derive(Default)]
 struct Reader {
     /// Names are written once, then referred to by their numbers.
@@ -31,7 +31,7 @@ struct Reader {
     functions: HashMap<String, String>,
     file: String,
     function: String,
-    /// The next line holds what a call cost, which is the called function's.
+    /// Whether the next line is the cost of a call, which belongs to the called function.
     after_call: bool,
     parts: Parts,
 }
@@ -57,7 +57,7 @@ impl Reader {
     }
 }
 
-/// The name of `(number) name` or, where it stood before, of `(number)`.
+/// Returns the name of `(number) name`, or of `(number)` if an earlier line named it.
 fn name(known: &mut HashMap<String, String>, value: &str) -> String {
     let Some((number, name)) = value.split_once(')') else { return value.to_owned() };
     match name.trim() {
@@ -69,7 +69,8 @@ fn name(known: &mut HashMap<String, String>, value: &str) -> String {
     }
 }
 
-/// The part that a line belongs to: by its file where that is ours, otherwise by the function that it was inlined into.
+/// Returns the part that a line belongs to: by its file if that is Landfall's, otherwise by the function that the code
+/// was inlined into.
 fn part(file: &str, function: &str) -> String {
     // The compiler's own library has crates, too.
     let ours =

@@ -1,4 +1,4 @@
-//! How long a core was busy for all users: a client's process and the kernel's work for it, interrupts included.
+//! The time that a core was busy for all users: a client's process and the kernel's work for it, with interrupts.
 
 use super::cpu::TICK_NS;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Memory and files of a server; the machine it runs on.
+//! Memory and files of a server, and the machine that it runs on.
 
 use memmap2::{Advice, MmapMut};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Resident memory of a process, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// All of it.
+    /// All resident memory.
     pub(crate) rss: u64,
     /// Heap, stacks and other memory without a file.
     pub(crate) anon: u64,
@@ -58,11 +58,11 @@ pub(crate) fn bytes_below(dir: &Path) -> u64 {
     sum
 }
 
-/// Drops what the page cache holds of the files below a folder.
+/// Drops the pages of the files below a folder from the page cache.
 pub(crate) fn drop_cached_below(dir: &Path) {
     each_file(dir, &mut |path| {
         if let Ok(file) = fs::File::open(path) {
-            // Dirty pages would stay.
+            // The kernel drops only clean pages.
             let _ = file.sync_all().and_then(|()| crate::common::sys::drop_cached(&file));
         }
     });
@@ -79,12 +79,12 @@ fn each_file(dir: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// What the figures were measured on.
+/// The machine of the measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     /// Model of the first processor.
     pub(crate) processor: String,
-    /// Processors usable.
+    /// The number of usable processors.
     pub(crate) cores: usize,
     /// Memory, bytes.
     pub(crate) memory: u64,
@@ -112,7 +112,7 @@ pub(crate) fn memory_bytes(name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Writes so much memory, at most a quarter of what is available, and gives it back.
+/// Writes memory and frees it: `bytes`, but at most a quarter of the available memory.
 ///
 /// A host may take the free memory of its virtual machines and provide it anew when it is next used, which takes
 /// microseconds a page: whichever server came first after a pause would pay.

@@ -1,8 +1,8 @@
-//! Medians, spreads and paired ratios.
+//! Medians, spreads and paired ratios of samples.
 
 use serde::Serialize;
 
-/// Samples of one quantity, in the order of their rounds, and what they amount to.
+/// Samples of one quantity, in the order of their rounds, with their median and spread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// The middle sample; the mean of the two middle ones of an even number.
@@ -16,7 +16,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of at least one finite sample; `None` otherwise.
+    /// Summarises the finite samples. `None` if there is none.
     pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let samples: Vec<f64> = samples.into_iter().filter(|sample| sample.is_finite()).collect();
         let mut sorted = samples.clone();
@@ -31,9 +31,9 @@ impl Summary {
         Some(Self { median, min, max, samples })
     }
 
-    /// This over `other`, round by round: what disturbs a whole round disturbs both, and cancels out.
+    /// Returns the ratio to `other`, round by round. A disturbance of a whole round affects both and cancels out.
     ///
-    /// Where the numbers of rounds differ, or a sample is 0, the ratio of the medians.
+    /// If the numbers of rounds differ, or a sample is 0, the result is the ratio of the medians.
     pub(crate) fn over(&self, other: &Self) -> Option<Self> {
         let paired =
             self.samples.len() == other.samples.len() && other.samples.iter().all(|sample| *sample != 0.0);
@@ -43,7 +43,8 @@ impl Summary {
         Self::of([self.median / other.median])
     }
 
-    /// This less `other`, round by round; where the numbers of rounds differ, the difference of the medians.
+    /// Returns the difference to `other`, round by round. If the numbers of rounds differ, the result is the difference
+    /// of the medians.
     pub(crate) fn less(&self, other: &Self) -> Option<Self> {
         if self.samples.len() == other.samples.len() {
             return Self::of(self.samples.iter().zip(&other.samples).map(|(a, b)| a - b));
@@ -52,7 +53,7 @@ impl Summary {
     }
 }
 
-/// A count of what was computed as a fraction: 0 if negative or no number.
+/// Rounds a value down to a count. A negative value or NaN becomes 0.
 #[expect(clippy::cast_sign_loss, reason = "this conversion saturates")]
 pub(crate) fn whole(value: f64) -> u64 {
     value as u64

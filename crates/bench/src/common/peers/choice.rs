@@ -1,4 +1,4 @@
-//! Which servers are measured.
+//! The choice of servers.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PeerChoice {
-    /// This very executable
+    /// This executable
     Landfall,
     /// Landfall without storing anything: the cost of parsing, replying and the kernel; only for SETs
     Discard,

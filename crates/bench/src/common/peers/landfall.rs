@@ -1,4 +1,4 @@
-//! This very executable, as a server.
+//! This executable as a server.
 
 use super::names;
 use super::peer::Peer;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a run: the region is used in pieces of this size.
 const RUN_BYTES: f64 = 1_048_576.0;
-/// Start-up lines that are looked at.
+/// The largest number of start-up lines that are parsed.
 const LINES_MAX: usize = 16;
 
 /// `landfall serve`.
@@ -24,7 +24,7 @@ pub(crate) struct Landfall {
     program: PathBuf,
     workers: Option<usize>,
     discard: bool,
-    /// How much of a region on a file is in memory, bytes; the server's default where absent.
+    /// The memory for a region on a file, bytes. Without it, the server's default applies.
     memory: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Landfall {
         Self { program, workers, discard, memory: None }
     }
 
-    /// With so many bytes of a region on a file in memory at most.
+    /// Limits the memory for a region on a file, bytes.
     pub(crate) fn with_memory(self, bytes: u64) -> Self {
         Self { memory: Some(bytes), ..self }
     }
@@ -57,8 +57,8 @@ impl Landfall {
         }
     }
 
-    /// Starts under callgrind, which writes a profile of each thread once the server has ended: the profile's name with the
-    /// thread's number. Valgrind knows no `clwb` and little of io_uring.
+    /// Starts under callgrind, which writes a profile of each thread once the server has ended: the profile's name
+    /// with the thread's number. Valgrind knows no `clwb` and little of io_uring.
     pub(crate) fn start_counted(&self, counted: &Counted<'_>) -> Result<Server, BenchError> {
         let mut command = Command::new(counted.valgrind);
         command.args(["--tool=callgrind", "--separate-threads=yes"]);
@@ -99,7 +99,7 @@ impl Peer for Landfall {
     }
 }
 
-/// Where nothing is served.
+/// An address at which nothing is served.
 pub(crate) const UNSET: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// Starts a program that says where it serves as this one does, and waits until it does.
@@ -128,7 +128,7 @@ fn used_bytes(metrics: &str) -> Option<u64> {
     Some(whole((all - free) * RUN_BYTES))
 }
 
-/// What the start-up lines say.
+/// The contents of the start-up lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Announced {
     about: String,
@@ -151,7 +151,7 @@ impl Announced {
         Self::default()
     }
 
-    /// Takes one line in; true at the last.
+    /// Parses one line. True for the last one.
     fn take(&mut self, line: &str) -> bool {
         if let Some(address) = line.strip_prefix("resp: ") {
             self.resp = address.trim().parse().ok();

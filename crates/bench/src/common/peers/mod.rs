@@ -18,7 +18,7 @@ use crate::common::error::BenchError;
 use crate::common::progress::say;
 use std::path::{Path, PathBuf};
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     landfall: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// This executable, and what else is installed; says plainly what is missing.
+    /// Finds this executable and the other programs, and reports which are missing.
     pub(crate) fn find(workers: Option<usize>) -> Result<Self, BenchError> {
         let landfall = std::env::current_exe().map_err(BenchError::file(Path::new("this executable")))?;
         let redis = find_program("redis-server");
@@ -39,7 +39,7 @@ impl Programs {
         Ok(Self { landfall, redis, workers })
     }
 
-    /// The chosen peers, of those that are installed, in order.
+    /// Returns the chosen peers that are installed, in order.
     pub(crate) fn peers(&self, choices: &[PeerChoice]) -> Vec<Box<dyn Peer>> {
         choices.iter().filter_map(|choice| self.peer(*choice, false)).collect()
     }

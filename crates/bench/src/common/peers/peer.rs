@@ -1,4 +1,4 @@
-//! What every server that is compared can do.
+//! The operations of every server that is compared.
 
 use super::server::Server;
 use crate::common::error::BenchError;
@@ -14,6 +14,6 @@ pub(crate) trait Peer: Sync {
     /// It may still be loading: see [`Server::wait_ready`].
     fn start(&self, dir: &Path, capacity: u64) -> Result<Server, BenchError>;
 
-    /// Bytes that it takes on its medium now: runs in use, or the files' lengths.
+    /// Returns the bytes that it uses on its medium: runs in use, or the files' lengths.
     fn media_bytes(&self, server: &Server) -> Result<u64, BenchError>;
 }

@@ -88,7 +88,8 @@ impl Peer for Redis {
     }
 }
 
-/// A port that is free now. The kernel assigns ports in turn, so that no other process gets it in the next moment.
+/// Returns a port that is free now. The kernel assigns ports in turn, so that no other process gets it in the next
+/// moment.
 fn free_address() -> Result<SocketAddr, BenchError> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(BenchError::connection("a free port"))?;
     listener.local_addr().map_err(BenchError::connection("a free port"))

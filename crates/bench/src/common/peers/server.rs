@@ -1,4 +1,4 @@
-//! A server process that never outlives its guard.
+//! A server process that ends when its guard is dropped.
 
 use crate::common::clients::conn::{Conn, wait_for_keys};
 use crate::common::clients::http::Http;
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server that does not serve after this long has failed.
+/// A server that is not ready after this long has failed.
 pub(crate) const READY_SECONDS_MAX: u64 = 300;
-/// A server that has not ended so long after it was asked to has hung.
+/// A server that has not ended this long after it was asked to counts as hung.
 const END_SECONDS_MAX: u64 = 60;
 /// Bytes of a server's log shown when it fails.
 const LOG_SHOWN: usize = 600;
@@ -27,13 +27,13 @@ pub(crate) struct Server {
     pub(crate) peer: String,
     /// Its folder.
     pub(crate) dir: PathBuf,
-    /// Where it serves RESP.
+    /// The address of its RESP service.
     pub(crate) resp: SocketAddr,
-    /// Where it serves HTTP, if it does.
+    /// The address of its HTTP service, if it has one.
     pub(crate) http: Option<SocketAddr>,
-    /// What it says about itself: version, medium.
+    /// Its own description: version, medium.
     pub(crate) about: String,
-    /// Just before it was started.
+    /// The time just before it was started.
     pub(crate) began: Instant,
 }
 
@@ -51,7 +51,7 @@ impl Server {
         Conn::open(self.resp, &self.peer)
     }
 
-    /// What it counts, as `/metrics` shows it.
+    /// Returns its `/metrics`.
     pub(crate) fn metrics(&self) -> Result<String, BenchError> {
         let none = BenchError::Nothing("a server without HTTP has no metrics to read");
         let mut body = Vec::new();
@@ -77,7 +77,7 @@ impl Server {
         Err(not_ready(&self.peer, &self.dir))
     }
 
-    /// Waits until it has `keys`; the time since it was started.
+    /// Waits until it has `keys`. Returns the time since it was started.
     pub(crate) fn wait_for_keys(&self, keys: u64) -> Result<Duration, BenchError> {
         wait_for_keys(self.resp, &self.peer, keys, self.began, Duration::from_secs(READY_SECONDS_MAX))
     }
@@ -97,7 +97,7 @@ impl Server {
         Err(BenchError::TooLong { what: format!("the end of {}", self.peer), seconds: END_SECONDS_MAX })
     }
 
-    /// Kills it, as a crash of the process would; what is in the page cache stays.
+    /// Kills it, like a crash of the process. The page cache keeps its contents.
     pub(crate) fn kill(self) {}
 }
 
@@ -109,7 +109,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a program; standard error goes to a log beside its data.
+/// Starts a program. Its standard error goes to a log beside its data.
 pub(crate) fn spawn(mut command: Command, dir: &Path, stdout: Stdio) -> Result<Child, BenchError> {
     let log = log_file(dir)?;
     let program = command.get_program().to_string_lossy().into_owned();
@@ -118,7 +118,7 @@ pub(crate) fn spawn(mut command: Command, dir: &Path, stdout: Stdio) -> Result<C
     command.spawn().map_err(|source| BenchError::Spawn { program, source })
 }
 
-/// The log of a server on `dir`, for appending.
+/// Opens the log of a server on `dir` for appending.
 pub(crate) fn log_file(dir: &Path) -> Result<File, BenchError> {
     let path = log_path(dir);
     OpenOptions::new().create(true).append(true).open(&path).map_err(BenchError::file(&path))
@@ -133,7 +133,7 @@ pub(crate) fn not_ready(peer: &str, dir: &Path) -> BenchError {
     BenchError::NotReady { peer: peer.into(), seconds: READY_SECONDS_MAX, log: end_of_log(dir) }
 }
 
-/// What a server on `dir` said last.
+/// Returns the end of the log of a server on `dir`.
 pub(crate) fn end_of_log(dir: &Path) -> String {
     let log = fs::read(log_path(dir)).unwrap_or_default();
     String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_SHOWN)..]).into_owned()

@@ -11,12 +11,12 @@ use crate::keys::workloads::instructions::PIPELINE;
 use crate::keys::workloads::throughput::{FASTEST, Row};
 use crate::keys::workloads::{memory, mixed, space};
 
-/// What loads are compared by.
+/// The quantity by which loads are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// Requests a second.
     Rate,
-    /// CPU of the server a request, all threads.
+    /// CPU time of all threads of the server, a request.
     Cpu,
 }
 
@@ -44,7 +44,7 @@ impl Quantity {
     }
 }
 
-/// An aim for SETs of 1 KiB with random keys: clients and pipeline, the peer, the ratio to it.
+/// A target for SETs of 1 KiB with random keys: clients and pipeline, the peer, the ratio to it.
 type SetAim = (MediaChoice, (usize, usize), &'static str, Quantity, f64);
 
 const SETS: [SetAim; 12] = [
@@ -78,13 +78,13 @@ const MEMORY: f64 = 1.0;
 const EMPTY_GAIN_MIB: f64 = 8.0;
 /// Instructions of a SET, user space of the worker.
 const INSTRUCTIONS: f64 = 3000.0;
-/// DRAM a key beyond the key's own bytes. Bytes on the medium have no aim: nothing is moved while there is room, and what a
-/// store may take is its capacity.
+/// DRAM a key beyond the key's own bytes. Bytes on the medium have no target:
+/// a store may use its capacity, and moves nothing while there is room.
 const DRAM_BYTES: f64 = 100.0;
 /// The value size that the throughput targets are about.
 const VALUE_BYTES: usize = 1024;
 
-/// Every target of the requested measurements, with the measured value.
+/// Returns every target of the requested measurements, with the measured value.
 pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let mut targets = Vec::new();
     for workload in &results.settings.only {
@@ -114,7 +114,7 @@ fn sets(results: &Results, targets: &mut Vec<Target>) {
     }
 }
 
-/// What is aimed at for a load, where something is: bound and ratio.
+/// Returns the target for a load, if there is one: bound and ratio.
 pub(crate) fn set_aim(results: &Results, row: &Row, peer: &str, quantity: Quantity) -> Option<(Bound, f64)> {
     let is_meant = row.operation == Operation::Set && is_meant(results, row);
     let load = (row.shape.clients, row.shape.pipeline);
@@ -123,7 +123,7 @@ pub(crate) fn set_aim(results: &Results, row: &Row, peer: &str, quantity: Quanti
     Some((quantity.bound(), aim.4))
 }
 
-/// Whether the targets are about a row's values and keys.
+/// Returns whether the targets apply to a row's values and keys.
 fn is_meant(results: &Results, row: &Row) -> bool {
     (row.shape.value_bytes, row.shape.random_keys) == (VALUE_BYTES, results.settings.keys())
 }
@@ -138,7 +138,7 @@ fn gets(results: &Results, targets: &mut Vec<Target>) {
     }
 }
 
-/// landfall over `peer` for one load.
+/// Returns landfall over `peer` for one load.
 fn load_ratio(
     results: &Results,
     (media, operation, load): (MediaChoice, Operation, (usize, usize)),
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn measured_ratios_are_judged() {
         let targets = judge(&sample_results());
-        // 115 over 100 where 1.2 is aimed at.
+        // 115 over 100, with a target of 1.2.
         let always = find(&targets, "pm: SET, 50 × 1: requests a second over redis always");
         assert_eq!(always.met(), Some(false));
         let cpu = find(&targets, "pm: SET, 50 × 1: server CPU a request over redis always");

@@ -1,4 +1,5 @@
-//! Bytes written to the medium for each byte received, by how much of the region is live. Counted, not timed: one run each.
+//! Bytes written to the medium for each byte received, by how much of the region is live. Counted, not timed: one run
+//! each.
 
 use super::Bench;
 use crate::common::clients::http::metric;
@@ -23,7 +24,7 @@ const QUICK_REGION_BYTES: u64 = 128 << 20;
 /// How often the region's size is overwritten before bytes are counted, and while they are.
 const TIMES: f64 = 3.0;
 const QUICK_TIMES: f64 = 0.5;
-/// Overwriting ends after so long, however much was written: the ratio is of what was.
+/// Overwriting ends after this long at the latest. The ratio is valid for any number of bytes.
 const OVERWRITING_MAX: Duration = Duration::from_secs(90);
 
 /// Shares of the region that are live.
@@ -61,11 +62,11 @@ pub(crate) struct Row {
     pub(crate) region_bytes: u64,
     /// Keys.
     pub(crate) records: u64,
-    /// What was counted while keys were overwritten.
+    /// The counts while keys were overwritten.
     pub(crate) counted: Counted,
 }
 
-/// What a server counts, bytes.
+/// A server's counters, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Counted {
     /// Received; all of it lands in the region.
@@ -93,7 +94,7 @@ impl Counted {
         Some(self.storage? / self.received)
     }
 
-    /// Of a server that has executed `sets`.
+    /// Reads the counters of a server that has executed `sets`.
     fn of(server: &Server, media: MediaChoice, sets: u64) -> Result<Self, BenchError> {
         let storage = match media {
             MediaChoice::Pm => None,

@@ -1,7 +1,8 @@
-//! Instructions of a SET over RESP, counted by callgrind: they do not depend on the machine's speed or on what else it does.
+//! Instructions of a SET over RESP, counted by callgrind: they do not depend on the machine's speed or on what else it
+//! does.
 //!
-//! The real server runs under callgrind, twice for each count: with few requests and with many. What both have in common
-//! (opening the region, a connection) cancels out. Only the worker's instructions in user space are counted.
+//! The real server runs under callgrind, twice for each count: with few requests and with many. What both have in
+//! common (opening the region, a connection) cancels out. Only the worker's instructions in user space are counted.
 
 use super::{Bench, Scratch};
 use crate::common::clients::conn::Conn;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Requests that are sent before replies are waited for.
+/// Requests that are sent before their replies are read.
 pub(crate) const PIPELINE: usize = 16;
 /// Length of a value, bytes, and keys that are there before and that requests choose from.
 pub(crate) const VALUE_BYTES: usize = 1024;
@@ -28,7 +29,7 @@ const BATCHES: (u32, u32) = (50, 250);
 const QUICK_BATCHES: (u32, u32) = (10, 30);
 const CAPACITY: u64 = 256 << 20;
 
-/// What a request makes the server do, each more than the one before.
+/// The kinds of requests. Each makes the server do more than the one before.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     stage: &'static str,
@@ -40,9 +41,9 @@ struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Ping,
-    /// Of a key that is there.
+    /// For a key that exists.
     Overwrite,
-    /// Of a key that is not.
+    /// For a key that does not exist.
     Insert,
 }
 
@@ -70,24 +71,24 @@ const STEPS: [Step; 5] = [
 ];
 /// The part of the program that only workers execute.
 const PARSER: &str = "resp";
-/// The step whose instructions in all are those of a SET.
+/// The step whose total is the instructions of a SET.
 const WHOLE: usize = 2;
 
 /// Instructions of a request.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// What is counted here and not in the stage before.
+    /// Instructions that this stage adds to the stage before.
     pub(crate) stage: &'static str,
     pub(crate) instructions: f64,
-    /// With those of the stages before.
+    /// Instructions of this stage and all stages before it.
     pub(crate) so_far: f64,
     /// Of a SET that is stored, without its flush.
     pub(crate) is_whole: bool,
-    /// All so far, by the part of the program whose code they are.
+    /// The instructions of this stage and all stages before it, by the part of the program.
     pub(crate) parts: Parts,
 }
 
-/// Why there is nothing to count with, if so.
+/// Returns why instructions cannot be counted. `None` if they can.
 pub(crate) fn missing() -> Option<String> {
     find_program("valgrind")
         .is_none()
@@ -108,7 +109,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Instructions of the worker for a request: in all, and by part.
+/// The worker's instructions for a request, in total and by part.
 fn count(bench: &Bench, valgrind: &Path, step: &Step) -> Result<(f64, Parts), BenchError> {
     let batches = if bench.args.quick { QUICK_BATCHES } else { BATCHES };
     let fewer = profile(bench, valgrind, step, batches.0)?;
@@ -121,7 +122,7 @@ fn count(bench: &Bench, valgrind: &Path, step: &Step) -> Result<(f64, Parts), Be
 /// Profiles by thread.
 type Threads = BTreeMap<String, String>;
 
-/// How much the worker grew for each request: the thread that parses them.
+/// Returns the instructions that each request adds to the worker, the thread that parses requests.
 fn growth(fewer: &Threads, more: &Threads, requests: f64) -> Option<(f64, Parts)> {
     let parses = |parts: &Parts| parts.get(PARSER).copied().unwrap_or(0.0);
     let threads = more.iter().map(|(thread, profile)| (thread, profile, parts(profile)));
@@ -148,7 +149,7 @@ fn profile(bench: &Bench, valgrind: &Path, step: &Step, batches: u32) -> Result<
     read_profiles(&scratch)
 }
 
-/// Every key once, which both runs have in common, and then what is counted.
+/// Sets every key once, in both runs, and then sends the requests that are counted.
 fn send(conn: &mut Conn, step: &Step, batches: u32) -> Result<(), BenchError> {
     let (value, mut random) = (value_of(VALUE_BYTES), Random::new(1));
     let mut fresh = 0..;
@@ -167,7 +168,7 @@ fn send(conn: &mut Conn, step: &Step, batches: u32) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Sends so many requests at once, and waits for their replies.
+/// Sends a pipeline of requests and waits for their replies.
 fn pipeline(conn: &mut Conn, mut request: impl FnMut(&mut Vec<u8>)) -> Result<(), BenchError> {
     let mut requests = Vec::new();
     (0..PIPELINE).for_each(|_| request(&mut requests));
@@ -181,7 +182,7 @@ fn pipeline(conn: &mut Conn, mut request: impl FnMut(&mut Vec<u8>)) -> Result<()
     Ok(())
 }
 
-/// What callgrind wrote, by thread.
+/// Reads the profiles of callgrind by thread.
 fn read_profiles(scratch: &Scratch) -> Result<Threads, BenchError> {
     let dir = scratch.path();
     let files = fs::read_dir(dir).map_err(BenchError::file(dir))?.flatten();

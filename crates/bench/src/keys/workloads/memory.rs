@@ -31,9 +31,9 @@ pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) peer: String,
     pub(crate) records: u64,
-    /// Once every key is loaded.
+    /// Memory once every key is loaded.
     pub(crate) loaded: Memory,
-    /// After a kill and a start, once every key is there again.
+    /// Memory after a kill and a start, once every key is there again.
     pub(crate) restarted: Memory,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn measure_empty(bench: &Bench, media: MediaChoice) -> Result<Vec<Emp
     Ok(vec![Empty { media, region_bytes: EMPTY_BYTES, starts }])
 }
 
-/// Waits until a server's memory rests: regions are read, and logs rewritten, in the background.
+/// Waits until a server's memory no longer changes: regions are read, and logs rewritten, in the background.
 fn settled(server: &Server) -> Result<Memory, BenchError> {
     let begun = Instant::now();
     let (mut memory, mut since) = (Memory::of(server.pid()), Duration::ZERO);

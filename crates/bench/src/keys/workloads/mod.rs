@@ -1,4 +1,4 @@
-//! What is measured, one file a question.
+//! The workloads, one file each.
 
 pub(crate) mod amplification;
 pub(crate) mod instructions;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// Memory that is touched before each start, bytes: most loads write less than this.
 const WARM_BYTES: u64 = 4 << 30;
 
-/// What all workloads work with.
+/// The settings and programs that all workloads share.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) args: KvArgs,
@@ -35,12 +35,12 @@ pub(crate) struct Bench {
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
-    /// Where a server keeps its data; its log lies beside it.
+    /// The folder of a server's data. Its log lies beside it.
     pub(crate) fn data(&self) -> PathBuf {
         self.beside("data")
     }
 
-    /// A file beside it.
+    /// Returns the path of a file beside it.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
@@ -74,7 +74,7 @@ impl Bench {
         dir.map(Scratch).map_err(BenchError::file(base))
     }
 
-    /// Starts a peer with nothing in it.
+    /// Starts an empty peer.
     pub(crate) fn fresh(
         &self,
         media: MediaChoice,
@@ -90,14 +90,14 @@ impl Bench {
         Ok(Fresh { server, scratch })
     }
 
-    /// Requests that take about the wanted time at a rate, a multiple of `step`.
+    /// Returns how many requests take about the wanted time at a rate: a multiple of `step`.
     pub(crate) fn requests(&self, rps: f64, step: u64) -> u64 {
         let wanted = whole(rps * self.args.seconds);
         wanted.clamp(limits::REQUESTS_MIN, limits::REQUESTS_MAX).next_multiple_of(step.max(1))
     }
 }
 
-/// Room for so many records with their overheads and for compaction; at least what a user would give.
+/// Returns the bytes of a region for records with their overheads and for compaction: at least what a user would give.
 pub(crate) fn capacity_for(records: u64, value_bytes: usize) -> u64 {
     capacity_of(payload(records, value_bytes).saturating_mul(3))
 }
@@ -109,7 +109,7 @@ pub(crate) fn capacity_for_load(records: u64, value_bytes: usize) -> u64 {
     capacity_of(payload.saturating_add(payload / 8))
 }
 
-/// What so many records of short keys take at most.
+/// Returns the largest number of bytes that records of short keys take.
 fn payload(records: u64, value_bytes: usize) -> u64 {
     const RECORD_BYTES: u64 = 256;
     records.saturating_mul(value_bytes as u64 + RECORD_BYTES)

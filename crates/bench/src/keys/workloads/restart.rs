@@ -1,4 +1,4 @@
-//! How long a server takes to serve again after a kill, by the number of records.
+//! The time until a server serves again after a kill, by the number of records.
 
 use super::{Bench, Scratch, capacity_for_load};
 use crate::common::clients::conn::info_field;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Length of a value, bytes.
 const VALUE_BYTES: usize = 1024;
-/// Rest between the load and the kill, so that background work is done.
+/// The pause between the load and the kill, in which background work ends.
 const REST: Duration = Duration::from_secs(1);
 /// A log being rewritten for longer than this is not waited for.
 const REWRITE_MAX: Duration = Duration::from_secs(120);
@@ -33,13 +33,13 @@ pub(crate) struct Row {
     pub(crate) seconds: Summary,
 }
 
-/// A peer and what it left behind.
+/// A peer and its folder.
 struct Killed {
     peer: Box<dyn Peer>,
     scratch: Scratch,
 }
 
-/// The numbers of records: a quarter, a half and all of what the flags say.
+/// Returns the numbers of records: a quarter, a half and all of the number in the flags.
 pub(crate) fn sizes(bench: &Bench) -> [u64; 3] {
     [bench.args.records / 4, bench.args.records / 2, bench.args.records]
 }
@@ -71,7 +71,7 @@ fn load_and_kill(bench: &Bench, media: MediaChoice, records: u64) -> Result<Vec<
     Ok(killed)
 }
 
-/// Lets a rewrite of the log in the background end: a restart is measured, not an interrupted rewrite.
+/// Waits until a background rewrite of the log has ended: a restart is measured, not an interrupted rewrite.
 fn wait_until_quiet(server: &Server) -> Result<(), BenchError> {
     let (mut conn, begun) = (server.connect()?, Instant::now());
     std::thread::sleep(REST);

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 pub(crate) const SIZES: [usize; 2] = [1024, 100];
 /// How often each key is overwritten.
 pub(crate) const OVERWRITES: u64 = 10;
-/// Records of small values for one record of large ones: runs of 1 MiB must not drown them.
+/// Records of small values for one record of large ones: runs of 1 MiB must not hide their overhead.
 const SMALL_FACTOR: u64 = 4;
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// Unchanged for this long: background work is done.
+/// Background work counts as done once the bytes have not changed for this long.
 const STABLE_FOR: Duration = Duration::from_secs(3);
 /// Background work that takes longer is not waited for.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
@@ -35,9 +35,9 @@ pub(crate) struct Row {
     pub(crate) loaded: f64,
     /// The largest seen while each key was overwritten ten times in random order.
     pub(crate) overwriting_max: f64,
-    /// After background work had settled.
+    /// The ratio after background work has ended.
     pub(crate) settled: f64,
-    /// How long that took, seconds.
+    /// The time that the background work took, seconds.
     pub(crate) settle_seconds: f64,
     /// Resident memory at the end, bytes.
     pub(crate) memory: Memory,
@@ -45,7 +45,7 @@ pub(crate) struct Row {
     pub(crate) anon_per_key: f64,
     /// Growth of anonymous memory for each key, without the key's own bytes.
     pub(crate) anon_per_key_beyond_key: f64,
-    /// What the server says it uses, where it does.
+    /// The bytes in use as the server reports them, if it does.
     pub(crate) used_memory: Option<f64>,
 }
 
@@ -103,7 +103,7 @@ fn measure_peer(
     })
 }
 
-/// Overwrites every key ten times, each time in another random order; the most bytes seen on the medium.
+/// Overwrites every key ten times, each time in another random order. Returns the most bytes seen on the medium.
 fn overwrite(peer: &dyn Peer, server: &Server, records: u64, value: &[u8]) -> Result<u64, BenchError> {
     let (address, name) = (server.resp, peer.name());
     std::thread::scope(|scope| {
@@ -122,7 +122,7 @@ fn overwrite(peer: &dyn Peer, server: &Server, records: u64, value: &[u8]) -> Re
     })
 }
 
-/// Waits until the bytes on the medium rest; how many, and since when.
+/// Waits until the bytes on the medium no longer change. Returns their number and the time of the last change.
 fn settle(peer: &dyn Peer, server: &Server) -> Result<(u64, Duration), BenchError> {
     let begun = Instant::now();
     let (mut bytes, mut since) = (peer.media_bytes(server)?, Duration::ZERO);

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// Batches of the run in front of the measured one: just enough to know the rate.
 const WARM_UP_BATCHES: u64 = 10;
-/// Values that fit beside the load's own.
+/// The number of values for which there is room beside the load's own.
 const SPARE_RECORDS: u64 = 4096;
 
 /// One server under one load on one medium.
@@ -28,13 +28,13 @@ pub(crate) struct Row {
     pub(crate) p50_us: Summary,
     pub(crate) p95_us: Summary,
     pub(crate) p99_us: Summary,
-    /// Only from the built-in client.
+    /// The 99.9th percentile, which only the built-in client reports.
     pub(crate) p999_us: Option<Summary>,
     /// CPU time of the server, all threads, µs a request.
     pub(crate) cpu_us: Summary,
 }
 
-/// One run.
+/// The measurements of one run.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     result: LoadResult,
@@ -71,7 +71,7 @@ const fn shape((clients, pipeline): (usize, usize), value_bytes: usize, random_k
     Shape { clients, pipeline, value_bytes, random_keys }
 }
 
-/// Measures one load on every server that can bear it.
+/// Measures one load on every server that supports it.
 pub(crate) fn measure(
     bench: &Bench,
     media: MediaChoice,
@@ -83,7 +83,7 @@ pub(crate) fn measure(
     compare(bench, media, operation, shape, &bench.programs.peers(&chosen))
 }
 
-/// A B C A B C ...: what disturbs the machine for a while disturbs every server.
+/// Runs servers in turns, A B C A B C ..., so that a disturbance of the machine affects every server.
 fn compare(
     bench: &Bench,
     media: MediaChoice,

@@ -1,13 +1,13 @@
-//! How requests get to where they are served.
+//! Channels that carry requests to servers.
 
 use crate::common::error::BenchError;
 use crate::pmnet::work::Ask;
 use std::time::Duration;
 
-/// Wait in the kernel at most.
+/// The longest wait in the kernel, ms.
 pub(super) const WAIT_MS: i32 = 50;
 
-/// A reply, or that an update is durable.
+/// A completed request: it has its reply, or a log acknowledged it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) client: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Done {
     pub(crate) by: By,
 }
 
-/// Who saw to it.
+/// What completed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// A server, or a logger.
@@ -32,23 +32,23 @@ pub(crate) enum By {
 pub(crate) enum Patience {
     /// The client busy-polls all the time.
     Spins,
-    /// The client busy-polls for so long, then waits in the kernel.
-    Looks(Duration),
+    /// The client busy-polls for this long, then waits in the kernel.
+    BusyPolls(Duration),
 }
 
 impl Patience {
-    /// It waits in the kernel at once.
-    pub(crate) const WAITS: Self = Self::Looks(Duration::ZERO);
+    /// The client waits in the kernel at once.
+    pub(crate) const WAITS: Self = Self::BusyPolls(Duration::ZERO);
 }
 
 /// How requests get to where they are served.
 pub(crate) trait Channel {
-    /// Sends a client's request. It has no other under way.
+    /// Sends a client's request. The client has no other request in flight.
     fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError>;
 
-    /// Takes what has arrived; waits for something, for a while, unless it spins.
+    /// Receives completed requests. Waits up to [`WAIT_MS`] for one, unless the channel busy-polls.
     fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError>;
 
-    /// Requests that were sent again so far.
+    /// Returns how many requests were sent again so far.
     fn sent_again(&self) -> u64;
 }

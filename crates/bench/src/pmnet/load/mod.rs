@@ -17,25 +17,25 @@ use crate::common::progress::check_stop;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
-/// Nothing at all for so long: the other end has hung.
+/// The other end counts as hung after this long without a reply.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// Polls for replies between two checks of the clock and of Ctrl-C, where nothing arrives.
+/// Polls without a reply between two checks of the clock and of Ctrl-C.
 const LOOKS: u32 = 256;
-/// How long.
+/// The length of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Requests that do not count, for as long as a run at most.
+    /// Requests in front of the run that do not count. They take no longer than the run.
     pub(crate) warm_up: u64,
     pub(crate) length: Duration,
-    /// How a client rests after each request; none if it does not.
+    /// The pause after each request, if there is one.
     pub(crate) rest: Option<Rest>,
 }
 
-/// A pause between requests, in which others may have the core.
+/// A pause between requests, in which other processes may use the core.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     pub(crate) length: Duration,
-    /// Sleeps; else it yields until the time is over, and finds its caches as it left them.
+    /// Whether the client sleeps. Otherwise it yields until the pause is over, which keeps its caches warm.
     pub(crate) sleeps: bool,
 }
 
@@ -51,20 +51,20 @@ impl Rest {
     }
 }
 
-/// What a run has measured. Latencies in ns.
+/// The measurements of a run. Latencies are in ns.
 #[derive(Debug)]
 pub(crate) struct Measured<M> {
     pub(crate) all: Histogram<u64>,
     pub(crate) updates: Histogram<u64>,
     pub(crate) took: Duration,
-    /// Whole transactions, of workloads that have some; else requests.
+    /// Transactions. Without transactions, every request counts as one.
     pub(crate) transactions: u64,
     pub(crate) from_cache: u64,
     pub(crate) by_devices: u64,
     /// Bypasses that change something.
     pub(crate) locks: u64,
     pub(crate) sent_again: u64,
-    /// What was read when counting began, and when it ended.
+    /// The counters at the start and at the end of the measured part.
     pub(crate) marks: (M, M),
 }
 
@@ -83,7 +83,7 @@ struct Run<'a> {
     rest: Option<Rest>,
 }
 
-/// Runs a load. `mark` reads what is compared between the begin and the end of what counts.
+/// Runs a load. `mark` reads the counters at the start and at the end of the measured part.
 pub(crate) fn drive<M>(
     channel: &mut dyn Channel,
     workloads: Vec<Box<dyn Workload>>,
@@ -164,7 +164,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes replies until there are some, and has their clients go on. How many there were.
+    /// Waits for replies and starts their clients' next requests. Returns the number of replies.
     fn step(&mut self, mut counts: Option<&mut Counts>, go_on: bool) -> Result<u64, BenchError> {
         let mut done = std::mem::take(&mut self.done);
         let mut looks = 0;
@@ -206,7 +206,7 @@ impl Run<'_> {
 mod tests {
     use super::*;
 
-    /// Answers at the next look: reads from a cache, updates from a log.
+    /// Answers at the next poll: reads from a cache, updates from a log.
     #[derive(Default)]
     struct Echo {
         waiting: Vec<(usize, bool)>,
@@ -270,7 +270,7 @@ mod tests {
         assert!(all > 100 && updates.abs_diff(all / 2) <= 3, "{all} {updates}");
         assert_eq!((measured.from_cache, measured.by_devices), (all - updates, updates));
         assert!(measured.transactions.abs_diff(all / 4) <= 3);
-        // Thirty and those under way are not counted; each counted reply is followed by one request.
+        // Thirty requests and those in flight are not counted. One request follows each counted reply.
         assert_eq!(echo.sent, 33 + all);
         assert_eq!(measured.sent_again, all);
     }

@@ -1,8 +1,8 @@
-//! Requests through PMNet: a session a client, all over one socket.
+//! Requests through PMNet: each client has a session, and all sessions share one socket.
 
 use super::channel::{By, Channel, Done, Patience, WAIT_MS};
 use crate::common::error::BenchError;
-use crate::pmnet::sys::{look_and_wait, wait_readable};
+use crate::pmnet::sys::{busy_poll_then_wait, wait_readable};
 use crate::pmnet::work::Ask;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::{CompletedBy, Event};
@@ -22,14 +22,14 @@ pub(crate) struct PmnetChannel {
     clients: BTreeMap<SessionId, usize>,
     events: Vec<(SessionId, Event)>,
     patience: Patience,
-    /// Sends every request as a bypass, whatever it is: the server answers then.
+    /// Whether every request is sent as a bypass, so that the server answers it.
     bypass: bool,
     queued: bool,
     alarm: Alarm,
 }
 
 impl PmnetChannel {
-    /// `devices` of the chain must have an update before it is complete.
+    /// Opens a session for each client. `devices` of the chain must have an update before it is complete.
     pub(crate) fn open(
         server: SocketAddr,
         clients: usize,
@@ -65,7 +65,7 @@ impl Channel for PmnetChannel {
     }
 
     fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
-        // What was queued leaves before anything else.
+        // Queued packets leave first.
         let turned = if std::mem::take(&mut self.queued) {
             self.sessions.send(&mut self.events)
         } else {
@@ -88,7 +88,7 @@ impl Channel for PmnetChannel {
                 _ => {}
             }
         }
-        if let Patience::Looks(look) = self.patience
+        if let Patience::BusyPolls(length) = self.patience
             && done.is_empty()
         {
             let now = self.sessions.clock().now();
@@ -96,7 +96,7 @@ impl Channel for PmnetChannel {
                 self.alarm.within(due.since(now)).map_err(BenchError::connection(NAME))?;
             }
             let sockets = [self.sessions.as_fd(), self.alarm.as_fd()];
-            look_and_wait(look, WAIT_MS, |ms| wait_readable(&sockets, ms))
+            busy_poll_then_wait(length, WAIT_MS, |ms| wait_readable(&sockets, ms))
                 .map_err(BenchError::connection(NAME))?;
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! Requests over TCP, one connection a client: behind their lengths, or as RESP.
+//! Requests over TCP, one connection for each client. A length precedes each request, or the protocol is RESP.
 
 use super::channel::{By, Channel, Done, Patience, WAIT_MS};
 use crate::common::clients::encode;
 use crate::common::error::BenchError;
 use crate::common::sys::Readiness;
 use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
-use crate::pmnet::sys::look_and_wait;
+use crate::pmnet::sys::busy_poll_then_wait;
 use crate::pmnet::work::{Ask, resp};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -16,17 +16,17 @@ use std::time::Duration;
 const NAME: &str = "the server over TCP";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 64 << 10;
-/// Replicas that do not have it after so long never will.
+/// The longest wait for replicas to have an update.
 const WAIT_FOR_REPLICAS_MS: &[u8] = b"5000";
 
-/// How requests and replies end.
+/// How requests and replies are delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// A length in front of each.
+    /// A length precedes each.
     Lengths,
     /// RESP.
     Resp,
-    /// RESP, and what changes something is done once so many of the server's replicas have it (Redis' `WAIT`).
+    /// RESP. An update is complete once this many of the server's replicas have it (Redis's `WAIT`).
     RespOn { replicas: u8 },
 }
 
@@ -34,11 +34,11 @@ pub(crate) enum Framing {
 struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
-    /// Replicas that must have what is under way: their number is a reply behind the reply.
+    /// Replicas that must have the request in flight. The reply to `WAIT` follows the reply to the request.
     replicas: Option<u8>,
 }
 
-/// A connection a client.
+/// One connection for each client.
 #[derive(Debug)]
 pub(crate) struct StreamChannel {
     connections: Vec<Connection>,
@@ -73,7 +73,7 @@ impl StreamChannel {
         Ok(Self { connections, clients, readiness, framing, patience, ready: Vec::new() })
     }
 
-    /// Connections that have something; waits for one as it is this client's way.
+    /// Returns the connections that can be read. Waits for one as [`Patience`] says.
     fn look(&mut self, ready: &mut Vec<RawFd>) -> std::io::Result<()> {
         let mut wait = |ms| {
             ready.extend(self.readiness.wait(ms)?);
@@ -81,7 +81,7 @@ impl StreamChannel {
         };
         match self.patience {
             Patience::Spins => wait(0).map(drop),
-            Patience::Looks(look) => look_and_wait(look, WAIT_MS, wait),
+            Patience::BusyPolls(length) => busy_poll_then_wait(length, WAIT_MS, wait),
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// The reply to a request, and how long that was.
+    /// Returns the reply to a request and its length in the buffer.
     fn exchange(
         framing: Framing,
         request: &[u8],

@@ -1,9 +1,9 @@
-//! Plain requests over one UDP socket: a tag and a request, the tag and the response.
+//! Plain requests over one UDP socket. A request is a tag and its bytes; the response begins with that tag.
 
 use super::channel::{By, Channel, Done, Patience, WAIT_MS};
 use crate::common::error::BenchError;
 use crate::pmnet::serve::TAG_BYTES;
-use crate::pmnet::sys::{look_and_wait, wait_readable};
+use crate::pmnet::sys::{busy_poll_then_wait, wait_readable};
 use crate::pmnet::work::Ask;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -16,7 +16,7 @@ const NAME: &str = "the server over UDP";
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Count of the client's requests; in the tag.
+    /// The number of the client's requests so far. It is part of the tag.
     number: u32,
     datagram: Vec<u8>,
     sent: Option<Instant>,
@@ -29,7 +29,7 @@ pub(crate) struct UdpChannel {
     slots: Vec<Slot>,
     patience: Patience,
     sent_again: u64,
-    looked: Instant,
+    checked_at: Instant,
 }
 
 impl UdpChannel {
@@ -42,7 +42,7 @@ impl UdpChannel {
         };
         let socket = open().map_err(BenchError::connection(NAME))?;
         let slots = (0..clients).map(|_| Slot::default()).collect();
-        Ok(Self { socket, slots, patience, sent_again: 0, looked: Instant::now() })
+        Ok(Self { socket, slots, patience, sent_again: 0, checked_at: Instant::now() })
     }
 
     fn take(&mut self, bytes: &[u8], done: &mut Vec<Done>) {
@@ -56,12 +56,12 @@ impl UdpChannel {
     }
 
     fn send_again(&mut self) {
-        self.looked = Instant::now();
+        self.checked_at = Instant::now();
         for slot in &mut self.slots {
             if slot.sent.is_some_and(|sent| sent.elapsed() >= PATIENCE) {
                 slot.sent = Some(Instant::now());
                 self.sent_again += 1;
-                // If it is lost once more, it is sent once more.
+                // A request that is lost again is sent again after the next timeout.
                 let _ = self.socket.send(&slot.datagram);
             }
         }
@@ -93,12 +93,12 @@ impl Channel for UdpChannel {
         if !done.is_empty() {
             return Ok(());
         }
-        if self.looked.elapsed() >= PATIENCE {
+        if self.checked_at.elapsed() >= PATIENCE {
             self.send_again();
         }
-        if let Patience::Looks(look) = self.patience {
+        if let Patience::BusyPolls(length) = self.patience {
             let sockets = [self.socket.as_fd()];
-            look_and_wait(look, WAIT_MS, |ms| wait_readable(&sockets, ms))
+            busy_poll_then_wait(length, WAIT_MS, |ms| wait_readable(&sockets, ms))
                 .map_err(BenchError::connection(NAME))?;
         }
         Ok(())

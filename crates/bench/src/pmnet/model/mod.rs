@@ -1,15 +1,16 @@
-//! What two cores cannot show: the simulator runs the same client, device and server, each on a core of its own, with
-//! the costs that were measured here.
+//! Simulates client, device and server, each on a core of its own, from costs that were measured on this machine. Two
+//! cores cannot show this.
 //!
-//! Where the costs come from, round by round:
+//! The costs of each round are these:
 //!
-//! - a host's part of a message is half of a round trip over a bare pair of interfaces between hosts that spin, half of
-//!   it for sending and half for taking it; what the round trip takes longer where hosts wait in the kernel is being
-//!   woken;
-//! - a device's stages are those of [`pipeline`], measured by themselves; what its sending costs through a veth pair is
-//!   what is left of PMNet's round trip;
-//! - a request's execution is what an application's round trip takes longer than the ideal handler's; where it waits
-//!   for a file, all but the server's CPU time is the commit's, which requests that come together share.
+//! - A host's cost for a message is half of a round trip between two hosts that busy-poll over a bare veth pair. Half
+//!   of that cost is for sending, half for receiving. The cost of waking a host is what the round trip takes longer if
+//!   the hosts wait in the kernel.
+//! - The costs of a device's stages are those that [`pipeline`] measures. The cost of sending through a veth pair is
+//!   the rest of PMNet's round trip.
+//! - The cost of executing a request is the difference between the round trips of the application and of the ideal
+//!   handler. For an application on a file, the server's CPU time is the execution and the rest is the commit. Requests
+//!   that arrive together share a commit.
 
 mod pipeline;
 
@@ -26,35 +27,34 @@ pub(crate) use pipeline::Pipeline;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Updates of a client that is alone.
+/// Updates of a single client.
 const UPDATES: u64 = 200;
-/// Updates of each of many.
+/// Updates of each of [`MANY`] clients.
 const UPDATES_EACH: u64 = 60;
-/// Clients that are many.
+/// The number of clients of a simulation with many.
 pub(crate) const MANY: usize = 16;
-/// Long enough that nothing is left from the update before.
+/// The pause after each update of a single client. All work for the update ends within it.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A switch's hop in a rack: the wire, and what lies between.
+/// The latency of a hop in a rack.
 const WIRE: Duration = Duration::from_nanos(500);
 
-/// What the devices stand on.
+/// The network ports of simulated devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ports {
-    /// Sending costs what it costs here through a veth pair: the peer's receive path is run by whoever sends.
+    /// Veth pairs, as measured here. The sender also executes the peer's receive path.
     Veth,
-    /// Cards that read and write the device's memory by themselves: a device's own instructions are all that it takes,
-    /// and a hop 500 ns.
+    /// Network cards that read and write the device's memory by DMA. The device's only cost is its own instructions,
+    /// and a hop takes 500 ns.
     Cards,
-    /// Devices and wires that cost nothing: whatever is short here is out of every device's reach.
+    /// Devices and wires without costs. No device can reach a target that these miss.
     Free,
 }
 
 impl Ports {
-    /// All of them.
     const ALL: [Self; 3] = [Self::Veth, Self::Cards, Self::Free];
 
-    /// For reports.
+    /// The words in reports.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Veth => "through veth pairs",
@@ -64,7 +64,7 @@ impl Ports {
     }
 }
 
-/// One application on hosts of its own. Latencies are means in µs; rates are updates a second.
+/// A simulated application. Latencies are means in µs; rates are updates a second.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Simulated {
     pub(crate) app: App,
@@ -74,19 +74,19 @@ pub(crate) struct Simulated {
     pub(crate) pmnet: Summary,
     pub(crate) replicated: Summary,
     pub(crate) devices_3: Summary,
-    /// Of [`MANY`] clients, over client-server.
+    /// Rate of [`MANY`] clients over the rate of client-server.
     pub(crate) many: Summary,
 }
 
-/// What was simulated, and from what.
+/// The simulated applications and the costs that they are based on.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Model {
-    /// The pipeline's stages, each round.
+    /// The costs of the pipeline's stages in each round.
     pub(crate) pipelines: Vec<Pipeline>,
     pub(crate) rows: Vec<Simulated>,
 }
 
-/// What must be measured before anything can be simulated.
+/// Returns the measurements that the simulations are based on.
 pub(crate) fn specs(apps: &[App]) -> Vec<Spec> {
     let hosts = [Waits::Block, Waits::Spin].map(|waits| Spec::ideal(Design::Direct, waits, PAYLOAD));
     let device = Spec::ideal(PMNET, Waits::Spin, PAYLOAD);
@@ -95,7 +95,7 @@ pub(crate) fn specs(apps: &[App]) -> Vec<Spec> {
     hosts.into_iter().chain([device]).chain(served).collect()
 }
 
-/// Simulates every application of which enough is known.
+/// Simulates every application whose costs were measured.
 pub(crate) fn run(lab: &Lab, rows: &[Row], apps: &[App]) -> Result<Model, BenchError> {
     let pipelines: Result<Vec<_>, _> =
         (0..lab.args.rounds).map(|_| pipeline::measure(&lab.args.dir, PAYLOAD)).collect();
@@ -117,7 +117,7 @@ fn micros(us: f64) -> Duration {
     Duration::from_secs_f64(us.max(0.0) / 1e6)
 }
 
-/// The costs of each round; none where something was not measured.
+/// Returns the costs of each round. Empty if a measurement is missing.
 fn costs(rows: &[Row], pipelines: &[Pipeline], it: App, hosts: Waits, ports: Ports) -> Vec<Costs> {
     let of = |spec: Spec| find(rows, spec).map(|row| row.p50_us.samples.clone()).unwrap_or_default();
     let trip = of(Spec::ideal(Design::Direct, hosts, PAYLOAD));
@@ -175,7 +175,7 @@ fn simulate(known: &[Costs], app: App, hosts: Waits, ports: Ports) -> Result<Opt
         pmnet: alone(1, 0)?,
         replicated: alone(0, 2)?,
         devices_3: alone(3, 2)?,
-        many: many(1)?.over(&many(0)?).ok_or(BenchError::Nothing("no update came to its end"))?,
+        many: many(1)?.over(&many(0)?).ok_or(BenchError::Nothing("no update was completed"))?,
     }))
 }
 

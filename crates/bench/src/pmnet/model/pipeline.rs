@@ -1,4 +1,5 @@
-//! What a device's own instructions take: the pipeline in this process, over a log on tmpfs, with no network around it.
+//! Measures the time of a device's own instructions: the pipeline runs in this process, over a log on tmpfs, without a
+//! network.
 
 use crate::common::error::BenchError;
 use crate::common::progress::check_stop;
@@ -20,15 +21,15 @@ const PACKETS: u32 = 8_000;
 const SESSION: u32 = 2_000;
 const FRAME: u64 = 2048;
 const REGION: u64 = 192 * RUN_SIZE;
-/// In front of a packet in its frame: Ethernet, IPv4, UDP.
+/// Bytes of the headers in front of a packet: Ethernet, IPv4, UDP.
 const HEADERS: usize = 42;
 
-/// ns a packet, each the only one of its round.
+/// The cost of each stage, ns a packet. Each packet is the only one of its round.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Pipeline {
     /// An update is parsed, matched and logged.
     pub(crate) take: f64,
-    /// The fence, and the acknowledgement made.
+    /// The fence ends, and the acknowledgement is built.
     pub(crate) fence: f64,
     /// Another device's acknowledgement is parsed, matched, and joined with this device's own.
     pub(crate) join: f64,
@@ -56,9 +57,9 @@ pub(crate) fn measure(place: &Path, payload: usize) -> Result<Pipeline, BenchErr
 
 struct Stage {
     device: Device,
-    /// Nobody but this device is in front of its server.
+    /// This device is the only one of its server.
     alone: Flow,
-    /// Other devices are in front of this one's.
+    /// The server has other devices, too.
     chained: Flow,
     request: Vec<u8>,
     landing: Landing,
@@ -70,7 +71,7 @@ impl Stage {
         let (media, _) = open_region(dir, REGION, OpenOptions::default()).map_err(|error| failed(&error))?;
         let (log, _) = Log::open(media, Limits::default()).map_err(|error| failed(&error))?;
         log.heap().reserve_landing(1);
-        // However long this process takes between two packets.
+        // No timeout expires, however long this process takes between two packets.
         let keep_back = Duration::from_secs(1);
         let config = DeviceConfig {
             number: Some(0),
@@ -91,14 +92,14 @@ impl Stage {
         Instant::from_nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// A packet lands, as a network card would have it; held until it is released.
+    /// Lands a packet as a network card would. It is held until it is released.
     fn land(&mut self, packet: &[u8]) -> Result<Extent, BenchError> {
         let frame = [&[0; HEADERS][..], packet].concat();
         let landed = self.landing.land(self.device.log().heap(), &frame, FRAME);
         landed.ok_or(BenchError::Nothing("a packet cannot land: the region is full"))
     }
 
-    /// ns that the device spends on a packet.
+    /// Measures the time that the device spends on a packet, ns.
     fn show(&mut self, (from, to): (SocketAddr, SocketAddr), packet: &[u8]) -> Result<f64, BenchError> {
         let at = self.land(packet)?;
         let now = self.now();
@@ -112,7 +113,7 @@ impl Stage {
         Ok(ns)
     }
 
-    /// ns of the fence, and of what leaves after it; how many packets these are.
+    /// Measures the fence and the sending of what waited for it, ns. Also returns the number of packets sent.
     fn commit(&mut self) -> Result<(f64, usize), BenchError> {
         let began = Wall::now();
         self.device.commit().map_err(|error| failed(&error))?;
@@ -143,7 +144,7 @@ impl Stage {
         let mut other = Packet::new(session, seq, Body::PmnetAck);
         other.header.ack_count = 1;
         sum.join += self.show((server, client), &other.to_bytes())?;
-        // The first is how the device comes to know of others.
+        // The device learns of other devices from the first acknowledgement.
         if std::iter::from_fn(|| self.device.poll_action()).count() == 0 && number > 0 {
             return Err(BenchError::Nothing("the pipeline joins no acknowledgements"));
         }
@@ -158,7 +159,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Shows the device that a server has taken the session of an update that is its first one: of other sessions it keeps few.
+    /// Shows the device that the server has accepted the session of a first update. A device keeps few other sessions.
     fn start_session(&mut self, Flow { client, server }: Flow, number: u32) -> Result<(), BenchError> {
         let (session, first_update) = place(number);
         if first_update == 1 {
@@ -180,7 +181,7 @@ impl Stage {
     }
 }
 
-/// Session and number of an update.
+/// Returns the session and the number of an update.
 fn place(number: u32) -> (u16, u32) {
     ((number / SESSION) as u16, number % SESSION + 1)
 }

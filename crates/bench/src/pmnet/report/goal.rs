@@ -1,4 +1,4 @@
-//! An aim, and the words for it that several figures share.
+//! A target, and the words for it that several figures share.
 
 use crate::common::measure::stats::Summary;
 use crate::common::targets::{Bound, Target};
@@ -12,7 +12,7 @@ use serde::Serialize;
 pub(super) struct Goal {
     pub(super) figure: &'static str,
     pub(super) target: Target,
-    /// In the paper's words where it gives a number.
+    /// What the paper found, as a number where it gives one.
     pub(super) paper: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn key_value(medium: Medium) -> Vec<App> {
     Structure::ALL.map(medium.structures).into_iter().chain([App::Redis(medium.redis)]).collect()
 }
 
-/// Where applications keep what they keep.
+/// The medium of applications' data.
 #[derive(Clone, Copy)]
 pub(super) struct Medium {
     pub(super) words: &'static str,
@@ -47,17 +47,17 @@ pub(super) struct Medium {
     redis: On,
 }
 
-/// As in the paper, where all of them are on persistent memory.
+/// The media as in the paper, where all applications are on persistent memory.
 pub(super) const IN_MEMORY: Medium =
     Medium { words: "structures in memory, Redis on tmpfs", structures: App::Map, redis: On::Memory };
-/// All of them.
+/// All combinations of media.
 pub(super) const MEDIA: [Medium; 3] = [
     IN_MEMORY,
     Medium { words: "structures in memory, Redis on a file", structures: App::Map, redis: On::File },
     Medium { words: "everything on a file", structures: App::Filed, redis: On::File },
 ];
 
-/// How everybody waits, in words.
+/// Describes how processes wait.
 pub(super) fn how(waits: Waits) -> &'static str {
     match waits {
         Waits::Spin => "both ends spinning",

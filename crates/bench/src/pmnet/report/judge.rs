@@ -12,7 +12,7 @@ use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec
 use crate::pmnet::sections::copies;
 use landfall_bench_handlers::Structure;
 
-/// Every target with what was measured.
+/// Returns every target with its measurement.
 pub(super) fn judge(results: &Results) -> Vec<Goal> {
     let rows = &results.rows;
     let mut goals = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn judge(results: &Results) -> Vec<Goal> {
     goals
 }
 
-/// A quantity of one contestant over another's.
+/// Returns a quantity of one contestant over another's.
 pub(super) fn ratio(rows: &[Row], a: Spec, b: Spec, of: fn(&Row) -> &Summary) -> Option<Summary> {
     of(find(rows, a)?).over(of(find(rows, b)?))
 }
@@ -48,7 +48,7 @@ pub(super) fn rps(row: &Row) -> &Summary {
     &row.rps
 }
 
-/// The mean over applications, round by round; `None` if nothing is known of any.
+/// Returns the mean over applications, round by round. `None` if no application was measured.
 pub(super) fn over_apps(
     rows: &[Row],
     apps: &[App],
@@ -62,7 +62,7 @@ pub(super) fn over_apps(
     Some((mean_of_rounds(&found)?, found.len()))
 }
 
-/// Of updates alone, where there are other requests.
+/// Returns the mean latency of updates alone, or of all requests if all are updates.
 pub(super) fn update_mean(row: &Row) -> &Summary {
     row.update_mean_us.as_ref().unwrap_or(&row.mean_us)
 }

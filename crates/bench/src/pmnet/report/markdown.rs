@@ -65,7 +65,7 @@ fn head(page: &mut Page, results: &Results) {
     page.line("");
 }
 
-/// What the designs are, and what is not as in the paper.
+/// Explains the designs and the differences from the paper.
 fn words(page: &mut Page, results: &Results) {
     let settings = &results.settings;
     page.paragraph(
@@ -141,7 +141,7 @@ const COLUMNS: [&str; 9] = [
     "sent again ‰",
 ];
 
-/// Rows of one load, with each one's median latency over PMNet's.
+/// Writes the rows of one load, each with its median latency over PMNet's.
 fn rows_table(page: &mut Page, rows: &[&Row]) {
     let cells = rows.iter().map(|row| {
         let base = rows.iter().find(|base| base.spec == row.spec.by_design(PMNET));
@@ -305,7 +305,7 @@ fn figure_18(page: &mut Page, results: &Results) {
     page.table(&["design", "the paper, µs", "p50 µs", "mean µs", "p99 µs", "÷ PMNet"], cells);
 }
 
-/// Applications in the order of the paper, of those that were measured.
+/// Returns the measured applications in the order of the paper.
 fn apps(results: &Results) -> Vec<App> {
     results.settings.apps.iter().map(|choice| choice.app()).collect()
 }
@@ -341,7 +341,7 @@ fn figure_19(page: &mut Page, results: &Results) {
     mixes(page, rows, &all);
 }
 
-/// What the workloads' requests are.
+/// Explains the workloads' requests.
 fn mixes(page: &mut Page, rows: &[Row], apps: &[App]) {
     let dependent = |app: &App| app.is_on_redis() && !app.is_key_value();
     let cells = apps.iter().filter(|app| dependent(app)).filter_map(|it| {
@@ -512,7 +512,7 @@ fn recovery(page: &mut Page, results: &Results) {
     page.table(&head, cells);
 }
 
-/// All rows, for reference.
+/// Writes all rows, for reference.
 fn everything(page: &mut Page, results: &Results) {
     if results.rows.is_empty() {
         return;

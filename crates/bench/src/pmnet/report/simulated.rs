@@ -1,4 +1,4 @@
-//! What the simulator says of hosts with cores of their own, beside what was measured on few.
+//! Simulated hosts with a core each, beside the measurements on few cores.
 
 use super::goal::{Goal, IN_MEMORY, MEDIA, goal, how, key_value, mean_of_rounds};
 use super::{Results, paper};
@@ -12,7 +12,7 @@ use crate::pmnet::model::{MANY, Pipeline, Ports, Simulated};
 /// A quantity of one application.
 type Ratio = fn(&Simulated) -> Option<Summary>;
 
-/// An aim of the measured figures, held against the simulated ones.
+/// A target of the measured figures, applied to the simulated ones.
 struct Aim {
     figure: &'static str,
     what: String,
@@ -23,7 +23,7 @@ struct Aim {
 }
 
 impl Aim {
-    /// Of hosts that wait in the kernel, as the paper's do.
+    /// The result of hosts that wait in the kernel, as in the paper.
     fn found(&self, results: &Results, ports: Ports) -> Option<Summary> {
         let one = |it: &App| {
             let row = |row: &&Simulated| (row.app, row.hosts, row.ports) == (*it, Waits::Block, ports);
@@ -86,7 +86,7 @@ fn aims() -> Vec<Aim> {
     aims
 }
 
-/// Holds the simulated figures against the aims.
+/// Compares the simulated figures with the targets.
 pub(super) fn judge(results: &Results, goals: &mut Vec<Goal>) {
     for ports in [Ports::Veth, Ports::Cards] {
         for it in aims() {
@@ -152,7 +152,7 @@ pub(super) fn table(page: &mut Page, results: &Results) {
     page.table(&["what", "paper", "aim", "at most"], cells);
 }
 
-/// The pipeline's stages in words.
+/// Describes the pipeline's stages.
 fn stages(pipelines: &[Pipeline]) -> String {
     let of = |stage: fn(&Pipeline) -> f64| {
         Summary::of(pipelines.iter().map(stage)).map_or("–".into(), |ns| format!("{:.0}", ns.median))

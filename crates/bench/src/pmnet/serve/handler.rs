@@ -1,4 +1,4 @@
-//! What serves requests: nothing at all, or a durable map.
+//! The handlers of requests: the ideal handler and a durable map.
 
 use crate::common::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
@@ -22,7 +22,7 @@ impl Handler {
         store.map(|store| Self::Map(Box::new(store))).map_err(failed)
     }
 
-    /// Executes a request, with a row to be committed with it. The response.
+    /// Executes a request and stores `row`, to be committed with it. Returns the response.
     pub(super) fn apply(
         &mut self,
         request: &[u8],
@@ -43,7 +43,7 @@ impl Handler {
     }
 }
 
-/// Does something to a store; with a full batch, again after a commit.
+/// Applies a change to a store. If the batch is full, commits and applies the change again.
 pub(super) fn retry<T>(
     store: &mut Store,
     mut act: impl FnMut(&mut Store) -> Result<T, HandlerError>,

@@ -1,5 +1,5 @@
-//! A logger beside the client or the server (Figure 17): it makes a request durable, replicates it if it has replicas,
-//! replies, and passes it on. Its log goes round in a circle, and is never read: to its advantage.
+//! A logger beside the client or the server (Figure 17). It makes a request durable, replicates it if it has replicas,
+//! replies, and passes it on. Its log is a ring that is never read, which is to the logger's advantage.
 
 use super::replicas::Replicas;
 use super::{Batch, announce, open_udp};
@@ -10,7 +10,7 @@ use landfall_media::{Dirty, Extent, Media, MediaError, OpenOptions, RUN_SIZE, Si
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-/// An entry's head: its length.
+/// Bytes of an entry's header, which holds the entry's length.
 const HEAD_BYTES: usize = 8;
 
 pub(super) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
@@ -48,7 +48,7 @@ fn connect(server: std::net::SocketAddr) -> Result<UdpSocket, BenchError> {
     connect().map_err(BenchError::connection("the server"))
 }
 
-/// Off the critical path; replies are taken, so that they do not pile up.
+/// Passes requests on, off the critical path. Replies are received and dropped, so that they do not fill the socket.
 fn pass_on(forward: &UdpSocket, batch: &Batch) {
     for (_, tag, request) in batch.requests() {
         let _ = forward.send(&[tag, request].concat());
@@ -57,7 +57,7 @@ fn pass_on(forward: &UdpSocket, batch: &Batch) {
     while forward.recv(&mut reply).is_ok() {}
 }
 
-/// A log that begins anew when its region is full.
+/// A log that continues at its start when its region is full.
 struct Circle {
     media: Arc<dyn Media>,
     at: u64,

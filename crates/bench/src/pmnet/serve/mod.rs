@@ -1,4 +1,4 @@
-//! The hidden `landfall bench pmnet-server`: what stands at an end of the wire, in a process of its own.
+//! The hidden `landfall bench pmnet-server`: a server, a logger or a side-car at an end of the wire.
 
 mod handler;
 mod logger;
@@ -18,15 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest datagram.
+/// Bytes of the longest datagram.
 const DATAGRAM_BYTES_MAX: usize = 65535;
-/// Requests that share a commit at most.
+/// The largest number of requests that share a commit.
 const BATCH_MAX: usize = 64;
-/// Longest wait before a check whether to stop.
+/// The longest wait between two checks of the stop flag, ms.
 const WAIT_MS: i32 = 100;
-/// A request's tag, in front of it and of its reply: the client's own.
+/// Bytes of the tag in front of a request and of its reply. The client chooses the tag.
 pub(crate) const TAG_BYTES: usize = 8;
-/// What the kernel may hold of a socket's datagrams.
+/// Bytes of a socket's buffers in the kernel.
 const BUFFER_BYTES: usize = 8 << 20;
 
 /// Runs until SIGTERM.
@@ -60,7 +60,7 @@ fn spin(args: &PmnetServerArgs) -> Duration {
     if args.spin { Duration::MAX } else { Duration::ZERO }
 }
 
-/// A flag that follows the signals.
+/// Returns a flag that SIGINT and SIGTERM set.
 fn watch_stop() -> Arc<AtomicBool> {
     note_stop_signals();
     let stop = Arc::new(AtomicBool::new(false));
@@ -74,7 +74,7 @@ fn watch_stop() -> Arc<AtomicBool> {
     stop
 }
 
-/// Says that it serves, once it does.
+/// Announces that the process serves.
 fn announce_when(serves: impl Fn() -> bool + Send + 'static) {
     std::thread::spawn(move || {
         while !serves() {
@@ -84,14 +84,14 @@ fn announce_when(serves: impl Fn() -> bool + Send + 'static) {
     });
 }
 
-/// The lines that the process that started it waits for.
+/// Prints the lines that the parent process waits for.
 fn announce() {
     // An error means that no process reads the lines.
     let _ = io::stdout().write_all(b"landfall bench pmnet-server\nready\n");
     let _ = io::stdout().flush();
 }
 
-/// A socket with room for many datagrams, that never waits.
+/// Opens a non-blocking socket with room for many datagrams.
 fn open_udp(address: SocketAddr) -> Result<UdpSocket, BenchError> {
     let failed = BenchError::connection("the server's socket");
     let open = || -> io::Result<UdpSocket> {
@@ -100,7 +100,7 @@ fn open_udp(address: SocketAddr) -> Result<UdpSocket, BenchError> {
             socket2::Type::DGRAM,
             Some(socket2::Protocol::UDP),
         )?;
-        // What is granted is the system's choice.
+        // The system may grant less.
         let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
         socket.bind(&address.into())?;
         socket.set_nonblocking(true)?;
@@ -109,16 +109,16 @@ fn open_udp(address: SocketAddr) -> Result<UdpSocket, BenchError> {
     open().map_err(failed)
 }
 
-/// Datagrams that have arrived, with who sent them.
+/// Datagrams that have arrived, with their senders.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
-    /// Sender and where the datagram lies.
+    /// The sender of each datagram and its range in the buffer.
     arrived: Vec<(SocketAddr, std::ops::Range<usize>)>,
 }
 
 impl Batch {
-    /// Takes what has arrived, up to [`BATCH_MAX`]; with nothing, waits for something unless it spins.
+    /// Receives up to [`BATCH_MAX`] datagrams. If none has arrived, waits for one unless the server busy-polls.
     fn receive(&mut self, socket: &UdpSocket, spin: bool) -> io::Result<()> {
         self.bytes.resize(BATCH_MAX * DATAGRAM_BYTES_MAX, 0);
         self.arrived.clear();
@@ -143,7 +143,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Sender, tag and request of each.
+    /// Returns the sender, tag and request of each datagram.
     fn requests(&self) -> impl Iterator<Item = (SocketAddr, &[u8], &[u8])> {
         self.arrived.iter().map(|(from, range)| {
             let (tag, request) = self.bytes[range.clone()].split_at(TAG_BYTES);

@@ -1,5 +1,6 @@
-//! Plain client-server over UDP: a tag and a request, the tag and the response. One commit for what arrives together. With
-//! [`Stamps`], each reply ends with the times at which what arrived together was taken, executed, and durable.
+//! Plain client-server over UDP. A request is a tag and its bytes; the response begins with that tag. Requests that
+//! arrive together are a batch and share a commit. With [`Stamps`], each reply ends with the times at which its batch
+//! was received, executed and durable.
 
 use super::handler::{self, Handler};
 use super::replicas::Replicas;
@@ -10,7 +11,7 @@ use crate::pmnet::args::PmnetServerArgs;
 use std::net::UdpSocket;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// When requests were taken from the socket, executed, and durable; ns of the system's clock.
+/// The times at which a batch was received, executed and durable, ns of the system's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamps {
     pub(crate) taken: u64,
@@ -30,7 +31,7 @@ impl Stamps {
         bytes
     }
 
-    /// Those at a reply's end.
+    /// Reads the stamps at the end of a reply.
     pub(crate) fn of_reply(reply: &[u8]) -> Option<Self> {
         let bytes: &[u8; STAMPS_BYTES] = reply.last_chunk()?;
         let stamp = |at: usize| bytes[at..].first_chunk().map(|stamp| u64::from_le_bytes(*stamp));
@@ -38,7 +39,7 @@ impl Stamps {
     }
 }
 
-/// ns of the system's clock, which is also that of packets' time stamps.
+/// Returns the time of the system's clock, ns. Packets' time stamps have that clock, too.
 pub(crate) fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -67,7 +68,7 @@ fn serve(
 ) -> Result<(), BenchError> {
     let clock = || if has_stamps { now_ns() } else { 0 };
     let taken = clock();
-    // Replicas work while this one does.
+    // Replicas execute requests while this server does.
     replicas.send(batch.requests().map(|(_, _, request)| request))?;
     replies.clear();
     for (_, tag, request) in batch.requests() {

@@ -1,4 +1,4 @@
-//! A server of PMNet around a handler: effects and sessions' rows in one commit.
+//! A server of PMNet around a handler. Effects and sessions' rows share a commit.
 
 use super::handler::{self, Handler, retry};
 use super::replicas::Replicas;
@@ -28,7 +28,7 @@ struct Service {
     replicas: Replicas,
 }
 
-/// Why the service cannot go on.
+/// Why the service ends.
 #[derive(Debug, thiserror::Error)]
 enum ServiceError {
     #[error(transparent)]
@@ -45,7 +45,7 @@ fn key_of(key: SessionKey) -> Vec<u8> {
 }
 
 impl Service {
-    /// Executes one piece of work; its response.
+    /// Executes one request and returns its response.
     fn one(&mut self, work: &Work) -> Result<Outcome, ServiceError> {
         match work {
             Work::Update { request, row, .. } => {

@@ -9,17 +9,17 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Without an answer for so long, everything is sent again.
+/// Everything is sent again after this long without an answer.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Servers or loggers that are sent what arrives, and waited for.
+/// Servers or loggers that must have each request before it is answered.
 #[derive(Debug)]
 pub(super) struct Replicas {
     peers: Vec<(SocketAddr, UdpSocket)>,
     next: u64,
-    /// What was sent, with its number.
+    /// The requests that were sent, with their numbers.
     sent: Vec<(u64, Vec<u8>)>,
-    /// Peer and number of what has not been answered.
+    /// The peer and the number of each request that has not been answered.
     missing: BTreeSet<(usize, u64)>,
     spin: bool,
 }
@@ -46,7 +46,7 @@ impl Replicas {
             self.next += 1;
             let bytes = [&self.next.to_le_bytes()[..], request].concat();
             for (index, (_, socket)) in self.peers.iter().enumerate() {
-                // What does not leave is sent again.
+                // A datagram that cannot be sent now is sent again later.
                 let _ = socket.send(&bytes);
                 self.missing.insert((index, self.next));
             }

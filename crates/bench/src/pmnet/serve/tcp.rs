@@ -1,4 +1,4 @@
-//! Plain client-server over TCP: each request and each response behind its length.
+//! Plain client-server over TCP. A length precedes each request and each response.
 
 use super::handler::{self, Handler};
 use super::{WAIT_MS, announce};
@@ -11,11 +11,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Bytes read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// Longest request.
+/// Bytes of the longest request.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// A length in front of a request or a response.
+/// Bytes of the length in front of a request or a response.
 pub(crate) const LEN_BYTES: usize = 4;
 
 struct Connection {
@@ -69,7 +69,7 @@ fn accept(
     Ok(())
 }
 
-/// Reads and executes what has arrived; false when the client has gone, or sends nonsense.
+/// Reads and executes the requests that have arrived. False if the connection has ended or a request is malformed.
 fn take(connection: &mut Connection, handler: &mut Handler) -> Result<bool, BenchError> {
     let mut bytes = [0; READ_BYTES];
     match connection.stream.read(&mut bytes) {
@@ -91,14 +91,14 @@ fn take(connection: &mut Connection, handler: &mut Handler) -> Result<bool, Benc
     Ok(true)
 }
 
-/// Once everything is committed. A client that does not read its replies is none of ours.
+/// Sends the replies once their requests are committed. If they cannot be sent, the connection ends.
 fn answer(connection: &mut Connection) -> std::io::Result<()> {
     let done = connection.stream.write_all(&connection.replies);
     connection.replies.clear();
     done
 }
 
-/// The length that a frame begins with.
+/// Reads the length at the start of a frame.
 pub(crate) fn framed(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk::<LEN_BYTES>().map(|len| u32::from_le_bytes(*len) as usize)
 }

@@ -20,7 +20,7 @@ pub(crate) enum Class {
     Idle,
 }
 
-/// Puts the calling thread into a class; needs no privilege. Where the kernel refuses, it stays as it is.
+/// Puts the calling thread into a class; needs no privilege. If the kernel refuses, the class stays as it is.
 pub(crate) fn enter_class(class: Class) {
     let policy = match class {
         Class::Batch => libc::SCHED_BATCH,
@@ -34,21 +34,21 @@ pub(crate) fn enter_class(class: Class) {
 }
 
 /// Makes the calling thread sleep no longer than requested: by default the kernel may add 50 µs.
-pub(crate) fn rest_exactly() {
+pub(crate) fn sleep_exactly() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: takes a number, and changes only when this thread's timers end.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Busy-polls for at most `look`, then blocks until something arrives, for `timeout_ms` at most. `wait` waits for so
-/// many milliseconds, and returns whether there is something.
-pub(crate) fn look_and_wait(
-    look: Duration,
+/// Busy-polls for `length`, then blocks for at most `timeout_ms` until something arrives. `wait` waits for as many
+/// milliseconds as it is told and returns whether something arrived.
+pub(crate) fn busy_poll_then_wait(
+    length: Duration,
     timeout_ms: i32,
     mut wait: impl FnMut(i32) -> io::Result<bool>,
 ) -> io::Result<()> {
     let begun = Instant::now();
-    while begun.elapsed() < look {
+    while begun.elapsed() < length {
         if wait(0)? {
             return Ok(());
         }
@@ -58,7 +58,7 @@ pub(crate) fn look_and_wait(
     wait(timeout_ms).map(drop)
 }
 
-/// Waits until one of `sockets` can be read, for `timeout_ms` at most. Whether one can.
+/// Waits until one of `sockets` can be read, for `timeout_ms` at most. Returns whether one can.
 pub(crate) fn wait_readable(sockets: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<bool> {
     let entry =
         |socket: &BorrowedFd<'_>| libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -1,4 +1,4 @@
-//! The ideal handler's requests, and a key-value load after YCSB: keys by Zipf's law.
+//! The ideal handler's requests, and a key-value load like YCSB's: keys follow Zipf's law.
 
 use super::{Ask, Settings, Workload, resp};
 use crate::common::clients::zipf::Zipf;
@@ -9,9 +9,9 @@ use landfall_bench_handlers::{Op, Request};
 /// How requests are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
-    /// That of `landfall-bench-handlers`.
+    /// The codec of `landfall-bench-handlers`.
     Plain,
-    /// Redis'.
+    /// The Redis protocol.
     Resp,
 }
 
@@ -67,7 +67,7 @@ impl KeyValue {
         Self { keys, codec, updates: settings.updates, value, random: Random::new(seed) }
     }
 
-    /// Refuses what says that a request was not executed.
+    /// Refuses a reply that says that its request was not executed.
     fn check(&self, reply: &[u8]) -> Result<(), BenchError> {
         let refused = match self.codec {
             Codec::Plain => reply.first() == Some(&b'E'),
@@ -84,7 +84,7 @@ impl Workload for KeyValue {
         let key = key_of(self.keys.draw(&mut self.random));
         ask.update = self.random.below(100) < u64::from(self.updates);
         ask.ends = true;
-        // No value is like another, so that no server gets away with comparing.
+        // Every value is different, so that no server can skip a write of equal bytes.
         if let Some(stamp) = self.value.first_chunk_mut() {
             *stamp = self.random.next().to_le_bytes();
         }
@@ -93,7 +93,7 @@ impl Workload for KeyValue {
     }
 }
 
-/// Every key once.
+/// Sets every key once.
 pub(super) fn fill(settings: Settings, codec: Codec) -> Vec<Vec<u8>> {
     let value = vec![b'v'; settings.payload];
     let request = |number| {

@@ -13,20 +13,20 @@ use crate::common::error::BenchError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) bytes: Vec<u8>,
-    /// No reply is needed: the request may be acknowledged by a log. Otherwise it is a bypass.
+    /// Whether the client needs no reply, so that a log may acknowledge the request. Otherwise it is a bypass.
     pub(crate) update: bool,
-    /// A bypass that changes something: only the server knows who comes first.
+    /// Whether the request is a bypass that changes something: only the server knows the order of such requests.
     pub(crate) locks: bool,
-    /// The last request of a transaction.
+    /// Whether the request is the last one of a transaction.
     pub(crate) ends: bool,
 }
 
-/// One client's requests, one after the other.
+/// Produces one client's requests, one after the other.
 pub(crate) trait Workload {
     /// The next request, given the reply to the one before: empty at first, and for an update that a log acknowledged.
     ///
     /// # Errors
-    /// [`BenchError::Reply`] for one that makes no sense.
+    /// [`BenchError::Reply`] for a reply that does not fit the request.
     fn next(&mut self, reply: &[u8], ask: &mut Ask) -> Result<(), BenchError>;
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
 }
 
-/// A workload for each client, and what must be there before they begin: requests in the application's codec.
+/// Returns a workload for each client, in the application's codec.
 pub(crate) fn clients(settings: Settings, count: usize) -> Vec<Box<dyn Workload>> {
     let keys = Zipf::new(settings.keys);
     let client = |number: usize| -> Box<dyn Workload> {

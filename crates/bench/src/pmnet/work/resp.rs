@@ -1,14 +1,14 @@
-//! What is in the replies of a Redis-protocol server, and which requests change something.
+//! Parses the replies of a Redis-protocol server, and tells reads from updates.
 
 use landfall_pmnet_io::redis::commands::{Class, Why, classify};
 use landfall_resp::{Reply, ReplyError, elements};
 
-/// Length of the reply at the start of `bytes`; `None` while it is not all there.
+/// Returns the length of the reply at the start of `bytes`. `None` while the reply is incomplete.
 pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, ReplyError> {
     Ok(Reply::first(bytes)?.map(|(_, len)| len))
 }
 
-/// The number that a reply is, or holds as text.
+/// Returns the integer of a reply, or the number that its text holds.
 pub(crate) fn integer(reply: &[u8]) -> Option<i64> {
     match Reply::whole(reply)? {
         Reply::Integer(number) => Some(number),
@@ -17,7 +17,7 @@ pub(crate) fn integer(reply: &[u8]) -> Option<i64> {
     }
 }
 
-/// The bulk strings of an array; none for anything else.
+/// Returns the bulk strings of an array. Empty for other replies.
 pub(crate) fn bulks(reply: &[u8]) -> Vec<&[u8]> {
     let Some(Reply::Aggregate(bytes)) = Reply::whole(reply) else { return Vec::new() };
     let bulk = |element| match Reply::whole(element) {
@@ -27,12 +27,12 @@ pub(crate) fn bulks(reply: &[u8]) -> Vec<&[u8]> {
     elements(bytes).filter_map(bulk).collect()
 }
 
-/// Whether a request changes nothing: what the side-cars' table calls a read.
+/// Returns whether a request changes nothing: the side-cars' table calls it a read.
 pub(crate) fn is_read(request: &[u8]) -> bool {
     classify(&bulks(request)) == Class::Bypass(Why::Read)
 }
 
-/// Whether it is an error.
+/// Returns whether a reply is an error.
 pub(crate) fn is_error(reply: &[u8]) -> bool {
     reply.first() == Some(&b'-')
 }

@@ -1,7 +1,9 @@
-//! New-order and payment of TPC-C over Redis, in TPC-C's proportion (45 to 43), with a lock for each district (paper, Figure 5).
+//! New-order and payment of TPC-C over Redis, in TPC-C's proportion (45 to 43), with a lock for each district (Figure
+//! 5 of the paper).
 //!
-//! Locks are `SET NX` and `DEL`, and so bypasses: only the server knows who was first. What a transaction reads is a
-//! bypass, what it writes an update. Fewer customers and items than the standard asks for, and no think times.
+//! Locks are `SET NX` and `DEL`. They are bypasses, because only the server knows who was first. The reads of a
+//! transaction are bypasses, its writes are updates. There are fewer customers and items than the standard asks for,
+//! and no think times.
 
 use super::twitter::{command, strange};
 use super::{Ask, Workload, resp};
@@ -15,7 +17,7 @@ const CUSTOMERS: u64 = 100;
 const ITEMS: u64 = 1000;
 /// Lines of an order: the fewest, and how many more.
 const LINES: (u64, u64) = (5, 11);
-/// Of 88 transactions that write, so many are new orders.
+/// The number of new orders in 88 transactions that write.
 const NEW_ORDERS: (u64, u64) = (45, 88);
 /// A lock whose owner is gone is free after this, milliseconds.
 const LOCK_MS: &str = "10000";
@@ -23,7 +25,7 @@ const LOCK_MS: &str = "10000";
 const STOCK_MIN: i64 = 10;
 const STOCK_MORE: i64 = 91;
 
-/// What the reply under way is needed for.
+/// What the next reply is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Nothing,
@@ -33,7 +35,7 @@ enum Stage {
     },
     /// The next order's number.
     Number,
-    /// What is left of the line's item.
+    /// The stock of the line's item.
     Stock,
 }
 
@@ -172,7 +174,7 @@ impl Tpcc {
     }
 }
 
-/// What is left of an item (TPC-C 2.4.2.2).
+/// Returns the stock of an item after an order (TPC-C 2.4.2.2).
 fn left_of(stock: i64, wanted: u64) -> i64 {
     let left = stock - i64::try_from(wanted).unwrap_or(0);
     if left >= STOCK_MIN { left } else { left + STOCK_MORE }

@@ -1,7 +1,7 @@
 //! A Twitter clone: the data of Redis' tutorial "Twitter clone" (posts, followers, posts by user, the timeline).
 //!
-//! A post's number comes from `INCR`, whose reply is needed, and so is a bypass; so is the list of followers that it is
-//! put before. All that is written is an update.
+//! A post's number comes from `INCR`, which is a bypass because the client needs its reply. The read of the followers
+//! who get the post is a bypass, too. All writes are updates.
 
 use super::{Ask, Workload, resp};
 use crate::common::clients::{Random, encode};
@@ -15,18 +15,18 @@ const FOLLOWS: u64 = 5;
 const FOLLOWERS_MAX: &str = "9";
 /// Posts that are shown.
 const SHOWN_MAX: &str = "9";
-/// Of a hundred writes so many are posts, the others new followers.
+/// The percentage of writes that are posts. The others are new followers.
 const POSTS: u64 = 80;
 /// A post's length, bytes.
 const BODY: [u8; 100] = [b'b'; 100];
 
-/// What the reply that is under way is needed for.
+/// What the next reply is needed for.
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
     Nothing,
     /// The number of a post.
     Number,
-    /// Who follows the one who posts.
+    /// The followers of the author.
     Followers {
         post: i64,
     },
@@ -34,7 +34,7 @@ enum Stage {
     Shown,
 }
 
-/// One user after the other, as a client of the site's server.
+/// A client of the site's server. It acts for one user after the other.
 #[derive(Debug)]
 pub(super) struct Twitter {
     random: Random,
@@ -54,7 +54,7 @@ impl Twitter {
         self.queue.push_back(command(update, words));
     }
 
-    /// The last one queued ends a transaction.
+    /// Marks the last queued request as the end of a transaction.
     fn end(&mut self) {
         self.queue.iter_mut().last().into_iter().for_each(|ask| ask.ends = true);
     }

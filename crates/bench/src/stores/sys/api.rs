@@ -26,7 +26,8 @@ macro_rules! api {
                     // SAFETY: the declared type is that of `leveldb/c.h`.
                     $($field: unsafe { symbol(library, $name) }
                         .ok_or(StoreError::NoSymbol { name: $name.to_str().unwrap_or_default() })?,)*
-                    // SAFETY: the mangled name tells the type: a pointer to `Env`; helpers/memenv/memenv.h tells the result.
+                    // SAFETY: the mangled name tells the type: a pointer to `Env`; helpers/memenv/memenv.h tells the
+                    // result.
                     new_memory_environment: unsafe { symbol(library, NEW_MEMORY_ENVIRONMENT) },
                 })
             }
