@@ -2,7 +2,6 @@
 
 use super::colors::colors_of;
 use super::scale::Scale;
-use super::short;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use plotters::coord::Shift;
@@ -18,6 +17,8 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 const PANEL_WIDTH: u32 = 380;
 const PANEL_HEIGHT: u32 = 300;
 const COLUMNS_MAX: usize = 4;
+/// The largest number of labels on a linear axis.
+const Y_LABELS: usize = 5;
 /// Room above the highest bar: a factor.
 const HEADROOM: f64 = 1.1;
 /// How far below the smallest value a logarithmic axis begins, so that the smallest bar can be seen: a factor.
@@ -52,17 +53,17 @@ fn bar_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
     let mut span = scale.span(values);
     span.end *= HEADROOM;
     match scale {
-        Scale::Linear => bars_on(area, panel, &panel.title, span.start, span),
+        Scale::Linear => bars_on(area, (panel, &panel.title), scale, span.start, span),
         Scale::Log => {
             span.start /= FOOT;
             let title = format!("{}, logarithmic", panel.title);
-            bars_on(area, panel, &title, span.start, span.log_scale())
+            bars_on(area, (panel, &title), scale, span.start, span.log_scale())
         }
     }
 }
 
 /// Draws the median as a bar that stands on `foot`, and the smallest to the largest sample as a line across its end.
-fn bars_on<Y>(area: &Area<'_>, panel: &Panel, title: &str, foot: f64, y: Y) -> Drawn
+fn bars_on<Y>(area: &Area<'_>, (panel, title): (&Panel, &str), scale: Scale, foot: f64, y: Y) -> Drawn
 where
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -79,8 +80,9 @@ where
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
-        .y_labels(5)
-        .y_label_formatter(&|value| short(*value))
+        .y_labels(scale.points(Y_LABELS))
+        .light_line_style(TRANSPARENT)
+        .y_label_formatter(&|value| scale.label(*value))
         .draw()?;
     let names: Vec<&str> = panel.bars.iter().map(|(name, _)| &**name).collect();
     for (index, ((name, value), color)) in panel.bars.iter().zip(colors_of(&names)?).enumerate() {

@@ -2,7 +2,6 @@
 
 use super::colors::colors_of;
 use super::scale::Scale;
-use super::short;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use plotters::coord::Shift;
@@ -25,7 +24,8 @@ const LEGEND_STEP: u32 = 20;
 const STROKE_WIDTH: i32 = 18;
 /// Pixels for the names in front of stacked bars.
 const NAMES_WIDTH: u32 = 130;
-/// The largest number of labels on an axis: more would touch each other on a logarithmic one.
+/// The largest numbers of labels on linear axes.
+const X_LABELS: usize = 11;
 const Y_LABELS: usize = 7;
 const FONT: (&str, u32) = ("sans-serif", 12);
 const BAND_COLOR: RGBColor = RGBColor(213, 94, 0);
@@ -157,18 +157,20 @@ fn lines(area: &Area<'_>, chart: &Chart, colors: &[RGBColor]) -> Drawn {
     let (x, y) = (scales.0.span(at), scales.1.span(values));
     let width = x.clone();
     match scales {
-        (Scale::Linear, Scale::Linear) => on_axes(area, chart, colors, width, (x, y)),
-        (Scale::Linear, Scale::Log) => on_axes(area, chart, colors, width, (x, y.log_scale())),
-        (Scale::Log, Scale::Linear) => on_axes(area, chart, colors, width, (x.log_scale(), y)),
-        (Scale::Log, Scale::Log) => on_axes(area, chart, colors, width, (x.log_scale(), y.log_scale())),
+        (Scale::Linear, Scale::Linear) => on_axes(area, (chart, colors), scales, width, (x, y)),
+        (Scale::Linear, Scale::Log) => on_axes(area, (chart, colors), scales, width, (x, y.log_scale())),
+        (Scale::Log, Scale::Linear) => on_axes(area, (chart, colors), scales, width, (x.log_scale(), y)),
+        (Scale::Log, Scale::Log) => {
+            on_axes(area, (chart, colors), scales, width, (x.log_scale(), y.log_scale()))
+        }
     }
 }
 
 /// Draws medians as lines with a dot at each point, and the smallest to the largest sample as bars across them.
 fn on_axes<X, Y>(
     area: &Area<'_>,
-    chart: &Chart,
-    colors: &[RGBColor],
+    (chart, colors): (&Chart, &[RGBColor]),
+    scales: (Scale, Scale),
     width: Range<f64>,
     (x, y): (X, Y),
 ) -> Drawn
@@ -183,15 +185,15 @@ where
         .y_label_area_size(52)
         .x_label_area_size(36)
         .build_cartesian_2d(x, y)?;
-    let label = |value: &f64| short(*value);
     drawn
         .configure_mesh()
         .x_desc(chart.x.name)
         .y_desc(chart.y.name)
-        .y_labels(Y_LABELS)
+        .x_labels(scales.0.points(X_LABELS))
+        .y_labels(scales.1.points(Y_LABELS))
         .light_line_style(TRANSPARENT)
-        .x_label_formatter(&label)
-        .y_label_formatter(&label)
+        .x_label_formatter(&|value| scales.0.label(*value))
+        .y_label_formatter(&|value| scales.1.label(*value))
         .draw()?;
     if let Some((low, high)) = chart.band {
         let ends = [(width.start, low), (width.end, high)];

@@ -1,10 +1,14 @@
 //! The scale of an axis follows from what it shows.
 
+use super::short;
 use std::ops::Range;
 
 /// Values that differ by more than this factor are shown on a logarithmic scale: on a linear one the small values would
 /// all lie at its foot.
 const DECADE: f64 = 10.0;
+
+/// Points of a logarithmic axis with grid lines, at most: ten for each of six decades.
+const LOG_POINTS: usize = 60;
 
 /// How values become distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,19 @@ impl Scale {
             }
         }
     }
+
+    /// Returns how many points of an axis have grid lines, at most: `linear` on a linear axis.
+    pub(crate) fn points(self, linear: usize) -> usize {
+        if self == Self::Log { LOG_POINTS } else { linear }
+    }
+
+    /// Formats the label of a point. On a logarithmic axis only 1, 2 and 5 of each decade have labels: those of 6 to 9
+    /// would lie over each other.
+    pub(crate) fn label(self, value: f64) -> String {
+        let leading = (value / 10f64.powf((value * 1.000_001).log10().floor())).round();
+        let is_shown = self == Self::Linear || [1.0, 2.0, 5.0].contains(&leading);
+        if is_shown { short(value) } else { String::new() }
+    }
 }
 
 /// The smallest and the largest of the values.
@@ -55,6 +72,16 @@ mod tests {
         assert_eq!(scale(&[0.0, 1.0, 1000.0]), Scale::Linear, "zero has no place on a logarithmic scale");
         assert_eq!(scale(&[-1.0, 1000.0]), Scale::Linear);
         assert_eq!(scale(&[]), Scale::Linear);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_three_labels_a_decade() {
+        let labels = |scale: Scale| {
+            let points = (1..=10).map(|step| f64::from(step) * 0.1).chain((2..=10).map(f64::from));
+            points.map(|value| scale.label(value)).filter(|label| !label.is_empty()).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(Scale::Log), ["0.10", "0.20", "0.50", "1.00", "2.00", "5.00", "10"]);
+        assert_eq!(labels(Scale::Linear).len(), 19);
     }
 
     #[test]
