@@ -216,6 +216,7 @@ impl RegionCheck {
             report.live_bytes += extents.iter().map(|extent| heap.runs().count_once(*extent)).sum::<u64>();
             drop(report);
             self.use_runs(&extents);
+            heap.evict_verified(&extents);
         }
         Ok(())
     }

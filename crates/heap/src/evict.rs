@@ -14,7 +14,8 @@
 use crate::free::FreeGoal;
 use crate::heap::Heap;
 use crate::layout::RunId;
-use landfall_media::{Evict, Pages, RUN_SIZE, Standing};
+use crate::run::RunUse;
+use landfall_media::{Evict, Extent, Pages, RUN_SIZE, Standing};
 
 /// One part in this many of the limit is kept free for bytes that are read or received next.
 const SPARE_PARTS: u64 = 32;
@@ -45,6 +46,20 @@ impl Heap {
             *hand = (*hand + 1) % self.runs.total();
         }
         freed
+    }
+
+    /// Evicts the runs of verified extents if the region is above its limit. For a check, during which nobody stores to the
+    /// region, so that all bytes are those of the medium.
+    pub(crate) fn evict_verified(&self, extents: &[Extent]) {
+        let Some(pages) = self.runs.pages().filter(|pages| pages.resident_bytes() > pages.limit()) else {
+            return;
+        };
+        let parts = extents.iter().filter(|extent| !extent.is_empty()).flat_map(|extent| extent.by_run());
+        let runs = parts.map(|part| RunId::of(part.off));
+        let data = runs.filter(|run| matches!(self.runs.get(*run).used_for(), RunUse::Free | RunUse::Data));
+        for run in data {
+            pages.evict(run.off(), Evict::Any);
+        }
     }
 
     /// Evicts what may be evicted of one run.

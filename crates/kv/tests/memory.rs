@@ -1,8 +1,8 @@
 //! An engine whose region is several times larger than its memory: whatever leaves memory, and whenever, every read
 //! yields exactly what was written, also after a restart.
 
-use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, Source, Writer, create};
-use landfall_kv::{Engine, KvError, Recovery, SetRequest, TxnKey};
+use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, RegionCheck, Source, Writer, create};
+use landfall_kv::{Engine, KeyCheck, KvError, Recovery, SetRequest, TxnKey};
 use landfall_media::{Extent, OpenOptions, Pages, RUN_SIZE, open};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -219,6 +219,34 @@ fn memory_stays_within_its_limit_and_what_is_not_durable_stays_in_it() {
         store.engine.heap().relieve_memory(0);
         assert!(store.pages.resident_bytes() <= MEMORY, "{}", store.pages.resident_bytes());
     }
+}
+
+#[test]
+fn a_check_stays_within_its_memory() {
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("region");
+    let Some(store) = Store::open(&path) else { return };
+    let mut writer = Writer::new(Arc::clone(store.engine.heap()), 0);
+    for number in 0..30_u32 {
+        let name = format!("key:{number}");
+        store.land(&mut writer, name.as_bytes(), &value(number, 900_000)).expect("room");
+        writer.commit_now().expect("durable");
+    }
+    drop((store, writer));
+    let options = OpenOptions { read_only: true, memory: Some(MEMORY), ..OpenOptions::default() };
+    let media = open(&path, &options).expect("the region").media;
+    let pages = Arc::clone(&media).pages().expect("its memory is limited");
+    let mut check = RegionCheck::begin(media, vec![Arc::new(KeyCheck::default())]).expect("a region");
+    while check.scan_some().expect("reads") {}
+    while check.gather_some().expect("reads") {}
+    check.settle().expect("reads");
+    let mut highest = 0;
+    while check.verify_some().expect("reads") {
+        highest = highest.max(pages.resident_bytes());
+    }
+    let found = check.report();
+    assert_eq!((found.keys, &found.findings[..]), (30, &[][..]));
+    assert!(highest <= MEMORY + 2 * RUN_SIZE, "{highest}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use clap::Args;
 use landfall_heap::{Checked, HeapError, RegionCheck, Tenant};
 use landfall_kv::KeyCheck;
 use landfall_media::{Media, MediaError, OpenOptions};
-use landfall_server::store::{RecoverError, StoreError, finish_on_all_cores, region_path};
+use landfall_server::store::{RecoverError, StoreError, finish_on_all_cores, memory_limit, region_path};
 use landfall_wal::LogRecovery;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,8 @@ fn names(check: &RegionCheck, found: &Checked) -> Names {
 }
 
 fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
-    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    // As much memory as a server would take: the region may be larger than the machine's.
+    let options = OpenOptions { read_only, memory: memory_limit(), ..OpenOptions::default() };
     Ok(landfall_media::open(path, &options)?.media)
 }
 

@@ -85,6 +85,11 @@ pub fn region_path(dir: &Path) -> PathBuf {
     if is_device { dir.into() } else { dir.join(REGION_NAME) }
 }
 
+/// How many bytes of a file's region a server has in memory at most, unless it is told otherwise.
+pub fn memory_limit() -> Option<u64> {
+    Config::default().memory_limit()
+}
+
 /// Opens the store of a configuration; creates it if there is none.
 ///
 /// # Errors

@@ -83,7 +83,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
     let media: Arc<dyn Media> = match found.kind {
         MediaKind::File => {
             let whole = len.max(options.create.unwrap_or(0));
-            let memory = options.memory.filter(|memory| *memory < whole && !options.read_only);
+            let memory = options.memory.filter(|memory| *memory < whole);
             Arc::new(FileMedia::open(region, memory)?)
         }
         _ => Arc::new(MappedMedia::open(region, options.flush)?),
