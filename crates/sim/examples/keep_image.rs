@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p landfall-sim --example keep_image > crates/sim/images/VERSION.txt`
 
-use landfall_heap::{NewRegion, Source, Writer};
-use landfall_kv::{Engine, KvError, Recovery, SetRequest, TxnKey};
+use landfall_heap::{Change, Entry, HeapError, Kind, NewRegion, Source, Transaction, Writer};
+use landfall_kv::{Engine, KvError, Place, Recovery, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, LINE_SIZE, Media, RUN_SIZE};
 use std::error::Error;
@@ -45,10 +45,50 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space: 0, key: *key }), NOW_MS);
     keys.iter().for_each(|key| txn.put_bytes(0, *key, b"together".to_vec(), 0));
     txn.commit(&mut writer, NOW_MS * 1_000_000)?.ungated();
+    transaction(&engine, &mut writer)?;
     writer.commit_now()?;
     engine.heap().mark_slabs(1)?;
+    // Its records are on the medium, and nothing makes them count.
+    let open = open_transaction(&engine, &mut writer)?;
     std::io::stdout().write_all(lines_of(&*media)?.as_bytes())?;
+    drop(open);
     Ok(())
+}
+
+/// A transaction of few records, as one of more records than a group holds is written. It changes a value in pieces.
+fn transaction(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
+    set(engine, writer, 6, b"patched", &[0; 200_000], 0)?;
+    engine.group_up_to(1);
+    let keys: Vec<String> = (0..40).map(|number| format!("transaction/{number}")).collect();
+    let all = keys.iter().map(String::as_bytes).chain([&b"patched"[..]]);
+    let mut txn = engine.transaction(all.map(|key| TxnKey { space: 6, key }), NOW_MS);
+    keys.iter().for_each(|key| txn.put_bytes(6, key.as_bytes(), b"counts".to_vec(), 0));
+    txn.patch(6, b"patched", Place::At(100_000), Change::Bytes(b"changed"))?;
+    txn.commit(writer, NOW_MS * 1_000_000)?.ungated();
+    Ok(())
+}
+
+/// A transaction that is not committed: new versions of keys, and new keys.
+fn open_transaction(engine: &Engine, writer: &mut Writer) -> Result<Transaction, HeapError> {
+    let heap = Arc::clone(engine.heap());
+    let mut transaction = writer.begin_transaction(0)?;
+    let names = (0..10).flat_map(|number| [format!("transaction/{number}"), format!("open/{number}")]);
+    for key in names {
+        let (key, value) = (key.as_bytes(), Source::Bytes(b"never"));
+        let entry = Entry {
+            kind: Kind::Put,
+            space: 6,
+            hash: heap.hash(6, key),
+            key,
+            key_at: None,
+            value,
+            arrival_ns: NOW_MS * 1_000_000,
+            expiry_ms: 0,
+            aux: 0,
+        };
+        writer.append_to(&mut transaction, &entry)?;
+    }
+    Ok(transaction)
 }
 
 fn set(
