@@ -1,9 +1,10 @@
-//! Kill -9 in the middle of transactions of many keys: all of one is there, or none of it.
+//! Transactions of many keys: after kill -9 in the middle all of one is there, or none of it; in a full region deletes
+//! make room.
 
 mod common;
 
 use common::{Place, Reply, Server, ok};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Far more than a group of records holds.
 const KEYS: usize = 60_000;
@@ -21,6 +22,10 @@ fn key(number: usize) -> Vec<u8> {
 fn mset(keys: std::ops::Range<usize>, version: usize) -> Vec<Vec<u8>> {
     let value = format!("version {version}").into_bytes();
     std::iter::once(b"MSET".to_vec()).chain(keys.flat_map(|number| [key(number), value.clone()])).collect()
+}
+
+fn int(number: usize) -> Reply {
+    Reply::Int(i64::try_from(number).expect("a count"))
 }
 
 fn call(resp: &mut common::Resp, words: &[Vec<u8>]) -> Option<Reply> {
@@ -84,4 +89,69 @@ fn a_kill_in_the_middle_of_a_transaction_of_many_keys_leaves_all_or_nothing_of_i
     }
     assert!(server.stop().success());
     assert!(place.check(&[]).status.success());
+}
+
+/// How many of the keys are there.
+fn count(server: &Server) -> usize {
+    let mut resp = server.resp();
+    let mut count = 0;
+    for first in (0..KEYS).step_by(ASKED) {
+        let words =
+            std::iter::once(b"EXISTS".to_vec()).chain((first..first + ASKED).map(key)).collect::<Vec<_>>();
+        let Some(Reply::Int(there)) = call(&mut resp, &words) else { panic!("no count") };
+        count += usize::try_from(there).expect("a count");
+    }
+    count
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_delete_of_many_keys_leaves_all_or_none_of_them() {
+    let place = Place::new();
+    let mut server = place.start(&FLAGS);
+    let (mut acknowledged, mut unfinished) = (0, 0);
+    for (round, after_ms) in KILLED_AFTER_MS.into_iter().enumerate() {
+        assert_eq!(call(&mut server.resp(), &mset(0..KEYS, round)), Some(ok()));
+        let mut resp = server.resp();
+        let name = if round.is_multiple_of(2) { b"DEL".to_vec() } else { b"UNLINK".to_vec() };
+        let delete = std::iter::once(name).chain((0..KEYS).map(key)).collect::<Vec<_>>();
+        let deleter = std::thread::spawn(move || call(&mut resp, &delete));
+        std::thread::sleep(Duration::from_millis(after_ms));
+        server.kill();
+        let reply = deleter.join().unwrap();
+        assert!(matches!(reply, None | Some(Reply::Int(60_000))), "{reply:?}");
+        acknowledged += usize::from(reply.is_some());
+        unfinished += usize::from(reply.is_none());
+        server = place.start(&FLAGS);
+        let left = count(&server);
+        assert!(left == 0 || reply.is_none() && left == KEYS, "{left} of {KEYS} keys are left");
+    }
+    assert!(unfinished > 0, "no delete was killed: choose other moments");
+    assert!(acknowledged > 0, "no delete came to its end: choose other moments");
+    assert!(server.stop().success());
+    assert!(place.check(&[]).status.success());
+}
+
+/// The keys of one slab after the other, or some of every slab: then the compactor must make the room.
+#[test]
+fn a_delete_of_many_keys_makes_room_in_a_full_region() {
+    for step in [1, 6] {
+        let place = Place::new();
+        let server = place.start(&["--capacity", "64MiB", "--workers", "2"]);
+        let mut resp = server.resp();
+        let mut written = 0;
+        while call(&mut resp, &mset(written..written + 1000, 0)) == Some(ok()) {
+            written += 1000;
+        }
+        assert!(written >= KEYS * step, "{written} keys fill the region");
+        let keys = || (0..KEYS).map(|number| key(number * step));
+        let delete = std::iter::once(b"DEL".to_vec()).chain(keys()).collect::<Vec<_>>();
+        let begun = Instant::now();
+        assert_eq!(call(&mut resp, &delete), Some(int(KEYS)));
+        assert!(begun.elapsed() < Duration::from_secs(10), "the reply came after {:?}", begun.elapsed());
+        let exists = std::iter::once(b"EXISTS".to_vec()).chain(keys()).collect::<Vec<_>>();
+        assert_eq!(call(&mut resp, &exists), Some(Reply::Int(0)));
+        assert_eq!(resp.call(&[b"DBSIZE"]).unwrap(), int(written - KEYS));
+        assert_eq!(call(&mut resp, &mset(0..1000, 1)), Some(ok()));
+        assert!(server.stop().success());
+    }
 }

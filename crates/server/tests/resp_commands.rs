@@ -94,7 +94,7 @@ fn more_keys_than_a_group_holds_are_written_and_deleted_as_one() {
 }
 
 #[test]
-fn a_long_delete_that_has_to_wait_continues_its_count() {
+fn a_long_delete_that_has_to_wait_has_deleted_nothing_before() {
     let config = Config::default();
     let (shared, _media) = shared_with(config);
     let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
@@ -102,11 +102,12 @@ fn a_long_delete_that_has_to_wait_continues_its_count() {
         let pairs = (0..8000).flat_map(|n| [format!("key{}", part * 8000 + n).into_bytes(), b"v".to_vec()]);
         first.ask_words(&[vec![b"MSET".to_vec()], pairs.collect()].concat());
     }
-    // The second group cannot be changed until the other worker has committed.
+    // The last key cannot be changed until the other worker has committed.
     assert!(matches!(second.try_line("SET key15999 pending"), Asked::Pending));
     let delete: Vec<Vec<u8>> =
         std::iter::once(b"DEL".to_vec()).chain((0..16_000).map(|n| format!("key{n}").into_bytes())).collect();
     assert!(matches!(first.try_words(&delete), Asked::Waits));
+    assert_eq!(text(first.ask("EXISTS key0 key8000")), ":2\\r\\n");
     first.commit();
     second.commit();
     assert_eq!(text(first.ask_words(&delete)), ":16000\\r\\n");

@@ -4,7 +4,7 @@ use super::Session;
 use super::table::Spec;
 use super::words::Words;
 use crate::args::Arg;
-use crate::context::{Context, Tail, resp_error};
+use crate::context::{Context, Tail, resp_error, resp_heap_error};
 use crate::reply::Reply;
 use crate::shared::{Shared, count};
 use crate::writes::WriteError;
@@ -30,6 +30,8 @@ pub(super) enum Fail {
     Wait(Until),
     /// The command must wait until a log has grown, then be executed again.
     Tail(Tail),
+    /// The region has no room for what the command writes.
+    Full,
     /// The error to reply with.
     Error(Cow<'static, str>),
 }
@@ -57,13 +59,19 @@ impl Fail {
         Self::Error(format!("ERR wrong number of arguments for '{name}' command").into())
     }
 
+    /// True if the command lacks room in the region, or waits for it.
+    pub(super) fn is_for_space(&self) -> bool {
+        matches!(self, Self::Full | Self::Wait(Until::Space))
+    }
+
     /// Writes the error. The failure must not be a wait.
     pub(super) fn write(&self, protocol: Protocol, reply: &mut Reply<'_>) {
-        let text = match self {
-            Self::Error(text) => text,
-            Self::Wait(_) | Self::Tail(_) => "ERR the command has to wait where it cannot",
+        let text: Cow<'_, str> = match self {
+            Self::Error(text) => text.as_ref().into(),
+            Self::Full => resp_heap_error(&HeapError::Full).into(),
+            Self::Wait(_) | Self::Tail(_) => "ERR the command has to wait where it cannot".into(),
         };
-        Writer::new(reply.bytes(), protocol).error(text);
+        Writer::new(reply.bytes(), protocol).error(&text);
     }
 }
 
@@ -71,6 +79,7 @@ impl From<KvError> for Fail {
     fn from(error: KvError) -> Self {
         match (&error, resp_error(&error)) {
             (KvError::Wait(until), _) => Self::Wait(*until),
+            (KvError::Heap(HeapError::Full), _) => Self::Full,
             (_, text) => Self::Error(text.unwrap_or_default().into()),
         }
     }

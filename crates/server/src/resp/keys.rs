@@ -1,13 +1,13 @@
 //! Commands on keys of any content: existence, deletion, renaming.
 
-use super::Progress;
+use super::Parts;
 use super::call::{Call, Fail};
 use super::multi::selected;
 use super::table::{Flags, Spec};
 use super::words::Words;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Gate, Tickets};
-use landfall_kv::TxnKey;
+use landfall_kv::{TXN_KEYS_MAX, TxnKey};
 use std::borrow::Cow;
 
 const READ: Flags = Flags::READ.and(Flags::FAST);
@@ -51,30 +51,46 @@ pub(super) const SPECS: &[Spec] = &[
     .keys(1, 2, 1),
 ];
 
-/// Deletes the keys, a group of records at a time. If it has to wait in between, it continues from there.
+/// Deletes the keys as one transaction, or in parts where the region has no room for the records of one.
 fn del(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let keys: Vec<Cow<'_, [u8]>> = call.words.rest(1).collect();
-    let mut progress = std::mem::take(&mut call.session.progress);
-    call.reply.hold_until(&progress.written);
-    while progress.done < keys.len() {
-        let group = &keys[progress.done..keys.len().min(progress.done + GROUP_RECORDS_MAX)];
-        match delete_group(call, group) {
-            Ok(count) => progress.count += count,
+    let may_part = call.txn.is_none() && keys.len() > GROUP_RECORDS_MAX;
+    let goes_on_in_parts = call.session.parts.is_some() || may_part && keys.len() > TXN_KEYS_MAX;
+    let count = if goes_on_in_parts {
+        delete_in_parts(call, &keys)?
+    } else {
+        match delete_all(call, &keys) {
+            // A delete makes room, so that it must not wait for room without end.
+            Err(fail) if may_part && fail.is_for_space() => delete_in_parts(call, &keys)?,
+            done => done?,
+        }
+    };
+    call.reply_integer(count)
+}
+
+/// Deletes the keys, a group of records at a time. If it has to wait in between, it continues from there.
+fn delete_in_parts(call: &mut Call<'_, '_, '_>, keys: &[Cow<'_, [u8]>]) -> Result<i64, Fail> {
+    let mut parts = call.session.parts.take().unwrap_or_default();
+    call.reply.hold_until(&parts.written);
+    while parts.done < keys.len() {
+        let group = &keys[parts.done..keys.len().min(parts.done + GROUP_RECORDS_MAX)];
+        match delete_all(call, group) {
+            Ok(count) => parts.count += count,
             Err(fail) => {
                 if let Fail::Wait(_) = fail {
                     let written = call.ctx.writer.so_far().into_tickets();
-                    let written = if progress.done > 0 { written } else { Tickets::default() };
-                    call.session.progress = Progress { written, ..progress };
+                    let written = if parts.done > 0 { written } else { Tickets::default() };
+                    call.session.parts = Some(Parts { written, ..parts });
                 }
                 return Err(fail);
             }
         }
-        progress = Progress { done: progress.done + group.len(), ..progress };
+        parts = Parts { done: parts.done + group.len(), ..parts };
     }
-    call.reply_integer(progress.count)
+    Ok(parts.count)
 }
 
-fn delete_group(call: &mut Call<'_, '_, '_>, keys: &[Cow<'_, [u8]>]) -> Result<i64, Fail> {
+fn delete_all(call: &mut Call<'_, '_, '_>, keys: &[Cow<'_, [u8]>]) -> Result<i64, Fail> {
     let borrowed: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
     call.update(&borrowed, |txn, space| {
         let mut count = 0;

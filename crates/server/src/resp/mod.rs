@@ -74,9 +74,9 @@ impl State {
     }
 }
 
-/// Progress of a command that is executed in several parts with waits in between.
+/// How far a command has come that is executed in several parts with waits in between.
 #[derive(Clone, Debug, Default)]
-struct Progress {
+struct Parts {
     /// Arguments that are done.
     done: usize,
     /// The count for the reply.
@@ -109,7 +109,8 @@ pub struct Session {
     /// Commands since `MULTI`.
     queue: Option<Queue>,
     watched: Vec<Watched>,
-    progress: Progress,
+    /// The parts of the command that is under way; `None` where it is executed as a whole.
+    parts: Option<Parts>,
     killed: Arc<AtomicBool>,
 }
 
@@ -122,7 +123,7 @@ impl Session {
             failures: 0,
             queue: None,
             watched: Vec::new(),
-            progress: Progress::default(),
+            parts: None,
             killed: Arc::default(),
         };
         tracing::debug!(client = session.id, ?conn, worker, ?peer, "RESP client connected");

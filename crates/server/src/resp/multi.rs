@@ -285,7 +285,7 @@ fn run_queued(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let begun = call.reply.len();
     count(&call.shared().counters.commands, 1);
     match (call.spec.run)(call) {
-        Err(fail @ Fail::Error(_)) => {
+        Err(fail @ (Fail::Error(_) | Fail::Full)) => {
             debug_assert_eq!(
                 begun,
                 call.reply.len(),
