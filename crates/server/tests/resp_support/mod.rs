@@ -145,11 +145,8 @@ impl<'s> Worker<'s> {
         if let Outcome::Wait(_) = outcome {
             return Asked::Waits;
         }
-        let ready = self.outbox.take_ready(|slot| heap.is_durable(slot));
-        match ready {
-            None if !self.outbox.is_empty() => Asked::Pending,
-            ready => Asked::Replied(ready.map_or(Vec::new(), |out| flatten(self.shared, &out))),
-        }
+        let replies = self.replies();
+        if replies.is_empty() && !self.outbox.is_empty() { Asked::Pending } else { Asked::Replied(replies) }
     }
 
     fn execute(&mut self, chain: &Chain<'_>) -> Outcome {
@@ -191,9 +188,11 @@ impl<'s> Worker<'s> {
     /// The replies that may be sent by now.
     pub fn replies(&mut self) -> Vec<u8> {
         let heap = self.shared.engine.heap().clone();
-        self.outbox
-            .take_ready(|slot| heap.is_durable(slot))
-            .map_or(Vec::new(), |out| flatten(self.shared, &out))
+        let mut replies = Vec::new();
+        while let Some(out) = self.outbox.take_ready(|slot| heap.is_durable(slot)) {
+            replies.extend(flatten(self.shared, &out));
+        }
+        replies
     }
 
     /// Stores bytes into landing frames, as a transport does; each extent carries one hold.
