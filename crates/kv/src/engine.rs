@@ -263,7 +263,7 @@ impl Engine {
                     Some(hit) => self.heap.pending(hit.slot),
                     None => shard.pending_absence(&self.heap, lookup)?,
                 };
-                self.check_mine(pending, writer)?;
+                self.check_own_ticket(pending, writer)?;
                 Ok(Found { current, damaged: false })
             }
             Err(KvError::Damaged { .. }) => {
@@ -282,14 +282,14 @@ impl Engine {
         lookup: &Lookup<'_>,
     ) -> Result<Option<SlotId>, KvError> {
         let Some(tomb) = shard.find_tomb(&self.heap, lookup)? else { return Ok(None) };
-        self.check_mine(self.heap.pending(tomb.slot), writer)?;
+        self.check_own_ticket(self.heap.pending(tomb.slot), writer)?;
         Ok(Some(tomb.slot))
     }
 
     /// Refuses to depend on what another writer has not made durable yet: a crash could undo the cause and keep the
     /// effect.
     #[inline]
-    pub(crate) fn check_mine(&self, pending: Option<Ticket>, writer: &Writer) -> Result<(), KvError> {
+    pub(crate) fn check_own_ticket(&self, pending: Option<Ticket>, writer: &Writer) -> Result<(), KvError> {
         let Some(ticket) = pending else { return Ok(()) };
         self.check_obtainable(ticket)?;
         if ticket.writer() == writer.id() { Ok(()) } else { Err(KvError::Wait(Until::Ticket(ticket))) }
@@ -330,7 +330,7 @@ impl Engine {
     ) -> Result<Gated<()>, KvError> {
         for shard in &shards {
             for entry in shard.table.iter().chain(shard.tombs.iter()) {
-                self.check_mine(self.heap.pending(entry.slot), writer)?;
+                self.check_own_ticket(self.heap.pending(entry.slot), writer)?;
             }
         }
         let hash = self.heap.hash(FLUSH_SPACE, b"");

@@ -46,7 +46,7 @@ impl Engine {
             if view.hash() != hash || expiry_ms == 0 || expiry_ms > now_ms {
                 continue;
             }
-            self.check_mine(self.heap.pending(slot), writer)?;
+            self.check_own_ticket(self.heap.pending(slot), writer)?;
             // A tombstone needs the key's bytes. A key that cannot be read stays, hidden by the expiry in its record.
             let Ok(key) = self.heap.key(&view) else { continue };
             let lookup = Lookup { space: view.space(), hash, key: &key };

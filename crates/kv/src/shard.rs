@@ -352,15 +352,15 @@ impl Shard {
         (&mut self.stale, Entries { table: &mut self.table, tombs: &mut self.tombs })
     }
 
-    /// The first entry of this hash's tag, key or tombstone, for which `is_it` is true.
-    fn entry_mut(&mut self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
-        Entries { table: &mut self.table, tombs: &mut self.tombs }.into_entry(name(hash), is_it)
+    /// The first entry of this hash's tag, key or tombstone, for which `predicate` is true.
+    fn entry_mut(&mut self, hash: u64, predicate: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
+        Entries { table: &mut self.table, tombs: &mut self.tombs }.into_entry(name(hash), predicate)
     }
 
-    /// True if `is_it` is true for an entry of this hash's tag, key or tombstone.
-    fn has_entry(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> bool {
+    /// True if `predicate` is true for an entry of this hash's tag, key or tombstone.
+    fn has_entry(&self, hash: u64, predicate: impl Fn(&Entry) -> bool) -> bool {
         let tag = tag(hash);
-        self.table.of(tag).chain(self.tombs.of(tag)).any(|entry| is_it(&entry))
+        self.table.of(tag).chain(self.tombs.of(tag)).any(|entry| predicate(&entry))
     }
 
     /// True if `slot` is current: the version of a key with this hash, or a tombstone.
@@ -426,15 +426,15 @@ struct Entries<'s> {
 }
 
 impl<'s> Entries<'s> {
-    fn into_entry(self, name: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&'s mut Entry> {
-        match self.table.find_mut(name as u32, &is_it) {
+    fn into_entry(self, name: u64, predicate: impl Fn(&Entry) -> bool) -> Option<&'s mut Entry> {
+        match self.table.find_mut(name as u32, &predicate) {
             Some(entry) => Some(entry),
-            None => self.tombs.find_mut(name as u32, is_it),
+            None => self.tombs.find_mut(name as u32, predicate),
         }
     }
 
-    fn find_mut(&mut self, name: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
-        Entries { table: &mut *self.table, tombs: &mut *self.tombs }.into_entry(name, is_it)
+    fn find_mut(&mut self, name: u64, predicate: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
+        Entries { table: &mut *self.table, tombs: &mut *self.tombs }.into_entry(name, predicate)
     }
 }
 

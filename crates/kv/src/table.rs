@@ -149,10 +149,10 @@ impl Table {
         self.places_of(tag).map(|place| self.places[place])
     }
 
-    /// The first entry of this tag for which `is_it` is true. The caller must not change its tag.
+    /// The first entry of this tag for which `predicate` is true. The caller must not change its tag.
     #[inline]
-    pub(crate) fn find_mut(&mut self, tag: u32, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
-        let place = self.places_of(tag).find(|place| is_it(&self.places[*place]))?;
+    pub(crate) fn find_mut(&mut self, tag: u32, predicate: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
+        let place = self.places_of(tag).find(|place| predicate(&self.places[*place]))?;
         Some(&mut self.places[place])
     }
 

@@ -102,7 +102,7 @@ fn scrub_reports_unreadable_values_and_continues() {
     lose_data(&media, &engine, slots[1]);
     let (mut cursor, mut findings, mut keys) = (ScrubCursor::default(), Vec::new(), 0);
     loop {
-        let done = engine.scrub(&mut cursor, 2, 1).expect("goes on");
+        let done = engine.scrub(&mut cursor, 2, 1).expect("the scrub continues");
         findings.extend(done.findings);
         keys += done.keys;
         if done.wrapped {

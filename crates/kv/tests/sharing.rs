@@ -1,5 +1,5 @@
-//! Keys that share their bytes: copies cost records, live bytes count once, and what is shared stays shared when it is
-//! moved and after a restart.
+//! Keys that share their bytes: a copy costs a record, live bytes count once, and shared bytes stay shared through
+//! compaction and a restart.
 
 use landfall_heap::{CompactGoal, Compactor, RECORD_SIZE, RegionCheck, Source, Writer, create};
 use landfall_heap::{FEATURE_SHARED, NewRegion};
@@ -81,7 +81,7 @@ impl Store {
                 return heap.copies.get(landfall_heap::CopyPath::Moved) - before;
             }
         }
-        panic!("compaction does not come to rest");
+        panic!("compaction never becomes idle");
     }
 
     /// Bytes of values that `landfall check` counts.

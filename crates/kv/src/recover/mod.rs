@@ -313,8 +313,8 @@ impl Tenant for Recovery {
         self.flush_seq.load(Ordering::Acquire) != self.pass_flush_seq.load(Ordering::Acquire)
     }
 
-    /// A doubtful record is stale if a newer record has its hash, or if it is a tombstone and no record has its hash.
-    /// Otherwise its key is damaged, and only the hash of the key is known.
+    /// A doubtful record is stale if a newer record has its hash, or if it is a tombstone and no current record has
+    /// its hash. Otherwise its key is damaged, and only the hash of the key is known.
     fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
         assert!(self.waiting.iter().all(|waiting| waiting.lock().is_empty()), "gather_some comes first");
         let mut damaged = Vec::new();
