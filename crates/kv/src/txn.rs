@@ -585,11 +585,11 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// Estimated bytes of the region that a write takes: its record and the bytes that are placed. Deletes use a
-    /// reserve.
+    /// Estimated bytes of the region that a write takes in a transaction: its record and the bytes that are placed. The
+    /// reserve for deletes holds groups, and not any number of tombstones.
     fn bytes(&self) -> u64 {
         match &self.key.value {
-            Staged::Deleted => 0,
+            Staged::Deleted => RECORD_SIZE,
             Staged::Bytes(bytes) => RECORD_SIZE + bytes.len() as u64,
             Staged::Patched(patch) => RECORD_SIZE + patch.placed_bytes(),
             Staged::Landed { .. } => RECORD_SIZE,
