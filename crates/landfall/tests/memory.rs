@@ -144,7 +144,8 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
     let last = server.metrics()["landfall_region_memory_bytes"];
     println!("in memory: {:.1} MiB, at most {:.1} MiB", last / 1048576.0, highest / 1048576.0);
     assert!(last <= MEMORY_BYTES, "{last}");
-    assert!(highest <= 2.0 * MEMORY_BYTES, "{highest}");
+    // Without a bound it would be all that these clients ask for: 150 MiB and more.
+    assert!(highest <= 2.2 * MEMORY_BYTES, "{highest}");
     // A client that comes back to its replies in time has not lost them.
     let mut patient = server.resp();
     (0..4).for_each(|number| patient.push(&[b"GET", &key(number)]));

@@ -267,11 +267,12 @@ impl Loads {
     /// fill the memory together. One request is always in progress.
     fn may_hold(&self, state: &State, part: Part) -> bool {
         let Some(memory) = self.heap.memory() else { return true };
-        let held = state.in_flight + state.kept_bytes;
-        let is_first = state.kept.keys().all(|load| *load == part.load || !state.pending.contains_key(load))
-            && state.in_flight == 0;
         let limit = if self.is_crowded() { 0 } else { memory.limit / HELD_PARTS };
-        held + u64::from(part.extent.len()) <= limit || is_first
+        if state.in_flight + state.kept_bytes + u64::from(part.extent.len()) <= limit {
+            return true;
+        }
+        let is_other = |load: &LoadId| *load != part.load && state.pending.contains_key(load);
+        state.in_flight == 0 && !state.kept.keys().any(is_other)
     }
 
     /// Whether `len` more bytes fit into memory. Has room made ahead.

@@ -402,7 +402,8 @@ impl Worker {
         if conn.held.is_authenticated && !std::mem::replace(&mut conn.receiving.is_trusted, true) {
             self.transport.trust(id);
         }
-        if conn.sending.is_none()
+        // A transport that has taken a part at once reports no end of it: the next part follows here.
+        while conn.sending.is_none()
             && !conn.phase.is_closed()
             && let Some(out) = conn.outbox.take_ready(|ticket| heap.is_durable(ticket))
         {
