@@ -32,7 +32,7 @@ fn head(page: &mut Page, measured: &Measured) {
     page.paragraph(&format!(
         "A region of {} with {} keys, whose values have {}, held by two servers on the same file system: one has all of it in \
          memory, the other `--memory` {}. The built-in load generator on the same machine; loads take turns within each round. \
-         *Loads* are requests to the threads that read the file, for each GET. Loading all keys by one client took {} s with all \
+         *Loads* are requests for bytes that had left memory, for each GET. Loading all keys by one client took {} s with all \
          in memory, {} s with a tenth (one run each).",
         bytes(measured.region_bytes as f64),
         measured.keys,
@@ -153,8 +153,8 @@ fn lone(page: &mut Page, measured: &Measured) {
 fn resident(page: &mut Page, measured: &Measured) {
     page.paragraph("### Resident memory of the server with a tenth in memory");
     page.paragraph(&format!(
-        "At the end of each phase, of several rounds the most. *Allowed* is `--memory` and what `INFO` calls `index_bytes`; the \
-         program, its stacks and connections are beyond. Ever, it was at most {}.",
+        "At the end of each phase, of several rounds the most. *Allowed* is `--memory`, of which a part is for the program, and \
+         what `INFO` calls `index_bytes`. Ever, it was at most {}.",
         bytes(measured.peak_rss as f64)
     ));
     let rows = measured.resident.iter().map(|resident| {
