@@ -1,4 +1,4 @@
-//! Pauses between attempts: they double, up to a bound, and start anew after a success.
+//! Exponential backoff: pauses between attempts double up to a limit, and start again after a success.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The pause that comes next.
+/// The state of the backoff.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -18,14 +18,14 @@ impl Backoff {
         Self { next: PAUSE_MIN }
     }
 
-    /// After a failure: how long to wait.
+    /// The pause after a failure; the next one is longer.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(PAUSE_MAX);
         pause
     }
 
-    /// After a success.
+    /// Notes a success: the next pause is the shortest again.
     pub(crate) fn reset(&mut self) {
         self.next = PAUSE_MIN;
     }

@@ -1,4 +1,4 @@
-//! The chain: a server, its replicas, and the devices in front of it. What is here computes and does nothing else.
+//! The chain: a server, its replicas, and the devices in front of it. This module does no I/O.
 
 use crate::error::ChainError;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const EPOCH_MAX: u64 = i64::MAX.cast_unsigned();
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chain {
-    /// Its name.
+    /// The name of the chain.
     pub name: String,
     /// Grows with each change. The first is 1.
     pub epoch: u64,
@@ -37,15 +37,15 @@ pub struct Chain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// What its PMNet-ACKs carry. A device keeps its number wherever it stands: a client that knows an older
-    /// order must not take one device's acknowledgement for another's.
+    /// The number in the device's PMNet-ACKs. A device keeps its number at every position, so that a client that knows an
+    /// older order does not take one device's acknowledgement for another's.
     pub number: u8,
     /// Its name, the same as that of the member that it registers.
     pub name: String,
-    /// Where its heartbeats are answered and its metrics are, if anywhere.
+    /// Address for heartbeats and metrics, if the device has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<SocketAddr>,
-    /// True once it is known to have failed for good: nobody waits for it.
+    /// True if the device has failed for good: clients do not wait for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }
@@ -54,7 +54,7 @@ impl Chain {
     /// A chain of these devices, numbered in their order, at epoch 1.
     ///
     /// # Errors
-    /// [`ChainError`] where this is no chain.
+    /// [`ChainError`] if the devices make no valid chain.
     pub fn new(
         name: &str,
         server: SocketAddr,
@@ -73,7 +73,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Whether this is a chain: nothing that was read is trusted before.
+    /// Checks a chain that was read from elsewhere.
     ///
     /// # Errors
     /// [`ChainError`], which says what to correct.
@@ -171,8 +171,8 @@ impl Chain {
         Ok(Device { number, name: name.to_owned(), control, failed: false })
     }
 
-    /// Above all numbers in use, so that those of devices that left lately are not used again; the lowest free
-    /// one once the highest is in use.
+    /// A number above all numbers in use, so that the numbers of devices that were removed recently are not reused; or the
+    /// lowest free number once the highest is in use.
     fn fresh_number(&self) -> Option<u8> {
         let above = self.devices.iter().map(|device| device.number + 1).max().unwrap_or(0);
         let free = |number: &u8| self.devices.iter().all(|device| device.number != *number);
@@ -195,7 +195,7 @@ impl Chain {
 const NUMBERS_END: u8 = landfall_pmnet::wire::DEVICES_MAX;
 
 impl Device {
-    /// Whether it can stand behind these.
+    /// Checks the device against those before it.
     fn check(&self, before: &[Self]) -> Result<(), ChainError> {
         check_name("device", &self.name)?;
         if self.number >= NUMBERS_END {

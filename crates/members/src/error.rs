@@ -1,4 +1,4 @@
-//! What can go wrong with the knowledge of who belongs together.
+//! Errors of sources of membership.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub enum MembersError {
     File {
         /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Misuse: the file is longer than any chain needs.
@@ -23,7 +23,7 @@ pub enum MembersError {
         /// Most, bytes.
         max: u64,
     },
-    /// Misuse: the file is not written as it should be. The message holds line and column.
+    /// Misuse: the file is not valid TOML for a chain. The message contains line and column.
     #[error("{}: {source}\ncorrect the line; docs/pmnet-members.md has an example", path.display())]
     Parse {
         /// Which file.
@@ -31,7 +31,7 @@ pub enum MembersError {
         /// Where, and what was expected.
         source: Box<toml::de::Error>,
     },
-    /// Misuse: the file is well written, but describes no chain.
+    /// Misuse: the file is valid TOML but not a valid chain.
     #[error("{}: {source}", path.display())]
     FileChain {
         /// Which file.
@@ -39,7 +39,7 @@ pub enum MembersError {
         /// What is wrong.
         source: ChainError,
     },
-    /// Misuse: a chain that cannot be, or a change that cannot be made.
+    /// Misuse: an invalid chain, or a change that cannot be made.
     #[error(transparent)]
     Chain(#[from] ChainError),
     /// Misuse: the file of a static chain is changed with an editor.
@@ -48,13 +48,13 @@ pub enum MembersError {
         /// Which file.
         path: PathBuf,
     },
-    /// Misuse: a file does not know who is alive.
+    /// Misuse: members cannot register in a file.
     #[error("{} is a static chain, in which nobody registers: keep the chain in etcd for that", path.display())]
     NoRegister {
         /// Which file.
         path: PathBuf,
     },
-    /// Misuse: an address of etcd that is none.
+    /// Misuse: an invalid address of etcd.
     #[error("{text:?} is no address of etcd: write http://HOST:PORT, without TLS")]
     Endpoint {
         /// What was given.
@@ -68,7 +68,7 @@ pub enum MembersError {
         /// Most.
         max: usize,
     },
-    /// Misuse: a member's life without news is out of range.
+    /// Misuse: the TTL of a member is out of range.
     #[error("the TTL of a member is {min} to {max} s, not {asked}")]
     Ttl {
         /// Asked for, seconds.
@@ -78,7 +78,7 @@ pub enum MembersError {
         /// Longest, seconds.
         max: u64,
     },
-    /// Misuse: the chain is there already.
+    /// Misuse: the chain exists already.
     #[error("chain {chain:?} is in etcd already, at epoch {epoch}: change it, or delete its key first")]
     Exists {
         /// The chain.
@@ -86,12 +86,12 @@ pub enum MembersError {
         /// Its epoch.
         epoch: u64,
     },
-    /// Environment: nobody has made the chain yet.
+    /// Environment: the chain does not exist yet.
     #[error("chain {chain:?} is not in etcd: there is no key {key}")]
     NoChain {
         /// The chain.
         chain: String,
-        /// The key that is not there.
+        /// The missing key.
         key: String,
     },
     /// Environment: etcd cannot be reached, or does not answer in time. A change may have been made or not.
@@ -99,7 +99,7 @@ pub enum MembersError {
     Unreachable {
         /// Which of the addresses, the last that was tried.
         endpoint: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Peer: etcd refuses.
@@ -111,10 +111,10 @@ pub enum MembersError {
         status: u16,
         /// The code of gRPC; 0 where the answer holds none.
         code: u32,
-        /// In etcd's words.
+        /// The message of etcd.
         message: String,
     },
-    /// Peer: this is not how etcd answers.
+    /// Peer: the answer is not one of etcd.
     #[error("the answer of {endpoint} makes no sense ({what}): is this etcd 3.4 or later?")]
     Answer {
         /// Which of the addresses.
@@ -122,7 +122,7 @@ pub enum MembersError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Corrupt: what is kept under a key is not what belongs there.
+    /// Corrupt: the value of a key is invalid.
     #[error("the value of {key} in etcd is damaged, or of a later version: {source}")]
     Value {
         /// Which key.
@@ -130,7 +130,7 @@ pub enum MembersError {
         /// Where, and what was expected.
         source: serde_json::Error,
     },
-    /// Corrupt: what is kept under a key contradicts it, or itself.
+    /// Corrupt: the value of a key contradicts the key, or itself.
     #[error("the value of {key} in etcd is wrong: {source}")]
     ValueChain {
         /// Which key.

@@ -1,4 +1,4 @@
-//! A chain in a file, for deployments that stand still and want nothing else to run.
+//! A chain in a file, for deployments that rarely change and run no etcd.
 
 use crate::chain::{CHAIN_BYTES_MAX, Chain};
 use crate::error::MembersError;
@@ -9,10 +9,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A file that changed less than this ago is read each time: its next change may bear the same time.
+/// A file that changed less than this ago is read at each poll, because its next change may have the same time.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// The file of a static chain (TOML). It is changed with an editor, and read again when it has.
+/// The file of a static chain (TOML). People edit it, and it is read again when it has changed.
 #[derive(Clone, Debug)]
 pub struct StaticFile {
     path: PathBuf,
@@ -24,12 +24,12 @@ impl StaticFile {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads it.
+    /// Reads and checks the chain.
     ///
     /// # Errors
     /// [`MembersError::Parse`] names line and column, [`MembersError::FileChain`] the device; others where it cannot be read.
@@ -45,7 +45,7 @@ impl StaticFile {
         Ok(chain)
     }
 
-    /// The text, and what the file was when it was opened.
+    /// The text, and the metadata of the file when it was opened.
     fn read(&self) -> Result<(String, Metadata), MembersError> {
         let max = CHAIN_BYTES_MAX as u64;
         let mut text = String::new();
@@ -66,21 +66,24 @@ impl StaticFile {
     }
 }
 
-/// What a watch remembers of the file.
+/// Polls the file, and remembers the version that it has read.
 #[derive(Debug)]
-pub(crate) struct FileLook {
+pub(crate) struct FilePoller {
     file: StaticFile,
-    /// When it had changed last and how long it was, once that was some time ago.
+    /// Modification time and length of the version that was read, if that time is long enough ago.
     stamp: Option<(SystemTime, u64)>,
 }
 
-impl FileLook {
+impl FilePoller {
     pub(crate) fn new(file: StaticFile) -> Self {
         Self { file, stamp: None }
     }
 
-    /// What the file says now; `None` where it has not changed since the last look that succeeded.
-    pub(crate) fn look(&mut self) -> Result<Option<View>, MembersError> {
+    /// The contents of the file; `None` if the file has not changed since the last successful poll.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no chain.
+    pub(crate) fn poll(&mut self) -> Result<Option<View>, MembersError> {
         if self.stamp.is_some() && self.stamp == self.now()? {
             return Ok(None);
         }
@@ -91,7 +94,7 @@ impl FileLook {
         Ok(Some(View { chain, members: BTreeMap::new() }))
     }
 
-    /// The next look reads the file in any case.
+    /// Makes the next poll read the file in any case.
     pub(crate) fn forget(&mut self) {
         self.stamp = None;
     }
@@ -102,7 +105,7 @@ impl FileLook {
     }
 }
 
-/// `None` while the file may change once more without showing it.
+/// Modification time and length; `None` while the file may change once more with the same time.
 fn stamp(metadata: &Metadata) -> Option<(SystemTime, u64)> {
     let modified = metadata.modified().ok()?;
     (modified.elapsed().ok()? >= FRESH).then_some((modified, metadata.len()))
@@ -156,28 +159,34 @@ failed = true
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_line() {
-        let told = refused("epoch = 3", "epoch = three");
-        assert!(told.contains("line 2") && told.contains("docs/pmnet-members.md"), "{told}");
-        let told = refused("\"10.0.0.9:51000\"", "\"10.0.0.9\"");
-        assert!(told.contains("line 3") && told.contains("socket address"), "{told}");
-        let told = refused("failed = true", "broken = true");
-        assert!(told.contains("line 14") && told.contains("broken"), "{told}");
-        let told = refused("epoch = 3\n", "");
-        assert!(told.contains("missing field `epoch`"), "{told}");
+    fn errors_of_parsing_name_the_line() {
+        let message = refused("epoch = 3", "epoch = three");
+        assert!(message.contains("line 2") && message.contains("docs/pmnet-members.md"), "{message}");
+        let message = refused("\"10.0.0.9:51000\"", "\"10.0.0.9\"");
+        assert!(message.contains("line 3") && message.contains("socket address"), "{message}");
+        let message = refused("failed = true", "broken = true");
+        assert!(message.contains("line 14") && message.contains("broken"), "{message}");
+        let message = refused("epoch = 3\n", "");
+        assert!(message.contains("missing field `epoch`"), "{message}");
     }
 
     #[test]
-    fn what_is_no_chain_is_told_with_the_device() {
-        let told = refused("number = 1", "number = 0");
-        assert!(told.contains("\"near\"") && told.contains("\"far\"") && told.contains("number 0"), "{told}");
+    fn errors_of_a_chain_name_the_device() {
+        let message = refused("number = 1", "number = 0");
+        assert!(
+            message.contains("\"near\"") && message.contains("\"far\"") && message.contains("number 0"),
+            "{message}"
+        );
         assert!(refused("epoch = 3", "epoch = 0").contains("the first epoch of a chain is 1"));
     }
 
     #[test]
-    fn a_file_that_is_not_there_or_too_long_is_told() {
-        let told = StaticFile::new("no/such/chain.toml").chain().unwrap_err();
-        assert!(matches!(told, MembersError::File { .. }) && told.to_string().contains("no/such/chain.toml"));
+    fn a_file_that_is_missing_or_too_long_is_an_error() {
+        let message = StaticFile::new("no/such/chain.toml").chain().unwrap_err();
+        assert!(
+            matches!(message, MembersError::File { .. })
+                && message.to_string().contains("no/such/chain.toml")
+        );
         assert!(matches!(read(&"#".repeat(CHAIN_BYTES_MAX + 1)), Err(MembersError::LongFile { .. })));
     }
 
@@ -190,15 +199,15 @@ failed = true
             let file = File::options().write(true).open(&path).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
         };
-        let mut look = FileLook::new(StaticFile::new(&path));
+        let mut poller = FilePoller::new(StaticFile::new(&path));
         write(EXAMPLE, 0);
-        assert!(look.look().unwrap().is_some() && look.look().unwrap().is_some(), "it is fresh");
+        assert!(poller.poll().unwrap().is_some() && poller.poll().unwrap().is_some(), "it is fresh");
         write(EXAMPLE, 60);
-        assert!(look.look().unwrap().is_some());
-        assert!(look.look().unwrap().is_none());
+        assert!(poller.poll().unwrap().is_some());
+        assert!(poller.poll().unwrap().is_none());
         write(&EXAMPLE.replace("epoch = 3", "epoch = 4"), 30);
-        assert_eq!(look.look().unwrap().unwrap().chain.epoch, 4);
+        assert_eq!(poller.poll().unwrap().unwrap().chain.epoch, 4);
         write("nonsense", 10);
-        assert!(look.look().is_err() && look.look().is_err());
+        assert!(poller.poll().is_err() && poller.poll().is_err());
     }
 }

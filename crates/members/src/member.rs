@@ -1,39 +1,39 @@
-//! A member: one process that is alive, as it says itself.
+//! A member: one process that has registered itself.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// Most members of a chain that are looked at.
+/// Most members of a chain that are read.
 pub const MEMBERS_MAX: usize = 1024;
 
-/// What a member does.
+/// The function of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Role {
     /// Logs updates on their way.
     Device,
-    /// Applies them.
+    /// Applies updates.
     Server,
     /// Holds a copy of a server's state.
     Replica,
-    /// Sends them; clients need not register.
+    /// Sends updates. Clients need not register.
     Client,
 }
 
 /// A member of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name: for a device that of the chain's document. In etcd it stands in the key.
+    /// The name; for a device, its name in the chain's document. In etcd it is a part of the key.
     #[serde(skip)]
     pub name: String,
-    /// What it does.
+    /// The function of the member.
     pub role: Role,
-    /// Where it is reached.
+    /// The address at which others reach the member.
     pub address: SocketAddr,
-    /// Drawn at random by each start of the process, as in heartbeats: another one is another life.
+    /// A random number that each start of the process draws, as in heartbeats. It distinguishes restarts.
     pub incarnation: u64,
-    /// When it registered, seconds since 1970 by its own clock. For people.
+    /// Time of the registration by the member's own clock, Unix seconds. For people.
     pub since: u64,
 }
 

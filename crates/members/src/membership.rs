@@ -2,25 +2,25 @@
 
 use crate::chain::Chain;
 use crate::error::{ChainError, MembersError};
-use crate::etcd::{Etcd, EtcdLook, Keeper};
-use crate::file::{FileLook, StaticFile};
+use crate::etcd::{Etcd, EtcdPoller, Keeper};
+use crate::file::{FilePoller, StaticFile};
 use crate::member::Member;
 use crate::view::View;
-use crate::watch::{Look, Watch};
+use crate::watch::{Poller, Watch};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How often a watch looks by default.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Default interval of the polls of a watch.
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// Where it is known who belongs to a chain, and in which order.
+/// A source of membership: who belongs to a chain, and in which order.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Membership {
-    /// A file: one chain, changed by hand, and nobody says that he is alive.
+    /// A file: one chain, which people edit. Members do not register.
     Static(StaticFile),
-    /// etcd: changed by commands, and members register.
+    /// etcd: commands change the chain, and members register.
     Etcd(Etcd),
 }
 
@@ -39,12 +39,13 @@ impl Membership {
     /// Writes a new chain.
     ///
     /// # Errors
-    /// [`MembersError::Exists`] where it is there already; [`MembersError::ReadOnly`] for a file; others of etcd.
+    /// [`MembersError::Exists`] if there is a chain already; [`MembersError::ReadOnly`] for a file; others of etcd.
     pub fn init(&self, chain: &Chain) -> Result<(), MembersError> {
         self.etcd()?.init(chain)
     }
 
-    /// Marks a device as failed for good: clients wait for the others only (§IV-E2). Done already is done.
+    /// Marks a device as failed for good: clients wait for the others only (§IV-E2). A device that has
+    /// failed already stays as it is.
     ///
     /// # Errors
     /// [`ChainError::NoDevice`], [`MembersError::Conflict`], and those of [`Membership::init`].
@@ -65,7 +66,7 @@ impl Membership {
         self.change(|chain| chain.with_added(name, control, position))
     }
 
-    /// Takes a device out of the chain.
+    /// Removes a device from the chain.
     ///
     /// # Errors
     /// As [`Membership::fail_device`].
@@ -73,7 +74,7 @@ impl Membership {
         self.change(|chain| chain.with_removed(name))
     }
 
-    /// Puts a new device in the place of another one.
+    /// Replaces a device by a new one at the same position.
     ///
     /// # Errors
     /// As [`Membership::add_device`].
@@ -86,8 +87,8 @@ impl Membership {
         self.change(|chain| chain.with_replaced(name, by, control))
     }
 
-    /// Any other change. `change` is called again where somebody else was faster; it leaves the chain as it is, or
-    /// raises its epoch by one.
+    /// Makes any other change. `change` is called again if somebody else has changed the chain meanwhile. It returns
+    /// the chain unchanged, or with its epoch raised by one.
     ///
     /// # Errors
     /// As [`Membership::fail_device`].
@@ -98,8 +99,8 @@ impl Membership {
         self.etcd()?.update(change)
     }
 
-    /// Registers this process, and keeps it registered. It goes `ttl` after its last sign of life; a process that
-    /// bore the name before is told that it has been replaced.
+    /// Registers this process, and keeps it registered. The registration ends `ttl` after its last renewal. A process
+    /// that was registered under the name before learns that it has been replaced.
     ///
     /// # Errors
     /// [`MembersError::NoRegister`] for a file; others of etcd.
@@ -110,24 +111,24 @@ impl Membership {
         }
     }
 
-    /// Watches it, with a look every half second.
+    /// Watches the source, with a poll every half second.
     ///
     /// # Errors
     /// [`MembersError::Thread`].
     pub fn watch(&self) -> Result<Watch, MembersError> {
-        self.watch_every(LOOK_EVERY)
+        self.watch_every(POLL_EVERY)
     }
 
-    /// Watches it, with a look every so often.
+    /// Watches the source, with a poll each `every`.
     ///
     /// # Errors
     /// [`MembersError::Thread`].
     pub fn watch_every(&self, every: Duration) -> Result<Watch, MembersError> {
-        let look = match self {
-            Self::Static(file) => Look::File(FileLook::new(file.clone())),
-            Self::Etcd(etcd) => Look::Etcd(EtcdLook::new(etcd.clone())),
+        let poller = match self {
+            Self::Static(file) => Poller::File(FilePoller::new(file.clone())),
+            Self::Etcd(etcd) => Poller::Etcd(EtcdPoller::new(etcd.clone())),
         };
-        Watch::start(look, every)
+        Watch::start(poller, every)
     }
 
     fn etcd(&self) -> Result<&Etcd, MembersError> {

@@ -1,14 +1,14 @@
-//! What a source of membership says.
+//! The contents of a source of membership.
 
 use crate::chain::Chain;
 use crate::member::Member;
 use std::collections::BTreeMap;
 
-/// What a source knows at one moment.
+/// The contents of a source at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The chain.
     pub chain: Chain,
-    /// Who is registered, by name; nobody in a static chain.
+    /// The registered members, by name; empty for a static chain.
     pub members: BTreeMap<String, Member>,
 }

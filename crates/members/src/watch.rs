@@ -1,14 +1,14 @@
-//! What changes, as it happens.
+//! Watching a source of membership, and reporting its changes as events.
 //!
-//! A look takes in the whole state, and events are the difference to what was told before. So nothing can be missed,
-//! however long a source was away, and however much of its history etcd has compacted since. Where etcd's revision is
-//! that of the look before, its answer is not looked at any further.
+//! Each poll reads the whole state, and the events are its difference from the state reported before. So no change can
+//! be missed, however long a source was unreachable, and however much of its history etcd has compacted since. If
+//! etcd's revision is that of the poll before, the rest of its answer is ignored.
 
 use crate::backoff::{Backoff, PAUSE_MAX};
 use crate::chain::Chain;
 use crate::error::MembersError;
-use crate::etcd::EtcdLook;
-use crate::file::FileLook;
+use crate::etcd::EtcdPoller;
+use crate::file::FilePoller;
 use crate::member::Member;
 use crate::view::View;
 use std::collections::BTreeMap;
@@ -16,32 +16,33 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Events that wait for the owner. While they do, the source is not looked at.
+/// Most events that wait for the owner. While so many wait, the source is not polled.
 pub const QUEUED_MAX: usize = 256;
-/// Looks that fail in a row before the source counts as lost: an editor may be writing, a connection may be reset.
+/// Polls that fail in a row before the source counts as lost. One may fail because an editor is writing the file, or
+/// because a connection was reset.
 const FAILURES_MAX: u32 = 2;
-/// How often it is tried to queue an event.
+/// Interval of attempts to queue an event.
 const QUEUE_AGAIN: Duration = Duration::from_millis(10);
-/// The shortest time between two looks.
+/// The shortest time between two polls.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
 /// Something that has changed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The chain is this one now. The first event, unless the source is lost from the beginning.
+    /// The chain has changed to this one. It is the first event, unless the source is lost from the beginning.
     ChainChanged(Chain),
     /// A member has registered, or has registered with another incarnation or address.
     Alive(Member),
-    /// A member's lease has ended, or it has resigned. This is how it was.
+    /// A member's lease has ended, or the member has resigned. Its last state.
     Gone(Member),
-    /// The source cannot be asked, or what it says makes no sense. What was told before is the best that is known.
+    /// The source is unreachable or its contents are invalid. The state reported before remains the best known one.
     SourceLost(MembersError),
-    /// It can again; what has changed meanwhile follows.
+    /// The source is usable again. Events for the changes since then follow.
     SourceBack,
 }
 
-/// The changes of a source, looked for by a thread of its own. Dropping it ends the thread, within the time of a call.
+/// The changes of a source, which a thread polls. Dropping the watch ends the thread, within the time of one call.
 #[derive(Debug)]
 pub struct Watch {
     events: Receiver<Event>,
@@ -50,17 +51,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(look: Look, every: Duration) -> Result<Self, MembersError> {
+    pub(crate) fn start(poller: Poller, every: Duration) -> Result<Self, MembersError> {
         let (queue, events) = sync_channel(QUEUED_MAX);
         let (stop, stopped) = sync_channel(1);
         let every = every.clamp(EVERY_MIN, PAUSE_MAX);
-        let watcher = Watcher { look, told: Told::default(), failures: 0, queue, stopped };
+        let watcher = Watcher { poller, reported: Reported::default(), failures: 0, queue, stopped };
         let thread = std::thread::Builder::new().name("members".to_owned());
         let thread = thread.spawn(move || watcher.run(every)).map_err(MembersError::Thread)?;
         Ok(Self { events, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The next event, waiting for `wait` at most.
+    /// The next event. Blocks for `wait` at most.
     pub fn event(&self, wait: Duration) -> Option<Event> {
         self.events.recv_timeout(wait).ok()
     }
@@ -70,26 +71,26 @@ impl Drop for Watch {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; there is nobody to tell here.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// How a source is looked at again and again.
+/// Polls a source.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum Poller {
     /// A file.
-    File(FileLook),
+    File(FilePoller),
     /// A chain in etcd.
-    Etcd(EtcdLook),
+    Etcd(EtcdPoller),
 }
 
-impl Look {
-    fn look(&mut self) -> Result<Option<View>, MembersError> {
+impl Poller {
+    fn poll(&mut self) -> Result<Option<View>, MembersError> {
         match self {
-            Self::File(file) => file.look(),
-            Self::Etcd(etcd) => etcd.look(),
+            Self::File(file) => file.poll(),
+            Self::Etcd(etcd) => etcd.poll(),
         }
     }
 
@@ -103,15 +104,15 @@ impl Look {
 
 /// The thread's side.
 struct Watcher {
-    look: Look,
-    told: Told,
-    /// Looks that have failed in a row.
+    poller: Poller,
+    reported: Reported,
+    /// Polls that have failed in a row.
     failures: u32,
     queue: SyncSender<Event>,
     stopped: Receiver<()>,
 }
 
-/// The owner is gone.
+/// The owner has dropped the watch.
 struct Stopped;
 
 impl Watcher {
@@ -129,9 +130,9 @@ impl Watcher {
         }
     }
 
-    /// One look, and the events that come of it. Whether the source was well.
+    /// Polls once and queues the resulting events. True if the source was usable.
     fn round(&mut self) -> Result<bool, Stopped> {
-        match self.look.look().and_then(|view| view.map(|view| self.told.next(view)).transpose()) {
+        match self.poller.poll().and_then(|view| view.map(|view| self.reported.next(view)).transpose()) {
             Ok(events) => {
                 self.back()?;
                 for event in events.into_iter().flatten() {
@@ -140,8 +141,8 @@ impl Watcher {
                 Ok(true)
             }
             Err(error) => {
-                // What is wrong must be looked at again, though it does not change.
-                self.look.forget();
+                // The next poll reads the source again even if the source does not change.
+                self.poller.forget();
                 self.lost(error)?;
                 Ok(false)
             }
@@ -159,7 +160,7 @@ impl Watcher {
         if self.failures == FAILURES_MAX { self.queue(Event::SourceLost(error)) } else { Ok(()) }
     }
 
-    /// Queues an event, however long the owner leaves the others lying.
+    /// Queues an event. Blocks until the owner has taken enough of the earlier ones.
     fn queue(&self, mut event: Event) -> Result<(), Stopped> {
         loop {
             match self.queue.try_send(event) {
@@ -178,15 +179,15 @@ impl Watcher {
     }
 }
 
-/// What the owner has been told.
+/// The state that was reported to the owner.
 #[derive(Default)]
-struct Told {
+struct Reported {
     chain: Option<Chain>,
     members: BTreeMap<String, Member>,
 }
 
-impl Told {
-    /// The events that lead to `view`: the chain, then who is gone, then who is alive.
+impl Reported {
+    /// The events that lead to `view`: first the chain, then members that are gone, then members that are alive.
     fn next(&mut self, view: View) -> Result<Vec<Event>, MembersError> {
         let mut events = Vec::new();
         if self.is_news(&view.chain)? {
@@ -201,14 +202,19 @@ impl Told {
         Ok(events)
     }
 
-    /// An epoch that did not grow is a mistake, or an etcd restored from an old copy: no client may follow it, as
-    /// others may have gone on.
+    /// Whether the chain is a new one.
+    ///
+    /// A different chain whose epoch did not grow is a mistake, or comes from an etcd that was restored from an old copy.
+    /// No client may follow it, because other clients may have followed a newer one.
+    ///
+    /// # Errors
+    /// [`MembersError::EpochNotRaised`].
     fn is_news(&self, chain: &Chain) -> Result<bool, MembersError> {
         match &self.chain {
             None => Ok(true),
-            Some(told) if told == chain => Ok(false),
-            Some(told) if told.epoch < chain.epoch => Ok(true),
-            Some(told) => Err(MembersError::EpochNotRaised { seen: told.epoch, found: chain.epoch }),
+            Some(before) if before == chain => Ok(false),
+            Some(before) if before.epoch < chain.epoch => Ok(true),
+            Some(before) => Err(MembersError::EpochNotRaised { seen: before.epoch, found: chain.epoch }),
         }
     }
 }
@@ -235,36 +241,39 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_lives_anew_is_told_again() {
-        let mut told = Told::default();
-        assert_eq!(told.next(view(1, &[("a", 1), ("b", 1)])).unwrap().len(), 3);
-        let events = told.next(view(1, &[("a", 2)])).unwrap();
+    fn a_member_with_a_new_incarnation_is_reported_again() {
+        let mut reported = Reported::default();
+        assert_eq!(reported.next(view(1, &[("a", 1), ("b", 1)])).unwrap().len(), 3);
+        let events = reported.next(view(1, &[("a", 2)])).unwrap();
         let [Event::Gone(b), Event::Alive(a)] = &events[..] else { panic!("{events:?}") };
         assert_eq!((b.name.as_str(), a.incarnation), ("b", 2));
-        assert!(told.next(view(1, &[("a", 2)])).unwrap().is_empty());
+        assert!(reported.next(view(1, &[("a", 2)])).unwrap().is_empty());
     }
 
     #[test]
     fn a_chain_whose_epoch_did_not_grow_is_not_followed() {
-        let mut told = Told::default();
-        told.next(view(5, &[])).unwrap();
+        let mut reported = Reported::default();
+        reported.next(view(5, &[])).unwrap();
         let server = "10.0.0.8:51000".parse().unwrap();
         let other = View { chain: Chain { server, ..chain(5) }, ..view(5, &[]) };
-        assert!(matches!(told.next(other), Err(MembersError::EpochNotRaised { seen: 5, found: 5 })));
-        assert!(matches!(told.next(view(4, &[])), Err(MembersError::EpochNotRaised { seen: 5, found: 4 })));
-        assert_eq!(told.next(view(6, &[])).unwrap().len(), 1);
+        assert!(matches!(reported.next(other), Err(MembersError::EpochNotRaised { seen: 5, found: 5 })));
+        assert!(matches!(
+            reported.next(view(4, &[])),
+            Err(MembersError::EpochNotRaised { seen: 5, found: 4 })
+        ));
+        assert_eq!(reported.next(view(6, &[])).unwrap().len(), 1);
     }
 
     proptest! {
         #[test]
-        fn whoever_follows_the_events_knows_what_the_source_knows(
+        fn applying_all_events_yields_the_state_of_the_source(
             views in proptest::collection::vec(proptest::collection::btree_map("[a-d]", 0..3_u64, 0..4), 1..20)
         ) {
-            let mut told = Told::default();
+            let mut reported = Reported::default();
             let mut known = BTreeMap::new();
             for lives in views {
                 let members: Vec<(&str, u64)> = lives.iter().map(|(name, life)| (name.as_str(), *life)).collect();
-                for event in told.next(view(1, &members)).unwrap() {
+                for event in reported.next(view(1, &members)).unwrap() {
                     match event {
                         Event::Alive(member) => {
                             prop_assert_ne!(known.insert(member.name, member.incarnation), Some(member.incarnation));

@@ -91,8 +91,8 @@ fn a_chain_is_made_once_and_changed_with_an_epoch_more_each_time() {
 #[test]
 fn a_chain_that_is_not_there_is_told_with_its_key() {
     let Some(server) = Server::start() else { return };
-    let told = server.membership("none").fail_device("near").unwrap_err();
-    assert!(told.to_string().contains("/landfall/pmnet/none/order"), "{told}");
+    let outcome = server.membership("none").fail_device("near").unwrap_err();
+    assert!(outcome.to_string().contains("/landfall/pmnet/none/order"), "{outcome}");
 }
 
 #[test]
@@ -221,8 +221,8 @@ fn a_process_that_starts_again_takes_its_place_and_the_older_one_is_told() {
     let newer = register(&membership, "near", 2);
     assert_eq!(older.change(WAIT), Some(Standing::Replaced));
     assert!(!older.is_member() && newer.is_member());
-    let told = next(&watch);
-    assert!(matches!(&told, Event::Alive(member) if member.incarnation == 2), "{told:?}");
+    let outcome = next(&watch);
+    assert!(matches!(&outcome, Event::Alive(member) if member.incarnation == 2), "{outcome:?}");
     assert!(watch.event(TTL * 2).is_none(), "the older one's lease ends, and takes nothing with it");
 }
 
@@ -348,10 +348,10 @@ fn a_server_that_is_no_etcd_is_told_with_its_address() {
         }
     });
     let membership = Membership::Etcd(Etcd::new(&[&address], "lab").unwrap());
-    let told = [(); 3].map(|()| membership.show().unwrap_err());
+    let outcome = [(); 3].map(|()| membership.show().unwrap_err());
     serve.join().unwrap();
-    assert!(matches!(&told[0], MembersError::Answer { what: "no HTTP", .. }), "{:?}", told[0]);
-    assert!(matches!(&told[1], MembersError::Answer { .. }), "{:?}", told[1]);
-    assert!(matches!(&told[2], MembersError::Refused { status: 404, .. }), "{:?}", told[2]);
-    assert!(told.iter().all(|error| error.to_string().contains(&address)));
+    assert!(matches!(&outcome[0], MembersError::Answer { what: "no HTTP", .. }), "{:?}", outcome[0]);
+    assert!(matches!(&outcome[1], MembersError::Answer { .. }), "{:?}", outcome[1]);
+    assert!(matches!(&outcome[2], MembersError::Refused { status: 404, .. }), "{:?}", outcome[2]);
+    assert!(outcome.iter().all(|error| error.to_string().contains(&address)));
 }

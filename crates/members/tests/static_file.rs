@@ -37,7 +37,7 @@ fn a_watch_follows_the_file_and_says_when_it_cannot() {
     assert!(matches!(next(), Event::SourceLost(MembersError::File { .. })));
     write(&path, 2, 51000, 70);
     assert!(matches!(next(), Event::SourceBack));
-    assert!(watch.event(Duration::from_millis(200)).is_none(), "it is the chain that was told");
+    assert!(watch.event(Duration::from_millis(200)).is_none(), "the chain was reported before");
 }
 
 #[test]

@@ -293,8 +293,8 @@ mod tests {
             (1, &["run 7: torn".to_owned()][..])
         );
         server.kill().unwrap();
-        let doomed = Server::start_only(&program, &[], &dir.path().join("log")).unwrap();
-        doomed.kill().unwrap();
+        let victim = Server::start_only(&program, &[], &dir.path().join("log")).unwrap();
+        victim.kill().unwrap();
     }
 
     #[test]

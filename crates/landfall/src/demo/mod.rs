@@ -208,11 +208,11 @@ impl Demo<'_> {
     fn restart(&mut self) -> Result<Server, ChildError> {
         if self.rng.chance(RECOVERY_KILL_PERCENT) {
             let arguments = self.arguments();
-            let doomed = Server::start_only(&self.program, &arguments, &self.log)?;
-            self.report.silent_starts += doomed.silent_starts;
-            self.count_checks(&doomed.checks);
+            let victim = Server::start_only(&self.program, &arguments, &self.log)?;
+            self.report.silent_starts += victim.silent_starts;
+            self.count_checks(&victim.checks);
             std::thread::sleep(Duration::from_millis(self.rng.below(RECOVERY_KILL_MS_MAX)));
-            doomed.kill()?;
+            victim.kill()?;
             self.report.killed_in_recovery += 1;
         }
         self.start()

@@ -1,5 +1,5 @@
-//! The calls of etcd's v3 API that are used, as its JSON gateway takes them: keys and values in base64, 64-bit
-//! numbers as strings, and fields left out where they are zero.
+//! Calls of etcd's v3 API through its JSON gateway: keys and values are in base64, 64-bit numbers are strings, and
+//! fields that are zero are omitted.
 
 use super::http::{Answer, Endpoint};
 use crate::error::MembersError;
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// gRPC's *not found*, which etcd says of a lease.
+/// gRPC's code *not found*, which etcd returns for an unknown lease.
 const NOT_FOUND: u32 = 5;
 
-/// The calls, to one of the addresses.
+/// Calls to the first address that answers.
 pub(super) struct Api<'e> {
     endpoints: &'e [Endpoint],
     limit: Duration,
 }
 
-/// Which state of which etcd.
+/// A revision of one etcd cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Revision {
     #[serde(default)]
@@ -31,15 +31,15 @@ pub(super) struct Revision {
 /// The keys of a range.
 #[derive(Debug)]
 pub(super) struct Range {
-    /// The state that they are of.
+    /// The revision of the entries.
     pub(super) revision: Revision,
     /// In the order of keys.
     pub(super) entries: Vec<Entry>,
-    /// Whether there are more than were asked for.
+    /// Whether there are more keys than were requested.
     pub(super) more: bool,
 }
 
-/// A key and what is kept under it.
+/// A key and its value.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
@@ -80,8 +80,8 @@ impl<'e> Api<'e> {
         Ok(Range { revision: range.header, entries, more: range.more })
     }
 
-    /// Writes a key if its last change is that of revision `modified`; 0 means that it is not there. False if it
-    /// is not so.
+    /// Writes a key if its last change is that of revision `modified`; 0 means that the key does not exist. False if the
+    /// condition does not hold.
     pub(super) fn swap(
         &self,
         key: &str,
@@ -98,7 +98,7 @@ impl<'e> Api<'e> {
         Ok(self.call::<TxnAnswer>("/v3/kv/txn", &request)?.1.succeeded)
     }
 
-    /// A new lease, and how long it lives: etcd may give more than was asked for.
+    /// A new lease, and its TTL, which may be longer than requested.
     pub(super) fn grant(&self, ttl: Duration) -> Result<(Lease, Duration), MembersError> {
         let request = json!({"TTL": ttl.as_secs().to_string(), "ID": "0"});
         let (endpoint, answer): (_, LeaseAnswer) = self.call("/v3/lease/grant", &request)?;
@@ -108,7 +108,7 @@ impl<'e> Api<'e> {
         Ok((Lease(answer.id), Duration::from_secs(answer.ttl)))
     }
 
-    /// Lets a lease live on: for how long, or `None` where it has ended.
+    /// Renews a lease. Returns its TTL, or `None` if it has ended.
     pub(super) fn keep_alive(&self, lease: Lease) -> Result<Option<Duration>, MembersError> {
         let request = json!({"ID": lease.0.to_string()});
         let (endpoint, answer): (_, Streamed<LeaseAnswer>) = self.call("/v3/lease/keepalive", &request)?;
@@ -116,7 +116,7 @@ impl<'e> Api<'e> {
         Ok((answer.ttl > 0).then(|| Duration::from_secs(answer.ttl)))
     }
 
-    /// Ends a lease, with its keys. One that has ended is no error.
+    /// Ends a lease and deletes its keys. A lease that has ended already is no error.
     pub(super) fn revoke(&self, lease: Lease) -> Result<(), MembersError> {
         let request = json!({"ID": lease.0.to_string()});
         match self.call::<Nothing>("/v3/lease/revoke", &request) {
@@ -126,7 +126,7 @@ impl<'e> Api<'e> {
         }
     }
 
-    /// Asks one address after the other until one answers; all of them share the time.
+    /// Calls one address after the other until one answers. All of them share the time limit.
     fn call<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -147,7 +147,7 @@ impl<'e> Api<'e> {
     }
 }
 
-/// Whether etcd says that there is no such lease: that is the same at all addresses.
+/// Whether etcd does not know the lease. The answer is the same at all addresses.
 pub(super) fn is_not_found(error: &MembersError) -> bool {
     matches!(error, MembersError::Refused { code: NOT_FOUND, .. })
 }
@@ -161,14 +161,14 @@ fn understand<T: DeserializeOwned>(endpoint: &Endpoint, answer: &Answer) -> Resu
 
 fn refusal(endpoint: &Endpoint, answer: &Answer) -> MembersError {
     /// Longest part of a message that is passed on, characters.
-    const TOLD_MAX: usize = 200;
-    let told: Refusal = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let message = if told.message.is_empty() { told.error } else { told.message };
+    const MESSAGE_MAX: usize = 200;
+    let refusal: Refusal = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let message = if refusal.message.is_empty() { refusal.error } else { refusal.message };
     MembersError::Refused {
         endpoint: endpoint.name().to_owned(),
         status: answer.status,
-        code: told.code,
-        message: message.chars().take(TOLD_MAX).collect(),
+        code: refusal.code,
+        message: message.chars().take(MESSAGE_MAX).collect(),
     }
 }
 

@@ -1,8 +1,8 @@
-//! One POST to etcd's gateway, and its answer within a bounded time.
+//! POST requests to etcd's gateway, each with a time limit.
 //!
-//! `ureq` speaks HTTP: it waits in the calling thread, bounds the whole of an exchange (the look-up of a name
-//! included), and takes the chunks with trailers behind them in which the gateway's errors come. It is built without
-//! TLS. A connection serves one request, so that no call meets a connection that etcd has closed meanwhile.
+//! `ureq` implements HTTP. It blocks the calling thread, limits the time of a whole exchange including name resolution,
+//! and accepts chunked bodies with trailers, which the gateway uses for errors. It is built without TLS. Each connection
+//! serves one request, so that no call uses a connection that etcd has closed meanwhile.
 
 use crate::error::MembersError;
 use std::io;
@@ -42,12 +42,12 @@ impl Endpoint {
         Err(MembersError::Endpoint { text: text.to_owned() })
     }
 
-    /// As it is told to people.
+    /// The name in messages.
     pub(super) fn name(&self) -> &str {
         &self.host
     }
 
-    /// Posts `json` and reads the answer, all until `end`.
+    /// Posts `json` and reads the answer. Both end by `end`.
     pub(super) fn post(&self, path: &str, json: &[u8], end: Instant) -> Result<Answer, MembersError> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -82,13 +82,13 @@ impl Endpoint {
         MembersError::Unreachable { endpoint: self.host.clone(), source }
     }
 
-    /// The error for an answer that is not as it should be.
+    /// The error for an invalid answer.
     pub(super) fn nonsense(&self, what: &'static str) -> MembersError {
         MembersError::Answer { endpoint: self.host.clone(), what }
     }
 }
 
-/// Asks the address itself: through no proxy that the environment names, and following nobody elsewhere.
+/// An agent that connects to the address itself: it uses no proxy from the environment and follows no redirect.
 fn agent() -> Agent {
     Agent::config_builder()
         .proxy(None)
@@ -113,11 +113,11 @@ mod tests {
         5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\nGrpc-Trailer-Content-Type: application/grpc\r\n\r\n";
     const LENGTH: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}\r\n";
     const UNTIL_CLOSED: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n{}";
-    /// Where to go is not followed: a chain is asked of the addresses that were given.
+    /// A redirect, which is not followed: only the given addresses are used.
     const ELSEWHERE: &[u8] =
         b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
 
-    /// What is made of these bytes, after which the connection is closed.
+    /// The outcome of a request that a server answers with these bytes before it closes the connection.
     fn answered(bytes: &[u8]) -> Result<Answer, MembersError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
@@ -155,8 +155,8 @@ mod tests {
             REFUSAL.len() - b"}\r\n0\r\nGrpc-Trailer-Content-Type: application/grpc\r\n\r\n".len();
         for (bytes, last) in [(REFUSAL, in_last_chunk), (LENGTH, LENGTH.len() - 1)] {
             for len in [0, 1, 20, last - 5, last] {
-                let told = answered(&bytes[..len]);
-                assert!(matches!(told, Err(MembersError::Answer { .. })), "{len} bytes: {told:?}");
+                let outcome = answered(&bytes[..len]);
+                assert!(matches!(outcome, Err(MembersError::Answer { .. })), "{len} bytes: {outcome:?}");
             }
         }
     }
@@ -171,17 +171,17 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
         ] {
-            let told = answered(bytes);
+            let outcome = answered(bytes);
             let text = String::from_utf8_lossy(bytes);
-            assert!(matches!(told, Err(MembersError::Answer { .. })), "{text}: {told:?}");
+            assert!(matches!(outcome, Err(MembersError::Answer { .. })), "{text}: {outcome:?}");
         }
     }
 
     #[test]
     fn an_answer_without_end_is_given_up() {
         let long = vec![b' '; usize::try_from(ANSWER_BYTES_MAX).unwrap() + 1];
-        let told = answered(&[b"HTTP/1.1 200 OK\r\n\r\n", &long[..]].concat()).unwrap_err();
-        assert!(matches!(told, MembersError::Answer { what: "it is too long", .. }), "{told:?}");
+        let outcome = answered(&[b"HTTP/1.1 200 OK\r\n\r\n", &long[..]].concat()).unwrap_err();
+        assert!(matches!(outcome, MembersError::Answer { what: "it is too long", .. }), "{outcome:?}");
     }
 
     #[test]
@@ -201,9 +201,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
         let begun = Instant::now();
-        let told = endpoint.post("/", b"{}", begun + Duration::from_millis(100)).unwrap_err();
+        let outcome = endpoint.post("/", b"{}", begun + Duration::from_millis(100)).unwrap_err();
         assert!(
-            matches!(told, MembersError::Unreachable { ref source, .. } if source.kind() == io::ErrorKind::TimedOut)
+            matches!(outcome, MembersError::Unreachable { ref source, .. } if source.kind() == io::ErrorKind::TimedOut)
         );
         assert!(begun.elapsed() < Duration::from_secs(5));
     }

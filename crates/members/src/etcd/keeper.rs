@@ -1,4 +1,4 @@
-//! A member's place: a key that lives as long as the process that keeps it alive.
+//! A member's registration: a key in etcd that exists as long as a process renews its lease.
 
 use super::api::{Lease, is_not_found};
 use super::source::{Etcd, TRIES_MAX};
@@ -12,29 +12,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The shortest life without news. etcd makes 2 s of it unless its heartbeats are faster than by default.
+/// The shortest TTL of a registration. etcd raises it to 2 s unless its heartbeats are faster than by default.
 pub const TTL_MIN: Duration = Duration::from_secs(1);
-/// The longest one.
+/// The longest TTL of a registration.
 pub const TTL_MAX: Duration = Duration::from_secs(3600);
-/// Changes of standing that wait for the owner; while they do, later ones are merged.
+/// Most changes of standing that wait for the owner. Later ones are merged until the owner takes some.
 const CHANGES_MAX: usize = 16;
-/// How many renewals a TTL has room for.
+/// Renewals within one TTL.
 const RENEWALS: u32 = 3;
 
-/// Whether others count on this member.
+/// Whether other processes may rely on this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Standing {
-    /// The key is there.
+    /// The key exists.
     Member,
-    /// The lease has ended, or may have: others may have noticed. The keeper goes on trying to come back.
+    /// The lease has ended, or may have ended, and other processes may have noticed. The keeper tries to register again.
     Lost,
-    /// Another process has registered under this name. The keeper has given up.
+    /// Another process has registered under this name. The keeper has stopped.
     Replaced,
 }
 
-/// Keeps a member registered, from a thread of its own. When it is dropped, or its process dies, the key goes once
-/// the lease has run out; [`Keeper::resign`] takes it away at once.
+/// Keeps a member registered; a thread renews the lease. When the keeper is dropped or its process ends, etcd deletes
+/// the key at the end of the lease. [`Keeper::resign`] deletes the key at once.
 #[derive(Debug)]
 pub struct Keeper {
     shared: Arc<Shared>,
@@ -44,16 +44,16 @@ pub struct Keeper {
     thread: Option<JoinHandle<Option<Lease>>>,
 }
 
-/// What owner and thread both look at.
+/// State that the owner and the thread share.
 #[derive(Debug)]
 struct Shared {
     begun: Instant,
-    /// Until when the lease lives for certain, nanoseconds after `begun`; 0 without a lease.
+    /// Time until which the lease is certain to last, nanoseconds after `begun`; 0 without a lease.
     until: AtomicU64,
 }
 
 impl Shared {
-    fn certain(&self) -> bool {
+    fn is_certain(&self) -> bool {
         self.begun.elapsed().as_nanos() < u128::from(self.until.load(Ordering::Acquire))
     }
 
@@ -64,8 +64,8 @@ impl Shared {
 }
 
 impl Etcd {
-    /// Registers a member under its name, in the place of one that bore it before, and keeps it registered. `since`
-    /// is set to the time now.
+    /// Registers a member under its name, replacing one that is registered under it, and keeps it registered. Sets `since`
+    /// to the current time.
     pub(crate) fn register(&self, mut member: Member, ttl: Duration) -> Result<Keeper, MembersError> {
         check_name("member", &member.name)?;
         if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
@@ -88,13 +88,13 @@ impl Etcd {
 }
 
 impl Keeper {
-    /// Whether others count on this member for certain. It reads the clock, so that it is right even where the
-    /// keeper's thread has not run: false at the latest when etcd lets the lease end.
+    /// Whether other processes certainly rely on this member. The answer depends on the clock, so it is right even if the
+    /// keeper's thread has not run: it is false at the latest when etcd ends the lease.
     pub fn is_member(&self) -> bool {
-        self.shared.certain()
+        self.shared.is_certain()
     }
 
-    /// The next change of standing, waiting for `wait` at most. The first is [`Standing::Member`].
+    /// The next change of standing. Blocks for `wait` at most. The first change is [`Standing::Member`].
     pub fn change(&self, wait: Duration) -> Option<Standing> {
         self.changes.recv_timeout(wait).ok()
     }
@@ -102,7 +102,7 @@ impl Keeper {
     /// Ends the membership at once.
     ///
     /// # Errors
-    /// Those of etcd; the key then goes when the lease has run out.
+    /// Those of etcd. etcd then deletes the key at the end of the lease.
     pub fn resign(mut self) -> Result<(), MembersError> {
         match self.end() {
             Some(lease) => self.etcd.api().revoke(lease),
@@ -110,7 +110,7 @@ impl Keeper {
         }
     }
 
-    /// Ends the thread, within the time of a call. Gives the lease that is left to itself.
+    /// Ends the thread, within the time of one call. Returns the lease, which nobody renews any more.
     fn end(&mut self) -> Option<Lease> {
         drop(self.stop.take());
         let lease = self.thread.take().and_then(|thread| thread.join().ok().flatten());
@@ -125,17 +125,18 @@ impl Drop for Keeper {
     }
 }
 
-/// The thread's side.
+/// The state of the keeper's thread.
 struct Keep {
     etcd: Etcd,
     member: Member,
     ttl: Duration,
-    /// The lease, and until when it lives for certain: counted from before the call that renewed it.
+    /// The lease, and the time until which it is certain to last, counted from before the call that renewed it.
     lease: Option<(Lease, Instant)>,
     shared: Arc<Shared>,
     changes: SyncSender<Standing>,
     standing: Option<Standing>,
-    told: Option<Standing>,
+    /// The standing that was last reported to the owner.
+    reported: Option<Standing>,
     backoff: Backoff,
 }
 
@@ -148,21 +149,21 @@ impl Keep {
         changes: SyncSender<Standing>,
     ) -> Self {
         let backoff = Backoff::new();
-        Self { etcd, member, ttl, lease: None, shared, changes, standing: None, told: None, backoff }
+        Self { etcd, member, ttl, lease: None, shared, changes, standing: None, reported: None, backoff }
     }
 
-    /// Renews until it is told to stop or another process has taken the name. Gives the lease that it has then.
+    /// Renews until the owner ends the thread or another process has taken the name. Returns the last lease.
     fn run(mut self, stopped: &Receiver<()>) -> Option<Lease> {
-        let mut wait = self.between();
+        let mut wait = self.interval();
         while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
             wait = match self.step() {
                 Ok(()) => {
                     self.backoff.reset();
-                    self.between()
+                    self.interval()
                 }
                 Err(error) => self.failed(&error),
             };
-            self.tell();
+            self.report();
             if self.standing == Some(Standing::Replaced) {
                 break;
             }
@@ -170,7 +171,7 @@ impl Keep {
         self.lease.map(|(lease, _)| lease)
     }
 
-    fn between(&self) -> Duration {
+    fn interval(&self) -> Duration {
         self.ttl / RENEWALS
     }
 
@@ -181,25 +182,25 @@ impl Keep {
         }
     }
 
-    /// After a failure: how long to wait, at most until the lease is not certain any more.
+    /// The pause after a failure, which ends at the latest when the lease is no longer certain.
     fn failed(&mut self, error: &MembersError) -> Duration {
-        let pause = self.backoff.pause().min(self.between());
+        let pause = self.backoff.pause().min(self.interval());
         tracing::debug!(member = self.member.name, %error, "membership could not be renewed");
         let Some((_, until)) = self.lease else { return pause };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            self.lose();
+            self.note_lost();
         }
         pause.min(left.max(Duration::from_millis(1)))
     }
 
-    fn lose(&mut self) {
+    fn note_lost(&mut self) {
         self.lease = None;
         self.shared.set(None);
         self.standing = Some(Standing::Lost);
     }
 
-    /// Registers, against others that start under the same name at this moment: the last one stays.
+    /// Registers, although other processes may register under the same name at this moment. The last one stays.
     fn enter_first(&mut self) -> Result<(), MembersError> {
         for _ in 1..TRIES_MAX {
             match self.enter(true) {
@@ -221,8 +222,8 @@ impl Keep {
         let sent = Instant::now();
         let (lease, ttl) = self.etcd.api().grant(self.ttl)?;
         if !self.write(found.map_or(0, |entry| entry.modified), lease)? {
-            // Somebody was faster, or the answer to a write that succeeded was lost: the lease goes by itself, and
-            // what is there now is looked at by the next attempt.
+            // Another process was faster, or the answer to a successful write was lost. The lease ends by itself, and the
+            // next attempt reads the key again.
             return Err(MembersError::Conflict { key, tries: 1 });
         }
         self.hold(lease, sent + ttl);
@@ -240,31 +241,31 @@ impl Keep {
         self.lease = Some((lease, until));
         self.shared.set(Some(until));
         self.standing = Some(Standing::Member);
-        self.tell();
+        self.report();
     }
 
     fn renew(&mut self, lease: Lease) -> Result<(), MembersError> {
         let sent = Instant::now();
         let Some(ttl) = self.etcd.api().keep_alive(lease)? else {
-            self.lose();
-            self.tell();
+            self.note_lost();
+            self.report();
             return self.enter(false);
         };
-        if self.look_at_own_key(lease)? {
+        if self.check_own_key(lease)? {
             self.hold(lease, sent + ttl);
         } else {
-            self.lose();
+            self.note_lost();
             self.standing = Some(Standing::Replaced);
         }
         Ok(())
     }
 
-    /// Whether the key is still ours; it is written again where somebody deleted it.
-    fn look_at_own_key(&self, lease: Lease) -> Result<bool, MembersError> {
+    /// Whether the key is still this process's. Writes it again if it has been deleted.
+    fn check_own_key(&self, lease: Lease) -> Result<bool, MembersError> {
         let key = self.etcd.member_key(&self.member.name);
         match self.etcd.api().get(&key)? {
             Some(entry) => Ok(self.is_ours(&entry.value)),
-            // Whatever came of it, the lease's end or another process's key: the next renewal notices.
+            // If the lease has ended or another process has taken the key, the next renewal notices.
             None => match self.write(0, lease) {
                 Err(error) if !is_not_found(&error) => Err(error),
                 _ => Ok(true),
@@ -277,11 +278,14 @@ impl Keep {
         found.is_ok_and(|found| found.incarnation == self.member.incarnation)
     }
 
-    /// Tells the owner of a change; what does not fit is told later, if it still is so.
-    fn tell(&mut self) {
-        let Some(standing) = self.standing.filter(|standing| self.told != Some(*standing)) else { return };
+    /// Reports a change of standing to the owner. If the queue is full, the change is reported later unless it has been
+    /// reverted by then.
+    fn report(&mut self) {
+        let Some(standing) = self.standing.filter(|standing| self.reported != Some(*standing)) else {
+            return;
+        };
         match self.changes.try_send(standing) {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => self.told = Some(standing),
+            Ok(()) | Err(TrySendError::Disconnected(_)) => self.reported = Some(standing),
             Err(TrySendError::Full(_)) => {}
         }
     }

@@ -1,12 +1,12 @@
-//! A chain in etcd: its document under one key, changed by compare-and-swap, and its members under keys that go
-//! when they die.
+//! A chain in etcd: its document under one key, which is changed by compare-and-swap, and its members under keys that
+//! etcd deletes when their leases end.
 
 mod api;
 mod http;
 mod keeper;
-mod look;
+mod poller;
 mod source;
 
 pub use keeper::{Keeper, Standing, TTL_MAX, TTL_MIN};
-pub(crate) use look::EtcdLook;
+pub(crate) use poller::EtcdPoller;
 pub use source::{ENDPOINTS_MAX, Etcd};

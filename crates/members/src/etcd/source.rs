@@ -1,4 +1,4 @@
-//! What is asked of etcd about one chain, and changed there.
+//! Reads and changes one chain in etcd.
 
 use super::api::{Api, Revision};
 use super::http::Endpoint;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// Most addresses of one etcd.
 pub const ENDPOINTS_MAX: usize = 8;
-/// What every key begins with.
+/// Prefix of every key.
 const ROOT: &str = "/landfall/pmnet/";
-/// How often a change is tried while others change the chain, or etcd does not answer.
+/// Attempts of a change while others change the chain or etcd does not answer.
 pub(super) const TRIES_MAX: usize = 5;
-/// How long one call may take by default, over all addresses.
+/// Default time limit of one call, over all addresses.
 const LIMIT: Duration = Duration::from_secs(2);
-/// The shortest life of a connection that makes sense.
+/// The shortest sensible time limit of one call.
 const LIMIT_MIN: Duration = Duration::from_millis(50);
 
 /// A chain in etcd, 3.4 or later, through its JSON gateway.
@@ -29,7 +29,7 @@ pub struct Etcd {
     chain: String,
 }
 
-/// What etcd holds of a chain at one revision.
+/// The contents of etcd for a chain at one revision.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) revision: Revision,
@@ -55,14 +55,14 @@ impl Etcd {
         Ok(Self { endpoints, limit: LIMIT, chain: chain.to_owned() })
     }
 
-    /// The same with another bound on the time of one call, over all addresses.
+    /// Sets the time limit of one call, over all addresses.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = limit.max(LIMIT_MIN);
         self
     }
 
-    /// The bound on the time of one call.
+    /// The time limit of one call.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
@@ -90,7 +90,7 @@ impl Etcd {
         Api::new(&self.endpoints, self.limit)
     }
 
-    /// What etcd holds now, by a majority of it. One call.
+    /// The current contents of etcd, confirmed by a majority of its servers. One call.
     pub(crate) fn view(&self) -> Result<View, MembersError> {
         let Held { order, members, .. } = self.held(None)?.expect("no revision was given");
         let (chain, _) = order.ok_or_else(|| self.no_chain())?;
@@ -105,11 +105,11 @@ impl Etcd {
             return Ok(());
         }
         let found = self.view()?.chain;
-        // An answer that was lost: the try before had succeeded.
+        // The answer to the attempt before was lost; the attempt had succeeded.
         if found == *chain { Ok(()) } else { Err(self.exists(found.epoch)) }
     }
 
-    /// Changes the chain, however many others do.
+    /// Changes the chain, also while others change it.
     pub(crate) fn update(
         &self,
         change: impl Fn(&Chain) -> Result<Chain, ChainError>,
@@ -131,7 +131,8 @@ impl Etcd {
         Err(last.unwrap_or_else(conflict))
     }
 
-    /// `None` if somebody was faster. `wanted` is what the try before wrote, perhaps without hearing the answer.
+    /// `None` if another change came first. `wanted` is the chain that the attempt before wrote, perhaps without receiving
+    /// the answer.
     fn try_update(
         &self,
         change: impl Fn(&Chain) -> Result<Chain, ChainError>,
@@ -150,7 +151,7 @@ impl Etcd {
         Ok(self.swap(modified, &next)?.then_some(next))
     }
 
-    /// Writes the document if its last change is still that of revision `modified` (0: it is not there).
+    /// Writes the document if its last change is still that of revision `modified` (0: the key does not exist).
     fn swap(&self, modified: u64, chain: &Chain) -> Result<bool, MembersError> {
         let key = self.order_key();
         let json =
@@ -158,7 +159,7 @@ impl Etcd {
         self.api().swap(&key, modified, &json, None)
     }
 
-    /// Everything of the chain; `None` if that is what there was at revision `known`.
+    /// The contents of etcd for the chain; `None` if they are still those of revision `known`.
     pub(super) fn held(&self, known: Option<&Revision>) -> Result<Option<Held>, MembersError> {
         let prefix = format!("{ROOT}{}/", self.chain);
         let range = self.api().range_of(&prefix, MEMBERS_MAX + 1)?;
@@ -180,7 +181,7 @@ impl Etcd {
         Ok(Some(held))
     }
 
-    /// The chain of a document, trusting none of it.
+    /// Parses and checks the chain of a document.
     fn document(&self, json: &[u8]) -> Result<Chain, MembersError> {
         let key = self.order_key();
         let chain: Chain = serde_json::from_slice(json)
@@ -206,13 +207,13 @@ fn same_name(wanted: &str, found: &str) -> Result<(), ChainError> {
     Err(ChainError::OtherChain { wanted: wanted.to_owned(), found: found.to_owned() })
 }
 
-/// The member under a key. One that cannot be read, of a later version perhaps, must not hide the others, and
-/// counts as not there.
+/// Parses the member under a key. A member that cannot be parsed, perhaps of a later version, counts as absent, so that
+/// it does not hide the others.
 fn member_of(name: &str, json: &[u8]) -> Option<Member> {
-    let told =
+    let warn =
         |why: &dyn std::fmt::Display| tracing::warn!(name, %why, "a member's key in etcd is not understood");
-    check_name("member", name).inspect_err(|why| told(why)).ok()?;
-    let member: Member = serde_json::from_slice(json).inspect_err(|why| told(why)).ok()?;
+    check_name("member", name).inspect_err(|why| warn(why)).ok()?;
+    let member: Member = serde_json::from_slice(json).inspect_err(|why| warn(why)).ok()?;
     Some(Member { name: name.to_owned(), ..member })
 }
 
@@ -237,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_are_wrong_are_told_with_their_key() {
+    fn errors_of_wrong_documents_name_their_key() {
         let etcd = Etcd::new(&["127.0.0.1:2379"], "lab").unwrap();
         let other = br#"{"name":"other","epoch":1,"server":"10.0.0.9:51000"}"#;
         for (json, word) in [(&b"{}"[..], "missing field"), (b"\xff", "damaged"), (other, "\"other\"")] {
-            let told = etcd.document(json).unwrap_err().to_string();
-            assert!(told.contains("/landfall/pmnet/lab/order") && told.contains(word), "{told}");
+            let message = etcd.document(json).unwrap_err().to_string();
+            assert!(message.contains("/landfall/pmnet/lab/order") && message.contains(word), "{message}");
         }
     }
 

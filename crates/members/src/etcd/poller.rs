@@ -1,32 +1,35 @@
-//! Looks at a chain in etcd, again and again.
+//! Polls a chain in etcd.
 
 use super::api::Revision;
 use super::source::Etcd;
 use crate::error::MembersError;
 use crate::view::View;
 
-/// What a watch remembers of etcd.
+/// Polls etcd, and remembers the revision that it has read.
 #[derive(Debug)]
-pub(crate) struct EtcdLook {
+pub(crate) struct EtcdPoller {
     etcd: Etcd,
-    /// The state that the last look which succeeded has seen.
+    /// The revision that the last successful poll has read.
     known: Option<Revision>,
 }
 
-impl EtcdLook {
+impl EtcdPoller {
     pub(crate) fn new(etcd: Etcd) -> Self {
         Self { etcd, known: None }
     }
 
-    /// What etcd holds now; `None` where nothing has changed since the last look that succeeded.
-    pub(crate) fn look(&mut self) -> Result<Option<View>, MembersError> {
+    /// The contents of etcd; `None` if nothing has changed since the last successful poll.
+    ///
+    /// # Errors
+    /// Those of etcd; [`MembersError::NoChain`].
+    pub(crate) fn poll(&mut self) -> Result<Option<View>, MembersError> {
         let Some(held) = self.etcd.held(self.known.as_ref())? else { return Ok(None) };
         let (chain, _) = held.order.ok_or_else(|| self.etcd.no_chain())?;
         self.known = Some(held.revision);
         Ok(Some(View { chain, members: held.members }))
     }
 
-    /// The next look takes in everything in any case.
+    /// Makes the next poll return the contents in any case.
     pub(crate) fn forget(&mut self) {
         self.known = None;
     }
