@@ -39,6 +39,33 @@ fn sigterm_ends_cleanly_within_seconds_and_data_are_there_again() {
     assert_eq!(server.call(&["MGET", "TERM", "INT"]), common::Reply::Array(vec![bulk("kept"), bulk("kept")]));
 }
 
+/// Workers wake each other for commits. After that they wait again, whether the region is paged or not.
+#[test]
+fn a_server_whose_clients_are_silent_uses_no_processor() {
+    for memory in [&[][..], &["--capacity", "256MiB", "--memory", "64MiB"]] {
+        let place = Place::new();
+        let server = place.start(&[memory, &["--workers", "2"]].concat());
+        let mut clients: Vec<_> = (0..20).map(|_| server.resp()).collect();
+        for _ in 0..200 {
+            for client in &mut clients {
+                client.push(&[b"SET", b"key", b"value"]);
+                client.push(&[b"GET", b"key"]);
+                client.flush().unwrap();
+            }
+            for client in &mut clients {
+                assert_eq!((client.read().unwrap(), client.read().unwrap()), (ok(), bulk("value")));
+            }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let used = || server.metrics()["landfall_process_cpu_seconds_total"];
+        let before = used();
+        std::thread::sleep(Duration::from_secs(2));
+        let used = used() - before;
+        assert!(used < 0.5, "{used} s of processor time in 2 s without a request");
+        assert!(server.stop().success());
+    }
+}
+
 #[test]
 fn clients_that_connect_during_a_stop_do_not_delay_it() {
     let place = Place::new();

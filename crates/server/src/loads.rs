@@ -327,7 +327,10 @@ impl Loads {
     fn run(&self, shared: &Shared) {
         while let Some(job) = self.next() {
             let is_done = match job {
-                Job::MakeRoom => self.make_room(),
+                Job::MakeRoom => {
+                    self.make_room();
+                    false
+                }
                 Job::Read(part) => {
                     let outcome = self.heap.load(part.extent);
                     self.finish(&mut self.state.lock(), part, outcome)
@@ -340,11 +343,10 @@ impl Loads {
     }
 
     /// Drops data from memory ahead of what is read next.
-    fn make_room(&self) -> bool {
+    fn make_room(&self) {
         let ahead = self.heap.memory().map_or(0, |memory| memory.limit / AHEAD_PARTS);
         self.heap.relieve_memory(ahead);
         self.state.lock().room = Room::Enough;
-        false
     }
 
     /// True if replies that clients have not received keep the memory above its limit.

@@ -10,21 +10,23 @@
 mod paged;
 mod relief;
 
+use self::paged::Paged;
+
 use crate::admission::{self, Excess, Held};
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
-use crate::loads::{self, Again, Lane};
+use crate::loads::{Again, PAUSE};
 use crate::lookahead::Lookahead;
 use crate::phase::{Phase, Sending};
 use crate::resp::Session;
 use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
 use crate::tails::Tails;
-use landfall_heap::{Heap, HeapError, LoadId, Ticket, Until, Writer};
+use landfall_heap::{Heap, HeapError, Ticket, Until, Writer};
 use landfall_media::{CommitMode, Dirty, Extent};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -102,16 +104,8 @@ pub(crate) struct Worker {
     waiting: Vec<ConnId>,
     /// Connections that wait for a log to grow.
     tails: Tails,
-    /// Connections with a command that waits for bytes to be read.
-    loading: BTreeMap<LoadId, ConnId>,
-    /// Reads these bytes; `None` where all of the region may be in memory, or threads read.
-    lane: Option<Lane>,
-    /// Requests of which the commands are executed in this round.
-    loaded: Vec<(LoadId, ConnId)>,
-    /// A request for bytes may be done.
-    loads_due: bool,
-    /// When further reads can be started.
-    loads_again: Again,
+    /// What commands wait for that has left memory; `None` where all of the region may be in memory.
+    paged: Option<Paged>,
     commit: Option<Commit>,
     /// The transport has found no landing space.
     starved: bool,
@@ -131,7 +125,7 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
         let heap = Arc::clone(shared.engine.heap());
         let writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
-        let lane = shared.loads.as_ref().and_then(|loads| loads.open_lane(transport.waker().descriptor()));
+        let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
         Self {
             landing: Landing::new(Arc::clone(&heap)),
             shared,
@@ -146,11 +140,7 @@ impl Worker {
             long: VecDeque::new(),
             waiting: Vec::new(),
             tails: Tails::default(),
-            loading: BTreeMap::new(),
-            lane,
-            loaded: Vec::new(),
-            loads_due: false,
-            loads_again: Again::OnEvent,
+            paged,
             commit: None,
             starved: false,
             relieved: Excess::default(),
@@ -220,10 +210,10 @@ impl Worker {
     /// their requests are executed, committed and answered together. If a commit waits for a device, requests
     /// accumulate meanwhile anyway, and lingering would only delay the end of the commit, and readers.
     fn wait(&self) -> Wait {
-        let is_idle = self.touched.is_empty() && self.long.is_empty() && !self.loads_due;
-        let timeout = match self.loads_again {
+        let is_idle = self.touched.is_empty() && self.long.is_empty();
+        let timeout = match self.paged.as_ref().map_or(Again::OnEvent, Paged::again) {
             Again::OnEvent if is_idle => self.tails.timeout(TICK),
-            Again::Soon if is_idle => self.tails.timeout(loads::PAUSE),
+            Again::Soon if is_idle => self.tails.timeout(PAUSE),
             _ => Duration::ZERO,
         };
         let active = self.active_before.max(self.active).min(self.conns.len());
@@ -244,7 +234,7 @@ impl Worker {
             Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
             Event::WrittenBack { id, outcome } => self.written_back(id, outcome),
             Event::Woken => {
-                self.loads_due = true;
+                self.paged.iter_mut().for_each(Paged::note_event);
                 self.resume_waiting();
                 self.resume_tails();
             }
@@ -325,7 +315,7 @@ impl Worker {
             tracing::debug!(conn = id.0, %error, "connection lost");
         }
         conn.end(&self.shared);
-        self.shared.loads.iter().for_each(|loads| loads.note_reply(conn.reply_bytes, 0));
+        self.paged.iter().for_each(|paged| paged.loads.note_reply(conn.reply_bytes, 0));
         admission::note(&self.shared.counters, &self.heap, conn.held, Held::default());
         self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
@@ -445,7 +435,7 @@ impl Worker {
         };
         let waits = match conn.park {
             Some(Park::On(Until::Load(load))) => {
-                self.loading.insert(load, id);
+                self.paged.iter_mut().for_each(|paged| paged.wait(load, id));
                 false
             }
             Some(Park::On(_)) => true,
