@@ -4,7 +4,7 @@
 use super::op::{LogOp, LogWorkload};
 use super::oracle::LogsState;
 use super::world::{WalWorld, observe, open};
-use crate::campaign::Plan;
+use crate::campaign::{Plan, skip_site};
 use crate::rng::Rng;
 use crate::violation::Violation;
 use crate::world::Setup;
@@ -70,7 +70,7 @@ impl WalCampaign {
             sums: false,
             group_max: GROUP_RECORDS_MAX,
         };
-        let world = WalWorld::create(setup, |media| skip_site(media, plan))?;
+        let world = WalWorld::create(setup, |media| skip_site(media, plan.skip))?;
         let workload = LogWorkload::new(rng.draw(), setup.writers, setup.deferred);
         Ok(Self { plan, rng, world, workload, summary: WalSummary::default(), history: Vec::new() })
     }
@@ -151,7 +151,7 @@ impl WalCampaign {
 
     fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
         let media = self.world.medium(image);
-        skip_site(&media, self.plan);
+        skip_site(&media, self.plan.skip);
         media
     }
 
@@ -160,12 +160,6 @@ impl WalCampaign {
         let found = observe(&logs)?;
         self.world.oracle.judge(&found)?;
         Ok(found)
-    }
-}
-
-fn skip_site(media: &SimMedia, plan: Plan) {
-    if let Some(site) = plan.skip {
-        media.skip_site(site);
     }
 }
 
