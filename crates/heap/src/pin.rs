@@ -6,9 +6,8 @@
 
 use crate::heap::Heap;
 use crate::runs::Runs;
-use landfall_media::{Extent, MediaError, ReadQueue};
+use landfall_media::{EventFd, Extent, MediaError, ReadQueue};
 use std::ops::Deref;
-use std::os::fd::RawFd;
 
 /// Bytes of the region that stay in memory until this is dropped.
 #[derive(Debug)]
@@ -92,7 +91,7 @@ impl Heap {
     ///
     /// # Errors
     /// The medium's: the system has no io_uring, or refuses it.
-    pub fn open_queue(&self, eventfd: Option<RawFd>) -> Result<Option<Box<dyn ReadQueue>>, MediaError> {
+    pub fn open_queue(&self, eventfd: Option<EventFd<'_>>) -> Result<Option<Box<dyn ReadQueue>>, MediaError> {
         self.runs.shared_pages().map(|pages| pages.open_queue(eventfd)).transpose()
     }
 

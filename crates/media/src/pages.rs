@@ -2,7 +2,7 @@
 
 use crate::error::MediaError;
 use crate::extent::Extent;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Unit in which pins are counted, bytes: a heap's frame. An extent may be pinned as a whole and unpinned in parts of
@@ -11,6 +11,23 @@ pub const PIN_UNIT: u64 = 2048;
 
 /// Unit of eviction, bytes. It is read in blocks of [`crate::BLOCK_SIZE`].
 pub const CHUNK_SIZE: u64 = 64 << 10;
+
+/// An eventfd that the kernel signals, by whatever owns it.
+#[derive(Clone, Copy, Debug)]
+pub struct EventFd<'fd>(BorrowedFd<'fd>);
+
+impl<'fd> EventFd<'fd> {
+    /// The eventfd that `owner` has.
+    pub fn of(owner: &'fd impl AsFd) -> Self {
+        Self(owner.as_fd())
+    }
+}
+
+impl AsFd for EventFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0
+    }
+}
 
 /// Controls which bytes of a paged region are in memory.
 ///
@@ -38,7 +55,7 @@ pub trait Pages: Send + Sync {
     ///
     /// # Errors
     /// The system has no io_uring, or refuses it.
-    fn open_queue(self: Arc<Self>, eventfd: Option<RawFd>) -> Result<Box<dyn ReadQueue>, MediaError>;
+    fn open_queue(self: Arc<Self>, eventfd: Option<EventFd<'_>>) -> Result<Box<dyn ReadQueue>, MediaError>;
 
     /// Counts the extent's chunks as not pinned since [`Self::cold_bytes`] was called, although they were: their first use
     /// after a read does not make them worth more than chunks that are used again and again.

@@ -10,10 +10,9 @@
 
 use crate::shared::{Shared, count};
 use landfall_heap::{Heap, LoadId, Loader};
-use landfall_media::{Extent, MediaError, ReadQueue, Started};
+use landfall_media::{EventFd, Extent, MediaError, ReadQueue, Started};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -185,7 +184,7 @@ impl Loads {
     }
 
     /// Opens a worker's lane; `None` where the system refuses it, so that threads read. `eventfd` ends the worker's wait.
-    pub(crate) fn open_lane(&self, eventfd: RawFd) -> Option<Lane> {
+    pub(crate) fn open_lane(&self, eventfd: EventFd<'_>) -> Option<Lane> {
         match self.heap.open_queue(Some(eventfd)) {
             Ok(queue) => {
                 queue.map(|queue| Lane { queue, reading: BTreeMap::new(), next: 0, ended: Vec::new() })

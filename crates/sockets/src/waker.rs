@@ -2,7 +2,7 @@
 
 use crate::sys::EventFd;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,5 +50,12 @@ impl Waker {
     /// The descriptor to watch, edge-triggered; the counter is never read.
     pub fn descriptor(&self) -> RawFd {
         self.shared.eventfd.descriptor()
+    }
+}
+
+impl AsFd for Waker {
+    /// Its eventfd, for the kernel to signal: that ends the wait, and the transport reports it as a wake.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.eventfd.as_fd()
     }
 }

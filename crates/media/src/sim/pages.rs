@@ -7,8 +7,7 @@ use super::medium::SimMedia;
 use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::media::Media;
-use crate::pages::{Evict, Pages, ReadQueue};
-use std::os::fd::RawFd;
+use crate::pages::{EventFd, Evict, Pages, ReadQueue};
 use std::sync::Arc;
 
 /// What bytes that have left memory read as.
@@ -31,7 +30,7 @@ impl Pages for SimMedia {
         self.bytes(extent).map(drop)
     }
 
-    fn open_queue(self: Arc<Self>, _eventfd: Option<RawFd>) -> Result<Box<dyn ReadQueue>, MediaError> {
+    fn open_queue(self: Arc<Self>, _eventfd: Option<EventFd<'_>>) -> Result<Box<dyn ReadQueue>, MediaError> {
         Err(MediaError::Unsupported("a simulated region is read by whoever waits for it"))
     }
 

@@ -6,6 +6,7 @@ use crate::loads::{Again, Lane, Loads};
 use crate::pace::RATE_MIN;
 use crate::shared::Shared;
 use landfall_heap::{LoadId, Until};
+use landfall_media::EventFd;
 use landfall_sockets::{ConnId, Transport};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ impl Paged {
     pub(super) fn new(loads: &Arc<Loads>, transport: &dyn Transport) -> Self {
         Self {
             loads: Arc::clone(loads),
-            lane: loads.open_lane(transport.waker().descriptor()),
+            lane: loads.open_lane(EventFd::of(&transport.waker())),
             loading: BTreeMap::new(),
             loaded: Vec::new(),
             is_due: false,

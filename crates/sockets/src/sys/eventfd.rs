@@ -2,7 +2,7 @@
 
 use super::checked;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// A non-blocking eventfd. It is watched edge-triggered and never read: each signal is an edge.
 #[derive(Debug)]
@@ -26,5 +26,11 @@ impl EventFd {
 
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -10,7 +10,6 @@ mod writes;
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +29,7 @@ use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::kind::MediaKind;
 use crate::media::{CommitMode, Media};
-use crate::pages::{Evict, Pages, ReadQueue};
+use crate::pages::{EventFd, Evict, Pages, ReadQueue};
 use crate::site::Site;
 use crate::standing::Standing;
 use crate::units::RUN_SIZE;
@@ -403,7 +402,7 @@ impl Pages for FileMedia {
         self.make_readable(extent)
     }
 
-    fn open_queue(self: Arc<Self>, eventfd: Option<RawFd>) -> Result<Box<dyn ReadQueue>, MediaError> {
+    fn open_queue(self: Arc<Self>, eventfd: Option<EventFd<'_>>) -> Result<Box<dyn ReadQueue>, MediaError> {
         Ok(Box::new(reads::Queue::open(self, eventfd)?))
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, types};
@@ -17,7 +17,7 @@ use super::paged::{Chunks, Taken, spans};
 use super::residency::Residency;
 use crate::error::MediaError;
 use crate::extent::Extent;
-use crate::pages::{ReadQueue, Started};
+use crate::pages::{EventFd, ReadQueue, Started};
 use crate::sys::image::Image;
 use crate::units::RUN_SIZE;
 
@@ -86,9 +86,9 @@ struct Read {
 }
 
 impl ReadRing {
-    fn open(eventfd: Option<RawFd>) -> io::Result<Self> {
+    fn open(eventfd: Option<EventFd<'_>>) -> io::Result<Self> {
         let ring = IoUring::builder().setup_coop_taskrun().dontfork().build(ENTRIES)?;
-        eventfd.map_or(Ok(()), |eventfd| ring.submitter().register_eventfd(eventfd))?;
+        eventfd.map_or(Ok(()), |eventfd| ring.submitter().register_eventfd(eventfd.as_fd().as_raw_fd()))?;
         Ok(Self(Mutex::new(State { ring, reads: Reads::default() })))
     }
 }
@@ -165,7 +165,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn open(medium: Arc<dyn ReadTarget>, eventfd: Option<RawFd>) -> Result<Self, MediaError> {
+    pub(super) fn open(
+        medium: Arc<dyn ReadTarget>,
+        eventfd: Option<EventFd<'_>>,
+    ) -> Result<Self, MediaError> {
         let backing = medium.target().backing;
         let ring = ReadRing::open(eventfd).map_err(|error| backing.io("open an io_uring", error))?;
         let ring = Arc::new(ring);
