@@ -26,6 +26,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("net", true, true),
     layer("xdp", false, true),
     layer("sockets", false, true),
+    layer("fuse", false, false),
     layer("packets", false, false),
     layer("kv", true, true),
     layer("wal", true, true),
