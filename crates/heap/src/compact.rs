@@ -345,7 +345,7 @@ impl Compactor {
         let moves = |extent| checks_data && (moves_data(extent) || forwards.touches(extent));
         // Damaged data must not be copied under a new record. They stay, and reads report them.
         let verified = match checks_data {
-            true => self.heap.verify_moving(slot, view, moves),
+            true => self.heap.reader().verify_moving(slot, view, moves),
             false => Ok(0),
         };
         let (true, Ok(moved_bytes)) = (readable, verified) else {

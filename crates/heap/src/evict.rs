@@ -15,7 +15,7 @@ use crate::free::FreeGoal;
 use crate::heap::Heap;
 use crate::layout::RunId;
 use crate::run::RunUse;
-use landfall_media::{Evict, Extent, Pages, RUN_SIZE, Standing};
+use landfall_media::{Evict, Extent, MediaError, Pages, RUN_SIZE, Standing};
 
 /// One part in this many of the limit is kept free for bytes that are read or received next.
 const SPARE_PARTS: u64 = 32;
@@ -46,6 +46,17 @@ impl Heap {
             *hand = (*hand + 1) % self.runs.total();
         }
         freed
+    }
+
+    /// Reads the bytes of a held extent that are not in memory. Blocks while the medium reads.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn load(&self, extent: Extent) -> Result<(), MediaError> {
+        self.runs.pages().map_or(Ok(()), |pages| {
+            self.relieve_memory(u64::from(extent.len()));
+            pages.load(extent)
+        })
     }
 
     /// Evicts the runs of verified extents if the region is above its limit. For a check, during which nobody stores to the

@@ -12,10 +12,12 @@ use crate::features::Features;
 use crate::free::{FreeGoal, FreeTask};
 use crate::lanes::{Lanes, Ticket};
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
-use crate::load::LoaderPlace;
+use crate::load::{LoadId, Loader, LoaderPlace};
 use crate::new_patches::NewPatches;
+use crate::pin::{MemoryUse, Pinned};
 use crate::policy::{Integrity, ValuePolicy};
-use crate::record::{Draft, Fields, KeyPlace, Kind, RecordView, ValuePlace};
+use crate::reader::Reader;
+use crate::record::{Check, Draft, Fields, KeyPlace, Kind, RecordView, Slot, ValuePlace};
 use crate::run::RunUse;
 use crate::runs::Runs;
 use crate::slabs::Slabs;
@@ -25,10 +27,10 @@ use crate::superblock::{FEATURE_EPOCHS, FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::uncounted::UncountedSlots;
 use crate::unfinished::Unfinished;
-use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, Site, Standing};
-use std::sync::Arc;
+use landfall_media::{CommitMode, Dirty, EventFd, Extent, Media, MediaError, ReadQueue, Site, Standing};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use std::sync::{Arc, Weak};
 
 /// The persistent packet heap over one region.
 ///
@@ -36,7 +38,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct Heap {
     pub(crate) media: Arc<dyn Media>,
     /// Address of the image, for prefetching only; 0 if the medium has no image in memory.
-    pub(crate) image_addr: usize,
+    image_addr: usize,
     pub(crate) geometry: Geometry,
     pub(crate) runs: Runs,
     /// Which batches of each writer are durable.
@@ -50,7 +52,7 @@ pub struct Heap {
     pub(crate) space: Space,
     pub(crate) unfinished: Unfinished,
     pub(crate) clock: Clock,
-    pub(crate) loader: LoaderPlace,
+    loader: LoaderPlace,
     pub(crate) transactions: Transactions,
     /// Patches whose records are not current yet.
     pub(crate) patches: NewPatches,
@@ -150,11 +152,176 @@ impl Heap {
         &self.runs
     }
 
+    /// What reads the region.
+    #[inline]
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader {
+            media: &*self.media,
+            image_addr: self.image_addr,
+            geometry: &self.geometry,
+            runs: &self.runs,
+            loader: &self.loader,
+        }
+    }
+
+    /// Reads a slot and checks its record.
+    ///
+    /// # Errors
+    /// The medium's.
+    #[inline]
+    pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
+        self.reader().slot(slot)
+    }
+
+    /// Reads the record in a slot that is known to hold one.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] if it fails its checks; the medium's.
+    #[inline]
+    pub fn record(&self, slot: SlotId) -> Result<RecordView<'_>, HeapError> {
+        self.reader().record(slot)
+    }
+
+    /// Prefetches the record in a slot.
+    #[inline]
+    pub fn prefetch(&self, slot: SlotId) {
+        self.reader().prefetch(slot);
+    }
+
+    /// Prefetches the beginning of the value to which the record in a slot refers, and the count of its references.
+    pub fn prefetch_value(&self, slot: SlotId) {
+        self.reader().prefetch_value(slot);
+    }
+
+    /// The key's bytes, inline or in frames.
+    ///
+    /// # Errors
+    /// The medium's.
+    #[inline]
+    pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<Pinned<'a>, MediaError> {
+        self.reader().key(view)
+    }
+
+    /// True if the key matches the hash in the record.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn key_holds(&self, view: &RecordView<'_>) -> Result<bool, MediaError> {
+        self.reader().key_holds(view)
+    }
+
+    /// The extents of the value; none for an inline value.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] when the list of a long value fails its check.
+    pub fn value_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        self.reader().value_extents(slot, view)
+    }
+
+    /// All extents that the record refers to: key, list and value.
+    ///
+    /// # Errors
+    /// As [`Self::value_extents`].
+    pub fn all_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        self.reader().all_extents(slot, view)
+    }
+
+    /// Checks the value's bytes against the CRC-32C in the record, or against the checksums of its pieces.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`]; the medium's.
+    pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        self.reader().verify_value(slot, view)
+    }
+
+    /// True if the bytes of `extents` match `check`.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn holds(&self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
+        self.reader().holds(extents, check)
+    }
+
+    /// CRC-32C of the bytes of `extents`, in order.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
+        self.reader().crc_of(extents)
+    }
+
+    /// The value's bytes in one slice, after [`Self::verify_value`]. They are copied only if they lie in several
+    /// extents, or may be evicted.
+    ///
+    /// # Errors
+    /// As [`Self::verify_value`].
+    pub fn value_bytes<'a>(
+        &'a self,
+        slot: SlotId,
+        view: &RecordView<'a>,
+    ) -> Result<Cow<'a, [u8]>, HeapError> {
+        self.reader().value_bytes(slot, view)
+    }
+
+    /// The bytes of an extent. Either a record that stays current meanwhile refers to the extent, or it is held. Bytes
+    /// that are not in memory are read first, which blocks.
+    ///
+    /// # Errors
+    /// The medium's.
+    #[inline]
+    pub fn pinned(&self, extent: Extent) -> Result<Pinned<'_>, MediaError> {
+        self.reader().pinned(extent)
+    }
+
+    /// True if parts of the region may be evicted from memory.
+    pub fn is_paged(&self) -> bool {
+        self.reader().is_paged()
+    }
+
+    /// True if all bytes of a held extent are in memory.
+    pub fn is_resident(&self, extent: Extent) -> bool {
+        self.reader().is_resident(extent)
+    }
+
+    /// Requests those of the extents that are not in memory. The caller holds them, or a record that stays current
+    /// meanwhile refers to them. On success the caller can use all of them; without a loader a use of missing bytes
+    /// blocks while they are read.
+    ///
+    /// # Errors
+    /// [`HeapError::Loading`] while a loader reads them.
+    pub fn fetch(&self, extents: &[Extent]) -> Result<(), HeapError> {
+        self.reader().fetch(extents)
+    }
+
+    /// Sets the loader that reads missing bytes from now on, instead of the threads that need them. Later calls have no
+    /// effect.
+    pub fn set_loader(&self, loader: Weak<dyn Loader>) {
+        self.loader.set(loader);
+    }
+
+    /// True when every extent of the request has been read, or its read has failed.
+    pub fn is_loaded(&self, load: LoadId) -> bool {
+        self.loader.is_done(load)
+    }
+
+    /// How much of the region is in memory; `None` if all of it may be.
+    pub fn memory(&self) -> Option<MemoryUse> {
+        self.runs.pages().map(|pages| MemoryUse { limit: pages.limit(), resident: pages.resident_bytes() })
+    }
+
+    /// Opens a queue through which one thread reads held extents while it goes on with other work. The kernel signals
+    /// `eventfd`, if there is one, when a read has ended. `None` where all of the region may be in memory.
+    ///
+    /// # Errors
+    /// The medium's: the system has no io_uring, or refuses it.
+    pub fn open_queue(&self, eventfd: Option<EventFd<'_>>) -> Result<Option<Box<dyn ReadQueue>>, MediaError> {
+        self.runs.shared_pages().map(|pages| pages.open_queue(eventfd)).transpose()
+    }
+
     /// Hash of a key within a space; seeded by the region, so that clients cannot aim at one bucket.
     #[inline]
     pub fn hash(&self, space: u8, key: &[u8]) -> u64 {
-        let seed = self.geometry.hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        xxh3_64_with_seed(key, seed)
+        self.geometry.hash(space, key)
     }
 
     /// The next version number.
@@ -515,7 +682,7 @@ impl Heap {
         });
         draft.key_inline(b"");
         draft.value_inline(b"", crc::of(b""));
-        self.media.store(slot.off(), &draft.seal(slot, 0, self.seal(slot.run())))?;
+        self.media.store(slot.off(), &draft.seal(slot, 0, self.reader().seal(slot.run())))?;
         self.media.flush(dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
         Ok(())
     }

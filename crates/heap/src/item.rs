@@ -79,7 +79,7 @@ impl<'h> Item<'h> {
         let body = match view.value() {
             ValuePlace::Inline(bytes) => Body::Inline(InlineBytes::from_slice(bytes)),
             ValuePlace::Pieces(list) => {
-                let pieces = heap.listed_pieces_in_memory(slot, view, list)?.pieces;
+                let pieces = heap.reader().listed_pieces_in_memory(slot, view, list)?.pieces;
                 listed = Some(list);
                 parts = pieces.iter().map(|piece| piece.part()).collect();
                 Body::of(&joined(&pieces))
@@ -143,7 +143,7 @@ impl<'h> Item<'h> {
     pub fn verify(&self) -> Result<bool, MediaError> {
         match &self.body {
             Body::Inline(bytes) => Ok(self.check == Check::Crc(crc::of(bytes))),
-            body if !self.parts.is_empty() => self.heap.parts_hold(body.extents(), &self.parts),
+            body if !self.parts.is_empty() => self.heap.reader().parts_hold(body.extents(), &self.parts),
             body => self.heap.holds(body.extents(), self.check),
         }
     }
@@ -213,7 +213,7 @@ impl<'h> Item<'h> {
     /// The medium's.
     pub fn crcs_with(&self, more: &[Extent]) -> Result<KeptCrcs, MediaError> {
         if !self.parts.is_empty() {
-            let more = self.heap.pieces_of(more)?;
+            let more = self.heap.reader().pieces_of(more)?;
             return Ok(KeptCrcs::Parts(
                 self.parts.iter().copied().chain(more.iter().map(|p| p.part())).collect(),
             ));

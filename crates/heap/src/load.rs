@@ -1,4 +1,5 @@
-//! Requests for evicted bytes, and the loader that reads them.
+//! Reading evicted bytes without blocking: a caller that needs them submits a request to a loader and retries when the
+//! loader is done.
 
 use landfall_media::Extent;
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,10 +22,20 @@ pub trait Loader: Send + Sync {
 
 /// The loader of a heap, if it has one.
 #[derive(Default)]
-pub(crate) struct LoaderPlace(pub(crate) OnceLock<Weak<dyn Loader>>);
+pub(crate) struct LoaderPlace(OnceLock<Weak<dyn Loader>>);
 
 impl LoaderPlace {
+    /// Sets the loader. Later calls have no effect.
+    pub(crate) fn set(&self, loader: Weak<dyn Loader>) {
+        let _ = self.0.set(loader);
+    }
+
     pub(crate) fn get(&self) -> Option<Arc<dyn Loader>> {
         self.0.get()?.upgrade()
+    }
+
+    /// True when every extent of the request has been read, or its read has failed.
+    pub(crate) fn is_done(&self, load: LoadId) -> bool {
+        self.get().is_none_or(|loader| loader.is_done(load))
     }
 }

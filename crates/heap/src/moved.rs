@@ -78,7 +78,7 @@ impl Writer {
     ) -> Result<(), HeapError> {
         let heap = Arc::clone(&self.heap);
         if let ValuePlace::Pieces(list) = view.value() {
-            let listed = heap.listed_pieces(slot, view, list)?;
+            let listed = heap.reader().listed_pieces(slot, view, list)?;
             return self.move_pieces(&listed, &moves_data, draft, pieces);
         }
         let mut extents = Extents::new();

@@ -374,7 +374,7 @@ impl Opening {
             return Ok(None);
         }
         let named = record::salvage(bytes).filter(|(space, key, hash)| self.heap.hash(*space, key) == *hash);
-        let corrected = record::correct_single_bit(bytes, slot, self.heap.seal(slot.run()));
+        let corrected = record::correct_single_bit(bytes, slot, self.heap.reader().seal(slot.run()));
         if let Some(good) = corrected.or_else(|| self.commit_record(slot, named.as_ref()?)) {
             if !self.read_only {
                 self.heap.media.store(slot.off(), &good)?;
@@ -391,7 +391,7 @@ impl Opening {
     fn commit_record(&self, slot: SlotId, named: &(u8, Vec<u8>, u64)) -> Option<RecordBytes> {
         let (space, key, _) = named;
         let id = TransactionId::from_key(key).filter(|_| *space == spaces::TRANSACTIONS)?;
-        Some(self.heap.commit_record(id).seal(slot, 0, self.heap.seal(slot.run())))
+        Some(self.heap.commit_record(id).seal(slot, 0, self.heap.reader().seal(slot.run())))
     }
 
     /// True for a record of an earlier epoch of the run.
@@ -402,7 +402,7 @@ impl Opening {
     }
 
     fn parse<'a>(&self, bytes: &'a RecordBytes, slot: SlotId) -> Slot<'a> {
-        RecordView::parse(bytes, slot, self.heap.seal(slot.run()), self.heap.geometry.bytes())
+        RecordView::parse(bytes, slot, self.heap.reader().seal(slot.run()), self.heap.geometry.bytes())
     }
 
     /// Reads a record that [`Self::scan`] or [`Self::resolve`] has reported, and corrects one flipped bit in a copy.
@@ -420,7 +420,7 @@ impl Opening {
         };
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
-        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal(slot.run())) else {
+        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.reader().seal(slot.run())) else {
             return Err(damaged);
         };
         match self.parse(&good, slot) {
@@ -540,7 +540,7 @@ impl Opening {
         held: &mut HeldPieces,
     ) -> Result<TailRecord, HeapError> {
         let (found, bond) = (Found::new(slot, view), view.bond());
-        let value_holds = match self.heap.verify_value_once(slot, view, held) {
+        let value_holds = match self.heap.reader().verify_value_once(slot, view, held) {
             Ok(()) => true,
             Err(HeapError::Damaged { .. }) => false,
             Err(error) => return Err(error),

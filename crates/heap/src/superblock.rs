@@ -4,6 +4,7 @@ use crate::crc;
 use crate::error::HeapError;
 use crate::layout::{FRAME_SIZE, RECORD_SIZE, RUN_SIZE, RUNS_MAX, RUNS_MIN, SUPERBLOCK_OFFSETS};
 use landfall_media::{Extent, Media, MediaError, Site, persist};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -86,6 +87,13 @@ impl Geometry {
     /// Bytes of the region.
     pub fn bytes(&self) -> u64 {
         u64::from(self.runs) * RUN_SIZE
+    }
+
+    /// Hash of a key within a space; seeded by the region, so that clients cannot aim at one bucket.
+    #[inline]
+    pub(crate) fn hash(&self, space: u8, key: &[u8]) -> u64 {
+        let seed = self.hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        xxh3_64_with_seed(key, seed)
     }
 
     /// Number of whole runs in `bytes`, if it is within the limits of a region.

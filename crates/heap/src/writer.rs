@@ -454,7 +454,7 @@ impl Writer {
                 let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
                 let heap = Arc::clone(&self.heap);
                 let certified = if bytes.len() as u64 >= PIECES_FROM {
-                    Certified::Pieces(heap.pieces_of(&extents)?)
+                    Certified::Pieces(heap.reader().pieces_of(&extents)?)
                 } else {
                     Certified::Whole(Check::Crc(crc::of(bytes)))
                 };

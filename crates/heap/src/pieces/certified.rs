@@ -30,7 +30,7 @@ impl Heap {
                 .map_or_else(|| Certified::Whole(Check::Crc(Crcs::Parts(parts).whole())), Certified::Pieces),
             Some(known) => Certified::Whole(Check::Crc(known.whole())),
             None if self.policy.trusts_sums_of(extents) => Certified::Whole(Check::Sums),
-            None if is_long => Certified::Pieces(self.pieces_of(extents)?),
+            None if is_long => Certified::Pieces(self.reader().pieces_of(extents)?),
             None => Certified::Whole(Check::Crc(self.crc_of(extents)?)),
         })
     }

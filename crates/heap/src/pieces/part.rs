@@ -6,6 +6,7 @@ use crate::extents::Extents;
 use crate::heap::Heap;
 use crate::item::Item;
 use crate::layout::SlotId;
+use crate::reader::Reader;
 use crate::record::{Check, PieceDepth, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use std::ops::Range;
@@ -41,7 +42,7 @@ impl<'h> ItemPart<'h> {
         let (item, skip) = match view.value() {
             _ if range.is_empty() => (Item::hold_pieces(heap, slot, view, &[]), range.start),
             ValuePlace::Pieces(list) => {
-                let (pieces, skip) = heap.pieces_with(slot, view, list, &range)?;
+                let (pieces, skip) = heap.reader().pieces_with(slot, view, list, &range)?;
                 (Item::hold_pieces(heap, slot, view, &pieces), skip)
             }
             ValuePlace::Extents(_) | ValuePlace::Indirect(_) if view.check() == Check::Sums => {
@@ -143,11 +144,11 @@ fn overlapping<'a, T>(all: &'a [T], range: &Range<usize>, len: impl Fn(&T) -> u3
     (&all[first..], skip)
 }
 
-impl Heap {
+impl Reader<'_> {
     /// The pieces that contain a byte of `range`, and the number of bytes before them. Reads only the lists of these
     /// pieces.
     fn pieces_with(
-        &self,
+        self,
         slot: SlotId,
         view: &RecordView<'_>,
         list: PieceList,

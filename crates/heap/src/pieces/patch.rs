@@ -138,11 +138,11 @@ impl Patch {
         heap.fetch(&[list.at])?;
         let lists = match list.depth {
             PieceDepth::Pieces => {
-                let pieces = heap.read_pieces(slot, list.at, part_of(view))?;
+                let pieces = heap.reader().read_pieces(slot, list.at, part_of(view))?;
                 vec![List::Open(pieces.iter().map(Part::of_piece).collect())]
             }
             PieceDepth::Lists => {
-                let branches = heap.read_branches(slot, list.at, part_of(view))?;
+                let branches = heap.reader().read_branches(slot, list.at, part_of(view))?;
                 // All lists are needed later, to note the new referrer of the kept pieces.
                 heap.fetch(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
                 branches.into_iter().map(List::Kept).collect()
@@ -218,7 +218,7 @@ impl Patch {
             let parts = match list {
                 List::Open(parts) => parts,
                 List::Kept(branch) => {
-                    let pieces = heap.read_pieces(self.of, branch.list, branch.part)?;
+                    let pieces = heap.reader().read_pieces(self.of, branch.list, branch.part)?;
                     kept = pieces.iter().map(Part::of_piece).collect();
                     &kept
                 }
@@ -337,7 +337,7 @@ impl Patch {
 
     fn open(&mut self, heap: &Heap, index: usize) -> Result<(), HeapError> {
         if let List::Kept(branch) = &self.lists[index] {
-            let pieces = heap.read_pieces(self.of, branch.list, branch.part)?;
+            let pieces = heap.reader().read_pieces(self.of, branch.list, branch.part)?;
             self.gone.push(branch.list);
             self.lists[index] = List::Open(pieces.iter().map(Part::of_piece).collect());
         }
@@ -486,7 +486,7 @@ fn parts_of(heap: &Heap, change: Change<'_>) -> Result<Vec<Part>, MediaError> {
                 Some(Crcs::Parts(parts)) => pieces_of_parts(extents, parts),
                 _ => None,
             };
-            let pieces = known.map_or_else(|| heap.pieces_of(extents), Ok)?;
+            let pieces = known.map_or_else(|| heap.reader().pieces_of(extents), Ok)?;
             let part = |piece: &Piece| Part { bytes: PartBytes::Landed(piece.extent), part: piece.part() };
             Ok(pieces.iter().map(part).collect())
         }

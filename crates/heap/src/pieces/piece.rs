@@ -3,6 +3,7 @@
 use crate::crc;
 use crate::extents::total_len;
 use crate::heap::Heap;
+use crate::reader::Reader;
 use landfall_media::{Extent, MediaError, RUN_SIZE};
 
 /// Most bytes of a piece.
@@ -160,12 +161,14 @@ pub(crate) fn pieces_of_parts(extents: &[Extent], parts: &[PieceCrc]) -> Option<
     (rest.is_empty() && extents.next().is_none()).then_some(pieces)
 }
 
-impl Heap {
+impl Reader<'_> {
     /// The pieces of extents. Reads the bytes to compute the checksums.
-    pub(crate) fn pieces_of(&self, extents: &[Extent]) -> Result<Vec<Piece>, MediaError> {
+    pub(crate) fn pieces_of(self, extents: &[Extent]) -> Result<Vec<Piece>, MediaError> {
         cut(extents).map(|extent| Ok(Piece { extent, crc: crc::of(&self.pinned(extent)?) })).collect()
     }
+}
 
+impl Heap {
     /// Computes the checksums of a value that is not in a record yet: of its pieces, if it will be stored in pieces.
     ///
     /// # Errors
@@ -174,7 +177,7 @@ impl Heap {
         if total_len(extents) < PIECES_FROM {
             return Ok(KeptCrcs::Whole(self.crc_of(extents)?));
         }
-        Ok(KeptCrcs::Parts(self.pieces_of(extents)?.into_iter().map(Piece::part).collect()))
+        Ok(KeptCrcs::Parts(self.reader().pieces_of(extents)?.into_iter().map(Piece::part).collect()))
     }
 }
 

@@ -5,8 +5,8 @@ use super::piece::{PIECE_BYTES_MAX, Piece, PieceCrc, pieces_of_parts};
 use crate::crc;
 use crate::error::{Damage, HeapError};
 use crate::extents::Extents;
-use crate::heap::Heap;
 use crate::layout::SlotId;
+use crate::reader::Reader;
 use crate::record::{PieceDepth, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError, RUN_SIZE};
 use smallvec::SmallVec;
@@ -63,13 +63,13 @@ pub(crate) fn part_of(view: &RecordView<'_>) -> PieceCrc {
     PieceCrc { len: view.value_len() as u32, crc: view.check().crc().unwrap_or_default() }
 }
 
-impl Heap {
+impl Reader<'_> {
     /// All pieces of a value.
     ///
     /// # Errors
     /// [`HeapError::Damaged`] if a list fails its checks.
     pub(crate) fn listed_pieces(
-        &self,
+        self,
         slot: SlotId,
         view: &RecordView<'_>,
         list: PieceList,
@@ -79,7 +79,7 @@ impl Heap {
 
     /// Reads the pieces of a list, or of its lists, and checks that they are those of `value`.
     pub(crate) fn listed(
-        &self,
+        self,
         slot: SlotId,
         list: PieceList,
         value: PieceCrc,
@@ -103,7 +103,7 @@ impl Heap {
     /// # Errors
     /// As [`Self::listed_pieces`]; [`HeapError::Loading`].
     pub(crate) fn listed_pieces_in_memory(
-        &self,
+        self,
         slot: SlotId,
         view: &RecordView<'_>,
         list: PieceList,
@@ -118,7 +118,7 @@ impl Heap {
 
     /// Reads a list of pieces, and checks that it lists `part` of the value.
     pub(crate) fn read_pieces(
-        &self,
+        self,
         slot: SlotId,
         at: Extent,
         part: PieceCrc,
@@ -134,7 +134,7 @@ impl Heap {
     }
 
     pub(crate) fn read_branches(
-        &self,
+        self,
         slot: SlotId,
         at: Extent,
         part: PieceCrc,
@@ -146,7 +146,7 @@ impl Heap {
 
     /// As [`Self::verify_value`], but pieces in `held` are not read again.
     pub(crate) fn verify_value_once(
-        &self,
+        self,
         slot: SlotId,
         view: &RecordView<'_>,
         held: &mut HeldPieces,
@@ -166,7 +166,7 @@ impl Heap {
     /// Verifies the parts of a value that move: of a value in pieces the moving pieces, of any other value all of it.
     /// Returns the number of bytes verified.
     pub(crate) fn verify_moving(
-        &self,
+        self,
         slot: SlotId,
         view: &RecordView<'_>,
         moves: impl Fn(Extent) -> bool,
@@ -187,7 +187,7 @@ impl Heap {
 
     /// Verifies all pieces of a value.
     pub(crate) fn verify_pieces(
-        &self,
+        self,
         slot: SlotId,
         view: &RecordView<'_>,
         list: PieceList,
@@ -202,7 +202,7 @@ impl Heap {
     }
 
     /// True if the bytes of extents match the checksums of the parts.
-    pub(crate) fn parts_hold(&self, extents: &[Extent], parts: &[PieceCrc]) -> Result<bool, MediaError> {
+    pub(crate) fn parts_hold(self, extents: &[Extent], parts: &[PieceCrc]) -> Result<bool, MediaError> {
         let Some(pieces) = pieces_of_parts(extents, parts) else { return Ok(false) };
         for piece in &pieces {
             if !self.piece_holds(piece)? {
@@ -213,7 +213,7 @@ impl Heap {
     }
 
     /// True if the bytes of a piece match its checksum.
-    pub(crate) fn piece_holds(&self, piece: &Piece) -> Result<bool, MediaError> {
+    pub(crate) fn piece_holds(self, piece: &Piece) -> Result<bool, MediaError> {
         Ok(crc::of(&self.pinned(piece.extent)?) == piece.crc)
     }
 }

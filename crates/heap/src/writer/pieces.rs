@@ -65,7 +65,7 @@ impl Writer {
     ) -> Result<(), HeapError> {
         self.heap.require_features(FEATURE_PIECES)?;
         let part = PieceCrc { len: len as u32, crc: known.whole() };
-        let listed = self.heap.listed(SlotId::NONE, list, part)?;
+        let listed = self.heap.reader().listed(SlotId::NONE, list, part)?;
         pieces.refers.extend(listed.all());
         pieces.again.extend(listed.all());
         draft.value_pieces(list, part.len, part.crc);
@@ -177,7 +177,7 @@ impl Writer {
             match places.as_slice() {
                 [one] if *one == piece.extent => moved.push(*piece),
                 [one] => moved.push(Piece { extent: *one, crc: piece.crc }),
-                many => moved.extend(heap.pieces_of(many)?),
+                many => moved.extend(heap.reader().pieces_of(many)?),
             }
         }
         Ok(moved)

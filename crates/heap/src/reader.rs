@@ -3,24 +3,35 @@
 use crate::crc;
 use crate::error::{Damage, HeapError};
 use crate::extents::Extents;
-use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
+use crate::load::LoaderPlace;
 use crate::pin::Pinned;
 use crate::record::{Check, EXTENT_SIZE, ExtentList, KeyPlace, RecordView, Seal, Slot, ValuePlace};
-use landfall_media::{Extent, MediaError, Sum, prefetch_at};
+use crate::runs::Runs;
+use crate::superblock::Geometry;
+use landfall_media::{Extent, Media, MediaError, Sum, prefetch_at};
 use std::borrow::Cow;
 
 /// Most bytes of a value that are prefetched. The core prefetches the bytes that follow, because they are read in
 /// order.
 const PREFETCH_BYTES_MAX: usize = 256;
 
-impl Heap {
+/// Reads the region: records, keys and values, and checks what it reads. It sees the medium, the runs' seals and pins,
+/// and nothing else of the heap. Lists of pieces are read in `pieces`.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'h> {
+    pub(crate) media: &'h dyn Media,
+    /// Address of the image, for prefetching only; 0 if the medium has no image in memory.
+    pub(crate) image_addr: usize,
+    pub(crate) geometry: &'h Geometry,
+    pub(crate) runs: &'h Runs,
+    pub(crate) loader: &'h LoaderPlace,
+}
+
+impl<'h> Reader<'h> {
     /// Reads a slot and checks its record.
-    ///
-    /// # Errors
-    /// The medium's.
     #[inline]
-    pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
+    pub(crate) fn slot(self, slot: SlotId) -> Result<Slot<'h>, MediaError> {
         let bytes = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32))?;
         let bytes = bytes.try_into().expect("a record's size was asked for");
         Ok(RecordView::parse(bytes, slot, self.seal(slot.run()), self.geometry.bytes()))
@@ -28,20 +39,20 @@ impl Heap {
 
     /// The seal of a slab's records.
     #[inline]
-    pub(crate) fn seal(&self, run: RunId) -> Seal {
+    pub(crate) fn seal(self, run: RunId) -> Seal {
         self.runs.get(run).seal()
     }
 
     /// Prefetches the record in a slot.
     #[inline]
-    pub fn prefetch(&self, slot: SlotId) {
+    pub(crate) fn prefetch(self, slot: SlotId) {
         if self.image_addr != 0 {
             prefetch_at(self.image_addr + slot.off() as usize, RECORD_SIZE as usize);
         }
     }
 
     /// Prefetches the beginning of the value to which the record in a slot refers, and the count of its references.
-    pub fn prefetch_value(&self, slot: SlotId) {
+    pub(crate) fn prefetch_value(self, slot: SlotId) {
         if self.image_addr != 0
             && let Ok(view) = self.record(slot)
             && let ValuePlace::Extents(list) = view.value()
@@ -53,11 +64,8 @@ impl Heap {
     }
 
     /// Reads the record in a slot that is known to hold one.
-    ///
-    /// # Errors
-    /// [`HeapError::Damaged`] if it fails its checks; the medium's.
     #[inline]
-    pub fn record(&self, slot: SlotId) -> Result<RecordView<'_>, HeapError> {
+    pub(crate) fn record(self, slot: SlotId) -> Result<RecordView<'h>, HeapError> {
         match self.slot(slot)? {
             Slot::Record(view) => Ok(view),
             Slot::Empty => Err(HeapError::Damaged { slot, what: Damage::RecordChecksum }),
@@ -66,11 +74,8 @@ impl Heap {
     }
 
     /// The key's bytes, inline or in frames.
-    ///
-    /// # Errors
-    /// The medium's.
     #[inline]
-    pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<Pinned<'a>, MediaError> {
+    pub(crate) fn key(self, view: &RecordView<'h>) -> Result<Pinned<'h>, MediaError> {
         match view.key() {
             KeyPlace::Inline(bytes) => Ok(Pinned::always(bytes)),
             KeyPlace::Stored(extent) => self.pinned(extent),
@@ -78,18 +83,12 @@ impl Heap {
     }
 
     /// True if the key matches the hash in the record.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn key_holds(&self, view: &RecordView<'_>) -> Result<bool, MediaError> {
-        Ok(self.hash(view.space(), &self.key(view)?) == view.hash())
+    pub(crate) fn key_holds(self, view: &RecordView<'_>) -> Result<bool, MediaError> {
+        Ok(self.geometry.hash(view.space(), &self.key(view)?) == view.hash())
     }
 
     /// The extents of the value; none for an inline value.
-    ///
-    /// # Errors
-    /// [`HeapError::Damaged`] when the list of a long value fails its check.
-    pub fn value_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+    pub(crate) fn value_extents(self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
         match view.value() {
             ValuePlace::Inline(_) => Ok(Extents::new()),
             ValuePlace::Extents(list) => Ok(list.iter().collect()),
@@ -98,7 +97,7 @@ impl Heap {
         }
     }
 
-    fn read_list(&self, slot: SlotId, view: &RecordView<'_>, list: Extent) -> Result<Extents, HeapError> {
+    fn read_list(self, slot: SlotId, view: &RecordView<'_>, list: Extent) -> Result<Extents, HeapError> {
         let damaged = HeapError::Damaged { slot, what: Damage::ExtentList };
         let bytes = self.pinned(list)?;
         let Some((entries, crc)) = bytes.split_last_chunk::<4>() else { return Err(damaged) };
@@ -112,10 +111,7 @@ impl Heap {
     }
 
     /// All extents that the record refers to: key, list and value.
-    ///
-    /// # Errors
-    /// As [`Self::value_extents`].
-    pub fn all_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+    pub(crate) fn all_extents(self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
         let mut extents = match view.value() {
             ValuePlace::Pieces(list) => self.listed_pieces(slot, view, list)?.all().collect(),
             _ => self.value_extents(slot, view)?,
@@ -130,10 +126,7 @@ impl Heap {
     }
 
     /// Checks the value's bytes against the CRC-32C in the record, or against the checksums of its pieces.
-    ///
-    /// # Errors
-    /// [`HeapError::Damaged`]; the medium's.
-    pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+    pub(crate) fn verify_value(self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
         if let ValuePlace::Pieces(list) = view.value() {
             return self.verify_pieces(slot, view, list);
         }
@@ -146,10 +139,7 @@ impl Heap {
     }
 
     /// True if the bytes of `extents` match `check`.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn holds(&self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
+    pub(crate) fn holds(self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
         match check {
             Check::Crc(crc) => Ok(self.crc_of(extents)? == crc),
             Check::Sums => extents.iter().try_fold(true, |holds, extent| {
@@ -159,10 +149,7 @@ impl Heap {
     }
 
     /// CRC-32C of the bytes of `extents`, in order.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
+    pub(crate) fn crc_of(self, extents: &[Extent]) -> Result<u32, MediaError> {
         match extents {
             [one] => Ok(crc::of(&self.pinned(*one)?)),
             all => all.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, &self.pinned(*extent)?))),
@@ -171,14 +158,7 @@ impl Heap {
 
     /// The value's bytes in one slice, after [`Self::verify_value`]. They are copied only if they lie in several
     /// extents, or may be evicted.
-    ///
-    /// # Errors
-    /// As [`Self::verify_value`].
-    pub fn value_bytes<'a>(
-        &'a self,
-        slot: SlotId,
-        view: &RecordView<'a>,
-    ) -> Result<Cow<'a, [u8]>, HeapError> {
+    pub(crate) fn value_bytes(self, slot: SlotId, view: &RecordView<'h>) -> Result<Cow<'h, [u8]>, HeapError> {
         let extents = self.verify_value(slot, view)?;
         if let ValuePlace::Inline(bytes) = view.value() {
             return Ok(Cow::Borrowed(bytes));
@@ -192,6 +172,40 @@ impl Heap {
                     out.extend_from_slice(&self.pinned(*extent)?);
                 }
                 Ok(Cow::Owned(out))
+            }
+        }
+    }
+
+    /// The bytes of an extent. Either a record that stays current meanwhile refers to the extent, or it is held. Bytes
+    /// that are not in memory are read first, which blocks.
+    #[inline]
+    pub(crate) fn pinned(self, extent: Extent) -> Result<Pinned<'h>, MediaError> {
+        Pinned::new(self.media, self.runs, extent)
+    }
+
+    /// True if parts of the region may be evicted from memory.
+    #[inline]
+    pub(crate) fn is_paged(self) -> bool {
+        self.runs.pages().is_some()
+    }
+
+    /// True if all bytes of a held extent are in memory.
+    pub(crate) fn is_resident(self, extent: Extent) -> bool {
+        self.runs.pages().is_none_or(|pages| pages.is_resident(extent))
+    }
+
+    /// Requests those of the extents that are not in memory: [`HeapError::Loading`] while a loader reads them.
+    pub(crate) fn fetch(self, extents: &[Extent]) -> Result<(), HeapError> {
+        if !self.is_paged() || extents.iter().all(|extent| self.is_resident(*extent)) {
+            return Ok(());
+        }
+        let Some(loader) = self.loader.get() else { return Ok(()) };
+        extents.iter().for_each(|extent| self.runs.hold(*extent));
+        match loader.submit(extents) {
+            Some(load) => Err(HeapError::Loading(load)),
+            None => {
+                extents.iter().for_each(|extent| self.runs.release(*extent));
+                Ok(())
             }
         }
     }
