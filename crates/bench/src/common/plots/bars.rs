@@ -1,10 +1,11 @@
 //! Bars beside each other, each with its name below it.
 
 use super::colors::colors_of;
-use super::scale::Scale;
+use super::scale::{Scale, Ticks};
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use plotters::coord::Shift;
+use plotters::coord::combinators::BindKeyPoints;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -53,17 +54,29 @@ fn bar_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
     let mut span = scale.span(values);
     span.end *= HEADROOM;
     match scale {
-        Scale::Linear => bars_on(area, (panel, &panel.title), scale, span.start, span),
+        Scale::Linear => {
+            let ticks = scale.ticks(&span, Y_LABELS);
+            bars_on(area, (panel, &panel.title), &ticks, (span.start, 0.0), span)
+        }
         Scale::Log => {
             span.start /= FOOT;
             let title = format!("{}, logarithmic", panel.title);
-            bars_on(area, (panel, &title), scale, span.start, span.log_scale())
+            let ticks = scale.ticks(&span, Y_LABELS);
+            let y = span.clone().log_scale().with_key_points(ticks.points.clone());
+            bars_on(area, (panel, &title), &ticks, (span.start, span.start), y)
         }
     }
 }
 
 /// Draws the median as a bar that stands on `foot`, and the smallest to the largest sample as a line across its end.
-fn bars_on<Y>(area: &Area<'_>, (panel, title): (&Panel, &str), scale: Scale, foot: f64, y: Y) -> Drawn
+/// The axis begins at `bottom`, which is below the foot if a sample is negative.
+fn bars_on<Y>(
+    area: &Area<'_>,
+    (panel, title): (&Panel, &str),
+    ticks: &Ticks,
+    (bottom, foot): (f64, f64),
+    y: Y,
+) -> Drawn
 where
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -80,9 +93,9 @@ where
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
-        .y_labels(scale.points(Y_LABELS))
+        .y_labels(Y_LABELS)
         .light_line_style(TRANSPARENT)
-        .y_label_formatter(&|value| scale.label(*value))
+        .y_label_formatter(&|value| ticks.label(*value))
         .draw()?;
     let names: Vec<&str> = panel.bars.iter().map(|(name, _)| &**name).collect();
     for (index, ((name, value), color)) in panel.bars.iter().zip(colors_of(&names)?).enumerate() {
@@ -93,7 +106,7 @@ where
             ErrorBar::new_vertical(left + 0.5, value.min, value.median, value.max, BLACK.stroke_width(1), 8);
         chart.draw_series([spread])?;
         let style = ("sans-serif", 11).into_font().color(&BLACK);
-        let (x, y) = chart.backend_coord(&(left + 0.12, foot));
+        let (x, y) = chart.backend_coord(&(left + 0.12, bottom));
         let (origin_x, origin_y) = area.get_base_pixel();
         area.draw(&Text::new(short_name(name), (x - origin_x, y - origin_y + 6), style))?;
     }

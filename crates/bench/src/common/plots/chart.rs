@@ -1,10 +1,11 @@
 //! Lines and stacked bars. The legend lies beside the data, never over them.
 
 use super::colors::colors_of;
-use super::scale::Scale;
+use super::scale::{Scale, Ticks};
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use plotters::coord::Shift;
+use plotters::coord::combinators::BindKeyPoints;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -155,13 +156,25 @@ fn lines(area: &Area<'_>, chart: &Chart, colors: &[RGBColor]) -> Drawn {
     let values = points().flat_map(|(_, value)| [value.min, value.max]).chain(band);
     let scales = (chart.x.scale(at.clone()), chart.y.scale(values.clone()));
     let (x, y) = (scales.0.span(at), scales.1.span(values));
-    let width = x.clone();
+    let ticks = (scales.0.ticks(&x, X_LABELS), scales.1.ticks(&y, Y_LABELS));
+    let (x_points, y_points) = (ticks.0.points.clone(), ticks.1.points.clone());
+    let (width, data) = (x.clone(), (chart, colors));
     match scales {
-        (Scale::Linear, Scale::Linear) => on_axes(area, (chart, colors), scales, width, (x, y)),
-        (Scale::Linear, Scale::Log) => on_axes(area, (chart, colors), scales, width, (x, y.log_scale())),
-        (Scale::Log, Scale::Linear) => on_axes(area, (chart, colors), scales, width, (x.log_scale(), y)),
+        (Scale::Linear, Scale::Linear) => {
+            let axes = (x, y);
+            on_axes(area, data, &ticks, width, axes)
+        }
+        (Scale::Linear, Scale::Log) => {
+            let axes = (x, y.log_scale().with_key_points(y_points));
+            on_axes(area, data, &ticks, width, axes)
+        }
+        (Scale::Log, Scale::Linear) => {
+            let axes = (x.log_scale().with_key_points(x_points), y);
+            on_axes(area, data, &ticks, width, axes)
+        }
         (Scale::Log, Scale::Log) => {
-            on_axes(area, (chart, colors), scales, width, (x.log_scale(), y.log_scale()))
+            let axes = (x.log_scale().with_key_points(x_points), y.log_scale().with_key_points(y_points));
+            on_axes(area, data, &ticks, width, axes)
         }
     }
 }
@@ -170,7 +183,7 @@ fn lines(area: &Area<'_>, chart: &Chart, colors: &[RGBColor]) -> Drawn {
 fn on_axes<X, Y>(
     area: &Area<'_>,
     (chart, colors): (&Chart, &[RGBColor]),
-    scales: (Scale, Scale),
+    ticks: &(Ticks, Ticks),
     width: Range<f64>,
     (x, y): (X, Y),
 ) -> Drawn
@@ -189,11 +202,11 @@ where
         .configure_mesh()
         .x_desc(chart.x.name)
         .y_desc(chart.y.name)
-        .x_labels(scales.0.points(X_LABELS))
-        .y_labels(scales.1.points(Y_LABELS))
+        .x_labels(X_LABELS)
+        .y_labels(Y_LABELS)
         .light_line_style(TRANSPARENT)
-        .x_label_formatter(&|value| scales.0.label(*value))
-        .y_label_formatter(&|value| scales.1.label(*value))
+        .x_label_formatter(&|value| ticks.0.label(*value))
+        .y_label_formatter(&|value| ticks.1.label(*value))
         .draw()?;
     if let Some((low, high)) = chart.band {
         let ends = [(width.start, low), (width.end, high)];

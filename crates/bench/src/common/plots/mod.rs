@@ -18,12 +18,18 @@ pub(crate) const PANELS_MAX: usize = 24;
 
 /// Formats a number for an axis: two consecutive labels must not round to one text.
 pub(crate) fn short(value: f64) -> String {
+    let trimmed = |value: f64, digits: usize| {
+        let text = format!("{value:.digits$}");
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        if matches!(text, "-0" | "") { "0".to_owned() } else { text.to_owned() }
+    };
     match value.abs() {
-        large if large >= 1e6 => format!("{:.1} M", value / 1e6),
+        large if large >= 1e6 => format!("{} M", trimmed(value / 1e6, 1)),
         large if large >= 1e4 => format!("{:.0} k", value / 1e3),
-        large if large >= 1e3 => format!("{:.1} k", value / 1e3),
+        large if large >= 1e3 => format!("{} k", trimmed(value / 1e3, 1)),
         large if large >= 10.0 => format!("{value:.0}"),
-        _ => format!("{value:.2}"),
+        large if large >= 0.1 => trimmed(value, 2),
+        _ => trimmed(value, 4),
     }
 }
 
@@ -33,7 +39,7 @@ mod tests {
 
     #[test]
     fn labels_of_an_axis_tell_its_steps_apart() {
-        let labels = [0.0, 500.0, 1000.0, 1500.0, 2000.0, 50_000.0, 1.5e6].map(short);
-        assert_eq!(labels, ["0.00", "500", "1.0 k", "1.5 k", "2.0 k", "50 k", "1.5 M"]);
+        let labels = [-0.0, 0.002, 0.5, 5.0, 500.0, 1000.0, 1500.0, 50_000.0, 1.5e6].map(short);
+        assert_eq!(labels, ["0", "0.002", "0.5", "5", "500", "1 k", "1.5 k", "50 k", "1.5 M"]);
     }
 }

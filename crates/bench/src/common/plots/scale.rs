@@ -1,14 +1,18 @@
 //! The scale of an axis follows from what it shows.
 
 use super::short;
+use plotters::coord::ranged1d::Ranged;
+use plotters::coord::types::RangedCoordf64;
 use std::ops::Range;
 
 /// Values that differ by more than this factor are shown on a logarithmic scale: on a linear one the small values would
 /// all lie at its foot.
 const DECADE: f64 = 10.0;
 
-/// Points of a logarithmic axis with grid lines, at most: ten for each of six decades.
-const LOG_POINTS: usize = 60;
+/// A logarithmic axis with at most so many points has a label at each of them.
+const LABELS_MAX: usize = 8;
+/// A logarithmic axis with fewer points than this has points at equal distances, as a linear one.
+const LOG_POINTS_MIN: usize = 3;
 
 /// How values become distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,18 +45,40 @@ impl Scale {
         }
     }
 
-    /// Returns how many points of an axis have grid lines, at most: `linear` on a linear axis.
-    pub(crate) fn points(self, linear: usize) -> usize {
-        if self == Self::Log { LOG_POINTS } else { linear }
+    /// Returns the points of an axis that have grid lines: on a linear axis, at most `linear`.
+    pub(crate) fn ticks(self, span: &Range<f64>, linear: usize) -> Ticks {
+        let points = if self == Self::Log { log_points(span) } else { Vec::new() };
+        if points.len() < LOG_POINTS_MIN {
+            let points = RangedCoordf64::from(span.clone()).key_points(linear);
+            return Ticks { points, is_sparse: false };
+        }
+        Ticks { is_sparse: points.len() > LABELS_MAX, points }
     }
+}
 
-    /// Formats the label of a point. On a logarithmic axis only 1, 2 and 5 of each decade have labels: those of 6 to 9
-    /// would lie over each other.
-    pub(crate) fn label(self, value: f64) -> String {
+/// The points of an axis that have grid lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticks {
+    pub(crate) points: Vec<f64>,
+    /// Whether only 1, 2 and 5 of each decade have labels: those of 6 to 9 would lie over each other.
+    is_sparse: bool,
+}
+
+impl Ticks {
+    /// Formats the label of a point. Empty if it has none.
+    pub(crate) fn label(&self, value: f64) -> String {
         let leading = (value / 10f64.powf((value * 1.000_001).log10().floor())).round();
-        let is_shown = self == Self::Linear || [1.0, 2.0, 5.0].contains(&leading);
+        let is_shown = !self.is_sparse || [1.0, 2.0, 5.0].contains(&leading);
         if is_shown { short(value) } else { String::new() }
     }
+}
+
+/// Returns 1 to 9 of each decade within a range of positive values, each once.
+fn log_points(span: &Range<f64>) -> Vec<f64> {
+    let decades = std::iter::successors(Some(span.start.log10().floor()), |decade| Some(decade + 1.0));
+    let decades = decades.map(|decade| 10f64.powf(decade)).take_while(|decade| *decade <= span.end);
+    let points = decades.flat_map(|decade| (1..=9).map(move |step| f64::from(step) * decade));
+    points.filter(|point| span.contains(point)).collect()
 }
 
 /// The smallest and the largest of the values.
@@ -74,14 +100,22 @@ mod tests {
         assert_eq!(scale(&[]), Scale::Linear);
     }
 
+    fn labels(scale: Scale, span: Range<f64>) -> Vec<String> {
+        let ticks = scale.ticks(&span, 5);
+        ticks.points.iter().map(|value| ticks.label(*value)).filter(|label| !label.is_empty()).collect()
+    }
+
     #[test]
-    fn a_logarithmic_axis_has_three_labels_a_decade() {
-        let labels = |scale: Scale| {
-            let points = (1..=10).map(|step| f64::from(step) * 0.1).chain((2..=10).map(f64::from));
-            points.map(|value| scale.label(value)).filter(|label| !label.is_empty()).collect::<Vec<_>>()
-        };
-        assert_eq!(labels(Scale::Log), ["0.10", "0.20", "0.50", "1.00", "2.00", "5.00", "10"]);
-        assert_eq!(labels(Scale::Linear).len(), 19);
+    fn a_logarithmic_axis_of_decades_has_three_labels_each_and_none_twice() {
+        assert_eq!(labels(Scale::Log, 0.09..11.0), ["0.1", "0.2", "0.5", "1", "2", "5", "10"]);
+        assert_eq!(labels(Scale::Log, 25.0..4000.0), ["50", "100", "200", "500", "1 k", "2 k"]);
+    }
+
+    #[test]
+    fn a_short_logarithmic_axis_has_labels_too() {
+        assert_eq!(labels(Scale::Log, 0.55..2.5), ["0.6", "0.7", "0.8", "0.9", "1", "2"]);
+        assert!(labels(Scale::Log, 1.1..1.9).len() >= 3, "{:?}", labels(Scale::Log, 1.1..1.9));
+        assert_eq!(labels(Scale::Linear, 0.0..10.0), ["0", "5", "10"]);
     }
 
     #[test]

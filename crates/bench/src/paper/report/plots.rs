@@ -51,37 +51,35 @@ fn charts(results: &Results, over: Over, end: &str) -> [Chart; 4] {
     };
     let row =
         |store, connections| find(&results.figure2, with(store, over), http(Ask::Post, connections), MTU);
-    let percent = |ratio: Option<Summary>, sign: f64| {
-        ratio.and_then(|ratio| Summary::of(ratio.samples.iter().map(|ratio| (ratio - 1.0) * 100.0 * sign)))
-    };
     let mean = |row: &Row| row.mean_us.clone();
     let with_management = [Store::LevelDb, Store::Heap];
     let throughput = lines(&|store, count| Some(row(store, count)?.rps.clone()), &STORES);
     let latency = lines(&|store, count| mean(row(store, count)?), &STORES);
-    let lost = lines(
-        &|store, count| percent(row(store, count)?.rps.over(&row(Store::Copy, count)?.rps), -1.0),
-        &with_management,
-    );
+    let lost =
+        lines(&|store, count| row(store, count)?.rps.over(&row(Store::Copy, count)?.rps), &with_management);
     let added = lines(
-        &|store, count| percent(mean(row(store, count)?)?.over(&mean(row(Store::Copy, count)?)?), 1.0),
+        &|store, count| mean(row(store, count)?)?.over(&mean(row(Store::Copy, count)?)?),
         &with_management,
     );
-    let chart = |file: &str, what: &str, lines, band| Chart {
+    let chart = |file: &str, what: &str, lines, band: Option<(f64, f64)>| Chart {
         file: format!("{file}-{end}.svg"),
         title: title(what),
         x: Axis::of("connections"),
-        y: Axis::of(""),
+        y: if band.is_some() { Axis::ratios("") } else { Axis::of("") },
         lines,
         band,
     };
-    let against = "against copy + flush, % (band: the paper's NoveLSM)";
-    let (lost_title, added_title) =
-        (format!("throughput lost {against}"), format!("latency added {against}"));
+    let against = "over that of copy + flush (band: the paper's NoveLSM)";
+    let (lost_title, added_title) = (format!("throughput {against}"), format!("mean latency {against}"));
+    let (lost_band, added_band) = (
+        (1.0 - paper::LOST.1 / 100.0, 1.0 - paper::LOST.0 / 100.0),
+        (1.0 + paper::ADDED.0 / 100.0, 1.0 + paper::ADDED.1 / 100.0),
+    );
     [
         chart("throughput", "requests a second by connections", throughput, None),
         chart("latency", "mean latency by connections, µs", latency, None),
-        chart("throughput-lost", &lost_title, lost, Some(paper::LOST)),
-        chart("latency-added", &added_title, added, Some(paper::ADDED)),
+        chart("throughput-lost", &lost_title, lost, Some(lost_band)),
+        chart("latency-added", &added_title, added, Some(added_band)),
     ]
 }
 
