@@ -1,5 +1,6 @@
 //! Flags of `landfall bench`.
 
+use crate::draw::DrawArgs;
 use crate::keys::KvArgs;
 use crate::paper::{PaperArgs, StagesArgs, WalServerArgs};
 use crate::pmnet::{PmnetArgs, PmnetServerArgs};
@@ -9,12 +10,12 @@ use clap::{Args, Subcommand};
 /// Flags of `landfall bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure
+    /// What to measure, or to draw
     #[command(subcommand)]
     pub command: BenchCommand,
 }
 
-/// What can be measured.
+/// What can be measured, and drawn.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// The key-value store beside Redis, with random keys: rate, CPU, latency, restart, space, range scans
@@ -23,6 +24,8 @@ pub enum BenchCommand {
     Paper(PaperArgs),
     /// The measurements of the paper on in-network logs (ISCA 2021), repeated here; needs root
     Pmnet(PmnetArgs),
+    /// Draw kept reports anew: the plots and tables that a measurement would write with these results
+    Draw(DrawArgs),
     /// `landfall serve` over another store
     #[command(hide = true)]
     Server(ServerArgs),

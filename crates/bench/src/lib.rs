@@ -7,6 +7,7 @@
 
 mod args;
 mod common;
+mod draw;
 mod keys;
 mod paper;
 mod pmnet;
@@ -15,6 +16,7 @@ mod stores;
 pub use args::{BenchArgs, BenchCommand};
 pub use common::clients::ClientChoice;
 pub use common::peers::PeerChoice;
+pub use draw::DrawArgs;
 pub use keys::{KvArgs, MediaChoice, WorkloadChoice};
 pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 pub use pmnet::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
@@ -38,6 +40,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         BenchCommand::Kv(args) => keys::run(args),
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Pmnet(args) => pmnet::run(args),
+        BenchCommand::Draw(args) => draw::run(args),
         BenchCommand::PmnetServer(args) => pmnet::serve(args),
         BenchCommand::Stages(args) => paper::stages(args),
         BenchCommand::WalServer(args) => paper::wal_server(args),

@@ -47,6 +47,18 @@ pub(crate) enum BenchError {
     /// Environment: a plot could not be drawn.
     #[error("plot {}: {message}", path.display())]
     Plot { path: PathBuf, message: String },
+    /// Misuse: a folder without a report.
+    #[error(
+        "{}: there is no kv.json, paper.json or pmnet.json here; name the folder that a measurement wrote its report into \
+         (--out)", .0.display()
+    )]
+    NoReport(PathBuf),
+    /// Misuse: a file that is not a report of this build's measurements.
+    #[error(
+        "{}: not a report of this build's `landfall bench {bench}`: {reason}; draw it with the version that wrote it, or \
+         measure again", path.display()
+    )]
+    Report { path: PathBuf, bench: &'static str, reason: serde_json::Error },
     /// The user pressed Ctrl-C.
     #[error("interrupted; servers are ended and their folders removed")]
     Interrupted,

@@ -7,6 +7,7 @@ pub(crate) mod measure;
 pub(crate) mod peers;
 pub(crate) mod plots;
 pub(crate) mod progress;
+pub(crate) mod report;
 pub(crate) mod sys;
 pub(crate) mod tables;
 pub(crate) mod targets;

@@ -3,11 +3,11 @@
 use crate::common::clients::ClientChoice;
 use crate::common::peers::PeerChoice;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Flags of `landfall bench kv`.
-#[derive(Clone, Debug, Args, Serialize)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct KvArgs {
     /// Media to measure on
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [MediaChoice::Pm, MediaChoice::File])]
@@ -46,6 +46,7 @@ pub struct KvArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=50_000_000))]
     pub records: u64,
     /// Region for paging, MiB; its memory is a tenth of this
+    #[serde(default)]
     #[arg(long, value_name = "MIB", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(limits::PAGED_MIB_MIN..=1_000_000))]
     pub paged_mib: u64,
     /// Worker threads of landfall; its default where absent
@@ -60,7 +61,7 @@ pub struct KvArgs {
 }
 
 /// Where regions and logs lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaChoice {
     /// tmpfs: the code path of persistent memory (cache-line flush and fence), not its latency
@@ -80,7 +81,7 @@ impl MediaChoice {
 }
 
 /// What to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkloadChoice {
     /// SETs: requests a second, latency, CPU per request

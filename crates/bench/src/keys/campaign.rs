@@ -5,8 +5,9 @@ use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
 use crate::common::peers::Programs;
 use crate::common::progress::say;
+use crate::common::report::write_report;
 use crate::keys::args::{KvArgs, MediaChoice, WorkloadChoice};
-use crate::keys::report::{self, Results};
+use crate::keys::report::Results;
 use crate::keys::workloads::amplification::{self, Draw};
 use crate::keys::workloads::{Bench, instructions, memory, mixed, paging, range, restart, space, throughput};
 use std::time::Instant;
@@ -24,8 +25,8 @@ pub(crate) fn run(args: &KvArgs) -> Result<(), BenchError> {
     if results.is_empty() {
         return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
     }
-    report::write(&bench.args.out, &results)?;
-    say(format_args!("report: {}", bench.args.out.join("kv.md").display()));
+    let path = write_report(&bench.args.out, &results)?;
+    say(format_args!("report: {}", path.display()));
     outcome
 }
 

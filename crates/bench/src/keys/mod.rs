@@ -9,3 +9,6 @@ mod workloads;
 
 pub use args::{KvArgs, MediaChoice, WorkloadChoice};
 pub(crate) use campaign::run;
+pub(crate) use report::Results;
+#[cfg(test)]
+pub(crate) use report::tests::full_sample;

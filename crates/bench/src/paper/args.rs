@@ -1,12 +1,12 @@
 //! Flags of `landfall bench paper`.
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Flags of `landfall bench paper`.
-#[derive(Clone, Debug, Args, Serialize)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct PaperArgs {
     /// Measurements to make
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = PaperSection::value_variants().to_vec())]
@@ -44,7 +44,7 @@ pub struct PaperArgs {
 }
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PaperSection {
     /// Where the time of a durable 1 KiB write goes
@@ -81,7 +81,7 @@ impl PaperArgs {
 }
 
 /// A store whose stages are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StageStore {
     /// Ours.
@@ -94,7 +94,7 @@ pub enum StageStore {
 }
 
 /// How far a request is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Upto {
     /// It has landed: what stands for the NIC.

@@ -8,7 +8,7 @@ use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::progress::{check_stop, say};
 use crate::common::sys::pin;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Frames lost of 10,000.
@@ -18,10 +18,9 @@ pub(crate) const MTU: u32 = 1500;
 const CAPACITIES: u64 = 8;
 
 /// One server, one direction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
-    pub(crate) name: String,
-    #[serde(skip)]
+    #[serde(rename = "name")]
     pub(crate) over: Over,
     /// To the server; else from it.
     pub(crate) put: bool,
@@ -66,8 +65,8 @@ fn measure_wire(lab: &Lab, wire: &Wire, lose: u32) -> Result<Vec<Row>, BenchErro
     let rows = WAYS.into_iter().zip(&samples).flat_map(|(over, both)| {
         [true, false].into_iter().zip(both).filter_map(move |(put, samples)| {
             let summary = |of: fn(&(f64, f64)) -> f64| Summary::of(samples.iter().map(of));
-            let (name, mb_per_second) = (over.name().to_owned(), summary(|sample| sample.0)?);
-            Some(Row { name, over, put, lose, mb_per_second, cpu_ns_per_kib: summary(|sample| sample.1)? })
+            let mb_per_second = summary(|sample| sample.0)?;
+            Some(Row { over, put, lose, mb_per_second, cpu_ns_per_kib: summary(|sample| sample.1)? })
         })
     });
     Ok(rows.collect())

@@ -8,7 +8,7 @@ use crate::common::clients::redis_benchmark::run_to_end;
 use crate::common::error::BenchError;
 use crate::common::measure::callgrind::total;
 use crate::common::progress::check_stop;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Batches of the shorter and the longer run; what both have in common (opening the region) cancels out.
@@ -17,10 +17,10 @@ const BATCHES: (u32, u32) = (2, 6);
 const BATCH: f64 = 256.0;
 
 /// Instructions a request, of one stage.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Count {
     pub(crate) store: StageStore,
-    pub(crate) stage: &'static str,
+    pub(crate) stage: String,
     pub(crate) instructions: f64,
 }
 
@@ -64,6 +64,7 @@ pub(crate) fn measure(lab: &Lab) -> Result<Vec<Count>, BenchError> {
             crate::common::progress::say(format_args!("  callgrind: {store:?}, {stage}"));
             let so_far = per_request(lab, valgrind, (store, *upto, flush))?;
             if *upto > Upto::Land {
+                let stage = (*stage).to_owned();
                 counts.push(Count { store, stage, instructions: so_far - before });
             }
             before = so_far;

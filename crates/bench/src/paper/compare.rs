@@ -12,7 +12,7 @@ use crate::common::measure::core::BusyTime;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::stats::{Summary, whole};
 use crate::common::progress::{check_stop, say};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(crate) const CAPACITY: u64 = 512 << 20;
 pub(crate) const LOG_CAPACITY: u64 = 4 << 30;
 
 /// A load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// By wrk.
     Http { ask: Ask, connections: usize },
@@ -62,10 +62,9 @@ impl Work {
 }
 
 /// One server under one load.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
-    pub(crate) name: String,
-    #[serde(skip)]
+    #[serde(rename = "name")]
     pub(crate) who: Who,
     pub(crate) work: Work,
     pub(crate) mtu: u32,
@@ -295,7 +294,6 @@ impl Row {
     fn of(who: Who, work: Work, mtu: u32, samples: &[Sample]) -> Option<Self> {
         let summary = |of: fn(&Sample) -> f64| Summary::of(samples.iter().map(of));
         Some(Self {
-            name: who.name(),
             who,
             work,
             mtu,

@@ -4,7 +4,8 @@ use super::lab::Lab;
 use super::wire::Wire;
 use crate::common::error::BenchError;
 use crate::common::peers::{Server, UNSET, launch, spawn};
-use serde::Serialize;
+use crate::common::report::by_name;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ const RESP_PORT: u16 = 7001;
 const HTTP_PORT: u16 = 7002;
 
 /// The store of plain writes. All stores run in one event loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Store {
     /// Nothing is stored.
     Discard,
@@ -28,8 +29,12 @@ pub(crate) enum Store {
     Heap,
 }
 
+impl Store {
+    const ALL: [Self; 4] = [Self::Discard, Self::Copy, Self::LevelDb, Self::Heap];
+}
+
 /// How the server is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Over {
     /// Kernel TCP, the transport that `--transport auto` picks.
     Sockets,
@@ -42,6 +47,8 @@ pub(crate) enum Over {
 }
 
 impl Over {
+    const ALL: [Self; 4] = [Self::Sockets, Self::Epoll, Self::Xdp, Self::XdpSpin];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sockets => "sockets",
@@ -56,8 +63,20 @@ impl Over {
     }
 }
 
+impl Serialize for Over {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Over {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        by_name(from, Self::ALL, |over| over.name(), "the name of a transport")
+    }
+}
+
 /// A server of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     /// Ours, or one that differs from it only in its store.
     Landfall { store: Store, over: Over, flush: bool },
@@ -73,6 +92,17 @@ pub(crate) const fn landfall(over: Over) -> Who {
 }
 
 impl Who {
+    /// Every server that a comparison may have.
+    fn all() -> impl Iterator<Item = Self> {
+        let ways = || Over::ALL.into_iter().flat_map(|over| [true, false].map(|flush| (over, flush)));
+        let stores = Store::ALL.into_iter();
+        let stores = stores
+            .flat_map(move |store| ways().map(move |(over, flush)| Self::Landfall { store, over, flush }));
+        let wals = [false, true].into_iter();
+        let wals = wals.flat_map(|direct| [false, true].map(|spin| Self::Wal { direct, spin }));
+        stores.chain(wals).chain([Self::Redis])
+    }
+
     /// The name in reports.
     pub(crate) fn name(self) -> String {
         match self {
@@ -128,6 +158,18 @@ impl Who {
         };
         lab.abouts.borrow_mut().entry(self.name()).or_insert_with(|| server.about.clone());
         Ok(Stand { server, _scratch: scratch })
+    }
+}
+
+impl Serialize for Who {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Who {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        by_name(from, Self::all(), |who| who.name(), "the name of a server")
     }
 }
 
@@ -222,15 +264,8 @@ mod tests {
 
     #[test]
     fn every_contestant_has_a_name_of_its_own() {
-        let mut all: Vec<Who> = vec![Who::Redis];
-        for over in [Over::Sockets, Over::Epoll, Over::Xdp, Over::XdpSpin] {
-            for store in [Store::Discard, Store::Copy, Store::LevelDb, Store::Heap] {
-                all.extend([true, false].map(|flush| Who::Landfall { store, over, flush }));
-            }
-        }
-        for direct in [true, false] {
-            all.extend([true, false].map(|spin| Who::Wal { direct, spin }));
-        }
+        let all: Vec<Who> = Who::all().collect();
+        assert_eq!(all.len(), 4 * 4 * 2 + 4 + 1);
         let names: std::collections::BTreeSet<String> = all.iter().map(|who| who.name()).collect();
         assert_eq!(names.len(), all.len());
     }

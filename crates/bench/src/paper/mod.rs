@@ -26,10 +26,14 @@ pub use args::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 pub(crate) use stages::run as stages;
 pub(crate) use walserver::run as wal_server;
 
+pub(crate) use report::Results;
+#[cfg(test)]
+pub(crate) use report::tests::sample;
+
 use crate::common::error::BenchError;
 use crate::common::progress::say;
+use crate::common::report::write_report;
 use lab::Lab;
-use report::Results;
 use std::time::Instant;
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
@@ -43,7 +47,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<(), BenchError> {
     if results.is_empty() {
         return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
     }
-    report::write(&lab.args.out, &results)?;
-    say(format_args!("report: {}", lab.args.out.join("paper.md").display()));
+    let path = write_report(&lab.args.out, &results)?;
+    say(format_args!("report: {}", path.display()));
     outcome
 }

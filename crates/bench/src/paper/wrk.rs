@@ -5,7 +5,7 @@ use super::lab::Lab;
 use super::wire::Wire;
 use crate::common::clients::redis_benchmark::run_to_end;
 use crate::common::error::BenchError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Keys that requests go through in turns.
@@ -14,7 +14,7 @@ pub(crate) const KEYS: u64 = 10_000;
 pub(crate) const VALUE_BYTES: usize = 1024;
 
 /// The kind of wrk's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Ask {
     /// `POST /kv/{key}` of 1 KiB.
     Post,

@@ -1,7 +1,8 @@
 //! The applications that are measured.
 
+use crate::common::report::by_name;
 use landfall_bench_handlers::Structure;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 
 /// The medium of a device's log or of an application's data.
@@ -33,6 +34,15 @@ pub(crate) enum App {
 }
 
 impl App {
+    /// Every application.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let maps =
+            Structure::ALL.into_iter().flat_map(|structure| [Self::Map(structure), Self::Filed(structure)]);
+        let on_redis = [On::Memory, On::File].into_iter();
+        let on_redis = on_redis.flat_map(|on| [Self::Redis(on), Self::Twitter(on), Self::Tpcc(on)]);
+        [Self::Ideal, Self::Landfall].into_iter().chain(maps).chain(on_redis)
+    }
+
     /// The name in reports.
     pub(crate) fn name(self) -> Cow<'static, str> {
         let name = match self {
@@ -91,5 +101,11 @@ impl App {
 impl Serialize for App {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for App {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        by_name(from, Self::all(), |app| app.name(), "the name of an application")
     }
 }

@@ -3,12 +3,12 @@
 use super::app::App;
 use super::app::On;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Flags of `landfall bench pmnet`.
-#[derive(Clone, Debug, Args, Serialize)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 pub struct PmnetArgs {
     /// Figures to measure
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = PmnetSection::value_variants().to_vec())]
@@ -35,10 +35,12 @@ pub struct PmnetArgs {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rest_us: u64,
     /// How long every client that does not spin busy-polls for an answer before it waits in the kernel, µs
+    #[serde(default)]
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub look_us: u64,
     /// How long a device that may wait busy-polls for packets before it waits in the kernel, µs; `landfall pmnet
     /// switch` has 50 by default
+    #[serde(default)]
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub device_spin: u64,
     /// Closed-loop clients of Figures 16 and 22
@@ -79,7 +81,7 @@ pub struct PmnetArgs {
 }
 
 /// A figure of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PmnetSection {
     /// Where an update's time goes without PMNet
@@ -123,7 +125,7 @@ impl PmnetSection {
 }
 
 /// An application of the paper's evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppChoice {
     /// B-tree

@@ -28,7 +28,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::progress::{check_stop, say};
 use crate::common::sys::pin;
 use landfall_resp::Reply;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// The parts of a round trip, in the order of [`Row::parts`].
@@ -47,7 +47,7 @@ const WARM_UP_SHARE: u32 = 4;
 const REPLY_MAX: Duration = Duration::from_secs(20);
 
 /// An application's round trip and its parts over all rounds, µs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) app: App,
     pub(crate) parts: Vec<Summary>,

@@ -2,7 +2,8 @@
 
 use super::app::{App, On};
 use super::course::{Beside, Place};
-use serde::{Serialize, Serializer};
+use crate::common::report::by_name;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How an update becomes durable, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +29,9 @@ pub(crate) enum Design {
     Replicated,
 }
 
+/// The largest number of copies of an update in any design.
+const COPIES_MAX: u8 = 3;
+
 /// One device with its log in memory.
 pub(crate) const PMNET: Design = Design::Pmnet { devices: 1, log: On::Memory, cache: false };
 /// Three devices with their logs in memory.
@@ -38,6 +42,18 @@ pub(crate) const PMNET_FILE: Design = Design::Pmnet { devices: 1, log: On::File,
 pub(crate) const PMNET_CACHE: Design = Design::Pmnet { devices: 1, log: On::Memory, cache: true };
 
 impl Design {
+    /// Every design.
+    fn all() -> impl Iterator<Item = Self> {
+        let others = [Self::Direct, Self::ClientServer, Self::Tcp, Self::Bypass, Self::Nic, Self::Replicated]
+            .into_iter();
+        others.chain((1..=COPIES_MAX).flat_map(|copies| {
+            let logs = [On::Memory, On::File].into_iter();
+            let logs = logs.flat_map(|log| [true, false].map(|cache| (log, cache)));
+            let pmnet = logs.map(move |(log, cache)| Self::Pmnet { devices: copies, log, cache });
+            pmnet.chain([Self::ServerLog { copies }, Self::ClientLog { copies }])
+        }))
+    }
+
     /// The name in reports.
     pub(crate) fn name(self) -> String {
         match self {
@@ -108,8 +124,14 @@ impl Serialize for Design {
     }
 }
 
+impl<'de> Deserialize<'de> for Design {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        by_name(from, Self::all(), |design| design.name(), "the name of a design")
+    }
+}
+
 /// How the ends wait for packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Waits {
     /// Every process waits in the kernel.
@@ -132,7 +154,7 @@ impl Waits {
 }
 
 /// One contestant under one load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) app: App,
     pub(crate) design: Design,
@@ -193,23 +215,8 @@ mod tests {
 
     #[test]
     fn every_design_has_a_name_of_its_own() {
-        let pmnet = [1, 3].into_iter().flat_map(|devices| {
-            [On::Memory, On::File]
-                .into_iter()
-                .flat_map(move |log| [true, false].map(|cache| Design::Pmnet { devices, log, cache }))
-        });
-        let logs = [1, 3]
-            .into_iter()
-            .flat_map(|copies| [Design::ServerLog { copies }, Design::ClientLog { copies }]);
-        let others = [
-            Design::Direct,
-            Design::ClientServer,
-            Design::Tcp,
-            Design::Bypass,
-            Design::Nic,
-            Design::Replicated,
-        ];
-        let all: Vec<Design> = pmnet.chain(logs).chain(others).collect();
+        let all: Vec<Design> = Design::all().collect();
+        assert_eq!(all.len(), 6 + 3 * 6);
         let names: std::collections::BTreeSet<String> = all.iter().map(|design| design.name()).collect();
         assert_eq!(names.len(), all.len());
     }

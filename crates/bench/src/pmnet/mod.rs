@@ -28,10 +28,14 @@ pub use args::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
 
 pub(crate) use serve::run as serve;
 
+pub(crate) use report::Results;
+#[cfg(test)]
+pub(crate) use report::tests::sample;
+
 use crate::common::error::BenchError;
 use crate::common::progress::say;
+use crate::common::report::write_report;
 use lab::Lab;
-use report::Results;
 use std::time::Instant;
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
@@ -44,7 +48,7 @@ pub(crate) fn run(args: &PmnetArgs) -> Result<(), BenchError> {
     if results.is_empty() {
         return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
     }
-    report::write(&lab.args.out, &results)?;
-    say(format_args!("report: {}", lab.args.out.join("pmnet.md").display()));
+    let path = write_report(&lab.args.out, &results)?;
+    say(format_args!("report: {}", path.display()));
     outcome
 }

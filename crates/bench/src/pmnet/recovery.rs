@@ -18,7 +18,7 @@ use landfall_bench_handlers::Structure;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::Event;
 use landfall_pmnet_io::runtime::{SessionId, Sessions};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const KEYS: u64 = 10_000;
 
 /// The measured replay of a log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) design: Design,
     /// Updates in the log.

@@ -15,7 +15,7 @@ pub(crate) use walk::Walk;
 use crate::common::error::BenchError;
 use crate::common::progress::say;
 use landfall_resp::{Protocol, Writer};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 pub(crate) const ONE_KEY: &[u8] = b"key:__rand_int__";
 
 /// What a load does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Operation {
     /// `SET key value`
     #[serde(rename = "SET")]
@@ -43,7 +43,7 @@ impl Operation {
 }
 
 /// Shape of a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shape {
     /// Connections.
     pub(crate) clients: usize,

@@ -1,12 +1,12 @@
 //! Memory and files of a server, and the machine that it runs on.
 
 use memmap2::{Advice, MmapMut};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
 /// Resident memory of a process, bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Memory {
     /// All resident memory.
     pub(crate) rss: u64,
@@ -80,7 +80,7 @@ fn each_file(dir: &Path, visit: &mut dyn FnMut(&Path)) {
 }
 
 /// The machine of the measurements.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// Model of the first processor.
     pub(crate) processor: String,

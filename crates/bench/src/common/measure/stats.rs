@@ -1,9 +1,9 @@
 //! Medians, spreads and paired ratios of samples.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Samples of one quantity, in the order of their rounds, with their median and spread.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     /// The middle sample; the mean of the two middle ones of an even number.
     pub(crate) median: f64,

@@ -109,7 +109,7 @@ pub(crate) fn instructions(page: &mut Page, results: &Results) {
         instructions::KEYS,
     ));
     let rows = results.instructions.iter();
-    let cells = rows.map(|row| vec![row.stage.into(), number(row.instructions), number(row.so_far)]);
+    let cells = rows.map(|row| vec![row.stage.clone(), number(row.instructions), number(row.so_far)]);
     page.table(&["stage", "instructions", "so far"], cells);
     page.paragraph(
         "A SET that is stored, without its flush, by the part of the program whose code is executed:",
@@ -127,14 +127,14 @@ fn resident(memory: &Memory) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::keys::args::MediaChoice;
     use crate::keys::report::targets::judge;
     use crate::keys::report::tests::sample_results;
     use crate::keys::workloads::amplification::{Counted, Draw};
 
-    fn with_counts() -> Results {
+    pub(in crate::keys::report) fn with_counts() -> Results {
         let mut results = sample_results();
         let counted = Counted {
             received: 1000.0,
@@ -164,8 +164,8 @@ mod tests {
         results.memory = vec![memory(names::LANDFALL, 300, 150), memory(names::REDIS_ALWAYS, 200, 200)];
         let starts = [12, 76, 140, 204].map(mib).into();
         results.empty = vec![memory::Empty { media: MediaChoice::Pm, region_bytes: 1 << 30, starts }];
-        let row = |stage, instructions, so_far, is_whole| instructions::Row {
-            stage,
+        let row = |stage: &str, instructions, so_far, is_whole| instructions::Row {
+            stage: stage.into(),
             instructions,
             so_far,
             is_whole,

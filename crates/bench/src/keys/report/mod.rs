@@ -9,24 +9,26 @@ pub(crate) mod targets;
 
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
+use crate::common::plots::Plot;
+use crate::common::report::Report;
+use crate::common::targets::Target;
 use crate::keys::args::KvArgs;
 use crate::keys::workloads::{
     amplification, instructions, memory, mixed, paging as paging_workload, range, restart, space, throughput,
 };
-use serde::Serialize;
-use std::fs;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the layout of `kv.json`.
 const SCHEMA: u32 = 2;
 
 /// Everything measured: what `kv.json` holds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema: u32,
-    pub(crate) landfall_version: &'static str,
+    pub(crate) landfall_version: String,
     pub(crate) machine: Machine,
-    pub(crate) client: &'static str,
+    pub(crate) client: String,
     pub(crate) settings: KvArgs,
     pub(crate) took_seconds: f64,
     /// What the reader must know: media, failures.
@@ -41,16 +43,18 @@ pub(crate) struct Results {
     pub(crate) restart: Vec<restart::Row>,
     pub(crate) space: Vec<space::Row>,
     pub(crate) range: Vec<range::Row>,
+    // Reports of schema 2 from before there was paging have neither this nor its setting.
+    #[serde(default)]
     pub(crate) paging: Vec<paging_workload::Measured>,
 }
 
 impl Results {
-    pub(crate) fn new(settings: KvArgs, client: &'static str, machine: Machine) -> Self {
+    pub(crate) fn new(settings: KvArgs, client: &str, machine: Machine) -> Self {
         Self {
             schema: SCHEMA,
-            landfall_version: env!("CARGO_PKG_VERSION"),
+            landfall_version: env!("CARGO_PKG_VERSION").into(),
             machine,
-            client,
+            client: client.into(),
             settings,
             took_seconds: 0.0,
             notes: Vec::new(),
@@ -82,28 +86,32 @@ impl Results {
     }
 }
 
-/// Writes `kv.json`, the plots and `kv.md` into a folder, created if absent.
-pub(crate) fn write(out: &Path, results: &Results) -> Result<(), BenchError> {
-    fs::create_dir_all(out).map_err(BenchError::file(out))?;
-    let targets = targets::judge(results);
-    let json = serde_json::to_vec_pretty(&serde_json::json!({ "results": results, "targets": targets }));
-    let json = json.map_err(|error| BenchError::File { path: out.join("kv.json"), source: error.into() })?;
-    put(&out.join("kv.json"), &json)?;
-    let plots = svg::draw(out, results)?;
-    put(&out.join("kv.md"), markdown::report(results, &targets, &plots).as_bytes())
-}
+impl Report for Results {
+    const NAME: &'static str = "kv";
+    const SCHEMA: u32 = SCHEMA;
+    type Target = Target;
 
-fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
-    fs::write(path, bytes).map_err(BenchError::file(path))
+    fn judge(&self) -> Vec<Target> {
+        targets::judge(self)
+    }
+
+    fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
+        svg::draw(out, self)
+    }
+
+    fn markdown(&self, targets: &[Target], plots: &[Plot]) -> String {
+        markdown::report(self, targets, plots)
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::Results;
+    use super::{Results, counts, mixed, paging, range, restart, space};
     use crate::common::clients::{Operation, Shape};
-    use crate::common::measure::proc::Machine;
+    use crate::common::measure::proc::{Machine, Memory};
     use crate::common::measure::stats::Summary;
     use crate::common::peers::names;
+    use crate::common::report::write_report;
     use crate::keys::args::{KvArgs, MediaChoice};
     use crate::keys::workloads::throughput::Row;
     use clap::Parser;
@@ -144,11 +152,59 @@ pub(crate) mod tests {
         results
     }
 
+    /// Every section filled.
+    pub(crate) fn full_sample() -> Results {
+        let (media, peer, one) = (MediaChoice::File, names::LANDFALL.to_owned(), of(&[1.0, 1.1, 0.3]));
+        let mut results = counts::tests::with_counts();
+        results.paging = paging::tests::with_paging(Some(paging::tests::device())).paging;
+        results.throughput[0].p999_us = Some(one.clone());
+        results.mixed.push(mixed::Row {
+            media,
+            peer: peer.clone(),
+            load: results.throughput[0].shape,
+            p50_us: one.clone(),
+            p99_us: one.clone(),
+            p999_us: one.clone(),
+            commands_per_second: Some(one.clone()),
+        });
+        results.restart = [(1000, true), (2000, false)]
+            .map(|(records, cold)| restart::Row {
+                media,
+                peer: peer.clone(),
+                records,
+                cold,
+                seconds: one.clone(),
+            })
+            .into();
+        results.space.push(space::Row {
+            media,
+            peer,
+            value_bytes: 100,
+            records: 7,
+            loaded: 1.1,
+            overwriting_max: 1.7,
+            settled: 1.2,
+            settle_seconds: 0.1,
+            memory: Memory::default(),
+            anon_per_key: 75.6,
+            anon_per_key_beyond_key: 59.6,
+            used_memory: None,
+        });
+        results.range.push(range::Row {
+            media,
+            value_bytes: 100,
+            keys_only: true,
+            wall_us_per_key: one.clone(),
+            cpu_us_per_key: one,
+        });
+        results
+    }
+
     #[test]
     fn a_report_is_three_kinds_of_files() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("deep/results");
-        super::write(&out, &sample_results()).unwrap();
+        write_report(&out, &sample_results()).unwrap();
         let json: serde_json::Value =
             serde_json::from_slice(&std::fs::read(out.join("kv.json")).unwrap()).unwrap();
         assert_eq!(json["results"]["throughput"][0]["rps"]["median"], 115.0);

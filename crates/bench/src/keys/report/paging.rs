@@ -81,7 +81,7 @@ fn misses(page: &mut Page, measured: &Measured) {
         let gets = &misses.gets;
         let device = |of: fn(&Device) -> &Summary| misses.device.as_ref().map(of).cloned();
         vec![
-            misses.kind.into(),
+            misses.kind.clone(),
             misses.connections.to_string(),
             spread(&gets.rps),
             megabytes(Some(&gets.bytes)),
@@ -160,7 +160,7 @@ fn resident(page: &mut Page, measured: &Measured) {
     let rows = measured.resident.iter().map(|resident| {
         let allowed = allowed(measured, resident);
         vec![
-            resident.after.into(),
+            resident.after.clone(),
             bytes(resident.rss),
             bytes(resident.region),
             bytes(resident.index),
@@ -211,7 +211,7 @@ pub(super) fn judge(results: &Results, targets: &mut Vec<Target>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::common::clients::Shape;
     use crate::keys::args::WorkloadChoice;
@@ -224,11 +224,11 @@ mod tests {
         Gets { rps, bytes: of(&[2e6]), p50_us: one.clone(), p99_us, cpu_us: one, loads: zero }
     }
 
-    fn device() -> Device {
+    pub(in crate::keys::report) fn device() -> Device {
         Device { reads: of(&[100.0]), bytes: of(&[4e6]), cpu_us: of(&[3.0]) }
     }
 
-    fn with_paging(device: Option<Device>) -> Results {
+    pub(in crate::keys::report) fn with_paging(device: Option<Device>) -> Results {
         let mut results = sample_results();
         results.settings.only = vec![WorkloadChoice::Paging];
         let shape = Shape { clients: 50, pipeline: 1, value_bytes: 1024, random_keys: 9 };
@@ -240,7 +240,7 @@ mod tests {
             load_seconds: [3.0, 4.0],
             hits: vec![Hits { shape, whole: gets(100.0, 5.0), paged: gets(90.0, 5.0) }],
             misses: vec![Misses {
-                kind: "4 KiB",
+                kind: "4 KiB".into(),
                 connections: 16,
                 gets: gets(85.0, 9.0),
                 whole: gets(200.0, 4.0),
@@ -254,7 +254,7 @@ mod tests {
                 whole_rps: of(&[700.0]),
             }),
             resident: vec![Resident {
-                after: "load",
+                after: "load".into(),
                 rss: f64::from(99 << 20),
                 region: f64::from(64 << 20),
                 index: f64::from(2 << 20),

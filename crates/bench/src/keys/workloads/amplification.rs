@@ -11,7 +11,7 @@ use crate::common::measure::stats::whole;
 use crate::common::peers::{Peer, Server};
 use crate::common::progress::say;
 use crate::keys::args::MediaChoice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Length of a value, bytes.
@@ -31,7 +31,7 @@ const OVERWRITING_MAX: Duration = Duration::from_secs(90);
 pub(crate) const SHARES: [f64; 3] = [1.0 / 3.0, 0.6, 0.8];
 
 /// How the next key is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Draw {
     /// Each key is as likely as any other.
     #[serde(rename = "uniform")]
@@ -53,7 +53,7 @@ impl Draw {
 }
 
 /// One share and one way to choose keys, on one medium.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     /// Share of the region that keys, values and records take.
@@ -67,7 +67,7 @@ pub(crate) struct Row {
 }
 
 /// A server's counters, bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     /// Received; all of it lands in the region.
     pub(crate) received: f64,

@@ -14,7 +14,7 @@ use crate::common::progress::check_stop;
 use crate::common::progress::say;
 use crate::keys::args::MediaChoice;
 use landfall_resp::Reply;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -75,10 +75,10 @@ const PARSER: &str = "resp";
 const WHOLE: usize = 2;
 
 /// Instructions of a request.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// Instructions that this stage adds to the stage before.
-    pub(crate) stage: &'static str,
+    pub(crate) stage: String,
     pub(crate) instructions: f64,
     /// Instructions of this stage and all stages before it.
     pub(crate) so_far: f64,
@@ -102,7 +102,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>, BenchError> {
     for (index, step) in STEPS.iter().enumerate() {
         say(format_args!("  callgrind: {}", step.stage));
         let (so_far, parts) = count(bench, &valgrind, step)?;
-        let (stage, instructions) = (step.stage, so_far - before);
+        let (stage, instructions) = (step.stage.to_owned(), so_far - before);
         rows.push(Row { stage, instructions, so_far, is_whole: index == WHOLE, parts });
         before = so_far;
     }

@@ -8,7 +8,7 @@ use crate::common::peers::PeerChoice;
 use crate::common::peers::{Peer, Server};
 use crate::common::progress::{check_stop, say};
 use crate::keys::args::MediaChoice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Length of a value, bytes.
@@ -26,7 +26,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(30);
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// One server with its keys.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) peer: String,
@@ -38,7 +38,7 @@ pub(crate) struct Row {
 }
 
 /// An empty region: after the first start, then after each further one.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Empty {
     pub(crate) media: MediaChoice,
     pub(crate) region_bytes: u64,

@@ -10,7 +10,7 @@ use crate::common::peers::{Peer, Server};
 use crate::common::progress::{check_stop, say};
 use crate::keys::args::{MediaChoice, limits};
 use landfall_resp::Reply;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// The key that is read; the load writes others.
@@ -21,7 +21,7 @@ const HEAD_START: Duration = Duration::from_millis(300);
 const SPARE_RECORDS: u64 = 4096;
 
 /// One server beside one load.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) peer: String,

@@ -8,7 +8,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::peers::Peer;
 use crate::common::progress::{check_stop, say};
 use crate::keys::args::MediaChoice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Keys of one scan.
@@ -18,7 +18,7 @@ const SCANS: u32 = 200;
 const QUICK_SCANS: u32 = 5;
 
 /// One kind of scan on one medium.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) value_bytes: usize,

@@ -10,7 +10,7 @@ use crate::common::peers::PeerChoice;
 use crate::common::peers::{Peer, Server};
 use crate::common::progress::{check_stop, say};
 use crate::keys::args::MediaChoice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const REST: Duration = Duration::from_secs(1);
 const REWRITE_MAX: Duration = Duration::from_secs(120);
 
 /// One server, one number of records.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) peer: String,

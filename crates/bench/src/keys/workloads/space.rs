@@ -9,7 +9,7 @@ use crate::common::peers::PeerChoice;
 use crate::common::peers::{Peer, Server};
 use crate::common::progress::{check_stop, say};
 use crate::keys::args::MediaChoice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Value sizes, bytes.
@@ -25,7 +25,7 @@ const STABLE_FOR: Duration = Duration::from_secs(3);
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
 /// One server, one value size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) peer: String,

@@ -8,7 +8,7 @@ use crate::common::peers::PeerChoice;
 use crate::common::peers::{Peer, Server};
 use crate::common::progress::say;
 use crate::keys::args::MediaChoice;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Batches of the run in front of the measured one: just enough to know the rate.
 const WARM_UP_BATCHES: u64 = 10;
@@ -16,7 +16,7 @@ const WARM_UP_BATCHES: u64 = 10;
 const SPARE_RECORDS: u64 = 4096;
 
 /// One server under one load on one medium.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) media: MediaChoice,
     pub(crate) peer: String,

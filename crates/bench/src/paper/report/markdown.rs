@@ -181,7 +181,7 @@ fn counts(page: &mut Page, results: &Results) {
             StageStore::Copy => "copy + flush",
             StageStore::LevelDb => "LevelDB",
         };
-        vec![store.into(), count.stage.into(), format!("{:.0}", count.instructions)]
+        vec![store.into(), count.stage.clone(), format!("{:.0}", count.instructions)]
     });
     page.table(&["store", "stage", "instructions"], rows);
 }
@@ -228,7 +228,7 @@ fn figure2_row(results: &Results, who: Who, base: Who, connections: usize) -> Op
     let mean = row.mean_us.as_ref().zip(base.and_then(|base| base.mean_us.as_ref()));
     Some(vec![
         connections.to_string(),
-        row.name.clone(),
+        row.who.name(),
         spread(&row.rps),
         percent(base.and_then(|base| row.rps.over(&base.rps)), -1.0),
         spread_of(row.mean_us.as_ref()),
@@ -263,7 +263,7 @@ fn wal(page: &mut Page, results: &Results) {
             let (rps, p50) = (spread(&row.rps), spread(&row.p50_us));
             let (rps_over, p50_over) = (over(|row| &row.rps), over(|row| &row.p50_us));
             let (cpu, client) = (spread(&row.cpu_us), spread_of(row.client_us.as_ref()));
-            vec![row.work.describe(), row.name.clone(), rps, rps_over, p50, p50_over, cpu, client, copied]
+            vec![row.work.describe(), row.who.name(), rps, rps_over, p50, p50_over, cpu, client, copied]
         });
         let head = [
             "load",
@@ -301,7 +301,7 @@ fn tcp(page: &mut Page, results: &Results) {
         vec![
             format!("{} %", f64::from(row.lose) / 100.0),
             if row.put { "to the server" } else { "from the server" }.into(),
-            row.name.clone(),
+            row.over.name().to_owned(),
             spread(&row.mb_per_second),
             spread_of(over.as_ref()),
             spread(&row.cpu_ns_per_kib),
@@ -328,7 +328,7 @@ fn redis(page: &mut Page, results: &Results) {
         vec![
             row.mtu.to_string(),
             row.work.describe(),
-            row.name.clone(),
+            row.who.name(),
             spread(&row.rps),
             over(Who::Redis, |row| &row.rps),
             over(landfall(Over::Sockets), |row| &row.rps),
@@ -365,7 +365,7 @@ fn rows_table(page: &mut Page, rows: &[Row]) {
         let copied = spread_of(row.copied_bytes.as_ref());
         vec![
             row.work.describe(),
-            row.name.clone(),
+            row.who.name(),
             spread(&row.rps),
             spread_of(row.mean_us.as_ref()),
             spread(&row.p50_us),

@@ -12,9 +12,11 @@ use super::{bulk, callgrind};
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
 use crate::common::measure::stats::Summary;
-use serde::Serialize;
+use crate::common::plots::Plot;
+use crate::common::report::Report;
+use crate::common::targets::Target;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 /// Version of the layout of `paper.json`.
@@ -39,10 +41,10 @@ pub(crate) mod paper {
 }
 
 /// Everything measured: what `paper.json` holds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema: u32,
-    pub(crate) landfall_version: &'static str,
+    pub(crate) landfall_version: String,
     pub(crate) machine: Machine,
     pub(crate) pinning: String,
     /// Of the kernel's TCP.
@@ -64,7 +66,7 @@ pub(crate) struct Results {
 }
 
 /// Stages of one store, ns a request.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StageRun {
     pub(crate) store: StageStore,
     /// With the best flush instruction of this processor; else with none.
@@ -73,7 +75,7 @@ pub(crate) struct StageRun {
 }
 
 /// Write-ahead logs on one medium.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WalRows {
     /// On the ordinary file system of `--file-dir`.
     pub(crate) on_file: bool,
@@ -92,7 +94,7 @@ impl Results {
     fn of(settings: PaperArgs, pinning: String) -> Self {
         Self {
             schema: SCHEMA,
-            landfall_version: env!("CARGO_PKG_VERSION"),
+            landfall_version: env!("CARGO_PKG_VERSION").into(),
             machine: Machine::here(),
             pinning,
             congestion_control: String::new(),
@@ -127,25 +129,28 @@ impl Results {
     }
 }
 
-/// Writes `paper.json`, the plots and `paper.md` into a folder, created if absent.
-pub(crate) fn write(out: &Path, results: &Results) -> Result<(), BenchError> {
-    fs::create_dir_all(out).map_err(BenchError::file(out))?;
-    let targets = judge::judge(results);
-    let path = out.join("paper.json");
-    let json = serde_json::to_vec_pretty(&serde_json::json!({ "results": results, "targets": targets }));
-    let json = json.map_err(|error| BenchError::File { path: path.clone(), source: error.into() })?;
-    put(&path, &json)?;
-    let plots = plots::draw(out, results)?;
-    put(&out.join("paper.md"), markdown::report(results, &targets, &plots).as_bytes())
-}
+impl Report for Results {
+    const NAME: &'static str = "paper";
+    const SCHEMA: u32 = SCHEMA;
+    type Target = Target;
 
-fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
-    fs::write(path, bytes).map_err(BenchError::file(path))
+    fn judge(&self) -> Vec<Target> {
+        judge::judge(self)
+    }
+
+    fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
+        plots::draw(out, self)
+    }
+
+    fn markdown(&self, targets: &[Target], plots: &[Plot]) -> String {
+        markdown::report(self, targets, plots)
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::common::report::write_report;
     use crate::paper::compare::Work;
     use crate::paper::contestant::{Over, Store, Who, landfall};
     use crate::paper::sections::{
@@ -153,6 +158,7 @@ pub(crate) mod tests {
     };
     use crate::paper::wrk::Ask;
     use clap::Parser;
+    use std::fs;
 
     #[derive(Parser)]
     struct Cli {
@@ -168,19 +174,7 @@ pub(crate) mod tests {
         let (mean_us, copied_bytes) = (Some(of(us)), who.counts_copies().then(|| of(0.0)));
         let (p50_us, p99_us, cpu_us) = (of(us), of(us * 2.0), of(us / 2.0));
         let (rps, client_us) = (of(rps), Some(of(us / 3.0)));
-        Row {
-            name: who.name(),
-            who,
-            work,
-            mtu,
-            rps,
-            mean_us,
-            p50_us,
-            p99_us,
-            cpu_us,
-            client_us,
-            copied_bytes,
-        }
+        Row { who, work, mtu, rps, mean_us, p50_us, p99_us, cpu_us, client_us, copied_bytes }
     }
 
     fn stage_run(store: StageStore, flushed: bool, times: &[(&str, f64)]) -> StageRun {
@@ -230,7 +224,8 @@ pub(crate) mod tests {
             results.stages.push(stage_run(StageStore::LevelDb, flushed, &leveldb));
             results.stages.push(stage_run(StageStore::Copy, flushed, &copy));
         }
-        let count = callgrind::Count { store: StageStore::Heap, stage: "HTTP parsing", instructions: 1234.5 };
+        let count =
+            callgrind::Count { store: StageStore::Heap, stage: "HTTP parsing".into(), instructions: 1234.5 };
         results.counts.push(count);
         let wal = |who: Who, us| row(who, http(Ask::Append, 1), MTU, 1e6 / us, us);
         let rows =
@@ -238,15 +233,8 @@ pub(crate) mod tests {
         results.wal.push(WalRows { on_file: false, medium: "/dev/shm".into(), rows });
         for (over, speed) in [(Over::Sockets, 1000.0), (Over::XdpSpin, 1100.0)] {
             for (put, lose) in [(true, 0), (false, 0), (true, 100), (false, 100)] {
-                let (name, cpu_ns_per_kib) = (over.name().to_owned(), of(300.0));
-                results.bulk.push(bulk::Row {
-                    name,
-                    over,
-                    put,
-                    lose,
-                    mb_per_second: of(speed),
-                    cpu_ns_per_kib,
-                });
+                let cpu_ns_per_kib = of(300.0);
+                results.bulk.push(bulk::Row { over, put, lose, mb_per_second: of(speed), cpu_ns_per_kib });
             }
         }
         for (who, rps) in
@@ -267,7 +255,7 @@ pub(crate) mod tests {
     fn a_report_is_three_kinds_of_files() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("deep/results");
-        write(&out, &sample()).unwrap();
+        write_report(&out, &sample()).unwrap();
         let json: serde_json::Value =
             serde_json::from_slice(&fs::read(out.join("paper.json")).unwrap()).unwrap();
         assert_eq!(json["results"]["table1"][0]["name"], "discard, sockets");

@@ -24,7 +24,7 @@ use crate::common::progress::{check_stop, say};
 use crate::pmnet::lab::Lab;
 use landfall_sim::pmnet::{Costs, Load, Timed, measure};
 pub(crate) use pipeline::Pipeline;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Updates of a single client.
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const WIRE: Duration = Duration::from_nanos(500);
 
 /// The network ports of simulated devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ports {
     /// Veth pairs, as measured here. The sender also executes the peer's receive path.
@@ -65,7 +65,7 @@ impl Ports {
 }
 
 /// A simulated application. Latencies are means in µs; rates are updates a second.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Simulated {
     pub(crate) app: App,
     pub(crate) hosts: Waits,
@@ -79,7 +79,7 @@ pub(crate) struct Simulated {
 }
 
 /// The simulated applications and the costs that they are based on.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Model {
     /// The costs of the pipeline's stages in each round.
     pub(crate) pipelines: Vec<Pipeline>,

@@ -10,7 +10,7 @@ use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet};
 use landfall_pmnet::{Flow, Instant};
 use landfall_server::store::open_region;
 use landfall_sim::pmnet::Landing;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant as Wall};
@@ -25,13 +25,15 @@ const REGION: u64 = 192 * RUN_SIZE;
 const HEADERS: usize = 42;
 
 /// The cost of each stage, ns a packet. Each packet is the only one of its round.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Pipeline {
     /// An update is parsed, matched and logged.
     pub(crate) take: f64,
     /// The fence ends, and the acknowledgement is built.
     pub(crate) fence: f64,
     /// Another device's acknowledgement is parsed, matched, and joined with this device's own.
+    /// 0 in reports from before this was measured separately: there, `look` is the cost of both.
+    #[serde(default)]
     pub(crate) join: f64,
     /// A packet that is only sent on is parsed and matched.
     pub(crate) look: f64,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// A target, and what the paper found.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Goal {
+pub(crate) struct Goal {
     pub(super) figure: &'static str,
     pub(super) target: Target,
     /// What the paper found, as a number where it gives one.

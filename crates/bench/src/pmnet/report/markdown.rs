@@ -346,10 +346,11 @@ fn mixes(page: &mut Page, rows: &[Row], apps: &[App]) {
     let dependent = |app: &App| app.is_on_redis() && !app.is_key_value();
     let cells = apps.iter().filter(|app| dependent(app)).filter_map(|it| {
         let row = find(rows, app(*it, Design::ClientServer, 100, 1))?;
-        let updates = 100.0 - row.reads.median - row.locks.median;
+        let (reads, locks) = (row.reads.as_ref()?.median, row.locks.as_ref()?.median);
+        let updates = 100.0 - reads - locks;
         let per_transaction = row.rps.over(&row.tps);
         let name = it.name().into_owned();
-        let shares = [updates, row.reads.median, row.locks.median].map(number);
+        let shares = [updates, reads, locks].map(number);
         Some([vec![name], shares.to_vec(), vec![spread_of(per_transaction.as_ref())]].concat())
     });
     let cells: Vec<Vec<String>> = cells.collect();
@@ -438,9 +439,10 @@ fn figure_21(page: &mut Page, results: &Results) {
         });
         let better = ratio(rows, copies(it, Design::Replicated), copies(it, PMNET_3), update_mean)?;
         let added = ratio(rows, copies(it, PMNET_3), copies(it, PMNET), update_mean);
-        let bypasses = base.locks.median + base.reads.median;
+        let bypasses = base.locks.as_ref().zip(base.reads.as_ref());
+        let bypasses = bypasses.map_or("–".into(), |(locks, reads)| number(locks.median + reads.median));
         let cells = [vec![it.name().into_owned()], values.to_vec()].concat();
-        Some([cells, vec![spread(&better), spread_of(added.as_ref()), number(bypasses)]].concat())
+        Some([cells, vec![spread(&better), spread_of(added.as_ref()), bypasses]].concat())
     });
     let names = designs.map(Design::name);
     let mut head = vec!["application"];

@@ -13,9 +13,11 @@ use super::model::Model;
 use super::recovery;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
+use crate::common::plots::Plot;
+use crate::common::report::Report;
 use crate::pmnet::lab::Lab;
-use serde::Serialize;
-use std::fs;
+use goal::Goal;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the layout of `pmnet.json`.
@@ -50,16 +52,18 @@ pub(crate) mod paper {
 }
 
 /// Everything measured: what `pmnet.json` holds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema: u32,
-    pub(crate) landfall_version: &'static str,
+    pub(crate) landfall_version: String,
     pub(crate) machine: Machine,
     pub(crate) pinning: String,
     pub(crate) settings: PmnetArgs,
     pub(crate) took_seconds: f64,
     /// What the reader must know: failures, what was left out.
     pub(crate) notes: Vec<String>,
+    // Reports from before there was a breakdown have none.
+    #[serde(default)]
     pub(crate) breakdown: Vec<breakdown::Row>,
     pub(crate) rows: Vec<Row>,
     pub(crate) recovery: Vec<recovery::Row>,
@@ -74,7 +78,7 @@ impl Results {
     fn of(settings: PmnetArgs, pinning: String) -> Self {
         Self {
             schema: SCHEMA,
-            landfall_version: env!("CARGO_PKG_VERSION"),
+            landfall_version: env!("CARGO_PKG_VERSION").into(),
             machine: Machine::here(),
             pinning,
             settings,
@@ -93,26 +97,29 @@ impl Results {
     }
 }
 
-/// Writes `pmnet.json`, the plots and `pmnet.md` into a folder, created if absent.
-pub(crate) fn write(out: &Path, results: &Results) -> Result<(), BenchError> {
-    fs::create_dir_all(out).map_err(BenchError::file(out))?;
-    let targets = judge::judge(results);
-    let path = out.join("pmnet.json");
-    let json = serde_json::to_vec_pretty(&serde_json::json!({ "results": results, "targets": targets }));
-    let json = json.map_err(|error| BenchError::File { path: path.clone(), source: error.into() })?;
-    put(&path, &json)?;
-    let plots = plots::draw(out, results)?;
-    put(&out.join("pmnet.md"), markdown::report(results, &targets, &plots).as_bytes())
-}
+impl Report for Results {
+    const NAME: &'static str = "pmnet";
+    const SCHEMA: u32 = SCHEMA;
+    type Target = Goal;
 
-fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
-    fs::write(path, bytes).map_err(BenchError::file(path))
+    fn judge(&self) -> Vec<Goal> {
+        judge::judge(self)
+    }
+
+    fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
+        plots::draw(out, self)
+    }
+
+    fn markdown(&self, targets: &[Goal], plots: &[Plot]) -> String {
+        markdown::report(self, targets, plots)
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::common::measure::stats::Summary;
+    use crate::common::report::write_report;
     use crate::pmnet::app::App;
     use crate::pmnet::args::{AppChoice, PmnetSection};
     use crate::pmnet::choices::key_value;
@@ -122,6 +129,7 @@ pub(crate) mod tests {
     use crate::pmnet::sections::specs;
     use clap::{Parser, ValueEnum};
     use std::collections::BTreeSet;
+    use std::fs;
 
     #[derive(Parser)]
     struct Cli {
@@ -158,8 +166,8 @@ pub(crate) mod tests {
             p99_us: of(us * 2.0),
             update_p50_us: Some(of(us)),
             update_mean_us: Some(of(us)),
-            reads: of(0.0),
-            locks: of(0.0),
+            reads: Some(of(0.0)),
+            locks: Some(of(0.0)),
             distribution: PERCENTILES.iter().map(|at| of(us * (0.5 + at / 100.0))).collect(),
             device_us: Some(of(3.0)),
             server_us: Some(of(9.0)),
@@ -211,7 +219,7 @@ pub(crate) mod tests {
     fn a_report_is_three_kinds_of_files() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("deep/results");
-        write(&out, &sample()).unwrap();
+        write_report(&out, &sample()).unwrap();
         let json: serde_json::Value =
             serde_json::from_slice(&fs::read(out.join("pmnet.json")).unwrap()).unwrap();
         assert_eq!(json["results"]["rows"][0]["spec"]["design"], "direct");

@@ -157,12 +157,15 @@ fn stages(pipelines: &[Pipeline]) -> String {
     let of = |stage: fn(&Pipeline) -> f64| {
         Summary::of(pipelines.iter().map(stage)).map_or("–".into(), |ns| format!("{:.0}", ns.median))
     };
+    let join = if pipelines.iter().any(|it| it.join > 0.0) {
+        format!("{} ns to join another device's acknowledgement, ", of(|it| it.join))
+    } else {
+        "to join another device's acknowledgement as many as ".into()
+    };
     format!(
-        "{} ns to log an update, {} ns to fence and acknowledge it, {} ns to join another device's \
-         acknowledgement, {} ns to look at another packet",
+        "{} ns to log an update, {} ns to fence and acknowledge it, {join}{} ns to look at another packet",
         of(|it| it.take),
         of(|it| it.fence),
-        of(|it| it.join),
         of(|it| it.look)
     )
 }

@@ -17,7 +17,7 @@ use crate::keys::args::MediaChoice;
 use data::{Data, HOT_BYTES, KINDS, MIXED};
 use device::{Fio, Rate};
 use resident::{field, keep_most};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Of the region, one part in so many may be in memory.
@@ -33,7 +33,7 @@ const BESIDE: usize = 16;
 const HEAD_START: Duration = Duration::from_millis(100);
 
 /// All that was measured with one region.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) region_bytes: u64,
     pub(crate) memory_bytes: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Measured {
 }
 
 /// GETs of hot keys.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hits {
     pub(crate) shape: Shape,
     /// The server with all of its region in memory.
@@ -60,9 +60,9 @@ pub(crate) struct Hits {
 }
 
 /// GETs of cold keys.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Misses {
-    pub(crate) kind: &'static str,
+    pub(crate) kind: String,
     pub(crate) connections: usize,
     pub(crate) gets: Gets,
     /// GETs of these values from the server with all of its region in memory.
@@ -71,7 +71,7 @@ pub(crate) struct Misses {
 }
 
 /// Direct reads of fio.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Device {
     /// Reads a second.
     pub(crate) reads: Summary,
@@ -82,7 +82,7 @@ pub(crate) struct Device {
 }
 
 /// GETs of hot keys by one connection.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lone {
     pub(crate) alone: Gets,
     /// Beside connections that read cold keys.
@@ -95,7 +95,7 @@ pub(crate) struct Lone {
 }
 
 /// One load of GETs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Gets {
     pub(crate) rps: Summary,
     /// Bytes of values a second.
@@ -211,7 +211,7 @@ impl Campaign {
         Ok(Round { hits, misses, lone, beside: [misses_rps, whole_rps] })
     }
 
-    fn note_resident(&mut self, after: &'static str) -> Result<(), BenchError> {
+    fn note_resident(&mut self, after: &str) -> Result<(), BenchError> {
         keep_most(&mut self.resident, Resident::of(&self.paged.server, after)?);
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Campaign {
             let gets = Gets::of(all().map(|miss| miss.paged))?;
             let whole = Gets::of(all().map(|miss| miss.whole))?;
             Some(Misses {
-                kind,
+                kind: kind.into(),
                 connections,
                 gets,
                 whole,

@@ -4,12 +4,12 @@ use crate::common::clients::conn::info_field;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Memory;
 use crate::common::peers::Server;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// At the end of a phase; of several rounds the one with the most resident memory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Resident {
-    pub(crate) after: &'static str,
+    pub(crate) after: String,
     /// `VmRSS`, bytes.
     pub(crate) rss: f64,
     /// Of it the region, as the server counts it.
@@ -19,13 +19,13 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    pub(super) fn of(server: &Server, after: &'static str) -> Result<Self, BenchError> {
+    pub(super) fn of(server: &Server, after: &str) -> Result<Self, BenchError> {
         let field = |name| match field(server, name)? {
             Some(bytes) => Ok(bytes),
             None => Err(BenchError::reply(&server.peer, "INFO of a region that is in memory anyway", name)),
         };
         Ok(Self {
-            after,
+            after: after.into(),
             rss: Memory::of(server.pid()).rss as f64,
             region: field("region_memory_bytes")?,
             index: field("index_bytes")?,
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn of_each_phase_the_most_is_kept() {
-        let of = |after, rss| Resident { after, rss, region: 1.0, index: 1.0 };
+        let of = |after: &str, rss| Resident { after: after.into(), rss, region: 1.0, index: 1.0 };
         let mut kept = Vec::new();
         for found in [of("load", 5.0), of("hits", 7.0), of("load", 9.0), of("hits", 6.0)] {
             keep_most(&mut kept, found);
