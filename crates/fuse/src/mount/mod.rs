@@ -1,0 +1,165 @@
+//! Mounts and unmounts: by `mount(2)` where the user may, else through `fusermount3`.
+
+mod error;
+mod helper;
+mod options;
+mod table;
+
+pub use error::MountError;
+pub use options::{Access, MountFlags, MountOptions, OptionError, OtherOption, Permissions};
+
+use crate::device::Device;
+use crate::sys;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What to do where programs use the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Nothing: [`MountError::Busy`].
+    WhenIdle,
+    /// It disappears from the tree at once, and ends when the last program has closed its last file of it.
+    Lazily,
+}
+
+/// A mount. When it is dropped, it is unmounted lazily, so that no directory is left that answers "Transport endpoint is
+/// not connected".
+#[derive(Debug)]
+pub struct Mount {
+    point: PathBuf,
+    /// What the kernel has mounted there, as long as it is ours to unmount.
+    mounted: Option<String>,
+}
+
+/// Mounts on a directory. The kernel sends INIT first; what uses the mount waits until it is answered.
+///
+/// # Errors
+/// A refusal, with what to do about it.
+pub fn mount(point: &Path, options: &MountOptions) -> Result<(Device, Mount), MountError> {
+    let point = checked(point)?;
+    let device = match mount_directly(&point, options)? {
+        Some(device) => device,
+        None => {
+            let fd = helper::mount(&point, &options.for_helper())?;
+            Device::from_fd(fd).map_err(|source| MountError::NoDevice { source })?
+        }
+    };
+    let mounted = table::mounted_on(&point);
+    Ok((device, Mount { point, mounted }))
+}
+
+/// Unmounts whatever is mounted on `point`: a mount of another process, or one whose server has died. It is no error
+/// if nothing is mounted there.
+///
+/// Unless it is lazy, the kernel writes back what it keeps first, so that the server must go on answering meanwhile.
+///
+/// # Errors
+/// [`MountError::Busy`], or another refusal.
+pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
+    let flags = if how == Unmount::Lazily { libc::MNT_DETACH } else { 0 } | libc::UMOUNT_NOFOLLOW;
+    let kernel = |source| MountError::Kernel { point: point.to_owned(), source };
+    let path = CString::new(point.as_os_str().as_bytes()).map_err(|error| kernel(error.into()))?;
+    let Err(error) = sys::umount(&path, flags) else { return Ok(()) };
+    match error.raw_os_error() {
+        Some(libc::EPERM) => helper::unmount(point, how == Unmount::Lazily),
+        Some(libc::EBUSY) => Err(MountError::Busy { point: point.to_owned() }),
+        // Nothing is mounted there, or the directory is gone.
+        Some(libc::EINVAL | libc::ENOENT) => Ok(()),
+        _ => Err(kernel(error)),
+    }
+}
+
+impl Mount {
+    /// The directory.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Unmounts, if it is still mounted. What somebody else has mounted there meanwhile stays.
+    ///
+    /// # Errors
+    /// As for [`unmount`]; it is still mounted then.
+    pub fn unmount(&mut self, how: Unmount) -> Result<(), MountError> {
+        let Some(mounted) = &self.mounted else { return Ok(()) };
+        if table::mounted_on(&self.point).as_ref() == Some(mounted) {
+            unmount(&self.point, how)?;
+        }
+        self.mounted = None;
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Nobody is left who could be told.
+        let _ = self.unmount(Unmount::Lazily);
+    }
+}
+
+/// The path of a directory that can be mounted on, without links.
+fn checked(point: &Path) -> Result<PathBuf, MountError> {
+    let named = point.to_owned();
+    let found = std::fs::metadata(point).and_then(|metadata| Ok((metadata, point.canonicalize()?)));
+    match found {
+        Ok((metadata, path)) if metadata.is_dir() => Ok(path),
+        Ok(_) => Err(MountError::NotADirectory { point: named }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            Err(MountError::DeadServer { point: named })
+        }
+        Err(source) => Err(MountError::NoPoint { point: named, source }),
+    }
+}
+
+/// Mounts by `mount(2)`; `None`: the user may not.
+fn mount_directly(point: &Path, options: &MountOptions) -> Result<Option<Device>, MountError> {
+    let device = match Device::open() {
+        Ok(device) => device,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        Err(source) => return Err(MountError::NoDevice { source }),
+    };
+    let (user, group) = sys::user_and_group();
+    let fd = device.as_fd().as_raw_fd();
+    let mut data = vec![format!("fd={fd},rootmode=40000,user_id={user},group_id={group}")];
+    data.extend(options.fuse_options());
+    let kind = format!("fuse.{}", options.subtype);
+    let mounted = sys::mount(
+        &options.fs_name,
+        point.as_os_str().as_bytes(),
+        &kind,
+        options.flags.bits(),
+        &data.join(","),
+    );
+    let Err(error) = mounted else { return Ok(Some(device)) };
+    match error.raw_os_error() {
+        Some(libc::EPERM) => Ok(None),
+        Some(libc::ENODEV) => Err(MountError::NoDevice { source: error }),
+        _ => Err(MountError::Kernel { point: point.to_owned(), source: error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_are_mounted_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        assert!(matches!(checked(&file), Err(MountError::NotADirectory { .. })));
+        assert!(matches!(checked(&dir.path().join("none")), Err(MountError::NoPoint { .. })));
+        assert_eq!(checked(dir.path()).unwrap(), dir.path().canonicalize().unwrap());
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let point = || PathBuf::from("/m");
+        let not_connected = MountError::DeadServer { point: point() };
+        assert!(not_connected.to_string().contains("run `fusermount3 -u /m`"), "{not_connected}");
+        assert!(MountError::NoHelper.to_string().contains("install the package fuse3"));
+        assert!(MountError::Busy { point: point() }.to_string().contains("`fuser -vm /m`"));
+    }
+}
