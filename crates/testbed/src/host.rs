@@ -1,6 +1,7 @@
 //! Hosts of a testbed: network namespaces in which tests open sockets, run commands and set up interfaces.
 
-use crate::{Unavailable, sys};
+use crate::sys;
+use crate::unavailable::Unavailable;
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -24,29 +24,16 @@ mod link;
 mod lossy;
 mod middlebox;
 mod sys;
+mod unavailable;
 
 pub use host::Host;
 pub use link::LinkOptions;
 pub use lossy::LossyWire;
 pub use middlebox::{Faults, Middlebox, Tally};
 pub use sys::{Memory, PacketSocket};
+pub use unavailable::Unavailable;
 
-use std::fmt;
 use std::process::Command;
-
-/// Why this machine cannot provide a testbed, or a part of one. The text for a `SKIP:` line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct Unavailable {
-    /// One line of text for the reader of the test's output.
-    pub reason: String,
-}
-
-impl Unavailable {
-    pub(crate) fn new(what: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self { reason: format!("{what}: {why}") }
-    }
-}
 
 /// Creates hosts and connects them.
 #[derive(Debug)]
@@ -95,7 +82,7 @@ impl Testbed {
         options: &LinkOptions,
         faults: Faults,
     ) -> Result<(Middlebox, String, String), Unavailable> {
-        Middlebox::between(self, a, b, options, faults)
+        Middlebox::between(a, b, options, faults)
     }
 
     /// Connects two hosts by a wire that loses `lose` of 10,000 frames in each direction. The kernel drops the frames,
@@ -111,6 +98,6 @@ impl Testbed {
         options: &LinkOptions,
         lose: u32,
     ) -> Result<(LossyWire, String, String), Unavailable> {
-        LossyWire::between(self, a, b, options, lose)
+        LossyWire::between(a, b, options, lose)
     }
 }

@@ -1,6 +1,7 @@
 //! Links between hosts: veth pairs, with their addresses, queues and offloads.
 
-use crate::{Host, Testbed, Unavailable};
+use crate::host::Host;
+use crate::unavailable::Unavailable;
 use std::fmt::Write as _;
 
 /// How two hosts are connected.
@@ -57,20 +58,19 @@ pub(crate) struct Through {
 /// Connects two hosts to a third host between them. Offloads are off everywhere, so that the host in the middle gets
 /// frames as they would be on a wire.
 pub(crate) fn join_through(
-    testbed: &Testbed,
     name: &str,
     [a, b]: [&Host; 2],
     options: &LinkOptions,
 ) -> Result<Through, Unavailable> {
-    let host = testbed.host(name)?;
+    let host = Host::new(name)?;
     // The kernel of the host in the middle must send nothing of its own.
     host.disable_ipv6()?;
     let [mut of_a, mut of_b] =
         [a, b].map(|_| LinkOptions { addresses: Default::default(), ..options.clone() });
     of_a.addresses[0].clone_from(&options.addresses[0]);
     of_b.addresses[0].clone_from(&options.addresses[1]);
-    let (name_a, here_a) = testbed.link(a, &host, &of_a)?;
-    let (name_b, here_b) = testbed.link(b, &host, &of_b)?;
+    let (name_a, here_a) = join(a, &host, &of_a)?;
+    let (name_b, here_b) = join(b, &host, &of_b)?;
     for (host, name) in [(a, &name_a), (b, &name_b), (&host, &here_a), (&host, &here_b)] {
         host.disable_offloads(name)?;
     }

@@ -21,6 +21,7 @@ const CLEAN: &[&str] = &[
     "resp",
     "spin",
     "switch",
+    "testbed",
     "wal",
     "xdp",
 ];

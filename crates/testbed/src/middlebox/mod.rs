@@ -8,8 +8,10 @@ mod line;
 
 pub use fate::{Faults, Tally};
 
+use crate::host::Host;
+use crate::link::{self, LinkOptions};
 use crate::sys::{self, PacketSocket};
-use crate::{Host, LinkOptions, Testbed, Unavailable, link};
+use crate::unavailable::Unavailable;
 use fate::Judge;
 use line::Line;
 use std::io::{self, PipeReader, PipeWriter};
@@ -48,14 +50,13 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl Middlebox {
     pub(crate) fn between(
-        testbed: &Testbed,
         a: &Host,
         b: &Host,
         options: &LinkOptions,
         faults: Faults,
     ) -> Result<(Self, String, String), Unavailable> {
         let link::Through { host, ends: [name_a, name_b], here: [here_a, here_b] } =
-            link::join_through(testbed, "middlebox", [a, b], options)?;
+            link::join_through("middlebox", [a, b], options)?;
         let middlebox = Self::start(host, [&here_a, &here_b], faults);
         let middlebox = middlebox.map_err(|e| Unavailable::new("the middlebox's packet sockets", e))?;
         Ok((middlebox, name_a, name_b))

@@ -1,6 +1,6 @@
 //! Offload settings of interfaces, by system calls instead of the program `ethtool`.
 
-use super::checked;
+use super::checked::checked;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;

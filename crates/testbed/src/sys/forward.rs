@@ -1,6 +1,7 @@
 //! A BPF program in the kernel's traffic control that forwards frames to another interface, or drops them.
 
-use super::{checked, index_of};
+use super::checked::checked;
+use super::interface::index_of;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 

@@ -1,6 +1,6 @@
 //! Shared memory into which tests receive packets.
 
-use super::checked;
+use super::checked::checked;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};

@@ -1,6 +1,6 @@
 //! Network namespaces without names, which live as long as a descriptor refers to them.
 
-use super::checked;
+use super::checked::checked;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,6 +1,7 @@
 //! Packet sockets, which receive and send whole frames of an interface.
 
-use super::{checked, index_of};
+use super::checked::checked;
+use super::interface::index_of;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
