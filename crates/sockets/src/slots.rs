@@ -1,6 +1,6 @@
 //! A worker's connections, with look-up by id in constant time.
 
-use crate::ConnId;
+use crate::conn_id::ConnId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bits of a [`ConnId`] that contain the slot of the connection.

@@ -4,7 +4,7 @@
 //! from the writes to the sync would be delayed while the worker does other work. `docs/results/decisions.md`
 //! has the measurements.
 
-use crate::Event;
+use crate::event::Event;
 use crate::policy::write_back_soon_when_woken;
 use crate::sys::{EventFd, SideRing, write_durably};
 use landfall_media::{Batch, FileWrite};

@@ -19,6 +19,7 @@ const CLEAN: &[&str] = &[
     "packets",
     "pmnet-c",
     "resp",
+    "sockets",
     "spin",
     "switch",
     "testbed",

@@ -1,8 +1,8 @@
 //! Accepts connections, a limited number per turn, so that many new connections do not delay the others.
 
+use super::state::{Conn, EpollTransport, Listener};
 use super::token::Token;
-use super::{Conn, EpollTransport};
-use crate::Event;
+use crate::event::Event;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
 use crate::sending::Sending;
 use crate::sys::Interest;
@@ -13,14 +13,6 @@ use std::time::Instant;
 
 /// Connections accepted from one listener in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
-
-pub(super) struct Listener {
-    socket: TcpListener,
-    tag: u32,
-    interest: Interest,
-    /// Time to accept again after an error.
-    pub(super) retry_at: Option<Instant>,
-}
 
 impl EpollTransport {
     pub(super) fn add_listener(&mut self, socket: TcpListener, tag: u32) -> io::Result<()> {

@@ -1,16 +1,15 @@
 //! Closes connections: at once, or when the send in flight has ended.
 
-use super::{EpollTransport, Interest};
+use super::state::{Closing, EpollTransport};
+use super::token::Token;
+use crate::conn_id::ConnId;
+use crate::event::Event;
+use crate::frames::Frames;
 use crate::policy::CLOSE_DRAIN_MAX;
-use crate::{ConnId, Event, Frames};
+use crate::sys::Interest;
 use std::io;
 use std::net::Shutdown;
 use std::time::Instant;
-
-/// A connection that is being closed.
-pub(super) struct Closing {
-    error: Option<io::Error>,
-}
 
 impl EpollTransport {
     pub(super) fn close_after_send(&mut self, id: ConnId) {
@@ -47,7 +46,7 @@ impl EpollTransport {
     /// Closes the socket and reports it; nothing is left to release.
     pub(super) fn forget(&mut self, id: ConnId) {
         let Some(conn) = self.conns.remove(id) else { return };
-        let token = super::Token::of_conn(id).0;
+        let token = Token::of_conn(id).0;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&conn.socket);
         // Closing removes the socket from epoll's set, unless a child process has inherited it.
         let _ = self.epoll.change(fd, token, conn.interest, Interest::default());

@@ -4,24 +4,30 @@
 
 mod accept;
 mod close;
+mod landing;
 mod receive;
 mod send;
+mod state;
 mod token;
 mod write_back;
 
+use crate::conn_id::ConnId;
+use crate::error::TransportError;
+use crate::event::Event;
+use crate::frames::Frames;
+use crate::outgoing::Outgoing;
 use crate::policy::{STARVED_RETRY, until};
-use crate::sending::Sending;
 use crate::slots::Slots;
 use crate::sys::{Epoll, Interest, Ready, Region};
+use crate::transport::{OpenedTransport, Transport, Wait};
+use crate::waker::Waker;
 use crate::write_back::WriteBack;
-use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
-use accept::Listener;
-use close::Closing;
 use landfall_media::Batch;
-use receive::Landing;
+use landing::Landing;
+use state::{Conn, EpollTransport};
 use std::collections::VecDeque;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use token::{Source, Token};
@@ -30,38 +36,6 @@ use token::{Source, Token};
 pub(crate) fn open(image: (usize, u64), why: String) -> Result<OpenedTransport, TransportError> {
     let transport = Box::new(EpollTransport::new(Region::new(image))?);
     Ok(OpenedTransport { transport, reason: format!("epoll: {why}") })
-}
-
-struct EpollTransport {
-    epoll: Epoll,
-    region: Region,
-    waker: Waker,
-    landing: Landing,
-    listeners: Vec<Listener>,
-    conns: Slots<Conn>,
-    /// Connections that epoll does not watch for lack of landing space; each one is marked.
-    stalled: Vec<ConnId>,
-    /// Connections that were closed with a send in flight, and the time at which the send is cut off, in order of time.
-    draining: VecDeque<(Instant, ConnId)>,
-    /// Events that were not returned yet.
-    ready: Vec<Event>,
-    found: Vec<Ready>,
-    write_back: WriteBack,
-    stopped: bool,
-}
-
-/// One connection.
-struct Conn {
-    socket: TcpStream,
-    /// Events that epoll watches the socket for now.
-    interest: Interest,
-    /// Receives without the limit per turn.
-    trusted: bool,
-    paused: bool,
-    eof: bool,
-    stalled: bool,
-    sending: Sending,
-    closing: Option<Closing>,
 }
 
 impl EpollTransport {

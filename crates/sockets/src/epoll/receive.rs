@@ -1,27 +1,16 @@
 //! Receives into the current run, behind the bytes that landed before.
 
-use super::EpollTransport;
-use crate::sys::{Region, receive};
-use crate::{ConnId, Event, Frames, LIMITED_BYTES_MAX};
-use landfall_media::{Extent, RUN_SIZE};
+use super::state::EpollTransport;
+use crate::conn_id::ConnId;
+use crate::event::Event;
+use crate::frames::Frames;
+use crate::sys::receive;
+use crate::transport::LIMITED_BYTES_MAX;
+use landfall_media::Extent;
 use std::io;
 
-/// Bytes that one receive asks for.
-const RECEIVE_MAX: u32 = 256 << 10;
 /// Receives on one connection in one turn. A connection with more data has its next turn soon.
 const RECEIVES_PER_TURN: usize = 4;
-
-/// The run that is being filled, if any.
-pub(super) struct Landing {
-    current: Option<Filling>,
-    starved: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Filling {
-    run: Extent,
-    filled: u32,
-}
 
 /// Result of a receive.
 enum Outcome {
@@ -89,9 +78,9 @@ impl EpollTransport {
 
     /// Where to receive next; reports starvation once when there is no space.
     fn space(&mut self, frames: &mut dyn Frames) -> Option<Extent> {
-        let was_starved = self.landing.starved;
+        let was_starved = self.landing.starved();
         let space = self.landing.space(frames);
-        if self.landing.starved && !was_starved {
+        if self.landing.starved() && !was_starved {
             self.ready.push(Event::Starved);
         }
         space
@@ -107,7 +96,7 @@ impl EpollTransport {
     }
 
     pub(super) fn restart_stalled(&mut self, frames: &mut dyn Frames) {
-        if !self.landing.starved || self.space(frames).is_none() {
+        if !self.landing.starved() || self.space(frames).is_none() {
             return;
         }
         for id in std::mem::take(&mut self.stalled) {
@@ -123,46 +112,6 @@ impl EpollTransport {
             conn.eof = true;
             self.ready.push(Event::Eof { conn: id });
             self.watch(id);
-        }
-    }
-}
-
-impl Landing {
-    pub(super) const fn new() -> Self {
-        Self { current: None, starved: false }
-    }
-
-    /// True while a connection needs space and there is none.
-    pub(super) const fn starved(&self) -> bool {
-        self.starved
-    }
-
-    fn space(&mut self, frames: &mut dyn Frames) -> Option<Extent> {
-        if self.current.is_none() {
-            let run = frames.take_run().map(Region::run);
-            self.starved = run.is_none();
-            self.current = run.map(|run| Filling { run, filled: 0 });
-        }
-        let Filling { run, filled } = self.current?;
-        Some(Extent::new(run.off + u64::from(filled), (run.len() - filled).min(RECEIVE_MAX)))
-    }
-
-    /// Accounts for received bytes: holds them, and retires the run if it is full.
-    fn landed(&mut self, frames: &mut dyn Frames, len: u32) -> Extent {
-        let filling = self.current.as_mut().expect("bytes are received only into a run");
-        let extent = Extent::new(filling.run.off + u64::from(filling.filled), len);
-        filling.filled += len;
-        frames.hold(extent);
-        if u64::from(filling.filled) == RUN_SIZE {
-            self.retire(frames);
-        }
-        extent
-    }
-
-    /// Retires the current run, full or not.
-    pub(super) fn retire(&mut self, frames: &mut dyn Frames) {
-        if let Some(Filling { run, .. }) = self.current.take() {
-            frames.retire_run(run.off);
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Sends as much as the socket accepts at once, and the rest when it accepts more.
 
-use super::EpollTransport;
+use super::state::EpollTransport;
+use crate::conn_id::ConnId;
+use crate::event::Event;
+use crate::frames::Frames;
+use crate::outgoing::Outgoing;
 use crate::sys::send;
-use crate::{ConnId, Event, Frames, Outgoing};
 use std::io;
 
 /// Calls of `sendmsg` for one connection in one turn. The fast reader of a long reply has its next turn soon.

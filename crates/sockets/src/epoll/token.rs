@@ -1,6 +1,6 @@
 //! The number that epoll returns for a ready descriptor, which identifies its owner.
 
-use crate::ConnId;
+use crate::conn_id::ConnId;
 use crate::slots::ID_BITS;
 
 /// The source, in the bits from [`ID_BITS`] on; a connection's id or an index below.

@@ -1,8 +1,8 @@
 //! Write-back on a thread, which reports the end by an edge on a descriptor.
 
-use super::EpollTransport;
+use super::state::EpollTransport;
 use super::token::{Source, Token};
-use crate::Event;
+use crate::event::Event;
 use landfall_media::Batch;
 
 impl EpollTransport {

@@ -1,6 +1,7 @@
 //! The ring of provided buffers that a multishot receive takes its memory from.
 
-use super::{Region, checked};
+use super::checked::checked;
+use super::region::Region;
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 use landfall_media::Extent;

@@ -1,6 +1,6 @@
 //! A safe interface to epoll.
 
-use super::checked;
+use super::checked::checked;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;

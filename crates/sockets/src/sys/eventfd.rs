@@ -1,6 +1,6 @@
 //! An eventfd: a counter in the kernel that a thread can wait for.
 
-use super::checked;
+use super::checked::checked;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 

@@ -1,6 +1,6 @@
 //! Blocking writes to the file behind a region.
 
-use super::checked;
+use super::checked::checked;
 use landfall_media::FileWrite;
 use std::io;
 use std::os::fd::RawFd;

@@ -1,7 +1,7 @@
 //! A reply in the form that the kernel takes: a `msghdr`.
 
-use super::Region;
-use crate::{Outgoing, Part};
+use super::region::Region;
+use crate::outgoing::{Outgoing, Part};
 
 use std::mem;
 

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod buffers;
+mod checked;
 mod epoll;
 mod eventfd;
 mod file;
@@ -23,10 +24,3 @@ pub(crate) use region::Region;
 pub(crate) use ring::{Completion, Ring, SideRing};
 pub(crate) use schedule::prefer_short_slices;
 pub(crate) use socket::{adopt, receive, send};
-
-use std::io;
-
-/// The result of a system call that returns -1 and sets `errno` on failure.
-fn checked(result: impl TryInto<usize>) -> io::Result<usize> {
-    result.try_into().map_err(|_| io::Error::last_os_error())
-}

@@ -1,8 +1,11 @@
 //! io_uring: the operations that a transport queues, and its waits.
 
+use super::buffers::BufferId;
 use super::buffers::{Buffers, GROUP};
-use super::{BufferId, Message, Region, file};
-use crate::TransportError;
+use super::file;
+use super::message::Message;
+use super::region::Region;
+use crate::error::TransportError;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};

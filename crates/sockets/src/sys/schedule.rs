@@ -1,6 +1,6 @@
 //! CPU time slices of the calling thread.
 
-use super::checked;
+use super::checked::checked;
 use std::io;
 use std::time::Duration;
 

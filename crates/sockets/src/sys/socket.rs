@@ -1,6 +1,8 @@
 //! Socket calls with memory of the region.
 
-use super::{Message, Region, checked};
+use super::checked::checked;
+use super::message::Message;
+use super::region::Region;
 use landfall_media::Extent;
 use std::io;
 use std::net::TcpStream;

@@ -1,21 +1,14 @@
 //! Accepts connections, with one multishot operation for each listener.
 
+use super::state::{Conn, Listener, Receiving, Uring};
 use super::token::{Operation, Token};
-use super::{Conn, Receiving, Uring};
-use crate::Event;
+use crate::event::Event;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
 use crate::sending::Sending;
 use crate::sys::{Completion, adopt};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Instant;
-
-pub(super) struct Listener {
-    socket: TcpListener,
-    tag: u32,
-    /// Time to accept again after an error.
-    pub(super) retry_at: Option<Instant>,
-}
 
 impl Uring {
     pub(super) fn add_listener(&mut self, socket: TcpListener, tag: u32) {

@@ -1,10 +1,12 @@
 //! Closes connections. A connection is removed when the kernel has no operation of it any more.
 
-use super::Uring;
-use super::receive::Receiving;
+use super::state::{Closing, Receiving, Uring};
 use super::token::{Operation, Token};
+use crate::conn_id::ConnId;
+use crate::error::TransportError;
+use crate::event::Event;
+use crate::frames::Frames;
 use crate::policy::CLOSE_DRAIN_MAX;
-use crate::{ConnId, Event, Frames, TransportError};
 use landfall_media::Extent;
 use std::io;
 use std::net::Shutdown;
@@ -14,13 +16,6 @@ use std::time::{Duration, Instant};
 const STOP_MAX: Duration = Duration::from_secs(5);
 /// Length of each wait for them.
 const STOP_STEP: Duration = Duration::from_millis(20);
-
-/// A connection that is being closed.
-pub(super) struct Closing {
-    error: Option<io::Error>,
-    /// A send in flight must not be continued.
-    pub(super) cut_off: bool,
-}
 
 impl Uring {
     /// Closes a connection: at once, or when its send in flight has ended.

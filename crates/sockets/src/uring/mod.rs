@@ -6,25 +6,31 @@
 
 mod accept;
 mod close;
+mod landings;
 mod receive;
 mod send;
+mod state;
 mod token;
 mod write_back;
 
+use crate::conn_id::ConnId;
+use crate::error::TransportError;
+use crate::event::Event;
+use crate::frames::Frames;
+use crate::outgoing::Outgoing;
 use crate::policy::{STARVED_RETRY, until};
-use crate::sending::Sending;
 use crate::slots::Slots;
 use crate::sys::{Completion, Region, Ring};
+use crate::transport::{OpenedTransport, Transport, Wait};
+use crate::waker::Waker;
 use crate::write_back::WriteBack;
-use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
-use accept::Listener;
-use close::Closing;
 use landfall_media::Batch;
-use receive::{Landings, Receiving};
+use landings::Landings;
 use send::SEND_RETRY;
+use state::Uring;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use token::{Operation, Token};
 
@@ -36,40 +42,6 @@ pub(crate) fn open(image: (usize, u64), why: &str) -> Result<OpenedTransport, Tr
     let transport = Box::new(Uring::new(Region::new(image))?);
     let reason = format!("{why}; multishot receive into incremental buffers over runs");
     Ok(OpenedTransport { transport, reason })
-}
-
-struct Uring {
-    ring: Ring,
-    region: Region,
-    waker: Waker,
-    landings: Landings,
-    listeners: Vec<Listener>,
-    conns: Slots<Conn>,
-    /// Connections whose receive found no buffer; each one has [`Receiving::Stalled`].
-    stalled: Vec<ConnId>,
-    /// Connections whose send was not accepted by the kernel and must be queued again.
-    unsent: Vec<ConnId>,
-    /// Connections that were closed with a send in flight, and the time at which the send is cut off, in order of time.
-    draining: VecDeque<(Instant, ConnId)>,
-    /// Events that were not returned yet. Between polls the list has only events that `send` and `close` cause at once.
-    ready: Vec<Event>,
-    completions: Vec<Completion>,
-    /// Sends queued since the last wait that complete during their submission.
-    small_sends: u32,
-    write_back: WriteBack,
-    stopping: bool,
-}
-
-/// One connection.
-struct Conn {
-    socket: TcpStream,
-    receiving: Receiving,
-    /// Receives without the limit per turn.
-    trusted: bool,
-    paused: bool,
-    eof: bool,
-    sending: Sending,
-    closing: Option<Closing>,
 }
 
 impl Uring {

@@ -1,9 +1,12 @@
 //! Sends from the stored bytes, with one operation per connection at a time.
 
-use super::Uring;
+use super::state::Uring;
 use super::token::{Operation, Token};
+use crate::conn_id::ConnId;
+use crate::event::Event;
+use crate::frames::Frames;
+use crate::outgoing::Outgoing;
 use crate::sys::Completion;
-use crate::{ConnId, Event, Frames, Outgoing};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;

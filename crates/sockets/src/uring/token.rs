@@ -1,6 +1,6 @@
 //! The number that comes back with a completion, which identifies the operation and its owner.
 
-use crate::ConnId;
+use crate::conn_id::ConnId;
 use crate::slots::ID_BITS;
 
 /// The operation, in the bits from [`ID_BITS`] on; a connection's id or an index below.

@@ -1,8 +1,8 @@
 //! Write-back on a thread, whose end a poll operation reports.
 
-use super::Uring;
+use super::state::Uring;
 use super::token::{Operation, Token};
-use crate::Event;
+use crate::event::Event;
 use crate::sys::Completion;
 use landfall_media::Batch;
 
