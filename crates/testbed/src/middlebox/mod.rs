@@ -1,6 +1,6 @@
 //! A middlebox between two hosts that loses, duplicates, delays, reorders, damages and cuts frames.
 //!
-//! [`fate`] decides from a seed what happens to a frame. [`line`] holds frames until they are due. The thread in this
+//! [`fate`] decides from a seed what happens to a frame. [`mod@line`] holds frames until they are due. The thread in this
 //! module receives and sends them.
 
 mod fate;
