@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const CLEAN: &[&str] = &[
     "bench",
     "bench-handlers",
+    "fs",
     "fuse",
     "heap",
     "http",
