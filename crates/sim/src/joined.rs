@@ -8,11 +8,11 @@
 mod step;
 mod values;
 
-use crate::campaign::skip_site;
+use crate::campaign::{Plan, skip_site};
 use crate::observe::recover;
+use crate::recount::recount;
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
-use crate::{Plan, recount};
 use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, RunUse, Until, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_media::sim::{CrashState, SimMedia, SimOptions};

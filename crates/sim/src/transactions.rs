@@ -3,11 +3,11 @@
 //! Each writer has keys of its own, so that what may be found of them is told by that writer's operations alone: the
 //! state after some of them, all those that were acknowledged included. The value of a key says which operation wrote it.
 
-use crate::campaign::skip_site;
+use crate::campaign::{Plan, skip_site};
 use crate::observe::recover;
+use crate::recount::recount;
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
-use crate::{Plan, recount};
 use landfall_heap::{CompactGoal, Compactor, Entry, HeapError, Kind, NewRegion, Source, Until, Writer};
 use landfall_kv::{Engine, KvError, TxnKey};
 use landfall_media::sim::{CrashState, SimMedia, SimOptions};

@@ -54,7 +54,7 @@ impl From<landfall_pmnet::LogError> for Violation {
 macro_rules! ensure {
     ($holds:expr, $($text:tt)+) => {
         if !$holds {
-            return Err($crate::Violation(format!($($text)+)));
+            return Err($crate::violation::Violation(format!($($text)+)));
         }
     };
 }

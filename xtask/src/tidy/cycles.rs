@@ -20,6 +20,7 @@ const CLEAN: &[&str] = &[
     "packets",
     "pmnet-c",
     "resp",
+    "sim",
     "sockets",
     "spin",
     "switch",

@@ -1,7 +1,8 @@
 //! The node of a client: a real [`Client`] with a workload, or driven by a test.
 
-use super::Broken;
-use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::datagram::{Datagram, Way};
+use super::fabric::{Fabric, Happening};
+use super::fault::Broken;
 use super::foreign::{self, ForeignClient, Machine};
 use super::history::{End, History, Told};
 use super::request::{Answer, Request};

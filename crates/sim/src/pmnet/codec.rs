@@ -1,6 +1,6 @@
 //! The codec by which read caches understand the simulated application's protocol, with faults that can be built in.
 
-use super::Broken;
+use super::fault::Broken;
 use super::request::{ANSWER_VALUE_AT, Answer, OBJECT, Request, VALUE_AT};
 use landfall_pmnet::cache::codec::KeyRanges;
 use landfall_pmnet::cache::{Effect, KeyCodec, Query};

@@ -3,9 +3,7 @@
 //! Each client, each device and the server has one core. A core executes one piece of work after the other, and a
 //! packet leaves when the work in front of it is done. Only work and the wire take time.
 
-use super::fabric::{Datagram, Fabric, Way};
 use landfall_pmnet::Instant;
-use landfall_pmnet::wire::{Header, kind};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,7 +59,7 @@ pub(super) struct Cores {
     /// When each core is done with its work.
     busy: BTreeMap<Core, Instant>,
     /// The core that works now.
-    working: Option<Core>,
+    pub(super) working: Option<Core>,
 }
 
 impl Cores {
@@ -70,11 +68,11 @@ impl Cores {
     }
 
     /// When a core is done with its work.
-    fn until(&self, core: Core, now: Instant) -> Instant {
+    pub(super) fn until(&self, core: Core, now: Instant) -> Instant {
         self.busy.get(&core).copied().map_or(now, |until| until.max(now))
     }
 
-    fn work(&mut self, core: Core, cost: Duration, now: Instant) {
+    pub(super) fn work(&mut self, core: Core, cost: Duration, now: Instant) {
         let done = self.until(core, now) + cost;
         self.busy.insert(core, done);
     }
@@ -86,55 +84,5 @@ impl Cores {
             if matches!(core, Core::Device(_)) { self.costs.device_send } else { self.costs.host_send };
         self.work(core, cost, now);
         self.until(core, now).since(now) + self.costs.wire
-    }
-}
-
-impl Fabric {
-    /// Makes `core` the one that works now, with a first piece of work of this cost. Without a cost model, does
-    /// nothing.
-    pub(super) fn enter(&mut self, core: Core, cost: impl Fn(&Costs) -> Duration) {
-        let now = self.now;
-        if let Some(cores) = &mut self.cores {
-            cores.working = Some(core);
-            let cost = cost(&cores.costs);
-            cores.work(core, cost, now);
-        }
-    }
-
-    /// Ends the work: no core works now.
-    pub(super) fn leave(&mut self) {
-        if let Some(cores) = &mut self.cores {
-            cores.working = None;
-        }
-    }
-
-    /// Begins the work for a packet that arrives at a client or the server.
-    pub(super) fn enter_host(&mut self, core: Core) {
-        let idle = self.done_at(core) <= self.now;
-        let woken = |costs: &Costs| if idle { costs.host_wake } else { Duration::ZERO };
-        self.enter(core, |costs| woken(costs) + costs.host_receive);
-    }
-
-    /// Begins the work for a packet that arrives at a device. With `first`, the device forwards the packet before it
-    /// logs it, so that this work is only that of forwarding.
-    pub(super) fn enter_device(&mut self, device: usize, (way, first): (Way, bool), datagram: &Datagram) {
-        let kind = Header::parse(&datagram.payload).map(|header| header.kind).ok();
-        self.enter(Core::Device(device), |costs| match (way, kind) {
-            (Way::Up, Some(kind::UPDATE)) if !first => costs.take,
-            (Way::Down, Some(kind::PMNET_ACK | kind::JOINT_ACK)) => costs.join,
-            _ => costs.look,
-        });
-    }
-
-    /// Time until the core that works now is done; `None` without a cost model.
-    pub(super) fn done_in(&self) -> Option<Duration> {
-        let cores = self.cores.as_ref()?;
-        let core = cores.working?;
-        Some(cores.until(core, self.now).since(self.now))
-    }
-
-    /// When a core is done.
-    pub(super) fn done_at(&self, core: Core) -> Instant {
-        self.cores.as_ref().map_or(self.now, |cores| cores.until(core, self.now))
     }
 }

@@ -1,8 +1,9 @@
 //! The node of a device: a real [`Device`] with a real log on a simulated medium, and the frames in which packets land.
 
-use super::Broken;
 use super::costs::Core;
-use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::datagram::{Datagram, Way};
+use super::fabric::{Fabric, Happening};
+use super::fault::Broken;
 use crate::rng::Rng;
 use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};

@@ -1,8 +1,9 @@
 //! The node of the server: a real [`Server`], and an application that commits effects and rows together.
 
-use super::Broken;
 use super::costs::Core;
-use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::datagram::{Datagram, Way};
+use super::fabric::{Fabric, Happening};
+use super::fault::Broken;
 use super::request::{Answer, Request};
 use super::store::{Effect, Store};
 use crate::violation::{Violation, ensure};

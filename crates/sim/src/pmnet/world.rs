@@ -2,15 +2,14 @@
 
 mod faults;
 mod settle;
-mod timed;
-
-use super::Fault;
-pub use timed::{Load, Timed, measure};
+pub(super) mod timed;
 
 use super::client::ClientNode;
 use super::costs::{Core, Cores};
+use super::datagram::{Datagram, Way};
 use super::device::DeviceNode;
-use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::fabric::{Fabric, Happening};
+use super::fault::Fault;
 use super::history::{Call, History, Told};
 use super::oracle::{Promise, TotalLoss};
 use super::request::Request;

@@ -1,8 +1,9 @@
 //! Faults of a system, from its schedule or injected by tests, and their repair.
 
-use super::super::Fault;
+use super::super::datagram::{Datagram, Way};
 use super::super::device::ahead;
-use super::super::fabric::{Datagram, Fabric, Happening, Repair, Rule, Way};
+use super::super::fabric::{Fabric, Happening, Repair, Rule};
+use super::super::fault::Fault;
 use super::super::oracle::TotalLoss;
 use super::{PmnetWorld, server_address};
 use crate::violation::Violation;
