@@ -217,9 +217,11 @@ fn child_without_privileges_asks_for_a_socket() {
 #[test]
 fn without_privileges_sockets_and_programs_are_refused_with_advice() {
     let Some(_testbed) = testbed() else { return };
-    // The program is copied to a place where an unprivileged user can run it.
+    // The program is copied to a place where an unprivileged user can run it, by another process: a child that another test
+    // forks meanwhile would have it open for writing until it executes something, and then it could not be run.
     let program = std::env::temp_dir().join(format!("landfall-unprivileged-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success(), "cp: {copied}");
     let mut command = Command::new(&program);
     command.args(["--exact", "child_without_privileges_asks_for_a_socket", "--nocapture"]);
     let output = command.env(CHILD, "1").uid(65534).gid(65534).stdin(Stdio::null()).output();
