@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod data_map;
+mod directory;
 mod fields;
 mod inode;
 mod key;
@@ -28,6 +29,7 @@ mod names;
 mod operation;
 
 pub use data_map::{BLOCK_BYTES, DataMap, Interval, RECORD_BLOCKS_MAX, Removed};
+pub use directory::{Directory, DirectoryError, NamesChange};
 pub use inode::{ATTRIBUTE_BYTES, CONTENT_BYTES_MAX, FileType, Inode, Mode};
 pub use key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};
 pub use name::{NAME_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, TARGET_BYTES_MAX};
