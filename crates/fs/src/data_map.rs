@@ -9,6 +9,11 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// Most blocks in one record of data: 64 pieces of 64 KiB.
 pub const RECORD_BLOCKS_MAX: u16 = 1024;
 
+/// Most blocks of a file.
+pub(crate) const BLOCKS_MAX: u64 = 1 << 32;
+/// Most blocks of an interval of reserved blocks.
+const RESERVED_BLOCKS_MAX: u16 = 1 << 15;
+
 /// `skip` of an interval whose blocks are reserved and not written.
 const UNWRITTEN: u16 = u16::MAX;
 
@@ -52,6 +57,11 @@ impl Interval {
     /// The block behind the last one.
     pub fn end(&self) -> u64 {
         u64::from(self.first) + u64::from(self.blocks)
+    }
+
+    /// The same blocks at another place in a file.
+    pub(crate) fn at(self, first: u32) -> Self {
+        Self { first, ..self }
     }
 
     /// The part within `range`, which it must touch.
@@ -172,9 +182,42 @@ impl DataMap {
         self.by_first.insert(interval.first, place);
     }
 
+    /// Reserves those blocks of `range` that are holes. `slot` reserves them.
+    pub fn reserve(&mut self, range: Range<u64>, slot: SlotId) {
+        let mut next = range.start;
+        let parts: Vec<Interval> = self.parts(range.clone()).collect();
+        for (start, end) in
+            parts.iter().map(|part| (u64::from(part.first), part.end())).chain([(range.end, 0)])
+        {
+            while next < start {
+                let blocks = (start - next).min(u64::from(RESERVED_BLOCKS_MAX)) as u16;
+                self.insert(Interval::unwritten(next as u32, blocks, slot));
+                next += u64::from(blocks);
+            }
+            next = end;
+        }
+    }
+
+    /// Takes out the blocks of `range`, and moves everything behind it to its start.
+    pub fn collapse(&mut self, range: &Range<u64>) -> Removed {
+        let removed = self.remove(range.clone());
+        let behind = self.remove(range.end..BLOCKS_MAX);
+        let shift = (range.end - range.start) as u32;
+        behind.into_iter().for_each(|part| drop(self.insert(part.at(part.first - shift))));
+        removed
+    }
+
+    /// Moves everything from the start of `range` on to its end. The caller has made sure that it fits.
+    pub fn open_hole(&mut self, range: &Range<u64>) {
+        let shift = (range.end - range.start) as u32;
+        for part in self.remove(range.start..BLOCKS_MAX) {
+            self.insert(part.at(part.first + shift));
+        }
+    }
+
     /// The first block at or behind `from` that is written (`SEEK_DATA`).
     pub fn next_data(&self, from: u32) -> Option<u32> {
-        let range = u64::from(from)..u64::from(u32::MAX) + 1;
+        let range = u64::from(from)..BLOCKS_MAX;
         let part = self.parts(range).find(|part| part.skip().is_some());
         part.map(|part| part.first)
     }
@@ -182,7 +225,7 @@ impl DataMap {
     /// The first block at or behind `from` that is not written (`SEEK_HOLE`). It may lie behind the end of the file.
     pub fn next_hole(&self, from: u32) -> u64 {
         let mut next = u64::from(from);
-        let range = next..u64::from(u32::MAX) + 1;
+        let range = next..BLOCKS_MAX;
         for part in self.parts(range) {
             if u64::from(part.first) != next || part.skip().is_none() {
                 break;
@@ -239,6 +282,9 @@ mod tests {
     enum Step {
         Insert(Interval),
         Remove(Range<u64>),
+        Reserve(Range<u64>, SlotId),
+        Collapse(Range<u64>),
+        Open(Range<u64>),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -252,9 +298,15 @@ mod tests {
                 })
             },
         );
-        let remove = span
-            .prop_map(|(first, blocks)| Step::Remove(u64::from(first)..u64::from(first) + u64::from(blocks)));
-        prop_oneof![3 => insert, 1 => remove]
+        let range = span.prop_map(|(first, blocks)| u64::from(first)..u64::from(first) + u64::from(blocks));
+        let reserve = (range.clone(), 4..6_u32).prop_map(|(range, slot)| Step::Reserve(range, SlotId(slot)));
+        prop_oneof![
+            6 => insert,
+            2 => range.clone().prop_map(Step::Remove),
+            2 => reserve,
+            1 => range.clone().prop_map(Step::Collapse),
+            1 => range.prop_map(Step::Open),
+        ]
     }
 
     fn is_written(block: &Block) -> bool {
@@ -273,6 +325,27 @@ mod tests {
                     Step::Remove(range) => {
                         let gone = (range.start as u32..range.end as u32).map(|at| (at, None));
                         (map.remove(range), model.replace(gone))
+                    }
+                    Step::Reserve(range, slot) => {
+                        let within = &mut model.0[range.start as usize..range.end as usize];
+                        let holes = within.iter_mut().filter(|block| block.is_none());
+                        holes.for_each(|block| *block = Some((slot, None)));
+                        map.reserve(range, slot);
+                        Default::default()
+                    }
+                    Step::Collapse(range) => {
+                        let gone: Vec<_> = model.0.drain(range.start as usize..range.end as usize).collect();
+                        model.0.resize(FILE_BLOCKS as usize, None);
+                        let gone = (range.start as u32..).zip(gone).filter(|(_, block)| block.is_some());
+                        (map.collapse(&range), gone.collect())
+                    }
+                    Step::Open(range) => {
+                        map.open_hole(&range);
+                        let holes = range.clone().map(|_| None);
+                        model.0.splice(range.start as usize..range.start as usize, holes);
+                        model.0.truncate(FILE_BLOCKS as usize);
+                        map.remove(u64::from(FILE_BLOCKS)..BLOCKS_MAX);
+                        Default::default()
                     }
                 };
                 let removed: Vec<_> = removed.iter().flat_map(blocks_of).collect();

@@ -34,6 +34,13 @@ struct Record {
     names: Option<Names>,
 }
 
+impl Record {
+    /// A record that is not on the medium.
+    fn new(names: Names) -> Self {
+        Self { slot: SlotId::NONE, names: Some(names) }
+    }
+}
+
 /// What publishing has to write for one record of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamesChange {
@@ -53,7 +60,7 @@ pub enum NamesChange {
 pub struct Directory {
     /// By first position. A record covers the positions up to the next one.
     records: BTreeMap<Position, Record>,
-    /// First positions of records that are on the medium and exist no more.
+    /// Records on the medium whose entries others have taken over, by first position. A new record may have the same one.
     gone: BTreeMap<Position, SlotId>,
     /// First positions of records that were changed since [`Self::take_changes`].
     changed: BTreeSet<Position>,
@@ -129,10 +136,7 @@ impl Directory {
         file_type: FileType,
     ) -> Result<Position, DirectoryError> {
         let (first, position) = self.free_position(hash)?;
-        let record = self.records.entry(first).or_insert_with(|| Record {
-            slot: self.gone.remove(&first).unwrap_or(SlotId::NONE),
-            names: Some(Names::default()),
-        });
+        let record = self.records.entry(first).or_insert_with(|| Record::new(Names::default()));
         let names = record.names.as_mut().ok_or(DirectoryError::Unread(first))?;
         names.insert(NameEntry::new(position, number, file_type, name));
         let divided = names.divide();
@@ -157,10 +161,9 @@ impl Directory {
         Err(DirectoryError::Full)
     }
 
-    /// Adds a record whose entries are in memory, in the place of one that existed before, if there was one.
+    /// Adds a record whose entries are in memory.
     fn put(&mut self, first: Position, names: Names) {
-        let slot = self.gone.remove(&first).unwrap_or(SlotId::NONE);
-        self.records.insert(first, Record { slot, names: Some(names) });
+        self.records.insert(first, Record::new(names));
         self.changed.insert(first);
     }
 
@@ -276,11 +279,13 @@ impl Directory {
     /// A change has been written: the record from `first` on is in `slot` now, or on the medium no more.
     pub fn published(&mut self, first: Position, slot: Option<SlotId>) {
         match (slot, self.records.get_mut(&first)) {
-            (Some(slot), Some(record)) => record.slot = slot,
+            (Some(slot), Some(record)) => {
+                record.slot = slot;
+                self.gone.remove(&first);
+            }
             // It was removed while it was being written.
             (Some(slot), None) => drop(self.gone.insert(first, slot)),
-            (None, Some(record)) => record.slot = SlotId::NONE,
-            (None, None) => drop(self.gone.remove(&first)),
+            (None, _) => drop(self.gone.remove(&first)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Files in a persistent packet heap.
 //!
 //! The crate is being built. It has what `docs/format/fs.md` defines for the medium: the keys and values of inodes
-//! ([`Inode`]), directories ([`Names`]) and operations ([`Operation`]); and what a tree keeps in memory of a file's
-//! data ([`DataMap`]). It does no I/O, reads no clock and starts no thread.
+//! ([`Inode`]), directories ([`Names`]) and operations ([`Operation`]); and the tree in memory that operations change
+//! ([`Tree`]). Its parts are not in the region yet. It does no I/O, reads no clock and starts no thread.
 //!
 //! ```
 //! use landfall_fs::{InodeNumber, Name, Operation, Stamp};
@@ -26,7 +26,9 @@ mod inode;
 mod key;
 mod name;
 mod names;
+mod node;
 mod operation;
+mod tree;
 
 pub use data_map::{BLOCK_BYTES, DataMap, Interval, RECORD_BLOCKS_MAX, Removed};
 pub use directory::{Directory, DirectoryError, NamesChange};
@@ -34,4 +36,6 @@ pub use inode::{ATTRIBUTE_BYTES, CONTENT_BYTES_MAX, FileType, Inode, Mode};
 pub use key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};
 pub use name::{NAME_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, TARGET_BYTES_MAX};
 pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POSITIONS_OF_A_NAME, Position};
+pub use node::{Body, Extended, Node};
 pub use operation::{Attributes, Operation, Stamp};
+pub use tree::{FILE_BYTES_MAX, Tree, TreeError, Unread};

@@ -1,0 +1,38 @@
+//! Extended attributes.
+
+use super::{Tree, TreeError};
+use crate::key::InodeNumber;
+use crate::name::Name;
+
+impl Tree {
+    pub(super) fn set_extended(
+        &mut self,
+        number: InodeNumber,
+        name: Name<'_>,
+        value: &[u8],
+        time_ns: i64,
+    ) -> Result<(), TreeError> {
+        self.node(number)?;
+        let node = self.change(number)?;
+        node.extended.insert(name.bytes().into(), value.into());
+        node.inode.has_extended = true;
+        node.ctime_ns = time_ns;
+        Ok(())
+    }
+
+    pub(super) fn remove_extended(
+        &mut self,
+        number: InodeNumber,
+        name: Name<'_>,
+        time_ns: i64,
+    ) -> Result<(), TreeError> {
+        if !self.node(number)?.extended.contains_key(name.bytes()) {
+            return Err(TreeError::NoAttribute);
+        }
+        let node = self.change(number)?;
+        node.extended.remove(name.bytes());
+        node.inode.has_extended = !node.extended.is_empty();
+        node.ctime_ns = time_ns;
+        Ok(())
+    }
+}
