@@ -8,7 +8,7 @@
 //!   first byte of the first frame. Requests other than WRITE spill past the head into the frames; they are decoded from
 //!   there, and the frames can be used again.
 //! - **A READ leaves from where the data are stored**: [`Reply::data`] is the head, the slices follow it.
-//! - INIT comes first. [`handshake`] answers it, and [`Negotiated`] gives the decoder for what follows.
+//! - INIT comes first. [`handshake()`] answers it, and [`Negotiated`] gives the decoder for what follows.
 //! - Each request but those for which [`Op::wants_reply`] is false gets one reply.
 //!
 //! No data of READ and WRITE are copied here. Only the bodies of other requests are, into one buffer.
