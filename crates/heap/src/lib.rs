@@ -98,7 +98,7 @@ pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use superblock::{
-    FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
+    FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
     decode as decode_superblock,
 };
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};

@@ -1,6 +1,6 @@
 //! The spaces of each system. A new system is added to [`SYSTEMS`].
 
-use crate::superblock::{FEATURE_LOGS, FEATURE_PMNET};
+use crate::superblock::{FEATURE_FILES, FEATURE_LOGS, FEATURE_PMNET};
 use std::ops::RangeInclusive;
 
 /// Entries of logs, and the bounds of logs.
@@ -15,6 +15,20 @@ pub const PMNET_LOG: u8 = 32;
 pub const PMNET_PATH: u8 = 33;
 /// The spaces of PMNet devices.
 pub const PMNET: RangeInclusive<u8> = PMNET_LOG..=PMNET_PATH;
+/// The header of the tree of files.
+pub const FILES_HEADER: u8 = 48;
+/// Inodes.
+pub const FILES_INODE: u8 = 49;
+/// Names in directories.
+pub const FILES_NAMES: u8 = 50;
+/// Data of files.
+pub const FILES_DATA: u8 = 51;
+/// Extended attributes of inodes.
+pub const FILES_EXTENDED: u8 = 52;
+/// Operations on files, and the bounds of their logs.
+pub const FILES_LOG: u8 = 53;
+/// The spaces of files.
+pub const FILES: RangeInclusive<u8> = FILES_HEADER..=FILES_LOG;
 /// Commit records of transactions, which the heap owns.
 pub const TRANSACTIONS: u8 = 253;
 /// Tombstones that repair has written over unreadable slots. No system owns them.
@@ -30,8 +44,11 @@ pub struct System {
 }
 
 /// Every system but the key-value engine, which owns all other spaces.
-pub const SYSTEMS: [System; 2] =
-    [System { spaces: LOGS, feature: FEATURE_LOGS }, System { spaces: PMNET, feature: FEATURE_PMNET }];
+pub const SYSTEMS: [System; 3] = [
+    System { spaces: LOGS, feature: FEATURE_LOGS },
+    System { spaces: PMNET, feature: FEATURE_PMNET },
+    System { spaces: FILES, feature: FEATURE_FILES },
+];
 
 /// True for the spaces that no system owns.
 pub fn is_none(space: u8) -> bool {

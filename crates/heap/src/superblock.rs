@@ -28,6 +28,8 @@ pub const FEATURE_SHARED: u32 = 16;
 pub(crate) const FEATURE_TRANSACTIONS: u32 = 32;
 /// Must-know feature: values may be kept in pieces.
 pub const FEATURE_PIECES: u32 = 64;
+/// Must-know feature: the region may hold records of files.
+pub const FEATURE_FILES: u32 = 128;
 /// Must-know features this code knows.
 const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS
     | FEATURE_SUMS_ONLY
@@ -35,7 +37,8 @@ const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS
     | FEATURE_EPOCHS
     | FEATURE_SHARED
     | FEATURE_TRANSACTIONS
-    | FEATURE_PIECES;
+    | FEATURE_PIECES
+    | FEATURE_FILES;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 
