@@ -5,7 +5,7 @@
 //! Complete requests are executed and need no admission. So a client that sends complete requests is never refused
 //! because of clients that do not.
 
-use crate::shared::Counters;
+use crate::counters::Counters;
 use landfall_heap::Heap;
 use landfall_sockets::ConnId;
 use std::sync::atomic::Ordering;

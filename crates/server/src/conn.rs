@@ -3,6 +3,7 @@
 use crate::admission::{self, Held};
 use crate::ahead::{Ahead, KnownCrc};
 use crate::context::{Context, Outcome, Tail};
+use crate::counters::count;
 use crate::http::{AwaitedBody, HttpSession};
 use crate::landing::{Inbox, Landing};
 use crate::lookahead::Lookahead;
@@ -11,7 +12,6 @@ use crate::phase::{Listed, Phase, Receiving, Sending};
 use crate::reply::Outbox;
 use crate::resp::Session;
 use crate::shared::Shared;
-use crate::shared::count;
 use landfall_heap::{Heap, Until, Writer};
 use landfall_media::{Chain, MediaError};
 use landfall_sockets::ConnId;

@@ -8,6 +8,7 @@ pub mod args;
 pub mod config;
 mod conn;
 pub mod context;
+pub mod counters;
 pub mod cursors;
 pub mod http;
 mod landing;

@@ -8,7 +8,9 @@
 //! could block: they drop data from memory to make room, and they read where another read or the lack of a ring is in
 //! the way.
 
-use crate::shared::{Shared, count};
+mod threads;
+
+use crate::counters::count;
 use landfall_heap::{Heap, LoadId, Loader};
 use landfall_media::{EventFd, Extent, MediaError, ReadQueue, Started};
 use parking_lot::{Condvar, Mutex};
@@ -17,10 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Reads that threads do at once.
-const THREADS: usize = 32;
-/// Stacks of these threads are small, because the threads do nothing but read.
-const STACK_BYTES: usize = 128 << 10;
 /// Bytes that a worker starts to read in one round: finding memory for them takes time in which it serves nobody.
 const ROUND_BYTES: u64 = 256 << 10;
 /// Bytes of one read, and the multiple of bytes of the region at which reads begin and end: parts are released as they
@@ -158,23 +156,6 @@ impl Loads {
         let loader: Arc<dyn Loader> = Arc::clone(&loads) as _;
         heap.set_loader(Arc::downgrade(&loader));
         Some(loads)
-    }
-
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn spawn(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-    ) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
-        (0..THREADS)
-            .map(|index| {
-                let (loads, shared) = (Arc::clone(self), Arc::clone(shared));
-                let thread = std::thread::Builder::new().name(format!("load-{index}"));
-                thread.stack_size(STACK_BYTES).spawn(move || loads.run(&shared))
-            })
-            .collect()
     }
 
     /// Ends the threads once they have read what they are reading.
@@ -321,24 +302,6 @@ impl Loads {
     /// Releases what was held long enough for whoever asked for it.
     pub(crate) fn release_kept(&self) {
         self.release_old(&mut self.state.lock(), Instant::now());
-    }
-
-    fn run(&self, shared: &Shared) {
-        while let Some(job) = self.next() {
-            let is_done = match job {
-                Job::MakeRoom => {
-                    self.make_room();
-                    false
-                }
-                Job::Read(part) => {
-                    let outcome = self.heap.load(part.extent);
-                    self.finish(&mut self.state.lock(), part, outcome)
-                }
-            };
-            if is_done {
-                shared.wake_load_waiters(None);
-            }
-        }
     }
 
     /// Drops data from memory ahead of what is read next.

@@ -1,8 +1,9 @@
 //! Background work on one thread: loading, preparing slabs, moving watermarks, purging expired keys, compaction,
 //! scrubbing. All of it runs in small steps, so that no lock is held for long.
 
+use crate::counters::count;
 use crate::scrubber::Scrubber;
-use crate::shared::{Shared, count, now_ns};
+use crate::shared::{Shared, now_ns};
 use landfall_heap::{
     CompactGoal, Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, Writer, spaces,
 };

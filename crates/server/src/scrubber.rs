@@ -8,7 +8,8 @@ use landfall_heap::RunId;
 use landfall_kv::{KvError, ScrubCursor};
 use landfall_wal::LogScrub;
 
-use crate::shared::{Shared, count, now_ns};
+use crate::counters::count;
+use crate::shared::{Shared, now_ns};
 
 /// Keys, or log entries, checked in one step.
 const STEP: usize = 64;

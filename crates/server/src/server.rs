@@ -1,9 +1,10 @@
 //! Starts and stops the server: the store, the listeners, the workers, the background thread.
 
 use crate::config::{Config, ConfigError, XdpConfig};
+use crate::counters::Counters;
 use crate::loads::Loads;
 use crate::maintenance::{self, Maintenance};
-use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
+use crate::shared::{ChosenTransport, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
 use crate::supervise;
 use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};

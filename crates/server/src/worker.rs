@@ -7,27 +7,29 @@
 //!
 //! A round is bounded: short requests are executed first, long pipelines for a limited time.
 
+mod loading;
 mod paged;
 mod relief;
+mod state;
 
-use self::paged::Paged;
+pub(crate) use state::Worker;
 
-use crate::admission::{self, Excess, Held};
+use crate::admission::{self, Held};
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
+use crate::counters::{COMMIT_BOUNDS_US, count};
 use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
 use crate::loads::{Again, PAUSE};
 use crate::lookahead::Lookahead;
 use crate::phase::{Phase, Sending};
 use crate::resp::Session;
-use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
-use crate::tails::Tails;
-use landfall_heap::{Heap, HeapError, Ticket, Until, Writer};
-use landfall_media::{CommitMode, Dirty, Extent};
+use crate::shared::{Shared, now_ns};
+use landfall_heap::{Heap, HeapError, Ticket, Until};
+use landfall_media::{CommitMode, Extent};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use paged::Paged;
+use state::{Commit, TICK};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,8 +40,6 @@ pub(crate) const LISTENER_RESP: u32 = 0;
 /// Tag of the HTTP listener.
 pub(crate) const LISTENER_HTTP: u32 = 1;
 
-/// Interval of timeout checks.
-const TICK: Duration = Duration::from_millis(100);
 /// How long a round lingers for more requests if several clients are active and a commit is a fence.
 const LINGER: Duration = Duration::from_micros(80);
 /// Within a round, connections that have sent more than this wait for those that have sent less, bytes.
@@ -56,104 +56,7 @@ const WAITING_BYTES_MAX: usize = 256 << 10;
 /// How long a stopping worker waits until replies are sent.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// Connection ids are dense, so they are their own hashes.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-type Conns = HashMap<ConnId, Box<Conn>, BuildHasherDefault<IdHasher>>;
-
-/// A commit in flight to a file.
-#[derive(Debug)]
-struct Commit {
-    id: u64,
-    begun: Instant,
-    /// Kept until the writes are done, because the medium may read it again.
-    _dirty: Dirty,
-}
-
-/// One worker.
-pub(crate) struct Worker {
-    shared: Arc<Shared>,
-    heap: Arc<Heap>,
-    id: usize,
-    transport: Box<dyn Transport>,
-    landing: Landing,
-    writer: Writer,
-    lookahead: Lookahead,
-    conns: Conns,
-    events: Vec<Event>,
-    /// Connections to serve in this round.
-    touched: Vec<ConnId>,
-    /// Of these, the connections that have sent much and are not yet executed, in order of arrival.
-    long: VecDeque<ConnId>,
-    /// Connections with replies or commands that wait for a commit.
-    waiting: Vec<ConnId>,
-    /// Connections that wait for a log to grow.
-    tails: Tails,
-    /// What commands wait for that has left memory; `None` where all of the region may be in memory.
-    paged: Option<Paged>,
-    commit: Option<Commit>,
-    /// The transport has found no landing space.
-    starved: bool,
-    /// What was held at the last decision about connections to close.
-    relieved: Excess,
-    /// Value of [`Heap::returns`] that this worker has acted on.
-    returned: u64,
-    round: u64,
-    now_ns: u64,
-    next_tick: Instant,
-    epoch: u64,
-    active: usize,
-    active_before: usize,
-}
-
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
-        let heap = Arc::clone(shared.engine.heap());
-        let writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
-        let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
-        Self {
-            landing: Landing::new(Arc::clone(&heap)),
-            shared,
-            heap,
-            id,
-            transport,
-            writer,
-            lookahead: Lookahead::default(),
-            conns: Conns::default(),
-            events: Vec::new(),
-            touched: Vec::new(),
-            long: VecDeque::new(),
-            waiting: Vec::new(),
-            tails: Tails::default(),
-            paged,
-            commit: None,
-            starved: false,
-            relieved: Excess::default(),
-            returned: 0,
-            round: 1,
-            now_ns: now_ns(),
-            next_tick: Instant::now() + TICK,
-            epoch: 1,
-            active: 0,
-            active_before: 0,
-        }
-    }
-
     /// Serves until the server stops.
     ///
     /// # Errors
@@ -320,15 +223,6 @@ impl Worker {
         self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Adds a connection to this round's list.
-    fn touch(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id)
-            && !std::mem::replace(&mut conn.listed.touched, true)
-        {
-            self.touched.push(id);
-        }
-    }
-
     /// Executes what the touched connections have sent: short input first, then as much as a round may.
     fn execute_touched(&mut self) {
         let (mut touched, mut long) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.long));
@@ -360,20 +254,6 @@ impl Worker {
         }
         (self.touched, self.long) = (touched, long);
         self.relieve();
-    }
-
-    /// What the execution of commands needs, and the connections.
-    fn core_and_conns(&mut self) -> (Core<'_>, &mut Lookahead, &mut Conns) {
-        let core = Core {
-            shared: &self.shared,
-            writer: &mut self.writer,
-            round: self.round,
-            now_ns: self.now_ns,
-            worker: self.id,
-            tail: None,
-            known_crc: None,
-        };
-        (core, &mut self.lookahead, &mut self.conns)
     }
 
     /// Sends replies that may be sent, pauses and resumes receiving, and closes connections that are done. Connections
@@ -666,16 +546,6 @@ impl Worker {
         }
         for id in ends {
             self.cut_off(id);
-        }
-    }
-
-    fn cut_off(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.phase.is_closed()) {
-            count(&self.shared.counters.timeouts, 1);
-            conn.phase.advance(Phase::Closed);
-            conn.inbox.clear(&self.heap);
-            conn.outbox.clear(&self.heap);
-            self.transport.reset(&mut self.landing, id);
         }
     }
 

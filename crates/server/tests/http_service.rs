@@ -3,7 +3,7 @@
 mod http_support;
 
 use http_support::{Rig, guarded};
-use landfall_server::shared::count;
+use landfall_server::counters::count;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One sample: name, labels, value.

@@ -1,8 +1,9 @@
 //! `/metrics`: Prometheus text format, version 0.0.4.
 
 use crate::context::Context;
+use crate::counters::{COMMIT_BOUNDS_US, Counters};
 use crate::process;
-use crate::shared::{COMMIT_BOUNDS_US, Counters, Shared, now_ns};
+use crate::shared::{Shared, now_ns};
 use landfall_heap::{CopyPath, Heap};
 use landfall_kv::{Engine, Stats};
 use landfall_wal::WalStats;

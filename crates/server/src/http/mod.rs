@@ -73,14 +73,18 @@ mod dates;
 mod metrics;
 mod params;
 mod ranges;
+mod resource;
 mod route;
 mod scan;
 mod values;
 mod wal;
 
+pub use values::AwaitedBody;
+
 use crate::context::{Context, Outcome};
+use crate::counters::count;
 use crate::reply::Reply;
-use crate::shared::{Shared, count};
+use crate::shared::Shared;
 use answer::{Answer, Failure, Refusal, TEXT};
 use dates::Dates;
 use landfall_http::{Connection, HttpError, Method, Request, ResponseWriter, format_date};
@@ -99,15 +103,6 @@ GET /metrics       Prometheus text
 GET /healthz       200 while the region takes writes
 Keys are percent-encoded; ?db=N chooses a database.
 ";
-
-/// A body that has not arrived completely, and what the server can do with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AwaitedBody {
-    /// The client sends the body only after `100 Continue`.
-    pub wants_continue: bool,
-    /// If the body is refused it can be skipped, and the connection stays open.
-    pub passes: bool,
-}
 
 /// State of one connection.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Maps paths to resources, and lists the methods of each.
 
 use super::answer::Refusal;
-use super::wal::Resource;
+use super::resource::Resource;
 use landfall_http::{Method, decode_path};
 use std::borrow::Cow;
 

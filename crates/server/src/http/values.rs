@@ -1,13 +1,12 @@
 //! Requests for one key: store, read, delete.
 
-use super::AwaitedBody;
 use super::answer::{Answer, Failure, Refusal};
 use super::conditions::{self, Current, Fields, Verdict};
 use super::params;
 use super::ranges::{self, Wanted};
 use super::route::Route;
 use crate::context::{Context, KnownCrc};
-use crate::shared::count;
+use crate::counters::count;
 use crate::walk::Walk;
 use landfall_heap::{Extents, Gate, SlotId, Source, VALUE_BYTES_MAX};
 use landfall_http::{Method, Request, ResponseWriter};
@@ -21,6 +20,15 @@ const PIECES_MAX: usize = 64;
 /// a chunk or of a packet, which its frame would keep for as long as the value. Whole packets are not copied: half of
 /// their frame is body.
 const PIECE_BYTES_MIN: usize = 1 << 10;
+
+/// A body that has not arrived completely, and what the server can do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedBody {
+    /// The client sends the body only after `100 Continue`.
+    pub wants_continue: bool,
+    /// If the body is refused it can be skipped, and the connection stays open.
+    pub passes: bool,
+}
 
 /// `PUT` and `POST`.
 pub(super) fn put(

@@ -5,8 +5,9 @@ use super::table::Spec;
 use super::words::Words;
 use crate::args::Arg;
 use crate::context::{Context, Tail, resp_error, resp_heap_error};
+use crate::counters::count;
 use crate::reply::Reply;
-use crate::shared::{Shared, count};
+use crate::shared::Shared;
 use crate::writes::WriteError;
 use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
 use landfall_kv::{

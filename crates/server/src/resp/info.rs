@@ -3,8 +3,9 @@
 use super::call::{Call, Fail};
 use super::connection::REDIS_VERSION;
 use super::table::{Flags, Spec};
+use crate::counters::COMMIT_BOUNDS_US;
 use crate::process;
-use crate::shared::{COMMIT_BOUNDS_US, Shared};
+use crate::shared::Shared;
 use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
 use std::fmt::{Display, Write as _};

@@ -33,8 +33,9 @@ mod table;
 mod words;
 
 use crate::context::{Context, Outcome};
+use crate::counters::count;
 use crate::reply::{REPLY_BYTES_MAX, Reply};
-use crate::shared::{ClientInfo, Shared, count};
+use crate::shared::{ClientInfo, Shared};
 use crate::walk::Walk;
 use call::{Call, Fail};
 use landfall_heap::{Tickets, Until};

@@ -1,6 +1,6 @@
 //! Releases space that unfinished requests hold, by closing their connections.
 
-use super::Worker;
+use super::state::Worker;
 use crate::admission::{self, Excess, Held, Holder};
 use crate::conn::{Conn, Core};
 use landfall_heap::Heap;

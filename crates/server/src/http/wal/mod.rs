@@ -2,12 +2,10 @@
 
 mod append;
 mod read;
-mod resource;
-
-pub(super) use resource::Resource;
 
 use super::answer::{Answer, Failure, Refusal, TEXT};
 use super::params::{bad, number, pairs, unknown};
+use super::resource::Resource;
 use super::scan::field;
 use crate::context::Context;
 use landfall_http::{Method, Request, ResponseWriter};

@@ -1,12 +1,12 @@
 //! Maps paths below `/wal` to resources.
 
-use crate::http::answer::Refusal;
-use crate::http::params::number;
+use super::answer::Refusal;
+use super::params::number;
 use landfall_http::decode_path;
 
 /// A resource; names are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::http) enum Resource {
+pub(super) enum Resource {
     /// `/wal`
     Logs,
     /// `/wal/{log}`
@@ -23,7 +23,7 @@ pub(in crate::http) enum Resource {
 
 impl Resource {
     /// Finds the resource of a path as the client sent it; `None` if the path is not below `/wal`.
-    pub(in crate::http) fn find(path: &[u8]) -> Result<Option<Self>, Refusal> {
+    pub(super) fn find(path: &[u8]) -> Result<Option<Self>, Refusal> {
         let below = match path {
             b"/wal" => return Ok(Some(Self::Logs)),
             _ => path.strip_prefix(b"/wal/"),
@@ -48,7 +48,7 @@ impl Resource {
     }
 
     /// The methods of the resource.
-    pub(in crate::http) fn allow(&self) -> &'static str {
+    pub(super) fn allow(&self) -> &'static str {
         match self {
             Self::Logs | Self::Entry(..) | Self::Consumers(_) => "GET, HEAD, OPTIONS",
             Self::Log(_) => "GET, HEAD, POST, DELETE, OPTIONS",

@@ -1,0 +1,153 @@
+//! The state of a worker, and what the parts of its loop share.
+
+use super::paged::Paged;
+use crate::admission::Excess;
+use crate::conn::{Conn, Core};
+use crate::counters::count;
+use crate::landing::Landing;
+use crate::lookahead::Lookahead;
+use crate::phase::Phase;
+use crate::shared::{Shared, now_ns};
+use crate::tails::Tails;
+use landfall_heap::{Heap, Writer};
+use landfall_media::Dirty;
+use landfall_sockets::{ConnId, Event, Transport};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Interval of timeout checks.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// Connection ids are dense, so they are their own hashes.
+#[derive(Default)]
+pub(super) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+pub(super) type Conns = HashMap<ConnId, Box<Conn>, BuildHasherDefault<IdHasher>>;
+
+/// A commit in flight to a file.
+#[derive(Debug)]
+pub(super) struct Commit {
+    pub(super) id: u64,
+    pub(super) begun: Instant,
+    /// Kept until the writes are done, because the medium may read it again.
+    pub(super) _dirty: Dirty,
+}
+
+/// One worker.
+pub(crate) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) heap: Arc<Heap>,
+    pub(super) id: usize,
+    pub(super) transport: Box<dyn Transport>,
+    pub(super) landing: Landing,
+    pub(super) writer: Writer,
+    pub(super) lookahead: Lookahead,
+    pub(super) conns: Conns,
+    pub(super) events: Vec<Event>,
+    /// Connections to serve in this round.
+    pub(super) touched: Vec<ConnId>,
+    /// Of these, the connections that have sent much and are not yet executed, in order of arrival.
+    pub(super) long: VecDeque<ConnId>,
+    /// Connections with replies or commands that wait for a commit.
+    pub(super) waiting: Vec<ConnId>,
+    /// Connections that wait for a log to grow.
+    pub(super) tails: Tails,
+    /// What commands wait for that has left memory; `None` where all of the region may be in memory.
+    pub(super) paged: Option<Paged>,
+    pub(super) commit: Option<Commit>,
+    /// The transport has found no landing space.
+    pub(super) starved: bool,
+    /// What was held at the last decision about connections to close.
+    pub(super) relieved: Excess,
+    /// Value of [`Heap::returns`] that this worker has acted on.
+    pub(super) returned: u64,
+    pub(super) round: u64,
+    pub(super) now_ns: u64,
+    pub(super) next_tick: Instant,
+    pub(super) epoch: u64,
+    pub(super) active: usize,
+    pub(super) active_before: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
+        let heap = Arc::clone(shared.engine.heap());
+        let writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
+        let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
+        Self {
+            landing: Landing::new(Arc::clone(&heap)),
+            shared,
+            heap,
+            id,
+            transport,
+            writer,
+            lookahead: Lookahead::default(),
+            conns: Conns::default(),
+            events: Vec::new(),
+            touched: Vec::new(),
+            long: VecDeque::new(),
+            waiting: Vec::new(),
+            tails: Tails::default(),
+            paged,
+            commit: None,
+            starved: false,
+            relieved: Excess::default(),
+            returned: 0,
+            round: 1,
+            now_ns: now_ns(),
+            next_tick: Instant::now() + TICK,
+            epoch: 1,
+            active: 0,
+            active_before: 0,
+        }
+    }
+
+    /// Adds a connection to this round's list.
+    pub(super) fn touch(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && !std::mem::replace(&mut conn.listed.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// What the execution of commands needs, and the connections.
+    pub(super) fn core_and_conns(&mut self) -> (Core<'_>, &mut Lookahead, &mut Conns) {
+        let core = Core {
+            shared: &self.shared,
+            writer: &mut self.writer,
+            round: self.round,
+            now_ns: self.now_ns,
+            worker: self.id,
+            tail: None,
+            known_crc: None,
+        };
+        (core, &mut self.lookahead, &mut self.conns)
+    }
+
+    pub(super) fn cut_off(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.phase.is_closed()) {
+            count(&self.shared.counters.timeouts, 1);
+            conn.phase.advance(Phase::Closed);
+            conn.inbox.clear(&self.heap);
+            conn.outbox.clear(&self.heap);
+            self.transport.reset(&mut self.landing, id);
+        }
+    }
+}
