@@ -20,6 +20,7 @@ const CLEAN: &[&str] = &[
     "packets",
     "pmnet-c",
     "resp",
+    "server",
     "sim",
     "sockets",
     "spin",

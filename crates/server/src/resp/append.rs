@@ -1,7 +1,9 @@
 //! `APPEND`: the appended bytes stay where they landed, and so do the old ones.
 
-use super::call::{Call, Fail, Within};
-use super::table::{Flags, Spec};
+use super::call::Within;
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use crate::args::Arg;
 use landfall_heap::{Change, Extents, PIECES_FROM, Source, VALUE_BYTES_MAX};
 use landfall_kv::{Item, Patchable, Pieces, Place, verify};

@@ -1,7 +1,7 @@
 //! Authentication: one user, `default`, with the password of the configuration.
 
-use super::Session;
-use super::call::{Call, Fail};
+use super::command::{Call, Session};
+use super::fail::Fail;
 use crate::secret::is_same;
 use crate::shared::Shared;
 

@@ -1,20 +1,18 @@
 //! One execution of a command: its words, and its access to the store.
 
-use super::Session;
-use super::table::Spec;
+use super::command::Call;
+use super::fail::Fail;
 use super::words::Words;
 use crate::args::Arg;
-use crate::context::{Context, Tail, resp_error, resp_heap_error};
 use crate::counters::count;
-use crate::reply::Reply;
+use crate::reply::{REPLY_BYTES_MAX, Reply};
 use crate::shared::Shared;
-use crate::writes::WriteError;
-use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
+use landfall_heap::{Extents, Gate, Gated, Source, Tickets};
 use landfall_kv::{
-    Item, ItemPart, KvError, Page, PageLimit, Patchable, RangeQuery, Stats, TXN_KEYS_MAX, Txn, TxnKey,
+    Item, ItemPart, KvError, Page, PageLimit, Patchable, RangeQuery, TXN_KEYS_MAX, Txn, TxnKey,
 };
-use landfall_media::{Extent, MediaError};
-use landfall_resp::{Protocol, Writer};
+use landfall_media::Extent;
+use landfall_resp::Writer;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut, Range};
@@ -23,102 +21,6 @@ use std::ops::{Deref, DerefMut, Range};
 const LONG_KEY_MIN: usize = 48;
 /// Values up to this length are staged as bytes, because they are copied into their record anyway.
 const STAGED_COPY_MAX: usize = 64;
-
-/// Why a command did not complete.
-#[derive(Debug)]
-pub(super) enum Fail {
-    /// The command must wait, then be executed again.
-    Wait(Until),
-    /// The command must wait until a log has grown, then be executed again.
-    Tail(Tail),
-    /// The region has no room for what the command writes.
-    Full,
-    /// The error to reply with.
-    Error(Cow<'static, str>),
-}
-
-impl Fail {
-    /// An error with a fixed text.
-    pub(super) const fn error(text: &'static str) -> Self {
-        Self::Error(Cow::Borrowed(text))
-    }
-
-    pub(super) const fn syntax() -> Self {
-        Self::error("ERR syntax error")
-    }
-
-    pub(super) const fn not_an_integer() -> Self {
-        Self::error("ERR value is not an integer or out of range")
-    }
-
-    pub(super) const fn too_long() -> Self {
-        Self::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
-    }
-
-    /// The error for a wrong number of arguments of `name`.
-    pub(super) fn arity(name: &str) -> Self {
-        Self::Error(format!("ERR wrong number of arguments for '{name}' command").into())
-    }
-
-    /// True if the command lacks room in the region, or waits for it.
-    pub(super) fn is_for_space(&self) -> bool {
-        matches!(self, Self::Full | Self::Wait(Until::Space))
-    }
-
-    /// Writes the error. The failure must not be a wait.
-    pub(super) fn write(&self, protocol: Protocol, reply: &mut Reply<'_>) {
-        let text: Cow<'_, str> = match self {
-            Self::Error(text) => text.as_ref().into(),
-            Self::Full => resp_heap_error(&HeapError::Full).into(),
-            Self::Wait(_) | Self::Tail(_) => "ERR the command has to wait where it cannot".into(),
-        };
-        Writer::new(reply.bytes(), protocol).error(&text);
-    }
-}
-
-impl From<KvError> for Fail {
-    fn from(error: KvError) -> Self {
-        match (&error, resp_error(&error)) {
-            (KvError::Wait(until), _) => Self::Wait(*until),
-            (KvError::Heap(HeapError::Full), _) => Self::Full,
-            (_, text) => Self::Error(text.unwrap_or_default().into()),
-        }
-    }
-}
-
-impl From<WriteError> for Fail {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Kv(error) => error.into(),
-            other @ WriteError::StandIn(_) => Self::Error(format!("ERR {other}").into()),
-        }
-    }
-}
-
-impl From<MediaError> for Fail {
-    fn from(error: MediaError) -> Self {
-        KvError::from(error).into()
-    }
-}
-
-impl From<HeapError> for Fail {
-    fn from(error: HeapError) -> Self {
-        KvError::from(error).into()
-    }
-}
-
-/// One execution of a command. `'c` is the call, `'e` the engine, `'r` the connection's outbox.
-pub(super) struct Call<'c, 'e, 'r> {
-    pub(super) spec: &'static Spec,
-    pub(super) words: Words<'c>,
-    pub(super) session: &'c mut Session,
-    pub(super) ctx: &'c mut Context<'e>,
-    pub(super) reply: &'c mut Reply<'r>,
-    /// The transaction of `EXEC`, which holds the locks of all keys that the command names.
-    pub(super) txn: Option<&'c mut Txn<'e>>,
-    /// Statistics of the engine, taken before `EXEC` took its locks.
-    pub(super) stats: Option<Stats>,
-}
 
 impl<'c, 'e> Call<'c, 'e, '_> {
     pub(super) fn shared(&self) -> &'e Shared {
@@ -321,6 +223,20 @@ impl<'e> DerefMut for Within<'_, 'e> {
     fn deref_mut(&mut self) -> &mut Txn<'e> {
         self.txn
     }
+}
+
+/// Refuses a reply that exceeds the limit.
+pub(super) fn check_reply(shared: &Shared, reply: &Reply<'_>) -> Result<(), Fail> {
+    let limit = shared.config.reply_memory_max();
+    if reply.memory_len() <= limit && reply.len() <= REPLY_BYTES_MAX {
+        return Ok(());
+    }
+    count(&shared.counters.overflows, 1);
+    let text = format!(
+        "ERR the reply is too long: beside long values it may take {limit} bytes (64 times --max-output), and in all \
+         {REPLY_BYTES_MAX}. Ask for less at once"
+    );
+    Err(Fail::Error(text.into()))
 }
 
 /// Refuses more keys than one transaction may write.

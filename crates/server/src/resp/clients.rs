@@ -1,9 +1,9 @@
 //! `CLIENT`: properties of connections, and ending them.
 
-use super::Session;
-use super::call::{Call, Fail};
+use super::command::{Call, Run, Session, Spec};
 use super::documentation::help;
-use super::table::{Flags, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use crate::shared::ClientInfo;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,7 @@ use std::time::Instant;
 const PLAIN: Flags = Flags::NO_SCRIPT.and(Flags::SERVER);
 const ADMIN: Flags = PLAIN.and(Flags::ADMIN);
 
-const fn sub(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    run: super::table::Run,
-    summary: &'static str,
-) -> Spec {
+const fn sub(name: &'static str, arity: i32, flags: Flags, run: Run, summary: &'static str) -> Spec {
     Spec::new(name, arity, flags, run, "connection", summary)
 }
 

@@ -1,11 +1,11 @@
 //! Commands about the connection: handshake, database, end.
 
-use super::State;
 use super::auth::auth;
-use super::call::{Call, Fail};
 use super::clients;
-use super::multi::selected;
-use super::table::{Flags, Spec};
+use super::command::{Call, Spec, State};
+use super::databases::selected;
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_resp::Protocol;
 
 /// The version of Redis with these commands and replies: clients select features by it.

@@ -1,13 +1,15 @@
 //! Descriptions of commands: `HELP` subcommands and the entries of `COMMAND`.
 
-use super::call::{Call, Fail};
-use super::table::{Flags, KeySpec, SPECS, Spec};
+use super::command::{Call, KeySpec, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_resp::Writer;
 
 /// The help of a command with subcommands.
 pub(super) fn help(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let name = call.spec.name.split('|').next().unwrap_or_default();
-    let subcommands = SPECS.iter().find(|spec| spec.name == name).map_or(&[][..], |spec| spec.subcommands);
+    let mut all = call.session.table.all.iter();
+    let subcommands = all.find(|spec| spec.name == name).map_or(&[][..], |spec| spec.subcommands);
     let upper = name.to_ascii_uppercase();
     let mut out = call.out();
     out.array(1 + 2 * subcommands.len());

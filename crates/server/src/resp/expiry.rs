@@ -1,8 +1,9 @@
 //! Expiry of keys.
 
-use super::call::{Call, Fail};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use super::options::Unit;
-use super::table::{Flags, Spec};
 
 const READ: Flags = Flags::READ.and(Flags::FAST);
 const WRITE: Flags = Flags::WRITE.and(Flags::FAST);

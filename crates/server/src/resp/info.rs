@@ -1,8 +1,9 @@
 //! `INFO`: the sections that tools read, with Redis' names, and sections of Landfall's own.
 
-use super::call::{Call, Fail};
+use super::command::{Call, Spec};
 use super::connection::REDIS_VERSION;
-use super::table::{Flags, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use crate::counters::COMMIT_BOUNDS_US;
 use crate::process;
 use crate::shared::Shared;

@@ -1,8 +1,9 @@
 //! Commands that inspect keys and the server: `OBJECT`, `MEMORY`, `SLOWLOG`, `LATENCY`, and commands that are refused.
 
-use super::call::{Call, Fail};
+use super::command::{Call, Run, Spec};
 use super::documentation::help;
-use super::table::{Flags, Run, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_heap::RECORD_SIZE;
 use landfall_resp::parse_i64;
 

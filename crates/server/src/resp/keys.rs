@@ -1,10 +1,9 @@
 //! Commands on keys of any content: existence, deletion, renaming.
 
-use super::Parts;
-use super::call::{Call, Fail};
-use super::multi::selected;
-use super::table::{Flags, Spec};
-use super::words::Words;
+use super::command::{Call, Parts, Spec};
+use super::databases::copy_options;
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Gate, Tickets};
 use landfall_kv::{TXN_KEYS_MAX, TxnKey};
@@ -135,35 +134,6 @@ fn copy(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         Ok(true)
     })?;
     call.reply_integer(copied.into())
-}
-
-/// The options of `COPY`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CopyOptions {
-    database: Option<u8>,
-    replaces: bool,
-}
-
-fn copy_options(words: Words<'_>) -> Result<CopyOptions, Fail> {
-    let mut options = CopyOptions::default();
-    let mut rest = words.rest(3);
-    while let Some(word) = rest.next() {
-        if word.eq_ignore_ascii_case(b"REPLACE") {
-            options.replaces = true;
-        } else if word.eq_ignore_ascii_case(b"DB") {
-            let number = rest.next().ok_or(Fail::syntax())?;
-            landfall_resp::parse_i64(&number).ok_or(Fail::not_an_integer())?;
-            options.database = Some(selected(&number).ok_or(Fail::error("ERR DB index is out of range"))?);
-        } else {
-            return Err(Fail::syntax());
-        }
-    }
-    Ok(options)
-}
-
-/// The target database of a queued `COPY`, if it names one.
-pub(super) fn copy_target(words: Words<'_>) -> Option<u8> {
-    copy_options(words).ok()?.database
 }
 
 fn rename(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {

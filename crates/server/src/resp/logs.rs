@@ -1,7 +1,8 @@
 //! Logs: `LF.APPEND` and its family, which Redis does not have.
 
-use super::call::{Call, Fail};
-use super::table::{Flags, Spec};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use crate::logs::{self, From, READ_ENTRIES, Read, resp_wal_error};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Extents, Source};

@@ -12,9 +12,13 @@ mod append;
 mod auth;
 mod call;
 mod clients;
+mod command;
 mod connection;
+mod databases;
 mod documentation;
 mod expiry;
+mod fail;
+mod flags;
 mod info;
 mod inspect;
 mod introspection;
@@ -32,88 +36,26 @@ mod strings;
 mod table;
 mod words;
 
+pub use command::Session;
+
 use crate::context::{Context, Outcome};
 use crate::counters::count;
-use crate::reply::{REPLY_BYTES_MAX, Reply};
+use crate::reply::Reply;
 use crate::shared::{ClientInfo, Shared};
 use crate::walk::Walk;
-use call::{Call, Fail};
-use landfall_heap::{Tickets, Until};
+use call::check_reply;
+use command::{Call, Spec, State};
+use fail::Fail;
+use flags::Flags;
+use landfall_heap::Until;
 use landfall_media::Chain;
 use landfall_resp::{Command, Protocol};
 use landfall_sockets::ConnId;
-use multi::{Queue, Watched};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
-use table::{Flags, Spec};
 use words::Words;
-
-/// The part of a session that commands change. It is separate so that a transaction that has to wait can restore it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    protocol: Protocol,
-    database: u8,
-    authenticated: bool,
-    name: String,
-    library: (String, String),
-    /// The connection ends after the reply is sent.
-    closing: bool,
-}
-
-impl State {
-    fn new(shared: &Shared) -> Self {
-        Self {
-            protocol: Protocol::Resp2,
-            database: 0,
-            authenticated: shared.config.password.is_none(),
-            name: String::new(),
-            library: (String::new(), String::new()),
-            closing: false,
-        }
-    }
-}
-
-/// How far a command has come that is executed in several parts with waits in between.
-#[derive(Clone, Debug, Default)]
-struct Parts {
-    /// Arguments that are done.
-    done: usize,
-    /// The count for the reply.
-    count: i64,
-    /// Tickets of what was written so far, which the reply waits for.
-    written: Tickets,
-}
-
-/// Refuses a reply that exceeds the limit.
-fn check_reply(shared: &Shared, reply: &Reply<'_>) -> Result<(), Fail> {
-    let limit = shared.config.reply_memory_max();
-    if reply.memory_len() <= limit && reply.len() <= REPLY_BYTES_MAX {
-        return Ok(());
-    }
-    count(&shared.counters.overflows, 1);
-    let text = format!(
-        "ERR the reply is too long: beside long values it may take {limit} bytes (64 times --max-output), and in all \
-         {REPLY_BYTES_MAX}. Ask for less at once"
-    );
-    Err(Fail::Error(text.into()))
-}
-
-/// One RESP connection: the client's properties, and its open transaction.
-#[derive(Debug)]
-pub struct Session {
-    id: u64,
-    state: State,
-    /// Failed attempts to authenticate.
-    failures: u32,
-    /// Commands since `MULTI`.
-    queue: Option<Queue>,
-    watched: Vec<Watched>,
-    /// The parts of the command that is under way; `None` where it is executed as a whole.
-    parts: Option<Parts>,
-    killed: Arc<AtomicBool>,
-}
 
 impl Session {
     /// Begins a session and registers it as a client.
@@ -126,6 +68,7 @@ impl Session {
             watched: Vec::new(),
             parts: None,
             killed: Arc::default(),
+            table: &table::TABLE,
         };
         tracing::debug!(client = session.id, ?conn, worker, ?peer, "RESP client connected");
         let client = ClientInfo {
@@ -257,15 +200,5 @@ impl Session {
     pub fn end(&mut self, shared: &Shared) {
         shared.clients.lock().remove(&self.id);
         self.drop_transaction(shared.engine.heap());
-    }
-
-    /// Publishes the changed properties of this client to the others.
-    fn publish(&self, shared: &Shared) {
-        if let Some(client) = shared.clients.lock().get_mut(&self.id) {
-            client.name.clone_from(&self.state.name);
-            client.library.clone_from(&self.state.library);
-            client.database = self.state.database;
-            client.protocol = if self.state.protocol == Protocol::Resp3 { 3 } else { 2 };
-        }
     }
 }

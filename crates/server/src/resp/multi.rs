@@ -3,16 +3,17 @@
 //! `EXEC` takes the locks of every key that its commands name, runs them against one transaction of the
 //! engine, and appends what they staged as one: nobody sees half of it, and neither does a restart.
 
-use super::Session;
-use super::call::{Call, Fail};
-use super::keys::copy_target;
-use super::table::{Flags, Spec};
+use super::call::check_reply;
+use super::command::{Call, Queue, Queued, Session, Spec, Watched};
+use super::databases::{copy_target, selected};
+use super::fail::Fail;
+use super::flags::Flags;
 use super::words::{Word, Words};
 use crate::counters::count;
 use crate::reply::Reply;
 use landfall_heap::Heap;
 use landfall_kv::{Engine, Txn, TxnKey};
-use landfall_resp::{Protocol, Writer, parse_i64};
+use landfall_resp::{Protocol, Writer};
 use std::borrow::Cow;
 
 /// Commands in the queue of one transaction, at most.
@@ -39,22 +40,6 @@ pub(super) const SPECS: &[Spec] = &[
     Spec::new("watch", -2, AT_ONCE, watch, "transactions", "Monitors changes to keys for a transaction.")
         .keys(1, -1, 1),
 ];
-
-/// A command in the queue of a transaction.
-#[derive(Debug)]
-struct Queued {
-    spec: &'static Spec,
-    words: Vec<Word>,
-}
-
-/// The commands since `MULTI`.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    commands: Vec<Queued>,
-    copied: usize,
-    /// A command was refused: `EXEC` will fail.
-    aborted: bool,
-}
 
 impl Queue {
     pub(super) fn len(&self) -> usize {
@@ -135,21 +120,6 @@ struct NamedKey<'a> {
     space: u8,
     key: Cow<'a, [u8]>,
     writes: bool,
-}
-
-/// Parses the number of an existing database.
-pub(super) fn selected(word: &[u8]) -> Option<u8> {
-    parse_i64(word)
-        .and_then(|number| u8::try_from(number).ok())
-        .filter(|number| usize::from(*number) < landfall_kv::DATABASES)
-}
-
-/// A watched key, which must not change before `EXEC`.
-#[derive(Debug)]
-pub(super) struct Watched {
-    space: u8,
-    key: Box<[u8]>,
-    version: u64,
 }
 
 impl Session {
@@ -253,7 +223,7 @@ fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
             stats,
         })?;
         // The check comes before the commit.
-        super::check_reply(call.ctx.shared, call.reply)?;
+        check_reply(call.ctx.shared, call.reply)?;
     }
     call.commit(txn)
 }

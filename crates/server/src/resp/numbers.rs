@@ -1,7 +1,8 @@
 //! Numbers in strings: `INCR` and its family.
 
-use super::call::{Call, Fail};
-use super::table::{Flags, Spec};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_resp::{parse_f64, parse_i64};
 use rust_decimal::Decimal;
 use std::str::FromStr;

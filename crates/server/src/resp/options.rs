@@ -1,6 +1,7 @@
 //! Parses the options of `SET`, `GETEX` and the `EXPIRE` family as Redis does.
 
-use super::call::{Call, Fail};
+use super::command::Call;
+use super::fail::Fail;
 
 /// The change of a key's expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,10 @@
 //! Parts of strings: `STRLEN`, `GETRANGE`, `SETRANGE`. Long parts are sent from their frames, and stay there.
 
 use super::append::{PIECES_MAX, WHOLE_MAX, patch};
-use super::call::{Call, Fail, stage};
-use super::table::{Flags, Spec};
+use super::call::stage;
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use crate::args::Arg;
 use landfall_heap::{Extents, PIECES_FROM, Source, slice};
 use landfall_kv::{Item, ItemPart, Pieces, Place, Txn};

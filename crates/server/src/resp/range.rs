@@ -12,9 +12,10 @@
 //! The reply is one array: key, value, key, value, and so on. Values are sent from their frames. Each value is that of
 //! the time of the command; within `EXEC`, and for ranges of up to 256 keys, the whole range is consistent, too.
 
-use super::call::{Call, Fail};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use super::scan::listing_too_long;
-use super::table::{Flags, Spec};
 use landfall_kv::{Item, KvError, PageLimit, RangeQuery};
 use std::ops::Bound;
 

@@ -1,7 +1,8 @@
 //! Listing keys: `SCAN`, `KEYS`, `RANDOMKEY`, `DBSIZE`.
 
-use super::call::{Call, Fail};
-use super::table::{Flags, Spec};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_kv::{Page, PageLimit, RangeQuery};
 use landfall_resp::{glob_match, parse_i64, parse_u64};
 use std::ops::Bound;

@@ -1,7 +1,9 @@
 //! Commands about the whole server and its data: flushing, saving, waiting, stopping.
 
-use super::call::{Call, Fail, Within, check_keys};
-use super::table::{Flags, Spec};
+use super::call::{Within, check_keys};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use landfall_heap::Until;
 use landfall_kv::{DATABASES, PageLimit, RangeQuery, TXN_KEYS_MAX};
 

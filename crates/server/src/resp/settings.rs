@@ -1,8 +1,9 @@
 //! `CONFIG`: the settings, under the names of Redis.
 
-use super::call::{Call, Fail};
+use super::command::{Call, Run, Spec};
 use super::documentation::help;
-use super::table::{Flags, Run, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use crate::config::{Config, Size};
 use crate::counters::Counters;
 use crate::shared::Shared;

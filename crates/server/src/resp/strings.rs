@@ -1,8 +1,10 @@
 //! Strings: reading and writing whole values.
 
-use super::call::{Call, Fail, key_place, stage};
+use super::call::{key_place, stage};
+use super::command::{Call, Spec};
+use super::fail::Fail;
+use super::flags::Flags;
 use super::options::{Condition, ExpiryChange, Unit, ValueOptions};
-use super::table::{Flags, Spec};
 use crate::reply::REPLY_BYTES_MAX;
 use landfall_heap::Extents;
 use landfall_kv::{Item, SetRequest};

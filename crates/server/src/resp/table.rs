@@ -1,135 +1,8 @@
-//! The table of commands: names, arities, flags and positions of keys.
+//! The table of commands, and how a command is found in it.
 
-use super::call::{Call, Fail};
+use super::command::{Spec, Table};
+use super::fail::Fail;
 use super::words::Words;
-
-/// A command's function.
-pub(super) type Run = fn(&mut Call<'_, '_, '_>) -> Result<(), Fail>;
-
-/// Properties of a command that are needed before it runs. Those that `COMMAND` shows are as in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flags(u32);
-
-impl Flags {
-    pub(super) const NONE: Self = Self(0);
-    /// Changes keys.
-    pub(super) const WRITE: Self = Self(1);
-    /// Reads keys.
-    pub(super) const READ: Self = Self(1 << 1);
-    /// May need room in the region.
-    pub(super) const DENY_OOM: Self = Self(1 << 2);
-    pub(super) const ADMIN: Self = Self(1 << 3);
-    pub(super) const NO_SCRIPT: Self = Self(1 << 4);
-    pub(super) const LOADING: Self = Self(1 << 5);
-    pub(super) const STALE: Self = Self(1 << 6);
-    /// Takes constant or logarithmic time.
-    pub(super) const FAST: Self = Self(1 << 7);
-    /// Allowed before the client is authenticated.
-    pub(super) const NO_AUTH: Self = Self(1 << 8);
-    /// Not allowed within `MULTI`.
-    pub(super) const NO_MULTI: Self = Self(1 << 9);
-    pub(super) const BLOCKING: Self = Self(1 << 10);
-    /// Executed at once even within `MULTI`. Not shown.
-    pub(super) const IMMEDIATE: Self = Self(1 << 11);
-    /// Reads every key: within `EXEC`, the transaction covers all keys. Not shown.
-    pub(super) const ALL_KEYS: Self = Self(1 << 12);
-    /// Needs the engine's statistics. Not shown.
-    pub(super) const STATS: Self = Self(1 << 13);
-    /// Flags of most commands about the server.
-    pub(super) const SERVER: Self = Self::LOADING.and(Self::STALE);
-
-    /// The flags that `COMMAND` shows, by name.
-    pub(super) const SHOWN: [(Self, &'static str); 11] = [
-        (Self::WRITE, "write"),
-        (Self::READ, "readonly"),
-        (Self::DENY_OOM, "denyoom"),
-        (Self::ADMIN, "admin"),
-        (Self::NO_SCRIPT, "noscript"),
-        (Self::BLOCKING, "blocking"),
-        (Self::LOADING, "loading"),
-        (Self::STALE, "stale"),
-        (Self::FAST, "fast"),
-        (Self::NO_AUTH, "no_auth"),
-        (Self::NO_MULTI, "no_multi"),
-    ];
-
-    /// Union of two sets of flags.
-    pub(super) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(super) const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-/// Positions of the keys: from `first` to `last` (negative: counted from the end), every `step`th word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeySpec {
-    pub(super) first: i32,
-    pub(super) last: i32,
-    pub(super) step: i32,
-}
-
-/// A command, or a subcommand.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Spec {
-    /// Name in lower case; for a subcommand with the name of its command: `client|id`.
-    pub(super) name: &'static str,
-    /// Number of words including the name; negative: a minimum.
-    pub(super) arity: i32,
-    pub(super) flags: Flags,
-    pub(super) keys: KeySpec,
-    pub(super) run: Run,
-    /// Group of the command in the documentation of Redis.
-    pub(super) group: &'static str,
-    pub(super) summary: &'static str,
-    pub(super) subcommands: &'static [Spec],
-}
-
-impl Spec {
-    /// A command without keys.
-    pub(super) const fn new(
-        name: &'static str,
-        arity: i32,
-        flags: Flags,
-        run: Run,
-        group: &'static str,
-        summary: &'static str,
-    ) -> Self {
-        let keys = KeySpec { first: 0, last: 0, step: 0 };
-        Self { name, arity, flags, keys, run, group, summary, subcommands: &[] }
-    }
-
-    pub(super) const fn keys(mut self, first: i32, last: i32, step: i32) -> Self {
-        self.keys = KeySpec { first, last, step };
-        self
-    }
-
-    pub(super) const fn with(mut self, subcommands: &'static [Self]) -> Self {
-        self.subcommands = subcommands;
-        self
-    }
-
-    pub(super) const fn has(&self, flags: Flags) -> bool {
-        self.flags.has(flags)
-    }
-
-    pub(super) fn takes(&self, words: usize) -> bool {
-        let least = self.arity.unsigned_abs() as usize;
-        if self.arity < 0 { words >= least } else { words == least }
-    }
-
-    /// Positions of the keys among `words` words.
-    pub(super) fn key_positions(&self, words: usize) -> impl Iterator<Item = usize> + use<> {
-        let first = usize::try_from(self.keys.first).unwrap_or(0);
-        let from_end = self.keys.last.unsigned_abs() as usize;
-        let last = if self.keys.last < 0 { words.saturating_sub(from_end) } else { from_end };
-        let step = usize::try_from(self.keys.step).unwrap_or(1).max(1);
-        let past = if first == 0 { 0 } else { words.min(last + 1) };
-        (first..past).step_by(step)
-    }
-}
 
 const FAMILIES: [&[Spec]; 16] = [
     super::strings::SPECS,
@@ -174,6 +47,9 @@ pub(super) static SPECS: [Spec; COUNT] = {
     }
     all
 };
+
+/// The table, for commands that show others.
+pub(super) static TABLE: Table = Table { all: &SPECS, find };
 
 /// Longest name of a command.
 const NAME_LEN_MAX: usize = 16;
