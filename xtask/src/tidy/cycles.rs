@@ -19,6 +19,7 @@ const CLEAN: &[&str] = &[
     "net",
     "packets",
     "pmnet-c",
+    "pmnet-io",
     "resp",
     "server",
     "sim",

@@ -1,7 +1,7 @@
 //! The file of a durable service: a journal of blocks that begins with a snapshot. Format:
 //! `docs/format/pmnet-service.md`.
 
-use super::GenericError;
+use super::error::GenericError;
 use crc_fast::{CrcAlgorithm, Digest};
 use landfall_pmnet::{SessionKey, SessionRow};
 use std::fs::{File, OpenOptions};

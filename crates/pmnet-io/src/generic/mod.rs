@@ -4,7 +4,10 @@
 //! batch of updates is one block of a journal, which is synced before any update of the batch is acknowledged. The file
 //! format is `docs/format/pmnet-service.md`; an example is `examples/udp_service.rs`.
 
+mod error;
 mod journal;
+
+pub use error::GenericError;
 
 use crate::runtime::{Application, Network, Outcome, Saved};
 use journal::{Block, Journal};
@@ -41,39 +44,6 @@ pub trait Service {
 
     /// Replaces the state by one that [`Self::save`] has encoded. False if the bytes are not such a state.
     fn restore(&mut self, state: &[u8]) -> bool;
-}
-
-/// Errors that stop a durable service.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenericError {
-    /// Environment: an operation on the file fails.
-    #[error("cannot {what} {path}: {source}")]
-    File {
-        /// The operation.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-    /// Corrupt: the file is not a journal, or not one of this service.
-    #[error("{path} is damaged, or no journal of this service")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Corrupt: blocks that were synced follow a damaged one.
-    #[error(
-        "{path} is damaged at byte {at}, and acknowledged updates follow the damage: restore it from a copy, or discard \
-         these updates by cutting the file there (truncate --size {at})"
-    )]
-    DamagedInside {
-        /// The file.
-        path: PathBuf,
-        /// Offset at which the damage begins, bytes.
-        at: u64,
-    },
 }
 
 /// A service behind PMNet.

@@ -9,8 +9,7 @@ use super::job::Job;
 use super::ledger::{Command, Ledger, REPLACE, Staged, unstamp};
 use super::rejected::Rejection;
 use super::resp;
-use super::server::too_long;
-use super::server::{Link, Redis};
+use super::state::{Link, Redis};
 use super::upstream::{Replied, UpstreamError, refuse_errors};
 use crate::runtime::{Network, Outcome};
 use landfall_pmnet::{SessionKey, SessionRow, Work};
@@ -501,6 +500,14 @@ pub(super) fn keep(
     sent.apply(link);
     redis.reject(&sent.kept);
     Ok(())
+}
+
+/// The error that a client gets in the place of a reply that is too long.
+pub(super) fn too_long(len: usize, max: usize) -> Vec<u8> {
+    resp::error(&format!(
+        "ERR the reply of {len} bytes is longer than the {max} that the server's side-car takes; the command was executed: \
+         raise --max-reply of landfall pmnet server, or ask for less at once"
+    ))
 }
 
 fn words(words: &[&[u8]]) -> Command {

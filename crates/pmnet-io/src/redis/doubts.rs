@@ -3,7 +3,7 @@
 
 use super::rejected::Rejection;
 use super::resp;
-use super::server::Link;
+use super::state::Link;
 use super::upstream::UpstreamError;
 
 /// A query about the effect of a command, and the reply that shows that the command was executed.

@@ -209,7 +209,7 @@ impl Ledger {
         Ok(last)
     }
 
-    /// Writes staged changes after [`Redis::take_over`](super::server::Redis::take_over). An error if another side-car
+    /// Writes staged changes after [`Redis::take_over`](super::state::Redis::take_over). An error if another side-car
     /// has taken over since.
     pub(super) fn write_alone(
         &self,

@@ -13,12 +13,14 @@ mod commit;
 mod doubts;
 mod job;
 mod ledger;
+mod noted;
 pub mod reconcile;
 mod rejected;
 mod replicas;
 mod resp;
 pub mod server;
 pub mod sessions;
+mod state;
 mod upstream;
 
 pub use rejected::Rejection;

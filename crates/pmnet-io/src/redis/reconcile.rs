@@ -1,9 +1,9 @@
 //! Sessions of which the real server has lost confirmed updates: list the lost updates, and let the sessions continue
 //! without them.
 
-use super::behind::Noted;
 use super::ledger::Ledger;
-use super::server::{Redis, ServerSideConfig};
+use super::noted::Noted;
+use super::state::{Redis, ServerSideConfig};
 use super::upstream::{Upstream, UpstreamError};
 use landfall_pmnet::{SessionKey, SessionRow};
 

@@ -3,7 +3,7 @@
 //! A commit is confirmed once enough replicas have it; devices then delete their copies. Until then, nothing more is
 //! committed, so that no reply depends on data that the loss of one server would undo.
 
-use super::server::{Link, Redis};
+use super::state::{Link, Redis};
 use super::upstream::{UpstreamError, refuse_errors};
 use crate::runtime::Network;
 use std::sync::atomic::Ordering;

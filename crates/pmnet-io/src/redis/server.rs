@@ -4,111 +4,23 @@
 //! are committed together. The side-car watches the key with its generation from each transaction to the next: if
 //! another side-car takes over, or the keys are flushed, `EXEC` does nothing.
 
-use super::behind::Noted;
-use super::commit::{Commit, keep};
+pub use super::state::{RedisReport, ServerSideConfig, ServerSideReports};
+
+use super::commit::{Commit, keep, too_long};
 use super::doubts::settle;
 use super::ledger::{Ledger, Meta, Staged};
-use super::rejected::{RejectedFile, Rejection};
+use super::rejected::Rejection;
 use super::resp;
-use super::upstream::{Access, Upstream, UpstreamError, refuse_errors};
-use crate::runtime::{
-    Application, Network, Outcome, Published, RuntimeError, Saved, ServerOptions, ServerReport, random, serve,
-};
+use super::state::{Link, Redis};
+use super::upstream::{Upstream, UpstreamError, refuse_errors};
+use crate::runtime::{Application, Network, Outcome, RuntimeError, Saved, random, serve};
+use landfall_pmnet::Work;
 use landfall_pmnet::server::{ResponseTooLong, Trouble};
-use landfall_pmnet::{SessionKey, SessionRow, Work};
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Most attempts to take over, if other side-cars try to do so at the same time.
 const TAKE_OVER_MAX: u32 = 10;
-
-/// Settings of the server's side-car.
-#[derive(Clone, Debug)]
-pub struct ServerSideConfig {
-    /// Settings of the PMNet server.
-    pub options: ServerOptions,
-    /// Address of the real server.
-    pub redis: SocketAddr,
-    /// User at the real server; `None` for the default user.
-    pub user: Option<String>,
-    /// Password of the user, if any.
-    pub password: Option<String>,
-    /// Prefix of the keys under which the side-car stores its rows.
-    pub prefix: String,
-    /// Number of replicas that must have a commit before it is confirmed. The wait for them has no timeout.
-    pub replicas: u32,
-    /// Longest wait for a reply of the real server.
-    pub reply_limit: Duration,
-    /// Accept a real server that may lose confirmed data when it ends unexpectedly.
-    pub accept_data_loss: bool,
-    /// File to which rejected commands are also written, if any.
-    pub rejected_file: Option<PathBuf>,
-    /// Number of the latest rejected commands that are kept in the real server.
-    pub rejected_max: u64,
-}
-
-impl ServerSideConfig {
-    /// The default settings.
-    pub fn new(listen: SocketAddr, redis: SocketAddr) -> Self {
-        Self {
-            options: ServerOptions::new(listen),
-            redis,
-            user: None,
-            password: None,
-            prefix: "landfall:pmnet".to_owned(),
-            replicas: 0,
-            reply_limit: Duration::from_secs(10),
-            accept_data_loss: false,
-            rejected_file: None,
-            rejected_max: 1024,
-        }
-    }
-
-    pub(super) fn access(&self) -> Access {
-        let (user, password) = (self.user.clone(), self.password.clone());
-        Access { address: self.redis, user, password, limit: self.reply_limit }
-    }
-}
-
-/// Report of the server's side-car about the real server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RedisReport {
-    /// Connections opened to the real server.
-    pub connections: u64,
-    /// Transactions committed.
-    pub transactions: u64,
-    /// Updates executed.
-    pub updates: u64,
-    /// Bypasses executed.
-    pub bypasses: u64,
-    /// Acknowledged updates that the server rejected; they are kept for inspection.
-    pub rejected: u64,
-    /// Transactions that the server refused for reasons of its own. Their updates wait and are tried again.
-    pub refused: u64,
-    /// How often the rows were flushed and written again.
-    pub restored: u64,
-    /// Sessions that were refused, because the server has lost confirmed updates of them.
-    pub behind: u64,
-    /// Rows that another program had changed or removed.
-    pub foreign_rows: u64,
-    /// How often missing updates were requested and did not arrive.
-    pub missing: u64,
-    /// How often too few replicas had a commit, so that all requests waited for them.
-    pub shortages: u64,
-}
-
-/// The reports of the server's side-car.
-#[derive(Debug, Default)]
-pub struct ServerSideReports {
-    /// Report about the network.
-    pub network: Arc<Published<ServerReport>>,
-    /// Report about the real server.
-    pub redis: Published<RedisReport>,
-}
 
 /// Runs the server's side-car until `stop` is true.
 ///
@@ -141,60 +53,7 @@ pub fn rejected(config: &ServerSideConfig) -> Result<Vec<Rejection>, UpstreamErr
     Ok(found)
 }
 
-/// The PMNet application that executes work in the real server.
-#[derive(Debug)]
-pub(super) struct Redis {
-    pub(super) config: ServerSideConfig,
-    pub(super) link: Option<Link>,
-    pub(super) report: RedisReport,
-    reports: Arc<ServerSideReports>,
-    pub(super) stop: Arc<AtomicBool>,
-    /// The ledger when the connection was lost, if no command was in doubt then.
-    known: Option<Ledger>,
-    /// The rows that were committed when the connection was lost.
-    pub(super) confirmed: BTreeMap<SessionKey, SessionRow>,
-    /// Sessions that are behind, and therefore refused.
-    pub(super) behind: Noted,
-    file: Option<RejectedFile>,
-}
-
-/// A connection to the real server, and what is known of its state.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) upstream: Upstream,
-    pub(super) ledger: Ledger,
-    /// The note of commands in doubt exists.
-    pub(super) doubt: bool,
-    /// All rejections of committed transactions are kept, so that the note is not needed any more.
-    pub(super) settled: bool,
-    /// The rows have been flushed.
-    pub(super) flushed: bool,
-}
-
-impl Link {
-    /// Checks the generation after a transaction. It is ours, or flushed, or that of another side-car, which is an
-    /// error.
-    pub(super) fn check(&mut self, now: Option<&[u8]>) -> Result<(), UpstreamError> {
-        self.flushed |= now.is_none();
-        let ours = self.ledger.meta.to_text();
-        if now.is_some_and(|text| text != ours.as_bytes()) { Err(UpstreamError::Fenced) } else { Ok(()) }
-    }
-}
-
 impl Redis {
-    pub(super) fn new(
-        config: ServerSideConfig,
-        reports: Arc<ServerSideReports>,
-        stop: Arc<AtomicBool>,
-    ) -> Result<Self, RuntimeError> {
-        let open = |path: &PathBuf| RejectedFile::open(path);
-        let file = config.rejected_file.as_ref().map(open).transpose();
-        let file = file
-            .map_err(|source| RuntimeError::Kernel { what: "open the file of rejected commands", source })?;
-        let (report, confirmed, behind) = (RedisReport::default(), BTreeMap::new(), Noted::default());
-        Ok(Self { config, link: None, report, reports, stop, known: None, confirmed, behind, file })
-    }
-
     /// Takes over the keys of the prefix: a side-car that has watched the generation before commits nothing any more.
     /// Returns the ledger and the generation before.
     pub(super) fn take_over(&self, upstream: &mut Upstream) -> Result<(Ledger, u64), UpstreamError> {
@@ -272,19 +131,6 @@ impl Redis {
         Ok(())
     }
 
-    /// Counts and logs rejected commands, and writes them to the file. The real server has them already.
-    pub(super) fn reject(&mut self, rejections: &[Rejection]) {
-        for rejection in rejections {
-            self.report.rejected += 1;
-            let (command, error, session) = (rejection.command(), &rejection.error, &rejection.session);
-            tracing::error!(%error, %session, %command, "an acknowledged command was rejected; it is kept for inspection");
-            let filed = self.file.as_mut().map(|file| file.append(rejection));
-            if let Some(Err(error)) = filed {
-                tracing::error!(%error, "cannot write to the file of rejected commands");
-            }
-        }
-    }
-
     /// Writes all rows again after another program has flushed the keys.
     pub(super) fn restore(&mut self, link: &mut Link, network: &mut Network) -> Result<(), UpstreamError> {
         tracing::warn!(
@@ -299,10 +145,6 @@ impl Redis {
         link.flushed = false;
         link.ledger.watch(&mut link.upstream)?;
         self.replicate(link, Some(network))
-    }
-
-    pub(super) fn publish(&self) {
-        self.reports.redis.set(self.report);
     }
 }
 
@@ -350,14 +192,6 @@ impl Application for Redis {
         use UpstreamError::{Fenced, Foreign, Undurable};
         matches!(error, Fenced | Foreign { .. } | Undurable { .. })
     }
-}
-
-/// The error that a client gets in the place of a reply that is too long.
-pub(super) fn too_long(len: usize, max: usize) -> Vec<u8> {
-    resp::error(&format!(
-        "ERR the reply of {len} bytes is longer than the {max} that the server's side-car takes; the command was executed: \
-         raise --max-reply of landfall pmnet server, or ask for less at once"
-    ))
 }
 
 impl Drop for Redis {

@@ -1,8 +1,8 @@
 //! Lists and clears the sessions of a server's side-car, whose rows are in the real server.
 
-use super::behind::Noted;
 use super::ledger::{Ledger, Staged};
-use super::server::{Redis, ServerSideConfig};
+use super::noted::Noted;
+use super::state::{Redis, ServerSideConfig};
 use super::upstream::{Upstream, UpstreamError};
 use landfall_pmnet::{SessionKey, SessionRow};
 use std::time::{Duration, SystemTime};

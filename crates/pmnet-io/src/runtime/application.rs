@@ -1,6 +1,6 @@
 //! The interface between a server and its application, which stores state and executes requests.
 
-use super::server::Network;
+use super::network::Network;
 use landfall_pmnet::server::{ResponseTooLong, Trouble};
 use landfall_pmnet::{SessionKey, SessionRow, Work};
 

@@ -1,8 +1,9 @@
 //! Many sessions of one client over one socket, for programs with an event loop of their own.
 
+use super::clock::Clock;
+use super::entropy::random;
 use super::key::{guard, unix_ns, without_seal};
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
-use super::{Clock, random};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::client::{ClientError, ClientStats, Devices, Event, RequestId};
 use landfall_pmnet::wire::{Header, Refusal};

@@ -1,6 +1,7 @@
 //! Reads the file with the key that clients, devices and server share, and creates the guards of sockets.
 
-use super::{RuntimeError, random};
+use super::entropy::random;
+use super::socket::RuntimeError;
 use landfall_pmnet::auth::{Guard, Key};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;

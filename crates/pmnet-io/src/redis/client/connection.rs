@@ -1,12 +1,13 @@
 //! A connection of a Redis client: it parses requests, passes them to a session, and sends the replies in the order of
 //! the requests.
 
-use super::super::commands::{Answer, Class, Why, classify};
-use super::super::resp::{self, Found};
 use super::blocking::{Blocked, waits_from_now_on};
+use super::config::SidecarConfig;
 use super::local::Settings;
 use super::reply::Reply;
-use super::{SidecarConfig, SidecarReport};
+use super::report::SidecarReport;
+use crate::redis::commands::{Answer, Class, Why, classify};
+use crate::redis::resp::{self, Found};
 use crate::runtime::{SessionId, Sessions};
 use landfall_pmnet::client::{ClientError, RequestId};
 use std::collections::VecDeque;

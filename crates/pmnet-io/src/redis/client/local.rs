@@ -1,7 +1,7 @@
 //! Commands that the side-car answers itself: those about the client's connection.
 
-use super::super::commands::Answer;
-use super::super::resp::{error, put_bulk};
+use crate::redis::commands::Answer;
+use crate::redis::resp::{error, put_bulk};
 use landfall_resp::{Protocol, Writer};
 
 /// Version of Redis whose commands are in the table.

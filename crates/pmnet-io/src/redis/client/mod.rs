@@ -6,16 +6,19 @@
 
 mod blocking;
 mod budget;
+mod config;
 mod connection;
 mod local;
 mod poller;
 mod reply;
+mod report;
+
+pub use config::SidecarConfig;
+pub use report::SidecarReport;
 
 use crate::runtime::{Published, RuntimeError, SessionId, Sessions};
 use budget::Budget;
 use connection::Connection;
-use landfall_pmnet::ClientConfig;
-use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{CompletedBy, Devices, Event};
 use landfall_spin::SpinWait;
 use poller::{Poller, Ready};
@@ -38,66 +41,6 @@ const BACKLOG: i32 = 4096;
 /// Most connections that one turn accepts.
 const ACCEPT_MAX: usize = 64;
 
-/// Settings of the client's side-car.
-#[derive(Clone, Debug)]
-pub struct SidecarConfig {
-    /// Address that Redis clients connect to.
-    pub listen: SocketAddr,
-    /// Address of the PMNet server.
-    pub server: SocketAddr,
-    /// Local address towards the network; `None`: the kernel chooses it.
-    pub bind: Option<SocketAddr>,
-    /// Settings of the protocol, with the number of devices.
-    pub client: ClientConfig,
-    /// The devices that must acknowledge, which may change at run time; `None`: those of the protocol's settings.
-    pub chain: Option<Arc<Published<Option<Devices>>>>,
-    /// Key that the side-car shares with devices and server, if any.
-    pub key: Option<Key>,
-    /// Password that clients must send, if any.
-    pub password: Option<String>,
-    /// Allow addresses other than loopback without a password.
-    pub open: bool,
-    /// Longest time to busy-poll before the side-car blocks; [`Duration::MAX`]: never block. The time is shortened
-    /// while polling finds nothing.
-    pub spin: Duration,
-    /// Acknowledge commands early whose success reply is constant unless a key holds another type.
-    pub typed_early: bool,
-    /// Most connections.
-    pub connections_max: usize,
-    /// Most requests of a connection that may be under way.
-    pub pipeline_max: usize,
-    /// Most bytes of replies that clients have not read, over all connections. Beyond it, connections wait for their
-    /// clients.
-    pub replies_bytes_max: usize,
-    /// Longest request, bytes.
-    pub request_bytes_max: usize,
-    /// Most idle sessions that are kept for later connections.
-    pub sessions_kept: usize,
-}
-
-impl SidecarConfig {
-    /// The default settings.
-    pub fn new(listen: SocketAddr, server: SocketAddr) -> Self {
-        Self {
-            listen,
-            server,
-            bind: None,
-            client: ClientConfig::default(),
-            chain: None,
-            key: None,
-            password: None,
-            open: false,
-            spin: Duration::ZERO,
-            typed_early: false,
-            connections_max: 4096,
-            pipeline_max: 1024,
-            replies_bytes_max: 64 << 20,
-            request_bytes_max: 4 << 20,
-            sessions_kept: 256,
-        }
-    }
-}
-
 /// Errors that end the client's side-car.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -108,45 +51,6 @@ pub enum SidecarError {
     /// Misuse: the address can be reached from other hosts, and there is no password.
     #[error("{0} can be reached from other hosts: set a password, or allow that expressly")]
     Open(SocketAddr),
-}
-
-/// Report of the client's side-car, which publishes it several times a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SidecarReport {
-    /// Address that the side-car listens on, as bound; `None` until then.
-    pub listens: Option<SocketAddr>,
-    /// Connections that are open now.
-    pub connections: u64,
-    /// Bytes of replies that clients have not read.
-    pub unread_bytes: u64,
-    /// Connections accepted so far.
-    pub accepted: u64,
-    /// Connections refused, because there were too many.
-    pub turned_away: u64,
-    /// Commands handled so far.
-    pub commands: u64,
-    /// Commands sent as updates.
-    pub early: u64,
-    /// Commands sent as bypasses.
-    pub bypass: u64,
-    /// Commands that the side-car answered itself.
-    pub local: u64,
-    /// Commands that PMNet cannot carry.
-    pub refused: u64,
-    /// Updates that devices completed.
-    pub complete_by_devices: u64,
-    /// Updates that the server completed.
-    pub complete_by_server: u64,
-    /// Responses that came from a device's cache.
-    pub from_cache: u64,
-    /// Sessions that are open now.
-    pub sessions: u64,
-    /// Sessions that failed or were refused.
-    pub sessions_lost: u64,
-    /// Datagrams that the kernel refused to send.
-    pub unsent: u64,
-    /// Datagrams with a wrong seal.
-    pub unauthentic: u64,
 }
 
 /// Runs the client's side-car until `stop` is true.

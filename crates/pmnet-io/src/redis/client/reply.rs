@@ -1,6 +1,6 @@
 //! A reply to a Redis client, as a type that holds exactly one whole reply.
 
-use super::super::resp;
+use crate::redis::resp;
 
 /// The bytes of exactly one reply. No other bytes are ever sent in the place of a reply, so that a client never takes
 /// the reply to one command for that to another.

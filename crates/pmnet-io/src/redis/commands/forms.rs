@@ -3,8 +3,8 @@
 //! A form that the server would reject because of its arguments is never acknowledged early. It is a bypass, so that
 //! the client gets the server's own error.
 
-use super::Class;
-use super::Why::{Arguments, Blocking, Lock, Read, Reply};
+use super::class::Class;
+use super::class::Why::{Arguments, Blocking, Lock, Read, Reply};
 
 const OK: &[u8] = b"+OK\r\n";
 /// Longest string that a server accepts by default (`proto-max-bulk-len`), bytes.

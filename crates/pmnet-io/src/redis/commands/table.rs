@@ -1,9 +1,9 @@
 //! The table of the commands of Redis 7.0: how a side-car handles each, by name.
 
-use super::Rule::{self, Bypass, Form, Local, Refused};
-use super::Why::{Admin, Blocking, Keyspace, Lock, Read, Reply, Script};
+use super::class::Rule::{self, Bypass, Form, Local, Refused};
+use super::class::Why::{Admin, Blocking, Keyspace, Lock, Read, Reply, Script};
+use super::class::{Answer, Refusal};
 use super::forms;
-use super::{Answer, Refusal};
 
 /// The row of a command or of a subcommand (`client|id`). The row of a command also holds for its subcommands that have
 /// no row of their own.
