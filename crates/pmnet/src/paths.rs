@@ -5,9 +5,9 @@
 //! path that the server has not confirmed can be evicted. What a removed path means for the log:
 //! `docs/format/pmnet.md`.
 
-use crate::Instant;
 use crate::wire::{FIRST_BYPASS, Header, Packet, kind};
 use core::net::SocketAddr;
+use landfall_net::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;

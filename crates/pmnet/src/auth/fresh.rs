@@ -1,6 +1,6 @@
 //! Replay protection: each stamp is accepted once, and only for a limited time.
 
-use super::Unsealed;
+use super::unsealed::Unsealed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most nanoseconds between a stamp and this host's clock. It covers a packet's time in the network and the

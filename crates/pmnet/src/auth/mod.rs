@@ -6,8 +6,10 @@
 
 mod fresh;
 mod key;
+mod unsealed;
 
 pub use key::Key;
+pub use unsealed::Unsealed;
 
 use crate::device::Side;
 use crate::identity::octets;
@@ -23,24 +25,6 @@ const TAG_BYTES: usize = 16;
 const STAMP_BYTES: usize = 16;
 /// Most bytes that a guard adds to a packet.
 pub const SEAL_BYTES_MAX: usize = STAMP_BYTES + TAG_BYTES;
-
-/// Why a packet is rejected. Blame: the peer, or somebody in the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unsealed {
-    /// The tag is missing, or was made with another key, for other addresses or for the other direction.
-    #[error("the tag does not fit")]
-    Tag,
-    /// The packet is too old, or the clocks of the two hosts differ too much.
-    #[error("it was made too long ago, or the clocks differ")]
-    Stale,
-    /// The packet has arrived before, or too many later packets of its sender have arrived.
-    #[error("it has arrived before")]
-    Repeated,
-    /// More senders are active than can be stored.
-    #[error("there are too many senders")]
-    Crowded,
-}
 
 /// The addresses and the direction that a tag covers. A packet is valid for one client and in one direction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

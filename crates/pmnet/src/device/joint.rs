@@ -7,9 +7,10 @@
 //! the meantime. No promise depends on joint acknowledgements: a client that misses an acknowledgement sends the
 //! update again, and a repeated update is acknowledged at once.
 
+use crate::identity::Identity;
 use crate::wire::DEVICES_MAX;
-use crate::{Identity, Instant};
 use core::net::SocketAddr;
+use landfall_net::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -19,13 +19,15 @@ pub use servers::ServerState;
 pub use stats::DeviceStats;
 pub use table::Side;
 
+use crate::dialect::Dialect;
 use crate::error::LogError;
+use crate::identity::{Flow, Identity};
 use crate::log::{Log, NotLogged, Stored};
 use crate::wire::{Body, FROM_HOSTS, Header, Packet};
-use crate::{Dialect, Flow, Identity, Instant};
 use core::net::SocketAddr;
 use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
+use landfall_net::Instant;
 use linearizable::Linearizable;
 use reads::Reads;
 use refused::Refused;

@@ -3,9 +3,11 @@
 use super::joint::AckAction;
 use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
+use crate::dialect::Dialect;
+use crate::identity::{Flow, Identity};
 use crate::log::{Logged, NotLogged, Standing, Stored};
 use crate::wire::{Body, FIRST_BYPASS, Header, Packet, Refusal, Role};
-use crate::{Dialect, Flow, Identity, Instant};
+use landfall_net::Instant;
 
 /// Most updates that are sent again for one request of a server.
 const ANSWERS_MAX: usize = 4096;

@@ -1,6 +1,6 @@
 //! Sessions whose server has lost confirmed updates. The device does not acknowledge their updates.
 
-use crate::Flow;
+use crate::identity::Flow;
 use crate::wire::{Body, Packet, Refusal};
 use std::collections::{BTreeSet, VecDeque};
 

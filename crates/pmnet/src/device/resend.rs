@@ -2,7 +2,8 @@
 //! (§IV-E1).
 
 use super::{Device, DeviceConfig};
-use crate::{Identity, Instant};
+use crate::identity::Identity;
+use landfall_net::Instant;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 

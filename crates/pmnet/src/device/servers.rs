@@ -2,9 +2,10 @@
 //! client whose packets pass, and does not forward the replies to them.
 
 use super::{Device, DeviceConfig, Side};
+use crate::identity::Flow;
 use crate::wire::{Body, Packet, Role};
-use crate::{Flow, Instant};
 use core::net::SocketAddr;
+use landfall_net::Instant;
 use std::collections::BTreeMap;
 
 /// State of a server.

@@ -1,7 +1,7 @@
 //! The log's volatile index: the slot of each update, by session and number.
 
-use super::{SessionEntries, Standing};
-use crate::{Flow, Identity};
+use super::session::{SessionEntries, Standing};
+use crate::identity::{Flow, Identity};
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
 

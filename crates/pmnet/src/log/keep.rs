@@ -1,8 +1,8 @@
 //! The log's background work: it prepares slabs, moves watermarks and compacts.
 
-use super::Shared;
+use super::state::Shared;
 use crate::error::LogError;
-use crate::{Flow, Identity};
+use crate::identity::{Flow, Identity};
 use landfall_heap::{CompactGoal, Compactor, FreeGoal, Gone, HeapError, Named, Owner, SlotId, spaces};
 use landfall_media::MediaError;
 use std::sync::Arc;

@@ -6,63 +6,24 @@
 mod index;
 mod keep;
 mod recover;
+mod session;
+mod state;
 
 pub use keep::{Keeper, Progress};
 pub use recover::Recovered;
+pub use session::{SessionEntries, Standing};
+pub use state::{Limits, Log};
 
 use crate::error::LogError;
+use crate::identity::{Flow, Identity};
 use crate::wire::Header;
-use crate::{Flow, Identity};
 use index::Index;
 use landfall_heap::{
-    Entry, Extents, FEATURE_PMNET, Gated, Heap, HeapError, Kind, SlotId, Source, ValuePlace, Writer, spaces,
+    Entry, Extents, FEATURE_PMNET, Heap, HeapError, Kind, SlotId, Source, ValuePlace, spaces,
 };
 use landfall_media::{CommitMode, Dirty, Extent, MediaError};
-use parking_lot::Mutex;
-use std::collections::VecDeque;
+use state::{Appended, Aux};
 use std::sync::Arc;
-
-/// Number of the log's writer among the writers of its region.
-const WRITER_ID: u8 = 0;
-
-/// Limits of a log. An update beyond a limit is forwarded, but neither logged nor acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Entries.
-    pub entries_max: usize,
-    /// Bytes of their packets.
-    pub bytes_max: u64,
-    /// Entries of one session.
-    pub session_entries_max: usize,
-    /// Sessions whose state is stored, including sessions without entries.
-    pub sessions_max: usize,
-    /// Updates that wait for a fence. This is the queue in front of persistent memory (§IV-B2).
-    pub queue_max: usize,
-    /// Bytes of the longest packet. A packet must fit into a frame.
-    pub packet_bytes_max: u32,
-    /// Entries of one client in sessions of which no server has said anything.
-    pub client_unknown_max: usize,
-    /// Entries of all clients in sessions of which no server has said anything.
-    pub unknown_max: usize,
-    /// Paths that are stored.
-    pub paths_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            entries_max: 1 << 20,
-            bytes_max: 1 << 30,
-            session_entries_max: 4096,
-            sessions_max: 1 << 16,
-            queue_max: 1024,
-            packet_bytes_max: 2048,
-            client_unknown_max: 1 << 12,
-            unknown_max: 1 << 18,
-            paths_max: 1 << 16,
-        }
-    }
-}
 
 /// Result of [`Log::append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,37 +60,6 @@ pub enum NotLogged {
     Applied,
 }
 
-/// The log's entries of one session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionEntries {
-    /// Client and server of the session.
-    pub flow: Flow,
-    /// The session.
-    pub session: u16,
-    /// The lowest sequence number in the log.
-    pub first: u32,
-    /// The highest sequence number in the log.
-    pub last: u32,
-    /// Number of updates.
-    pub count: u64,
-    /// Bytes of their packets.
-    pub bytes: u64,
-    /// What the server is known to know of the session.
-    pub standing: Standing,
-}
-
-/// What the device knows of a session, from the server's packets that have passed it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
-    /// The server has said nothing of the session.
-    #[default]
-    Unknown,
-    /// The server has confirmed an update. It also confirms updates of sessions that it has deleted.
-    Heard,
-    /// The server has accepted the session.
-    Started,
-}
-
 /// An update of the log whose bytes are held. The caller must call [`Log::release`].
 #[derive(Clone, Debug)]
 pub struct Stored {
@@ -141,72 +71,7 @@ pub struct Stored {
     pub header_at: usize,
 }
 
-/// An update that has been appended, and that is to be acknowledged after the fence.
-#[derive(Clone, Copy, Debug)]
-struct Appended {
-    identity: Identity,
-    /// The hash in the update's header, which the acknowledgement repeats.
-    hash: u32,
-    slot: SlotId,
-}
-
-/// The `aux` field of an entry's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Aux {
-    /// Number of bytes before the PMNet header.
-    header_at: u16,
-    /// True if the device had not seen the server accept the session.
-    not_started: bool,
-    /// The relay's port from which the update is forwarded; 0 if the device is no relay.
-    port: u16,
-}
-
-impl Aux {
-    /// A bit that no offset in a frame needs: frames are shorter than this value.
-    const NOT_STARTED: u16 = 1 << 15;
-
-    fn of(aux: u32) -> Self {
-        let low = aux as u16;
-        Self {
-            header_at: low & !Self::NOT_STARTED,
-            not_started: low & Self::NOT_STARTED != 0,
-            port: (aux >> 16) as u16,
-        }
-    }
-
-    fn to_u32(self) -> u32 {
-        let flag = if self.not_started { Self::NOT_STARTED } else { 0 };
-        u32::from(self.port) << 16 | u32::from(self.header_at | flag)
-    }
-}
-
-/// The state that the log shares with its keeper.
-#[derive(Debug)]
-struct Shared {
-    heap: Arc<Heap>,
-    index: Mutex<Index>,
-}
-
-/// Updates by identity, stored in a heap that belongs to the log alone.
-///
-/// Contract: call [`Self::append`] for each update that arrives. Then call [`Self::commit`]; or
-/// [`Self::begin_commit`], a fence on another thread, and [`Self::finish_commit`]. The commit names the updates to
-/// acknowledge.
-#[derive(Debug)]
-pub struct Log {
-    shared: Arc<Shared>,
-    writer: Writer,
-    limits: Limits,
-    /// Updates to acknowledge once they are durable, in the order in which they were appended.
-    pending: VecDeque<Gated<Appended>>,
-}
-
 impl Log {
-    fn new(shared: Arc<Shared>, limits: Limits) -> Self {
-        let writer = Writer::new(Arc::clone(&shared.heap), WRITER_ID);
-        Self { shared, writer, limits, pending: VecDeque::new() }
-    }
-
     /// The log's heap.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.shared.heap

@@ -4,9 +4,10 @@
 //! that was removed, or that was never acknowledged. It is no damage, and does not cut off the records behind it.
 
 use super::index::Index;
-use super::{Aux, Limits, Log, Shared, Standing};
+use super::session::Standing;
+use super::state::{Aux, Limits, Log, Shared};
 use crate::error::LogError;
-use crate::{Flow, Identity};
+use crate::identity::{Flow, Identity};
 use landfall_heap::{
     Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, RecordView, Region, SlotId, Tenant, spaces,
 };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::KeyRanges;
+use super::effect::KeyRanges;
 
 /// What a command does.
 pub(super) enum Class {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
-use super::{Effect, KeyCodec, KeyRanges, Query};
+use super::effect::{Effect, KeyCodec, KeyRanges, Query};
 
 /// Bytes before the key: operation (1), length of the key (2, little-endian).
 const HEAD_BYTES: usize = 3;

@@ -7,7 +7,7 @@ use landfall_resp::{Arg, Command, Limits, Parser, Protocol, Reply, Writer};
 use smallvec::{SmallVec, smallvec};
 
 use super::commands::{self, Class};
-use super::{Effect, KeyCodec, KeyRanges, Query};
+use super::effect::{Effect, KeyCodec, KeyRanges, Query};
 
 /// The codec of Redis' protocol. A request is one or several arrays of bulk strings. Any other request counts as
 /// touching all keys.

@@ -3,8 +3,8 @@
 
 use crate::cache::{Effect, KeyCodec, Query};
 use crate::device::Codec;
+use crate::identity::{Flow, Identity};
 use crate::wire::Body;
-use crate::{Flow, Identity};
 use core::ops::Range;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;

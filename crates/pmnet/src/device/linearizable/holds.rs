@@ -1,9 +1,10 @@
 //! Packets that are held until the updates that they must wait for are applied.
 
 use super::blockers::{Blockers, Place, Scope};
+use crate::identity::{Flow, Identity};
 use crate::log::Stored;
-use crate::{Flow, Identity, Instant};
 use core::net::SocketAddr;
+use landfall_net::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -9,11 +9,12 @@ mod holds;
 use super::reads::Codec;
 use super::table::{self, Access, Row};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Side, Verdict};
+use crate::identity::{Flow, Identity};
 use crate::log::Log;
 use crate::wire::{Body, Packet};
-use crate::{Flow, Identity, Instant};
 use blockers::{Blockers, Piece, Scope};
 use holds::{Held, Holds, Name};
+use landfall_net::Instant;
 use std::sync::Arc;
 use std::time::Duration;
 
