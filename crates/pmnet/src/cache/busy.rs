@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Id, Key};
+use super::key::{Id, Key};
 
 #[derive(Clone, Debug)]
 struct Busy<S> {

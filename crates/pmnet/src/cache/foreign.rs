@@ -1,8 +1,9 @@
 //! Foreign sessions in the read cache: they begin without a session start, and may reuse the name of an older
 //! session.
 
+use super::key::Id;
+use super::state::Cache;
 use super::values::Weight;
-use super::{Cache, Id};
 
 impl<S: Copy + Ord, V: Weight> Cache<S, V> {
     /// Handles the first packet of a session whose start is not announced. The session's numbers begin here. An

@@ -1,18 +1,10 @@
 //! Updates that are longer than a packet. Their first piece usually names the keys that the whole update changes.
 
 use super::codec::KeyRanges;
-use super::updates::{Change, keys_at};
+use super::flight::{Change, Whole, keys_at};
+use super::key::Id;
+use super::state::Cache;
 use super::values::Weight;
-use super::{Cache, Id};
-
-/// The values on which all pieces of an update must agree. Otherwise the server applies none of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whole {
-    /// Number of pieces. Their sequence numbers are consecutive.
-    pub count: u32,
-    /// Bytes of the request.
-    pub total: u32,
-}
 
 /// A piece of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,66 +1,10 @@
 //! Updates in the read cache: they pass, become durable in the log, and are applied by the server.
 
-use smallvec::SmallVec;
-
 use super::codec::Effect;
+use super::flight::{Change, Flight};
+use super::key::{Id, Key};
+use super::state::Cache;
 use super::values::Weight;
-use super::{Cache, Id, KEYS_MAX, Key, Whole};
-
-/// An update in flight: it has passed, and is not known to be applied.
-#[derive(Clone, Debug)]
-pub(super) struct Flight<V> {
-    pub(super) keys: SmallVec<[Key; 1]>,
-    /// Set if the update is a first piece whose keys are those of the whole update.
-    pub(super) begins: Option<Whole>,
-    /// Whether it sets its only key to a value that the cache can get.
-    sets: bool,
-    durable: bool,
-    /// The value that it sets, from the time when the update is in the log until the value serves. It is dropped
-    /// with the flight, whatever happens to the log entry, and counts as a waiting value.
-    value: Option<V>,
-}
-
-/// The keys that a packet may change.
-#[derive(Clone, Debug)]
-pub(super) struct Change {
-    /// The keys; `None`: any key.
-    pub(super) keys: Option<SmallVec<[Key; 1]>>,
-    /// Whether it sets its only key to a value that the cache can get.
-    pub(super) sets: bool,
-    /// Set if the packet is a first piece whose keys are those of the whole update.
-    pub(super) begins: Option<Whole>,
-}
-
-impl Change {
-    fn of(request: &[u8], effect: &Effect) -> Self {
-        let keys = keys_of(request, effect);
-        Self { sets: matches!(effect, Effect::Sets { .. }) && keys.is_some(), keys, begins: None }
-    }
-}
-
-/// The keys in these ranges of a request; `None` if there are too many, so that any key may change.
-pub(super) fn keys_at(request: &[u8], ranges: &[std::ops::Range<usize>]) -> Option<SmallVec<[Key; 1]>> {
-    if ranges.len() > KEYS_MAX {
-        return None;
-    }
-    let mut keys: SmallVec<[Key; 1]> = SmallVec::new();
-    for range in ranges {
-        let key = request.get(range.clone())?;
-        if !keys.iter().any(|known| **known == *key) {
-            keys.push(Key::from(key));
-        }
-    }
-    Some(keys)
-}
-
-fn keys_of(request: &[u8], effect: &Effect) -> Option<SmallVec<[Key; 1]>> {
-    match effect {
-        Effect::None => Some(SmallVec::new()),
-        Effect::Sets { key, .. } => keys_at(request, std::slice::from_ref(key)),
-        Effect::Touches(keys) => keys_at(request, keys),
-        Effect::TouchesAll => None,
-    }
-}
 
 impl<S: Copy + Ord, V: Weight> Cache<S, V> {
     /// Adds a session that begins. The server has accepted it, and none of its updates and bypasses has been sent

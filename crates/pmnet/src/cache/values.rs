@@ -1,7 +1,7 @@
 //! Values that are served, and values that wait until they may be served. Both are limited in number and bytes.
 
-use super::Key;
 use super::clock::Clock;
+use super::key::Key;
 
 /// How much memory a value takes.
 pub trait Weight {

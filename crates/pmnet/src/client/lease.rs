@@ -3,42 +3,38 @@
 //!
 //! Why sessions have leases: `docs/format/pmnet.md`, "Sessions that fall silent".
 
-use super::{Client, Phase};
-use crate::wire::{Body, Packet, Role, Start};
 use landfall_net::Instant;
 use std::time::Duration;
 
-/// A lease is renewed after 1/`RENEW_AT` of it, and the renewal is repeated after another 1/`RENEW_AGAIN`.
+/// A lease is renewed after 1/`RENEW_AT` of it.
 const RENEW_AT: u32 = 4;
-const RENEW_AGAIN: u32 = 16;
-/// Shortest and longest pause between session starts that ask whether the session still exists.
-const RESUME_MIN: Duration = Duration::from_millis(50);
-const RESUME_MAX: Duration = Duration::from_secs(5);
+/// Shortest pause between session starts that ask whether the session still exists.
+pub(super) const RESUME_MIN: Duration = Duration::from_millis(50);
 
 /// A session's lease, if the session has one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lease {
     /// Duration of the lease. Zero: the session has no lease.
-    span: Duration,
+    pub(super) span: Duration,
     /// The server has received a packet that was sent at this time or later.
-    renewed: Instant,
+    pub(super) renewed: Instant,
     /// The heartbeat in flight: its nonce, and when it was first sent.
-    asked: Option<(u64, Instant)>,
+    pub(super) asked: Option<(u64, Instant)>,
     /// When a heartbeat or a session start is to be sent.
-    due: Option<Instant>,
+    pub(super) due: Option<Instant>,
     /// Pause after the next session start, once the lease has expired.
-    pause: Duration,
+    pub(super) pause: Duration,
     /// When the session start in flight was first sent.
-    start_sent: Option<Instant>,
+    pub(super) start_sent: Option<Instant>,
 }
 
 impl Lease {
-    fn has_expired(&self, now: Instant) -> bool {
+    pub(super) fn has_expired(&self, now: Instant) -> bool {
         !self.span.is_zero() && self.renewed + self.span <= now
     }
 
     /// Renews the lease. The server has received a packet that was sent at `sent`.
-    fn renew(&mut self, sent: Instant) {
+    pub(super) fn renew(&mut self, sent: Instant) {
         self.renewed = self.renewed.max(sent);
         (self.asked, self.start_sent, self.pause) = (None, None, RESUME_MIN);
         self.due = Some(self.renewed + self.span / RENEW_AT);
@@ -47,73 +43,5 @@ impl Lease {
     /// Notes that a session start is sent.
     pub(super) fn start_sent(&mut self, now: Instant) {
         self.start_sent.get_or_insert(now);
-    }
-}
-
-impl Client {
-    /// Whether the server may have ended the session, because the lease has expired. Packets of devices and of the
-    /// server are then ignored.
-    pub(super) fn is_lapsed(&self) -> bool {
-        self.phase == Phase::Open && self.lease.has_expired(self.now)
-    }
-
-    /// Whether a session start has been sent that asks whether the session still exists.
-    pub(super) fn has_asked_to_resume(&self) -> bool {
-        self.is_lapsed() && self.lease.start_sent.is_some()
-    }
-
-    /// Sets the lease, in seconds, of a session that has started or continues.
-    pub(super) fn set_lease(&mut self, seconds: u16) {
-        let sent = self.lease.start_sent.take().unwrap_or(self.now);
-        self.lease = Lease { renewed: sent, span: Duration::from_secs(seconds.into()), ..self.lease };
-        match seconds {
-            0 => self.lease = Lease::default(),
-            _ => self.lease.renew(sent),
-        }
-    }
-
-    /// Resets the lease for another session start. Packets that were sent before do not renew it.
-    pub(super) fn reset_lease(&mut self) {
-        self.lease = Lease::default();
-    }
-
-    /// Handles a reply to a heartbeat. `None` if the heartbeat was not sent for the lease.
-    pub(super) fn lease_reply(&mut self, nonce: u64, role: Role) -> Option<()> {
-        let (_, sent) = self.lease.asked.filter(|(asked, _)| *asked == nonce)?;
-        if role == Role::Server {
-            self.lease.renew(sent);
-        }
-        Some(())
-    }
-
-    /// Writes the next packet that renews the lease, if one is due.
-    pub(super) fn transmit_lease(&mut self, into: &mut Vec<u8>) -> bool {
-        if self.phase != Phase::Open || self.lease.due.is_none_or(|due| due > self.now) {
-            return false;
-        }
-        let (now, lease) = (self.now, &mut self.lease);
-        let body = if lease.has_expired(now) {
-            if lease.start_sent.is_none() {
-                self.stats.lapses += 1;
-            }
-            lease.start_sent(now);
-            lease.due = Some(now + lease.pause.max(RESUME_MIN));
-            lease.pause = (2 * lease.pause).clamp(RESUME_MIN, RESUME_MAX);
-            Body::SessionStart { nonce: self.nonce, asks: Start::Resumes }
-        } else {
-            // The application chooses the nonces of its own heartbeats.
-            let (nonce, _) = *lease.asked.get_or_insert((self.nonce ^ now.nanos().rotate_left(32), now));
-            let end = lease.renewed + lease.span;
-            lease.due = Some((now + lease.span / RENEW_AGAIN).min(end).max(now + RESUME_MIN));
-            Body::Heartbeat { nonce, role: Role::Client, number: 0 }
-        };
-        Packet::new(self.session, 0, body).write(into);
-        self.stats.count(false);
-        true
-    }
-
-    /// When [`Self::transmit_lease`] is due.
-    pub(super) fn lease_due(&self) -> Option<Instant> {
-        self.lease.due.filter(|_| self.phase == Phase::Open)
     }
 }

@@ -1,9 +1,9 @@
 //! Responses longer than a packet: requests for their pieces, reassembly, report.
 
-use super::Client;
 use super::bypass::Progress;
 use super::config::Event;
 use super::incoming::{Place, Range, Whole};
+use super::state::Client;
 use crate::wire::{Body, Packet, Wanted};
 
 /// Most response requests that wait to be sent.

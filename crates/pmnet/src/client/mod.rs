@@ -9,148 +9,31 @@
 
 mod bypass;
 mod config;
+mod control;
 mod incoming;
 mod lease;
 mod long;
 mod receive;
+mod renewal;
 mod round_trips;
 mod send;
+mod state;
 mod updates;
 
 pub use config::{ClientConfig, ClientError, ClientStats, CompletedBy, Event, Failure, RequestId};
-
-use crate::pieces::Sizes;
-use crate::wire::FIRST_BYPASS;
-use bypass::Bypass;
-use landfall_net::Instant;
-use lease::Lease;
-use round_trips::RoundTrips;
-use send::Control;
-use std::collections::VecDeque;
-use std::time::Duration;
+pub use state::Client;
 pub use updates::Devices;
-use updates::Updates;
 
-/// A session that has used more numbers than this should be ended and followed by another one.
-const ENOUGH: u32 = 1 << 30;
+use crate::wire::FIRST_BYPASS;
+use control::Control;
+use landfall_net::Instant;
+use state::{ENOUGH, HEARTBEATS_MAX, Phase, RequestKind, Waiting};
+
 /// Upper limit of [`ClientConfig::requests_max`]. The packets of this many requests fit into the numbers of any
 /// session.
 const REQUESTS_MAX: usize = 1 << 16;
-/// Most replies to heartbeats that wait to be fetched, and most heartbeats that wait for replies.
-const HEARTBEATS_MAX: usize = 64;
-
-/// Phase of the session's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// A session start is in flight.
-    Starting,
-    /// The session was refused. [`Client::restart`] may follow.
-    Refused,
-    /// The session is open for requests.
-    Open,
-    /// A session end is in flight.
-    Ending,
-    /// The session has ended or failed.
-    Over,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestKind {
-    Update,
-    Bypass,
-}
-
-/// A request without a sequence number.
-#[derive(Debug)]
-struct Waiting {
-    id: RequestId,
-    kind: RequestKind,
-    request: Vec<u8>,
-}
-
-/// One session with a server. The [module](self) describes how to drive it.
-#[derive(Debug)]
-pub struct Client {
-    config: ClientConfig,
-    sizes: Sizes,
-    /// The latest time that the client knows.
-    now: Instant,
-    session: u16,
-    nonce: u64,
-    phase: Phase,
-    /// Whether [`Client::end`] was called.
-    ending: bool,
-    control: Control,
-    lease: Lease,
-    /// The server's incarnation.
-    incarnation: Option<u64>,
-    next_id: u64,
-    next_bypass: u32,
-    queue: VecDeque<Waiting>,
-    /// Number of update packets and of bypasses in the queue.
-    queued: (u64, u64),
-    updates: Updates,
-    /// The devices that must acknowledge updates.
-    chain: Devices,
-    bypass: Option<Bypass>,
-    /// Response requests and *confirmed* packets to be sent.
-    wanted: VecDeque<Vec<u8>>,
-    /// While true, no request gets a number, because the application first processes the responses that it has.
-    held: bool,
-    events: VecDeque<Event>,
-    /// Number of replies to heartbeats among the events.
-    alive_events: usize,
-    /// Nonces of heartbeats to be sent, and of heartbeats that were sent.
-    heartbeats: VecDeque<u64>,
-    asked: VecDeque<u64>,
-    trips: RoundTrips,
-    bypass_trips: RoundTrips,
-    /// When the newest update is sent again because the devices have every update and the server says nothing, and
-    /// the pause after that.
-    probe: Option<Instant>,
-    probe_pause: Duration,
-    /// When the last packet was received.
-    quiet_since: Instant,
-    stats: ClientStats,
-}
 
 impl Client {
-    /// A session that begins with a session start. The caller draws its number and nonce at random.
-    pub fn new(config: ClientConfig, session: u16, nonce: u64, now: Instant) -> Self {
-        let chain = Devices::first(config.devices);
-        Self {
-            sizes: Sizes::new(config.mtu, config.ipv6),
-            now,
-            session,
-            nonce,
-            phase: Phase::Starting,
-            ending: false,
-            control: Control::due(),
-            lease: Lease::default(),
-            incarnation: None,
-            next_id: 0,
-            next_bypass: FIRST_BYPASS,
-            queue: VecDeque::new(),
-            queued: (0, 0),
-            updates: Updates::new(1, chain, config.window),
-            chain,
-            bypass: None,
-            wanted: VecDeque::new(),
-            held: false,
-            events: VecDeque::new(),
-            alive_events: 0,
-            heartbeats: VecDeque::new(),
-            asked: VecDeque::new(),
-            trips: RoundTrips::new(&config),
-            bypass_trips: RoundTrips::new(&config),
-            probe: None,
-            probe_pause: Duration::ZERO,
-            quiet_since: now,
-            stats: ClientStats::default(),
-            config,
-        }
-    }
-
     /// Starts again with another number and nonce after [`Event::Refused`]. Waiting requests are kept. Otherwise,
     /// nothing is changed.
     pub fn restart(&mut self, session: u16, nonce: u64, now: Instant) {
@@ -266,41 +149,5 @@ impl Client {
             timeout: self.trips.timeout(0),
             ..self.stats
         }
-    }
-
-    /// Advances the time, which never runs backwards.
-    fn advance_clock(&mut self, now: Instant) {
-        self.now = self.now.max(now);
-    }
-
-    /// Whether the client awaits an answer that it needs to report something.
-    fn is_waiting(&self) -> bool {
-        match self.phase {
-            Phase::Starting | Phase::Ending => true,
-            Phase::Open => !self.is_idle(),
-            Phase::Refused | Phase::Over => false,
-        }
-    }
-
-    /// Whether every request is complete or answered.
-    fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.bypass.is_none() && self.updates.incomplete() == 0
-    }
-
-    fn end_if_idle(&mut self) {
-        if self.ending && self.phase == Phase::Open && self.is_idle() {
-            (self.phase, self.control) = (Phase::Ending, Control::due());
-        }
-    }
-
-    /// Ends the session. Nothing more is sent, and requests without a result get none.
-    fn finish(&mut self, event: Event) {
-        self.phase = Phase::Over;
-        self.events.push_back(event);
-        self.queue.clear();
-        self.bypass = None;
-        self.wanted.clear();
-        self.updates = Updates::new(1, self.chain, self.config.window);
-        self.probe = None;
     }
 }

@@ -1,10 +1,10 @@
 //! How a client handles the packets that it receives.
 
 use super::config::Event;
+use super::control::Control;
 use super::incoming::Place;
-use super::send::Control;
+use super::state::{Client, ENOUGH, HEARTBEATS_MAX, Phase};
 use super::updates::Updates;
-use super::{Client, ENOUGH, HEARTBEATS_MAX, Phase};
 use crate::wire::{Body, FIRST_BYPASS, Packet, RESUMED, Refusal, Role};
 use landfall_net::Instant;
 

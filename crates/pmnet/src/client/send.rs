@@ -2,7 +2,8 @@
 
 use super::bypass::Bypass;
 use super::config::{ClientStats, Event, Failure};
-use super::{Client, HEARTBEATS_MAX, Phase, RequestKind};
+use super::control::Control;
+use super::state::{Client, HEARTBEATS_MAX, Phase, RequestKind};
 use crate::wire::{Body, Packet, Role, Start};
 use landfall_net::Instant;
 use std::time::Duration;
@@ -12,27 +13,6 @@ const DOUBLINGS_MAX: u32 = 16;
 /// Shortest and longest pause between probes that make the server acknowledge.
 const PROBE_MIN: Duration = Duration::from_millis(200);
 const PROBE_MAX: Duration = Duration::from_secs(5);
-
-/// A session start or end in flight.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Control {
-    due: bool,
-    sent: u32,
-    deadline: Option<Instant>,
-}
-
-impl Control {
-    /// A packet to be sent at once.
-    pub(super) fn due() -> Self {
-        Self { due: true, sent: 0, deadline: None }
-    }
-
-    fn expire(&mut self, now: Instant) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            (self.due, self.deadline) = (true, None);
-        }
-    }
-}
 
 impl Client {
     /// The next datagram, for the server's address.
