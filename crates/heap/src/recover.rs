@@ -477,7 +477,7 @@ impl Opening {
         let mut held = HeldPieces::default();
         let tails: Vec<Tail> =
             self.units.iter().map(|unit| self.read_tail(unit, &mut held)).collect::<Result<_, _>>()?;
-        let cutter = Cutter::new(&self.heap, judge, &tails, self.noted.ids());
+        let mut cutter = Cutter::new(&self.heap, judge, &tails, self.noted.ids());
         let excusers = self.excusers(&cutter)?;
         let counts = cutter.cut_all(&excusers);
         let mut resolved = Resolved::default();
@@ -511,7 +511,7 @@ impl Opening {
         for (id, slots) in self.noted.of(|id| !gone.is_empty() && cutter.is_decided_in_a_tail(id)) {
             for slot in slots {
                 self.with_record(slot, |view| {
-                    if gone.contains(&view.hash()) {
+                    if gone.contains(&view.hash()) || cutter.bounds_gone(view) {
                         excusers.push((id, Found::new(slot, view)));
                     }
                     Ok(())

@@ -4,7 +4,7 @@ use super::found::{Found, Judge};
 use crate::bond::{Bond, Group, TransactionId};
 use crate::heap::Heap;
 use crate::layout::SlotId;
-use crate::record::Kind;
+use crate::record::{Kind, RecordView};
 use std::collections::BTreeSet;
 
 /// The slots of a slab above its watermark.
@@ -121,7 +121,7 @@ pub(super) struct Cutter<'t, J> {
     decided: BTreeSet<TransactionId>,
     /// Transactions with a valid commit record, also if a cut excludes that record.
     committed: BTreeSet<TransactionId>,
-    /// Space and `aux` of the bounds in the tails.
+    /// Space and `aux` of the bounds in the tails, and of those that a commit record in a tail decides.
     bounds: BTreeSet<(u8, u32)>,
 }
 
@@ -153,9 +153,18 @@ impl<'t, J: Judge> Cutter<'t, J> {
         self.tails.iter().flat_map(Tail::gone).map(|found| found.hash).collect()
     }
 
+    /// True if records whose data are gone count only under this bound.
+    pub(super) fn bounds_gone(&self, bound: &RecordView<'_>) -> bool {
+        let of_bound = (bound.space(), bound.aux());
+        bound.kind() == Kind::Bound
+            && self.tails.iter().flat_map(Tail::gone).any(|found| (found.space, found.aux) == of_bound)
+    }
+
     /// Number of slots that count in each tail. A record in a tail excuses others only while it counts itself, and
     /// `excusers` only while the commit records of their transactions count.
-    pub(super) fn cut_all(&self, excusers: &[(TransactionId, Found)]) -> Vec<usize> {
+    pub(super) fn cut_all(&mut self, excusers: &[(TransactionId, Found)]) -> Vec<usize> {
+        let bounds = excusers.iter().filter(|(_, found)| found.kind == Kind::Bound);
+        self.bounds.extend(bounds.map(|(_, found)| (found.space, found.aux)));
         let mut cuts: Vec<usize> = self.tails.iter().map(|tail| tail.records.len()).collect();
         loop {
             let again = self.cut_again(&cuts, excusers);

@@ -1,0 +1,119 @@
+//! The value of the header, and the fields of a log's bound. Byte tables: `docs/format/fs.md`, "Header" and "Log".
+
+use crate::fields::Fields;
+use crate::key::InodeNumber;
+use landfall_heap::Damage;
+
+/// The key of the header's record.
+pub const HEADER_KEY: &[u8; 4] = b"tree";
+/// Bytes of the header's value.
+pub const HEADER_BYTES: usize = 32;
+/// Bytes of the fields of a log.
+pub const LOG_BYTES: usize = 24;
+
+/// The mark of a log whose client has ended.
+pub const LOG_ENDED: u64 = u64::MAX;
+
+/// Version of the format.
+const VERSION: u32 = 1;
+
+/// What is known of a tree as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Drawn when the tree is made.
+    pub identity: [u8; 16],
+    /// Number of the next client. No number is given twice.
+    pub next_client: u32,
+}
+
+impl Header {
+    /// The value's bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.identity);
+        bytes[24..28].copy_from_slice(&self.next_client.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// [`Damage::RecordFields`]: another length or version, or bytes that must be 0.
+    pub fn decode(value: &[u8]) -> Result<Self, Damage> {
+        let mut fields = Fields(value);
+        let (version, zero) = (fields.u32()?, fields.u32()?);
+        let identity = fields.bytes(16)?.try_into().map_err(|_| Damage::RecordFields)?;
+        let header = Self { identity, next_client: fields.u32()? };
+        let is_known = version == VERSION && zero == 0 && fields.u32()? == 0;
+        fields.end()?;
+        is_known.then_some(header).ok_or(Damage::RecordFields)
+    }
+}
+
+/// What the bound of a client's log says besides its first index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogFields {
+    /// Epoch of the client.
+    pub epoch: u64,
+    /// Operations under leases below this number are not accepted.
+    pub lease: u64,
+    /// Every inode that is published has a lower number.
+    pub next_number: InodeNumber,
+}
+
+impl LogFields {
+    /// The fields' bytes.
+    pub fn encode(&self) -> [u8; LOG_BYTES] {
+        let mut bytes = [0; LOG_BYTES];
+        bytes[..8].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.lease.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.next_number.key());
+        bytes
+    }
+
+    /// Reads the fields.
+    ///
+    /// # Errors
+    /// [`Damage::RecordFields`] for another length.
+    pub fn decode(value: &[u8]) -> Result<Self, Damage> {
+        let mut fields = Fields(value);
+        let log =
+            Self { epoch: fields.u64()?, lease: fields.u64()?, next_number: InodeNumber(fields.u64()?) };
+        fields.end().map(|()| log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes are those of `docs/format/fs.md`: later versions must read what earlier versions wrote.
+    #[test]
+    fn header_and_log_are_frozen() {
+        let identity = *b"0123456789abcdef";
+        let header = Header { identity, next_client: 0x0102 };
+        let bytes = [&[1, 0, 0, 0, 0, 0, 0, 0][..], b"0123456789abcdef", &[2, 1, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(header.encode()[..], bytes);
+        assert_eq!(Header::decode(&bytes), Ok(header));
+        let log = LogFields { epoch: 3, lease: 0x0405, next_number: InodeNumber(6) };
+        let bytes = [[3, 0, 0, 0, 0, 0, 0, 0], [5, 4, 0, 0, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(log.encode()[..], bytes);
+        assert_eq!(LogFields::decode(&bytes), Ok(log));
+    }
+
+    #[test]
+    fn other_versions_and_lengths_and_bytes_that_must_be_zero_are_damage() {
+        let good = Header { identity: [7; 16], next_client: 1 }.encode();
+        for (at, value) in [(0, 2), (1, 1), (4, 1), (28, 1), (31, 1)] {
+            let mut bytes = good;
+            bytes[at] = value;
+            assert_eq!(Header::decode(&bytes), Err(Damage::RecordFields), "byte {at}");
+        }
+        assert_eq!(Header::decode(&good[1..]), Err(Damage::RecordFields));
+        assert_eq!(Header::decode(&[&good[..], &[0]].concat()), Err(Damage::RecordFields));
+        let log = LogFields { epoch: 1, lease: 2, next_number: InodeNumber(3) }.encode();
+        assert_eq!(LogFields::decode(&log[..LOG_BYTES - 1]), Err(Damage::RecordFields));
+        assert_eq!(LogFields::decode(&[&log[..], &[0]].concat()), Err(Damage::RecordFields));
+    }
+}

@@ -1,0 +1,197 @@
+//! Recovery: which records of files are current.
+//!
+//! [`FilesRecovery`] is a [`Tenant`] of a [`landfall_heap::Region`]. Once the region is open,
+//! [`FilesRecovery::take_settled`] hands over what it has decided.
+
+mod found;
+mod logs;
+mod settle;
+mod settled;
+mod unreadable;
+
+pub use settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled};
+
+use crate::header::{Header, LogFields};
+use crate::key::OperationKey;
+use found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, TreeFound, Version};
+use landfall_heap::{
+    Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, SlotId, Tenant, spaces,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use unreadable::Unreadable;
+
+/// Number of lists in which recovery gathers operations, so that threads seldom wait for each other.
+const STRIPES: usize = 32;
+/// Current records that one step of [`FilesRecovery::current_some`] names.
+const VISITED_AT_ONCE: usize = 4096;
+
+/// Recovery of the files of one region.
+#[derive(Debug, Default)]
+pub struct FilesRecovery {
+    tree: TreeFound,
+    /// The newest header.
+    header: Mutex<Option<(Version, HeaderFound)>>,
+    bounds: Mutex<BoundsFound>,
+    operations: [Mutex<Vec<OperationFound>>; STRIPES],
+    damaged: Mutex<Vec<DamagedSlot>>,
+    doubtful: Mutex<Doubtful>,
+    settled: Mutex<Settled>,
+    next_visited: AtomicUsize,
+}
+
+/// Records of transactions of which nobody knows whether they count.
+#[derive(Debug, Default)]
+struct Doubtful {
+    found: Vec<Found>,
+    /// Whether something newer is known of each. Empty until all is settled.
+    judged: BTreeMap<SlotId, bool>,
+}
+
+fn version(found: &Found) -> Version {
+    Version { seq: found.seq, rev: found.rev }
+}
+
+fn is_operation(found: &Found) -> bool {
+    found.space == spaces::FILES_LOG && found.kind != Kind::Bound
+}
+
+impl Judge for FilesRecovery {
+    fn is_superseded(&self, _: &Heap, found: &Found) -> bool {
+        if is_operation(found) {
+            let bounds = self.bounds.lock();
+            return bounds.newest.get(&found.aux).is_some_and(|bound| bound.mark > found.expiry_ms);
+        }
+        // A record of a committed transaction was durable, so its data are gone only because it was replaced. A copy that
+        // is above the watermark has never been current.
+        self.doubtful.lock().judged.get(&found.slot).copied().unwrap_or(found.rev == 0)
+    }
+
+    fn lacks_bound(&self, found: &Found) -> bool {
+        is_operation(found) && !self.bounds.lock().newest.contains_key(&found.aux)
+    }
+}
+
+impl Tenant for FilesRecovery {
+    fn owns(&self, space: u8) -> bool {
+        spaces::FILES.contains(&space)
+    }
+
+    fn restart(&self) {
+        self.tree.clear();
+        *self.header.lock() = None;
+        *self.bounds.lock() = BoundsFound::default();
+        self.operations.iter().for_each(|stripe| stripe.lock().clear());
+        self.damaged.lock().clear();
+        *self.doubtful.lock() = Doubtful::default();
+    }
+
+    fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> Result<(), HeapError> {
+        let key = heap.key(view)?;
+        match (found.space, found.kind) {
+            (spaces::FILES_LOG, Kind::Bound) => self.take_bound(heap, found, view, &key),
+            (spaces::FILES_LOG, Kind::Put) => self.take_operation(found, &key),
+            (_, Kind::Put | Kind::Tombstone) => {
+                let Some(key) = RecordKey::decode(found.space, &key) else { return Ok(()) };
+                let is_tombstone = found.kind == Kind::Tombstone;
+                let (slot, version) = (found.slot, version(found));
+                self.tree.add(RecordFound { key, is_tombstone, slot, version });
+                if found.space == spaces::FILES_HEADER {
+                    self.take_header(heap, found, view);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_damaged(&self, damaged: &DamagedSlot) {
+        self.damaged.lock().push(damaged.clone());
+    }
+
+    fn take_doubtful(&self, found: &Found) {
+        self.doubtful.lock().found.push(*found);
+    }
+
+    fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
+        let bounds = std::mem::take(&mut *self.bounds.lock());
+        let mut unreadable = Unreadable::new(&std::mem::take(&mut *self.damaged.lock()));
+        let newest = bounds.newest.iter().map(|(client, bound)| (*client, bound.version)).collect();
+        let mut doubtful = self.doubtful.lock();
+        doubtful.judged = unreadable.add_doubtful(heap, &doubtful.found, &self.tree, &newest)?;
+        drop(doubtful);
+        let mut operations: Vec<OperationFound> = Vec::new();
+        self.operations.iter().for_each(|stripe| operations.append(&mut stripe.lock()));
+        let header = self.header.lock().map(|(_, header)| header);
+        *self.settled.lock() = settle::settle(heap, &self.tree, header, &bounds, operations, &unreadable);
+        Ok(Vec::new())
+    }
+
+    fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
+        let from = self.next_visited.fetch_add(VISITED_AT_ONCE, Ordering::Relaxed);
+        let some: Vec<SlotId> = {
+            let settled = self.settled.lock();
+            settled.current.iter().skip(from).take(VISITED_AT_ONCE).copied().collect()
+        };
+        for slot in &some {
+            // A record whose value is damaged is kept: a read of it returns an error.
+            keeper.keep(*slot, &mut |_| Ok(true))?;
+        }
+        Ok(!some.is_empty())
+    }
+
+    fn stale(&self) -> u64 {
+        self.settled.lock().kept.stale.total()
+    }
+
+    fn describe(&self, space: u8, key: &[u8]) -> Option<String> {
+        if let Some(key) = RecordKey::decode(space, key) {
+            return Some(key.describe());
+        }
+        Some(match (OperationKey::decode(key), <[u8; 4]>::try_from(key)) {
+            (Ok(key), _) => format!("log of client {}, operation {}", key.client, key.index),
+            (_, Ok(client)) => format!("log of client {}", u32::from_le_bytes(client)),
+            _ => format!("a record of files with the key {}", key.escape_ascii()),
+        })
+    }
+}
+
+impl FilesRecovery {
+    fn take_bound(&self, heap: &Heap, found: &Found, view: &RecordView<'_>, key: &[u8]) {
+        if *key != found.aux.to_le_bytes() {
+            return;
+        }
+        let value = heap.value_bytes(found.slot, view).map_err(|_| Damage::ValueChecksum);
+        let fields = value.and_then(|value| LogFields::decode(&value));
+        let (slot, version, mark) = (found.slot, version(found), found.expiry_ms);
+        self.bounds.lock().add(found.aux, BoundFound { slot, version, mark, fields });
+    }
+
+    fn take_operation(&self, found: &Found, key: &[u8]) {
+        let Ok(key) = OperationKey::decode(key) else { return };
+        if (key.client, key.index) == (found.aux, found.expiry_ms) {
+            let (slot, version) = (found.slot, version(found));
+            let operation = OperationFound { index: key.index, version, client: key.client, slot };
+            self.operations[slot.run().0 as usize % STRIPES].lock().push(operation);
+        }
+    }
+
+    fn take_header(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) {
+        let value = heap.value_bytes(found.slot, view).map_err(|_| Damage::ValueChecksum);
+        let header = value.and_then(|value| Header::decode(&value));
+        let new = (version(found), HeaderFound { slot: found.slot, header });
+        let mut known = self.header.lock();
+        if known.is_none_or(|(version, _)| version < new.0) {
+            *known = Some(new);
+        }
+    }
+
+    /// Hands over what was decided. To be called once, when the region is open.
+    pub fn take_settled(&self) -> Settled {
+        std::mem::take(&mut *self.settled.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests;

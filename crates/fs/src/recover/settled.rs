@@ -1,0 +1,117 @@
+//! What recovery has decided.
+
+use crate::header::{Header, LogFields};
+use crate::kept::Kept;
+use crate::key::InodeNumber;
+use crate::names::Position;
+use landfall_heap::{Damage, SlotId};
+use std::collections::BTreeMap;
+
+/// What recovery of files has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Number of inodes.
+    pub inodes: u64,
+    /// Records of names.
+    pub names: u64,
+    /// Records of data.
+    pub data: u64,
+    /// Operations that are not published.
+    pub operations: u64,
+    /// Operations that were never acknowledged, because an operation before them is missing.
+    pub unacknowledged: u64,
+    /// Records that cannot be read.
+    pub damaged: u64,
+    /// Notes for the operator.
+    pub notes: Vec<String>,
+}
+
+/// The records that are current.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// The header. `None` if there is no tree.
+    pub header: Option<HeaderFound>,
+    /// The published inodes.
+    pub inodes: BTreeMap<InodeNumber, SlotId>,
+    /// Their names, by the first position of each record.
+    pub names: BTreeMap<(InodeNumber, Position), SlotId>,
+    /// Their data, by the first block of each record.
+    pub data: BTreeMap<(InodeNumber, u32), SlotId>,
+    /// Their extended attributes.
+    pub extended: BTreeMap<InodeNumber, SlotId>,
+    /// The clients' logs, by client. Clients that have ended have none.
+    pub logs: BTreeMap<u32, LogFound>,
+    /// Stale records, and the tombstones that they need.
+    pub kept: Kept,
+    /// The highest number of an inode in any record of the tree that counts.
+    pub number_max: Option<InodeNumber>,
+    /// All current records, by slot: consecutive records are read fastest.
+    pub current: Vec<SlotId>,
+    /// What cannot be read, by inode. A readable record of the key may be older, and must not stand in for it.
+    pub damaged: BTreeMap<InodeNumber, Vec<DamagedRecord>>,
+    /// Counts and notes.
+    pub report: Recovered,
+}
+
+/// The header of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderFound {
+    /// Its record.
+    pub slot: SlotId,
+    /// What it says.
+    pub header: Result<Header, Damage>,
+}
+
+/// A record of the tree that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedRecord {
+    /// Its slot.
+    pub slot: SlotId,
+    /// Its space, which says what it is a record of.
+    pub space: u8,
+    /// First position of names, first block of data; otherwise 0.
+    pub place: u64,
+    /// The check that failed.
+    pub what: Damage,
+}
+
+/// The log of a client.
+#[derive(Debug)]
+pub struct LogFound {
+    /// The bound. `None` if none can be read: `damage` says why.
+    pub bound: Option<SlotId>,
+    /// Index of the first operation that is not published.
+    pub first: u64,
+    /// The fields of the bound.
+    pub fields: LogFields,
+    /// The operations to be executed, from the first index on, without gaps.
+    pub operations: Vec<OperationSlot>,
+    /// The highest index of any record of an operation, also below the mark or behind a gap.
+    pub index_max: Option<u64>,
+    /// Operations behind what cannot be read. They are kept, and not executed.
+    pub behind: Vec<OperationSlot>,
+    /// What cannot be read: the bound, or the operation behind `operations`.
+    pub damage: Option<LogDamage>,
+}
+
+/// A record of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationSlot {
+    /// Its index in the log.
+    pub index: u64,
+    /// Its version: the order of operations over all logs.
+    pub seq: u64,
+    /// Its record.
+    pub slot: SlotId,
+}
+
+/// What ends a log too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogDamage {
+    /// The slot, if it still names the log.
+    pub slot: Option<SlotId>,
+    /// Index of the operation; `None` for the bound.
+    pub index: Option<u64>,
+    /// The check that failed.
+    pub what: Damage,
+}
