@@ -5,7 +5,7 @@
 //! and holding the frame costs nothing while the log holds it. When the entry is removed, the cache alone holds the
 //! frame. So a value that takes only a small part of its frame is copied: [`SHARE_MIN`].
 
-use super::Arrival;
+use super::arrival::Arrival;
 use crate::cache::Weight;
 use crate::wire::{Header, kind};
 use crc_fast::CrcAlgorithm;

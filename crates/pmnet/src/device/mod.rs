@@ -2,6 +2,9 @@
 //!
 //! Read [`Device`] first. [`table`] says what the pipeline does with each type of packet.
 
+mod arrival;
+mod codec;
+mod config;
 mod joint;
 mod landed;
 mod linearizable;
@@ -10,176 +13,35 @@ mod reads;
 mod refused;
 mod resend;
 mod servers;
+mod state;
 mod stats;
 pub mod table;
 
+pub use arrival::{Arrival, Verdict};
+pub use codec::Codec;
+pub use config::DeviceConfig;
 pub use linearizable::LinearizableConfig;
-pub use reads::{CacheConfig, Codec};
+pub use reads::CacheConfig;
 pub use servers::ServerState;
+pub use state::{Action, Device};
 pub use stats::DeviceStats;
 pub use table::Side;
 
-use crate::dialect::Dialect;
 use crate::error::LogError;
 use crate::identity::{Flow, Identity};
 use crate::log::{Log, NotLogged, Stored};
-use crate::wire::{Body, FROM_HOSTS, Header, Packet};
 use core::net::SocketAddr;
 use joint::Joint;
-use landfall_media::{Dirty, Extent, MediaError};
+use landfall_media::{Dirty, MediaError};
 use landfall_net::Instant;
 use linearizable::Linearizable;
 use reads::Reads;
 use refused::Refused;
 use resend::Resend;
 use servers::Servers;
+use state::acknowledgement;
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Most actions that wait for the caller. Actions beyond it are dropped; the packets are sent again later.
-const ACTIONS_MAX: usize = 8192;
-
-/// Configuration of a device.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceConfig {
-    /// The protocol that the device's clients and servers speak.
-    pub dialect: Dialect,
-    /// The device's number in its chain, counted from the clients to the server, below [`crate::wire::DEVICES_MAX`].
-    /// `None`: the device is alone, and acknowledges as the authors' devices do.
-    pub number: Option<u8>,
-    /// The device delays its acknowledgement, and joins it with those of the devices behind it, if these follow
-    /// within this time. Zero: nothing is joined. Applies only to devices with a number.
-    pub keep_back: Duration,
-    /// A random number, drawn at each start.
-    pub incarnation: u64,
-    /// An update that is still in the log after this time is sent again.
-    pub resend_after: Duration,
-    /// Longest pause between two repetitions of an update.
-    pub resend_pause_max: Duration,
-    /// Most updates that are sent again and not yet confirmed.
-    pub resend_window: usize,
-    /// Interval of the heartbeats to servers; zero: none are sent.
-    pub heartbeat_every: Duration,
-    /// Number of heartbeats without an answer after which a server that has answered before counts as silent.
-    pub heartbeats_missed_max: u32,
-    /// Most servers that are monitored.
-    pub servers_max: usize,
-    /// The read cache; `None`: no cache. It requires that all packets between clients and a server pass the device,
-    /// and that nothing else changes the server's keys: see `docs/format/pmnet.md`.
-    pub cache: Option<CacheConfig>,
-    /// Makes keys linearizable across sessions. It requires that all packets between clients and a server pass the
-    /// device, whether it runs or not, and that all devices of a chain have this setting.
-    pub linearizable: Option<LinearizableConfig>,
-}
-
-impl DeviceConfig {
-    /// Whether bypasses must pass through the device's pipeline.
-    pub fn sees_bypasses(&self) -> bool {
-        self.cache.is_some() || self.linearizable.is_some()
-    }
-
-    /// Turns off what the clients and servers of the dialect do not understand.
-    fn in_dialect(mut self) -> Self {
-        if !self.dialect.asks_servers() {
-            self.heartbeat_every = Duration::ZERO;
-        }
-        if !self.dialect.joins() {
-            self.keep_back = Duration::ZERO;
-        }
-        self.cache = self.cache.filter(|_| self.dialect.has_order());
-        self
-    }
-}
-
-impl Default for DeviceConfig {
-    fn default() -> Self {
-        Self {
-            dialect: Dialect::Landfall,
-            number: None,
-            keep_back: Duration::from_micros(5),
-            incarnation: 0,
-            resend_after: Duration::from_millis(100),
-            resend_pause_max: Duration::from_secs(5),
-            resend_window: 256,
-            heartbeat_every: Duration::from_millis(100),
-            heartbeats_missed_max: 3,
-            servers_max: 64,
-            cache: None,
-            linearizable: None,
-        }
-    }
-}
-
-/// A PMNet packet that has arrived and has been verified. The caller holds its bytes until the call returns.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// The side on which the packet arrived.
-    pub side: Side,
-    /// Source address.
-    pub from: SocketAddr,
-    /// Destination address.
-    pub to: SocketAddr,
-    /// The PMNet header and everything after it.
-    pub payload: &'a [u8],
-    /// The packet in the region. The log refers to it.
-    pub packet: Extent,
-    /// Number of bytes in `packet` before `payload`.
-    pub header_at: usize,
-    /// Time of arrival in Unix nanoseconds.
-    pub arrival_ns: u64,
-}
-
-/// What the caller must do with a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Forward the packet unchanged.
-    Forward,
-    /// Do not forward it.
-    Taken,
-}
-
-/// A packet that the device wants to send.
-#[derive(Debug)]
-pub enum Action {
-    /// A datagram that the device has made.
-    Datagram {
-        /// The side to which it is sent.
-        towards: Side,
-        /// Source address.
-        from: SocketAddr,
-        /// Destination address.
-        to: SocketAddr,
-        /// The payload.
-        payload: Vec<u8>,
-    },
-    /// An update of the log or a packet that was delayed, to be sent to its server. Its bytes are held until
-    /// [`Device::sent`].
-    Logged {
-        /// Identity of the update.
-        identity: Identity,
-        /// The packet's bytes.
-        stored: Stored,
-    },
-}
-
-/// A device.
-///
-/// Contract: call [`Self::handle`] for each packet. After a batch call [`Self::commit`]; or [`Self::begin_commit`],
-/// a fence on another thread, and [`Self::finish_commit`]. Call [`Self::handle_timeout`] when [`Self::next_timeout`]
-/// is due. Then call [`Self::poll_action`] until it returns `None`.
-#[derive(Debug)]
-pub struct Device {
-    config: DeviceConfig,
-    log: Log,
-    actions: VecDeque<Action>,
-    resend: Resend,
-    servers: Servers,
-    reads: Option<Reads>,
-    order: Option<Linearizable>,
-    joint: Joint,
-    refused: Refused,
-    stats: DeviceStats,
-}
 
 impl Device {
     /// A device with its log. The updates in the log are sent to their servers again.
@@ -353,26 +215,4 @@ impl Device {
         self.stats.packets += 1;
         self.stats.unauthentic += 1;
     }
-
-    fn datagram(&mut self, towards: Side, (from, to): (SocketAddr, SocketAddr), payload: Vec<u8>) {
-        if self.actions.len() < ACTIONS_MAX {
-            self.actions.push_back(Action::Datagram { towards, from, to, payload });
-        }
-    }
-}
-
-/// A PMNet-ACK: addresses and ports are swapped, and the hash is that of the update. A joint ACK if there are
-/// `others`.
-fn acknowledgement(config: &DeviceConfig, identity: &Identity, hash: u32, others: &[u8]) -> Action {
-    let body = if others.is_empty() { Body::PmnetAck } else { Body::JointAck(others) };
-    let header = Header {
-        kind: body.kind(),
-        ack_count: config.number.unwrap_or(FROM_HOSTS),
-        session: identity.session,
-        seq: identity.seq,
-        hash,
-    };
-    let payload = Packet { header, body }.to_bytes();
-    let Flow { client, server } = identity.flow;
-    Action::Datagram { towards: Side::Clients, from: server, to: client, payload }
 }

@@ -1,8 +1,9 @@
 //! The three stages of the pipeline for one packet: ingress, PM access, egress.
 
+use super::arrival::{Arrival, Verdict};
 use super::joint::AckAction;
+use super::state::{ACTIONS_MAX, Action, Device, acknowledgement};
 use super::table::{self, Access, Egress, Ingress, Row, Side};
-use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
 use crate::dialect::Dialect;
 use crate::identity::{Flow, Identity};
 use crate::log::{Logged, NotLogged, Standing, Stored};

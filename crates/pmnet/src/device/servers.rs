@@ -1,9 +1,10 @@
 //! Monitors servers by heartbeats. A device has no address of its own. It sends heartbeats with the address of a
 //! client whose packets pass, and does not forward the replies to them.
 
-use super::{Device, DeviceConfig, Side};
+mod heartbeats;
+
+use super::config::DeviceConfig;
 use crate::identity::Flow;
-use crate::wire::{Body, Packet, Role};
 use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::BTreeMap;
@@ -89,49 +90,5 @@ impl Servers {
     /// The nonce of this device's heartbeats. The incarnation distinguishes it from the nonces of others.
     fn nonce(config: &DeviceConfig) -> u64 {
         config.incarnation ^ u64::from(config.number.unwrap_or(u8::MAX)).rotate_left(17)
-    }
-}
-
-impl Device {
-    /// Sends the heartbeats that are due, and finds servers that have become silent.
-    pub(super) fn watch_servers(&mut self, now: Instant) {
-        if self.config.heartbeat_every.is_zero() {
-            return;
-        }
-        let nonce = Servers::nonce(&self.config);
-        let number = self.config.number.unwrap_or(0);
-        let mut due = Vec::new();
-        for (address, server) in &mut self.servers.known {
-            if server.asked_at + self.config.heartbeat_every > now {
-                continue;
-            }
-            server.asked_at = now;
-            server.missed = server.missed.saturating_add(1);
-            if server.missed > self.config.heartbeats_missed_max && server.state == ServerState::Alive {
-                server.state = ServerState::Silent;
-            }
-            due.push((*address, server.via));
-        }
-        for (server, via) in due {
-            self.servers.asked = self.servers.asked.wrapping_add(1);
-            let body = Body::Heartbeat { nonce, role: Role::Device, number };
-            let bytes = Packet::new(0, self.servers.asked, body).to_bytes();
-            self.datagram(Side::Server, (via, server), bytes);
-        }
-    }
-
-    /// True for a reply to a heartbeat of this device. If the server has restarted or was silent before, all its
-    /// updates are sent again.
-    pub(super) fn handle_heartbeat_reply(&mut self, packet: &Packet<'_>, from: SocketAddr) -> bool {
-        let Body::HeartbeatReply { nonce, role, incarnation, .. } = packet.body else { return false };
-        if nonce != Servers::nonce(&self.config) {
-            return false;
-        }
-        if role == Role::Server && self.servers.note_answer(from, incarnation) {
-            self.stats.replays += 1;
-            let all = self.log.identities(|flow| flow.server == from);
-            self.resend.replay(all);
-        }
-        true
     }
 }

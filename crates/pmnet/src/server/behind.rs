@@ -2,51 +2,12 @@
 //!
 //! What a server does in these cases: `docs/format/pmnet.md`, "A server that has gone back".
 
-use super::Server;
 use super::context::Context;
 use super::session::Session;
+use super::state::Server;
+use super::trouble::Trouble;
 use crate::identity::SessionKey;
 use crate::wire::{Body, FIRST_BYPASS, Refusal};
-
-/// Most problems that are queued for the operator. A problem that is dropped here is found again.
-const TROUBLES_MAX: usize = 1024;
-
-/// A problem with a session that the operator must know about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Trouble {
-    /// The application has lost updates that it had confirmed. The session is refused.
-    Behind {
-        /// The session.
-        key: SessionKey,
-        /// The last update that the application has applied.
-        applied: u32,
-        /// The last update that the application had confirmed.
-        confirmed: u32,
-    },
-    /// Updates have been requested repeatedly, and have not arrived.
-    Missing {
-        /// The session.
-        key: SessionKey,
-        /// The first missing update.
-        first: u32,
-    },
-    /// A session was silent for long, no device held updates of it, and the server has ended it. This is no fault;
-    /// it is reported so that the operator can trace it.
-    Silent {
-        /// The session.
-        key: SessionKey,
-        /// The last update that was applied.
-        applied: u32,
-    },
-    /// There is no room for the row of another session, and no row can be evicted.
-    NoRoom {
-        /// The session that was refused.
-        key: SessionKey,
-        /// Number of rows.
-        sessions: usize,
-    },
-}
 
 impl Server {
     /// Reports that the application has lost updates of a session, up to and including the update `confirmed`.
@@ -66,14 +27,6 @@ impl Server {
                 session.fall_behind(seq, ctx);
             }
         });
-    }
-}
-
-impl Context {
-    pub(super) fn report(&mut self, trouble: Trouble) {
-        if self.troubles.len() < TROUBLES_MAX {
-            self.troubles.push_back(trouble);
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! A server's configuration, the work that it hands to the application, and its statistics.
 
 use super::row::SessionRow;
-use super::silence::Silence;
 use crate::identity::SessionKey;
 use std::time::Duration;
 
@@ -74,6 +73,28 @@ impl Default for ServerConfig {
             buffered_bytes_max: 256 << 20,
             transmits_max: 1 << 17,
         }
+    }
+}
+
+/// When silent sessions end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// Number of devices that must report that they hold no updates of a session.
+    pub devices: u8,
+    /// How long a session is silent before the devices are asked. At least four seconds.
+    pub after: Duration,
+}
+
+impl Silence {
+    /// The lease that clients are told, in seconds; at least one.
+    pub fn lease(&self) -> u16 {
+        u16::try_from(self.after.as_secs() / 4).unwrap_or(u16::MAX).max(1)
+    }
+
+    /// How long a session with a lease must have been silent. `pressed`: there is no room for another session.
+    pub(super) fn span(&self, lease: u16, pressed: bool) -> Duration {
+        let configured = if pressed { self.after / 2 } else { self.after };
+        configured.max(Duration::from_secs(2 * u64::from(lease)))
     }
 }
 

@@ -1,12 +1,15 @@
 //! The state that all sessions of a server share.
 
-use super::behind::Trouble;
 use super::config::{ServerConfig, ServerStats};
+use super::trouble::Trouble;
 use crate::pieces::{Response, Sizes};
 use crate::wire::{Body, Packet};
 use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::VecDeque;
+
+/// Most problems that are queued for the operator. A problem that is dropped here is found again.
+const TROUBLES_MAX: usize = 1024;
 
 /// A server's state without its sessions.
 #[derive(Debug)]
@@ -77,5 +80,11 @@ impl Context {
     pub(super) fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
+    }
+
+    pub(super) fn report(&mut self, trouble: Trouble) {
+        if self.troubles.len() < TROUBLES_MAX {
+            self.troubles.push_back(trouble);
+        }
     }
 }

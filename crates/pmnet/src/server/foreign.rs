@@ -3,10 +3,10 @@
 //!
 //! What the release does, and how a server handles it: `docs/format/pmnet.md`, "Foreign clients and servers".
 
-use super::Server;
 use super::bypasses::Request;
 use super::row::SessionRow;
 use super::session::{Numbering, Session};
+use super::state::Server;
 use crate::identity::SessionKey;
 use crate::wire::{Body, FIRST_BYPASS, Header, Packet, SENT_AGAIN, kind};
 use core::net::SocketAddr;

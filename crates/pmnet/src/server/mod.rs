@@ -20,44 +20,31 @@ mod long;
 mod order;
 mod pause;
 mod receive;
+mod responses;
 mod row;
 mod session;
 mod silence;
+mod state;
 mod table;
+mod trouble;
+mod watch;
 
-pub use behind::Trouble;
-pub use config::{ResponseTooLong, ServerConfig, ServerStats, Ticket, Work};
+pub use config::{ResponseTooLong, ServerConfig, ServerStats, Silence, Ticket, Work};
 pub use row::SessionRow;
-pub use silence::Silence;
+pub use state::Server;
+pub use trouble::Trouble;
 
-use crate::identity::SessionKey;
 use crate::wire::Body;
 use context::Context;
 use core::net::SocketAddr;
 use landfall_net::Instant;
-use session::{Life, Session};
+use session::Session;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use table::Table;
 
 /// Sessions per millisecond that are asked to recover after a restart.
 const RECOVERS_PER_MS: u64 = 256;
-
-/// All sessions of a server. The [module](self) describes how to drive it.
-#[derive(Debug)]
-pub struct Server {
-    ctx: Context,
-    table: Table,
-    /// Sessions with work for the application, in round-robin order.
-    ready: VecDeque<SessionKey>,
-    /// Sessions whose server-ACK is to be sent.
-    acks: VecDeque<SessionKey>,
-    timers: BTreeSet<(Instant, SessionKey)>,
-    /// When the sessions were last checked because there was no room for another one.
-    pressed_at: Option<Instant>,
-    /// When the lack of room was last reported.
-    reported_no_room: Option<Instant>,
-}
 
 impl Server {
     /// A new incarnation, with the rows and the floor that earlier incarnations have committed. The first
@@ -197,68 +184,5 @@ impl Server {
     /// The server's counters.
     pub fn stats(&self) -> ServerStats {
         ServerStats { sessions: self.table.len() as u64, ..self.ctx.stats }
-    }
-
-    fn advance_clock(&mut self, now: Instant) {
-        self.ctx.now = self.ctx.now.max(now);
-    }
-
-    /// Runs `act` on a session that has not ended, and updates the server's lists and timers afterwards. `None` if
-    /// there is no such session.
-    fn with<T>(&mut self, key: SessionKey, act: impl FnOnce(&mut Session, &mut Context) -> T) -> Option<T> {
-        let session = self.table.live.get_mut(&key)?;
-        let done = act(session, &mut self.ctx);
-        let listed = &session.listed;
-        let (was_listed, had_timer, had_bytes) = ((listed.work, listed.ack), listed.timer, listed.bytes);
-        let had_long = listed.long;
-        let (work, ack) = (session.has_work(), session.ack_due);
-        session.listed.work |= work;
-        session.listed.ack |= ack;
-        (session.listed.timer, session.listed.bytes) = (session.deadline(), session.bytes());
-        session.listed.long = session.long_bytes();
-        let (timer, is_over) = (session.listed.timer, session.life != Life::Live);
-        self.ctx.buffered = self.ctx.buffered - had_bytes + session.listed.bytes;
-        self.ctx.long_bytes = self.ctx.long_bytes - had_long + session.listed.long;
-        if work && !was_listed.0 {
-            self.ready.push_back(key);
-        }
-        if ack && !was_listed.1 {
-            self.acks.push_back(key);
-        }
-        self.set_timer(key, had_timer, timer);
-        if is_over {
-            self.retire_session(key);
-        }
-        Some(done)
-    }
-
-    fn set_timer(&mut self, key: SessionKey, old: Option<Instant>, new: Option<Instant>) {
-        if old != new {
-            old.map(|at| self.timers.remove(&(at, key)));
-            new.map(|at| self.timers.insert((at, key)));
-        }
-    }
-
-    /// Moves a session that is over from the live sessions to the ended ones.
-    fn retire_session(&mut self, key: SessionKey) {
-        let Some(session) = self.take_session(key) else { return };
-        let row = *session.row();
-        match session.life {
-            Life::NeverBegan(evicted) => self.table.put_back(evicted),
-            Life::Live | Life::Ended => self.table.keep(row),
-        }
-    }
-
-    /// Removes a live session to make room for another one, and returns its row.
-    fn drop_session(&mut self, key: SessionKey) -> Option<SessionRow> {
-        self.take_session(key).map(|session| *session.row())
-    }
-
-    fn take_session(&mut self, key: SessionKey) -> Option<Box<Session>> {
-        let session = self.table.live.remove(&key)?;
-        self.set_timer(key, session.listed.timer, None);
-        self.ctx.buffered -= session.listed.bytes;
-        self.ctx.long_bytes -= session.listed.long;
-        Some(session)
     }
 }

@@ -1,9 +1,9 @@
 //! How a server handles the packets that it receives.
 
-use super::Server;
 use super::bypasses::Request;
 use super::row::SessionRow;
 use super::session::Session;
+use super::state::Server;
 use crate::identity::SessionKey;
 use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, RESUMED, Refusal, Role, Start};
 use core::net::SocketAddr;

@@ -7,7 +7,7 @@ use super::long::{Long, Reserved};
 use super::order::{Order, Room, Taken};
 use super::pause::Pause;
 use super::row::SessionRow;
-use super::silence::Watch;
+use super::watch::Watch;
 use crate::pieces::{Mark, Response};
 use crate::wire::{Body, FIRST_BYPASS, Fragment, Header, kind};
 use core::net::SocketAddr;

@@ -3,14 +3,15 @@
 //! The three steps, and why they lose no update and apply none twice: `docs/format/pmnet.md`, "Sessions that fall
 //! silent".
 
-use super::Server;
-use super::behind::Trouble;
 use super::context::Context;
 use super::pause::Pause;
+use super::row::SessionRow;
 use super::session::Session;
+use super::state::Server;
+use super::trouble::Trouble;
+use super::watch::Asking;
 use crate::identity::SessionKey;
 use crate::wire::{Body, Role};
-use landfall_net::Instant;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -23,67 +24,6 @@ const CHECK_AGAIN: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Pause between two checks of all sessions while there is no room for another one.
 const PRESSED_EVERY: Duration = Duration::from_secs(1);
-
-/// When silent sessions end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Silence {
-    /// Number of devices that must report that they hold no updates of a session.
-    pub devices: u8,
-    /// How long a session is silent before the devices are asked. At least four seconds.
-    pub after: Duration,
-}
-
-impl Silence {
-    /// The lease that clients are told, in seconds; at least one.
-    pub fn lease(&self) -> u16 {
-        u16::try_from(self.after.as_secs() / 4).unwrap_or(u16::MAX).max(1)
-    }
-
-    /// How long a session with a lease must have been silent. `pressed`: there is no room for another session.
-    fn span(&self, lease: u16, pressed: bool) -> Duration {
-        let configured = if pressed { self.after / 2 } else { self.after };
-        configured.max(Duration::from_secs(2 * u64::from(lease)))
-    }
-}
-
-/// A session's state of silence.
-#[derive(Debug)]
-pub(super) struct Watch {
-    /// When the last packet of the client, or of a device on its behalf, arrived.
-    last_packet: Instant,
-    /// When the silence is checked again.
-    due: Option<Instant>,
-    asking: Option<Asking>,
-}
-
-/// A running query of the devices.
-#[derive(Debug)]
-struct Asking {
-    nonce: u64,
-    pause: Pause,
-    /// Numbers of the devices that hold no updates of the session.
-    empty: BTreeSet<u8>,
-}
-
-impl Watch {
-    /// For a session that begins or is restored now.
-    pub(super) fn new(lease: u16, ctx: &Context) -> Self {
-        let silence = ctx.config.silence.filter(|_| lease > 0);
-        let due = silence.map(|silence| ctx.now + silence.span(lease, false));
-        Self { last_packet: ctx.now, due, asking: None }
-    }
-
-    /// Ends the silence: a packet has arrived.
-    pub(super) fn note_packet(&mut self, now: Instant) {
-        self.last_packet = now;
-        self.asking = None;
-    }
-
-    /// When the silence must be checked.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.due
-    }
-}
 
 impl Session {
     /// Whether a packet comes from the session's client, or from a device that forwards or repeats the client's
@@ -187,7 +127,7 @@ impl Server {
 
 impl Context {
     /// Reports that a session has ended because of its silence.
-    pub(super) fn report_silent(&mut self, row: &super::row::SessionRow) {
+    pub(super) fn report_silent(&mut self, row: &SessionRow) {
         self.stats.ended_by_silence += 1;
         self.report(Trouble::Silent { key: row.key, applied: row.update });
     }

@@ -2,7 +2,7 @@
 //! an update is durable, while the server may not have applied it.
 
 use crate::cache::{Effect, KeyCodec, Query};
-use crate::device::Codec;
+use crate::device::codec::Codec;
 use crate::identity::{Flow, Identity};
 use crate::wire::Body;
 use core::ops::Range;
