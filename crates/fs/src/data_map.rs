@@ -1,5 +1,6 @@
 //! Where the blocks of a file are: a map from blocks to the records that hold them.
 
+use crate::ranges::Ranges;
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +27,7 @@ pub struct Interval {
     pub blocks: u16,
     /// Blocks of the record's value before the first one; see [`Self::skip`].
     skip: u16,
-    /// The record: of data, or of an operation that is not published.
+    /// The record: of data, or of an operation that is not published. [`SlotId::NONE`] for blocks that are not written.
     pub slot: SlotId,
 }
 
@@ -40,13 +41,13 @@ impl Interval {
         Self { first, blocks, skip, slot }
     }
 
-    /// Blocks that `slot` reserves.
+    /// Blocks that are reserved and not written.
     ///
     /// # Panics
     /// If there are no blocks.
-    pub fn unwritten(first: u32, blocks: u16, slot: SlotId) -> Self {
+    pub fn unwritten(first: u32, blocks: u16) -> Self {
         assert!(blocks > 0);
-        Self { first, blocks, skip: UNWRITTEN, slot }
+        Self { first, blocks, skip: UNWRITTEN, slot: SlotId::NONE }
     }
 
     /// Blocks of the record's value before this interval's; `None` for blocks that are not written.
@@ -99,9 +100,45 @@ struct Place {
 #[derive(Clone, Debug, Default)]
 pub struct DataMap {
     by_first: BTreeMap<u32, Place>,
+    /// Number of all blocks.
+    blocks: u64,
+    /// Blocks that were changed since [`Self::take_changes`].
+    changed: Ranges,
+}
+
+/// Blocks of one record that another one holds now, with the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    pub(crate) old: SlotId,
+    /// Blocks of the old value before the ones that the new record holds.
+    pub(crate) skip: u16,
+    pub(crate) blocks: u16,
+    pub(crate) new: SlotId,
+}
+
+impl Replaced {
+    /// All blocks of a record that was moved.
+    pub(crate) fn moved(old: SlotId, new: SlotId) -> Self {
+        Self { old, skip: 0, blocks: RECORD_BLOCKS_MAX, new }
+    }
+
+    /// The blocks of `part` that the new record holds, and what they are now.
+    fn of(&self, part: Interval) -> Option<Interval> {
+        let skip = part.skip().filter(|_| part.slot == self.old)?;
+        let (start, end) = (skip.max(self.skip), (skip + part.blocks).min(self.skip + self.blocks));
+        let first = part.first + u32::from(start.saturating_sub(skip));
+        (start < end).then(|| Interval::written(first, end - start, self.new, start - self.skip))
+    }
 }
 
 impl DataMap {
+    /// The blocks that records on the medium hold.
+    pub(crate) fn of_stored(intervals: impl IntoIterator<Item = Interval>) -> Self {
+        let mut map = Self::default();
+        intervals.into_iter().for_each(|interval| drop(map.place(interval)));
+        map
+    }
+
     /// Number of intervals.
     pub fn len(&self) -> usize {
         self.by_first.len()
@@ -137,12 +174,18 @@ impl DataMap {
 
     /// Takes the blocks of `range` out. Returns what they were.
     pub fn remove(&mut self, range: Range<u64>) -> Removed {
+        let removed = self.take(range);
+        removed.iter().for_each(|part| self.changed.add(u64::from(part.first)..part.end()));
+        removed
+    }
+
+    fn take(&mut self, range: Range<u64>) -> Removed {
         if range.is_empty() {
             return Removed::new();
         }
         let whole: Vec<Interval> = self.touching(range.clone()).collect();
         for interval in &whole {
-            self.by_first.remove(&interval.first);
+            self.pull(interval.first);
             let sides = [u64::from(interval.first)..range.start, range.end..interval.end()];
             for side in sides.iter().filter(|side| !side.is_empty()) {
                 self.put(interval.part(side));
@@ -154,7 +197,12 @@ impl DataMap {
     /// Puts an interval in the place of what its blocks were, which is returned. Neighbours that continue it in the same
     /// record become one interval with it.
     pub fn insert(&mut self, interval: Interval) -> Removed {
-        let removed = self.remove(u64::from(interval.first)..interval.end());
+        self.changed.add(u64::from(interval.first)..interval.end());
+        self.place(interval)
+    }
+
+    fn place(&mut self, interval: Interval) -> Removed {
+        let removed = self.take(u64::from(interval.first)..interval.end());
         let mut joined = interval;
         let before = self.by_first.range(..interval.first).next_back().map(|(first, place)| (*first, *place));
         if let Some((first, place)) = before
@@ -162,6 +210,7 @@ impl DataMap {
             && before.continues_in(&joined)
             && let Some(blocks) = before.blocks.checked_add(joined.blocks)
         {
+            self.pull(first);
             joined = Interval { blocks, ..before };
         }
         let behind = u32::try_from(joined.end()).ok();
@@ -170,7 +219,7 @@ impl DataMap {
             && joined.continues_in(&self::interval(first, *place))
             && let Some(blocks) = joined.blocks.checked_add(place.blocks)
         {
-            self.by_first.remove(&first);
+            self.pull(first);
             joined.blocks = blocks;
         }
         self.put(joined);
@@ -179,11 +228,33 @@ impl DataMap {
 
     fn put(&mut self, interval: Interval) {
         let place = Place { blocks: interval.blocks, skip: interval.skip, slot: interval.slot };
+        self.blocks += u64::from(place.blocks);
         self.by_first.insert(interval.first, place);
     }
 
-    /// Reserves those blocks of `range` that are holes. `slot` reserves them.
-    pub fn reserve(&mut self, range: Range<u64>, slot: SlotId) {
+    fn pull(&mut self, first: u32) {
+        let place = self.by_first.remove(&first);
+        self.blocks -= place.map_or(0, |place| u64::from(place.blocks));
+    }
+
+    /// Blocks of `range` that are in a record which another one replaces refer to the new one. That is no change.
+    pub(crate) fn replace(&mut self, range: Range<u64>, replaced: &Replaced) {
+        let parts: Vec<Interval> = self.parts(range).filter_map(|part| replaced.of(part)).collect();
+        parts.into_iter().for_each(|part| drop(self.place(part)));
+    }
+
+    /// The blocks that were changed since the last call, in order.
+    pub(crate) fn take_changes(&mut self) -> Vec<Range<u64>> {
+        self.changed.take()
+    }
+
+    /// Notes blocks as changed whose change was not published.
+    pub(crate) fn note_changes(&mut self, ranges: &[Range<u64>]) {
+        ranges.iter().for_each(|range| self.changed.add(range.clone()));
+    }
+
+    /// Reserves those blocks of `range` that are holes.
+    pub fn reserve(&mut self, range: Range<u64>) {
         let mut next = range.start;
         let parts: Vec<Interval> = self.parts(range.clone()).collect();
         for (start, end) in
@@ -191,7 +262,7 @@ impl DataMap {
         {
             while next < start {
                 let blocks = (start - next).min(u64::from(RESERVED_BLOCKS_MAX)) as u16;
-                self.insert(Interval::unwritten(next as u32, blocks, slot));
+                self.insert(Interval::unwritten(next as u32, blocks));
                 next += u64::from(blocks);
             }
             next = end;
@@ -237,7 +308,7 @@ impl DataMap {
 
     /// Number of blocks that are written or reserved.
     pub fn blocks(&self) -> u64 {
-        self.by_first.values().map(|place| u64::from(place.blocks)).sum()
+        self.blocks
     }
 }
 
@@ -282,7 +353,7 @@ mod tests {
     enum Step {
         Insert(Interval),
         Remove(Range<u64>),
-        Reserve(Range<u64>, SlotId),
+        Reserve(Range<u64>),
         Collapse(Range<u64>),
         Open(Range<u64>),
     }
@@ -292,14 +363,14 @@ mod tests {
         let insert = (span.clone(), 0..4_u32, 0..4_u16, prop::bool::weighted(0.2)).prop_map(
             |((first, blocks), slot, skip, is_reserved)| {
                 Step::Insert(if is_reserved {
-                    Interval::unwritten(first, blocks, SlotId(slot))
+                    Interval::unwritten(first, blocks)
                 } else {
                     Interval::written(first, blocks, SlotId(slot), skip)
                 })
             },
         );
         let range = span.prop_map(|(first, blocks)| u64::from(first)..u64::from(first) + u64::from(blocks));
-        let reserve = (range.clone(), 4..6_u32).prop_map(|(range, slot)| Step::Reserve(range, SlotId(slot)));
+        let reserve = range.clone().prop_map(Step::Reserve);
         prop_oneof![
             6 => insert,
             2 => range.clone().prop_map(Step::Remove),
@@ -326,11 +397,11 @@ mod tests {
                         let gone = (range.start as u32..range.end as u32).map(|at| (at, None));
                         (map.remove(range), model.replace(gone))
                     }
-                    Step::Reserve(range, slot) => {
+                    Step::Reserve(range) => {
                         let within = &mut model.0[range.start as usize..range.end as usize];
                         let holes = within.iter_mut().filter(|block| block.is_none());
-                        holes.for_each(|block| *block = Some((slot, None)));
-                        map.reserve(range, slot);
+                        holes.for_each(|block| *block = Some((SlotId::NONE, None)));
+                        map.reserve(range);
                         Default::default()
                     }
                     Step::Collapse(range) => {
@@ -359,6 +430,7 @@ mod tests {
                 all.iter().flat_map(blocks_of).for_each(|(at, block)| listed[at as usize] = block);
                 prop_assert_eq!(&listed, &model.0);
             }
+            prop_assert_eq!(map.blocks(), model.0.iter().flatten().count() as u64);
             prop_assert_eq!(map.get(from).is_some(), model.0[from as usize].is_some());
             prop_assert_eq!(map.next_data(from), model.first(from, is_written));
             let hole = model.first(from, |block| !is_written(block)).unwrap_or(FILE_BLOCKS);

@@ -276,6 +276,18 @@ impl Directory {
         }
     }
 
+    /// Notes records as changed whose change was not published.
+    pub(crate) fn note_unpublished(&mut self, firsts: impl IntoIterator<Item = Position>) {
+        self.changed.extend(firsts);
+    }
+
+    /// The compactor has moved a record.
+    pub(crate) fn moved(&mut self, first: Position, old: SlotId, new: SlotId) {
+        let record = self.records.get_mut(&first).map(|record| &mut record.slot);
+        let known = record.into_iter().chain(self.gone.get_mut(&first));
+        known.filter(|slot| **slot == old).for_each(|slot| *slot = new);
+    }
+
     /// A change has been written: the record from `first` on is in `slot` now, or on the medium no more.
     pub fn published(&mut self, first: Position, slot: Option<SlotId>) {
         match (slot, self.records.get_mut(&first)) {

@@ -1,8 +1,10 @@
 //! Files in a persistent packet heap.
 //!
-//! The crate is being built. It has what `docs/format/fs.md` defines for the medium: the keys and values of inodes
-//! ([`Inode`]), directories ([`Names`]) and operations ([`Operation`]); and the tree in memory that operations change
-//! ([`Tree`]); and [`FilesRecovery`], which finds its records in a region. Nothing writes them yet. It does no I/O, reads no clock and starts no thread.
+//! Read [`Files`] first: all threads of a mount share it. A change is executed on the tree in memory ([`Tree`]) and
+//! appended to the log, which [`Files::sync`] makes durable. A [`Publisher`] turns a chunk of the log into records of the
+//! tree, which refer to the frames in which the bytes landed. [`FilesRecovery`] finds both when a region is opened. The
+//! formats, and the argument for each crash point, are in `docs/format/fs.md`. The crate does no I/O of its own, reads no
+//! clock and starts no thread.
 //!
 //! ```
 //! use landfall_fs::{InodeNumber, Name, Operation, Stamp};
@@ -19,30 +21,50 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
+mod build;
+mod bytes;
+mod change;
 mod data_map;
 mod directory;
+mod error;
 mod fields;
+mod files;
 mod header;
 mod inode;
 mod kept;
 mod key;
+mod log;
+mod moves;
 mod name;
 mod names;
 mod node;
+mod open;
 mod operation;
+mod publish;
+mod published;
+mod ranges;
 mod recover;
+mod state;
+mod stored;
 mod tree;
 
+pub use bytes::{FilePart, Seek};
 pub use data_map::{BLOCK_BYTES, DataMap, Interval, RECORD_BLOCKS_MAX, Removed};
 pub use directory::{Directory, DirectoryError, NamesChange};
+pub use error::FsError;
+pub use files::{Files, Stat};
 pub use header::{HEADER_BYTES, HEADER_KEY, Header, LOG_BYTES, LOG_ENDED, LogFields};
 pub use inode::{ATTRIBUTE_BYTES, CONTENT_BYTES_MAX, FileType, Inode, Mode};
 pub use kept::{Kept, Tombstone};
 pub use key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};
-pub use name::{NAME_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, TARGET_BYTES_MAX};
+pub use name::{ExtendedName, NAME_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, TARGET_BYTES_MAX};
 pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POSITIONS_OF_A_NAME, Position};
 pub use node::{Body, Extended, Node};
+pub use open::OpenFiles;
 pub use operation::{Attributes, Operation, Stamp};
+pub use publish::{CHUNK_BYTES, CHUNK_OPERATIONS, Publisher};
+pub use published::Published;
 pub use recover::{
     DamagedRecord, FilesRecovery, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled,
 };

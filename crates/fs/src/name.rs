@@ -20,6 +20,30 @@ pub enum NameError {
     Invalid,
 }
 
+/// The name of an extended attribute, with its namespace: 1 to [`NAME_BYTES_MAX`] bytes, none of them zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExtendedName<'a>(&'a [u8]);
+
+impl<'a> ExtendedName<'a> {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`NameError`].
+    pub fn new(bytes: &'a [u8]) -> Result<Self, NameError> {
+        match bytes.len() {
+            0 => Err(NameError::Invalid),
+            1..=NAME_BYTES_MAX if !bytes.contains(&0) => Ok(Self(bytes)),
+            1..=NAME_BYTES_MAX => Err(NameError::Invalid),
+            _ => Err(NameError::TooLong),
+        }
+    }
+
+    /// The name's bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
 /// A name that a directory entry may have. It need not be UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
@@ -59,5 +83,16 @@ mod tests {
             assert_eq!(Name::new(bad), Err(NameError::Invalid), "{bad:?}");
         }
         assert_eq!(Name::new(&[b'x'; NAME_BYTES_MAX + 1]), Err(NameError::TooLong));
+    }
+
+    #[test]
+    fn names_of_extended_attributes_may_be_what_names_of_files_may_not() {
+        for good in [&b"user.a/b"[..], b".", b"..", &[b'x'; NAME_BYTES_MAX]] {
+            assert_eq!(ExtendedName::new(good).map(ExtendedName::bytes), Ok(good));
+        }
+        for bad in [&b""[..], b"user.a\0"] {
+            assert_eq!(ExtendedName::new(bad), Err(NameError::Invalid), "{bad:?}");
+        }
+        assert_eq!(ExtendedName::new(&[b'x'; NAME_BYTES_MAX + 1]), Err(NameError::TooLong));
     }
 }

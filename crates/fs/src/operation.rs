@@ -4,7 +4,7 @@
 use crate::fields::Fields;
 use crate::inode::Mode;
 use crate::key::InodeNumber;
-use crate::name::{Name, TARGET_BYTES_MAX};
+use crate::name::{ExtendedName, Name, TARGET_BYTES_MAX};
 use landfall_heap::Damage;
 
 /// Longest value of an extended attribute, bytes (`XATTR_SIZE_MAX`).
@@ -149,8 +149,8 @@ pub enum Operation<'a> {
     SetExtended {
         /// The inode.
         number: InodeNumber,
-        /// Name of the attribute, with its namespace.
-        name: Name<'a>,
+        /// Name of the attribute.
+        name: ExtendedName<'a>,
         /// Its value, 64 KiB at most.
         value: &'a [u8],
     },
@@ -159,7 +159,7 @@ pub enum Operation<'a> {
         /// The inode.
         number: InodeNumber,
         /// Name of the attribute.
-        name: Name<'a>,
+        name: ExtendedName<'a>,
     },
     /// Deletes an inode without a name that nobody has open any more.
     Release {
@@ -227,6 +227,18 @@ impl Operation<'_> {
         }
     }
 
+    /// True if the operation frees space, so that it must be possible when there is none: it removes something, or cuts a
+    /// file off or punches it.
+    pub(crate) fn frees_space(&self) -> bool {
+        match self {
+            Self::Unlink { .. } | Self::RemoveExtended { .. } | Self::Release { .. } => true,
+            Self::SetAttributes { attributes, .. } => attributes.size.is_some(),
+            // `FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_COLLAPSE_RANGE`
+            Self::Allocate { mode, .. } => mode & (2 | 8) != 0,
+            _ => false,
+        }
+    }
+
     /// The record's value.
     ///
     /// # Panics
@@ -256,8 +268,8 @@ impl Operation<'_> {
             Self::Clone { number, offset, source, source_offset, len } => {
                 to.number(number).u64(offset).number(source).u64(source_offset).u64(len)
             }
-            Self::SetExtended { number, name, value } => to.number(number).name(name).rest(value),
-            Self::RemoveExtended { number, name } => to.number(number).name(name),
+            Self::SetExtended { number, name, value } => to.number(number).sized(name.bytes()).rest(value),
+            Self::RemoveExtended { number, name } => to.number(number).sized(name.bytes()),
             Self::Release { number } => to.number(number),
         };
         built.0
@@ -310,6 +322,10 @@ fn name<'a>(fields: &mut Fields<'a>) -> Result<Name<'a>, Damage> {
     Name::new(fields.sized()?).map_err(|_| Damage::RecordFields)
 }
 
+fn extended_name<'a>(fields: &mut Fields<'a>) -> Result<ExtendedName<'a>, Damage> {
+    ExtendedName::new(fields.sized()?).map_err(|_| Damage::RecordFields)
+}
+
 impl<'a> Operation<'a> {
     /// Reads a record's value.
     ///
@@ -357,7 +373,7 @@ impl<'a> Operation<'a> {
                 Self::Clone { number: file, offset, source, source_offset, len: fields.u64()? }
             }
             SET_EXTENDED => {
-                let (number, name) = (number(fields)?, name(fields)?);
+                let (number, name) = (number(fields)?, extended_name(fields)?);
                 let len = fields.0.len();
                 if len > EXTENDED_BYTES_MAX {
                     return Err(Damage::RecordFields);
@@ -366,7 +382,7 @@ impl<'a> Operation<'a> {
             }
             REMOVE_EXTENDED => {
                 let number = number(fields)?;
-                Self::RemoveExtended { number, name: name(fields)? }
+                Self::RemoveExtended { number, name: extended_name(fields)? }
             }
             RELEASE => Self::Release { number: number(fields)? },
             _ => return Err(Damage::RecordFields),
@@ -406,6 +422,7 @@ mod tests {
 
     fn all() -> Vec<Operation<'static>> {
         let (name, new_name) = (Name::new(b"n").unwrap(), Name::new(b"new").unwrap());
+        let attribute = ExtendedName::new(b"n").unwrap();
         let mode = Mode::new(FileType::File, 0o640);
         let create = |place| Operation::Create { place, number: B, mode, uid: 1, gid: 2, rdev: 5 };
         let rename = |no_replace, exchange| Operation::Rename {
@@ -434,8 +451,8 @@ mod tests {
             Operation::SetAttributes { number: A, attributes },
             Operation::Allocate { number: A, mode: 3, offset: 4096, len: 8192 },
             Operation::Clone { number: A, offset: 1, source: B, source_offset: 2, len: 3 },
-            Operation::SetExtended { number: A, name, value: b"value" },
-            Operation::RemoveExtended { number: A, name },
+            Operation::SetExtended { number: A, name: attribute, value: b"value" },
+            Operation::RemoveExtended { number: A, name: attribute },
             Operation::Release { number: A },
         ]
     }

@@ -5,6 +5,7 @@
 
 mod data;
 mod extended;
+mod medium;
 mod names;
 mod rename;
 
@@ -78,12 +79,18 @@ pub enum TreeError {
 #[derive(Debug)]
 pub struct Tree {
     nodes: BTreeMap<InodeNumber, Node>,
-    /// Inodes on the medium that are not in memory.
-    unread: BTreeSet<InodeNumber>,
+    /// Inodes on the medium, with the slots of their records.
+    stored: BTreeMap<InodeNumber, SlotId>,
+    /// Inodes on the medium that have been deleted.
+    deleted: BTreeSet<InodeNumber>,
     /// Seed of the hashes of names.
     seed: u64,
     /// Inodes that have changed, or are deleted, since [`Self::take_changed`].
     changed: BTreeSet<InodeNumber>,
+    /// Inodes that the newest operation has changed.
+    touched: Vec<InodeNumber>,
+    /// Records whose blocks are, in these files too, at other places than their keys say.
+    spread: BTreeMap<SlotId, BTreeSet<InodeNumber>>,
 }
 
 impl Tree {
@@ -91,20 +98,34 @@ impl Tree {
     pub fn new(seed: u64, mode: u32, uid: u32, gid: u32, time_ns: i64) -> Self {
         let root = Node::root(mode, Ids { uid, gid }, time_ns);
         let nodes = BTreeMap::from([(InodeNumber::ROOT, root)]);
-        Self { nodes, unread: BTreeSet::new(), seed, changed: BTreeSet::from([InodeNumber::ROOT]) }
+        let changed = BTreeSet::from([InodeNumber::ROOT]);
+        Self { nodes, changed, ..Self::of_stored(seed, BTreeMap::new()) }
     }
 
-    /// A tree whose inodes are on the medium.
-    pub fn of_numbers(seed: u64, numbers: impl IntoIterator<Item = InodeNumber>) -> Self {
-        let unread = numbers.into_iter().collect();
-        Self { nodes: BTreeMap::new(), unread, seed, changed: BTreeSet::new() }
+    /// A tree whose inodes are on the medium, in these slots.
+    pub fn of_stored(seed: u64, stored: BTreeMap<InodeNumber, SlotId>) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            stored,
+            deleted: BTreeSet::new(),
+            seed,
+            changed: BTreeSet::new(),
+            touched: Vec::new(),
+            spread: BTreeMap::new(),
+        }
     }
 
     /// Keeps an inode that was read. It has no effect unless it is one that is on the medium and not in memory.
     pub fn load(&mut self, number: InodeNumber, node: Node) {
-        if self.unread.remove(&number) {
+        if self.is_unread(number) {
             self.nodes.insert(number, node);
         }
+    }
+
+    fn is_unread(&self, number: InodeNumber) -> bool {
+        !self.nodes.contains_key(&number)
+            && !self.deleted.contains(&number)
+            && self.stored.contains_key(&number)
     }
 
     /// Keeps the entries that a record of names holds.
@@ -121,15 +142,20 @@ impl Tree {
     pub fn node(&self, number: InodeNumber) -> Result<&Node, TreeError> {
         match self.nodes.get(&number) {
             Some(node) => Ok(node),
-            None if self.unread.contains(&number) => Err(TreeError::Unread(Unread::Inode(number))),
+            None if self.is_unread(number) => Err(TreeError::Unread(Unread::Inode(number))),
             None => Err(TreeError::NotFound),
         }
     }
 
     /// The inode, which the operation changes.
     fn change(&mut self, number: InodeNumber) -> Result<&mut Node, TreeError> {
-        self.changed.insert(number);
+        self.note_changed(number);
         self.nodes.get_mut(&number).ok_or(TreeError::NotFound)
+    }
+
+    fn note_changed(&mut self, number: InodeNumber) {
+        self.changed.insert(number);
+        self.touched.push(number);
     }
 
     /// The inodes that were changed, made or deleted since the last call.
@@ -146,17 +172,11 @@ impl Tree {
         xxh3_64_with_seed(name.bytes(), self.seed)
     }
 
-    /// Executes an operation that is not a write: all of it, or nothing. `slot` is the operation's record: blocks that it
-    /// reserves refer to it.
+    /// Executes an operation that is not a write: all of it, or nothing.
     ///
     /// # Errors
     /// [`TreeError`].
-    pub fn execute(
-        &mut self,
-        stamp: Stamp,
-        operation: &Operation<'_>,
-        slot: SlotId,
-    ) -> Result<(), TreeError> {
+    pub fn execute(&mut self, stamp: Stamp, operation: &Operation<'_>) -> Result<(), TreeError> {
         let time_ns = stamp.time_ns;
         match *operation {
             Operation::Create { place, number, mode, uid, gid, rdev } => {
@@ -178,7 +198,7 @@ impl Tree {
             Operation::RemoveExtended { number, name } => self.remove_extended(number, name, time_ns),
             Operation::Release { number } => self.release(number),
             Operation::Allocate { number, mode, offset, len } => {
-                self.allocate(number, mode, offset..offset.saturating_add(len), slot, time_ns)
+                self.allocate(number, mode, offset..offset.saturating_add(len), time_ns)
             }
             Operation::Clone { number, offset, source, source_offset, len } => {
                 let range = source_offset..source_offset.saturating_add(len);
@@ -194,7 +214,7 @@ impl Tree {
         mut node: Node,
         time_ns: i64,
     ) -> Result<(), TreeError> {
-        if self.nodes.contains_key(&number) || self.unread.contains(&number) {
+        if self.nodes.contains_key(&number) || self.stored.contains_key(&number) {
             return Err(TreeError::Exists);
         }
         let Some((parent, name)) = place else {
@@ -202,7 +222,7 @@ impl Tree {
                 return Err(TreeError::Invalid);
             }
             self.nodes.insert(number, node);
-            self.changed.insert(number);
+            self.note_changed(number);
             return Ok(());
         };
         let file_type = node.file_type();
@@ -214,7 +234,7 @@ impl Tree {
             self.change(parent)?.inode.nlink += 1;
         }
         self.nodes.insert(number, node);
-        self.changed.insert(number);
+        self.note_changed(number);
         Ok(())
     }
 
@@ -272,9 +292,16 @@ impl Tree {
         if self.node(number)?.inode.nlink > 0 {
             return Err(TreeError::Invalid);
         }
-        self.nodes.remove(&number);
-        self.changed.insert(number);
+        self.remove(number);
         Ok(())
+    }
+
+    fn remove(&mut self, number: InodeNumber) {
+        self.nodes.remove(&number);
+        if self.stored.contains_key(&number) {
+            self.deleted.insert(number);
+        }
+        self.note_changed(number);
     }
 
     fn set_attributes(

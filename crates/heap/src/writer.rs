@@ -74,6 +74,8 @@ pub struct Writer {
     urgency_base: Urgency,
     /// Urgency of the current append.
     pub(crate) urgency: Urgency,
+    /// Every append may use the space that is kept for deletes.
+    frees_space: bool,
     slab: Option<SpareSlab>,
     /// Number of the current batch.
     batch: u64,
@@ -121,6 +123,7 @@ impl Writer {
             sites,
             urgency_base,
             urgency: Urgency::Write,
+            frees_space: false,
             slab: None,
             batch,
             batch_start: 0,
@@ -137,6 +140,12 @@ impl Writer {
             asked_unfinished: None,
             born: 0,
         }
+    }
+
+    /// From now on, what is appended frees space or does not. Records that free space may use what is kept for deletes,
+    /// whatever their kind is.
+    pub fn set_frees_space(&mut self, frees_space: bool) {
+        self.frees_space = frees_space;
     }
 
     /// The heap of the writer.
@@ -244,7 +253,7 @@ impl Writer {
         for entry in entries {
             too_large("a key", entry.key.len() as u64, KEY_BYTES_MAX as u64)?;
             too_large("a value", entry.value.len(), VALUE_BYTES_MAX)?;
-            if entry.kind == Kind::Put {
+            if entry.kind == Kind::Put && !self.frees_space {
                 urgency = Urgency::Write;
             }
         }
@@ -623,6 +632,19 @@ impl Writer {
             let at = Extent::new(SlotId::new(slab.run, self.batch_start).off(), records);
             self.heap.media.flush(&mut self.dirty, self.sites.record, at);
         }
+    }
+
+    /// Takes the newest records of the current batch back, which the owner refuses after all: their slots become empty
+    /// again. No other record may have been appended behind them, and nothing may refer to them.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn take_back(&mut self, slots: &[SlotId]) -> Result<(), MediaError> {
+        debug_assert!(
+            slots.last().is_none_or(|last| self.slab.is_some_and(|slab| slab.next == last.index() + 1)),
+            "the newest records"
+        );
+        self.rewind(slots)
     }
 
     /// Rolls back records of this batch: their slots become empty again.

@@ -4,7 +4,7 @@
 //! `docs/format/fs.md` says; only at the end of a file may a part of a block be left.
 
 use super::{FILE_BYTES_MAX, Tree, TreeError};
-use crate::data_map::{BLOCK_BYTES, DataMap, Interval, RECORD_BLOCKS_MAX};
+use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX, DataMap, Interval, RECORD_BLOCKS_MAX};
 use crate::key::{InodeNumber, WritePlace};
 use crate::node::{Body, Node};
 use landfall_heap::SlotId;
@@ -65,12 +65,12 @@ impl Allocate {
         if after.max(range.end) > FILE_BYTES_MAX { Err(TreeError::TooLarge) } else { Ok(after) }
     }
 
-    fn apply(self, data: &mut DataMap, range: Range<u64>, slot: SlotId) {
+    fn apply(self, data: &mut DataMap, range: Range<u64>) {
         match self {
-            Self::Reserve { .. } => data.reserve(range, slot),
+            Self::Reserve { .. } => data.reserve(range),
             Self::Zero { .. } => {
                 data.remove(range.clone());
-                data.reserve(range, slot);
+                data.reserve(range);
             }
             Self::Punch => drop(data.remove(range)),
             Self::Collapse => drop(data.collapse(&range)),
@@ -143,7 +143,6 @@ impl Tree {
         number: InodeNumber,
         mode: u32,
         range: Range<u64>,
-        slot: SlotId,
         time_ns: i64,
     ) -> Result<(), TreeError> {
         let node = self.node(number)?;
@@ -151,8 +150,12 @@ impl Tree {
         let how = Allocate::of_mode(mode).filter(|_| !range.is_empty()).ok_or(TreeError::Invalid)?;
         let grown = how.size_after(node.inode.size, &range)?;
         let (data, size) = self.change_file(number, time_ns)?;
-        how.apply(data, blocks(&range), slot);
+        how.apply(data, blocks(&range));
         *size = grown;
+        if matches!(how, Allocate::Collapse | Allocate::Insert) {
+            let moved: Vec<Interval> = data.parts(blocks(&range).start..BLOCKS_MAX).collect();
+            self.note_spread(&moved, number);
+        }
         Ok(())
     }
 
@@ -180,11 +183,12 @@ impl Tree {
         let parts: Vec<Interval> = file(from)?.parts(blocks_from.clone()).filter(written).collect();
         let (data, size) = self.change_file(number, time_ns)?;
         data.remove(blocks(&(offset..end)));
-        for part in parts {
+        for part in &parts {
             let first = u64::from(part.first) - blocks_from.start + offset / BLOCK_BYTES;
             data.insert(part.at(first as u32));
         }
         *size = end.max(*size);
+        self.note_spread(&parts, number);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::data_map::{BLOCK_BYTES, Interval};
 use crate::directory::NamesChange;
 use crate::key::WritePlace;
+use crate::name::ExtendedName;
 use crate::names::Names;
 use proptest::prelude::*;
 
@@ -260,7 +261,7 @@ impl Medium {
             _ => Body::File(crate::DataMap::default()),
         };
         let extended = crate::Extended::new();
-        Node { inode, mtime_ns: *mtime_ns, ctime_ns: *ctime_ns, body, extended }
+        Node { inode, mtime_ns: *mtime_ns, ctime_ns: *ctime_ns, body, extended, extended_changed: false }
     }
 }
 
@@ -363,7 +364,7 @@ proptest! {
                 Some(operation) => {
                     let before = (oracle.names.clone(), oracle.inodes.clone());
                     let expected = asked(&mut oracle, &step, &inodes, InodeNumber(number));
-                    let done = medium.with(&mut tree, |tree| tree.execute(NOW, &operation, SLOT));
+                    let done = medium.with(&mut tree, |tree| tree.execute(NOW, &operation));
                     prop_assert_eq!(done, expected, "{:?}", operation);
                     if expected.is_err() {
                         prop_assert_eq!((oracle.names.clone(), oracle.inodes.clone()), before);
@@ -371,7 +372,7 @@ proptest! {
                 }
                 None => {
                     medium.publish(&mut tree);
-                    tree = Tree::of_numbers(SEED, medium.inodes.keys().copied());
+                    tree = Tree::of_stored(SEED, medium.inodes.keys().map(|number| (*number, SLOT)).collect());
                 }
             }
         }
@@ -383,7 +384,7 @@ proptest! {
 
 fn file(tree: &mut Tree) -> InodeNumber {
     let number = InodeNumber(2);
-    tree.execute(NOW, &create_of(ROOT, "f", number, false), SLOT).unwrap();
+    tree.execute(NOW, &create_of(ROOT, "f", number, false)).unwrap();
     number
 }
 
@@ -412,9 +413,9 @@ fn writes_overlay_and_cuts_end_in_holes() {
     assert_eq!(size(&tree, number), 8 * BLOCK_BYTES + 5);
     assert_eq!(write(&mut tree, number, 7, 5, 13), Err(TreeError::Invalid), "the block would lose its end");
     let cut = Attributes { size: Some(2 * BLOCK_BYTES), ..Attributes::default() };
-    tree.execute(NOW, &Operation::SetAttributes { number, attributes: cut }, SLOT).unwrap();
+    tree.execute(NOW, &Operation::SetAttributes { number, attributes: cut }).unwrap();
     let longer = Attributes { size: Some(9 * BLOCK_BYTES), ..Attributes::default() };
-    tree.execute(NOW, &Operation::SetAttributes { number, attributes: longer }, SLOT).unwrap();
+    tree.execute(NOW, &Operation::SetAttributes { number, attributes: longer }).unwrap();
     assert_eq!(blocks_of(&tree, number), [(0, 2, 10, Some(0))]);
     assert_eq!(size(&tree, number), 9 * BLOCK_BYTES);
 }
@@ -426,7 +427,7 @@ fn allocate(
     blocks: std::ops::Range<u64>,
 ) -> Result<(), TreeError> {
     let (offset, len) = (blocks.start * BLOCK_BYTES, (blocks.end - blocks.start) * BLOCK_BYTES);
-    tree.execute(NOW, &Operation::Allocate { number, mode, offset, len }, SlotId(99))
+    tree.execute(NOW, &Operation::Allocate { number, mode, offset, len })
 }
 
 #[test]
@@ -435,15 +436,15 @@ fn fallocate_reserves_punches_and_shifts() {
     let number = file(&mut tree);
     write(&mut tree, number, 2, 2 * BLOCK_BYTES, 10).unwrap();
     allocate(&mut tree, number, 0, 0..6).unwrap();
-    let reserved = [(0, 2, 99, None), (2, 2, 10, Some(0)), (4, 2, 99, None)];
+    let reserved = [(0, 2, 0, None), (2, 2, 10, Some(0)), (4, 2, 0, None)];
     assert_eq!((blocks_of(&tree, number), size(&tree, number)), (reserved.to_vec(), 6 * BLOCK_BYTES));
     allocate(&mut tree, number, 3, 0..3).unwrap();
-    assert_eq!(blocks_of(&tree, number), [(3, 1, 10, Some(1)), (4, 2, 99, None)]);
+    assert_eq!(blocks_of(&tree, number), [(3, 1, 10, Some(1)), (4, 2, 0, None)]);
     allocate(&mut tree, number, 32, 3..5).unwrap();
-    assert_eq!(blocks_of(&tree, number), [(5, 1, 10, Some(1)), (6, 2, 99, None)]);
+    assert_eq!(blocks_of(&tree, number), [(5, 1, 10, Some(1)), (6, 2, 0, None)]);
     assert_eq!(size(&tree, number), 8 * BLOCK_BYTES);
     allocate(&mut tree, number, 8, 1..5).unwrap();
-    assert_eq!(blocks_of(&tree, number), [(1, 1, 10, Some(1)), (2, 2, 99, None)]);
+    assert_eq!(blocks_of(&tree, number), [(1, 1, 10, Some(1)), (2, 2, 0, None)]);
     assert_eq!(size(&tree, number), 4 * BLOCK_BYTES);
     allocate(&mut tree, number, 1, 0..9).unwrap();
     assert_eq!(size(&tree, number), 4 * BLOCK_BYTES, "the size is kept");
@@ -460,19 +461,19 @@ fn a_clone_refers_to_the_same_records_and_not_to_what_is_reserved() {
     write(&mut tree, source, 0, 3 * BLOCK_BYTES, 10).unwrap();
     allocate(&mut tree, source, 0, 3..4).unwrap();
     let number = InodeNumber(3);
-    tree.execute(NOW, &create_of(ROOT, "g", number, false), SLOT).unwrap();
+    tree.execute(NOW, &create_of(ROOT, "g", number, false)).unwrap();
     write(&mut tree, number, 1, 4 * BLOCK_BYTES, 20).unwrap();
     let clone = |source_offset, offset, blocks: u64| {
         let len = blocks * BLOCK_BYTES;
         Operation::Clone { number, offset, source, source_offset, len }
     };
-    tree.execute(NOW, &clone(BLOCK_BYTES, 2 * BLOCK_BYTES, 3), SLOT).unwrap();
+    tree.execute(NOW, &clone(BLOCK_BYTES, 2 * BLOCK_BYTES, 3)).unwrap();
     assert_eq!(blocks_of(&tree, number), [(1, 1, 20, Some(0)), (2, 2, 10, Some(1))]);
     assert_eq!(size(&tree, number), 5 * BLOCK_BYTES);
-    let beyond = tree.execute(NOW, &clone(0, 0, 5), SLOT);
+    let beyond = tree.execute(NOW, &clone(0, 0, 5));
     assert_eq!(beyond, Err(TreeError::Invalid), "behind the end of the source");
     let unaligned = Operation::Clone { number, offset: 0, source, source_offset: 0, len: 1 };
-    assert_eq!(tree.execute(NOW, &unaligned, SLOT), Err(TreeError::Invalid));
+    assert_eq!(tree.execute(NOW, &unaligned), Err(TreeError::Invalid));
 }
 
 #[test]
@@ -481,28 +482,28 @@ fn attributes_links_and_extended_attributes_change_as_asked() {
     let number = file(&mut tree);
     let attributes =
         Attributes { permissions: Some(0o600), uid: Some(5), mtime_ns: Some(-3), ..Attributes::default() };
-    tree.execute(NOW, &Operation::SetAttributes { number, attributes }, SLOT).unwrap();
+    tree.execute(NOW, &Operation::SetAttributes { number, attributes }).unwrap();
     let node = tree.node(number).unwrap();
     assert_eq!((node.inode.mode.permissions(), node.inode.uid, node.inode.gid), (0o600, 5, 0));
     assert_eq!((node.mtime_ns, node.ctime_ns), (-3, NOW.time_ns));
     let (set, remove) = (
-        Operation::SetExtended { number, name: name("user.a"), value: b"1" },
-        Operation::RemoveExtended { number, name: name("user.a") },
+        Operation::SetExtended { number, name: ExtendedName::new(b"user.a").unwrap(), value: b"1" },
+        Operation::RemoveExtended { number, name: ExtendedName::new(b"user.a").unwrap() },
     );
-    tree.execute(NOW, &set, SLOT).unwrap();
+    tree.execute(NOW, &set).unwrap();
     assert!(tree.node(number).unwrap().inode.has_extended);
-    tree.execute(NOW, &remove, SLOT).unwrap();
+    tree.execute(NOW, &remove).unwrap();
     assert!(!tree.node(number).unwrap().inode.has_extended);
-    assert_eq!(tree.execute(NOW, &remove, SLOT), Err(TreeError::NoAttribute));
+    assert_eq!(tree.execute(NOW, &remove), Err(TreeError::NoAttribute));
     let link = InodeNumber(3);
     let symlink =
         Operation::Symlink { parent: ROOT, name: name("l"), number: link, uid: 0, gid: 0, target: b"f" };
-    tree.execute(NOW, &symlink, SLOT).unwrap();
+    tree.execute(NOW, &symlink).unwrap();
     assert_eq!((tree.node(link).unwrap().file_type(), size(&tree, link)), (FileType::Link, 1));
     let cut = Attributes { size: Some(0), ..Attributes::default() };
     for (number, refused) in [(ROOT, TreeError::IsADirectory), (link, TreeError::Invalid)] {
         let operation = Operation::SetAttributes { number, attributes: cut };
-        assert_eq!(tree.execute(NOW, &operation, SLOT), Err(refused));
+        assert_eq!(tree.execute(NOW, &operation), Err(refused));
     }
 }
 
@@ -512,9 +513,9 @@ fn a_file_without_a_name_can_get_one() {
     let number = InodeNumber(2);
     let mode = Mode::new(FileType::File, 0o600);
     let create = Operation::Create { place: None, number, mode, uid: 0, gid: 0, rdev: 0 };
-    tree.execute(NOW, &create, SLOT).unwrap();
+    tree.execute(NOW, &create).unwrap();
     assert_eq!(tree.node(number).unwrap().inode.nlink, 0);
-    tree.execute(NOW, &Operation::Link { parent: ROOT, name: name("n"), number }, SLOT).unwrap();
+    tree.execute(NOW, &Operation::Link { parent: ROOT, name: name("n"), number }).unwrap();
     assert_eq!(tree.node(number).unwrap().inode.nlink, 1);
-    assert_eq!(tree.execute(NOW, &Operation::Release { number }, SLOT), Err(TreeError::Invalid));
+    assert_eq!(tree.execute(NOW, &Operation::Release { number }), Err(TreeError::Invalid));
 }

@@ -1,0 +1,106 @@
+//! What follows when a chunk is published, or cannot be.
+
+use crate::build::{Built, Record};
+use crate::data_map::Replaced;
+use crate::kept::Tombstone;
+use crate::key::InodeNumber;
+use crate::node::Node;
+use crate::published::Published;
+use crate::state::State;
+use landfall_heap::{SlotId, spaces};
+
+/// The chunk's transaction is durable: its records are current, and what they replace is dropped.
+pub(crate) fn apply(state: &mut State, built: Built) -> Published {
+    let moves = state.moves.take().unwrap_or_default();
+    let now = |slot: SlotId| {
+        let mut slot = slot;
+        while let Some(next) = moves.get(&slot) {
+            slot = *next;
+        }
+        slot
+    };
+    // Blocks are found by where they were, so they are replaced before anything is dropped.
+    for (record, _, slot) in &built.records {
+        if let Record::Data(file, part) = record
+            && let Some(skip) = part.skip()
+        {
+            let replaced = Replaced { old: now(part.slot), skip, blocks: part.blocks, new: *slot };
+            state.tree.replace_blocks(*file, u64::from(part.first)..part.end(), &replaced);
+        }
+    }
+    let records = built.records.len() as u64;
+    for (record, hash, slot) in built.records {
+        take_over(state, record, hash, slot);
+    }
+    state.tree.end_spread();
+    for slot in state.log.slots.drain(..built.operations) {
+        state.heap.drop_record(slot);
+    }
+    (state.log.first, state.log.bytes) = (built.until, state.log.bytes - built.bytes);
+    let operations = built.operations as u64;
+    Published { operations, records, relinked_bytes: built.relinked_bytes, undone: built.undone }
+}
+
+/// A record is current.
+fn take_over(state: &mut State, record: Record, hash: u64, slot: SlotId) {
+    let stored = &mut state.stored;
+    let (old, tombstone) = match record {
+        Record::Header => (stored.header.replace(slot), None),
+        Record::Inode(number) => (state.tree.note_stored(number, slot), None),
+        Record::NoInode(number) => {
+            // Records of a number without an inode mean nothing: they need no tombstones, and are not counted.
+            let all = stored.take_all_of(number);
+            all.into_iter().for_each(|slot| state.heap.drop_record(slot));
+            state.kept.forget_number(&state.heap, number);
+            (state.tree.note_gone(number), Some((spaces::FILES_INODE, number)))
+        }
+        Record::Names(number, first) => {
+            note_names(state, number, first, Some(slot));
+            (state.stored.names.insert((number, first), slot), None)
+        }
+        Record::NoNames(number, first) => {
+            note_names(state, number, first, None);
+            (state.stored.names.remove(&(number, first)), Some((spaces::FILES_NAMES, number)))
+        }
+        Record::Data(number, part) => (stored.data.insert((number, part.first), slot), None),
+        Record::NoData(number, first) => {
+            (stored.data.remove(&(number, first)), Some((spaces::FILES_DATA, number)))
+        }
+        Record::Extended(number) => (stored.extended.insert(number, slot), None),
+        Record::NoExtended(number) => {
+            (stored.extended.remove(&number), Some((spaces::FILES_EXTENDED, number)))
+        }
+        Record::Bound(client) => (stored.bounds.insert(client, slot), None),
+    };
+    state.kept.replaced(&state.heap, hash, old);
+    if let Some((space, number)) = tombstone {
+        state.kept.add_tombstone(hash, Tombstone { slot, space, number });
+    }
+}
+
+fn note_names(state: &mut State, number: InodeNumber, first: crate::names::Position, slot: Option<SlotId>) {
+    if let Some(directory) = state.tree.directory_mut(number) {
+        directory.published(first, slot);
+    }
+}
+
+/// The chunk is not published: all that it has changed waits for the next one.
+pub(crate) fn abort(state: &mut State, built: Built) {
+    state.moves = None;
+    for (number, first) in built.names {
+        if let Some(directory) = state.tree.directory_mut(number) {
+            directory.note_unpublished([first]);
+        }
+    }
+    for (number, ranges) in built.ranges {
+        if let Some(data) = state.tree.in_memory_mut(number).and_then(Node::data_mut) {
+            data.note_changes(&ranges);
+        }
+    }
+    for number in built.extended {
+        if let Some(node) = state.tree.in_memory_mut(number) {
+            node.extended_changed = true;
+        }
+    }
+    state.tree.note_unpublished(built.numbers);
+}

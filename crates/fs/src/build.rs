@@ -1,0 +1,358 @@
+//! The records of a chunk: what is current of everything that it has changed.
+
+use crate::data_map::{BLOCK_BYTES, Interval};
+use crate::directory::NamesChange;
+use crate::error::FsError;
+use crate::header::{HEADER_KEY, LogFields};
+use crate::inode::FileType;
+use crate::key::{DataKey, InodeNumber, NamesKey};
+use crate::names::Position;
+use crate::node::{Body, Node, encode_extended};
+use crate::state::{State, interval_of};
+use landfall_heap::{
+    Crcs, Damage, Entry, Heap, HeapError, Item, ItemPart, Kind, SlotId, Source, Transaction, Writer, spaces,
+};
+use std::ops::Range;
+
+/// A record of the chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Header,
+    Inode(InodeNumber),
+    /// The tombstone of an inode.
+    NoInode(InodeNumber),
+    Names(InodeNumber, Position),
+    NoNames(InodeNumber, Position),
+    /// Blocks of a file, and where they were.
+    Data(InodeNumber, Interval),
+    NoData(InodeNumber, u32),
+    Extended(InodeNumber),
+    NoExtended(InodeNumber),
+    Bound(u32),
+}
+
+/// What a chunk has put together.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) records: Vec<(Record, u64, SlotId)>,
+    /// Number of the chunk's operations, and the bytes of their values.
+    pub(crate) operations: usize,
+    pub(crate) bytes: u64,
+    /// Index of the first operation behind the chunk.
+    pub(crate) until: u64,
+    pub(crate) next_number: u64,
+    pub(crate) relinked_bytes: u64,
+    pub(crate) undone: u64,
+    /// What the chunk has changed, for the case that it is not published.
+    pub(crate) numbers: Vec<InodeNumber>,
+    pub(crate) names: Vec<(InodeNumber, Position)>,
+    pub(crate) ranges: Vec<(InodeNumber, Vec<Range<u64>>)>,
+    pub(crate) extended: Vec<InodeNumber>,
+}
+
+impl Built {
+    pub(crate) fn new(state: &State, next_number: u64) -> Self {
+        Self {
+            records: Vec::new(),
+            operations: state.log.slots.len(),
+            bytes: state.log.bytes,
+            until: state.log.next().max(state.log.above),
+            next_number,
+            relinked_bytes: 0,
+            undone: 0,
+            numbers: Vec::new(),
+            names: Vec::new(),
+            ranges: Vec::new(),
+            extended: Vec::new(),
+        }
+    }
+}
+
+/// The fields of a record that differ.
+#[derive(Clone, Copy, Default)]
+struct Fields {
+    arrival_ns: u64,
+    mark: u64,
+    aux: u32,
+}
+
+/// Appends the records of one chunk.
+struct Builder<'a> {
+    heap: &'a Heap,
+    writer: &'a mut Writer,
+    transaction: &'a mut Transaction,
+    built: &'a mut Built,
+}
+
+/// Appends what the operations since the last chunk have changed.
+///
+/// # Errors
+/// Those of [`Writer::append_to`]; damage of data that have to be divided.
+pub(crate) fn build(
+    state: &mut State,
+    writer: &mut Writer,
+    transaction: &mut Transaction,
+    built: &mut Built,
+) -> Result<(), FsError> {
+    let heap = std::sync::Arc::clone(&state.heap);
+    let mut builder = Builder { heap: &heap, writer, transaction, built };
+    builder.built.numbers = state.tree.take_changed().into_iter().collect();
+    if state.stored.header.is_none() {
+        let value = state.header.encode();
+        builder.put(Record::Header, HEADER_KEY, Source::Bytes(&value), Fields::default())?;
+    }
+    for number in builder.built.numbers.clone() {
+        if state.tree.in_memory(number).is_some() {
+            builder.inode(state, number)?;
+        } else if state.tree.slot(number).is_some() {
+            builder.tombstone(Record::NoInode(number), &number.key())?;
+        } else {
+            builder.built.undone += 1;
+        }
+    }
+    builder.bounds(state)
+}
+
+impl Builder<'_> {
+    fn append(
+        &mut self,
+        record: Record,
+        kind: Kind,
+        key: &[u8],
+        value: Source<'_>,
+        fields: Fields,
+    ) -> Result<(), FsError> {
+        let space = space_of(&record);
+        let hash = self.heap.hash(space, key);
+        let slot = self.writer.append_to(
+            self.transaction,
+            &Entry {
+                kind,
+                space,
+                hash,
+                key,
+                key_at: None,
+                value,
+                arrival_ns: fields.arrival_ns,
+                expiry_ms: fields.mark,
+                aux: fields.aux,
+            },
+        )?;
+        self.built.records.push((record, hash, slot));
+        Ok(())
+    }
+
+    fn put(&mut self, record: Record, key: &[u8], value: Source<'_>, fields: Fields) -> Result<(), FsError> {
+        self.append(record, Kind::Put, key, value, fields)
+    }
+
+    fn tombstone(&mut self, record: Record, key: &[u8]) -> Result<(), FsError> {
+        self.append(record, Kind::Tombstone, key, Source::None, Fields::default())
+    }
+
+    fn inode(&mut self, state: &mut State, number: InodeNumber) -> Result<(), FsError> {
+        let Some(node) = state.tree.in_memory(number) else { return Ok(()) };
+        let fields =
+            Fields { arrival_ns: node.mtime_ns.cast_unsigned(), mark: node.ctime_ns.cast_unsigned(), aux: 0 };
+        let mut value = node.inode.encode().to_vec();
+        if let Body::Link(target) = &node.body {
+            value.extend_from_slice(target);
+        }
+        self.put(Record::Inode(number), &number.key(), Source::Bytes(&value), fields)?;
+        self.extended(state, number)?;
+        match state.tree.in_memory(number).map(Node::file_type) {
+            Some(FileType::Directory) => self.names(state, number),
+            Some(FileType::File) => self.data(state, number),
+            _ => Ok(()),
+        }
+    }
+
+    fn extended(&mut self, state: &mut State, number: InodeNumber) -> Result<(), FsError> {
+        let is_stored = state.stored.extended.contains_key(&number);
+        let Some(node) = state.tree.in_memory_mut(number).filter(|node| node.extended_changed) else {
+            return Ok(());
+        };
+        node.extended_changed = false;
+        self.built.extended.push(number);
+        let value = encode_extended(&node.extended);
+        match (value.is_empty(), is_stored) {
+            (false, _) => {
+                self.put(Record::Extended(number), &number.key(), Source::Bytes(&value), Fields::default())
+            }
+            (true, true) => self.tombstone(Record::NoExtended(number), &number.key()),
+            (true, false) => Ok(()),
+        }
+    }
+
+    fn names(&mut self, state: &mut State, number: InodeNumber) -> Result<(), FsError> {
+        let Some(directory) = state.tree.directory_mut(number) else { return Ok(()) };
+        let changes = directory.take_changes();
+        self.built.names.extend(changes.iter().map(|(first, _)| (number, *first)));
+        for (first, change) in changes {
+            let key = NamesKey { directory: number, first: first.0 }.encode();
+            match change {
+                NamesChange::Put { count, value } => {
+                    let fields = Fields { mark: first.0, aux: count, ..Fields::default() };
+                    self.put(Record::Names(number, first), &key, Source::Bytes(&value), fields)?;
+                }
+                NamesChange::Tombstone => self.tombstone(Record::NoNames(number, first), &key)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, state: &mut State, number: InodeNumber) -> Result<(), FsError> {
+        let data = state.tree.in_memory_mut(number).and_then(Node::data_mut);
+        let ranges = data.map(|data| data.take_changes()).unwrap_or_default();
+        self.built.ranges.push((number, ranges.clone()));
+        for change in changes_of(state, number, &ranges)? {
+            let key = DataKey { file: number, first: change.first() }.encode();
+            match change {
+                Change::Put(part) => self.blocks(state, number, &key, part)?,
+                Change::Remove(first) => self.tombstone(Record::NoData(number, first), &key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the record of consecutive blocks. It refers to the bytes of the record that has them now.
+    fn blocks(
+        &mut self,
+        state: &State,
+        number: InodeNumber,
+        key: &[u8],
+        part: Interval,
+    ) -> Result<(), FsError> {
+        let mut fields = Fields { mark: u64::from(part.first), ..Fields::default() };
+        let record = Record::Data(number, part);
+        let Some(skip) = part.skip() else {
+            fields.aux = u32::from(part.blocks);
+            return self.put(record, key, Source::None, fields);
+        };
+        let heap = self.heap;
+        let view = heap.record(part.slot)?;
+        let len = view.value_len() as u64;
+        let start = u64::from(skip) * BLOCK_BYTES;
+        let end = len.min(start + u64::from(part.blocks) * BLOCK_BYTES);
+        self.built.relinked_bytes += end.saturating_sub(start);
+        let shared = state.tree.has_spread(part.slot) || view.is_shared();
+        if start == 0 && end == len {
+            let item = Item::hold(heap, part.slot, &view)?;
+            let value = stored(item.inline(), item.extents(), shared, item.crcs(), item.list());
+            return self.put(record, key, value, fields);
+        }
+        let item = ItemPart::hold(heap, part.slot, &view, start as usize..end as usize)?;
+        if !item.item().verify()? {
+            return Err(HeapError::Damaged { slot: part.slot, what: Damage::ValueChecksum }.into());
+        }
+        let (inline, extents) = (item.inline(), item.extents());
+        let crcs = heap.crcs_of(&extents)?;
+        self.put(record, key, stored(inline, &extents, shared, Some(crcs.get()), None), fields)
+    }
+
+    fn bounds(&mut self, state: &State) -> Result<(), FsError> {
+        let (client, until) = (state.log.client, self.built.until);
+        let value = LogFields {
+            epoch: state.log.epoch,
+            lease: state.log.lease,
+            next_number: InodeNumber(self.built.next_number),
+        };
+        let fields = Fields { mark: until, aux: client, ..Fields::default() };
+        let value = value.encode();
+        self.append(Record::Bound(client), Kind::Bound, &client.to_le_bytes(), Source::Bytes(&value), fields)
+    }
+}
+
+fn space_of(record: &Record) -> u8 {
+    match record {
+        Record::Header => spaces::FILES_HEADER,
+        Record::Inode(_) | Record::NoInode(_) => spaces::FILES_INODE,
+        Record::Names(..) | Record::NoNames(..) => spaces::FILES_NAMES,
+        Record::Data(..) | Record::NoData(..) => spaces::FILES_DATA,
+        Record::Extended(_) | Record::NoExtended(_) => spaces::FILES_EXTENDED,
+        Record::Bound(_) => spaces::FILES_LOG,
+    }
+}
+
+fn stored<'a>(
+    inline: Option<&'a [u8]>,
+    extents: &'a [landfall_media::Extent],
+    shared: bool,
+    crc: Option<Crcs<'a>>,
+    list: Option<landfall_heap::PieceList>,
+) -> Source<'a> {
+    match inline {
+        Some(bytes) => Source::Bytes(bytes),
+        None => Source::Stored { extents, landed: &[], durable: true, shared, crc, list },
+    }
+}
+
+/// What a file's records need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Put(Interval),
+    Remove(u32),
+}
+
+impl Change {
+    fn first(&self) -> u32 {
+        match self {
+            Self::Put(part) => part.first,
+            Self::Remove(first) => *first,
+        }
+    }
+}
+
+/// The records that make the published blocks of a file what the file has in the changed ranges.
+fn changes_of(state: &State, file: InodeNumber, ranges: &[Range<u64>]) -> Result<Vec<Change>, FsError> {
+    let mut changes = Vec::new();
+    let mut done = 0;
+    for range in ranges {
+        let range = widened(state, file, range)?;
+        let range = range.start.max(done)..range.end;
+        if range.is_empty() {
+            continue;
+        }
+        done = range.end;
+        let data = state.tree.in_memory(file).and_then(Node::data);
+        let parts: Vec<Interval> = data.into_iter().flat_map(|data| data.parts(range.clone())).collect();
+        for part in &parts {
+            if stored_interval(state, file, part.first)? != Some(*part) {
+                changes.push(Change::Put(*part));
+            }
+        }
+        let start = u32::try_from(range.start).unwrap_or(u32::MAX);
+        for (first, _) in state.stored.data_from(file, start) {
+            if u64::from(first) >= range.end {
+                break;
+            }
+            if parts.binary_search_by_key(&first, |part| part.first).is_err() {
+                changes.push(Change::Remove(first));
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// The blocks of the record that begins at a block.
+fn stored_interval(state: &State, file: InodeNumber, first: u32) -> Result<Option<Interval>, FsError> {
+    let Some(slot) = state.stored.data.get(&(file, first)).copied() else { return Ok(None) };
+    let interval = interval_of(&state.heap.record(slot)?, first, slot);
+    Ok(Some(interval.map_err(|what| HeapError::Damaged { slot, what })?))
+}
+
+/// A range that ends where records of the file end.
+fn widened(state: &State, file: InodeNumber, range: &Range<u64>) -> Result<Range<u64>, FsError> {
+    let mut wide = range.clone();
+    let last = u32::try_from(range.end - 1).unwrap_or(u32::MAX);
+    let first = u32::try_from(range.start).unwrap_or(u32::MAX);
+    for block in [first, last] {
+        let Some((before, _)) = state.stored.data_before(file, block) else { continue };
+        if let Some(interval) = stored_interval(state, file, before)?
+            && interval.end() > range.start
+        {
+            wide = wide.start.min(u64::from(before))..wide.end.max(interval.end());
+        }
+    }
+    Ok(wide)
+}

@@ -1,0 +1,32 @@
+//! Why a call of [`crate::Files`] has failed.
+
+use crate::tree::TreeError;
+use landfall_heap::{HeapError, Until};
+use landfall_media::MediaError;
+use thiserror::Error;
+
+/// Why a call has failed. It has changed nothing.
+#[derive(Debug, Error)]
+pub enum FsError {
+    /// The tree does not allow it. Each has the meaning of an error of POSIX.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// It cannot be done yet: the caller tries again after the event.
+    #[error("not yet: {0:?}")]
+    Wait(Until),
+    /// A failure of the region; [`HeapError::Full`] is `ENOSPC`, all others are `EIO`.
+    #[error(transparent)]
+    Heap(HeapError),
+}
+
+impl From<HeapError> for FsError {
+    fn from(error: HeapError) -> Self {
+        Until::of(&error).map_or(Self::Heap(error), Self::Wait)
+    }
+}
+
+impl From<MediaError> for FsError {
+    fn from(error: MediaError) -> Self {
+        Self::Heap(error.into())
+    }
+}

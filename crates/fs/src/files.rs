@@ -1,0 +1,191 @@
+//! Files in a region: what a mount calls. Changes are in [`crate::change`], bytes in [`crate::bytes`].
+
+use crate::data_map::DataMap;
+use crate::error::FsError;
+use crate::inode::Inode;
+use crate::key::InodeNumber;
+use crate::name::Name;
+use crate::names::{NameEntry, Position};
+use crate::node::{Body, Node};
+use crate::state::State;
+use crate::tree::{Tree, TreeError};
+use landfall_heap::{Heap, Ticket};
+use landfall_media::Site;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is known of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its number.
+    pub number: InodeNumber,
+    /// Its attributes.
+    pub inode: Inode,
+    /// Last change of the data, Unix nanoseconds.
+    pub mtime_ns: i64,
+    /// Last change of the inode, Unix nanoseconds.
+    pub ctime_ns: i64,
+    /// Blocks of 4 KiB that are written or reserved.
+    pub blocks: u64,
+}
+
+impl Stat {
+    pub(crate) fn of(number: InodeNumber, node: &Node) -> Self {
+        let blocks = node.data().map_or(0, DataMap::blocks);
+        Self { number, inode: node.inode, mtime_ns: node.mtime_ns, ctime_ns: node.ctime_ns, blocks }
+    }
+}
+
+/// The files of a region. All threads share it.
+///
+/// A change is visible to everybody at once, and durable after [`Self::sync`]. [`crate::Publisher`] moves what is durable
+/// in the log to the published tree.
+#[derive(Debug)]
+pub struct Files {
+    pub(crate) heap: Arc<Heap>,
+    pub(crate) state: Mutex<State>,
+    /// Held by whoever makes a batch of the log durable.
+    commit: Mutex<()>,
+    next_number: AtomicU64,
+}
+
+impl Files {
+    pub(crate) fn new(state: State, next_number: u64) -> Self {
+        Self {
+            heap: Arc::clone(&state.heap),
+            state: Mutex::new(state),
+            commit: Mutex::default(),
+            next_number: AtomicU64::new(next_number),
+        }
+    }
+
+    /// The heap with the files.
+    pub fn heap(&self) -> &Arc<Heap> {
+        &self.heap
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// A number for a new inode. It is never returned again.
+    pub fn take_number(&self) -> InodeNumber {
+        InodeNumber(self.next_number.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number that [`Self::take_number`] returns next.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number.load(Ordering::Relaxed)
+    }
+
+    /// An inode.
+    ///
+    /// # Errors
+    /// [`TreeError::NotFound`]; [`FsError::Wait`], [`FsError::Heap`].
+    pub fn stat(&self, number: InodeNumber) -> Result<Stat, FsError> {
+        self.lock().node(number).map(|node| Stat::of(number, node))
+    }
+
+    /// The inode of a name in a directory.
+    ///
+    /// # Errors
+    /// As [`Self::stat`]; [`TreeError::NotADirectory`].
+    pub fn lookup(&self, parent: InodeNumber, name: Name<'_>) -> Result<Stat, FsError> {
+        let mut state = self.lock();
+        let find = |tree: &Tree| Ok(tree.find(parent, name)?.map(|entry| entry.number));
+        let number = state.ask(find)?.ok_or(TreeError::NotFound)?;
+        state.node(number).map(|node| Stat::of(number, node))
+    }
+
+    /// Visits the entries of a directory at and behind a position, in order of their positions, until `visit` returns
+    /// false.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    pub fn entries(
+        &self,
+        directory: InodeNumber,
+        from: Position,
+        visit: &mut dyn FnMut(&NameEntry) -> bool,
+    ) -> Result<(), FsError> {
+        let (mut state, mut from) = (self.lock(), from);
+        while let Some(entry) = state.ask(|tree| Ok(tree.next_entry(directory, from)?.cloned()))? {
+            if !visit(&entry) {
+                break;
+            }
+            from = Position(entry.position.0 + 1);
+        }
+        Ok(())
+    }
+
+    /// What a symbolic link refers to.
+    ///
+    /// # Errors
+    /// As [`Self::stat`]; [`TreeError::Invalid`] for what is no link.
+    pub fn link_target(&self, number: InodeNumber) -> Result<Box<[u8]>, FsError> {
+        match &self.lock().node(number)?.body {
+            Body::Link(target) => Ok(target.clone()),
+            _ => Err(TreeError::Invalid.into()),
+        }
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::stat`]; [`TreeError::NoAttribute`].
+    pub fn extended(&self, number: InodeNumber, name: &[u8]) -> Result<Box<[u8]>, FsError> {
+        let mut state = self.lock();
+        let value = state.node(number)?.extended.get(name).cloned();
+        Ok(value.ok_or(TreeError::NoAttribute)?)
+    }
+
+    /// The names of all extended attributes, in order.
+    ///
+    /// # Errors
+    /// As [`Self::stat`].
+    pub fn extended_names(&self, number: InodeNumber) -> Result<Vec<Box<[u8]>>, FsError> {
+        Ok(self.lock().node(number)?.extended.keys().cloned().collect())
+    }
+
+    /// Waits until everything that has been done to an inode is durable.
+    ///
+    /// # Errors
+    /// The medium's: the region is closed for writing then.
+    pub fn sync(&self, number: InodeNumber) -> Result<(), FsError> {
+        let ticket = self.lock().pending.get(&number).copied();
+        ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
+    }
+
+    /// Waits until everything that has been done is durable.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_all(&self) -> Result<(), FsError> {
+        let ticket = self.lock().log.writer.newest();
+        ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
+    }
+
+    /// Waits for a ticket of the log. Whoever comes while a batch is being made durable shares the next one.
+    pub(crate) fn sync_to(&self, ticket: Ticket) -> Result<(), FsError> {
+        if self.heap.is_durable(ticket) {
+            return Ok(());
+        }
+        let _leader = self.commit.lock();
+        while !self.heap.is_durable(ticket) {
+            self.commit_batch()?;
+        }
+        Ok(())
+    }
+
+    fn commit_batch(&self) -> Result<(), FsError> {
+        let dirty = self.lock().log.writer.begin_commit();
+        let Some(mut dirty) = dirty else { return Err(landfall_heap::HeapError::Busy.into()) };
+        let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
+        let mut state = self.lock();
+        let done = state.log.writer.finish_commit(outcome);
+        let heap = Arc::clone(&state.heap);
+        state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
+        Ok(done?)
+    }
+}

@@ -1,0 +1,89 @@
+//! Publishing: what a chunk of the log has changed becomes records of the tree, in one transaction. The protocol and the
+//! argument for every crash point: `docs/format/fs.md`, "Writing" and "Why a crash does no harm".
+//!
+//! 1. *Build* the records under the lock of the tree. They refer to the frames in which the bytes landed.
+//! 2. Make the log durable up to the newest operation of the chunk.
+//! 3. Commit the transaction.
+//! 4. *Apply*: the index refers to the new records, and what they replace is dropped, the operations among it.
+
+use crate::apply;
+use crate::build::{Built, build};
+use crate::error::FsError;
+use crate::files::Files;
+use crate::published::Published;
+use landfall_heap::{Ticket, Transaction, Writer};
+use std::sync::Arc;
+
+/// Bytes of writes after which a chunk is published.
+pub const CHUNK_BYTES: u64 = 4 << 20;
+/// Operations after which a chunk is published.
+pub const CHUNK_OPERATIONS: usize = 4096;
+
+/// Publishes the log of [`Files`].
+#[derive(Debug)]
+pub struct Publisher {
+    files: Arc<Files>,
+    writer: Writer,
+}
+
+impl Files {
+    /// True if a chunk of the log is complete.
+    pub fn publishing_is_due(&self) -> bool {
+        let state = self.lock();
+        state.log.bytes >= CHUNK_BYTES || state.log.slots.len() >= CHUNK_OPERATIONS
+    }
+
+    /// Operations in the log, and bytes of their values.
+    pub fn log_len(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.log.slots.len() as u64, state.log.bytes)
+    }
+}
+
+impl Publisher {
+    /// A publisher. `writer` is its id, which no other writer of the region has.
+    pub fn new(files: Arc<Files>, writer: u8) -> Self {
+        let mut writer = Writer::new(Arc::clone(files.heap()), writer);
+        // What was taken into the log must get out of it, also when the region is full.
+        writer.set_frees_space(true);
+        Self { files, writer }
+    }
+
+    /// Publishes everything that the log has. It blocks in fences.
+    ///
+    /// # Errors
+    /// [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] while there is no space for the records: the log stays as it is. The
+    /// medium's.
+    pub fn step(&mut self) -> Result<Published, FsError> {
+        let Some((built, transaction, ticket)) = self.begin()? else { return Ok(Published::default()) };
+        let committed = ticket
+            .map_or(Ok(()), |ticket| self.files.sync_to(ticket))
+            .and_then(|()| Ok(self.writer.commit(transaction)?));
+        let mut state = self.files.lock();
+        match committed {
+            Ok(_) => Ok(apply::apply(&mut state, built)),
+            Err(error) => {
+                apply::abort(&mut state, built);
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
+        let mut state = self.files.lock();
+        if !state.tree.has_changed() && state.log.is_published() {
+            return Ok(None);
+        }
+        let mut transaction = self.writer.begin_transaction(0)?;
+        let next_number = self.files.next_number();
+        let mut built = Built::new(&state, next_number);
+        state.moves = Some(Default::default());
+        match build(&mut state, &mut self.writer, &mut transaction, &mut built) {
+            Ok(()) => Ok(Some((built, transaction, state.log.writer.newest()))),
+            Err(error) => {
+                apply::abort(&mut state, built);
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Everything about files that one lock protects: the tree, the log, and where their records are.
+
+use crate::data_map::{DataMap, Interval};
+use crate::directory::Directory;
+use crate::error::FsError;
+use crate::header::Header;
+use crate::inode::{ATTRIBUTE_BYTES, FileType, Inode};
+use crate::kept::Kept;
+use crate::key::{InodeNumber, WritePlace};
+use crate::log::{Log, LogEntry};
+use crate::names::{Names, Position};
+use crate::node::{Body, Extended, Node};
+use crate::operation::{Operation, Stamp};
+use crate::stored::Stored;
+use crate::tree::{Tree, TreeError, Unread};
+use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One operation of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step<'a> {
+    Operation(&'a Operation<'a>),
+    /// A write of whole blocks.
+    Write(u64, Source<'a>),
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) heap: Arc<Heap>,
+    pub(crate) tree: Tree,
+    pub(crate) stored: Stored,
+    pub(crate) log: Log,
+    pub(crate) kept: Kept,
+    pub(crate) header: Header,
+    /// Inodes of which a record cannot be read.
+    pub(crate) damaged: BTreeMap<InodeNumber, (SlotId, Damage)>,
+    /// While a chunk is being published: where the compactor has moved records since the chunk was put together.
+    pub(crate) moves: Option<BTreeMap<SlotId, SlotId>>,
+    /// Inodes that have changed, and what makes the newest change durable.
+    pub(crate) pending: BTreeMap<InodeNumber, Ticket>,
+}
+
+fn damaged(slot: SlotId) -> impl Fn(Damage) -> FsError {
+    move |what| FsError::Heap(HeapError::Damaged { slot, what })
+}
+
+impl State {
+    /// Executes operations on one file, or a single operation: all or nothing. What the tree needs is read.
+    pub(crate) fn apply(
+        &mut self,
+        stamp: Stamp,
+        file: InodeNumber,
+        steps: &[Step<'_>],
+    ) -> Result<(), FsError> {
+        let encoded: Vec<Vec<u8>> = steps.iter().map(|step| encode(step, stamp)).collect();
+        let entries: Vec<LogEntry<'_>> = steps
+            .iter()
+            .zip(&encoded)
+            .map(|(step, bytes)| match *step {
+                Step::Operation(_) => LogEntry { write: None, value: Source::Bytes(bytes) },
+                Step::Write(offset, value) => {
+                    LogEntry { write: Some(WritePlace { file, offset, lease: stamp.lease }), value }
+                }
+            })
+            .collect();
+        let frees_space = matches!(steps, [Step::Operation(first), ..] if first.frees_space());
+        loop {
+            self.log.writer.set_frees_space(frees_space);
+            let slots = self.log.append(&self.heap, stamp.time_ns, &entries)?;
+            let done = self.execute(stamp, steps, &entries, &slots);
+            match done {
+                Ok(()) => {
+                    self.log.keep(&slots, &entries);
+                    let ticket = self.log.writer.ticket();
+                    self.pending.extend(self.tree.take_touched().into_iter().map(|number| (number, ticket)));
+                    return Ok(());
+                }
+                Err(refused) => {
+                    self.log.take_back(&slots)?;
+                    self.tree.take_touched();
+                    let TreeError::Unread(unread) = refused else { return Err(refused.into()) };
+                    self.load(unread)?;
+                }
+            }
+        }
+    }
+
+    /// Executes steps on the tree. Only the first one can be refused: the caller has checked the others.
+    fn execute(
+        &mut self,
+        stamp: Stamp,
+        steps: &[Step<'_>],
+        entries: &[LogEntry<'_>],
+        slots: &[SlotId],
+    ) -> Result<(), TreeError> {
+        for (at, ((step, entry), slot)) in steps.iter().zip(entries).zip(slots).enumerate() {
+            let done = match (step, entry.write) {
+                (Step::Write(..), Some(place)) => {
+                    self.tree.write(&place, entry.value.len(), *slot, stamp.time_ns)
+                }
+                (Step::Operation(operation), _) => self.tree.execute(stamp, operation),
+                (Step::Write(..), None) => Err(TreeError::Invalid),
+            };
+            if at == 0 {
+                done?;
+            } else {
+                done.expect("the caller has checked what follows the first step");
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the tree; what it needs is read.
+    pub(crate) fn ask<T>(&mut self, ask: impl Fn(&Tree) -> Result<T, TreeError>) -> Result<T, FsError> {
+        loop {
+            match ask(&self.tree) {
+                Err(TreeError::Unread(unread)) => self.load(unread)?,
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// An inode, which is read if it is not in memory.
+    pub(crate) fn node(&mut self, number: InodeNumber) -> Result<&Node, FsError> {
+        self.ask(|tree| tree.node(number).map(drop))?;
+        Ok(self.tree.node(number)?)
+    }
+
+    /// Reads what the tree needs.
+    pub(crate) fn load(&mut self, unread: Unread) -> Result<(), FsError> {
+        match unread {
+            Unread::Inode(number) => {
+                // An older record of the key must not stand in for one that cannot be read.
+                if let Some((slot, what)) = self.damaged.get(&number).copied() {
+                    return Err(HeapError::Damaged { slot, what }.into());
+                }
+                let slot = self.tree.slot(number).ok_or(TreeError::NotFound)?;
+                let node = self.read_node(number, slot)?;
+                self.tree.load(number, node);
+            }
+            Unread::Names(number, first) => {
+                let slot = self.stored.names.get(&(number, first)).copied().ok_or(TreeError::NotFound)?;
+                let directory = self.tree.node(number)?.directory().ok_or(TreeError::NotADirectory)?;
+                let covers = directory.covers(first);
+                let view = self.heap.record(slot)?;
+                let names = Names::decode(&self.heap.value_bytes(slot, &view)?, &covers);
+                self.tree.load_names(number, first, names.map_err(damaged(slot))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_node(&self, number: InodeNumber, slot: SlotId) -> Result<Node, FsError> {
+        let view = self.heap.record(slot)?;
+        let value = self.heap.value_bytes(slot, &view)?;
+        let inode = Inode::decode(value.get(..ATTRIBUTE_BYTES).unwrap_or(&value), value.len() as u64)
+            .map_err(damaged(slot))?;
+        let body = match inode.mode.file_type() {
+            FileType::File => Body::File(self.read_blocks(number)?),
+            FileType::Directory => {
+                let records = self.stored.names.range((number, Position(0))..=(number, Position(u64::MAX)));
+                Body::Directory(Directory::of_records(records.map(|((_, first), slot)| (*first, *slot))))
+            }
+            FileType::Link => Body::Link(value[ATTRIBUTE_BYTES..].into()),
+            _ => Body::Special,
+        };
+        let extended = match self.stored.extended.get(&number) {
+            Some(slot) => self.read_extended(*slot)?,
+            None => Extended::new(),
+        };
+        let (mtime_ns, ctime_ns) = (view.arrival_ns().cast_signed(), view.mark().cast_signed());
+        Ok(Node { inode, mtime_ns, ctime_ns, body, extended, extended_changed: false })
+    }
+
+    /// The blocks that the data records of a file hold.
+    fn read_blocks(&self, number: InodeNumber) -> Result<DataMap, FsError> {
+        let mut intervals = Vec::new();
+        for (first, slot) in self.stored.data_from(number, 0) {
+            intervals.push(interval_of(&self.heap.record(slot)?, first, slot).map_err(damaged(slot))?);
+        }
+        Ok(DataMap::of_stored(intervals))
+    }
+
+    fn read_extended(&self, slot: SlotId) -> Result<Extended, FsError> {
+        let view = self.heap.record(slot)?;
+        crate::node::decode_extended(&self.heap.value_bytes(slot, &view)?).map_err(damaged(slot))
+    }
+}
+
+fn encode(step: &Step<'_>, stamp: Stamp) -> Vec<u8> {
+    match step {
+        Step::Operation(operation) => operation.encode(stamp),
+        Step::Write(..) => Vec::new(),
+    }
+}
+
+/// The blocks that a data record holds.
+pub(crate) fn interval_of(view: &RecordView<'_>, first: u32, slot: SlotId) -> Result<Interval, Damage> {
+    let reserved = view.aux();
+    let blocks = match reserved {
+        0 => (view.value_len() as u64).div_ceil(crate::data_map::BLOCK_BYTES),
+        _ => u64::from(reserved),
+    };
+    let most =
+        if reserved == 0 { u64::from(crate::data_map::RECORD_BLOCKS_MAX) } else { u64::from(u16::MAX) };
+    if blocks == 0 || blocks > most || u64::from(first) + blocks > crate::data_map::BLOCKS_MAX {
+        return Err(Damage::RecordFields);
+    }
+    Ok(match reserved {
+        0 => Interval::written(first, blocks as u16, slot, 0),
+        _ => Interval::unwritten(first, blocks as u16),
+    })
+}

@@ -1,0 +1,114 @@
+//! What of the tree is on the medium, and where.
+
+use super::Tree;
+use crate::data_map::{BLOCKS_MAX, Interval, Replaced};
+use crate::key::InodeNumber;
+use crate::node::Node;
+use landfall_heap::SlotId;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+impl Tree {
+    /// The slot of an inode's record.
+    pub(crate) fn slot(&self, number: InodeNumber) -> Option<SlotId> {
+        self.stored.get(&number).copied()
+    }
+
+    /// An inode in memory.
+    pub(crate) fn in_memory(&self, number: InodeNumber) -> Option<&Node> {
+        self.nodes.get(&number)
+    }
+
+    /// As [`Self::in_memory`], for what changes no operation's result.
+    pub(crate) fn in_memory_mut(&mut self, number: InodeNumber) -> Option<&mut Node> {
+        self.nodes.get_mut(&number)
+    }
+
+    /// The inode's record is in `slot` now. Returns where it was.
+    pub(crate) fn note_stored(&mut self, number: InodeNumber, slot: SlotId) -> Option<SlotId> {
+        // It was deleted while its record was being written.
+        if !self.nodes.contains_key(&number) {
+            self.deleted.insert(number);
+        }
+        self.stored.insert(number, slot)
+    }
+
+    /// The compactor has moved an inode's record.
+    pub(crate) fn note_moved(&mut self, number: InodeNumber, slot: SlotId) {
+        self.stored.insert(number, slot);
+    }
+
+    /// The inode is on the medium no more. Returns where it was.
+    pub(crate) fn note_gone(&mut self, number: InodeNumber) -> Option<SlotId> {
+        self.deleted.remove(&number);
+        self.stored.remove(&number)
+    }
+
+    /// The inodes on the medium that have not been deleted.
+    pub(crate) fn stored_inodes(&self) -> impl Iterator<Item = (InodeNumber, SlotId)> + '_ {
+        let stored = self.stored.iter().map(|(number, slot)| (*number, *slot));
+        stored.filter(|(number, _)| !self.deleted.contains(number))
+    }
+
+    /// Inodes in memory to which no name refers.
+    pub(crate) fn orphans_in_memory(&self) -> Vec<InodeNumber> {
+        let orphans = self.nodes.iter().filter(|(_, node)| node.inode.nlink == 0);
+        orphans.map(|(number, _)| *number).collect()
+    }
+
+    /// Deletes an inode without a name that recovery has found.
+    pub(crate) fn delete_orphan(&mut self, number: InodeNumber) {
+        self.remove(number);
+    }
+
+    /// Notes inodes as changed whose change was not published.
+    pub(crate) fn note_unpublished(&mut self, numbers: impl IntoIterator<Item = InodeNumber>) {
+        self.changed.extend(numbers);
+    }
+
+    /// True if there is something to publish.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Inodes that the operations since the last call have changed.
+    pub(crate) fn take_touched(&mut self) -> Vec<InodeNumber> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Notes that blocks of these records are in a file at places that the records' keys do not say.
+    pub(super) fn note_spread(&mut self, parts: &[Interval], file: InodeNumber) {
+        for part in parts.iter().filter(|part| part.skip().is_some()) {
+            self.spread.entry(part.slot).or_default().insert(file);
+        }
+    }
+
+    /// Another record holds blocks of a file, which are in `range`; and in any place of the files to which they have
+    /// spread.
+    pub(crate) fn replace_blocks(&mut self, file: InodeNumber, range: Range<u64>, replaced: &Replaced) {
+        if let Some(data) = self.nodes.get_mut(&file).and_then(Node::data_mut) {
+            data.replace(range, replaced);
+        }
+        let Some(files) = self.spread.get(&replaced.old).cloned() else { return };
+        for file in &files {
+            if let Some(data) = self.nodes.get_mut(file).and_then(Node::data_mut) {
+                data.replace(0..BLOCKS_MAX, replaced);
+            }
+        }
+        self.spread.entry(replaced.new).or_default().extend(files);
+    }
+
+    /// Forgets which blocks have spread, as far as they are published: they have records of their own then.
+    pub(crate) fn end_spread(&mut self) {
+        let changed: &BTreeSet<InodeNumber> = &self.changed;
+        self.spread.retain(|_, files| {
+            files.retain(|file| changed.contains(file));
+            !files.is_empty()
+        });
+    }
+
+    /// True if blocks of a record have spread.
+    pub(crate) fn has_spread(&self, slot: SlotId) -> bool {
+        self.spread.contains_key(&slot)
+    }
+}

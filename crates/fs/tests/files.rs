@@ -1,0 +1,224 @@
+//! The promises of files. Each test states one promise.
+
+mod common;
+
+use common::{Content, ROOT, World, region};
+use landfall_fs::{FileType, FsError, Name, Operation, Seek, TreeError};
+use landfall_heap::{CompactGoal, CopyPath, HeapError, Until};
+
+fn name(text: &str) -> Name<'_> {
+    Name::new(text.as_bytes()).expect("a good name")
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8 ^ seed).collect()
+}
+
+#[test]
+fn what_is_synced_is_there_after_a_crash_and_what_is_published_stays() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    let bytes = pattern(20_000, 1);
+    world.write(file, 0, &bytes);
+    world.files.sync(file).unwrap();
+    let synced = world.view();
+    world.create(ROOT, "lost", FileType::File);
+    let mut world = world.reopened();
+    assert_eq!(world.view(), synced, "from the log");
+    assert_eq!(world.bytes(file), bytes);
+    assert_eq!(world.files.log_len(), (0, 0), "recovery publishes what the log has");
+    let other = world.create(ROOT, "b", FileType::File);
+    assert!(other > file, "numbers are never given again");
+    world.write(other, 5000, b"behind a hole");
+    world.files.sync_all().unwrap();
+    world.publish();
+    let published = world.view();
+    let world = world.reopened();
+    assert_eq!(world.view(), published, "from the tree");
+}
+
+#[test]
+fn publishing_copies_no_bytes_and_frees_the_log() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    for at in 0..32 {
+        world.write(file, at * 16_384, &pattern(16_384, at as u8));
+    }
+    let copied = |world: &World| -> u64 {
+        let copies = &world.files.heap().copies;
+        [CopyPath::Placed, CopyPath::Consolidated].iter().map(|path| copies.get(*path)).sum()
+    };
+    let before = copied(&world);
+    let done = world.publisher.step().unwrap();
+    assert_eq!((done.operations, done.relinked_bytes), (33, 32 * 16_384));
+    assert!(copied(&world) - before < 16_384, "names and attributes at most");
+    assert_eq!(world.files.log_len(), (0, 0));
+    let expected: Vec<u8> = (0..32).flat_map(|at| pattern(16_384, at)).collect();
+    assert_eq!(world.bytes(file), expected);
+    assert_eq!(world.files.stat(file).unwrap().blocks, 128);
+    let live = world.files.heap().runs().live_bytes();
+    assert!((32 * 16_384..40 * 16_384).contains(&live), "{live} bytes are live: nothing is kept twice");
+}
+
+#[test]
+fn a_chunk_that_undoes_itself_writes_nothing_of_it() {
+    let mut world = World::open(region());
+    for at in 0..50 {
+        let text = format!("t{at}");
+        let number = world.create(ROOT, &text, FileType::File);
+        world.write(number, 0, &pattern(8192, 3));
+        world.run(&Operation::Unlink { parent: ROOT, name: name(&text), is_directory: false });
+        world.run(&Operation::Release { number });
+    }
+    let done = world.publisher.step().unwrap();
+    assert_eq!((done.operations, done.undone, done.relinked_bytes), (200, 50, 0));
+    assert!(done.records <= 3, "the root and the bound: {done:?}");
+    assert!(world.files.heap().runs().live_bytes() < 8192, "their frames are free");
+}
+
+#[test]
+fn writes_at_any_offset_keep_what_is_around_them() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    let mut model = vec![0; 30_000];
+    world.set_size(file, 30_000);
+    for (at, (offset, len)) in
+        [(100, 50), (4096, 4096), (5000, 9000), (0, 4096), (29_990, 10), (4095, 2), (12_288, 5)]
+            .into_iter()
+            .enumerate()
+    {
+        let bytes = pattern(len, at as u8);
+        world.write(file, offset as u64, &bytes);
+        model[offset..offset + len].copy_from_slice(&bytes);
+        assert_eq!(world.bytes(file), model, "after write {at}");
+        if at % 2 == 1 {
+            world.publish();
+            assert_eq!(world.bytes(file), model, "after publishing {at}");
+        }
+    }
+    world.set_size(file, 5001);
+    model.truncate(5001);
+    world.set_size(file, 9000);
+    model.resize(9000, 0);
+    assert_eq!(world.bytes(file), model, "nothing comes back behind the cut");
+    world.publish();
+    let world = world.reopened();
+    assert_eq!(world.bytes(file), model);
+}
+
+#[test]
+fn holes_and_data_are_found() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    world.write(file, 8192, &pattern(4096, 1));
+    world.set_size(file, 20_000);
+    let seek = |offset, what| world.files.seek(file, offset, what).unwrap();
+    assert_eq!(seek(0, Seek::Data), Some(8192));
+    assert_eq!(seek(9000, Seek::Data), Some(9000));
+    assert_eq!(seek(12_288, Seek::Data), None);
+    assert_eq!((seek(0, Seek::Hole), seek(8192, Seek::Hole)), (Some(0), Some(12_288)));
+    assert_eq!(seek(20_000, Seek::Hole), None, "at the end there is nothing");
+}
+
+#[test]
+fn what_the_tree_refuses_leaves_no_trace() {
+    let mut world = World::open(region());
+    world.create(ROOT, "a", FileType::File);
+    let (view, log) = (world.view(), world.files.log_len());
+    let missing = Operation::Unlink { parent: ROOT, name: name("b"), is_directory: false };
+    let refused = world.files.execute(99, &missing).unwrap_err();
+    assert!(matches!(refused, FsError::Tree(TreeError::NotFound)));
+    assert_eq!((world.view(), world.files.log_len()), (view.clone(), log));
+    world.files.sync_all().unwrap();
+    let world = world.reopened();
+    assert_eq!(world.view(), view);
+}
+
+#[test]
+fn an_orphan_is_deleted_by_the_next_start() {
+    let mut world = World::open(region());
+    let number = world.create(ROOT, "a", FileType::File);
+    world.write(number, 0, &pattern(100_000, 1));
+    world.publish();
+    world.run(&Operation::Unlink { parent: ROOT, name: name("a"), is_directory: false });
+    assert_eq!(world.bytes(number), pattern(100_000, 1), "who has it open reads on");
+    world.publish();
+    let world = world.reopened();
+    let gone = world.files.stat(number).unwrap_err();
+    assert!(matches!(gone, FsError::Tree(TreeError::NotFound)));
+    assert!(world.files.heap().runs().live_bytes() < 8192, "its frames are free");
+}
+
+#[test]
+fn clones_share_their_bytes_until_one_of_them_changes() {
+    let mut world = World::open(region());
+    let source = world.create(ROOT, "a", FileType::File);
+    let bytes = pattern(100_000, 1);
+    world.write(source, 0, &bytes);
+    world.publish();
+    let live = world.files.heap().runs().live_bytes();
+    let copy = world.create(ROOT, "b", FileType::File);
+    let clone =
+        |number, source| Operation::Clone { number, offset: 0, source, source_offset: 0, len: 100_000 };
+    world.run(&clone(copy, source));
+    world.write(source, 0, &pattern(4096, 9));
+    world.publish();
+    let late = world.create(ROOT, "c", FileType::File);
+    world.run(&clone(late, copy));
+    world.publish();
+    assert!(world.files.heap().runs().live_bytes() < live + 20_000, "they share");
+    assert_eq!((world.bytes(copy), world.bytes(late)), (bytes.clone(), bytes.clone()));
+    let view = world.view();
+    let mut world = world.reopened();
+    assert_eq!(world.view(), view);
+    world.run(&Operation::Unlink { parent: ROOT, name: name("a"), is_directory: false });
+    world.run(&Operation::Release { number: source });
+    world.publish();
+    assert_eq!(world.bytes(copy), bytes);
+    let Content::File(of_view) = &world.view()["/c"].content else { panic!("a file") };
+    assert_eq!(*of_view, bytes);
+}
+
+#[test]
+fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
+    let mut world = World::open(region());
+    let heap = std::sync::Arc::clone(world.files.heap());
+    let file = world.create(ROOT, "kept", FileType::File);
+    world.write(file, 0, &pattern(10_000, 7));
+    let mut numbers = Vec::new();
+    let full = loop {
+        let text = format!("f{}", numbers.len());
+        let number = world.files.take_number();
+        let place = Some((ROOT, name(&text)));
+        let mode = landfall_fs::Mode::new(FileType::File, 0o644);
+        let create = Operation::Create { place, number, mode, uid: 0, gid: 0, rdev: 0 };
+        if let Err(error) = world.files.execute(1, &create) {
+            break error;
+        }
+        numbers.push((text, number));
+        if heap.can_land()
+            && let Err(error) = world.try_write(number, 0, &pattern(1 << 20, 1))
+        {
+            break error;
+        }
+        if numbers.len() % 8 == 0 {
+            world.publish();
+        }
+    };
+    let is_expected =
+        |error: &FsError| matches!(error, FsError::Heap(HeapError::Full) | FsError::Wait(Until::Space));
+    assert!(is_expected(&full), "{full}");
+    world.set_size(file, 5000);
+    for (text, number) in &numbers {
+        world.run(&Operation::Unlink { parent: ROOT, name: name(text), is_directory: false });
+        world.run(&Operation::Release { number: *number });
+    }
+    world.publish();
+    world.compact(CompactGoal::DENSE_DATA);
+    assert_eq!(world.bytes(file), &pattern(10_000, 7)[..5000]);
+    let again = world.create(ROOT, "again", FileType::File);
+    world.write(again, 0, &pattern(1 << 20, 2));
+    world.publish();
+    let view = world.view();
+    assert_eq!(world.reopened().view(), view);
+}
