@@ -35,6 +35,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("pmnet", true, true),
     layer("fs", true, true),
     layer("server", false, false),
+    layer("fs-io", false, false),
     layer("members", false, false),
     layer("switch", false, false),
     layer("pmnet-io", false, false),

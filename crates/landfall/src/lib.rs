@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod fs;
 pub mod log;
 mod output;
 mod pmnet;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 pub use check::CheckArgs;
 pub use demo::DemoArgs;
 pub use demo::wire::{Http, Response};
+pub use fs::FsArgs;
 pub use output::fail;
 pub use pmnet::PmnetArgs;
 pub use serve::{ServeArgs, run_over as serve_over};
@@ -34,6 +36,8 @@ pub enum Command {
     Wal(Box<WalArgs>),
     /// The in-network log: devices, and the side-cars that connect clients and servers to them.
     Pmnet(Box<PmnetArgs>),
+    /// Files: mount a directory whose files are in a region.
+    Fs(Box<FsArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(CheckArgs),
     /// Show the counters of a running server: the sections of INFO, with the dropped packets.
@@ -48,6 +52,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Wal(args) => wal::run(*args),
         Command::Pmnet(args) => pmnet::run(*args),
+        Command::Fs(args) => fs::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -44,6 +44,12 @@ fn stop_signals() -> io::Result<libc::sigset_t> {
     Ok(unsafe { set.assume_init() })
 }
 
+/// The effective user and group of the process.
+pub(crate) fn user_and_group() -> (u32, u32) {
+    // SAFETY: neither call has arguments or can fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
 /// Raises the limit on open files up to the hard limit; returns the limit then in force.
 pub(crate) fn raise_open_files() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

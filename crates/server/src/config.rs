@@ -252,7 +252,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError::MemoryOverXdp`]; one that is too small to work with.
-    pub(crate) fn check_memory(&self) -> Result<(), ConfigError> {
+    pub fn check_memory(&self) -> Result<(), ConfigError> {
         match self.memory {
             Some(_) if self.xdp.is_some() => Err(ConfigError::MemoryOverXdp),
             Some(memory) if memory.0 < MEMORY_MIN => Err(ConfigError::Value {

@@ -95,10 +95,7 @@ pub fn memory_limit() -> Option<u64> {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
-    let memory = config.memory_limit();
-    let options =
-        OpenOptions { request: config.media, flush: config.flush, memory, ..OpenOptions::default() };
-    let (media, path) = open_region(&config.dir, config.capacity.0, options)?;
+    let (media, path) = open_media(config)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
     let (engine, logs, recovered) = recover(media, shards).map_err(|error| match error {
@@ -106,6 +103,17 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
         RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
     })?;
     Ok(Store { engine, logs, recovered, took: begun.elapsed(), path })
+}
+
+/// Opens the region of a configuration; creates and formats it if there is none.
+///
+/// # Errors
+/// As [`open_region`].
+pub fn open_media(config: &Config) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
+    let memory = config.memory_limit();
+    let options =
+        OpenOptions { request: config.media, flush: config.flush, memory, ..OpenOptions::default() };
+    open_region(&config.dir, config.capacity.0, options)
 }
 
 /// Opens the region in `dir`, or on the DAX device of that name; creates and formats it if there is none.
@@ -196,8 +204,11 @@ pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Logs, Re
     Ok((keys.open(&heap), logs, recovered))
 }
 
-/// Opens a region on every core.
-fn open_on_all_cores(
+/// Opens a region, in which `tenants` keep records, on every core.
+///
+/// # Errors
+/// As [`Region::run`].
+pub fn open_on_all_cores(
     media: Arc<dyn Media>,
     tenants: Vec<Arc<dyn Tenant>>,
 ) -> Result<(Arc<Heap>, Recovered), HeapError> {

@@ -1,0 +1,183 @@
+//! The background threads: one publishes, one keeps the heap.
+
+use crate::rounds::{Job, Rounds};
+use crate::service::Service;
+use landfall_fs::{Files, FsError, Publisher};
+use landfall_heap::{CompactGoal, Compacted, Compactor, FreeGoal, HeapError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Pause between checks for work.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Pause after a failure, so that it does not use a core for nothing.
+const PAUSE_FAILED: Duration = Duration::from_secs(1);
+/// Prepared slabs that are kept ready.
+const SPARE_SLABS: usize = 2;
+/// Slots by which a slab's watermark may lag.
+const MARK_STEP: u32 = 4096;
+/// Interval at which watermarks are moved all the way, and free runs that were not needed are given back.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Free runs prepared, or returned to the medium, in one step.
+const FREE_RUNS_PER_STEP: usize = 8;
+/// Bytes that one step of compaction moves.
+const STEP_BYTES: u64 = 1 << 20;
+/// Steps of compaction in a row while too few runs are free.
+const STEPS_MAX: usize = 32;
+/// The log is published at least this often, so that what was deleted becomes free.
+const PUBLISH_EVERY: Duration = Duration::from_secs(1);
+/// Runs loaded in the background in one step.
+const LOADS_PER_STEP: usize = 8;
+/// The search for runs to compact takes at most this part of the time.
+const IDLE_FACTOR: u32 = 50;
+/// Longest pause of that search.
+const IDLE_MAX: Duration = Duration::from_millis(100);
+
+/// Says once that a job fails, and once more when it fails again after a success.
+#[derive(Debug, Default)]
+struct Complaint {
+    is_made: bool,
+}
+
+impl Complaint {
+    /// The outcome without its error, and whether there was one.
+    fn about<T: Default>(&mut self, job: &str, outcome: Result<T, FsError>) -> (T, bool) {
+        match outcome {
+            Ok(done) => {
+                self.is_made = false;
+                (done, false)
+            }
+            Err(error) => {
+                if !self.is_made {
+                    tracing::error!(%error, "{job} fails; it is tried again");
+                }
+                self.is_made = true;
+                (T::default(), true)
+            }
+        }
+    }
+}
+
+/// Whether a round of work found something to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Found {
+    #[default]
+    Nothing,
+    Work,
+}
+
+/// Publishes until the mount ends.
+pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher {
+    let (files, rounds) = (&service.files, &service.rounds);
+    let (mut complaint, mut published_at) = (Complaint::default(), Instant::now());
+    rounds.join_in();
+    while !rounds.is_stopping() {
+        let asked = rounds.asked();
+        let is_old = published_at.elapsed() >= PUBLISH_EVERY;
+        let wanted = is_old || rounds.is_asked(Job::Publish) || files.publishing_is_due();
+        if wanted {
+            published_at = Instant::now();
+        }
+        let step = if wanted { publish_some(&mut publisher) } else { Ok(Found::Nothing) };
+        let (found, failed) = complaint.about("publishing", step);
+        if service.release_left() == 0 && found == Found::Nothing {
+            rounds.answer(Job::Publish, asked);
+            std::thread::park_timeout(if failed { PAUSE_FAILED } else { PAUSE });
+        }
+        rounds.note_progress();
+    }
+    publisher
+}
+
+fn publish_some(publisher: &mut Publisher) -> Result<Found, FsError> {
+    Ok(if publisher.step()?.operations > 0 { Found::Work } else { Found::Nothing })
+}
+
+/// Publishes everything, after the last request.
+///
+/// # Errors
+/// [`FsError`]: what is not published stays in the log, and is published after the next start.
+pub(crate) fn publish_all(publisher: &mut Publisher) -> Result<(), FsError> {
+    while publish_some(publisher)? == Found::Work {}
+    Ok(())
+}
+
+/// Keeps the heap until the mount ends.
+pub(crate) fn keep(files: &Arc<Files>, rounds: &Rounds) {
+    let mut keeper = Keeper::new(files);
+    let mut complaint = Complaint::default();
+    rounds.join_in();
+    while !rounds.is_stopping() {
+        let asked = rounds.asked();
+        let (found, failed) = match files.heap().media().closed() {
+            Some(_) => (Found::Nothing, true),
+            None => complaint.about("keeping the region", keeper.step(rounds)),
+        };
+        if found == Found::Nothing {
+            rounds.answer(Job::Keep, asked);
+            std::thread::park_timeout(if failed { PAUSE_FAILED } else { PAUSE });
+        }
+    }
+}
+
+/// The heap's background work.
+struct Keeper<'f> {
+    files: &'f Arc<Files>,
+    compactor: Compactor,
+    window_began: Instant,
+    /// The compactor found no run worth compacting, and is not asked again until then.
+    idle_until: Instant,
+}
+
+impl<'f> Keeper<'f> {
+    fn new(files: &'f Arc<Files>) -> Self {
+        let now = Instant::now();
+        let compactor = Compactor::new(Arc::clone(files.heap()));
+        Self { files, compactor, window_began: now, idle_until: now }
+    }
+
+    fn step(&mut self, rounds: &Rounds) -> Result<Found, FsError> {
+        let heap = self.files.heap();
+        let mut loading = true;
+        for _ in 0..LOADS_PER_STEP {
+            loading = loading && heap.media().load_some()?;
+        }
+        heap.relieve_memory(0);
+        let window_over = self.window_began.elapsed() >= WINDOW;
+        if window_over {
+            self.window_began = Instant::now();
+        }
+        for step in 0..FREE_RUNS_PER_STEP {
+            if !heap.maintain_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
+                break;
+            }
+        }
+        if heap.has_room() && heap.spare_slabs() < SPARE_SLABS {
+            heap.prepare_slab_within_reserve()?;
+        }
+        heap.mark_slabs(if window_over { 1 } else { MARK_STEP })?;
+        let compacting = self.compact(rounds)?;
+        Ok(if loading { Found::Work } else { compacting })
+    }
+
+    /// Makes space while too few runs are free, as fast as possible: writers wait for it.
+    fn compact(&mut self, rounds: &Rounds) -> Result<Found, FsError> {
+        if Instant::now() < self.idle_until && !rounds.is_asked(Job::Keep) {
+            return Ok(Found::Nothing);
+        }
+        for _ in 0..STEPS_MAX {
+            let begun = Instant::now();
+            let goal = CompactGoal::free(self.files.heap().clean_below());
+            let done = match self.compactor.step(&**self.files, goal, STEP_BYTES) {
+                // No space is left to work with: deletes free runs without compaction.
+                Err(HeapError::Full) => Compacted { is_idle: true, ..Compacted::default() },
+                other => other?,
+            };
+            rounds.note_progress();
+            if done.is_idle {
+                self.idle_until = Instant::now() + (begun.elapsed() * IDLE_FACTOR).min(IDLE_MAX);
+                return Ok(Found::Nothing);
+            }
+        }
+        Ok(Found::Work)
+    }
+}

@@ -1,0 +1,159 @@
+//! Data of files: WRITE, READ, FALLOCATE, LSEEK, COPY_FILE_RANGE, FSYNC.
+
+use crate::attributes::take_privileges;
+use crate::clock;
+use crate::errors::{INVALID, NOT_SUPPORTED};
+use crate::landing::Landing;
+use crate::service::{Answer, Answered, Service, number_of};
+use landfall_fs::{BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
+use landfall_fuse::{CopyFileRange, Device, Errno, Read, Reply, Request, Sent, Write};
+use landfall_heap::CopyPath;
+use smallvec::SmallVec;
+use std::io::IoSlice;
+
+/// What holes read as.
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+/// Slices of one reply; a longer one is copied together (`UIO_MAXIOV`, less its head).
+const SLICES_MAX: usize = 1023;
+
+const DATA_SYNC: u32 = libc::O_DSYNC.cast_unsigned();
+const SEEK_DATA: u32 = libc::SEEK_DATA.cast_unsigned();
+const SEEK_HOLE: u32 = libc::SEEK_HOLE.cast_unsigned();
+
+/// WRITE: the data are in the frames of `landing`, and stay there.
+pub(crate) fn write(
+    service: &Service,
+    landing: &mut Landing,
+    request: &Request<'_>,
+    write: &Write,
+) -> Answered {
+    let (number, time_ns) = (number_of(request.node), clock::now_ns());
+    if write.kill_suid_gid {
+        take_privileges(service, number)?;
+    }
+    let landed = service.retry(|| Ok(landing.hold(write.size)?))?;
+    let written = service.retry(|| service.files.write(number, write.offset, &landed, time_ns));
+    landing.release(&landed, written.is_ok());
+    written?;
+    let reply = Reply::written(request.unique, write.size);
+    // What the kernel writes back is made durable by the FSYNC that follows.
+    let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
+    Ok(if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) })
+}
+
+/// READ: replies from where the data are stored.
+pub(crate) fn read(
+    service: &Service,
+    device: &Device,
+    request: &Request<'_>,
+    read: &Read,
+) -> Result<Sent, Errno> {
+    let number = number_of(request.node);
+    let range = read.offset..read.offset.saturating_add(u64::from(read.size));
+    let parts = service.retry(|| service.files.read(number, range.clone()))?;
+    verify(service, number, &parts)?;
+    let slices = slices_of(service, &parts)?;
+    let sent = if slices.len() <= SLICES_MAX {
+        device.reply_data(request.unique, &slices)
+    } else {
+        let joined: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        service.files.heap().copies.add(CopyPath::Reply, joined.len());
+        device.reply_data(request.unique, &[IoSlice::new(&joined)])
+    };
+    sent.map_err(Errno::from)
+}
+
+/// Checks what is read against its checksums, after it has been read from the medium where it is not in memory.
+fn verify(service: &Service, number: InodeNumber, parts: &[FilePart<'_>]) -> Result<(), Errno> {
+    for part in parts {
+        let FilePart::Stored(part) = part else { continue };
+        let holds = service.retry(|| {
+            part.item().fetch()?;
+            Ok(part.item().verify()?)
+        })?;
+        if !holds {
+            let slot = part.item().slot.0;
+            tracing::error!(inode = number.0, slot, "data of a file are damaged: reads of this part fail");
+            return Err(Errno::IO);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of the parts, where they are.
+fn slices_of<'a>(
+    service: &'a Service,
+    parts: &'a [FilePart<'_>],
+) -> Result<SmallVec<[IoSlice<'a>; 16]>, Errno> {
+    let media = service.files.heap().media();
+    let mut slices = SmallVec::new();
+    for part in parts {
+        match part {
+            FilePart::Zeroes(len) => {
+                let mut left = *len;
+                while left > 0 {
+                    let here = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROES.len());
+                    slices.push(IoSlice::new(&ZEROES[..here]));
+                    left -= here as u64;
+                }
+            }
+            FilePart::Stored(part) => match part.inline() {
+                Some(bytes) => slices.push(IoSlice::new(bytes)),
+                None => {
+                    for extent in part.extents() {
+                        let bytes = service.retry(|| Ok(media.bytes(extent)?))?;
+                        slices.push(IoSlice::new(bytes));
+                    }
+                }
+            },
+        }
+    }
+    Ok(slices)
+}
+
+/// FALLOCATE.
+pub(crate) fn allocate(
+    service: &Service,
+    request: &Request<'_>,
+    (offset, len): (u64, u64),
+    mode: u32,
+) -> Answered {
+    let number = number_of(request.node);
+    service.execute_now(&Operation::Allocate { number, mode, offset, len })?;
+    Ok(service.changed(number, Reply::ok(request.unique)))
+}
+
+/// LSEEK, for data and holes.
+pub(crate) fn seek(service: &Service, request: &Request<'_>, offset: u64, whence: u32) -> Answered {
+    let seek = match whence {
+        SEEK_DATA => Seek::Data,
+        SEEK_HOLE => Seek::Hole,
+        _ => return Err(INVALID),
+    };
+    let found = service.retry(|| service.files.seek(number_of(request.node), offset, seek))?;
+    let found = found.ok_or(Errno::from_raw(libc::ENXIO))?;
+    Ok(Answer::Now(Reply::seek(request.unique, found)))
+}
+
+/// COPY_FILE_RANGE: whole blocks are shared. The kernel copies the rest by reading and writing.
+pub(crate) fn copy(service: &Service, request: &Request<'_>, copy: &CopyFileRange) -> Answered {
+    let (source, number) = (number_of(request.node), number_of(copy.node_out));
+    let (size, target_size) = (service.stat(source)?.inode.size, service.stat(number)?.inode.size);
+    let len = copy.len.min(size.saturating_sub(copy.offset_in));
+    let is_end = copy.offset_in + len == size && copy.offset_out.saturating_add(len) >= target_size;
+    // A part of a block can be shared at the end of both files only.
+    let len = if is_end { len } else { len / BLOCK_BYTES * BLOCK_BYTES };
+    let is_aligned =
+        copy.offset_in.is_multiple_of(BLOCK_BYTES) && copy.offset_out.is_multiple_of(BLOCK_BYTES);
+    let overlaps =
+        source == number && copy.offset_in < copy.offset_out + len && copy.offset_out < copy.offset_in + len;
+    if copy.offset_in >= size {
+        return Ok(Answer::Now(Reply::copied(request.unique, 0, copy.count)));
+    }
+    if len == 0 || !is_aligned || overlaps {
+        return Err(NOT_SUPPORTED);
+    }
+    let (offset, source_offset) = (copy.offset_out, copy.offset_in);
+    service.execute_now(&Operation::Clone { number, offset, source, source_offset, len })?;
+    Ok(service.changed(number, Reply::copied(request.unique, len, copy.count)))
+}

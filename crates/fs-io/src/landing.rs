@@ -1,0 +1,154 @@
+//! Where a worker receives requests: frames of runs that the heap lends it.
+//!
+//! The data of a WRITE begin at the next free frame and stay there. Any other request spills into the frames and leaves
+//! them free. Where the heap has no run to lend, requests are received beside the region, so that a full file system
+//! still reads, unlinks and truncates.
+
+use crate::sys::Image;
+use landfall_heap::{CopyPath, FRAME_SIZE, Heap, HeapError};
+use landfall_media::{Extent, RUN_SIZE};
+use smallvec::{SmallVec, smallvec};
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+/// Extents of one WRITE: it may continue in a second run.
+pub(crate) type Landed = SmallVec<[Extent; 2]>;
+
+/// The run that is being filled.
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    run: u64,
+    filled: u64,
+}
+
+impl Filling {
+    fn rest(self) -> Extent {
+        extent(self.run + self.filled, RUN_SIZE - self.filled)
+    }
+}
+
+fn extent(off: u64, len: u64) -> Extent {
+    Extent::new(off, u32::try_from(len).expect("parts of a run have less than 4 GiB"))
+}
+
+/// A worker's landing runs.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    heap: Arc<Heap>,
+    image: Image,
+    /// Bytes that a request may take.
+    needed: u64,
+    current: Option<Filling>,
+    /// Follows the current run.
+    next: Option<u64>,
+    /// Memory beside the region; empty until it is needed.
+    beside: Vec<u8>,
+}
+
+impl Landing {
+    /// Landing runs for requests of up to `needed` bytes, at most a run's.
+    pub(crate) fn new(heap: Arc<Heap>, image: Image, needed: usize) -> Self {
+        let needed = needed as u64;
+        assert!(needed <= RUN_SIZE, "a request goes on in one further run at most");
+        Self { heap, image, needed, current: None, next: None, beside: Vec::new() }
+    }
+
+    /// Memory for the next request.
+    pub(crate) fn frames(&mut self) -> SmallVec<[IoSliceMut<'_>; 2]> {
+        if self.borrow_runs() {
+            return self
+                .space(self.needed)
+                .into_iter()
+                .map(|extent| self.image.lent(extent, &*self))
+                .collect();
+        }
+        self.beside.resize(usize::try_from(self.needed).unwrap_or(usize::MAX), 0);
+        smallvec![IoSliceMut::new(&mut self.beside)]
+    }
+
+    /// Borrows runs until a request fits; false if there are none.
+    fn borrow_runs(&mut self) -> bool {
+        if self.current.is_none() {
+            self.current = self.heap.take_landing_run().map(|run| Filling { run, filled: 0 });
+        }
+        let Some(current) = self.current else { return false };
+        let rest = u64::from(current.rest().len());
+        if rest < self.needed && self.next.is_none() {
+            self.next = self.heap.take_landing_run();
+        }
+        rest >= self.needed || self.next.is_some()
+    }
+
+    /// The next `len` bytes of the borrowed runs.
+    fn space(&self, len: u64) -> Landed {
+        let Some(current) = self.current else { return Landed::new() };
+        let first = current.rest();
+        let here = len.min(u64::from(first.len()));
+        let mut space: Landed = smallvec![extent(first.off, here)];
+        if let Some(next) = self.next.filter(|_| here < len) {
+            space.push(extent(next, len - here));
+        }
+        space
+    }
+
+    /// Holds the data of a WRITE of `len` bytes that was received last. Data that were received beside the region are
+    /// copied into frames. The caller releases the hold.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`], [`HeapError::Cleaning`] if there are no frames for what was received beside the region; the
+    /// medium's. Try again.
+    pub(crate) fn hold(&mut self, len: u32) -> Result<Landed, HeapError> {
+        let is_beside = !self.beside.is_empty();
+        if is_beside && !self.borrow_runs() {
+            let waits = self.heap.may_wait_for_any();
+            return Err(if waits { HeapError::Cleaning } else { HeapError::Full });
+        }
+        let landed = self.space(u64::from(len));
+        if is_beside {
+            self.place(&landed)?;
+        }
+        landed.iter().for_each(|extent| self.heap.runs().hold(*extent));
+        Ok(landed)
+    }
+
+    /// Copies what was received beside the region to its place.
+    fn place(&self, landed: &Landed) -> Result<(), HeapError> {
+        let mut bytes = &self.beside[..];
+        for extent in landed {
+            let (here, rest) = bytes.split_at(extent.len() as usize);
+            self.heap.media().store(extent.off, here)?;
+            self.heap.copies.add(CopyPath::Stalled, here.len());
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Releases what [`Self::hold`] has held. The frames of what was `kept` by a record are not used again.
+    pub(crate) fn release(&mut self, landed: &Landed, kept: bool) {
+        landed.iter().for_each(|extent| self.heap.runs().release(*extent));
+        if kept {
+            landed.iter().for_each(|extent| self.advance(*extent));
+        }
+    }
+
+    fn advance(&mut self, extent: Extent) {
+        let Some(current) = &mut self.current else { return };
+        current.filled = (extent.end() - current.run).next_multiple_of(FRAME_SIZE);
+        if current.filled >= RUN_SIZE {
+            self.heap.retire_landing_run(current.run);
+            self.current = self.next.take().map(|run| Filling { run, filled: 0 });
+        }
+    }
+
+    /// The request has been answered: the memory beside the region is not needed for it any more.
+    pub(crate) fn answered(&mut self) {
+        self.beside.clear();
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let runs = self.current.take().map(|current| current.run).into_iter().chain(self.next.take());
+        runs.for_each(|run| self.heap.retire_landing_run(run));
+    }
+}

@@ -1,0 +1,32 @@
+//! Files on the packet heap as a file system of this machine: the service between the kernel's FUSE (`landfall-fuse`) and
+//! the files (`landfall-fs`).
+//!
+//! Read [`Session`] first: it mounts, serves until the mount ends, and leaves the region clean. What each call of a
+//! program does is in `docs/fs.md`.
+//!
+//! - A worker receives the data of a WRITE into frames of the heap, where they stay (`landing`). A READ leaves from stored
+//!   extents. No data of 4 KiB or more are copied in user space.
+//! - The mount owns its region alone: nobody else changes a file. So the kernel may keep names, attributes and data for as
+//!   long as it likes.
+//! - One worker at most waits for the medium (`syncs`). A background thread publishes, another one keeps the heap.
+
+mod attributes;
+mod background;
+mod clock;
+mod data;
+mod directories;
+mod errors;
+mod extended;
+mod landing;
+mod lives;
+mod names;
+mod panics;
+mod rounds;
+mod service;
+mod session;
+mod syncs;
+mod sys;
+mod worker;
+
+pub use service::SyncMode;
+pub use session::{Session, SessionError, Settings, Stopper};

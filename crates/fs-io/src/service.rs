@@ -1,0 +1,200 @@
+//! What all workers share, and how a request waits for what it needs.
+
+use crate::clock;
+use crate::errors::{self, NO_SPACE};
+use crate::lives::{Fate, Lives};
+use crate::rounds::Rounds;
+use landfall_fs::{Files, FsError, InodeNumber, Name, Operation, Stat};
+use landfall_fuse::{Errno, Reply};
+use landfall_heap::{HeapError, Until};
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a request waits for space at most.
+const SPACE_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How long it waits before it tries again without being told.
+const RETRY_EVERY: Duration = Duration::from_millis(20);
+/// How often it asks whether data have been read.
+const LOAD_EVERY: Duration = Duration::from_micros(200);
+
+/// When changes become durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// With the next `fsync`, or soon.
+    #[default]
+    Fsync,
+    /// Before the call that makes them returns.
+    Always,
+}
+
+/// What becomes of a request.
+pub(crate) enum Answer {
+    /// This reply.
+    Now(Reply),
+    /// This reply, when everything done on the inode is durable.
+    Durable(InodeNumber, Reply),
+    /// This reply, when everything is durable.
+    AllDurable(Reply),
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The kernel expects no reply.
+    Nothing,
+}
+
+/// The result of an operation.
+pub(crate) type Answered = Result<Answer, Errno>;
+
+/// What the workers share.
+pub(crate) struct Service {
+    pub(crate) files: Arc<Files>,
+    pub(crate) lives: Lives,
+    pub(crate) rounds: Arc<Rounds>,
+    pub(crate) sync: SyncMode,
+    /// Orphans to which nobody refers, and that could not be deleted so far.
+    unreleased: Mutex<Vec<InodeNumber>>,
+}
+
+impl Service {
+    pub(crate) fn new(files: Arc<Files>, rounds: Arc<Rounds>, sync: SyncMode) -> Self {
+        Self { files, lives: Lives::default(), rounds, sync, unreleased: Mutex::default() }
+    }
+
+    /// Tries until what is in the way is gone: an operation that cannot be done yet has changed nothing.
+    ///
+    /// # Errors
+    /// `ENOSPC` when no space was made, or the failure's.
+    pub(crate) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T, FsError>) -> Result<T, Errno> {
+        let mut waits = None;
+        loop {
+            let seen = self.rounds.progress();
+            let error = match attempt() {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            match until(&error) {
+                None => return Err(errors::errno_of(&error)),
+                Some(Until::Commit | Until::Ticket(_)) => {
+                    self.files.sync_all().map_err(|error| errors::errno_of(&error))?;
+                }
+                Some(Until::Load(load)) => {
+                    while !self.files.heap().is_loaded(load) {
+                        std::thread::sleep(LOAD_EVERY);
+                    }
+                }
+                Some(Until::Space) => {
+                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.rounds));
+                    wait.go_on(&self.rounds, seen)?;
+                }
+            }
+        }
+    }
+
+    /// Executes an operation at `time_ns`.
+    pub(crate) fn execute(&self, time_ns: i64, operation: &Operation<'_>) -> Result<(), Errno> {
+        self.retry(|| self.files.execute(time_ns, operation))
+    }
+
+    /// Executes an operation now.
+    pub(crate) fn execute_now(&self, operation: &Operation<'_>) -> Result<(), Errno> {
+        self.execute(clock::now_ns(), operation)
+    }
+
+    /// An inode's attributes.
+    pub(crate) fn stat(&self, number: InodeNumber) -> Result<Stat, Errno> {
+        self.retry(|| self.files.stat(number))
+    }
+
+    /// The attributes of the inode with a name.
+    pub(crate) fn lookup(&self, parent: InodeNumber, name: Name<'_>) -> Result<Stat, Errno> {
+        self.retry(|| self.files.lookup(parent, name))
+    }
+
+    /// The reply to a change of `number`.
+    pub(crate) fn changed(&self, number: InodeNumber, reply: Reply) -> Answer {
+        match self.sync {
+            SyncMode::Fsync => Answer::Now(reply),
+            SyncMode::Always => Answer::Durable(number, reply),
+        }
+    }
+
+    /// An inode has lost a name.
+    pub(crate) fn unlinked(&self, number: InodeNumber) {
+        if self.stat(number).is_ok_and(|stat| stat.inode.nlink == 0) {
+            self.end(number, self.lives.orphan(number));
+        }
+    }
+
+    /// Deletes an orphan to which nobody refers any more.
+    pub(crate) fn end(&self, number: InodeNumber, fate: Fate) {
+        if fate == Fate::Lives {
+            return;
+        }
+        if self.release(number).is_err() {
+            self.unreleased.lock().push(number);
+        }
+    }
+
+    fn release(&self, number: InodeNumber) -> Result<(), FsError> {
+        self.files.execute(clock::now_ns(), &Operation::Release { number })
+    }
+
+    /// Deletes orphans that could not be deleted when nobody referred to them any more. Returns how many are deleted. What
+    /// is left when the mount ends is deleted at the next start.
+    pub(crate) fn release_left(&self) -> usize {
+        let left = std::mem::take(&mut *self.unreleased.lock());
+        let count = left.len();
+        let still: Vec<InodeNumber> =
+            left.into_iter().filter(|number| self.release(*number).is_err()).collect();
+        let released = count - still.len();
+        self.unreleased.lock().extend(still);
+        released
+    }
+}
+
+/// What to wait for after a failure. Publishing and compaction may make room in a region that is full now.
+fn until(error: &FsError) -> Option<Until> {
+    match error {
+        FsError::Wait(until) => Some(*until),
+        FsError::Heap(HeapError::Full) => Some(Until::Space),
+        _ => None,
+    }
+}
+
+/// A request waits for space.
+struct SpaceWait {
+    question: u64,
+    deadline: Instant,
+    /// Both background threads have found nothing more to do: the next attempt is the last one.
+    is_last: bool,
+}
+
+impl SpaceWait {
+    fn new(rounds: &Rounds) -> Self {
+        Self { question: rounds.ask(), deadline: Instant::now() + SPACE_WAIT_MAX, is_last: false }
+    }
+
+    /// Waits for progress after `seen`.
+    fn go_on(&mut self, rounds: &Rounds, seen: u64) -> Result<(), Errno> {
+        if self.is_last || Instant::now() > self.deadline {
+            return Err(NO_SPACE);
+        }
+        self.is_last = rounds.is_answered(self.question);
+        if !self.is_last {
+            rounds.wait(seen, RETRY_EVERY);
+        }
+        Ok(())
+    }
+}
+
+/// The inode that the kernel names by a node.
+pub(crate) fn number_of(node: landfall_fuse::Node) -> InodeNumber {
+    InodeNumber(node.0)
+}
+
+/// A name of a directory entry.
+pub(crate) fn name_of(name: &OsStr) -> Result<Name<'_>, Errno> {
+    Name::new(name.as_bytes()).map_err(errors::of_name)
+}

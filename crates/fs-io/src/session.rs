@@ -1,0 +1,294 @@
+//! A mount, from its beginning to its end.
+
+use crate::background;
+use crate::clock;
+use crate::landing::Landing;
+use crate::panics;
+use crate::rounds::Rounds;
+use crate::service::{Service, SyncMode};
+use crate::syncs::Syncs;
+use crate::sys::{self, Image};
+use crate::worker::Worker;
+use landfall_fs::{Files, FsError, Operation, Publisher};
+use landfall_fuse::{
+    Device, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Unmount, Wanted, handshake,
+    mount,
+};
+use landfall_media::RUN_SIZE;
+use parking_lot::Mutex;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the end waits for programs that still use a mount which was detached.
+const LINGER: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LINGER_STEP: Duration = Duration::from_millis(20);
+/// Bytes of the largest WRITE: those of a run, so that it lands in two runs at most.
+#[allow(clippy::cast_possible_truncation, reason = "a run has 1 MiB")]
+const WRITE_BYTES_MAX: u32 = RUN_SIZE as u32;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Threads that answer requests.
+    pub workers: usize,
+    /// When changes become durable.
+    pub sync: SyncMode,
+    /// The kernel keeps written data, and writes them back later.
+    pub writeback: bool,
+    /// Options of the mount.
+    pub mount: MountOptions,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let workers = cores.clamp(2, 4);
+        Self { workers, sync: SyncMode::default(), writeback: false, mount: MountOptions::default() }
+    }
+}
+
+/// Why there is no mount, or why it has ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// Environment: the mountpoint is not empty, so that a mount would hide what is in it.
+    #[error("{}: not empty: the mount would hide what is in it; make an empty directory to mount on", .0.display())]
+    NotEmpty(PathBuf),
+    /// Environment: the kernel or the user's rights.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// Environment: the kernel's protocol.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// Misuse: the region is not in memory that a kernel can write into.
+    #[error("the region's medium has no image in memory")]
+    NoImage,
+    /// Environment: an error of the device, or no thread can be started.
+    #[error("the mount cannot be served: {0}")]
+    Io(#[from] io::Error),
+    /// What was not published stays in the log.
+    #[error("the region is not left clean: {0}; nothing durable is lost")]
+    NotClean(#[from] FsError),
+}
+
+/// What all threads of a session share.
+struct Shared {
+    point: PathBuf,
+    mount: Mutex<Mount>,
+    /// Readable when the workers are to end.
+    stop: OwnedFd,
+    /// Workers that have not ended.
+    serving: AtomicUsize,
+}
+
+/// A mount that is served.
+pub struct Session {
+    shared: Arc<Shared>,
+    service: Arc<Service>,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+    keeper: Option<JoinHandle<()>>,
+    publisher: Option<JoinHandle<Publisher>>,
+}
+
+/// Ends a session from another thread.
+#[derive(Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+}
+
+impl Session {
+    /// Mounts the files on `point`, and serves them. `publisher` is the one of these files.
+    ///
+    /// # Errors
+    /// [`SessionError`] says what is wrong and what to do. Nothing is mounted then.
+    pub fn start(
+        files: Arc<Files>,
+        publisher: Publisher,
+        point: &Path,
+        settings: &Settings,
+    ) -> Result<Self, SessionError> {
+        let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
+        if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(SessionError::NotEmpty(point.to_owned()));
+        }
+        let workers = settings.workers.max(1);
+        files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
+        let stop =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
+        let (device, mount) = mount(point, &settings.mount)?;
+        let negotiated = handshake(&device, &wanted(settings), stop.as_fd())?;
+        let point = mount.point().to_owned();
+        let shared = Arc::new(Shared { point, mount: Mutex::new(mount), stop, serving: AtomicUsize::new(0) });
+        let rounds = Arc::<Rounds>::default();
+        let service = Arc::new(Service::new(files, rounds, settings.sync));
+        let mut session = Self { shared, service, workers: Vec::new(), keeper: None, publisher: None };
+        session.start_background(publisher)?;
+        session.start_workers(device, workers, negotiated, image)?;
+        Ok(session)
+    }
+
+    fn start_background(&mut self, publisher: Publisher) -> io::Result<()> {
+        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+        let keep = move || {
+            panics::essential(&shared.point, || background::keep(&service.files, &service.rounds));
+        };
+        self.keeper = Some(std::thread::Builder::new().name("keep".into()).spawn(keep)?);
+        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+        let publish = move || {
+            let work = || background::publish(&service, publisher);
+            panics::essential(&shared.point, work)
+        };
+        self.publisher = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
+        Ok(())
+    }
+
+    fn start_workers(
+        &mut self,
+        device: Device,
+        count: usize,
+        negotiated: Negotiated,
+        image: Image,
+    ) -> io::Result<()> {
+        let syncs = Arc::<Syncs>::default();
+        let mut devices = (1..count).map(|_| device.clone_queue()).collect::<io::Result<Vec<_>>>()?;
+        devices.push(device);
+        for (index, device) in devices.into_iter().enumerate() {
+            let heap = Arc::clone(self.service.files.heap());
+            let worker = Worker {
+                service: Arc::clone(&self.service),
+                syncs: Arc::clone(&syncs),
+                device: Arc::new(device),
+                decoder: negotiated.decoder(),
+                landing: Landing::new(heap, image, negotiated.frame_bytes()),
+            };
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name(format!("fuse-{index}"));
+            shared.serving.fetch_add(1, Ordering::AcqRel);
+            let run = move || {
+                let outcome = panics::essential(&shared.point, || worker.run(&shared.stop));
+                shared.serving.fetch_sub(1, Ordering::AcqRel);
+                if let Err(error) = &outcome {
+                    tracing::error!(%error, "a worker fails: the mount ends");
+                    shared.stop_workers();
+                }
+                outcome
+            };
+            self.workers.push(thread.spawn(run)?);
+        }
+        Ok(())
+    }
+
+    /// Ends the session from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { shared: Arc::clone(&self.shared) }
+    }
+
+    /// The mountpoint.
+    pub fn point(&self) -> &Path {
+        &self.shared.point
+    }
+
+    /// Waits until the mount has ended, and leaves the region clean: everything durable, published and marked.
+    ///
+    /// # Errors
+    /// An error of a worker, or of the region.
+    pub fn join(mut self) -> Result<(), SessionError> {
+        let mut outcome = Ok(());
+        for worker in self.workers.drain(..) {
+            outcome = outcome.and(worker.join().expect("a panic ends the process"));
+        }
+        // After a failure it is still mounted.
+        self.shared.mount.lock().unmount(Unmount::Lazily)?;
+        let publisher = self.end_background();
+        let (files, now_ns) = (&self.service.files, clock::now_ns());
+        for number in self.service.lives.take_orphans() {
+            // What is not released now is deleted at the next start.
+            let _ = files.execute(now_ns, &Operation::Release { number });
+        }
+        if let Some(mut publisher) = publisher {
+            background::publish_all(&mut publisher)?;
+        }
+        files.heap().mark_slabs(1).map_err(FsError::Heap)?;
+        Ok(outcome?)
+    }
+
+    /// Ends the background threads. Returns the publisher, if it has not been returned before.
+    fn end_background(&mut self) -> Option<Publisher> {
+        self.service.rounds.stop();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.join().expect("a panic ends the process");
+        }
+        self.publisher.take().map(|publisher| publisher.join().expect("a panic ends the process"))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.stop_workers();
+        drop(self.end_background());
+    }
+}
+
+impl Shared {
+    fn stop_workers(&self) {
+        // A full counter is readable, too.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_le_bytes());
+    }
+}
+
+impl Stopper {
+    /// Unmounts. Programs that still use the mount lose it, after some seconds.
+    pub fn stop(&self) {
+        let mut mount = self.shared.mount.lock();
+        match mount.unmount(Unmount::WhenIdle) {
+            Ok(()) => return,
+            Err(MountError::Busy { point }) => tracing::warn!(
+                "{}: programs still use it; it is detached, and their files end in {} s",
+                point.display(),
+                LINGER.as_secs()
+            ),
+            Err(error) => tracing::warn!(%error, "it is detached instead"),
+        }
+        write_back(&self.shared.point);
+        if let Err(error) = mount.unmount(Unmount::Lazily) {
+            tracing::error!(%error, "it stays mounted, without a server");
+        }
+        drop(mount);
+        let until = Instant::now() + LINGER;
+        while Instant::now() < until && self.shared.serving.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(LINGER_STEP);
+        }
+        self.shared.stop_workers();
+    }
+}
+
+/// Writes back what the kernel keeps, as far as it can be reached.
+fn write_back(point: &Path) {
+    if let Ok(directory) = std::fs::File::open(point)
+        && let Err(error) = sys::sync_file_system(directory.as_fd())
+    {
+        tracing::warn!(%error, "what the kernel keeps is not written back");
+    }
+}
+
+/// What is asked of the kernel. It keeps names, attributes and data until it changes them itself. Locks are its own.
+fn wanted(settings: &Settings) -> Wanted {
+    use Feature as F;
+    let default = Wanted { max_write: WRITE_BYTES_MAX, ..Wanted::default() };
+    let features = default
+        .features
+        // There is no OPEN that could truncate.
+        .without(&[F::AtomicOTrunc, F::AutoInvalData, F::CreateSuppGroup, F::HasExpireOnly])
+        .with(&[F::NoOpenSupport, F::NoOpendirSupport, F::HandleKillprivV2]);
+    let features = match settings.writeback {
+        true => features.with(&[F::WritebackCache]),
+        false => features,
+    };
+    Wanted { features, ..default }
+}

@@ -1,0 +1,170 @@
+//! A worker: it receives requests, answers them, and receives the next ones.
+
+use crate::landing::Landing;
+use crate::names::{self, New};
+use crate::service::{Answer, Answered, Service, number_of};
+use crate::syncs::{Syncs, Waiting};
+use crate::{attributes, data, directories, extended};
+use landfall_fuse::{
+    Decoder, Device, DirBuffer, Errno, HEAD_BYTES, Op, ReadDir, Ready, Received, Reply, Request, Sent,
+};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// One worker, with a queue and landing runs of its own.
+pub(crate) struct Worker {
+    pub(crate) service: Arc<Service>,
+    pub(crate) syncs: Arc<Syncs>,
+    pub(crate) device: Arc<Device>,
+    pub(crate) decoder: Decoder,
+    pub(crate) landing: Landing,
+}
+
+impl Worker {
+    /// Works until the mount ends, or `stop` is readable.
+    ///
+    /// # Errors
+    /// An error of the device.
+    pub(crate) fn run(mut self, stop: &OwnedFd) -> io::Result<()> {
+        let mut head = [0; HEAD_BYTES];
+        let (mut joined, mut entries) = (Vec::new(), DirBuffer::default());
+        loop {
+            let received = {
+                let mut frames = self.landing.frames();
+                match self.device.receive(&mut head, &mut frames)? {
+                    Received::Request { len } => Some(self.decoder.decode(&head, &frames, len, &mut joined)),
+                    Received::Ended => return Ok(()),
+                    Received::Retry => None,
+                }
+            };
+            let sent = match received {
+                None => {
+                    if self.device.wait(stop.as_fd())? == Ready::Woken {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Some(Ok(request)) => self.answer(&request, &mut entries)?,
+                Some(Err(malformed)) => {
+                    tracing::error!(error = %malformed, "the kernel sends a malformed request");
+                    match malformed.unique {
+                        Some(unique) => self.device.reply(&Reply::error(unique, Errno::IO))?,
+                        None => Sent::Done,
+                    }
+                }
+            };
+            self.landing.answered();
+            if sent == Sent::Ended {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Answers a request.
+    fn answer(&mut self, request: &Request<'_>, entries: &mut DirBuffer) -> io::Result<Sent> {
+        let answered = match &request.op {
+            Op::Read(read) => match data::read(&self.service, &self.device, request, read) {
+                Ok(sent) => return Ok(sent),
+                Err(errno) => Err(errno),
+            },
+            Op::ReadDir(dir) => return self.list(request, *dir, directories::read, entries),
+            Op::ReadDirPlus(dir) => return self.list(request, *dir, directories::read_plus, entries),
+            Op::Write(write) => data::write(&self.service, &mut self.landing, request, write),
+            _ => answer(&self.service, request),
+        };
+        let unique = request.unique;
+        match answered {
+            Ok(Answer::Now(reply)) => self.device.reply(&reply),
+            Ok(Answer::Bytes(bytes)) => self.device.reply_data(unique, &[IoSlice::new(&bytes)]),
+            Ok(Answer::Nothing) => Ok(Sent::Done),
+            Ok(Answer::Durable(number, reply)) => self.reply_durable(request, Some(number), reply),
+            Ok(Answer::AllDurable(reply)) => self.reply_durable(request, None, reply),
+            Err(errno) => self.device.reply(&Reply::error(unique, errno)),
+        }
+    }
+
+    fn reply_durable(
+        &self,
+        request: &Request<'_>,
+        number: Option<landfall_fs::InodeNumber>,
+        reply: Reply,
+    ) -> io::Result<Sent> {
+        let device = Arc::clone(&self.device);
+        let waiting = Waiting { device, unique: request.unique, number, reply };
+        self.syncs.wait(&self.service.files, waiting);
+        Ok(Sent::Done)
+    }
+
+    fn list(
+        &self,
+        request: &Request<'_>,
+        dir: ReadDir,
+        read: fn(&Service, landfall_fuse::Node, ReadDir, &mut DirBuffer) -> Result<(), Errno>,
+        entries: &mut DirBuffer,
+    ) -> io::Result<Sent> {
+        match read(&self.service, request.node, dir, entries) {
+            Ok(()) => self.device.reply_data(request.unique, &[IoSlice::new(entries.as_bytes())]),
+            Err(errno) => self.device.reply(&Reply::error(request.unique, errno)),
+        }
+    }
+}
+
+/// Answers a request without data of files or entries of directories.
+fn answer(service: &Service, request: &Request<'_>) -> Answered {
+    let unique = request.unique;
+    match request.op {
+        Op::Lookup { name } => names::lookup(service, request, name),
+        Op::Forget { lookups } => {
+            names::forget(service, request.node, lookups);
+            Ok(Answer::Nothing)
+        }
+        Op::BatchForget(forgets) => {
+            forgets.for_each(|(node, lookups)| names::forget(service, node, lookups));
+            Ok(Answer::Nothing)
+        }
+        Op::GetAttr { .. } => attributes::get(service, request),
+        Op::Statx { .. } => attributes::statx(service, request),
+        Op::SetAttr(set) => attributes::set(service, request, &set),
+        Op::StatFs => attributes::statfs(service, request),
+        Op::Fsync { .. } | Op::FsyncDir { .. } => {
+            Ok(Answer::Durable(number_of(request.node), Reply::ok(unique)))
+        }
+        Op::SyncFs => Ok(Answer::AllDurable(Reply::ok(unique))),
+        Op::Release(_) | Op::Destroy => Ok(Answer::Now(Reply::ok(unique))),
+        Op::Interrupt { .. } => Ok(Answer::Nothing),
+        Op::SetXattr { name, value, flags, .. } => extended::set(service, request, name, value, flags),
+        Op::GetXattr { name, size } => extended::get(service, request, name, size),
+        Op::ListXattr { size } => extended::list(service, request, size),
+        Op::RemoveXattr { name } => extended::remove(service, request, name),
+        Op::Fallocate { offset, length, mode, .. } => {
+            data::allocate(service, request, (offset, length), mode)
+        }
+        Op::Lseek { offset, whence, .. } => data::seek(service, request, offset, whence),
+        Op::CopyFileRange(copy) => data::copy(service, request, &copy),
+        _ => answer_names(service, request),
+    }
+}
+
+/// Answers a request about names. What is not among them is unknown: the kernel does without. For OPEN, OPENDIR and
+/// FLUSH that saves a round trip at each open and close: there is nothing to do for them.
+fn answer_names(service: &Service, request: &Request<'_>) -> Answered {
+    match request.op {
+        Op::ReadLink => names::read_link(service, request),
+        Op::Symlink { name, target } => names::symlink(service, request, name, target),
+        Op::MkNod { name, mode, rdev, .. } => names::make(service, request, name, &New { mode, rdev }),
+        Op::MkDir { name, mode, .. } => {
+            let mode = libc::S_IFDIR | mode & !libc::S_IFMT;
+            names::make(service, request, name, &New { mode, rdev: 0 })
+        }
+        Op::Create { name, mode, .. } => names::make_open(service, request, Some(name), mode),
+        Op::TmpFile { mode, .. } => names::make_open(service, request, None, mode),
+        Op::Link { target, name } => names::link(service, request, target, name),
+        Op::Unlink { name } => names::unlink(service, request, name, false),
+        Op::RmDir { name } => names::unlink(service, request, name, true),
+        Op::Rename { name, new_parent, new_name, flags } => {
+            names::rename(service, request, name, (new_parent, new_name), flags)
+        }
+        _ => Err(Errno::NOSYS),
+    }
+}

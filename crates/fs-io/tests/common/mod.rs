@@ -1,0 +1,127 @@
+//! A mount in a process of its own (the example `mount`), so that it can be killed, and so that mapping its files cannot
+//! wait for the test's own process.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stderr,
+    reason = "each test program uses its part, and says what it skips"
+)]
+
+pub(crate) mod sys;
+
+use landfall_fuse::{Unmount, unmount};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a mount may take to end.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// A mounted file system in a process of its own. It is unmounted when this is dropped, and when this process ends.
+pub(crate) struct Mounted {
+    place: TempDir,
+    mib: u32,
+    words: Vec<&'static str>,
+    serving: Option<(Child, ChildStdin)>,
+}
+
+impl Mounted {
+    /// Mounts a new region of so many MiB. `None` where that is not possible, which was said.
+    pub(crate) fn new(mib: u32, words: &[&'static str]) -> Option<Self> {
+        if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+            return None;
+        }
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(place.path().join("point")).expect("a directory");
+        let mut mounted = Self { place, mib, words: words.to_vec(), serving: None };
+        mounted.start();
+        Some(mounted)
+    }
+
+    /// The mountpoint.
+    pub(crate) fn point(&self) -> PathBuf {
+        self.place.path().join("point")
+    }
+
+    /// A path in the mount.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.point().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let test = std::env::current_exe().expect("the test's path");
+        let built = test.parent().and_then(Path::parent).expect("target/PROFILE/deps");
+        let mut command = Command::new(built.join("examples/mount"));
+        command.arg(self.point()).arg(self.place.path().join("region")).arg(self.mib.to_string());
+        command.args(&self.words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+
+    /// Mounts again.
+    pub(crate) fn start(&mut self) {
+        let mut child = self.command().spawn().expect("the example is built with the tests");
+        let stdin = child.stdin.take().expect("it is piped");
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        self.serving = Some((child, stdin));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("it says something");
+        assert_eq!(line, "mounted\n");
+    }
+
+    /// Tries to mount a second time, which must fail. Returns what was said.
+    pub(crate) fn refusal(&self) -> String {
+        let mut child = self.command().stderr(Stdio::piped()).spawn().expect("the example is built");
+        drop(child.stdin.take());
+        let mut text = String::new();
+        child.stderr.take().expect("it is piped").read_to_string(&mut text).expect("text");
+        assert!(!child.wait().expect("it ends").success());
+        text
+    }
+
+    /// Unmounts in good order.
+    pub(crate) fn stop(&mut self) {
+        let (child, stdin) = self.serving.take().expect("it is mounted");
+        drop(stdin);
+        assert!(ended(child).success(), "it ends in good order");
+    }
+
+    /// Waits until the mount, which somebody else has unmounted, has ended.
+    pub(crate) fn wait(&mut self) {
+        let (child, stdin) = self.serving.take().expect("it is mounted");
+        assert!(ended(child).success(), "it ends in good order");
+        drop(stdin);
+    }
+
+    /// Kills the server, and removes what is left of its mount.
+    pub(crate) fn kill(&mut self) {
+        let (mut child, _stdin) = self.serving.take().expect("it is mounted");
+        child.kill().expect("a signal");
+        child.wait().expect("it has ended");
+        unmount(&self.point(), Unmount::Lazily).expect("nobody serves it");
+    }
+}
+
+fn ended(mut child: Child) -> ExitStatus {
+    let until = Instant::now() + END_LIMIT;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status;
+        }
+        assert!(Instant::now() < until, "the mount does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A test that has failed is being unwound: nothing here may fail.
+        if let Some((mut child, _stdin)) = self.serving.take() {
+            let _ = (child.kill(), child.wait(), unmount(&self.point(), Unmount::Lazily));
+        }
+    }
+}
