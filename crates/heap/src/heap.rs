@@ -17,7 +17,7 @@ use crate::new_patches::NewPatches;
 use crate::pin::{MemoryUse, Pinned};
 use crate::policy::{Integrity, ValuePolicy};
 use crate::reader::Reader;
-use crate::record::{Check, Draft, Fields, KeyPlace, Kind, RecordView, Slot, ValuePlace};
+use crate::record::{Draft, Fields, KeyPlace, Kind, RecordView, Slot, ValuePlace};
 use crate::run::RunUse;
 use crate::runs::Runs;
 use crate::slabs::Slabs;
@@ -188,9 +188,16 @@ impl Heap {
         self.reader().prefetch(slot);
     }
 
-    /// Prefetches the beginning of the value to which the record in a slot refers, and the count of its references.
-    pub fn prefetch_value(&self, slot: SlotId) {
-        self.reader().prefetch_value(slot);
+    /// The first extent of the value to which the record in a slot refers, for [`Self::prefetch_value`]. The caller has
+    /// the lock that keeps the record current.
+    pub fn value_start(&self, slot: SlotId) -> Option<Extent> {
+        self.reader().value_start(slot)
+    }
+
+    /// Prefetches the beginning of an extent's bytes, and the counts of its references and pins.
+    #[inline]
+    pub fn prefetch_value(&self, extent: Extent) {
+        self.reader().prefetch_value(extent);
     }
 
     /// The key's bytes, inline or in frames.
@@ -232,14 +239,6 @@ impl Heap {
     /// [`HeapError::Damaged`]; the medium's.
     pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
         self.reader().verify_value(slot, view)
-    }
-
-    /// True if the bytes of `extents` match `check`.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn holds(&self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
-        self.reader().holds(extents, check)
     }
 
     /// CRC-32C of the bytes of `extents`, in order.

@@ -119,6 +119,10 @@ impl<'h> Item<'h> {
     }
 
     fn with_body(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>, body: Body) -> Self {
+        if let Some(first) = body.extents().first() {
+            // The counts and the bytes are fetched at once. Otherwise each change of a count would wait for the one before.
+            heap.prefetch_value(*first);
+        }
         body.extents().iter().for_each(|extent| heap.runs().hold(*extent));
         Self {
             heap,
@@ -144,7 +148,7 @@ impl<'h> Item<'h> {
         match &self.body {
             Body::Inline(bytes) => Ok(self.check == Check::Crc(crc::of(bytes))),
             body if !self.parts.is_empty() => self.heap.reader().parts_hold(body.extents(), &self.parts),
-            body => self.heap.holds(body.extents(), self.check),
+            body => self.heap.reader().held_match(body.extents(), self.check),
         }
     }
 

@@ -15,6 +15,8 @@ use std::borrow::Cow;
 /// Most bytes of a value that are prefetched. The core prefetches the bytes that follow, because they are read in
 /// order.
 const PREFETCH_BYTES_MAX: usize = 256;
+/// The smallest page that may be behind the image, bytes.
+const PAGE_SIZE: u64 = 4096;
 
 /// Reads the region: records, keys and values, and checks what it reads. It sees the medium, the runs' seals and pins,
 /// and nothing else of the heap. Lists of pieces are read in `pieces`.
@@ -51,15 +53,25 @@ impl<'h> Reader<'h> {
         }
     }
 
-    /// Prefetches the beginning of the value to which the record in a slot refers, and the count of its references.
-    pub(crate) fn prefetch_value(self, slot: SlotId) {
-        if self.image_addr != 0
-            && let Ok(view) = self.record(slot)
-            && let ValuePlace::Extents(list) = view.value()
-            && let Some(first) = list.iter().next()
-        {
-            self.runs.prefetch_refs(first);
-            prefetch_at(self.image_addr + first.off as usize, PREFETCH_BYTES_MAX.min(first.len() as usize));
+    /// The first extent of the value to which the record in a slot refers, for [`Self::prefetch_value`].
+    pub(crate) fn value_start(self, slot: SlotId) -> Option<Extent> {
+        match self.record(slot).ok()?.value() {
+            ValuePlace::Extents(list) => list.iter().next(),
+            _ => None,
+        }
+    }
+
+    /// Prefetches the beginning of an extent's bytes, and the counts of its references and pins.
+    #[inline]
+    pub(crate) fn prefetch_value(self, extent: Extent) {
+        self.runs.prefetch_refs(extent);
+        if self.image_addr != 0 {
+            prefetch_at(self.image_addr + extent.off as usize, PREFETCH_BYTES_MAX.min(extent.len() as usize));
+            let next_page = (extent.off + 1).next_multiple_of(PAGE_SIZE);
+            if next_page < extent.end() {
+                // On its own the core prefetches nothing beyond a page, because it does not know the next one's address.
+                prefetch_at(self.image_addr + next_page as usize, 1);
+            }
         }
     }
 
@@ -144,6 +156,19 @@ impl<'h> Reader<'h> {
             Check::Crc(crc) => Ok(self.crc_of(extents)? == crc),
             Check::Sums => extents.iter().try_fold(true, |holds, extent| {
                 Ok(holds && extent.sum() == Some(Sum::of(&self.pinned(*extent)?)))
+            }),
+        }
+    }
+
+    /// As [`Self::holds`], of extents that are held. A hold pins, so that no further pin is needed.
+    pub(crate) fn held_match(self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
+        match check {
+            Check::Crc(crc) => {
+                let append = |sum, extent: &Extent| Ok(crc::append(sum, self.media.bytes(*extent)?));
+                Ok(extents.iter().try_fold(0, append)? == crc)
+            }
+            Check::Sums => extents.iter().try_fold(true, |holds, extent| {
+                Ok(holds && extent.sum() == Some(Sum::of(self.media.bytes(*extent)?)))
             }),
         }
     }

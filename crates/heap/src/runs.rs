@@ -293,9 +293,12 @@ impl Runs {
         }
     }
 
-    /// Prefetches the reference count of an extent's first frame.
+    /// Prefetches the reference count of an extent's first frame, and what counts its pins.
     #[inline]
     pub(crate) fn prefetch_refs(&self, extent: Extent) {
+        if let Some(pages) = &self.pages {
+            pages.prefetch(extent);
+        }
         if let Some(count) = self.frames.get((extent.off / FRAME_SIZE) as usize) {
             prefetch_line(count);
         }

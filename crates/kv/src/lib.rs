@@ -25,6 +25,7 @@ mod shard;
 mod table;
 mod txn;
 
+pub use ahead::Need;
 pub use check::KeyCheck;
 pub use engine::{Engine, SetRequest, Stats, Written};
 pub use error::KvError;

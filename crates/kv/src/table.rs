@@ -5,7 +5,6 @@
 //! `docs/results/kv/index-structures.md` has the measurements.
 
 use landfall_heap::SlotId;
-use landfall_media::prefetch_line;
 
 /// An index entry. The record in `slot` holds the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,12 +116,10 @@ impl Table {
         if place + 1 == self.places.len() { 0 } else { place + 1 }
     }
 
-    /// Prefetches the cache line that a lookup of this tag reads first.
+    /// The address that a lookup of this tag reads first, for prefetching only.
     #[inline]
-    pub(crate) fn prefetch(&self, tag: u32) {
-        if let Some(first) = self.places.get(self.home(tag)) {
-            prefetch_line(first);
-        }
+    pub(crate) fn home_addr(&self, tag: u32) -> Option<usize> {
+        self.places.get(self.home(tag)).map(|first| std::ptr::from_ref(first).addr())
     }
 
     /// Places that hold entries of this tag, in probe order.
@@ -293,7 +290,7 @@ mod tests {
     #[test]
     fn an_empty_table_takes_no_memory_and_finds_nothing() {
         let mut table = Table::default();
-        table.prefetch(7);
+        assert_eq!(table.home_addr(7), None);
         assert_eq!((table.memory_bytes(), table.of(7).count()), (0, 0));
         assert_eq!((table.remove(7, SlotId(1)), table.find_mut(7, |_| true)), (None, None));
         table.insert(Entry::new(7, 3, SlotId(1)));

@@ -35,6 +35,9 @@ impl AsFd for EventFd<'_> {
 /// A caller pins *before* it tests whether an extent is resident. The caller ensures that evicted bytes are durable and
 /// that no thread stores to them meanwhile.
 pub trait Pages: Send + Sync {
+    /// Prefetches what [`Self::pin`] changes for the extent's first chunk. Only a hint.
+    fn prefetch(&self, _extent: Extent) {}
+
     /// Keeps every byte that the extent's units touch in memory, once it is there, until [`Self::unpin`].
     fn pin(&self, extent: Extent);
 

@@ -5,7 +5,7 @@
 //! that record refers to. Each wait of a command must end before its next one can begin, but waits of different
 //! commands can overlap.
 
-use landfall_kv::Engine;
+use landfall_kv::{Engine, Need};
 use landfall_media::{Chain, prefetch};
 use landfall_resp::{Arg, Command, Parser, ProtocolError};
 
@@ -33,13 +33,6 @@ impl Default for Lookahead {
     fn default() -> Self {
         Self { commands: std::array::from_fn(|_| Command::default()), parsed: 0, next: 0 }
     }
-}
-
-/// What a command will need of a key.
-#[derive(Clone, Copy)]
-struct Need {
-    hash: u64,
-    is_read: bool,
 }
 
 impl Lookahead {
@@ -94,18 +87,22 @@ impl Lookahead {
     /// will be executed with.
     fn parse(&mut self, parser: &Parser, chain: &Chain<'_>, from: usize, engine: &Engine, space: u8) {
         self.forget();
-        let mut needs = [None; COMMANDS_MAX];
+        let mut needs = [Need::default(); COMMANDS_MAX];
+        let mut known = 0;
         let (mut chain, mut from) = (*chain, from);
-        for (command, need) in self.commands.iter_mut().zip(&mut needs) {
+        for command in &mut self.commands {
             if !parser.look_into(&chain, from, command) {
                 break;
             }
-            *need = need_of(command, &chain, engine, space);
+            if let Some(need) = need_of(command, &chain, engine, space) {
+                needs[known] = need;
+                known += 1;
+            }
             (chain, from) = chain.skip_to(command.end);
             self.parsed += 1;
         }
         if self.parsed > 1 {
-            fetch(engine, &needs[..self.parsed]);
+            engine.prefetch(&needs[..known]);
         }
     }
 }
@@ -128,14 +125,6 @@ fn need_of(command: &Command, chain: &Chain<'_>, engine: &Engine, space: u8) -> 
     let range = command.args.get(1)?.range().filter(|range| range.len() <= KEY_BYTES_MAX)?;
     let hash = engine.heap().hash(space, chain.contiguous(range)?);
     Some(Need { hash, is_read: command.args.len() == READER_WORDS })
-}
-
-/// Each step fetches for all commands what the next step reads.
-fn fetch(engine: &Engine, needs: &[Option<Need>]) {
-    let needs = || needs.iter().flatten();
-    needs().for_each(|need| engine.prefetch_index(need.hash));
-    needs().for_each(|need| engine.prefetch_record(need.hash));
-    needs().filter(|need| need.is_read).for_each(|need| engine.prefetch_value(need.hash));
 }
 
 #[cfg(test)]

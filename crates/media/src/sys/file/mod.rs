@@ -93,10 +93,22 @@ impl FileMedia {
     /// whole run.
     #[inline]
     fn page_in(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
-        let run = part.off / RUN_SIZE;
-        if self.runs.is_whole(run) {
+        if self.is_in_memory(chunks, part) {
             return Ok(());
         }
+        self.page_in_missing(chunks, part)
+    }
+
+    /// True when every byte of a part of one run is in memory.
+    #[inline]
+    fn is_in_memory(&self, chunks: &Chunks, part: Extent) -> bool {
+        let run = part.off / RUN_SIZE;
+        self.runs.is_whole(run) || (self.runs.is_paged(run) && chunks.is_present(part))
+    }
+
+    #[cold]
+    fn page_in_missing(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
+        let run = part.off / RUN_SIZE;
         if chunks.is_pinned(part) {
             self.runs.page(run, false);
         }
@@ -380,6 +392,11 @@ impl ReadTarget for FileMedia {
 
 impl Pages for FileMedia {
     #[inline]
+    fn prefetch(&self, extent: Extent) {
+        self.paging().prefetch(extent);
+    }
+
+    #[inline]
     fn pin(&self, extent: Extent) {
         self.paging().pin(extent);
     }
@@ -391,10 +408,7 @@ impl Pages for FileMedia {
 
     fn is_resident(&self, extent: Extent) -> bool {
         let chunks = self.paging();
-        extent.by_run().all(|part| {
-            let run = part.off / RUN_SIZE;
-            self.runs.is_whole(run) || (self.runs.is_paged(run) && chunks.is_present(part))
-        })
+        extent.by_run().all(|part| self.is_in_memory(chunks, part))
     }
 
     fn load(&self, extent: Extent) -> Result<(), MediaError> {

@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::extent::Extent;
 use crate::pages::{CHUNK_SIZE, Evict, PIN_UNIT};
+use crate::sys::prefetch::prefetch_line;
 use crate::units::{BLOCK_SIZE, RUN_SIZE};
 
 /// Chunks of a run.
@@ -76,6 +77,14 @@ impl Chunks {
 
     fn word(&self, chunk: u64) -> &AtomicU64 {
         &self.words[chunk as usize]
+    }
+
+    /// Prefetches the word of the extent's first chunk.
+    #[inline]
+    pub(super) fn prefetch(&self, extent: Extent) {
+        if let Some(word) = self.words.get((extent.off / CHUNK_SIZE) as usize) {
+            prefetch_line(word);
+        }
     }
 
     pub(super) fn pin(&self, extent: Extent) {
