@@ -17,6 +17,7 @@ mod json;
 mod peers;
 mod process;
 mod sans_io;
+mod seed;
 mod source;
 mod tidy;
 mod vm;

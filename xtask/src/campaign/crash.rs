@@ -1,10 +1,11 @@
 //! The kill -9 campaign: the server on a file, killed repeatedly in the middle of writes.
 
-use super::{fresh_seed, table};
+use super::table;
 use crate::args::Grammar;
 use crate::error::Error;
 use crate::json::{self, Json, Members};
 use crate::process::{self, Keep};
+use crate::seed::fresh_seed;
 use crate::workspace::Workspace;
 use std::path::Path;
 use std::process::Command;

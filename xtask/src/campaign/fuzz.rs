@@ -4,16 +4,14 @@
 //! running time from the environment. bolero and proptest do so themselves; a hand-written loop reads
 //! `LANDFALL_FUZZ_SECONDS` and `LANDFALL_FUZZ_SEED`.
 
-use super::fresh_seed;
 use crate::args::Grammar;
-use crate::ci::suite::{Program, Suite, report};
+use crate::ci::suite::{FUZZ_PREFIX, Program, Suite, report};
 use crate::ci::tally::Tally;
 use crate::error::Error;
+use crate::seed::fresh_seed;
 use crate::workspace::Workspace;
 use std::time::{Duration, Instant};
 
-/// How the names of fuzz targets, or of their files, begin.
-pub(crate) const PREFIX: &str = "fuzz_";
 /// The seed of continuous integration is fixed, so that a failure there can be repeated.
 pub(crate) const FIRST_SEED: u64 = 1;
 
@@ -62,7 +60,7 @@ pub(crate) fn targets<'s>(suite: &'s Suite, filter: &str) -> Result<Vec<Target<'
     let mut targets = Vec::new();
     for program in &suite.programs {
         // The test step excludes exactly these: whole files, and `--skip fuzz_` in the others.
-        let names = program.list(if program.is_fuzz() { "" } else { PREFIX })?;
+        let names = program.list(if program.is_fuzz() { "" } else { FUZZ_PREFIX })?;
         let wanted = names.into_iter().filter(|name| name.contains(filter));
         targets.extend(wanted.map(|name| Target { program, name }));
     }

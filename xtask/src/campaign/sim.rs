@@ -1,10 +1,10 @@
 //! The simulator over many seeds: its tests read the number of seeds and the first one from the environment.
 
-use super::fresh_seed;
 use crate::args::Grammar;
 use crate::ci::suite::report;
 use crate::error::Error;
 use crate::process::{self, Keep};
+use crate::seed::fresh_seed;
 use crate::workspace::Workspace;
 use std::time::Duration;
 

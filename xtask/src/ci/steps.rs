@@ -1,7 +1,7 @@
 //! The steps of continuous integration, in order.
 
 use super::report::Verdict;
-use super::suite::{Program, Suite, report};
+use super::suite::{FUZZ_PREFIX, Program, Suite, report};
 use super::tally::Tally;
 use crate::campaign::{crash, fuzz};
 use crate::error::Error;
@@ -143,7 +143,7 @@ fn run_all<'p>(
 ) -> Result<(), Error> {
     let seeded = [("PROPTEST_RNG_SEED", fuzz::FIRST_SEED.to_string())];
     for program in programs {
-        let finished = suite.run(program, &["--skip", fuzz::PREFIX], &seeded, deadline)?;
+        let finished = suite.run(program, &["--skip", FUZZ_PREFIX], &seeded, deadline)?;
         tally.add(&report(&program.title(), &finished, verbose));
     }
     Ok(())

@@ -4,7 +4,6 @@
 //! cargo, the features of shared dependencies would change and most crates would be built again.
 
 use super::tally::Tally;
-use crate::campaign::fuzz;
 use crate::error::Error;
 use crate::json::{self, Json, Members};
 use crate::process::{self, Finished, Keep};
@@ -13,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// How the names of fuzz targets, or of their files, begin.
+pub(crate) const FUZZ_PREFIX: &str = "fuzz_";
 /// The package and the program that are shipped.
 const BINARY: &str = "landfall";
 /// The packages whose `tests` start real programs.
@@ -138,7 +139,7 @@ impl Program {
 
     /// Whether all of its tests are fuzz targets: a file `tests/fuzz_*.rs`.
     pub(crate) fn is_fuzz(&self) -> bool {
-        self.kind == "test" && self.target.starts_with(fuzz::PREFIX)
+        self.kind == "test" && self.target.starts_with(FUZZ_PREFIX)
     }
 
     /// The program's name in reports.

@@ -5,7 +5,7 @@ use crate::source::{Source, is_ident, words};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Folders of a crate that may not use each other.
-const APART: [(&str, [&str; 3]); 1] = [("bench", ["keys", "paper", "pmnet"])];
+const APART: [(&str, [&str; 3]); 1] = [("crates/bench/src/", ["keys", "paper", "pmnet"])];
 
 /// A module's path below the crate's root; empty for the root.
 type Module = Vec<String>;
@@ -14,32 +14,32 @@ type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
 /// Checks every crate for cycles, and the folders of [`APART`] for uses of each other.
 pub(crate) fn check(files: &[RustFile<'_>]) -> Vec<Finding> {
-    let cycles = crates(files).into_iter().flat_map(|name| {
-        let graph = graph(name, files);
+    let cycles = roots(files).into_iter().flat_map(|root| {
+        let graph = graph(root, files);
         let in_cycle = graph.keys().filter_map(|module| Some((module.clone(), cycle(&graph, module)?)));
-        in_cycle.map(|(module, way)| cycle_finding(name, &module, &way)).collect::<Vec<_>>()
+        in_cycle.map(|(module, way)| cycle_finding(root, &module, &way)).collect::<Vec<_>>()
     });
-    let apart = APART.iter().flat_map(|(name, folders)| siblings(name, folders, &graph(name, files)));
+    let apart = APART.iter().flat_map(|(root, folders)| siblings(root, folders, &graph(root, files)));
     cycles.chain(apart).collect()
 }
 
-/// The crates' names.
-fn crates<'a>(files: &[RustFile<'a>]) -> BTreeSet<&'a str> {
-    let name = |file: &RustFile<'a>| Some(file.path.strip_prefix("crates/")?.split_once("/src/")?.0);
-    files.iter().filter_map(name).collect()
+/// The folders with the crates' sources, each with a slash at its end.
+fn roots<'a>(files: &[RustFile<'a>]) -> BTreeSet<&'a str> {
+    const SOURCES: &str = "/src/";
+    files.iter().filter_map(|file| Some(&file.path[..file.path.find(SOURCES)? + SOURCES.len()])).collect()
 }
 
-fn cycle_finding(name: &str, module: &Module, way: &[Module]) -> Finding {
+fn cycle_finding(root: &str, module: &Module, way: &[Module]) -> Finding {
     let way: Vec<String> = way.iter().map(named).collect();
     let what = format!(
         "import cycle: {} uses itself through {}: move the shared parts to a lower module",
         named(module),
         way.join(", ")
     );
-    Finding::new(&format!("crates/{name}/src"), 0, what)
+    Finding::new(root.trim_end_matches('/'), 0, what)
 }
 
-fn siblings(name: &str, folders: &[&str], graph: &Graph) -> Vec<Finding> {
+fn siblings(root: &str, folders: &[&str], graph: &Graph) -> Vec<Finding> {
     let folder = |module: &Module| folders.iter().find(|folder| module.first().is_some_and(|m| m == *folder));
     let mut findings = Vec::new();
     for (from, uses) in graph {
@@ -48,7 +48,7 @@ fn siblings(name: &str, folders: &[&str], graph: &Graph) -> Vec<Finding> {
                 && a != b
             {
                 let what = format!("{} may not use {}: {a} and {b} are siblings", named(from), named(to));
-                findings.push(Finding::new(&format!("crates/{name}/src"), 0, what));
+                findings.push(Finding::new(root.trim_end_matches('/'), 0, what));
             }
         }
     }
@@ -79,10 +79,9 @@ fn cycle(graph: &Graph, start: &Module) -> Option<Vec<Module>> {
 }
 
 /// Which files of a crate use which, without tests. The declaration of a module is not a use.
-fn graph(name: &str, files: &[RustFile<'_>]) -> Graph {
-    let root = format!("crates/{name}/src/");
+fn graph(root: &str, files: &[RustFile<'_>]) -> Graph {
     let modules: BTreeMap<Module, &RustFile<'_>> =
-        files.iter().filter_map(|file| Some((module_of(file.path.strip_prefix(&root)?)?, file))).collect();
+        files.iter().filter_map(|file| Some((module_of(file.path.strip_prefix(root)?)?, file))).collect();
     let uses = |(module, file): (&Module, &&RustFile<'_>)| {
         let code = Source::new(file.text).without_tests().code;
         let resolve = |path: String| resolve(module, &path, &modules);

@@ -1,10 +1,10 @@
 //! The guest's first file system: scripts, kernel modules, the binary, and the programs and libraries needed.
 
-use super::Stop;
 use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::modules::{load_more, load_order};
 use super::plan::{MEDIA, NETWORKS};
+use super::stop::Stop;
 use crate::error::Error;
 use crate::process::{self, Keep};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! The guest's kernel: a Debian package, fetched and unpacked into cargo's folder, never installed.
 
-use super::Stop;
+use super::stop::Stop;
 use crate::error::Error;
 use crate::process::{self, Keep};
 use std::fs;

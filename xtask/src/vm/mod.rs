@@ -11,6 +11,7 @@ mod kernel;
 mod machine;
 mod modules;
 mod plan;
+mod stop;
 
 use crate::args::{Args, Grammar};
 use crate::campaign::crash;
@@ -27,6 +28,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use stop::Stop;
 
 /// The default number of cycles for each guest: some two minutes.
 const CYCLES: u64 = 20;
@@ -64,21 +66,6 @@ const TOOLS: &[Peer] = &[
 
 const fn tool(name: &'static str, package: &'static str, probe: &'static [&'static str]) -> Peer {
     Peer { name, package, skipped: "virtual machine", probe }
-}
-
-/// Why a campaign ended early.
-#[derive(Debug)]
-enum Stop {
-    /// It cannot run here: nothing was tested.
-    Skip(String),
-    /// It failed.
-    Failed(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
 }
 
 /// `cargo xtask vm`.

@@ -1,6 +1,7 @@
 //! The server under attack: a release build with a password on its own region.
 
 use crate::error::Error;
+use crate::seed::fresh_seed;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ impl Folder {
     /// [`Error::Environment`].
     pub(super) fn within(parent: PathBuf) -> Result<Self, Error> {
         std::fs::create_dir_all(&parent).map_err(|source| Error::file("create", &parent, source))?;
-        let number = super::super::fresh_seed();
+        let number = fresh_seed();
         let folder = parent.join(format!("landfall-attack-{}-{number:x}", std::process::id()));
         std::fs::create_dir(&folder).map_err(|source| Error::file("create", &folder, source))?;
         Ok(Self(folder))
