@@ -73,7 +73,8 @@ pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher 
     while !rounds.is_stopping() {
         let asked = rounds.asked();
         let is_old = published_at.elapsed() >= PUBLISH_EVERY;
-        let wanted = is_old || rounds.is_asked(Job::Publish) || files.publishing_is_due();
+        let is_closed = files.heap().media().closed().is_some();
+        let wanted = !is_closed && (is_old || rounds.is_asked(Job::Publish) || files.publishing_is_due());
         if wanted {
             published_at = Instant::now();
         }
@@ -104,12 +105,21 @@ pub(crate) fn publish_all(publisher: &mut Publisher) -> Result<(), FsError> {
 /// Keeps the heap until the mount ends.
 pub(crate) fn keep(files: &Arc<Files>, rounds: &Rounds) {
     let mut keeper = Keeper::new(files);
-    let mut complaint = Complaint::default();
+    let (mut complaint, mut is_closed) = (Complaint::default(), false);
     rounds.join_in();
     while !rounds.is_stopping() {
         let asked = rounds.asked();
         let (found, failed) = match files.heap().media().closed() {
-            Some(_) => (Found::Nothing, true),
+            Some(reason) => {
+                if !std::mem::replace(&mut is_closed, true) {
+                    tracing::error!(
+                        reason,
+                        "the medium has failed: changes are refused (EIO), reads go on; unmount, and mount again on a \
+                         medium that works"
+                    );
+                }
+                (Found::Nothing, true)
+            }
             None => complaint.about("keeping the region", keeper.step(rounds)),
         };
         if found == Found::Nothing {

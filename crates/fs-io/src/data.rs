@@ -4,7 +4,7 @@ use crate::attributes::take_privileges;
 use crate::clock;
 use crate::errors::{INVALID, NOT_SUPPORTED};
 use crate::landing::Landing;
-use crate::service::{Answer, Answered, Service, number_of};
+use crate::service::{Answer, Answered, Service, Written, number_of};
 use landfall_fs::{BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
 use landfall_fuse::{CopyFileRange, Device, Errno, Read, Reply, Request, Sent, Write};
 use landfall_heap::CopyPath;
@@ -28,6 +28,7 @@ pub(crate) fn write(
     write: &Write,
 ) -> Answered {
     let (number, time_ns) = (number_of(request.node), clock::now_ns());
+    service.check_open()?;
     if write.kill_suid_gid {
         take_privileges(service, number)?;
     }
@@ -123,9 +124,11 @@ pub(crate) fn allocate(
     Ok(service.changed(number, Reply::ok(request.unique)))
 }
 
-/// LSEEK, for data and holes.
+/// LSEEK, for data and holes. Where the kernel keeps written data, nobody here knows what a hole is: the kernel does
+/// without, and counts all of a file as data.
 pub(crate) fn seek(service: &Service, request: &Request<'_>, offset: u64, whence: u32) -> Answered {
     let seek = match whence {
+        _ if service.written == Written::Kept => return Err(Errno::NOSYS),
         SEEK_DATA => Seek::Data,
         SEEK_HOLE => Seek::Hole,
         _ => return Err(INVALID),

@@ -3,6 +3,7 @@
 use landfall_fs::{FsError, NameError, TreeError};
 use landfall_fuse::Errno;
 use landfall_heap::HeapError;
+use landfall_media::MediaError;
 
 /// `EINVAL`: an argument makes no sense.
 pub(crate) const INVALID: Errno = Errno::from_raw(libc::EINVAL);
@@ -19,6 +20,8 @@ pub(crate) fn errno_of(error: &FsError) -> Errno {
         FsError::Tree(error) => of_tree(*error),
         FsError::Heap(HeapError::Full) => NO_SPACE,
         FsError::Heap(HeapError::TooLarge { .. }) => Errno::from_raw(libc::EFBIG),
+        // The thread that keeps the region has said it once.
+        FsError::Heap(HeapError::Media(MediaError::Closed { .. })) => Errno::IO,
         error => {
             tracing::error!(%error, "a request fails");
             Errno::IO

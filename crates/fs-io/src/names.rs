@@ -137,7 +137,7 @@ pub(crate) fn rename(
         return Err(INVALID);
     }
     let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
-    let replaced = match service.files.lookup(new_parent, new_name) {
+    let replaced = match service.lookup(new_parent, new_name) {
         Ok(stat) if flags == 0 => Some(stat.number),
         _ => None,
     };

@@ -47,19 +47,29 @@ pub(crate) enum Answer {
 /// The result of an operation.
 pub(crate) type Answered = Result<Answer, Errno>;
 
+/// What the kernel keeps of written data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// Nothing: each write is a request.
+    Through,
+    /// Everything, until it writes it back.
+    Kept,
+}
+
 /// What the workers share.
 pub(crate) struct Service {
     pub(crate) files: Arc<Files>,
     pub(crate) lives: Lives,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) sync: SyncMode,
+    pub(crate) written: Written,
     /// Orphans to which nobody refers, and that could not be deleted so far.
     unreleased: Mutex<Vec<InodeNumber>>,
 }
 
 impl Service {
-    pub(crate) fn new(files: Arc<Files>, rounds: Arc<Rounds>, sync: SyncMode) -> Self {
-        Self { files, lives: Lives::default(), rounds, sync, unreleased: Mutex::default() }
+    pub(crate) fn new(files: Arc<Files>, rounds: Arc<Rounds>, sync: SyncMode, written: Written) -> Self {
+        Self { files, lives: Lives::default(), rounds, sync, written, unreleased: Mutex::default() }
     }
 
     /// Tries until what is in the way is gone: an operation that cannot be done yet has changed nothing.
@@ -92,8 +102,14 @@ impl Service {
         }
     }
 
+    /// Fails with `EIO` once the medium has failed: what is changed then would never be durable.
+    pub(crate) fn check_open(&self) -> Result<(), Errno> {
+        self.files.heap().media().closed().map_or(Ok(()), |_| Err(Errno::IO))
+    }
+
     /// Executes an operation at `time_ns`.
     pub(crate) fn execute(&self, time_ns: i64, operation: &Operation<'_>) -> Result<(), Errno> {
+        self.check_open()?;
         self.retry(|| self.files.execute(time_ns, operation))
     }
 

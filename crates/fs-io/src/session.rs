@@ -5,7 +5,7 @@ use crate::clock;
 use crate::landing::Landing;
 use crate::panics;
 use crate::rounds::Rounds;
-use crate::service::{Service, SyncMode};
+use crate::service::{Service, SyncMode, Written};
 use crate::syncs::Syncs;
 use crate::sys::{self, Image};
 use crate::worker::Worker;
@@ -126,7 +126,8 @@ impl Session {
         let point = mount.point().to_owned();
         let shared = Arc::new(Shared { point, mount: Mutex::new(mount), stop, serving: AtomicUsize::new(0) });
         let rounds = Arc::<Rounds>::default();
-        let service = Arc::new(Service::new(files, rounds, settings.sync));
+        let written = if settings.writeback { Written::Kept } else { Written::Through };
+        let service = Arc::new(Service::new(files, rounds, settings.sync, written));
         let mut session = Self { shared, service, workers: Vec::new(), keeper: None, publisher: None };
         session.start_background(publisher)?;
         session.start_workers(device, workers, negotiated, image)?;

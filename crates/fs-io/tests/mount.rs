@@ -353,6 +353,47 @@ fn a_full_region_is_enospc_and_what_is_removed_makes_room() {
 }
 
 #[test]
+fn when_the_medium_fails_changes_are_eio_and_what_was_synced_is_there() {
+    let Some(mut mounted) = Mounted::new(64, &[]) else { return };
+    mounted.stop();
+    mounted.fails_behind_kib = Some(24 << 10);
+    mounted.start();
+    let write = |index: usize| {
+        let file = File::create_new(mounted.at(&format!("f{index}")))?;
+        file.write_all_at(&bytes(MIB, index), 0)?;
+        file.sync_all()
+    };
+    let failed = (0..60).find(|index| write(*index).is_err()).expect("a write to the medium fails");
+    assert!(failed > 0, "some are written");
+    assert_eq!(errno(File::create(mounted.at("new"))), libc::EIO);
+    assert_eq!(errno(fs::remove_file(mounted.at("f0"))), libc::EIO);
+    assert_eq!(
+        errno(File::options().write(true).open(mounted.at("f0")).unwrap().write_all_at(b"x", 0)),
+        libc::EIO
+    );
+    assert!(fs::read(mounted.at("f0")).unwrap() == bytes(MIB, 0));
+    mounted.stop_failed();
+    mounted.fails_behind_kib = None;
+    mounted.start();
+    for index in 0..failed {
+        assert!(fs::read(mounted.at(&format!("f{index}"))).unwrap() == bytes(MIB, index), "f{index}");
+    }
+    mounted.stop();
+}
+
+#[test]
+fn what_the_kernel_keeps_is_no_hole() {
+    let Some(mut mounted) = Mounted::new(64, &["writeback"]) else { return };
+    let file = create(&mounted.at("f"));
+    file.set_len(MIB as u64).unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(b"not written back yet", 4096).unwrap();
+    assert!(sys::seek(&file, 0, libc::SEEK_DATA).unwrap() <= 4096);
+    assert!(sys::seek(&file, 4096, libc::SEEK_HOLE).unwrap() > 4096);
+    mounted.stop();
+}
+
+#[test]
 fn what_cannot_be_mounted_is_refused_with_advice() {
     let Some(mut mounted) = Mounted::new(64, &[]) else { return };
     fs::write(mounted.at("f"), b"").unwrap();

@@ -26,6 +26,8 @@ pub(crate) struct Mounted {
     place: TempDir,
     mib: u32,
     words: Vec<&'static str>,
+    /// Writes behind so many KiB of the region fail.
+    pub(crate) fails_behind_kib: Option<u32>,
     serving: Option<(Child, ChildStdin)>,
 }
 
@@ -38,7 +40,7 @@ impl Mounted {
         }
         let place = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(place.path().join("point")).expect("a directory");
-        let mut mounted = Self { place, mib, words: words.to_vec(), serving: None };
+        let mut mounted = Self { place, mib, words: words.to_vec(), fails_behind_kib: None, serving: None };
         mounted.start();
         Some(mounted)
     }
@@ -56,7 +58,16 @@ impl Mounted {
     fn command(&self) -> Command {
         let test = std::env::current_exe().expect("the test's path");
         let built = test.parent().and_then(Path::parent).expect("target/PROFILE/deps");
-        let mut command = Command::new(built.join("examples/mount"));
+        let program = built.join("examples/mount");
+        let mut command = match self.fails_behind_kib {
+            None => Command::new(program),
+            Some(kib) => {
+                let mut command = Command::new("bash");
+                let limited = format!("trap '' XFSZ; ulimit -f {kib} && exec \"$@\"");
+                command.args(["-c", &limited, "bash"]).arg(program);
+                command
+            }
+        };
         command.arg(self.point()).arg(self.place.path().join("region")).arg(self.mib.to_string());
         command.args(&self.words).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
@@ -64,7 +75,8 @@ impl Mounted {
 
     /// Mounts again.
     pub(crate) fn start(&mut self) {
-        let mut child = self.command().spawn().expect("the example is built with the tests");
+        let mut child =
+            self.command().spawn().expect("the example `mount`, which `cargo test -p landfall-fs-io` builds");
         let stdin = child.stdin.take().expect("it is piped");
         let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
         self.serving = Some((child, stdin));
@@ -88,6 +100,13 @@ impl Mounted {
         let (child, stdin) = self.serving.take().expect("it is mounted");
         drop(stdin);
         assert!(ended(child).success(), "it ends in good order");
+    }
+
+    /// Unmounts a mount whose medium has failed.
+    pub(crate) fn stop_failed(&mut self) {
+        let (child, stdin) = self.serving.take().expect("it is mounted");
+        drop(stdin);
+        assert!(!ended(child).success(), "the region is not left clean");
     }
 
     /// Waits until the mount, which somebody else has unmounted, has ended.
