@@ -33,6 +33,7 @@ pub(crate) fn apply(state: &mut State, built: Built) -> Published {
         take_over(state, record, hash, slot);
     }
     state.tree.end_spread();
+    state.tree.evict(state.nodes_max);
     for slot in state.log.slots.drain(..built.operations) {
         state.heap.drop_record(slot);
     }

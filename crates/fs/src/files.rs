@@ -9,8 +9,8 @@ use crate::names::{NameEntry, Position};
 use crate::node::{Body, Node};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
-use landfall_heap::{Heap, Ticket};
-use landfall_media::Site;
+use landfall_heap::{Heap, HeapError, Ticket};
+use landfall_media::{MediaError, Site};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,6 +63,12 @@ impl Files {
     /// The heap with the files.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap
+    }
+
+    /// Sets how many inodes stay in memory once they are published. Each takes a few hundred bytes, and what its blocks or
+    /// names take.
+    pub fn set_nodes_max(&self, most: usize) {
+        self.lock().nodes_max = most;
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -180,7 +186,12 @@ impl Files {
 
     fn commit_batch(&self) -> Result<(), FsError> {
         let dirty = self.lock().log.writer.begin_commit();
-        let Some(mut dirty) = dirty else { return Err(landfall_heap::HeapError::Busy.into()) };
+        let Some(mut dirty) = dirty else {
+            // Nothing can be made durable any more: an earlier fence has failed.
+            let closed = self.heap.media().closed();
+            let failed = closed.map_or(HeapError::Busy, |reason| MediaError::Closed { reason }.into());
+            return Err(failed.into());
+        };
         let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
         let mut state = self.lock();
         let done = state.log.writer.finish_commit(outcome);

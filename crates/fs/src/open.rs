@@ -19,6 +19,8 @@ use std::sync::Arc;
 const CLIENT: u32 = 0;
 /// The first number for inodes behind the root's.
 const NUMBER_MIN: u64 = InodeNumber::ROOT.0 + 1;
+/// Most inodes that stay in memory once they are published, unless [`Files::set_nodes_max`] says otherwise.
+const NODES_MAX: usize = 1 << 16;
 /// Bytes before the number of links in the value of an inode's record.
 const NLINK_AT: usize = 12;
 
@@ -109,6 +111,7 @@ fn restore(
         kept: settled.kept,
         header,
         damaged: damaged.filter_map(|(number, records)| Some((number, first_damage(records)?))).collect(),
+        nodes_max: NODES_MAX,
         moves: None,
         pending: BTreeMap::new(),
     };

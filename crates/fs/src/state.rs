@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) log: Log,
     pub(crate) kept: Kept,
     pub(crate) header: Header,
+    /// Most inodes that stay in memory once they are published.
+    pub(crate) nodes_max: usize,
     /// Inodes of which a record cannot be read.
     pub(crate) damaged: BTreeMap<InodeNumber, (SlotId, Damage)>,
     /// While a chunk is being published: where the compactor has moved records since the chunk was put together.

@@ -61,6 +61,19 @@ impl Tree {
         self.remove(number);
     }
 
+    /// Forgets inodes that are on the medium as they are in memory, if more than `most` are in memory: half of them stay.
+    pub(crate) fn evict(&mut self, most: usize) {
+        if self.nodes.len() <= most {
+            return;
+        }
+        let (mut excess, changed, stored) = (self.nodes.len() - most / 2, &self.changed, &self.stored);
+        self.nodes.retain(|number, _| {
+            let goes = excess > 0 && !changed.contains(number) && stored.contains_key(number);
+            excess -= usize::from(goes);
+            !goes
+        });
+    }
+
     /// Notes inodes as changed whose change was not published.
     pub(crate) fn note_unpublished(&mut self, numbers: impl IntoIterator<Item = InodeNumber>) {
         self.changed.extend(numbers);

@@ -59,6 +59,8 @@ impl World {
         assert!(found.damaged.is_empty() && found.damaged_values == 0, "{found:?}");
         let (files, publisher, found) = recovery.open(&heap, &OPTIONS).expect("opens");
         assert_eq!(found.damaged, 0, "{found:?}");
+        // Few, so that most are read again.
+        files.set_nodes_max(4);
         let compactor = Compactor::new(heap);
         Self { media, files, publisher, compactor, landing: 0, now_ns: 10 }
     }
