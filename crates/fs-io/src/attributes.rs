@@ -1,6 +1,8 @@
 //! Attributes of inodes: GETATTR, STATX, SETATTR, STATFS, and the privileges that a change takes away.
 
+use crate::acl;
 use crate::clock;
+use crate::extended;
 use crate::service::{Answer, Answered, Service, number_of};
 use landfall_fs::{Attributes, ExtendedName, FileType, InodeNumber, Mode, NAME_BYTES_MAX, Operation, Stat};
 use landfall_fuse::{Attr, Entry, Errno, Node, Reply, Request, SetAttr, SetTime, StatFs, Statx};
@@ -71,6 +73,9 @@ pub(crate) fn set(service: &Service, request: &Request<'_>, set: &SetAttr) -> An
     if set.kill_suid_gid {
         take_privileges(service, number)?;
     }
+    if let Some(mode) = set.mode {
+        follow_mode(service, number, mode)?;
+    }
     let attributes = Attributes {
         permissions: set.mode.map(|mode| mode & !libc::S_IFMT),
         uid: set.uid,
@@ -86,6 +91,16 @@ pub(crate) fn set(service: &Service, request: &Request<'_>, set: &SetAttr) -> An
     }
     let stat = service.stat(number)?;
     Ok(service.changed(number, Reply::attr(request.unique, &attr_of(&stat), VALID)))
+}
+
+/// An ACL says what a new mode says.
+fn follow_mode(service: &Service, number: InodeNumber, mode: u32) -> Result<(), Errno> {
+    if !service.stat(number)?.inode.has_extended {
+        return Ok(());
+    }
+    let Some(mut acl) = extended::acl(service, number, acl::ACCESS)? else { return Ok(()) };
+    acl.set_permissions(mode);
+    extended::set_acl(service, number, acl::ACCESS, &acl)
 }
 
 /// Clears the bits and removes the attribute by which a program has more rights than who starts it: its content, or its

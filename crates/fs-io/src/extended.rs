@@ -1,37 +1,42 @@
-//! Extended attributes.
+//! Extended attributes, ACLs among them.
 
-use crate::errors::{self, NOT_SUPPORTED, TOO_SMALL};
+use crate::acl::{self, Acl};
+use crate::errors::{self, INVALID, TOO_SMALL};
 use crate::service::{Answer, Answered, Service, number_of};
-use landfall_fs::{ExtendedName, Operation};
+use landfall_fs::{Attributes, ExtendedName, InodeNumber, Operation};
 use landfall_fuse::{Errno, Reply, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Names of POSIX ACLs, which are not kept.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 /// Names that only the superuser sees.
 const TRUSTED_PREFIX: &[u8] = b"trusted.";
+
+/// `ENODATA`: there is no such attribute.
+const NO_ATTRIBUTE: Errno = Errno::from_raw(libc::ENODATA);
+/// What an ACL says of a mode.
+const PERMISSIONS: u32 = 0o777;
 
 const CREATE: u32 = libc::XATTR_CREATE.cast_unsigned();
 const REPLACE: u32 = libc::XATTR_REPLACE.cast_unsigned();
 
-/// SETXATTR.
+/// SETXATTR. `clear_sgid`: who sets an ACL may not keep the set-group-ID bit.
 pub(crate) fn set(
     service: &Service,
     request: &Request<'_>,
     name: &OsStr,
     value: &[u8],
-    flags: u32,
+    (flags, clear_sgid): (u32, bool),
 ) -> Answered {
     let number = number_of(request.node);
-    if name.as_bytes().starts_with(ACL_PREFIX) {
-        return Err(NOT_SUPPORTED);
+    if name.as_bytes() == acl::ACCESS {
+        set_access(service, number, value, clear_sgid)?;
+        return Ok(service.changed(number, Reply::ok(request.unique)));
     }
     if flags & (CREATE | REPLACE) != 0 {
         // The kernel lets nobody change the inode's attributes meanwhile.
         match service.retry(|| service.files.extended(number, name.as_bytes())) {
             Ok(_) if flags & CREATE != 0 => return Err(Errno::from_raw(libc::EEXIST)),
-            Err(errno) if flags & REPLACE != 0 || errno.raw() != libc::ENODATA => return Err(errno),
+            Err(errno) if flags & REPLACE != 0 || errno != NO_ATTRIBUTE => return Err(errno),
             _ => {}
         }
     }
@@ -39,18 +44,56 @@ pub(crate) fn set(
     Ok(service.changed(number, Reply::ok(request.unique)))
 }
 
+/// Sets the ACL of an inode, and what the mode shows of it. An ACL that says no more than the mode is not kept.
+fn set_access(service: &Service, number: InodeNumber, value: &[u8], clear_sgid: bool) -> Result<(), Errno> {
+    let mut acl = Acl::decode(value).ok_or(INVALID)?;
+    let cleared = PERMISSIONS | if clear_sgid { libc::S_ISGID } else { 0 };
+    let kept = service.stat(number)?.inode.mode.permissions() & !cleared;
+    let attributes = Attributes { permissions: Some(kept | acl.permissions()), ..Attributes::default() };
+    service.execute_now(&Operation::SetAttributes { number, attributes })?;
+    match acl.is_minimal() {
+        true => remove_acl(service, number, acl::ACCESS),
+        false => set_acl(service, number, acl::ACCESS, &acl),
+    }
+}
+
+/// An ACL of an inode, if it has one.
+pub(crate) fn acl(service: &Service, number: InodeNumber, name: &[u8]) -> Result<Option<Acl>, Errno> {
+    match service.retry(|| service.files.extended(number, name)) {
+        Ok(value) => Ok(Acl::decode(&value)),
+        Err(NO_ATTRIBUTE) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Keeps an ACL of an inode.
+pub(crate) fn set_acl(service: &Service, number: InodeNumber, name: &[u8], acl: &Acl) -> Result<(), Errno> {
+    let name = ExtendedName::new(name).map_err(errors::of_name)?;
+    service.execute_now(&Operation::SetExtended { number, name, value: &acl.encode() })
+}
+
+/// Removes an ACL, if there is one.
+fn remove_acl(service: &Service, number: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+    let name = ExtendedName::new(name).map_err(errors::of_name)?;
+    match service.execute_now(&Operation::RemoveExtended { number, name }) {
+        Err(NO_ATTRIBUTE) => Ok(()),
+        done => done,
+    }
+}
+
 /// REMOVEXATTR.
 pub(crate) fn remove(service: &Service, request: &Request<'_>, name: &OsStr) -> Answered {
     let number = number_of(request.node);
-    service.execute_now(&Operation::RemoveExtended { number, name: extended_name(name)? })?;
+    if [acl::ACCESS, acl::DEFAULT].contains(&name.as_bytes()) {
+        remove_acl(service, number, name.as_bytes())?;
+    } else {
+        service.execute_now(&Operation::RemoveExtended { number, name: extended_name(name)? })?;
+    }
     Ok(service.changed(number, Reply::ok(request.unique)))
 }
 
 /// GETXATTR.
 pub(crate) fn get(service: &Service, request: &Request<'_>, name: &OsStr, size: u32) -> Answered {
-    if name.as_bytes().starts_with(ACL_PREFIX) {
-        return Err(NOT_SUPPORTED);
-    }
     let number = number_of(request.node);
     let value = service.retry(|| service.files.extended(number, name.as_bytes()))?;
     sized(request, value.into_vec(), size)

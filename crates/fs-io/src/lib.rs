@@ -10,6 +10,7 @@
 //!   long as it likes.
 //! - One worker at most waits for the medium (`syncs`). A background thread publishes, another one keeps the heap.
 
+mod acl;
 mod attributes;
 mod background;
 mod clock;

@@ -1,13 +1,18 @@
 //! Names: finding, making, linking, removing and renaming them.
 
+use crate::acl::{self, Acl};
 use crate::attributes::{VALID, entry_of};
 use crate::clock;
 use crate::errors::INVALID;
+use crate::extended;
 use crate::service::{Answer, Answered, Service, name_of, number_of};
 use landfall_fs::{InodeNumber, Mode, Name, Operation};
 use landfall_fuse::{Errno, Node, OpenFlags, Opened, Reply, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+
+/// The bits of a mode that say who may do what.
+const PERMISSIONS: u32 = 0o777;
 
 /// LOOKUP.
 pub(crate) fn lookup(service: &Service, request: &Request<'_>, name: &OsStr) -> Answered {
@@ -27,6 +32,8 @@ pub(crate) struct New {
     pub(crate) mode: u32,
     /// Number of a device.
     pub(crate) rdev: u32,
+    /// Permissions that it does not get, unless its directory has an ACL for what is made in it.
+    pub(crate) umask: u32,
 }
 
 /// MKNOD and MKDIR.
@@ -43,9 +50,9 @@ pub(crate) fn make_open(
     service: &Service,
     request: &Request<'_>,
     name: Option<&OsStr>,
-    mode: u32,
+    (mode, umask): (u32, u32),
 ) -> Answered {
-    let new = New { mode: libc::S_IFREG | mode & !libc::S_IFMT, rdev: 0 };
+    let new = New { mode: libc::S_IFREG | mode & !libc::S_IFMT, rdev: 0, umask };
     let number = create(service, request, name.map(name_of).transpose()?, &new)?;
     service.lives.look_up(number);
     if name.is_none() {
@@ -56,7 +63,7 @@ pub(crate) fn make_open(
     Ok(service.changed(number, reply))
 }
 
-/// Makes an inode in the request's directory. One with the set-group-ID bit passes its group on, and directories the bit.
+/// Makes an inode in the request's directory.
 fn create(
     service: &Service,
     request: &Request<'_>,
@@ -64,23 +71,47 @@ fn create(
     new: &New,
 ) -> Result<InodeNumber, Errno> {
     let parent = number_of(request.node);
-    let (gid, passed_on) = group_of(service, parent, request.gid)?;
+    let inherited = inherited(service, parent)?;
     // A mode without a type stands for a file.
     let kind = if new.mode & libc::S_IFMT == 0 { libc::S_IFREG } else { 0 };
     let is_directory = new.mode & libc::S_IFMT == libc::S_IFDIR;
-    let bits = new.mode | kind | if is_directory { passed_on } else { 0 };
+    let asked = new.mode | kind | if is_directory { inherited.set_gid } else { 0 };
+    let mut acl = inherited.acl.clone();
+    let bits = match &mut acl {
+        None => asked & !(new.umask & PERMISSIONS),
+        Some(acl) => {
+            acl.restrict(asked);
+            asked & !PERMISSIONS | acl.permissions()
+        }
+    };
     let mode = Mode::of_bits(bits).map_err(|_| INVALID)?;
     let (number, uid, rdev) = (service.files.take_number(), request.uid, u64::from(new.rdev));
-    let place = name.map(|name| (parent, name));
+    let (place, gid) = (name.map(|name| (parent, name)), inherited.gid.unwrap_or(request.gid));
     service.execute_now(&Operation::Create { place, number, mode, uid, gid, rdev })?;
+    if let Some(acl) = acl.filter(|acl| !acl.is_minimal()) {
+        extended::set_acl(service, number, acl::ACCESS, &acl)?;
+    }
+    if let Some(default) = inherited.acl.filter(|_| is_directory) {
+        extended::set_acl(service, number, acl::DEFAULT, &default)?;
+    }
     Ok(number)
 }
 
-/// The group of what is made in a directory, and the bit that a directory made in it has, too.
-fn group_of(service: &Service, parent: InodeNumber, gid: u32) -> Result<(u32, u32), Errno> {
+/// What a directory passes on to what is made in it.
+struct Inherited {
+    /// Its group, if it has the set-group-ID bit.
+    gid: Option<u32>,
+    /// That bit, for directories.
+    set_gid: u32,
+    /// The ACL of what is made in it.
+    acl: Option<Acl>,
+}
+
+fn inherited(service: &Service, parent: InodeNumber) -> Result<Inherited, Errno> {
     let inode = service.stat(parent)?.inode;
-    let passes_on = inode.mode.permissions() & libc::S_ISGID != 0;
-    Ok(if passes_on { (inode.gid, libc::S_ISGID) } else { (gid, 0) })
+    let set_gid = inode.mode.permissions() & libc::S_ISGID;
+    let acl = if inode.has_extended { extended::acl(service, parent, acl::DEFAULT)? } else { None };
+    Ok(Inherited { gid: (set_gid != 0).then_some(inode.gid), set_gid, acl })
 }
 
 /// SYMLINK.
@@ -89,7 +120,7 @@ pub(crate) fn symlink(service: &Service, request: &Request<'_>, name: &OsStr, ta
     if target.len() > landfall_fs::TARGET_BYTES_MAX {
         return Err(Errno::from_raw(libc::ENAMETOOLONG));
     }
-    let (gid, _) = group_of(service, parent, request.gid)?;
+    let gid = inherited(service, parent)?.gid.unwrap_or(request.gid);
     let (number, uid) = (service.files.take_number(), request.uid);
     service.execute_now(&Operation::Symlink { parent, name, number, uid, gid, target })?;
     service.lives.look_up(number);

@@ -286,7 +286,7 @@ fn wanted(settings: &Settings) -> Wanted {
         .features
         // There is no OPEN that could truncate.
         .without(&[F::AtomicOTrunc, F::AutoInvalData, F::CreateSuppGroup, F::HasExpireOnly])
-        .with(&[F::NoOpenSupport, F::NoOpendirSupport, F::HandleKillprivV2]);
+        .with(&[F::NoOpenSupport, F::NoOpendirSupport, F::HandleKillprivV2, F::PosixAcl, F::DontMask]);
     let features = match settings.writeback {
         true => features.with(&[F::WritebackCache]),
         false => features,

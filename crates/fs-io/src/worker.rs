@@ -133,7 +133,9 @@ fn answer(service: &Service, request: &Request<'_>) -> Answered {
         Op::SyncFs => Ok(Answer::AllDurable(Reply::ok(unique))),
         Op::Release(_) | Op::Destroy => Ok(Answer::Now(Reply::ok(unique))),
         Op::Interrupt { .. } => Ok(Answer::Nothing),
-        Op::SetXattr { name, value, flags, .. } => extended::set(service, request, name, value, flags),
+        Op::SetXattr { name, value, flags, clear_sgid } => {
+            extended::set(service, request, name, value, (flags, clear_sgid))
+        }
         Op::GetXattr { name, size } => extended::get(service, request, name, size),
         Op::ListXattr { size } => extended::list(service, request, size),
         Op::RemoveXattr { name } => extended::remove(service, request, name),
@@ -152,13 +154,15 @@ fn answer_names(service: &Service, request: &Request<'_>) -> Answered {
     match request.op {
         Op::ReadLink => names::read_link(service, request),
         Op::Symlink { name, target } => names::symlink(service, request, name, target),
-        Op::MkNod { name, mode, rdev, .. } => names::make(service, request, name, &New { mode, rdev }),
-        Op::MkDir { name, mode, .. } => {
-            let mode = libc::S_IFDIR | mode & !libc::S_IFMT;
-            names::make(service, request, name, &New { mode, rdev: 0 })
+        Op::MkNod { name, mode, rdev, umask } => {
+            names::make(service, request, name, &New { mode, rdev, umask })
         }
-        Op::Create { name, mode, .. } => names::make_open(service, request, Some(name), mode),
-        Op::TmpFile { mode, .. } => names::make_open(service, request, None, mode),
+        Op::MkDir { name, mode, umask } => {
+            let mode = libc::S_IFDIR | mode & !libc::S_IFMT;
+            names::make(service, request, name, &New { mode, rdev: 0, umask })
+        }
+        Op::Create { name, mode, umask, .. } => names::make_open(service, request, Some(name), (mode, umask)),
+        Op::TmpFile { mode, umask, .. } => names::make_open(service, request, None, (mode, umask)),
         Op::Link { target, name } => names::link(service, request, target, name),
         Op::Unlink { name } => names::unlink(service, request, name, false),
         Op::RmDir { name } => names::unlink(service, request, name, true),

@@ -96,6 +96,10 @@ fn attributes_are_those_that_were_set() {
     let Some(mut mounted) = Mounted::new(64, &[]) else { return };
     let at = |name: &str| mounted.at(name);
     fs::write(at("f"), b"x").unwrap();
+    let host = tempfile::tempdir().unwrap();
+    fs::write(host.path().join("f"), b"x").unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode();
+    assert_eq!(mode(&at("f")), mode(&host.path().join("f")), "the umask is applied");
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH - Duration::from_nanos(5));
     File::open(at("f")).unwrap().set_times(times).unwrap();
     let found = fs::metadata(at("f")).unwrap();
@@ -145,6 +149,41 @@ fn extended_attributes_are_set_listed_and_removed() {
     mounted.stop();
     mounted.start();
     assert_eq!(sys::xattrs(&f).unwrap(), ["user.b/c"]);
+    mounted.stop();
+}
+
+/// An ACL as an extended attribute has it, of tags, permissions and ids.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend(tag.to_le_bytes().iter().chain(&permissions.to_le_bytes()).chain(&id.to_le_bytes()));
+    }
+    value
+}
+
+#[test]
+fn acls_are_passed_on_by_directories_and_follow_the_mode() {
+    const ACCESS: &str = "system.posix_acl_access";
+    const DEFAULT: &str = "system.posix_acl_default";
+    let Some(mut mounted) = Mounted::new(64, &[]) else { return };
+    let at = |name: &str| mounted.at(name);
+    let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o7777;
+    // Owner, user 5, group, mask, others.
+    let of = |mask, others| acl(&[(1, 6, !0), (2, 7, 5), (4, 5, !0), (16, mask, !0), (32, others, !0)]);
+    let default = acl(&[(1, 7, !0), (2, 7, 5), (4, 5, !0), (16, 7, !0), (32, 0, !0)]);
+    fs::create_dir(at("d")).unwrap();
+    sys::set_xattr(&at("d"), DEFAULT, &default, 0).unwrap();
+    create(&at("d/f"));
+    fs::create_dir(at("d/e")).unwrap();
+    assert_eq!((mode("d/f"), sys::xattr(&at("d/f"), ACCESS, 100).unwrap()), (0o660, of(6, 0)));
+    assert_eq!((mode("d/e"), sys::xattr(&at("d/e"), DEFAULT, 100).unwrap()), (0o770, default));
+    fs::set_permissions(at("d/f"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!((mode("d/f"), sys::xattr(&at("d/f"), ACCESS, 100).unwrap()), (0o644, of(4, 4)));
+    sys::set_xattr(&at("d/f"), ACCESS, &acl(&[(1, 7, !0), (4, 5, !0), (32, 1, !0)]), 0).unwrap();
+    assert_eq!((mode("d/f"), errno(sys::xattr(&at("d/f"), ACCESS, 100))), (0o751, libc::ENODATA));
+    sys::remove_xattr(&at("d"), DEFAULT).unwrap();
+    create(&at("d/g"));
+    assert_eq!((mode("d/g") & 0o600, errno(sys::xattr(&at("d/g"), ACCESS, 100))), (0o600, libc::ENODATA));
     mounted.stop();
 }
 
