@@ -23,8 +23,11 @@
 
 mod apply;
 mod build;
+#[cfg(test)]
+mod by_hand;
 mod bytes;
 mod change;
+mod check;
 mod data_map;
 mod directory;
 mod error;
@@ -50,6 +53,7 @@ mod stored;
 mod tree;
 
 pub use bytes::{FilePart, Seek};
+pub use check::{TREE_FINDINGS_MAX, TreeChecked, check_tree};
 pub use data_map::{BLOCK_BYTES, DataMap, Interval, RECORD_BLOCKS_MAX, Removed};
 pub use directory::{Directory, DirectoryError, NamesChange};
 pub use error::FsError;

@@ -17,7 +17,7 @@ use found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, Tre
 use landfall_heap::{
     Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, SlotId, Tenant, spaces,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use unreadable::Unreadable;
@@ -187,8 +187,13 @@ impl FilesRecovery {
         }
     }
 
+    /// What was decided, while the region is being checked.
+    pub fn settled(&self) -> MutexGuard<'_, Settled> {
+        self.settled.lock()
+    }
+
     /// Hands over what was decided. To be called once, when the region is open.
-    pub fn take_settled(&self) -> Settled {
+    pub(crate) fn take_settled(&self) -> Settled {
         std::mem::take(&mut *self.settled.lock())
     }
 }

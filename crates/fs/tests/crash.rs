@@ -5,12 +5,13 @@
 
 mod common;
 
-use common::{Content, ROOT, Seen, View, World, region};
+use common::{Content, ROOT, Seen, View, World, check, region};
 use landfall_fs::{FileType, InodeNumber, Name, Operation};
 use landfall_heap::CompactGoal;
 use landfall_media::sim::{SimMedia, SimOptions};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "a longer name that does not fit into a record's body", "e"];
 /// Most bytes of a file.
@@ -391,6 +392,10 @@ proptest! {
                 assert_same(&pair.world.view(), &pair.model.view(), "after a restart");
             }
         }
+        pair.world.publish();
+        let tree = check(pair.world.media);
+        prop_assert_eq!(tree.inodes, pair.model.0.len() as u64);
+        prop_assert_eq!(tree.names, pair.model.0.values().map(|inode| inode.names.len() as u64).sum::<u64>());
     }
 
     #[test]
@@ -408,6 +413,7 @@ proptest! {
         pair.world.files.sync_all().expect("syncs");
         let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
         let medium = SimMedia::from_image(state.crash_image_seeded(seed), SimOptions::default());
+        check(Arc::clone(&medium));
         let mut world = World::open(medium);
         let seen = world.view();
         let possible = &pair.states[pair.durable - 1..];

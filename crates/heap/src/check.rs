@@ -54,6 +54,8 @@ pub struct Checked {
     pub keys: u64,
     /// Current entries of logs.
     pub log_entries: u64,
+    /// Current records of files.
+    pub file_records: u64,
     /// Current tombstones and flush marks.
     pub tombstones: u64,
     /// Records that newer records replace.
@@ -196,6 +198,7 @@ impl RegionCheck {
         let mut report = self.report.lock();
         match view.kind() {
             Kind::Put if spaces::LOGS.contains(&view.space()) => report.log_entries += 1,
+            Kind::Put if spaces::FILES.contains(&view.space()) => report.file_records += 1,
             Kind::Put => report.keys += 1,
             Kind::Tombstone | Kind::Flush => report.tombstones += 1,
             Kind::Bound | Kind::Commit => {}

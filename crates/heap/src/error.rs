@@ -2,6 +2,7 @@
 
 use crate::layout::SlotId;
 use crate::load::LoadId;
+use crate::spaces;
 use landfall_media::MediaError;
 
 /// An error of the heap.
@@ -51,7 +52,10 @@ pub enum HeapError {
         mask: u32,
     },
     /// Misuse: the region holds records of a system that is not among the tenants.
-    #[error("the region holds records of another system (space {space}): open it with that system")]
+    #[error(
+        "the region holds {} (space {space}), which this command does not open: give it another region",
+        spaces::name(*space)
+    )]
     Foreign {
         /// The records' space.
         space: u8,

@@ -1,6 +1,5 @@
-//! The spaces of each system. A new system is added to [`SYSTEMS`].
+//! The spaces of each system. A new system is added to [`SYSTEMS`], and its feature to the table in `tenant.rs`.
 
-use crate::superblock::{FEATURE_FILES, FEATURE_LOGS, FEATURE_PMNET};
 use std::ops::RangeInclusive;
 
 /// Entries of logs, and the bounds of logs.
@@ -37,18 +36,23 @@ pub const NOWHERE: u8 = 254;
 /// A system that keeps records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {
+    /// What it keeps, for people.
+    pub name: &'static str,
     /// Its spaces.
     pub spaces: RangeInclusive<u8>,
-    /// The feature of regions that may hold its records.
-    pub feature: u32,
 }
 
 /// Every system but the key-value engine, which owns all other spaces.
 pub const SYSTEMS: [System; 3] = [
-    System { spaces: LOGS, feature: FEATURE_LOGS },
-    System { spaces: PMNET, feature: FEATURE_PMNET },
-    System { spaces: FILES, feature: FEATURE_FILES },
+    System { name: "logs", spaces: LOGS },
+    System { name: "the updates of a PMNet device", spaces: PMNET },
+    System { name: "files", spaces: FILES },
 ];
+
+/// What the owner of a space keeps, for people.
+pub fn name(space: u8) -> &'static str {
+    SYSTEMS.iter().find(|system| system.spaces.contains(&space)).map_or("keys", |system| system.name)
+}
 
 /// True for the spaces that no system owns.
 pub fn is_none(space: u8) -> bool {

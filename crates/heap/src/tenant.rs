@@ -10,8 +10,13 @@ use crate::owner::{Gone, Named, Owner};
 use crate::record::RecordView;
 use crate::recover::{DamagedSlot, Found, Judge, ScanUnit, Scanned};
 use crate::spaces;
+use crate::superblock::{FEATURE_FILES, FEATURE_LOGS, FEATURE_PMNET};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+/// The feature of regions that may hold records of a system, by one of its spaces. A system without one is not listed.
+const FEATURES: [(u8, u32); 3] =
+    [(spaces::LOG, FEATURE_LOGS), (spaces::PMNET_LOG, FEATURE_PMNET), (spaces::FILES_HEADER, FEATURE_FILES)];
 
 /// A system that keeps records in a region, while the region is opened ([`crate::Region`]) or checked
 /// ([`crate::RegionCheck`]).
@@ -147,11 +152,10 @@ impl Tenants {
     pub(crate) fn new(all: Vec<Arc<dyn Tenant>>, heap: &Heap) -> Result<Self, HeapError> {
         let tenants = Self(all);
         let features = heap.geometry().features;
-        let is_missing = |system: &&spaces::System| {
-            features & system.feature != 0 && tenants.of(*system.spaces.start()).is_none()
-        };
-        match spaces::SYSTEMS.iter().find(is_missing) {
-            Some(system) => Err(HeapError::Foreign { space: *system.spaces.start() }),
+        let is_missing =
+            |(space, feature): &(u8, u32)| features & feature != 0 && tenants.of(*space).is_none();
+        match FEATURES.into_iter().find(is_missing) {
+            Some((space, _)) => Err(HeapError::Foreign { space }),
             None => Ok(tenants),
         }
     }

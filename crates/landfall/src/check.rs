@@ -7,7 +7,8 @@ mod repair;
 mod show;
 
 use clap::Args;
-use landfall_heap::{Checked, HeapError, RegionCheck, Tenant};
+use landfall_fs::{FilesRecovery, TreeChecked, check_tree};
+use landfall_heap::{Checked, FEATURE_FILES, HeapError, Keeper, RegionCheck, Tenant};
 use landfall_kv::KeyCheck;
 use landfall_media::{Media, MediaError, OpenOptions};
 use landfall_server::store::{RecoverError, StoreError, finish_on_all_cores, memory_limit, region_path};
@@ -53,6 +54,12 @@ pub(crate) enum CheckError {
         /// The cause.
         source: RecoverError,
     },
+    /// Files cannot be repaired yet.
+    #[error("{}: the region holds files, and `--repair` does not repair those yet: nothing was changed", path.display())]
+    RepairOfFiles {
+        /// The region.
+        path: PathBuf,
+    },
     /// No clock or no source of randomness is available.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -67,7 +74,9 @@ pub(crate) struct Outcome {
     pub(crate) medium: String,
     /// What the check found.
     pub(crate) found: Checked,
-    /// Readable names of log records, by space and key.
+    /// What the check of the tree of files found.
+    pub(crate) tree: TreeChecked,
+    /// Readable names of records of logs and files, by space and key.
     pub(crate) names: Names,
     /// Descriptions of the repairs.
     pub(crate) repairs: Option<Vec<String>>,
@@ -75,11 +84,24 @@ pub(crate) struct Outcome {
     pub(crate) after: Option<Checked>,
 }
 
+impl Outcome {
+    /// True if nothing is damaged.
+    fn is_clean(&self) -> bool {
+        self.found.is_clean() && self.tree.findings_count == 0
+    }
+}
+
+/// A region that has been read.
+struct Inspected {
+    region: RegionCheck,
+    tree: TreeChecked,
+}
+
 /// Checks a region.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match check(&args.region, args.repair) {
         Ok(outcome) => {
-            let code = if outcome.found.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+            let code = if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
             show::report(&outcome, args.json, code)
         }
         Err(error) => show::report_error(&error, args.json, ExitCode::from(2)),
@@ -92,30 +114,34 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 /// [`CheckError`].
 pub(crate) fn find_damage(region: &Path) -> Result<Vec<String>, CheckError> {
     let outcome = check(region, false)?;
-    Ok(show::damage_lines(&outcome.found, &outcome.names))
+    Ok(show::damage_lines(&outcome))
 }
 
 fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
     let path = if region.is_dir() { region_path(region) } else { region.to_owned() };
     let media = open(&path, !repairs)?;
     let medium = media.describe();
-    let inspection = inspect(&media).map_err(|source| CheckError::Region { path: path.clone(), source })?;
-    let found = inspection.report();
-    let names = names(&inspection, &found);
-    let mut outcome = Outcome { path, medium, found, names, repairs: None, after: None };
+    let Inspected { region, tree } =
+        inspect(&media).map_err(|source| CheckError::Region { path: path.clone(), source })?;
+    if repairs && region.heap().geometry().features & FEATURE_FILES != 0 {
+        return Err(CheckError::RepairOfFiles { path });
+    }
+    let found = region.report();
+    let names = names(&region, &found);
+    let mut outcome = Outcome { path, medium, found, tree, names, repairs: None, after: None };
     if repairs {
-        let done = repair::repair(media, &inspection, &outcome.found);
-        drop(inspection);
+        let done = repair::repair(media, &region, &outcome.found);
+        drop(region);
         let path = outcome.path.clone();
         outcome.repairs = Some(done.map_err(|source| CheckError::Repair { path: path.clone(), source })?);
         // The region is opened again, so that the check reads what a restart would read.
         let after = inspect(&open(&path, true)?).map_err(|source| CheckError::Region { path, source })?;
-        outcome.after = Some(after.report());
+        outcome.after = Some(after.region.report());
     }
     Ok(outcome)
 }
 
-/// Readable names of log records, by space and key.
+/// Readable names of records of logs and files, by space and key.
 pub(crate) type Names = BTreeMap<(u8, Vec<u8>), String>;
 
 fn names(check: &RegionCheck, found: &Checked) -> Names {
@@ -129,13 +155,19 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
     Ok(landfall_media::open(path, &options)?.media)
 }
 
-/// Reads and checks the whole region, on all cores.
-fn inspect(media: &Arc<dyn Media>) -> Result<RegionCheck, HeapError> {
-    let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::new(KeyCheck::default()), Arc::new(LogRecovery::default())];
-    let mut check = RegionCheck::begin(Arc::clone(media), tenants)?;
-    finish_on_all_cores(|| check.scan_some())?;
-    finish_on_all_cores(|| check.gather_some())?;
-    check.settle()?;
-    finish_on_all_cores(|| check.verify_some())?;
-    Ok(check)
+/// Reads and checks the whole region, on all cores. The tree of files is compared on one core.
+fn inspect(media: &Arc<dyn Media>) -> Result<Inspected, HeapError> {
+    let files = Arc::new(FilesRecovery::default());
+    let tenants: Vec<Arc<dyn Tenant>> = vec![
+        Arc::new(KeyCheck::default()),
+        Arc::new(LogRecovery::default()),
+        Arc::clone(&files) as Arc<dyn Tenant>,
+    ];
+    let mut region = RegionCheck::begin(Arc::clone(media), tenants)?;
+    finish_on_all_cores(|| region.scan_some())?;
+    finish_on_all_cores(|| region.gather_some())?;
+    region.settle()?;
+    finish_on_all_cores(|| region.verify_some())?;
+    let tree = check_tree(&files.settled(), &region)?;
+    Ok(Inspected { region, tree })
 }

@@ -3,8 +3,13 @@
 mod common;
 
 use common::{Place, Reply, ok, pattern};
+use landfall_fs::{FileType, FilesRecovery, HEADER_KEY, Header, Inode, InodeNumber, Mode};
+use landfall_heap::{Entry, FEATURE_FILES, Kind, Region, Source, Writer, spaces};
+use landfall_media::OpenOptions;
+use landfall_server::store;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Output;
+use std::sync::Arc;
 
 const LEN: usize = 4000;
 
@@ -263,4 +268,71 @@ fn keys_of_a_transaction_whose_commit_record_is_lost_are_named_and_no_older_vers
     assert_eq!(server.call(&["GET", "key:7"]), Reply::Nil, "no older version comes back");
     assert_eq!(server.call(&["GET", "key:8"]), Reply::Bulk(b"newer".to_vec()));
     assert_eq!(server.call(&["DBSIZE"]), Reply::Int(2));
+}
+
+/// Writes a tree with nothing but its root, whose number of links is `nlink`.
+fn write_files(place: &Place, nlink: u32) {
+    let (media, _) = store::open_region(&place.dir(), 64 << 20, OpenOptions::default()).unwrap();
+    let files = Arc::new(FilesRecovery::default());
+    let (heap, _) = Region::run(media, vec![Arc::clone(&files) as _]).unwrap();
+    heap.require_features(FEATURE_FILES).unwrap();
+    let root = Inode {
+        mode: Mode::new(FileType::Directory, 0o755),
+        uid: 0,
+        gid: 0,
+        nlink,
+        size: 0,
+        atime_ns: 0,
+        btime_ns: 0,
+        extra: InodeNumber::ROOT.0,
+        has_content: false,
+        has_extended: false,
+    };
+    let header = Header { identity: [1; 16], next_client: 1 }.encode();
+    let records = [
+        (spaces::FILES_HEADER, &HEADER_KEY[..], &header[..]),
+        (spaces::FILES_INODE, &InodeNumber::ROOT.key(), &root.encode()),
+    ];
+    let mut writer = Writer::new(Arc::clone(&heap), 0);
+    let mut transaction = writer.begin_transaction(0).unwrap();
+    for (space, key, value) in records {
+        let (hash, value) = (heap.hash(space, key), Source::Bytes(value));
+        let kind = Kind::Put;
+        let entry =
+            Entry { kind, space, hash, key, key_at: None, value, arrival_ns: 0, expiry_ms: 0, aux: 0 };
+        writer.append_to(&mut transaction, &entry).unwrap();
+    }
+    writer.commit(transaction).unwrap();
+}
+
+#[test]
+fn a_tree_of_files_is_checked_and_what_is_wrong_with_it_is_named() {
+    let place = Place::new();
+    write_files(&place, 2);
+    let report = json(&place.check(&["--json"]));
+    assert_eq!(
+        (&report["clean"], &report["inodes"], &report["file_records"]),
+        (&true.into(), &1.into(), &2.into())
+    );
+    assert_eq!(report["keys"], 0);
+    let place = Place::new();
+    write_files(&place, 5);
+    let output = place.check(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("! inode 1: its nlink is 5, and it has 0 directories"), "{text}");
+}
+
+#[test]
+fn a_region_of_files_is_neither_served_nor_repaired_and_the_reason_is_named() {
+    let place = Place::new();
+    write_files(&place, 5);
+    let before = std::fs::read(place.region()).unwrap();
+    let Err(refused) = place.try_start(&[]) else { panic!("it is served") };
+    assert!(refused.words.contains("the region holds files"), "{refused}");
+    let output = place.check(&["--repair"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("the region holds files"), "{text}");
+    assert_eq!(std::fs::read(place.region()).unwrap(), before, "nothing is changed");
 }

@@ -3,9 +3,9 @@
 
 use landfall_fs::{
     Attributes, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode, Name,
-    OpenFiles, Operation, Position, Publisher,
+    OpenFiles, Operation, Position, Publisher, TreeChecked, check_tree,
 };
-use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, Tenant, create};
+use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, create};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
 use std::collections::BTreeMap;
@@ -20,6 +20,22 @@ pub fn region() -> Arc<SimMedia> {
     let media = SimMedia::new(RUNS * RUN_SIZE, SimOptions::default());
     create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
     media
+}
+
+/// Checks a region as `landfall check` does: neither a record nor the tree has anything wrong.
+pub fn check(media: Arc<SimMedia>) -> TreeChecked {
+    let files = Arc::new(FilesRecovery::default());
+    let tenants = vec![Arc::clone(&files) as Arc<dyn Tenant>];
+    let mut check = RegionCheck::begin(media as Arc<dyn Media>, tenants).expect("opens");
+    while check.scan_some().expect("reads") {}
+    while check.gather_some().expect("reads") {}
+    check.settle().expect("reads");
+    while check.verify_some().expect("reads") {}
+    let report = check.report();
+    assert!(report.is_clean(), "{:?}", report.findings);
+    let tree = check_tree(&files.settled(), &check).expect("reads");
+    assert_eq!(tree.findings, Vec::<String>::new());
+    tree
 }
 
 /// An inode as a user sees it.

@@ -2,6 +2,7 @@
 
 use super::{CheckError, Names, Outcome};
 use crate::output;
+use landfall_fs::TreeChecked;
 use landfall_heap::{Checked, Finding};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ struct Json<'a> {
     #[serde(flatten)]
     counts: Counts,
     damage: Vec<Item>,
+    /// What is wrong with the tree of files.
+    tree: &'a [String],
     repaired: Option<&'a [String]>,
     clean_after_repair: Option<bool>,
 }
@@ -31,6 +34,10 @@ struct Counts {
     records: u64,
     keys: u64,
     log_entries: u64,
+    file_records: u64,
+    inodes: u64,
+    names: u64,
+    operations: u64,
     tombstones: u64,
     stale: u64,
     unacknowledged: u64,
@@ -51,7 +58,7 @@ struct Item {
 }
 
 impl Counts {
-    fn of(found: &Checked) -> Self {
+    fn of(found: &Checked, tree: &TreeChecked) -> Self {
         Self {
             bytes: found.bytes,
             used_bytes: found.used_bytes,
@@ -60,11 +67,15 @@ impl Counts {
             records: found.records,
             keys: found.keys,
             log_entries: found.log_entries,
+            file_records: found.file_records,
+            inodes: tree.inodes,
+            names: tree.names,
+            operations: tree.operations,
             tombstones: found.tombstones,
             stale: found.stale,
             unacknowledged: found.unacknowledged,
             correctable: found.correctable.len(),
-            damaged: found.findings_count,
+            damaged: found.findings_count + tree.findings_count,
             damaged_superblocks: found.copies.superblocks,
             damaged_table_words: found.copies.words,
             damaged_runs: found.copies.runs.len(),
@@ -107,9 +118,10 @@ fn as_json(outcome: &Outcome) -> Json<'_> {
     Json {
         region: outcome.path.display().to_string(),
         medium: &outcome.medium,
-        clean: outcome.found.is_clean(),
-        counts: Counts::of(&outcome.found),
+        clean: outcome.is_clean(),
+        counts: Counts::of(&outcome.found, &outcome.tree),
         damage: outcome.found.findings.iter().map(Item::of).collect(),
+        tree: &outcome.tree.findings,
         repaired: outcome.repairs.as_deref(),
         clean_after_repair: outcome.after.as_ref().map(Checked::is_clean),
     }
@@ -129,15 +141,23 @@ fn text(outcome: &Outcome) -> String {
         ("  tombstones", found.tombstones),
         ("never acknowledged", found.unacknowledged),
     ];
-    rows.iter().for_each(|(name, value)| out.push_str(&format!("  {name:<26} {value:>14}\n")));
-    damage_lines(found, &outcome.names).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
+    let of_files = [
+        ("records of files", found.file_records),
+        ("  inodes", outcome.tree.inodes),
+        ("  names", outcome.tree.names),
+        ("  not published yet", outcome.tree.operations),
+    ];
+    let of_files = of_files.iter().filter(|_| found.file_records > 0);
+    let mut row = |name: &str, value: u64| out.push_str(&format!("  {name:<26} {value:>14}\n"));
+    rows.iter().chain(of_files).for_each(|(name, value)| row(name, *value));
+    damage_lines(outcome).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
     outcome.repairs.iter().flatten().for_each(|line| out.push_str(&format!("repaired: {line}\n")));
     out.push_str(&verdict(outcome));
     out
 }
 
 fn verdict(outcome: &Outcome) -> String {
-    match (&outcome.found.is_clean(), outcome.after.as_ref().map(Checked::is_clean)) {
+    match (&outcome.is_clean(), outcome.after.as_ref().map(Checked::is_clean)) {
         (true, _) => "clean\n".into(),
         (false, None) => "damaged; nothing was changed. `--repair` drops what is damaged\n".into(),
         (false, Some(true)) => "damaged; repaired: clean now\n".into(),
@@ -148,7 +168,8 @@ fn verdict(outcome: &Outcome) -> String {
 }
 
 /// Descriptions of all damage, one line each.
-pub(super) fn damage_lines(found: &Checked, names: &Names) -> Vec<String> {
+pub(super) fn damage_lines(outcome: &Outcome) -> Vec<String> {
+    let Outcome { found, tree, names, .. } = outcome;
     let mut lines = Vec::new();
     let copies = &found.copies;
     if copies.superblocks > 0 {
@@ -162,7 +183,9 @@ pub(super) fn damage_lines(found: &Checked, names: &Names) -> Vec<String> {
         found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)),
     );
     lines.extend(found.findings.iter().map(|finding| finding_line(finding, names)));
-    let unlisted = found.findings_count - found.findings.len() as u64;
+    lines.extend(tree.findings.iter().cloned());
+    let all = found.findings_count + tree.findings_count;
+    let unlisted = all - (found.findings.len() + tree.findings.len()) as u64;
     let more = lines.len().saturating_sub(LINES_MAX) as u64 + unlisted;
     if more > 0 {
         lines.truncate(LINES_MAX);

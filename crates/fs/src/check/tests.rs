@@ -1,0 +1,185 @@
+//! Trees are written by hand, whole and with one thing wrong.
+
+use super::*;
+use crate::by_hand::{Draft, World, attributes, bound, data, draft, header, operation};
+use crate::inode::Mode;
+use crate::key::NamesKey;
+use crate::name::Name;
+use crate::recover::FilesRecovery;
+use landfall_heap::{Kind, RegionCheck};
+use landfall_media::sim::{SimMedia, SimOptions};
+use std::sync::Arc;
+
+/// Seed of the hashes of names in [`World`].
+const SEED: u64 = 2;
+
+/// What is written of a tree.
+struct Plan {
+    inodes: BTreeMap<u64, Inode>,
+    /// Directory, name, inode, and the type that the entry says.
+    names: Vec<(u64, &'static str, u64, FileType)>,
+    others: Vec<Draft>,
+    /// Added to the position of each name.
+    shift: u64,
+}
+
+fn attributes_of(file_type: FileType, nlink: u32, size: u64, extra: u64) -> Inode {
+    let inode = Inode::decode(&attributes(), ATTRIBUTE_BYTES as u64).expect("attributes");
+    Inode { mode: Mode::new(file_type, 0o755), nlink, size, extra, ..inode }
+}
+
+impl Plan {
+    /// `/a` and `/d/b` are one file. Another one has no name any more, and was open.
+    fn new() -> Self {
+        let inodes = BTreeMap::from([
+            (1, attributes_of(FileType::Directory, 3, 2, 1)),
+            (7, attributes_of(FileType::File, 2, 5000, 0)),
+            (8, attributes_of(FileType::Directory, 2, 1, 1)),
+            (9, attributes_of(FileType::File, 0, 0, 0)),
+        ]);
+        let names =
+            vec![(1, "a", 7, FileType::File), (1, "d", 8, FileType::Directory), (8, "b", 7, FileType::File)];
+        Self { inodes, names, others: vec![header(1), bound(1, 0), data(7, 0, &[1; 5000])], shift: 0 }
+    }
+
+    fn inode(&mut self, number: u64) -> &mut Inode {
+        self.inodes.get_mut(&number).expect("planned")
+    }
+
+    fn drafts(mut self) -> Vec<Draft> {
+        let mut drafts = std::mem::take(&mut self.others);
+        for (number, inode) in &self.inodes {
+            let key = InodeNumber(*number).key();
+            drafts.push(draft(Kind::Put, spaces::FILES_INODE, &key, &inode.encode()));
+        }
+        let mut of_directory: BTreeMap<u64, Names> = BTreeMap::new();
+        for (directory, name, number, file_type) in &self.names {
+            let name = Name::new(name.as_bytes()).expect("a good name");
+            let first = Position::candidates(xxh3_64_with_seed(name.bytes(), SEED)).start().0;
+            let entry = NameEntry::new(Position(first + self.shift), InodeNumber(*number), *file_type, name);
+            of_directory.entry(*directory).or_default().insert(entry);
+        }
+        for (directory, names) in of_directory {
+            let key = NamesKey { directory: InodeNumber(directory), first: 0 }.encode();
+            drafts.push(draft(Kind::Put, spaces::FILES_NAMES, &key, &names.encode()));
+        }
+        drafts
+    }
+
+    fn check(self) -> TreeChecked {
+        let mut world = World::new();
+        world.publish(&self.drafts());
+        check(world.media.crash_state().durable_image())
+    }
+
+    fn findings(self) -> Vec<String> {
+        self.check().findings
+    }
+}
+
+fn check(image: Vec<u8>) -> TreeChecked {
+    let files = Arc::new(FilesRecovery::default());
+    let media = SimMedia::from_image(image, SimOptions::default());
+    let mut check = RegionCheck::begin(media, vec![Arc::clone(&files) as _]).expect("a region");
+    while check.scan_some().expect("readable") {}
+    check.settle().expect("readable");
+    check_tree(&files.settled(), &check).expect("readable")
+}
+
+#[test]
+fn a_whole_tree_and_a_region_without_files_are_clean() {
+    let checked = Plan::new().check();
+    assert_eq!(checked, TreeChecked { inodes: 4, names: 3, orphans: 1, ..TreeChecked::default() });
+    let empty = check(World::new().media.crash_state().durable_image());
+    assert_eq!(empty, TreeChecked::default());
+}
+
+#[test]
+fn each_thing_that_is_wrong_is_named() {
+    type Change = fn(&mut Plan);
+    let cases: [(Change, &[&str]); 16] = [
+        (|plan| plan.inode(7).nlink = 3, &["inode 7: its nlink is 3, and 2 names refer to it"]),
+        (|plan| plan.inode(7).nlink = 1, &["inode 7: its nlink is 1, and 2 names refer to it"]),
+        (|plan| plan.inode(9).nlink = 1, &["inode 9: it has no name, and its nlink is 1"]),
+        (
+            |plan| plan.inodes.retain(|number, _| *number != 7),
+            &[
+                "inode 1: its name \"a\" refers to inode 7, which does not exist",
+                "inode 8: its name \"b\" refers to inode 7, which does not exist",
+            ],
+        ),
+        (|plan| plan.names[0].3 = FileType::Fifo, &["inode 1: its name \"a\" says Fifo, the inode File"]),
+        (|plan| plan.inode(1).size = 3, &["inode 1: it should have 3 entries, and has 2"]),
+        (|plan| plan.inode(1).nlink = 4, &["inode 1: its nlink is 4, and it has 1 directories"]),
+        (|plan| plan.inode(8).extra = 7, &["inode 8: its parent is inode 7, and its name is in inode 1"]),
+        (
+            |plan| {
+                // The directory is its own parent.
+                plan.names[1].0 = 8;
+                (plan.inode(1).nlink, plan.inode(1).size) = (2, 1);
+                (plan.inode(8).nlink, plan.inode(8).size, plan.inode(8).extra) = (3, 2, 8);
+            },
+            &["inode 8: it cannot be reached from the root"],
+        ),
+        (|plan| drop(plan.others.remove(0)), &["inode 1: the header of the tree is missing"]),
+        (|plan| plan.inode(7).has_extended = true, &["inode 7: its extended attributes are missing"]),
+        (|plan| plan.inode(7).size = 4999, &["inode 7: its data from block 0 on end behind its size"]),
+        (
+            |plan| plan.others.push(data(7, 1, &[2; 100])),
+            &["inode 7: its data from block 1 on are in two records"],
+        ),
+        (|plan| plan.others.push(data(8, 0, &[2; 1])), &["inode 8: it has data and is a Directory"]),
+        (
+            |plan| plan.others.push(data(7, 9, b"")),
+            &["inode 7: its data from block 9 on are damaged (record fields)"],
+        ),
+        (
+            |plan| plan.inode(1).mode = Mode::new(FileType::Fifo, 0),
+            &["inode 1: it has no name, and its nlink is 3", "inode 1: it has names and is a Fifo"],
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut plan = Plan::new();
+        change(&mut plan);
+        assert_eq!(plan.findings(), expected);
+    }
+}
+
+#[test]
+fn a_name_that_no_lookup_finds_is_named() {
+    let findings = Plan { shift: 256, ..Plan::new() }.findings();
+    assert_eq!(findings.len(), 3);
+    assert_eq!(findings[0], "inode 1: its name \"a\" lies where it is not looked for");
+}
+
+#[test]
+fn a_log_that_ends_too_early_is_named() {
+    let mut world = World::new();
+    world.publish(&Plan::new().drafts());
+    let slots = world.append(&[0, 1, 2].map(|index| operation(1, index)));
+    world.publish(&[header(2)]);
+    let mut image = world.media.crash_state().durable_image();
+    image[slots[1].off() as usize + 42] ^= 0x55;
+    image[slots[1].off() as usize + 43] ^= 0x55;
+    let checked = check(image);
+    let expected =
+        "log of client 1: operation 1 is damaged (record checksum); 1 operations are kept, and not executed";
+    assert_eq!((checked.operations, &checked.findings[..]), (1, &[expected.to_owned()][..]));
+}
+
+#[test]
+fn a_tree_without_its_root_is_named() {
+    let mut plan = Plan::new();
+    plan.inodes.remove(&1);
+    assert!(plan.findings().contains(&"inode 1: the root is missing".to_owned()));
+}
+
+#[test]
+fn what_hidden_names_may_explain_is_no_finding() {
+    let mut plan = Plan::new();
+    // Names with a type that does not exist.
+    let key = NamesKey { directory: InodeNumber(8), first: 0 }.encode();
+    plan.names.pop();
+    plan.others.push(draft(Kind::Put, spaces::FILES_NAMES, &key, &[0; 20]));
+    assert_eq!(plan.findings(), ["inode 8: its names from position 0 on are damaged (record fields)"]);
+}
