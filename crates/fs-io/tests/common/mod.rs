@@ -118,9 +118,19 @@ impl Mounted {
 
     /// Kills the server, and removes what is left of its mount.
     pub(crate) fn kill(&mut self) {
+        self.kill_server();
+        self.remove();
+    }
+
+    /// Kills the server. Its mount stays: all calls fail with `ENOTCONN`.
+    pub(crate) fn kill_server(&mut self) {
         let (mut child, _stdin) = self.serving.take().expect("it is mounted");
         child.kill().expect("a signal");
         child.wait().expect("it has ended");
+    }
+
+    /// Removes the mount of a server that was killed.
+    pub(crate) fn remove(&self) {
         unmount(&self.point(), Unmount::Lazily).expect("nobody serves it");
     }
 }
