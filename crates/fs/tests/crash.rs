@@ -400,7 +400,7 @@ proptest! {
 
     #[test]
     fn a_crash_leaves_what_a_prefix_of_the_operations_makes(
-        steps in prop::collection::vec(step(), 1..50), crash in 0..1000_u64, seed: u64,
+        steps in prop::collection::vec(step(), 1..50), crash in 0..1000_u64, again in 0..1000_u64, seed: u64,
     ) {
         // The first run learns how many operations the medium sees.
         let mut pair = Pair::new();
@@ -412,12 +412,21 @@ proptest! {
         steps.iter().for_each(|step| pair.run(step));
         pair.world.files.sync_all().expect("syncs");
         let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
-        let medium = SimMedia::from_image(state.crash_image_seeded(seed), SimOptions::default());
-        check(Arc::clone(&medium));
-        let mut world = World::open(medium);
+        let image = state.crash_image_seeded(seed);
+        let medium = || SimMedia::from_image(image.clone(), SimOptions::default());
+        check(medium());
+        let mut world = World::open(medium());
         let seen = world.view();
         let possible = &pair.states[pair.durable - 1..];
         prop_assert!(possible.contains(&seen), "no prefix: {:?}", seen.keys());
+        // Another crash, while the files are being opened, changes nothing.
+        let medium = medium();
+        medium.freeze_at(world.media.ops().total() * again / 1000);
+        drop(World::open(Arc::clone(&medium)));
+        let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
+        let twice = SimMedia::from_image(state.crash_image_seeded(seed ^ 1), SimOptions::default());
+        check(Arc::clone(&twice));
+        assert_same(&World::open(twice).view(), &seen, "after a crash of recovery");
         // The tree that was recovered can be changed, published and read again.
         world.create(ROOT, "new", FileType::File);
         world.publish();

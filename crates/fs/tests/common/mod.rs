@@ -32,7 +32,8 @@ pub fn check(media: Arc<SimMedia>) -> TreeChecked {
     check.settle().expect("reads");
     while check.verify_some().expect("reads") {}
     let report = check.report();
-    assert!(report.is_clean(), "{:?}", report.findings);
+    // A crash may tear one copy of the superblock or of a word of the run table.
+    assert!(report.findings_count == 0 && report.correctable.is_empty(), "{report:?}");
     let tree = check_tree(&files.settled(), &check).expect("reads");
     assert_eq!(tree.findings, Vec::<String>::new());
     tree
