@@ -1,6 +1,7 @@
 //! Flags of `landfall bench`.
 
 use crate::draw::DrawArgs;
+use crate::files::FsArgs;
 use crate::keys::KvArgs;
 use crate::paper::{PaperArgs, StagesArgs, WalServerArgs};
 use crate::pmnet::{PmnetArgs, PmnetServerArgs};
@@ -24,6 +25,8 @@ pub enum BenchCommand {
     Paper(PaperArgs),
     /// The measurements of the paper on in-network logs (ISCA 2021), repeated here; needs root
     Pmnet(PmnetArgs),
+    /// Files of a mount beside the file system on which its region lies
+    Fs(FsArgs),
     /// Draw kept reports anew: the plots and tables that a measurement would write with these results
     Draw(DrawArgs),
     /// `landfall serve` over another store

@@ -8,6 +8,7 @@
 mod args;
 mod common;
 mod draw;
+mod files;
 mod keys;
 mod paper;
 mod pmnet;
@@ -17,6 +18,7 @@ pub use args::{BenchArgs, BenchCommand};
 pub use common::clients::ClientChoice;
 pub use common::peers::PeerChoice;
 pub use draw::DrawArgs;
+pub use files::{FsArgs, LoadChoice};
 pub use keys::{KvArgs, MediaChoice, WorkloadChoice};
 pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 pub use pmnet::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
@@ -40,6 +42,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         BenchCommand::Kv(args) => keys::run(args),
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Pmnet(args) => pmnet::run(args),
+        BenchCommand::Fs(args) => files::run(args),
         BenchCommand::Draw(args) => draw::run(args),
         BenchCommand::PmnetServer(args) => pmnet::serve(args),
         BenchCommand::Stages(args) => paper::stages(args),

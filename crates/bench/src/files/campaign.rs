@@ -1,0 +1,113 @@
+//! One campaign: every load on every place in turns, then the report. A failure is recorded, and the campaign continues.
+
+use crate::common::error::BenchError;
+use crate::common::measure::proc::Machine;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::say;
+use crate::common::report::write_report;
+use crate::files::args::{FsArgs, LoadChoice};
+use crate::files::loads::{self, Ran};
+use crate::files::place::{Kind, MOUNT, Place};
+use crate::files::report::{Results, Row};
+use std::path::Path;
+use std::time::Instant;
+
+/// What one run of a load has found.
+struct Sample {
+    rate: f64,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    cpu_us: f64,
+}
+
+/// Runs the campaign. After Ctrl-C what has been measured is still reported.
+pub(crate) fn run(args: &FsArgs) -> Result<(), BenchError> {
+    let args = args.bounded();
+    let folder = file_system_of(&args.dir);
+    let mut results = Results::new(args.clone(), folder, Machine::here());
+    let began = Instant::now();
+    let outcome = measure(&args, &mut results);
+    results.took_seconds = began.elapsed().as_secs_f64();
+    if results.rows.is_empty() {
+        return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
+    }
+    let path = write_report(&args.out, &results)?;
+    say(format_args!("report: {}", path.display()));
+    outcome
+}
+
+fn measure(args: &FsArgs, results: &mut Results) -> Result<(), BenchError> {
+    for load in args.only.iter().copied() {
+        for threads in threads_of(load, args) {
+            let what = format!("{}, threads: {threads}", load.name());
+            say(format_args!("{what}"));
+            match compare(load, threads, args, &results.folder) {
+                Ok(rows) => results.rows.extend(rows),
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    say(format_args!("FAILED {what}: {error}"));
+                    results.notes.push(format!("FAILED {what}: {error}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
+    match load {
+        LoadChoice::Create | LoadChoice::Append | LoadChoice::ReadRandom => args.threads.clone(),
+        LoadChoice::Varmail | LoadChoice::Fileserver => vec![16],
+        _ => vec![1],
+    }
+}
+
+/// Runs a load on every place, in turns.
+fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Result<Vec<Row>, BenchError> {
+    let mut samples: [Vec<Sample>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..args.rounds {
+        for (kind, samples) in Kind::ALL.iter().zip(&mut samples) {
+            samples.push(once(load, threads, args, *kind)?);
+        }
+    }
+    let row = |(kind, samples): (&Kind, &Vec<Sample>)| {
+        let of = |value: fn(&Sample) -> Option<f64>| Summary::of(samples.iter().filter_map(value));
+        Some(Row {
+            load,
+            threads,
+            place: if *kind == Kind::Mount { MOUNT.into() } else { folder.into() },
+            rate: of(|sample| Some(sample.rate))?,
+            p50_us: of(|sample| sample.p50_us),
+            p99_us: of(|sample| sample.p99_us),
+            cpu_us: of(|sample| Some(sample.cpu_us))?,
+        })
+    };
+    Ok(Kind::ALL.iter().zip(&samples).filter_map(row).collect())
+}
+
+fn once(load: LoadChoice, threads: u32, args: &FsArgs, kind: Kind) -> Result<Sample, BenchError> {
+    let place = Place::new(kind, args)?;
+    loads::prepare(load, place.files(), args)?;
+    let (load_before, server_before) = place.cpu();
+    let ran: Ran = loads::run(load, threads, place.files(), args)?;
+    let (load_after, server_after) = place.cpu();
+    let cpu_ns = load_after.since_ns(load_before) + server_after.since_ns(server_before);
+    Ok(Sample {
+        rate: ran.count / ran.seconds,
+        p50_us: ran.quantile(0.5),
+        p99_us: ran.quantile(0.99),
+        cpu_us: cpu_ns as f64 / 1000.0 / ran.count.max(1.0),
+    })
+}
+
+/// The type of the file system with a folder, as the kernel names it.
+fn file_system_of(dir: &Path) -> String {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.into());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let all = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let below = all.filter(|(point, _)| dir.starts_with(point));
+    below.max_by_key(|(point, _)| point.len()).map_or("a folder".into(), |(_, kind)| kind.into())
+}

@@ -1,0 +1,359 @@
+//! The loads: plain system calls on a folder, the same for every place.
+
+use crate::common::error::BenchError;
+use crate::common::measure::stats::whole;
+use crate::common::progress::check_stop;
+use crate::files::args::{FsArgs, LoadChoice};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes that one write of a load writes.
+const WRITE_BYTES: usize = 16 << 10;
+/// Bytes of a whole file of the file server.
+const SERVED_BYTES: usize = 128 << 10;
+/// Bytes of one read of a sequence.
+const READ_BYTES: usize = 128 << 10;
+/// Bytes of one read at random.
+const BLOCK_BYTES: usize = 4096;
+/// Threads of varmail and of the file server.
+const MANY_THREADS: u32 = 16;
+/// Files of one folder.
+const FOLDER_FILES: u32 = 1000;
+
+/// What one run has found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ran {
+    /// Operations, or MiB.
+    pub(crate) count: f64,
+    pub(crate) seconds: f64,
+    /// Latency of each operation, microseconds, sorted. Empty where only the whole is timed.
+    pub(crate) latencies_us: Vec<f64>,
+}
+
+impl Ran {
+    /// The latency below which a share of the operations is, microseconds.
+    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
+        let last = self.latencies_us.len().checked_sub(1)?;
+        self.latencies_us.get(whole(last as f64 * share) as usize).copied()
+    }
+}
+
+/// Numbers that need not be good, only spread.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit.max(1)
+    }
+}
+
+/// One thread of a load.
+struct Worker<'a> {
+    at: u32,
+    /// The folder of all files.
+    files: &'a Path,
+    args: &'a FsArgs,
+    random: Random,
+    next: u64,
+    buffer: Vec<u8>,
+    own: Option<File>,
+}
+
+/// Prepares a load's files, which is not measured.
+pub(crate) fn prepare(load: LoadChoice, files: &Path, args: &FsArgs) -> Result<(), BenchError> {
+    let prepared = match load {
+        LoadChoice::Varmail => fill(files, args.files, WRITE_BYTES),
+        LoadChoice::Fileserver => fill(files, args.files, SERVED_BYTES),
+        LoadChoice::ReadSequential | LoadChoice::ReadRandom => {
+            write_whole(&large(files), args.file_mib << 20).and_then(|()| read_whole(&large(files)).map(drop))
+        }
+        _ => Ok(()),
+    };
+    prepared.map_err(BenchError::file(files))
+}
+
+/// Runs a load once.
+pub(crate) fn run(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -> Result<Ran, BenchError> {
+    let failed = BenchError::file(files);
+    match load {
+        LoadChoice::Write => timed(args.file_mib as f64, || write_whole(&large(files), args.file_mib << 20)),
+        LoadChoice::ReadSequential => {
+            let began = Instant::now();
+            let mut mib = 0.0;
+            while began.elapsed().as_secs_f64() < args.seconds {
+                mib +=
+                    read_whole(&large(files)).map_err(BenchError::file(files))? as f64 / f64::from(1 << 20);
+            }
+            Ok(Ran { count: mib, seconds: began.elapsed().as_secs_f64(), latencies_us: Vec::new() })
+        }
+        LoadChoice::Small => timed(f64::from(args.small_files) * 3.0, || small(files, args.small_files)),
+        _ => repeated(load, threads, files, args),
+    }
+    .map_err(failed_as(failed))
+}
+
+fn failed_as(as_file: impl FnOnce(io::Error) -> BenchError) -> impl FnOnce(Failed) -> BenchError {
+    move |failed| match failed {
+        Failed::Io(error) => as_file(error),
+        Failed::Bench(error) => error,
+    }
+}
+
+/// Why a run has failed.
+enum Failed {
+    Io(io::Error),
+    Bench(BenchError),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<BenchError> for Failed {
+    fn from(error: BenchError) -> Self {
+        Self::Bench(error)
+    }
+}
+
+/// Times a fixed amount of work.
+fn timed(count: f64, work: impl FnOnce() -> io::Result<()>) -> Result<Ran, Failed> {
+    check_stop()?;
+    let began = Instant::now();
+    work()?;
+    Ok(Ran { count, seconds: began.elapsed().as_secs_f64(), latencies_us: Vec::new() })
+}
+
+/// Threads that repeat an operation for some time.
+fn repeated(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
+    check_stop()?;
+    let stop = AtomicBool::new(false);
+    let began = Instant::now();
+    let outcomes: Vec<io::Result<Vec<f64>>> = std::thread::scope(|scope| {
+        let start = |at| {
+            let stop = &stop;
+            scope.spawn(move || Worker::new(at, files, args)?.repeat(load, stop))
+        };
+        let workers: Vec<_> = (0..threads).map(start).collect();
+        std::thread::sleep(Duration::from_secs_f64(args.seconds));
+        stop.store(true, Ordering::Relaxed);
+        let ended = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+            worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the load has failed")))
+        };
+        workers.into_iter().map(ended).collect()
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let mut latencies_us = Vec::new();
+    for outcome in outcomes {
+        latencies_us.append(&mut outcome?);
+    }
+    latencies_us.sort_unstable_by(f64::total_cmp);
+    Ok(Ran { count: latencies_us.len() as f64, seconds, latencies_us })
+}
+
+impl<'a> Worker<'a> {
+    fn new(at: u32, files: &'a Path, args: &'a FsArgs) -> io::Result<Self> {
+        fs::create_dir_all(files.join(format!("thread-{at}")))?;
+        let buffer = (0..SERVED_BYTES).map(|byte| (byte * 31 % 251) as u8).collect();
+        let random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(at + 1) << 20);
+        Ok(Self { at, files, args, random, next: 0, buffer, own: None })
+    }
+
+    fn repeat(&mut self, load: LoadChoice, stop: &AtomicBool) -> io::Result<Vec<f64>> {
+        let mut latencies = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            match load {
+                LoadChoice::Create => self.create()?,
+                LoadChoice::Append => self.append()?,
+                LoadChoice::Varmail => self.varmail()?,
+                LoadChoice::Fileserver => self.serve()?,
+                _ => self.read_random()?,
+            }
+            latencies.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(latencies)
+    }
+
+    fn create(&mut self) -> io::Result<()> {
+        let path = self.files.join(format!("thread-{}/new-{}", self.at, self.next));
+        self.next += 1;
+        let mut file = File::create_new(path)?;
+        file.write_all(&self.buffer[..WRITE_BYTES])?;
+        file.sync_all()
+    }
+
+    fn append(&mut self) -> io::Result<()> {
+        let path = self.files.join(format!("thread-{}/log", self.at));
+        let file = match &mut self.own {
+            Some(file) => file,
+            none => none.insert(OpenOptions::new().append(true).create(true).open(path)?),
+        };
+        file.write_all(&self.buffer[..WRITE_BYTES])?;
+        file.sync_all()
+    }
+
+    /// A file of the set that no other thread changes.
+    fn mine(&mut self) -> PathBuf {
+        let share = u64::from(self.args.files / MANY_THREADS);
+        let number = self.random.below(share) * u64::from(MANY_THREADS) + u64::from(self.at % MANY_THREADS);
+        path_of(self.files, number as u32)
+    }
+
+    /// Filebench's varmail, one flow: delete; create, append, fsync; open, read, append, fsync; open, read.
+    fn varmail(&mut self) -> io::Result<()> {
+        let gone = self.mine();
+        remove(&gone)?;
+        let mut file = File::create(&gone)?;
+        file.write_all(&self.buffer[..WRITE_BYTES])?;
+        file.sync_all()?;
+        drop(file);
+        let path = self.mine();
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        file.read_to_end(&mut Vec::new())?;
+        file.write_all(&self.buffer[..WRITE_BYTES])?;
+        file.sync_all()?;
+        drop(file);
+        read_if_there(&self.mine())
+    }
+
+    /// Filebench's file server, one flow: create and write; append; read whole; delete; stat.
+    fn serve(&mut self) -> io::Result<()> {
+        let new = self.mine();
+        File::create(&new)?.write_all(&self.buffer)?;
+        let path = self.mine();
+        OpenOptions::new().append(true).create(true).open(path)?.write_all(&self.buffer[..WRITE_BYTES])?;
+        read_if_there(&self.mine())?;
+        let gone = self.mine();
+        remove(&gone)?;
+        match fs::metadata(self.mine()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_random(&mut self) -> io::Result<()> {
+        let blocks = (self.args.file_mib << 20) / BLOCK_BYTES as u64;
+        let offset = self.random.below(blocks) * BLOCK_BYTES as u64;
+        let file = match &self.own {
+            Some(file) => file,
+            None => self.own.insert(File::open(large(self.files))?),
+        };
+        file.read_exact_at(&mut self.buffer[..BLOCK_BYTES], offset)
+    }
+}
+
+fn large(files: &Path) -> PathBuf {
+    files.join("large")
+}
+
+fn path_of(files: &Path, number: u32) -> PathBuf {
+    files.join(format!("set-{}/{number}", number / FOLDER_FILES))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn read_if_there(path: &Path) -> io::Result<()> {
+    match fs::read(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a set of files, and makes it durable.
+fn fill(files: &Path, count: u32, bytes: usize) -> io::Result<()> {
+    let buffer = vec![7; bytes];
+    for number in 0..count {
+        let path = path_of(files, number);
+        if number.is_multiple_of(FOLDER_FILES)
+            && let Some(folder) = path.parent()
+        {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, &buffer)?;
+    }
+    File::open(files)?.sync_all()
+}
+
+fn write_whole(path: &Path, bytes: u64) -> io::Result<()> {
+    let buffer: Vec<u8> = (0..WRITE_BYTES).map(|byte| (byte * 31 % 251) as u8).collect();
+    let mut file = File::create(path)?;
+    for _ in 0..bytes / WRITE_BYTES as u64 {
+        file.write_all(&buffer)?;
+    }
+    file.sync_all()
+}
+
+fn read_whole(path: &Path) -> io::Result<u64> {
+    let (mut file, mut buffer, mut bytes) = (File::open(path)?, vec![0; READ_BYTES], 0);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(bytes),
+            read => bytes += read as u64,
+        }
+    }
+}
+
+/// Makes, looks at and removes small files.
+fn small(files: &Path, count: u32) -> io::Result<()> {
+    let folders = count.div_ceil(FOLDER_FILES);
+    for folder in 0..folders {
+        fs::create_dir_all(files.join(format!("set-{folder}")))?;
+    }
+    for number in 0..count {
+        fs::write(path_of(files, number), b"a small file")?;
+    }
+    for number in 0..count {
+        fs::metadata(path_of(files, number))?;
+    }
+    for number in 0..count {
+        fs::remove_file(path_of(files, number))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Parser, ValueEnum};
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        settings: FsArgs,
+    }
+
+    #[test]
+    fn every_load_runs_on_an_ordinary_folder() {
+        let args = Cli::try_parse_from(["fs", "--quick", "--seconds", "0.05"]).unwrap().settings.bounded();
+        for load in LoadChoice::value_variants() {
+            let dir = tempfile::tempdir().unwrap();
+            prepare(*load, dir.path(), &args).unwrap();
+            let ran = run(*load, 2, dir.path(), &args).unwrap();
+            assert!(ran.count > 0.0 && ran.seconds > 0.0, "{load:?}: {ran:?}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_sorted_latencies() {
+        let ran = Ran { count: 5.0, seconds: 1.0, latencies_us: vec![1.0, 2.0, 3.0, 4.0, 5.0] };
+        assert_eq!(
+            (ran.quantile(0.5), ran.quantile(0.99), ran.quantile(1.0)),
+            (Some(3.0), Some(4.0), Some(5.0))
+        );
+        assert_eq!(Ran::default().quantile(0.5), None);
+    }
+}

@@ -1,0 +1,15 @@
+//! `landfall bench fs`: files of a mount beside the file system on which its region lies.
+//!
+//! [`run`] gives both the same loads, in turns; `report` writes what came of them.
+
+mod args;
+mod campaign;
+mod loads;
+mod place;
+mod report;
+
+pub use args::{FsArgs, LoadChoice};
+pub(crate) use campaign::run;
+pub(crate) use report::Results;
+#[cfg(test)]
+pub(crate) use report::tests::sample;

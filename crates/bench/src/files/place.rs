@@ -1,0 +1,99 @@
+//! Where a load runs: a folder on an ordinary file system, or a mount.
+
+use crate::common::error::BenchError;
+use crate::common::measure::cpu::CpuTime;
+use crate::common::peers::{not_ready, spawn};
+use crate::files::args::FsArgs;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// The name of the mount in reports.
+pub(crate) const MOUNT: &str = "landfall mount";
+/// Bytes of the region beyond what the loads write.
+const REGION_SPARE: u64 = 4 << 30;
+
+/// A kind of place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Folder,
+    Mount,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Folder, Self::Mount];
+}
+
+/// A place for one run. It is empty, and removed with everything in it when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The server of a mount. It ends before its folder is removed: fields drop in order.
+    server: Option<Mounted>,
+    files: PathBuf,
+    _scratch: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new(kind: Kind, args: &FsArgs) -> Result<Self, BenchError> {
+        let scratch = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&args.dir);
+        let scratch = scratch.map_err(BenchError::file(&args.dir))?;
+        let files = scratch.path().join("files");
+        fs::create_dir(&files).map_err(BenchError::file(&files))?;
+        let server = match kind {
+            Kind::Folder => None,
+            Kind::Mount => Some(Mounted::start(scratch.path(), &files, args)?),
+        };
+        Ok(Self { server, files, _scratch: scratch })
+    }
+
+    /// The folder for the load's files.
+    pub(crate) fn files(&self) -> &Path {
+        &self.files
+    }
+
+    /// CPU time of the load and of the server.
+    pub(crate) fn cpu(&self) -> (CpuTime, CpuTime) {
+        let server = self.server.as_ref().map(|server| CpuTime::of(server.child.id()));
+        (CpuTime::of(std::process::id()), server.unwrap_or_default())
+    }
+}
+
+/// `landfall fs mount`.
+#[derive(Debug)]
+struct Mounted {
+    child: Child,
+    point: PathBuf,
+}
+
+impl Mounted {
+    fn start(scratch: &Path, point: &Path, args: &FsArgs) -> Result<Self, BenchError> {
+        let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
+        let data = scratch.join("data");
+        let size = (args.file_mib << 20) * 2 + u64::from(args.files) * (256 << 10) + REGION_SPARE;
+        let mut command = Command::new(program);
+        command.args(["fs", "mount"]).arg(point).arg("--dir").arg(&data).arg("--size").arg(size.to_string());
+        if let Some(workers) = args.workers {
+            command.arg("--workers").arg(workers.to_string());
+        }
+        let mut child = spawn(command, &data, Stdio::piped())?;
+        let stdout = child.stdout.take();
+        // The guard first: whatever goes wrong from here on ends the child.
+        let mounted = Self { child, point: point.into() };
+        let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
+        match lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("mounted"))) {
+            Some(_) => Ok(mounted),
+            None => Err(not_ready(MOUNT, &data)),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A mount that is still busy is detached; the server ends in both cases.
+        let _ = landfall_fuse::unmount(&self.point, landfall_fuse::Unmount::Lazily);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,226 @@
+//! What was measured, and the report on it.
+
+use crate::common::error::BenchError;
+use crate::common::measure::proc::Machine;
+use crate::common::measure::stats::Summary;
+use crate::common::plots::bars::{Panel, bars};
+use crate::common::plots::{PANELS_MAX, Plot};
+use crate::common::report::Report;
+use crate::common::tables::{Page, bytes, spread, spread_of, target_table};
+use crate::common::targets::{Bound, Target};
+use crate::files::args::{FsArgs, LoadChoice};
+use crate::files::place::MOUNT;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Version of the layout of `fs.json`.
+const SCHEMA: u32 = 1;
+
+/// Everything measured: what `fs.json` holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) schema: u32,
+    pub(crate) landfall_version: String,
+    pub(crate) machine: Machine,
+    /// The file system to compare with.
+    pub(crate) folder: String,
+    pub(crate) settings: FsArgs,
+    pub(crate) took_seconds: f64,
+    pub(crate) notes: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One load on one place.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) load: LoadChoice,
+    pub(crate) threads: u32,
+    pub(crate) place: String,
+    /// Operations or MiB a second.
+    pub(crate) rate: Summary,
+    pub(crate) p50_us: Option<Summary>,
+    pub(crate) p99_us: Option<Summary>,
+    /// CPU time of the load and of the server, microseconds an operation or a MiB.
+    pub(crate) cpu_us: Summary,
+}
+
+impl Results {
+    pub(crate) fn new(settings: FsArgs, folder: String, machine: Machine) -> Self {
+        Self {
+            schema: SCHEMA,
+            landfall_version: env!("CARGO_PKG_VERSION").into(),
+            machine,
+            folder,
+            settings,
+            took_seconds: 0.0,
+            notes: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// The mount's row and the folder's, for each load.
+    fn pairs(&self) -> impl Iterator<Item = (&Row, &Row)> {
+        let ours = self.rows.iter().filter(|row| row.place == MOUNT);
+        ours.filter_map(|ours| {
+            let same =
+                |row: &&Row| (row.load, row.threads) == (ours.load, ours.threads) && row.place != MOUNT;
+            Some((ours, self.rows.iter().find(same)?))
+        })
+    }
+}
+
+/// What the mount is to reach of the folder's rate.
+const RATES: [(LoadChoice, u32, f64); 9] = [
+    (LoadChoice::Varmail, 16, 2.5),
+    (LoadChoice::Create, 1, 4.0),
+    (LoadChoice::Create, 16, 3.0),
+    (LoadChoice::Fileserver, 16, 1.0),
+    (LoadChoice::Write, 1, 0.9),
+    (LoadChoice::ReadSequential, 1, 0.95),
+    (LoadChoice::ReadRandom, 1, 0.95),
+    (LoadChoice::Append, 1, 1.43),
+    (LoadChoice::Append, 16, 1.67),
+];
+
+impl Report for Results {
+    const NAME: &'static str = "fs";
+    const SCHEMA: u32 = SCHEMA;
+    type Target = Target;
+
+    fn judge(&self) -> Vec<Target> {
+        let target = |(load, threads, wanted): (LoadChoice, u32, f64)| {
+            let pair = self.pairs().find(|(ours, _)| (ours.load, ours.threads) == (load, threads));
+            Target {
+                what: format!("{}, threads: {threads}: rate", load.name()),
+                bound: Bound::AtLeast,
+                wanted,
+                unit: "×",
+                measured: pair.and_then(|(ours, theirs)| ours.rate.over(&theirs.rate)),
+            }
+        };
+        RATES.into_iter().map(target).collect()
+    }
+
+    fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
+        let panels: Vec<Panel> = self.pairs().take(PANELS_MAX).map(panel).collect();
+        if panels.is_empty() {
+            return Ok(Vec::new());
+        }
+        let file = "fs-rates.svg".to_owned();
+        bars(&out.join(&file), &panels)?;
+        Ok(vec![Plot { title: "operations or MiB a second".into(), file }])
+    }
+
+    fn markdown(&self, targets: &[Target], plots: &[Plot]) -> String {
+        let mut page = Page::default();
+        self.head(&mut page);
+        target_table(&mut page, targets);
+        page.plots(plots);
+        self.table(&mut page);
+        page.0
+    }
+}
+
+fn panel((ours, theirs): (&Row, &Row)) -> Panel {
+    let bar = |row: &Row| (row.place.clone(), row.rate.clone());
+    let title = format!("{}, threads: {} ({})", ours.load.name(), ours.threads, ours.load.unit());
+    Panel { title, bars: vec![bar(theirs), bar(ours)] }
+}
+
+impl Results {
+    fn head(&self, page: &mut Page) {
+        let (machine, settings) = (&self.machine, &self.settings);
+        page.paragraph("# landfall bench fs");
+        page.paragraph(&format!(
+            "landfall {} on {} ({} cores, {} of memory, Linux {}); {} rounds of {} s, places in turns (A B A B ...), each \
+             made afresh; {:.0} s in all. The region of the mount is a file on the {} that it is compared with. Figures \
+             are medians, with the smallest and largest of the rounds in brackets. Ratios are the mount over {}, round by \
+             round. CPU is that of the load, its system calls included, and of the mount's server.",
+            self.landfall_version, machine.processor, machine.cores, bytes(machine.memory as f64), machine.kernel,
+            settings.rounds, settings.seconds, self.took_seconds, self.folder, self.folder,
+        ));
+        if settings.quick {
+            page.paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**");
+        }
+        self.notes.iter().for_each(|note| page.line(&format!("- {note}")));
+        page.line("");
+    }
+
+    fn table(&self, page: &mut Page) {
+        page.paragraph("## Loads");
+        let head = ["load", "threads", "place", "rate", "ratio", "p50 µs", "p99 µs", "CPU µs", "CPU ratio"];
+        let row = |row: &Row| {
+            let pair = self.pairs().find(|(ours, _)| std::ptr::eq(*ours, row));
+            let rate = pair.and_then(|(ours, theirs)| ours.rate.over(&theirs.rate));
+            let cpu = pair.and_then(|(ours, theirs)| ours.cpu_us.over(&theirs.cpu_us));
+            vec![
+                row.load.name().to_owned(),
+                row.threads.to_string(),
+                row.place.clone(),
+                format!("{} {}", spread(&row.rate), row.load.unit()),
+                spread_of(rate.as_ref()),
+                spread_of(row.p50_us.as_ref()),
+                spread_of(row.p99_us.as_ref()),
+                spread(&row.cpu_us),
+                spread_of(cpu.as_ref()),
+            ]
+        };
+        page.table(&head, self.rows.iter().map(row));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        settings: FsArgs,
+    }
+
+    /// Every kind of row.
+    pub(crate) fn sample() -> Results {
+        let settings = Cli::try_parse_from(["fs"]).unwrap().settings;
+        let mut results = Results::new(settings, "ext4".into(), Machine::here());
+        let of = |samples: [f64; 3]| Summary::of(samples).unwrap();
+        for (load, timed) in
+            [(LoadChoice::Create, true), (LoadChoice::Write, false), (LoadChoice::Varmail, true)]
+        {
+            for (place, rate) in [("ext4", 100.0), (MOUNT, 250.0)] {
+                results.rows.push(Row {
+                    load,
+                    threads: if load == LoadChoice::Varmail { 16 } else { 1 },
+                    place: place.into(),
+                    rate: of([rate, rate * 1.1, rate * 0.9]),
+                    p50_us: timed.then(|| of([10.0, 11.0, 9.0])),
+                    p99_us: timed.then(|| of([20.0, 21.0, 19.0])),
+                    cpu_us: of([5.0, 6.0, 4.0]),
+                });
+            }
+        }
+        results
+    }
+
+    #[test]
+    fn targets_compare_the_mount_with_the_folder_in_the_same_round() {
+        let targets = sample().judge();
+        let of = |name: &str| targets.iter().find(|target| target.what.starts_with(name)).unwrap();
+        assert_eq!(of("varmail").measured.as_ref().map(|measured| measured.median), Some(2.5));
+        assert_eq!(
+            (of("varmail").met(), of("create").met(), of("append").met()),
+            (Some(true), Some(false), None)
+        );
+    }
+
+    #[test]
+    fn a_report_has_a_row_for_each_place_and_a_plot() {
+        let results = sample();
+        let out = tempfile::tempdir().unwrap();
+        let plots = results.plots(out.path()).unwrap();
+        let text = results.markdown(&results.judge(), &plots);
+        assert_eq!(text.matches("landfall mount |").count(), 3, "{text}");
+        assert!(text.contains("fs-rates.svg") && out.path().join("fs-rates.svg").exists());
+    }
+}
