@@ -5,7 +5,7 @@ use crate::source::{Source, is_ident, words};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Folders of a crate that may not use each other.
-const APART: [(&str, [&str; 3]); 1] = [("crates/bench/src/", ["keys", "paper", "pmnet"])];
+const APART: [(&str, [&str; 4]); 1] = [("crates/bench/src/", ["files", "keys", "paper", "pmnet"])];
 
 /// A module's path below the crate's root; empty for the root.
 type Module = Vec<String>;
