@@ -7,7 +7,7 @@ use crate::common::progress::say;
 use crate::common::report::write_report;
 use crate::files::args::{FsArgs, LoadChoice};
 use crate::files::loads::{self, Ran};
-use crate::files::place::{Kind, MOUNT, Place};
+use crate::files::place::{Kind, Place};
 use crate::files::report::{Results, Row};
 use std::path::Path;
 use std::time::Instant;
@@ -64,7 +64,7 @@ fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
 
 /// Runs a load on every place, in turns.
 fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Result<Vec<Row>, BenchError> {
-    let mut samples: [Vec<Sample>; 2] = [Vec::new(), Vec::new()];
+    let mut samples: [Vec<Sample>; 3] = Default::default();
     for _ in 0..args.rounds {
         for (kind, samples) in Kind::ALL.iter().zip(&mut samples) {
             samples.push(once(load, threads, args, *kind)?);
@@ -75,7 +75,7 @@ fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Resul
         Some(Row {
             load,
             threads,
-            place: if *kind == Kind::Mount { MOUNT.into() } else { folder.into() },
+            place: kind.name(folder).into(),
             rate: of(|sample| Some(sample.rate))?,
             p50_us: of(|sample| sample.p50_us),
             p99_us: of(|sample| sample.p99_us),

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 /// The name of the mount in reports.
 pub(crate) const MOUNT: &str = "landfall mount";
+/// The name of a mount with which the kernel keeps written data.
+pub(crate) const WRITEBACK: &str = "landfall mount, writeback";
 /// Bytes of the region beyond what the loads write.
 const REGION_SPARE: u64 = 4 << 30;
 
@@ -20,10 +22,21 @@ const REGION_SPARE: u64 = 4 << 30;
 pub(crate) enum Kind {
     Folder,
     Mount,
+    /// A mount with `-o writeback`.
+    Writeback,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Folder, Self::Mount];
+    pub(crate) const ALL: [Self; 3] = [Self::Folder, Self::Mount, Self::Writeback];
+
+    /// The name in reports; `folder` is the folder's.
+    pub(crate) fn name(self, folder: &str) -> &str {
+        match self {
+            Self::Folder => folder,
+            Self::Mount => MOUNT,
+            Self::Writeback => WRITEBACK,
+        }
+    }
 }
 
 /// A place for one run. It is empty, and removed with everything in it when this is dropped.
@@ -43,7 +56,8 @@ impl Place {
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
         let server = match kind {
             Kind::Folder => None,
-            Kind::Mount => Some(Mounted::start(scratch.path(), &files, args)?),
+            Kind::Mount => Some(Mounted::start(scratch.path(), &files, args, &[])?),
+            Kind::Writeback => Some(Mounted::start(scratch.path(), &files, args, &["-o", "writeback"])?),
         };
         Ok(Self { server, files, _scratch: scratch })
     }
@@ -68,12 +82,13 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn start(scratch: &Path, point: &Path, args: &FsArgs) -> Result<Self, BenchError> {
+    fn start(scratch: &Path, point: &Path, args: &FsArgs, options: &[&str]) -> Result<Self, BenchError> {
         let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
         let data = scratch.join("data");
         let size = (args.file_mib << 20) * 2 + u64::from(args.files) * (256 << 10) + REGION_SPARE;
         let mut command = Command::new(program);
         command.args(["fs", "mount"]).arg(point).arg("--dir").arg(&data).arg("--size").arg(size.to_string());
+        command.args(options);
         if let Some(workers) = args.workers {
             command.arg("--workers").arg(workers.to_string());
         }
