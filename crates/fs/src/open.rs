@@ -99,6 +99,8 @@ fn restore(
         extended: settled.extended,
         bounds: bound.into_iter().map(|slot| (CLIENT, slot)).collect(),
     };
+    // They stay on the medium, so that the damage stays known.
+    settled.damaged.values().flatten().for_each(|record| heap.adopt_damaged(record.slot));
     let first_damage = |records: Vec<crate::recover::DamagedRecord>| {
         records.first().map(|record| (record.slot, record.what))
     };

@@ -3,8 +3,11 @@
 mod common;
 
 use common::{Content, ROOT, World, region};
-use landfall_fs::{FileType, FsError, Name, Operation, Seek, TreeError};
-use landfall_heap::{CompactGoal, CopyPath, HeapError, Until};
+use landfall_fs::{FileType, FilesRecovery, FsError, Name, Operation, Seek, TreeError};
+use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Region, Tenant, Until};
+use landfall_media::Media;
+use landfall_media::sim::{SimMedia, SimOptions};
+use std::sync::Arc;
 
 fn name(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).expect("a good name")
@@ -182,7 +185,7 @@ fn clones_share_their_bytes_until_one_of_them_changes() {
 #[test]
 fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     let mut world = World::open(region());
-    let heap = std::sync::Arc::clone(world.files.heap());
+    let heap = Arc::clone(world.files.heap());
     let file = world.create(ROOT, "kept", FileType::File);
     world.write(file, 0, &pattern(10_000, 7));
     let mut numbers = Vec::new();
@@ -221,4 +224,51 @@ fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     world.publish();
     let view = world.view();
     assert_eq!(world.reopened().view(), view);
+}
+
+/// Opens a region that may be damaged.
+fn open_damaged(media: &Arc<SimMedia>) -> (Arc<FilesRecovery>, Arc<landfall_heap::Heap>) {
+    let recovery = Arc::new(FilesRecovery::default());
+    let tenants = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
+    let (heap, _) = Region::run(Arc::clone(media) as Arc<dyn Media>, tenants).expect("opens");
+    (recovery, heap)
+}
+
+#[test]
+fn an_inode_that_cannot_be_read_is_an_error_for_good_and_hides_nothing_else() {
+    let mut world = World::open(region());
+    let damaged = world.create(ROOT, "damaged", FileType::File);
+    world.publish();
+    world.set_size(damaged, 5000);
+    world.publish();
+    let image = world.media.crash_state().durable_image();
+    let media = SimMedia::from_image(image, SimOptions::default());
+    let (recovery, _) = open_damaged(&media);
+    let slot = recovery.settled().inodes[&damaged];
+    media.damage_medium(slot.off() + 40, 0xff);
+    let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
+    let (recovery, heap) = open_damaged(&media);
+    let (files, mut publisher, _) = recovery.open(&heap, &common::OPTIONS).unwrap();
+    let is_damaged = |error: &FsError| matches!(error, FsError::Heap(HeapError::Damaged { .. }));
+    assert!(is_damaged(&files.stat(damaged).unwrap_err()));
+    assert!(is_damaged(&files.lookup(ROOT, name("damaged")).unwrap_err()));
+    // Whatever else is in its slab is replaced, and compacted.
+    for at in 0..4 {
+        let text = format!("b{at}");
+        let number = files.take_number();
+        let mode = landfall_fs::Mode::new(FileType::File, 0o644);
+        let place = Some((ROOT, name(&text)));
+        files.execute(9, &Operation::Create { place, number, mode, uid: 0, gid: 0, rdev: 0 }).unwrap();
+        publisher.step().unwrap();
+    }
+    let mut compactor = Compactor::new(Arc::clone(&heap));
+    while !compactor.step(&*files, CompactGoal::DENSE_SLABS, 1 << 20).unwrap().is_idle {}
+    let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
+    let (recovery, heap) = open_damaged(&media);
+    let (files, ..) = recovery.open(&heap, &common::OPTIONS).unwrap();
+    assert!(
+        is_damaged(&files.stat(damaged).unwrap_err()),
+        "it does not become an older version, nor nothing"
+    );
+    assert!(files.lookup(ROOT, name("b3")).is_ok());
 }
