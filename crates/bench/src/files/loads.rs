@@ -169,7 +169,8 @@ impl<'a> Worker<'a> {
 
     fn repeat(&mut self, load: LoadChoice, stop: &AtomicBool) -> io::Result<Vec<f64>> {
         let mut latencies = Vec::new();
-        while !stop.load(Ordering::Relaxed) {
+        // Once at least: on a busy machine a thread may begin when the time is over.
+        loop {
             let began = Instant::now();
             match load {
                 LoadChoice::Create => self.create()?,
@@ -179,8 +180,10 @@ impl<'a> Worker<'a> {
                 _ => self.read_random()?,
             }
             latencies.push(began.elapsed().as_secs_f64() * 1e6);
+            if stop.load(Ordering::Relaxed) {
+                return Ok(latencies);
+            }
         }
-        Ok(latencies)
     }
 
     fn create(&mut self) -> io::Result<()> {
