@@ -1,7 +1,7 @@
 //! What follows when a chunk is published, or cannot be.
 
 use crate::build::{Built, Record};
-use crate::data_map::Replaced;
+use crate::data_map::{Interval, Replaced};
 use crate::kept::Tombstone;
 use crate::key::InodeNumber;
 use crate::node::Node;
@@ -19,15 +19,14 @@ pub(crate) fn apply(state: &mut State, built: Built) -> Published {
         }
         slot
     };
-    // Blocks are found by where they were, so they are replaced before anything is dropped.
-    for (record, _, slot) in &built.records {
-        if let Record::Data(file, part) = record
-            && let Some(skip) = part.skip()
-        {
-            let replaced = Replaced { old: now(part.slot), skip, blocks: part.blocks, new: *slot };
-            state.tree.replace_blocks(*file, u64::from(part.first)..part.end(), &replaced);
-        }
+    // Blocks are found by where they were, so they are replaced before anything is dropped. First each file gets its own
+    // records: what is left of the old ones then was cloned or shifted since the chunk was put together.
+    let replaced: Vec<(InodeNumber, Interval, Replaced)> =
+        built.records.iter().filter_map(|(record, _, slot)| replaced_by(record, *slot, now)).collect();
+    for (file, part, replaced) in &replaced {
+        state.tree.replace_blocks(*file, u64::from(part.first)..part.end(), replaced);
     }
+    replaced.iter().for_each(|(_, _, replaced)| state.tree.replace_spread(replaced));
     let records = built.records.len() as u64;
     for (record, hash, slot) in built.records {
         take_over(state, record, hash, slot);
@@ -40,6 +39,17 @@ pub(crate) fn apply(state: &mut State, built: Built) -> Published {
     (state.log.first, state.log.bytes) = (built.until, state.log.bytes - built.bytes);
     let operations = built.operations as u64;
     Published { operations, records, relinked_bytes: built.relinked_bytes, undone: built.undone }
+}
+
+/// The blocks that a record holds instead of another one, which is at `now(slot)` if it has been moved.
+fn replaced_by(
+    record: &Record,
+    new: SlotId,
+    now: impl Fn(SlotId) -> SlotId,
+) -> Option<(InodeNumber, Interval, Replaced)> {
+    let Record::Data(file, part) = record else { return None };
+    let replaced = Replaced { old: now(part.slot), skip: part.skip()?, blocks: part.blocks, new };
+    Some((*file, *part, replaced))
 }
 
 /// A record is current.

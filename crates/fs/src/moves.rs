@@ -72,7 +72,9 @@ impl What {
             Self::Data(key) => {
                 state.stored.data.insert((key.file, key.first), new);
                 let end = (u64::from(key.first) + u64::from(RECORD_BLOCKS_MAX)).min(BLOCKS_MAX);
-                state.tree.replace_blocks(key.file, u64::from(key.first)..end, &Replaced::moved(old, new));
+                let moved = Replaced::moved(old, new);
+                state.tree.replace_blocks(key.file, u64::from(key.first)..end, &moved);
+                state.tree.replace_spread(&moved);
             }
             Self::Extended(number) => drop(state.stored.extended.insert(number, new)),
             Self::Bound(client) => drop(state.stored.bounds.insert(client, new)),
@@ -83,7 +85,9 @@ impl What {
                 if let Some(write) = key.write {
                     let first = write.offset / BLOCK_BYTES;
                     let end = (first + u64::from(RECORD_BLOCKS_MAX)).min(BLOCKS_MAX);
-                    state.tree.replace_blocks(write.file, first..end, &Replaced::moved(old, new));
+                    let moved = Replaced::moved(old, new);
+                    state.tree.replace_blocks(write.file, first..end, &moved);
+                    state.tree.replace_spread(&moved);
                 }
             }
             Self::Tombstone(hash) => {

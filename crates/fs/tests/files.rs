@@ -226,6 +226,22 @@ fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     assert_eq!(world.reopened().view(), view);
 }
 
+#[test]
+fn a_clone_that_is_published_with_its_source_does_not_depend_on_it() {
+    let mut world = World::open(region());
+    let (source, copy) = (world.create(ROOT, "a", FileType::File), world.create(ROOT, "b", FileType::File));
+    let bytes = pattern(16_384, 1);
+    world.write(source, 0, &bytes);
+    let len = bytes.len() as u64;
+    world.run(&Operation::Clone { number: copy, offset: 0, source, source_offset: 0, len });
+    world.publish();
+    assert_eq!(world.files.dangling(), []);
+    world.write(source, 0, &pattern(16_384, 2));
+    world.publish();
+    assert_eq!(world.files.dangling(), [], "the copy refers to a record of its own");
+    assert_eq!(world.bytes(copy), bytes);
+}
+
 /// Opens a region that may be damaged.
 fn open_damaged(media: &Arc<SimMedia>) -> (Arc<FilesRecovery>, Arc<landfall_heap::Heap>) {
     let recovery = Arc::new(FilesRecovery::default());

@@ -74,6 +74,13 @@ impl Tree {
         });
     }
 
+    /// Files in memory with written blocks in other records than these.
+    pub(crate) fn files_with_blocks_outside(&self, records: &BTreeSet<SlotId>) -> Vec<InodeNumber> {
+        let is_outside = |part: Interval| part.skip().is_some() && !records.contains(&part.slot);
+        let outside = |node: &Node| node.data().is_some_and(|data| data.parts(0..BLOCKS_MAX).any(is_outside));
+        self.nodes.iter().filter(|(_, node)| outside(node)).map(|(number, _)| *number).collect()
+    }
+
     /// Notes inodes as changed whose change was not published.
     pub(crate) fn note_unpublished(&mut self, numbers: impl IntoIterator<Item = InodeNumber>) {
         self.changed.extend(numbers);
@@ -96,12 +103,16 @@ impl Tree {
         }
     }
 
-    /// Another record holds blocks of a file, which are in `range`; and in any place of the files to which they have
-    /// spread.
+    /// Another record holds blocks of a file that are in `range`.
     pub(crate) fn replace_blocks(&mut self, file: InodeNumber, range: Range<u64>, replaced: &Replaced) {
         if let Some(data) = self.nodes.get_mut(&file).and_then(Node::data_mut) {
             data.replace(range, replaced);
         }
+    }
+
+    /// Another record holds the blocks of files to which they have spread. Those that have got records of their own with
+    /// the same chunk must have them already ([`Self::replace_blocks`]).
+    pub(crate) fn replace_spread(&mut self, replaced: &Replaced) {
         let Some(files) = self.spread.get(&replaced.old).cloned() else { return };
         for file in &files {
             if let Some(data) = self.nodes.get_mut(file).and_then(Node::data_mut) {

@@ -170,6 +170,7 @@ impl World {
     }
 
     pub fn view(&self) -> View {
+        assert_eq!(self.files.dangling(), [], "blocks of files are in records that are not current");
         let mut view = View::new();
         self.look(ROOT, "", &mut view);
         view
