@@ -56,6 +56,8 @@ impl Landing {
     /// Memory for the next request.
     pub(crate) fn frames(&mut self) -> SmallVec<[IoSliceMut<'_>; 2]> {
         if self.borrow_runs() {
+            // It was needed for a request that did not come.
+            self.beside.clear();
             return self
                 .space(self.needed)
                 .into_iter()
@@ -150,5 +152,41 @@ impl Drop for Landing {
     fn drop(&mut self) {
         let runs = self.current.take().map(|current| current.run).into_iter().chain(self.next.take());
         runs.for_each(|run| self.heap.retire_landing_run(run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_heap::{NewRegion, Region};
+    use landfall_media::OpenOptions;
+
+    const NEEDED: usize = 64 << 10;
+
+    fn landing(dir: &std::path::Path) -> Landing {
+        let options = OpenOptions { create: Some(48 * RUN_SIZE), ..OpenOptions::default() };
+        let media = landfall_media::open(&dir.join("region"), &options).expect("opens").media;
+        let new = NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 };
+        landfall_heap::create(&*media, &new).expect("a new region");
+        let (heap, _) = Region::run(media, Vec::new()).expect("opens");
+        let image = Image::new(heap.media().image().expect("a file has an image"));
+        Landing::new(heap, image, NEEDED)
+    }
+
+    #[test]
+    fn what_was_meant_for_memory_beside_the_region_does_not_replace_what_landed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut landing = landing(dir.path());
+        let heap = Arc::clone(&landing.heap);
+        let taken: Vec<u64> = std::iter::from_fn(|| heap.take_landing_run()).collect();
+        assert!(!taken.is_empty());
+        landing.frames()[0].fill(1);
+        // No request came. Meanwhile there are runs again.
+        taken.into_iter().for_each(|run| heap.retire_landing_run(run));
+        landing.frames()[0][..5000].fill(2);
+        let landed = landing.hold(5000).expect("it has landed");
+        let bytes = heap.media().bytes(landed[0]).expect("bytes");
+        assert!(bytes.len() == 5000 && bytes.iter().all(|byte| *byte == 2), "as they landed");
+        landing.release(&landed, false);
     }
 }
