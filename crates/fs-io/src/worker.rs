@@ -28,6 +28,7 @@ impl Worker {
     /// An error of the device.
     pub(crate) fn run(mut self, stop: &OwnedFd) -> io::Result<()> {
         let mut head = [0; HEAD_BYTES];
+        let waiter = self.device.waiter(stop.as_fd())?;
         let (mut joined, mut entries) = (Vec::new(), DirBuffer::default());
         loop {
             let received = {
@@ -40,7 +41,7 @@ impl Worker {
             };
             let sent = match received {
                 None => {
-                    if self.device.wait(stop.as_fd())? == Ready::Woken {
+                    if waiter.wait()? == Ready::Woken {
                         return Ok(());
                     }
                     continue;

@@ -5,11 +5,12 @@ use crate::reply::Reply;
 use crate::request::HEAD_BYTES;
 use crate::sys;
 use crate::types::Unique;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::io::Errno as OsErrno;
 use smallvec::SmallVec;
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -50,7 +51,7 @@ pub enum Sent {
     Ended,
 }
 
-/// Why [`Device::wait`] has returned.
+/// Why [`Device::wait`] or [`Waiter::wait`] has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// The device: a request, or the end of the mount.
@@ -127,6 +128,19 @@ impl Device {
         }
     }
 
+    /// What one of several workers waits with: the kernel wakes one of them for a request, where it would wake all of those
+    /// that [`Self::wait`].
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn waiter(&self, waker: BorrowedFd<'_>) -> io::Result<Waiter> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let device = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        epoll::add(&epoll, &self.fd, epoll::EventData::new_u64(DEVICE), device)?;
+        epoll::add(&epoll, waker, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
+        Ok(Waiter { epoll })
+    }
+
     /// Sends one message, head and data, as one.
     ///
     /// # Errors
@@ -169,6 +183,36 @@ impl Device {
     /// As for [`Self::send`].
     pub fn notify(&self, notification: &Notification) -> io::Result<Sent> {
         self.send(&[IoSlice::new(notification.as_bytes())])
+    }
+}
+
+/// Events of a [`Waiter`].
+const DEVICE: u64 = 0;
+const WAKER: u64 = 1;
+
+/// Waits for requests of a device ([`Device::waiter`]). The end of the mount wakes all waiters, as does the waker.
+#[derive(Debug)]
+pub struct Waiter {
+    epoll: OwnedFd,
+}
+
+impl Waiter {
+    /// As [`Device::wait`]. The device may have no request after all: another worker was quicker.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub fn wait(&self) -> io::Result<Ready> {
+        let mut events: [MaybeUninit<epoll::Event>; 2] = [const { MaybeUninit::uninit() }; 2];
+        loop {
+            match epoll::wait(&self.epoll, &mut events, None) {
+                Ok((ready, _)) if ready.iter().any(|event| event.data.u64() == WAKER) => {
+                    return Ok(Ready::Woken);
+                }
+                Ok((ready, _)) if !ready.is_empty() => return Ok(Ready::Device),
+                Ok(_) | Err(OsErrno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 

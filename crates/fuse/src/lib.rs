@@ -28,7 +28,7 @@ mod sys;
 mod types;
 
 pub use attr::{Attr, Entry, OpenFlags, Opened, StatFs, Statx};
-pub use device::{Device, Ready, Received, Sent};
+pub use device::{Device, Ready, Received, Sent, Waiter};
 pub use dir::{DirBuffer, DirEntry, NAME_BYTES_MAX};
 pub use errno::Errno;
 pub use handshake::{HandshakeError, handshake};

@@ -117,6 +117,7 @@ struct Worker {
 
 impl Worker {
     fn run(&self, stop: &OwnedFd) -> End {
+        let waiter = self.device.waiter(stop.as_fd()).expect("a waiter");
         let mut head = [0; HEAD_BYTES];
         let mut room = vec![0; FIRST_FRAME + self.negotiated.frame_bytes()];
         let (first, second) = room.split_at_mut(FIRST_FRAME);
@@ -126,7 +127,7 @@ impl Worker {
             match self.device.receive(&mut head, &mut frames).expect("a request") {
                 Received::Request { len } => self.handle(decoder, &head, &frames, len, &mut joined),
                 Received::Ended => return End::Unmounted,
-                Received::Retry => match self.device.wait(stop.as_fd()).expect("a wait") {
+                Received::Retry => match waiter.wait().expect("a wait") {
                     Ready::Woken => return End::Stopped,
                     Ready::Device => {}
                 },
