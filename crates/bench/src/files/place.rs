@@ -2,6 +2,7 @@
 
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
+use crate::common::measure::proc::warm_memory;
 use crate::common::peers::{not_ready, spawn};
 use crate::files::args::FsArgs;
 use std::fs;
@@ -14,6 +15,8 @@ use tempfile::TempDir;
 pub(crate) const MOUNT: &str = "landfall mount";
 /// The name of a mount with which the kernel keeps written data.
 pub(crate) const WRITEBACK: &str = "landfall mount, writeback";
+/// Memory that is touched before each run, bytes: most loads write less than this.
+const WARM_BYTES: u64 = 2 << 30;
 /// Bytes of the region beyond what the loads write.
 const REGION_SPARE: u64 = 4 << 30;
 
@@ -50,6 +53,9 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(kind: Kind, args: &FsArgs) -> Result<Self, BenchError> {
+        if !args.quick {
+            warm_memory(WARM_BYTES);
+        }
         let scratch = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&args.dir);
         let scratch = scratch.map_err(BenchError::file(&args.dir))?;
         let files = scratch.path().join("files");

@@ -136,9 +136,11 @@ impl Results {
         page.paragraph("# landfall bench fs");
         page.paragraph(&format!(
             "landfall {} on {} ({} cores, {} of memory, Linux {}); {} rounds of {} s, places in turns (A B C A B C ...), each \
-             made afresh; {:.0} s in all. The region of the mount is a file on the {} that it is compared with. Figures \
+             made afresh after 2 GiB of memory have been written and freed (a virtual machine's host may have to provide them \
+             first); {:.0} s in all. The region of the mount is a file on the {} that it is compared with. Figures \
              are medians, with the smallest and largest of the rounds in brackets. Ratios are a mount over {}, round by \
-             round. With *writeback* the kernel keeps written data, as it does on {}. CPU is that of the load, its system calls included, and of the mount's server.",
+             round. With *writeback* the kernel keeps written data, as it does on {}. CPU is that of the load, its \
+             system calls included, and of the mount's server.",
             self.landfall_version, machine.processor, machine.cores, bytes(machine.memory as f64), machine.kernel,
             settings.rounds, settings.seconds, self.took_seconds, self.folder, self.folder, self.folder,
         ));
