@@ -153,11 +153,17 @@ impl State {
         Ok(())
     }
 
+    /// Reads the attributes in an inode's record.
+    pub(crate) fn read_inode(&self, slot: SlotId) -> Result<Inode, FsError> {
+        let view = self.heap.record(slot)?;
+        let value = self.heap.value_bytes(slot, &view)?;
+        Inode::decode(&value, value.len() as u64).map_err(damaged(slot))
+    }
+
     fn read_node(&self, number: InodeNumber, slot: SlotId) -> Result<Node, FsError> {
         let view = self.heap.record(slot)?;
         let value = self.heap.value_bytes(slot, &view)?;
-        let inode = Inode::decode(value.get(..ATTRIBUTE_BYTES).unwrap_or(&value), value.len() as u64)
-            .map_err(damaged(slot))?;
+        let inode = Inode::decode(&value, value.len() as u64).map_err(damaged(slot))?;
         let body = match inode.mode.file_type() {
             FileType::File => Body::File(self.read_blocks(number)?),
             FileType::Directory => {

@@ -288,3 +288,22 @@ fn an_inode_that_cannot_be_read_is_an_error_for_good_and_hides_nothing_else() {
     );
     assert!(files.lookup(ROOT, name("b3")).is_ok());
 }
+
+#[test]
+fn an_inode_whose_value_is_damaged_does_not_keep_the_others_from_being_opened() {
+    let mut world = World::open(region());
+    let damaged = world.create(ROOT, "damaged", FileType::File);
+    world.create(ROOT, "whole", FileType::File);
+    world.publish();
+    let media = SimMedia::from_image(world.media.crash_state().durable_image(), SimOptions::default());
+    let (recovery, heap) = open_damaged(&media);
+    let slot = recovery.settled().inodes[&damaged];
+    let value = heap.value_extents(slot, &heap.record(slot).unwrap()).unwrap()[0];
+    media.damage_medium(value.off, 0xff);
+    let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
+    let (recovery, heap) = open_damaged(&media);
+    let (files, ..) = recovery.open(&heap, &common::OPTIONS).expect("what is whole is served");
+    let is_damaged = |error: &FsError| matches!(error, FsError::Heap(HeapError::Damaged { .. }));
+    assert!(is_damaged(&files.stat(damaged).unwrap_err()));
+    assert!(files.lookup(ROOT, name("whole")).is_ok());
+}
