@@ -68,10 +68,6 @@ fn check_file(node: &Node) -> Result<u64, TreeError> {
     }
 }
 
-fn total_len(extents: &[Extent]) -> u64 {
-    extents.iter().map(|extent| u64::from(extent.len())).sum()
-}
-
 impl Files {
     /// Writes bytes that have landed, and that the caller holds. Nothing of them is copied but parts of the first and the
     /// last block.
@@ -85,7 +81,7 @@ impl Files {
         data: &[Extent],
         time_ns: i64,
     ) -> Result<(), FsError> {
-        let len = total_len(data);
+        let len = Source::Landed { extents: data, crc: None }.len();
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(TreeError::TooLarge)?;
         // Whole blocks are written as they are: their checksums need no lock.
         let is_whole = offset.is_multiple_of(BLOCK_BYTES) && len <= RECORD_BYTES_MAX;

@@ -1,23 +1,15 @@
 //! Changes other than writes: what a client asks for, and the partial blocks that go with it.
 
 use crate::bytes::Piece;
-use crate::data_map::{BLOCK_BYTES, DataMap};
+use crate::data_map::{BLOCK_BYTES, is_aligned};
 use crate::error::FsError;
+use crate::fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::files::Files;
 use crate::key::InodeNumber;
 use crate::operation::{Operation, Stamp};
 use crate::state::{State, Step};
 use crate::tree::FILE_BYTES_MAX;
 use std::ops::Range;
-
-/// Modes of `fallocate` (linux/falloc.h).
-const KEEP_SIZE: u32 = 1;
-const PUNCH_HOLE: u32 = 2;
-const ZERO_RANGE: u32 = 16;
-
-fn is_aligned(offset: u64) -> bool {
-    offset.is_multiple_of(BLOCK_BYTES)
-}
 
 impl Files {
     /// Executes an operation that is not a write. It is visible at once, and durable after [`Self::sync`].
@@ -62,10 +54,8 @@ impl State {
     fn cut_block(&mut self, number: InodeNumber, size: u64) -> Result<Vec<Piece>, FsError> {
         let node = self.node(number)?;
         let is_cut = !is_aligned(size) && size < node.inode.size;
-        let is_written = |data: &DataMap| {
-            data.get((size / BLOCK_BYTES) as u32).is_some_and(|interval| interval.skip().is_some())
-        };
-        if size > FILE_BYTES_MAX || !is_cut || !node.data().is_some_and(is_written) {
+        let is_written = node.data().is_some_and(|data| data.is_written((size / BLOCK_BYTES) as u32));
+        if size > FILE_BYTES_MAX || !is_cut || !is_written {
             return Ok(Vec::new());
         }
         let start = size / BLOCK_BYTES * BLOCK_BYTES;
@@ -92,10 +82,8 @@ impl State {
         };
         for edge in edges {
             let edge = edge.start..edge.end.min(size.max(edge.start));
-            let is_written = |data: &DataMap| {
-                data.get((edge.start / BLOCK_BYTES) as u32).is_some_and(|interval| interval.skip().is_some())
-            };
-            if !edge.is_empty() && self.tree.node(number)?.data().is_some_and(is_written) {
+            let block = (edge.start / BLOCK_BYTES) as u32;
+            if !edge.is_empty() && self.tree.node(number)?.data().is_some_and(|data| data.is_written(block)) {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];
                 pieces.push(self.block_with(number, (size, size_after), edge, &zeroes)?);
             }

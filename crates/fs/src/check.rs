@@ -3,7 +3,7 @@
 //! The region's check has verified each record by then. This one compares what the records say of each other.
 
 use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX};
-use crate::inode::{ATTRIBUTE_BYTES, FileType, Inode};
+use crate::inode::{FileType, Inode};
 use crate::key::InodeNumber;
 use crate::names::{NameEntry, Names, Position};
 use crate::recover::Settled;
@@ -138,8 +138,7 @@ impl TreeCheck<'_> {
                 self.hides_names = true;
                 continue;
             };
-            let attributes = &value[..value.len().min(ATTRIBUTE_BYTES)];
-            match Inode::decode(attributes, value.len() as u64) {
+            match Inode::decode(&value, value.len() as u64) {
                 Ok(inode) => {
                     self.checked.inodes += 1;
                     let has_record = self.settled.extended.contains_key(number);

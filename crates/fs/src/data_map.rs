@@ -15,6 +15,11 @@ pub(crate) const BLOCKS_MAX: u64 = 1 << 32;
 /// Most blocks of an interval of reserved blocks.
 const RESERVED_BLOCKS_MAX: u16 = 1 << 15;
 
+/// True if an offset is at the start of a block.
+pub(crate) fn is_aligned(offset: u64) -> bool {
+    offset.is_multiple_of(BLOCK_BYTES)
+}
+
 /// `skip` of an interval whose blocks are reserved and not written.
 const UNWRITTEN: u16 = u16::MAX;
 
@@ -304,6 +309,11 @@ impl DataMap {
             next = part.end();
         }
         next
+    }
+
+    /// True if a block is written.
+    pub(crate) fn is_written(&self, block: u32) -> bool {
+        self.get(block).is_some_and(|interval| interval.skip().is_some())
     }
 
     /// Number of blocks that are written or reserved.

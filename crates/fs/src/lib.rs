@@ -31,6 +31,7 @@ mod check;
 mod data_map;
 mod directory;
 mod error;
+mod fallocate;
 mod fields;
 mod files;
 mod header;

@@ -1,6 +1,7 @@
 //! The value of an operation's record: everything that a client does but writes. Byte table: `docs/format/fs.md`,
 //! "Operations".
 
+use crate::fallocate::{COLLAPSE_RANGE, PUNCH_HOLE};
 use crate::fields::Fields;
 use crate::inode::Mode;
 use crate::key::InodeNumber;
@@ -233,8 +234,7 @@ impl Operation<'_> {
         match self {
             Self::Unlink { .. } | Self::RemoveExtended { .. } | Self::Release { .. } => true,
             Self::SetAttributes { attributes, .. } => attributes.size.is_some(),
-            // `FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_COLLAPSE_RANGE`
-            Self::Allocate { mode, .. } => mode & (2 | 8) != 0,
+            Self::Allocate { mode, .. } => mode & (PUNCH_HOLE | COLLAPSE_RANGE) != 0,
             _ => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::by_hand::{Draft, World, attributes, bound, data, draft, header, operation};
-use crate::inode::Mode;
+use crate::inode::{ATTRIBUTE_BYTES, Mode};
 use crate::key::NamesKey;
 use crate::name::Name;
 use crate::recover::FilesRecovery;

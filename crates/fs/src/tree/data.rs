@@ -4,18 +4,12 @@
 //! `docs/format/fs.md` says; only at the end of a file may a part of a block be left.
 
 use super::{FILE_BYTES_MAX, Tree, TreeError};
-use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX, DataMap, Interval, RECORD_BLOCKS_MAX};
+use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX, DataMap, Interval, RECORD_BLOCKS_MAX, is_aligned};
+use crate::fallocate::{COLLAPSE_RANGE, INSERT_RANGE, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use crate::key::{InodeNumber, WritePlace};
 use crate::node::{Body, Node};
 use landfall_heap::SlotId;
 use std::ops::Range;
-
-/// Modes of `fallocate` (linux/falloc.h).
-const KEEP_SIZE: u32 = 1;
-const PUNCH_HOLE: u32 = 2;
-const COLLAPSE_RANGE: u32 = 8;
-const ZERO_RANGE: u32 = 16;
-const INSERT_RANGE: u32 = 32;
 
 /// What `fallocate` does with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +71,6 @@ impl Allocate {
             Self::Insert => data.open_hole(&range),
         }
     }
-}
-
-fn is_aligned(offset: u64) -> bool {
-    offset.is_multiple_of(BLOCK_BYTES)
 }
 
 /// The blocks that `range` touches.
