@@ -78,7 +78,7 @@ pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher 
         if wanted {
             published_at = Instant::now();
         }
-        let step = if wanted { publish_some(&mut publisher) } else { Ok(Found::Nothing) };
+        let step = if wanted { publish_some(service, &mut publisher) } else { Ok(Found::Nothing) };
         let (found, failed) = complaint.about("publishing", step);
         if service.release_left() == 0 && found == Found::Nothing {
             rounds.answer(Job::Publish, asked);
@@ -89,16 +89,22 @@ pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher 
     publisher
 }
 
-fn publish_some(publisher: &mut Publisher) -> Result<Found, FsError> {
-    Ok(if publisher.step()?.operations > 0 { Found::Work } else { Found::Nothing })
+fn publish_some(service: &Service, publisher: &mut Publisher) -> Result<Found, FsError> {
+    let begun = Instant::now();
+    let published = publisher.step()?;
+    if published.operations == 0 {
+        return Ok(Found::Nothing);
+    }
+    service.counters.note_published(begun, &published);
+    Ok(Found::Work)
 }
 
 /// Publishes everything, after the last request.
 ///
 /// # Errors
 /// [`FsError`]: what is not published stays in the log, and is published after the next start.
-pub(crate) fn publish_all(publisher: &mut Publisher) -> Result<(), FsError> {
-    while publish_some(publisher)? == Found::Work {}
+pub(crate) fn publish_all(service: &Service, publisher: &mut Publisher) -> Result<(), FsError> {
+    while publish_some(service, publisher)? == Found::Work {}
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::attributes::take_privileges;
 use crate::clock;
+use crate::counters::Counters;
 use crate::errors::{INVALID, NOT_SUPPORTED};
 use crate::landing::Landing;
 use crate::service::{Answer, Answered, Service, Written, number_of};
@@ -36,6 +37,7 @@ pub(crate) fn write(
     let written = service.retry(|| service.files.write(number, write.offset, &landed, time_ns));
     landing.release(&landed, written.is_ok());
     written?;
+    Counters::add(&service.counters.written_bytes, u64::from(write.size));
     let reply = Reply::written(request.unique, write.size);
     // What the kernel writes back is made durable by the FSYNC that follows.
     let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
@@ -54,6 +56,8 @@ pub(crate) fn read(
     let parts = service.retry(|| service.files.read(number, range.clone()))?;
     verify(service, number, &parts)?;
     let slices = slices_of(service, &parts)?;
+    let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+    Counters::add(&service.counters.read_bytes, bytes as u64);
     let sent = if slices.len() <= SLICES_MAX {
         device.reply_data(request.unique, &slices)
     } else {

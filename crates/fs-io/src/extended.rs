@@ -2,6 +2,7 @@
 
 use crate::acl::{self, Acl};
 use crate::errors::{self, INVALID, TOO_SMALL};
+use crate::inspect;
 use crate::service::{Answer, Answered, Service, number_of};
 use landfall_fs::{Attributes, ExtendedName, InodeNumber, Operation};
 use landfall_fuse::{Errno, Reply, Request};
@@ -28,6 +29,7 @@ pub(crate) fn set(
     (flags, clear_sgid): (u32, bool),
 ) -> Answered {
     let number = number_of(request.node);
+    inspect::check_stored(name)?;
     if name.as_bytes() == acl::ACCESS {
         set_access(service, number, value, clear_sgid)?;
         return Ok(service.changed(number, Reply::ok(request.unique)));
@@ -95,6 +97,9 @@ pub(crate) fn remove(service: &Service, request: &Request<'_>, name: &OsStr) -> 
 /// GETXATTR.
 pub(crate) fn get(service: &Service, request: &Request<'_>, name: &OsStr, size: u32) -> Answered {
     let number = number_of(request.node);
+    if let Some(text) = inspect::value(service, number, name) {
+        return sized(request, text?.into_bytes(), size);
+    }
     let value = service.retry(|| service.files.extended(number, name.as_bytes()))?;
     sized(request, value.into_vec(), size)
 }

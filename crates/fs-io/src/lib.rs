@@ -14,10 +14,12 @@ mod acl;
 mod attributes;
 mod background;
 mod clock;
+mod counters;
 mod data;
 mod directories;
 mod errors;
 mod extended;
+mod inspect;
 mod landing;
 mod lives;
 mod names;
@@ -30,4 +32,4 @@ mod sys;
 mod worker;
 
 pub use service::SyncMode;
-pub use session::{Session, SessionError, Settings, Stopper};
+pub use session::{Inspector, Session, SessionError, Settings, Stopper};

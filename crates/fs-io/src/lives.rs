@@ -68,6 +68,11 @@ impl Lives {
         let _ = self.change(number, |life| life.is_orphan = false);
     }
 
+    /// How many inodes the kernel knows.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
     /// All orphans, when the kernel refers to nothing any more.
     pub(crate) fn take_orphans(&self) -> Vec<InodeNumber> {
         let of_shard = |shard: &Mutex<HashMap<InodeNumber, Life>>| {

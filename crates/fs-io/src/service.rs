@@ -1,6 +1,7 @@
 //! What all workers share, and how a request waits for what it needs.
 
 use crate::clock;
+use crate::counters::Counters;
 use crate::errors::{self, NO_SPACE};
 use crate::lives::{Fate, Lives};
 use crate::rounds::Rounds;
@@ -63,13 +64,15 @@ pub(crate) struct Service {
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) sync: SyncMode,
     pub(crate) written: Written,
+    pub(crate) counters: Counters,
     /// Orphans to which nobody refers, and that could not be deleted so far.
     unreleased: Mutex<Vec<InodeNumber>>,
 }
 
 impl Service {
     pub(crate) fn new(files: Arc<Files>, rounds: Arc<Rounds>, sync: SyncMode, written: Written) -> Self {
-        Self { files, lives: Lives::default(), rounds, sync, written, unreleased: Mutex::default() }
+        let (lives, counters) = (Lives::default(), Counters::default());
+        Self { files, lives, rounds, sync, written, counters, unreleased: Mutex::default() }
     }
 
     /// Tries until what is in the way is gone: an operation that cannot be done yet has changed nothing.
@@ -77,11 +80,14 @@ impl Service {
     /// # Errors
     /// `ENOSPC` when no space was made, or the failure's.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T, FsError>) -> Result<T, Errno> {
-        let mut waits = None;
+        let mut waits: Option<SpaceWait> = None;
         loop {
             let seen = self.rounds.progress();
             let error = match attempt() {
-                Ok(done) => return Ok(done),
+                Ok(done) => {
+                    self.end_wait(waits.as_ref());
+                    return Ok(done);
+                }
                 Err(error) => error,
             };
             match until(&error) {
@@ -96,9 +102,18 @@ impl Service {
                 }
                 Some(Until::Space) => {
                     let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.rounds));
-                    wait.go_on(&self.rounds, seen)?;
+                    if let Err(errno) = wait.go_on(&self.rounds, seen) {
+                        self.end_wait(waits.as_ref());
+                        return Err(errno);
+                    }
                 }
             }
+        }
+    }
+
+    fn end_wait(&self, wait: Option<&SpaceWait>) {
+        if let Some(wait) = wait {
+            self.counters.space_waits.note(wait.begun);
         }
     }
 
@@ -182,19 +197,19 @@ fn until(error: &FsError) -> Option<Until> {
 /// A request waits for space.
 struct SpaceWait {
     question: u64,
-    deadline: Instant,
+    begun: Instant,
     /// Both background threads have found nothing more to do: the next attempt is the last one.
     is_last: bool,
 }
 
 impl SpaceWait {
     fn new(rounds: &Rounds) -> Self {
-        Self { question: rounds.ask(), deadline: Instant::now() + SPACE_WAIT_MAX, is_last: false }
+        Self { question: rounds.ask(), begun: Instant::now(), is_last: false }
     }
 
     /// Waits for progress after `seen`.
     fn go_on(&mut self, rounds: &Rounds, seen: u64) -> Result<(), Errno> {
-        if self.is_last || Instant::now() > self.deadline {
+        if self.is_last || self.begun.elapsed() > SPACE_WAIT_MAX {
             return Err(NO_SPACE);
         }
         self.is_last = rounds.is_answered(self.question);

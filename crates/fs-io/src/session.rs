@@ -2,6 +2,7 @@
 
 use crate::background;
 use crate::clock;
+use crate::inspect;
 use crate::landing::Landing;
 use crate::panics;
 use crate::rounds::Rounds;
@@ -102,6 +103,19 @@ pub struct Stopper {
     shared: Arc<Shared>,
 }
 
+/// Shows what a session has done.
+#[derive(Clone)]
+pub struct Inspector {
+    service: Arc<Service>,
+}
+
+impl Inspector {
+    /// The page of metrics: Prometheus text format.
+    pub fn metrics(&self) -> String {
+        inspect::metrics(&self.service)
+    }
+}
+
 impl Session {
     /// Mounts the files on `point`, and serves them. `publisher` is the one of these files.
     ///
@@ -190,6 +204,11 @@ impl Session {
         Stopper { shared: Arc::clone(&self.shared) }
     }
 
+    /// Shows what the session has done, from another thread.
+    pub fn inspector(&self) -> Inspector {
+        Inspector { service: Arc::clone(&self.service) }
+    }
+
     /// The mountpoint.
     pub fn point(&self) -> &Path {
         &self.shared.point
@@ -213,7 +232,7 @@ impl Session {
             let _ = files.execute(now_ns, &Operation::Release { number });
         }
         if let Some(mut publisher) = publisher {
-            background::publish_all(&mut publisher)?;
+            background::publish_all(&self.service, &mut publisher)?;
         }
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
         Ok(outcome?)

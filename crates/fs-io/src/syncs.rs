@@ -3,11 +3,13 @@
 //! The worker that comes first syncs for all (group commit): while it waits for the medium, requests of other workers
 //! queue up, and it syncs for all of them next. So one worker at most waits for the medium.
 
+use crate::counters::Counters;
 use crate::errors;
 use landfall_fs::{Files, InodeNumber};
 use landfall_fuse::{Device, Reply, Unique};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A request that waits.
 pub(crate) struct Waiting {
@@ -35,7 +37,7 @@ struct State {
 
 impl Syncs {
     /// Replies to a request when what it waits for is durable: now, or from the worker that syncs for all.
-    pub(crate) fn wait(&self, files: &Files, waiting: Waiting) {
+    pub(crate) fn wait(&self, files: &Files, counters: &Counters, waiting: Waiting) {
         {
             let mut state = self.state.lock();
             state.waiting.push(waiting);
@@ -45,7 +47,10 @@ impl Syncs {
             state.is_led = true;
         }
         while let Some(group) = self.next_group() {
+            let (begun, requests) = (Instant::now(), group.len() as u64);
             sync(files, group);
+            counters.commits.note(begun);
+            Counters::add(&counters.committed_requests, requests);
         }
     }
 

@@ -1,5 +1,6 @@
 //! A worker: it receives requests, answers them, and receives the next ones.
 
+use crate::counters::RequestKind;
 use crate::landing::Landing;
 use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
@@ -11,6 +12,7 @@ use landfall_fuse::{
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// One worker, with a queue and landing runs of its own.
 pub(crate) struct Worker {
@@ -46,7 +48,12 @@ impl Worker {
                     }
                     continue;
                 }
-                Some(Ok(request)) => self.answer(&request, &mut entries)?,
+                Some(Ok(request)) => {
+                    let begun = Instant::now();
+                    let sent = self.answer(&request, &mut entries)?;
+                    self.service.counters.requests(RequestKind::of(&request.op)).note(begun);
+                    sent
+                }
                 Some(Err(malformed)) => {
                     tracing::error!(error = %malformed, "the kernel sends a malformed request");
                     match malformed.unique {
@@ -93,7 +100,7 @@ impl Worker {
     ) -> io::Result<Sent> {
         let device = Arc::clone(&self.device);
         let waiting = Waiting { device, unique: request.unique, number, reply };
-        self.syncs.wait(&self.service.files, waiting);
+        self.syncs.wait(&self.service.files, &self.service.counters, waiting);
         Ok(Sent::Done)
     }
 

@@ -72,6 +72,11 @@ impl Files {
         self.lock().nodes_max = most;
     }
 
+    /// Number of inodes, those without a name included.
+    pub fn inode_count(&self) -> usize {
+        self.lock().tree.len()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

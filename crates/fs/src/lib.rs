@@ -45,6 +45,7 @@ mod names;
 mod node;
 mod open;
 mod operation;
+mod placed;
 mod publish;
 mod published;
 mod ranges;
@@ -68,6 +69,7 @@ pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POS
 pub use node::{Body, Extended, Node};
 pub use open::OpenFiles;
 pub use operation::{Attributes, Operation, Stamp};
+pub use placed::Placed;
 pub use publish::{CHUNK_BYTES, CHUNK_OPERATIONS, Publisher};
 pub use published::Published;
 pub use recover::{

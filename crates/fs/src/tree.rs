@@ -122,6 +122,17 @@ impl Tree {
         }
     }
 
+    /// Number of inodes, those without a name included.
+    pub fn len(&self) -> usize {
+        let new = self.nodes.keys().filter(|number| !self.stored.contains_key(number)).count();
+        self.stored.len() - self.deleted.len() + new
+    }
+
+    /// False: the root is always there.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn is_unread(&self, number: InodeNumber) -> bool {
         !self.nodes.contains_key(&number)
             && !self.deleted.contains(&number)

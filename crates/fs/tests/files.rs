@@ -307,3 +307,36 @@ fn an_inode_whose_value_is_damaged_does_not_keep_the_others_from_being_opened() 
     assert!(is_damaged(&files.stat(damaged).unwrap_err()));
     assert!(files.lookup(ROOT, name("whole")).is_ok());
 }
+
+#[test]
+fn where_data_are_is_known_before_and_after_they_are_published() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    world.write(file, 0, &pattern(16_384, 1));
+    world.write(file, 1 << 20, &pattern(5000, 2));
+    world.run(&Operation::Allocate { number: file, mode: 0, offset: 64 << 10, len: 8192 });
+    let before = world.files.placed(file).unwrap();
+    assert_eq!((before.published_bytes, before.log_bytes, before.reserved_bytes), (0, 16_384 + 8192, 8192));
+    world.publish();
+    let after = world.files.placed(file).unwrap();
+    assert_eq!((after.published_bytes, after.log_bytes, after.reserved_bytes), (16_384 + 8192, 0, 8192));
+    assert_eq!((after.records, after.extents), (before.records, before.extents), "nothing has moved");
+    assert_eq!((after.records, after.extents), (2, 2));
+}
+
+#[test]
+fn inodes_are_counted_published_or_not() {
+    let mut world = World::open(region());
+    assert_eq!(world.files.inode_count(), 1);
+    let first = world.create(ROOT, "a", FileType::File);
+    world.publish();
+    world.create(ROOT, "b", FileType::File);
+    assert_eq!(world.files.inode_count(), 3);
+    world.run(&Operation::Unlink { parent: ROOT, name: name("a"), is_directory: false });
+    assert_eq!(world.files.inode_count(), 3, "it is an orphan");
+    world.run(&Operation::Release { number: first });
+    assert_eq!(world.files.inode_count(), 2);
+    world.publish();
+    assert_eq!(world.files.inode_count(), 2);
+    assert_eq!(world.reopened().files.inode_count(), 2);
+}

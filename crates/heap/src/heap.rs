@@ -366,7 +366,7 @@ impl Heap {
     /// For a delete without a slot, and a transport without a landing run. True if compaction can free any run: they
     /// should wait.
     pub fn may_wait_for_any(&self) -> bool {
-        self.space.may_wait_for_any()
+        self.space.may_wait_for_any(&self.runs)
     }
 
     /// True while a transport can take a landing run.
@@ -394,7 +394,7 @@ impl Heap {
 
     /// Requests that the compactor free this many bytes, as far as they are reclaimable.
     pub fn request_free(&self, bytes: u64) {
-        self.space.request_free(bytes);
+        self.space.request_free(&self.runs, bytes);
     }
 
     /// Lends a free run to a transport, for landing.

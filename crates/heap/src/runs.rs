@@ -88,6 +88,12 @@ impl Runs {
         self.runs.len() as u32
     }
 
+    /// Number of runs with records or data.
+    pub(crate) fn used_count(&self) -> u32 {
+        let total = self.total();
+        total.saturating_sub(self.free_count() + total.div_ceil(ZONE_RUNS))
+    }
+
     pub(crate) fn slab_count(&self) -> u32 {
         self.slab_count.load(Ordering::Relaxed)
     }

@@ -117,19 +117,22 @@ impl Space {
         u64::from(runs.free_count().saturating_sub(self.writer_reserve(runs))) * RUN_SIZE
     }
 
-    /// Estimate of the bytes that writers may fill, with compaction.
+    /// Estimate of the bytes that writers may fill, with compaction: never more than is not live. It looks at every run.
     pub(crate) fn room_bytes(&self, runs: &Runs) -> u64 {
-        self.obtainable_runs(runs).saturating_mul(RUN_SIZE).max(self.free_bytes(runs))
+        let obtainable = self.obtainable_runs(runs).saturating_mul(RUN_SIZE);
+        let taken = u64::from(runs.used_count() + runs.free_count()) * RUN_SIZE;
+        obtainable.min(taken.saturating_sub(live_bytes(runs))).max(self.free_bytes(runs))
     }
 
-    /// Runs that compaction could free; 0 without a compactor.
-    fn reclaimable_runs(&self) -> u32 {
-        if self.is_cleaned() { self.reclaimable.load(Ordering::Acquire) } else { 0 }
+    /// Runs that compaction could free; 0 without a compactor. Runs that became free by themselves since the last search
+    /// are not counted again.
+    fn reclaimable_runs(&self, runs: &Runs) -> u32 {
+        if self.is_cleaned() { self.reclaimable.load(Ordering::Acquire).min(runs.used_count()) } else { 0 }
     }
 
     /// Runs that writers can obtain, including reclaimable ones, beyond the amount that is too small to compact for.
     fn obtainable_runs(&self, runs: &Runs) -> u64 {
-        let with_cleaning = u64::from(runs.free_count()) + u64::from(self.reclaimable_runs());
+        let with_cleaning = u64::from(runs.free_count()) + u64::from(self.reclaimable_runs(runs));
         with_cleaning.saturating_sub(u64::from(self.writer_reserve(runs) + self.worth(runs)))
     }
 
@@ -154,8 +157,8 @@ impl Space {
 
     /// For a delete without a slot, and a transport without a landing run. True if compaction can free any run: they
     /// should wait.
-    pub(crate) fn may_wait_for_any(&self) -> bool {
-        let waits = self.reclaimable_runs() > 0;
+    pub(crate) fn may_wait_for_any(&self, runs: &Runs) -> bool {
+        let waits = self.reclaimable_runs(runs) > 0;
         if waits {
             self.note_awaited();
         }
@@ -195,9 +198,8 @@ impl Space {
 
     /// Estimates the reclaimable runs without a search: used bytes that are not live.
     pub(crate) fn estimate_reclaimable(&self, runs: &Runs) {
-        let live = runs.live_bytes() + runs.live_slots() * RECORD_SIZE;
-        let used = runs.total() - runs.free_count();
-        let dead = used.saturating_sub(u32::try_from(live.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
+        let live = live_bytes(runs).div_ceil(RUN_SIZE);
+        let dead = runs.used_count().saturating_sub(u32::try_from(live).unwrap_or(u32::MAX));
         self.reclaimable.store(dead, Ordering::Release);
     }
 
@@ -231,13 +233,55 @@ impl Space {
     }
 
     /// Requests that the compactor free this many bytes, as far as they are reclaimable.
-    pub(crate) fn request_free(&self, bytes: u64) {
-        let runs = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX).min(self.reclaimable_runs());
-        self.demand.fetch_max(runs, Ordering::Relaxed);
+    pub(crate) fn request_free(&self, runs: &Runs, bytes: u64) {
+        let wanted = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX);
+        self.demand.fetch_max(wanted.min(self.reclaimable_runs(runs)), Ordering::Relaxed);
     }
 
     /// Resets the demand: enough runs are free.
     pub(crate) fn end_demand(&self) {
         self.demand.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of live data and records.
+fn live_bytes(runs: &Runs) -> u64 {
+    runs.live_bytes() + runs.live_slots() * RECORD_SIZE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_media::Extent;
+
+    fn runs() -> Runs {
+        let runs = Runs::new(64, None);
+        runs.free_unused();
+        runs
+    }
+
+    #[test]
+    fn runs_that_became_free_since_the_search_are_not_room_twice() {
+        let (space, runs) = (Space::default(), runs());
+        space.set_cleaned(&runs, true);
+        let empty = space.room_bytes(&runs);
+        space.end_search(40);
+        assert!(space.room_bytes(&runs) <= empty, "nothing is used: {} > {empty}", space.room_bytes(&runs));
+        assert!(!space.may_wait_for_any(&runs), "there is nothing to compact");
+    }
+
+    #[test]
+    fn room_is_never_more_than_what_is_not_live() {
+        let (space, runs) = (Space::default(), runs());
+        space.set_cleaned(&runs, true);
+        for _ in 0..40 {
+            let run = runs.take_free(0).expect("free runs");
+            runs.begin_data(run);
+            runs.hold(Extent::new(run.off(), RUN_SIZE as u32));
+            runs.adopt(Extent::new(run.off(), RUN_SIZE as u32), crate::layout::SlotId(1));
+        }
+        space.end_search(40);
+        let not_live = (63 - 40) * RUN_SIZE;
+        assert!(space.room_bytes(&runs) <= not_live, "{} of {not_live}", space.room_bytes(&runs));
     }
 }

@@ -1,21 +1,27 @@
 //! `landfall fs`: files in a region, as a file system of this machine.
 
+mod background;
+mod look;
+
+pub(crate) use background::{HELPER_NAME, help_mount};
+
+use crate::check::CheckArgs;
 use crate::output::{self, fail};
 use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Publisher};
 use landfall_fs_io::{Session, SessionError, Settings, SyncMode};
-use landfall_fuse::{MountOptions, OptionError};
+use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
 use landfall_server::config::{Config, ConfigError, Size};
 use landfall_server::store::{self, StoreError};
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Option of `-o` with which the kernel keeps written data.
-const WRITEBACK: &str = "writeback";
 /// Permissions of a new root directory.
 const ROOT_MODE: u32 = 0o755;
 /// Ids of the region's writers. The compactor has its own.
@@ -33,9 +39,17 @@ pub struct FsArgs {
 enum FsCommand {
     /// Mount the files of a region on a directory, and serve them until they are unmounted.
     Mount(MountArgs),
+    /// Show the space of a mount: size, free, live, and what the log holds
+    Df(look::DfArgs),
+    /// Show an inode, and where its data are
+    Stat(look::StatArgs),
+    /// Show the counters of a mount, and their rates
+    Top(look::TopArgs),
+    /// Verify the region of files that is not mounted, as `landfall check`
+    Check(CheckArgs),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct MountArgs {
     /// Empty directory to mount on
     mountpoint: PathBuf,
@@ -51,12 +65,25 @@ struct MountArgs {
     /// When a change becomes durable: with the next fsync, or before each call returns
     #[arg(long, value_name = "WHEN", default_value = "fsync")]
     sync: Sync,
-    /// Options of the mount: ro, nosuid, nodev, noexec, sync, dirsync, allow_other, fsname=NAME, max_read=BYTES, writeback
+    /// The kernel keeps written data, and writes them back later in larger pieces
+    #[arg(long)]
+    writeback: bool,
+    /// Options of the mount: ro, nosuid, nodev, noexec, sync, dirsync, allow_other, fsname=NAME, max_read=BYTES. Flags of
+    /// this command, too: always, writeback, size=SIZE, memory=SIZE, workers=N, metrics=ADDR:PORT
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// How much of a file's region is kept in memory [default: half of the machine's memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
+    /// Serve counters at http://ADDR:PORT/metrics, for Prometheus
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Return once it is mounted, and serve it from a process in the background
+    #[arg(long)]
+    background: bool,
+    /// Log of a mount in the background [default: mount.log in the region's directory]
+    #[arg(long, value_name = "FILE", requires = "background")]
+    log_file: Option<PathBuf>,
     /// error, warn, info, debug, trace, or a filter such as landfall_fs_io=debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -91,13 +118,25 @@ enum FsCliError {
     Files { path: PathBuf, source: FsError },
     #[error(transparent)]
     Session(#[from] SessionError),
+    #[error("`{text}` is no address; metrics=ADDR:PORT needs one, such as 127.0.0.1:9150")]
+    Address { text: String },
+    #[error(transparent)]
+    Background(#[from] background::BackgroundError),
+    #[error(transparent)]
+    Metrics(#[from] landfall_metrics::ListenError),
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
 }
 
 /// Runs a command of `landfall fs`.
 pub(crate) fn run(args: FsArgs) -> ExitCode {
-    let FsCommand::Mount(args) = args.command;
+    let args = match args.command {
+        FsCommand::Mount(args) => args,
+        FsCommand::Df(args) => return look::df(&args),
+        FsCommand::Stat(args) => return look::stat(&args),
+        FsCommand::Top(args) => return look::top(&args),
+        FsCommand::Check(args) => return crate::check::run(&args),
+    };
     crate::log::start(&args.log_level, false);
     match mount(&args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -105,13 +144,38 @@ pub(crate) fn run(args: FsArgs) -> ExitCode {
     }
 }
 
+/// Starts the same command again, without the flags that are for this process.
+fn mount_in_background(args: &MountArgs) -> Result<(), FsCliError> {
+    let mut again: Vec<OsString> = Vec::new();
+    let mut given = std::env::args_os().skip(1);
+    while let Some(arg) = given.next() {
+        match arg.to_str() {
+            Some("--background") => {}
+            Some("--log-file") => drop(given.next()),
+            Some(arg) if arg.starts_with("--log-file=") => {}
+            _ => again.push(arg),
+        }
+    }
+    Ok(background::start(&again, &args.dir, args.log_file.as_deref())?)
+}
+
 fn mount(args: &MountArgs) -> Result<(), FsCliError> {
+    let (args, mount) = args.with_options()?;
+    let settings = args.settings(mount)?;
+    if args.background {
+        return mount_in_background(&args);
+    }
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
-    let settings = args.settings()?;
     let (files, publisher, path) = open(&args.config())?;
     let medium = files.heap().media().describe();
     let session = Session::start(files, publisher, &args.mountpoint, &settings)?;
-    output::announce(&[format!("mounted: {} on {} ({medium})", path.display(), session.point().display())]);
+    let mut lines = vec![format!("mounted: {} on {} ({medium})", path.display(), session.point().display())];
+    if let Some(address) = args.metrics {
+        let inspector = session.inspector();
+        let address = landfall_metrics::serve(address, move || inspector.metrics())?;
+        lines.push(format!("metrics: http://{address}/metrics"));
+    }
+    output::announce(&lines);
     sys::notify_ready();
     let stopper = session.stopper();
     let wait = move || {
@@ -176,29 +240,41 @@ impl MountArgs {
         Config { dir: self.dir.clone(), capacity, memory: self.memory, ..defaults }
     }
 
-    fn settings(&self) -> Result<Settings, FsCliError> {
-        let mut mount = MountOptions::default();
+    /// The same, with what `-o` says: where both say something, `-o` wins.
+    fn with_options(&self) -> Result<(Self, MountOptions), FsCliError> {
+        let (mut args, mut mount) = (self.clone(), MountOptions::default());
         self.options.iter().try_for_each(|options| mount.apply(options))?;
-        let mut settings = Settings::default();
-        for option in std::mem::take(&mut mount.other) {
-            match (&option.name[..], &option.value) {
-                (WRITEBACK, None) => settings.writeback = true,
-                _ => return Err(FsCliError::UnknownOption { name: option.name }),
+        for OtherOption { name, value } in std::mem::take(&mut mount.other) {
+            match (&name[..], value) {
+                ("writeback", None) => args.writeback = true,
+                ("always", None) => args.sync = Sync::Always,
+                ("size", Some(value)) => args.size = Some(value.parse()?),
+                ("memory", Some(value)) => args.memory = Some(value.parse()?),
+                ("workers", Some(value)) => args.workers = Some(workers(&value)?),
+                ("metrics", Some(value)) => {
+                    args.metrics = Some(value.parse().map_err(|_| FsCliError::Address { text: value })?);
+                }
+                _ => return Err(FsCliError::UnknownOption { name }),
             }
         }
-        settings.mount = mount;
+        Ok((args, mount))
+    }
+
+    fn settings(&self, mount: MountOptions) -> Result<Settings, FsCliError> {
+        let mut settings = Settings { mount, writeback: self.writeback, ..Settings::default() };
         settings.sync = match self.sync {
             Sync::Fsync => SyncMode::Fsync,
             Sync::Always => SyncMode::Always,
         };
-        match self.workers {
-            None => {}
-            Some(workers @ 1..=64) => settings.workers = workers,
-            Some(workers) => {
-                let (what, text) = ("number of workers", workers.to_string());
-                return Err(ConfigError::Value { what, text, expected: "1 to 64" }.into());
-            }
+        if let Some(count) = self.workers {
+            settings.workers = workers(&count.to_string())?;
         }
         Ok(settings)
     }
+}
+
+fn workers(text: &str) -> Result<usize, ConfigError> {
+    let (what, expected) = ("number of workers", "1 to 64");
+    let count = text.parse().ok().filter(|count| (1..=64).contains(count));
+    count.ok_or_else(|| ConfigError::Value { what, text: text.to_owned(), expected })
 }

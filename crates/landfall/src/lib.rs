@@ -12,6 +12,7 @@ mod pmnet;
 mod serve;
 mod stats;
 mod sys;
+mod top;
 mod wal;
 
 use clap::Subcommand;
@@ -44,6 +45,13 @@ pub enum Command {
     Stats(StatsArgs),
     /// Write data while the server is killed again and again; show that nothing acknowledged is lost.
     Demo(DemoArgs),
+}
+
+/// Runs as what the program is called by, where it is not `landfall`: as the helper of `mount(8)`.
+pub fn run_by_name() -> Option<ExitCode> {
+    let name = std::env::args_os().next()?;
+    let is_helper = std::path::Path::new(&name).file_name()? == fs::HELPER_NAME;
+    is_helper.then(fs::help_mount)
 }
 
 /// Runs a command; errors go to standard error.

@@ -23,6 +23,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = landfall::run_by_name() {
+        return code;
+    }
     match Cli::parse().command {
         Command::Own(command) => landfall::run(command),
         Command::Bench(args) => bench::run(&args),

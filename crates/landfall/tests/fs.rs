@@ -4,7 +4,7 @@ mod common;
 
 use common::{Place, binary, landfall};
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -27,11 +27,25 @@ struct Mounted<'p> {
 
 impl<'p> Mounted<'p> {
     fn start(place: &Place, point: &'p Path) -> Self {
+        Self::start_with(place, point, &[])
+    }
+
+    fn start_with(place: &Place, point: &'p Path, more: &[&str]) -> Self {
         let mut command = Command::new(binary());
-        command.args(["fs", "mount"]).arg(point).arg("--dir").arg(place.dir()).args(["--size", "64MiB"]);
+        command
+            .args(["fs", "mount"])
+            .arg(point)
+            .arg("--dir")
+            .arg(place.dir())
+            .args(["--size", "64MiB"])
+            .args(more);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut announced = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut announced).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let expected = 1 + more.iter().filter(|arg| **arg == "--metrics").count();
+        for _ in 0..expected {
+            lines.read_line(&mut announced).unwrap();
+        }
         Self { point, child, announced }
     }
 
@@ -106,4 +120,100 @@ fn a_region_of_files_is_refused_by_the_server() {
     Mounted::start(&place, point.path()).stop("-TERM");
     let refused = place.try_start(&[]).err().expect("the region holds files");
     assert!(format!("{refused}").contains("the region holds files"), "{refused}");
+}
+
+#[test]
+fn a_mount_says_what_it_has_done_and_where_data_are() {
+    if !can_mount() {
+        return;
+    }
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let mounted = Mounted::start_with(&place, point.path(), &["--metrics", "127.0.0.1:0"]);
+    let file = point.path().join("file");
+    fs::write(&file, vec![7; 40_000]).unwrap();
+    fs::File::open(&file).unwrap().sync_all().unwrap();
+    let ask = |command: &str, path: &Path, more: &[&str]| {
+        let output = landfall(&[&["fs", command, path.to_str().unwrap()], more].concat());
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.success(), text)
+    };
+    let value = |text: &str, name: &str| -> f64 {
+        let line =
+            text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+        line[name.len()..].split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let (_, stat) = ask("stat", &file, &[]);
+    assert_eq!(value(&stat, "published_bytes") + value(&stat, "log_bytes"), 40_960.0);
+    assert_eq!((value(&stat, "size"), value(&stat, "links")), (40_000.0, 1.0));
+    let (_, df) = ask("df", point.path(), &[]);
+    assert!(df.contains("64.0 MiB") && value(&df, "inodes") == 2.0, "{df}");
+    let (_, top) = ask("top", &file, &["--count", "1"]);
+    assert_eq!((value(&top, "written_bytes_total"), value(&top, "commits_total")), (40_000.0, 1.0));
+    assert_eq!(value(&top, "requests_total{kind=\"sync\"}"), 1.0);
+    let address = mounted.announced.lines().find_map(|line| line.strip_prefix("metrics: http://")).unwrap();
+    let page = http_body(address.trim_end_matches("/metrics"));
+    assert_eq!(value(&page, "landfall_fs_written_bytes_total"), 40_000.0);
+    let (success, refused) = ask("df", Path::new("/proc"), &[]);
+    assert!(!success && refused.contains("not on a mount of `landfall fs`"), "{refused}");
+    mounted.stop("-TERM");
+}
+
+/// The answer to `GET /metrics`.
+fn http_body(address: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// Unmounts what runs in the background, and waits until its process has left the region.
+fn end_background(place: &Place, point: &Path) {
+    landfall_fuse::unmount(point, landfall_fuse::Unmount::WhenIdle).unwrap();
+    let region = place.region();
+    let is_left = || landfall(&["check", region.to_str().unwrap()]).status.success();
+    let begun = std::time::Instant::now();
+    while !is_left() {
+        assert!(begun.elapsed().as_secs() < 30, "the process stays");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_mount_in_the_background_returns_once_it_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let (dir, at) = (place.dir(), point.path().to_str().unwrap());
+    let args = ["fs", "mount", at, "--dir", dir.to_str().unwrap(), "--size", "64MiB", "--background"];
+    assert!(landfall(&args).status.success());
+    fs::write(point.path().join("file"), "here").unwrap();
+    end_background(&place, point.path());
+    fs::write(point.path().join("in the way"), "").unwrap();
+    let refused = landfall(&args);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("not empty") && said.contains("mount.log"), "{said}");
+}
+
+#[test]
+fn the_helper_of_mount_mounts_with_the_options_of_fstab() {
+    if !can_mount() {
+        return;
+    }
+    let (place, point, tools) = (Place::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let helper = tools.path().join("mount.fuse.landfall");
+    std::os::unix::fs::symlink(binary(), &helper).unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new(&helper);
+        command.arg(place.dir()).arg(point.path()).args(["-n", "-o", options, "-t", "fuse.landfall"]);
+        command.output().unwrap()
+    };
+    let refused = mount("rw,fast=1");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the option `fast` is not known here"));
+    assert!(mount("rw,noauto,size=64MiB,always,workers=2").status.success());
+    fs::write(point.path().join("file"), "here").unwrap();
+    let df = landfall(&["fs", "df", point.path().to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&df.stdout).contains("64.0 MiB"));
+    end_background(&place, point.path());
 }

@@ -179,7 +179,8 @@ impl Engine {
         address: Option<SocketAddr>,
     ) -> Result<Option<SocketAddr>, SwitchError> {
         let status = Arc::clone(&self.status);
-        address.map(|address| crate::metrics::serve(address, move || status.metrics())).transpose()
+        let serve = |address| landfall_metrics::serve(address, move || status.metrics());
+        Ok(address.map(serve).transpose()?)
     }
 
     /// Updates the counts that other threads read.

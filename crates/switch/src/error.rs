@@ -23,6 +23,9 @@ pub enum SwitchError {
         /// The error of the system.
         source: io::Error,
     },
+    /// Environment: the address of the metrics cannot be bound.
+    #[error(transparent)]
+    Metrics(#[from] landfall_metrics::ListenError),
     /// Environment: another program uses the port of a client that the log knows.
     #[error(
         "updates of client {client} are in the log, and were forwarded from port {port}, which cannot be bound again: \

@@ -7,7 +7,6 @@
 mod engine;
 mod error;
 mod frames;
-pub mod metrics;
 pub mod relay;
 pub mod status;
 mod sys;

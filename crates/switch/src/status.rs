@@ -1,6 +1,6 @@
 //! The counts of a device, published for `/metrics`.
 
-use crate::metrics::{Kind, Text};
+use landfall_metrics::{Kind, Text};
 use landfall_pmnet::device::{Device, DeviceStats, ServerState};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -104,17 +104,19 @@ impl Status {
             ),
         ]);
         count_requests(&mut text, stats);
-        let why = stats.not_logged.iter().map(|(why, count)| (format!("why=\"{why:?}\""), *count));
-        text.series(Kind::Counter, "not_logged_total", "Updates forwarded without being logged", why);
-        let states = shown.servers.iter().map(|(address, state)| {
+        text.metric(Kind::Counter, "not_logged_total", "Updates forwarded without being logged");
+        for (why, count) in &stats.not_logged {
+            text.sample("not_logged_total", &[("why", &format!("{why:?}"))], count);
+        }
+        text.metric(Kind::Gauge, "server_state", "1 answers, 0 is silent, -1 has never answered");
+        for (address, state) in &shown.servers {
             let value = match state {
                 ServerState::Alive => 1,
                 ServerState::Silent => 0,
                 ServerState::Unknown => -1,
             };
-            (format!("server=\"{address}\""), value)
-        });
-        text.series(Kind::Gauge, "server_state", "1 answers, 0 is silent, -1 has never answered", states);
+            text.sample("server_state", &[("server", &address.to_string())], value);
+        }
         text.into()
     }
 }

@@ -1,9 +1,9 @@
 //! Counters of the side-cars, as a page of metrics.
 
+use landfall_metrics::Text;
 use landfall_pmnet_io::redis::client::SidecarReport;
 use landfall_pmnet_io::redis::server::RedisReport;
 use landfall_pmnet_io::runtime::ServerReport;
-use landfall_switch::metrics::Text;
 
 /// Counters of `landfall pmnet client`.
 pub(super) fn client(report: &SidecarReport) -> String {

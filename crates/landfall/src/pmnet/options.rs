@@ -6,7 +6,7 @@ use landfall_pmnet::auth::Key;
 use landfall_pmnet_io::redis::server::ServerSideConfig;
 use landfall_pmnet_io::runtime::{KeyFileError, read_key};
 use landfall_server::config::{ConfigError, Size};
-use landfall_switch::{SwitchError, metrics};
+use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -128,7 +128,7 @@ impl MetricsArgs {
         self,
         text: impl Fn() -> String + Send + 'static,
     ) -> Result<Option<SocketAddr>, SwitchError> {
-        self.address.map(|address| metrics::serve(address, text)).transpose()
+        Ok(self.address.map(|address| landfall_metrics::serve(address, text)).transpose()?)
     }
 }
 

@@ -4,18 +4,14 @@ use crate::context::Context;
 use crate::counters::{COMMIT_BOUNDS_US, Counters};
 use crate::process;
 use crate::shared::{Shared, now_ns};
-use landfall_heap::{CopyPath, Heap};
 use landfall_kv::{Engine, Stats};
+use landfall_metrics::{Kind, Text};
 use landfall_wal::WalStats;
-use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// `Content-Type` of the text.
-pub(super) const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
 
 /// The text of all metrics, with their current values.
 pub(super) fn text(ctx: &Context<'_>) -> String {
-    let mut text = Text(String::with_capacity(16 << 10));
+    let mut text = Text::new("landfall");
     info(&mut text, ctx.shared, ctx.engine);
     counters(&mut text, &ctx.shared.counters);
     unfinished(&mut text, ctx.shared);
@@ -23,51 +19,11 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     network(&mut text, ctx.shared);
     keys(&mut text, ctx.engine, &ctx.engine.stats());
     logs(&mut text, &ctx.logs.stats());
-    region(&mut text, ctx.engine.heap());
+    landfall_metrics::region(&mut text, ctx.engine.heap());
     loads(&mut text, ctx.shared);
     recovery(&mut text, ctx.shared);
     process_usage(&mut text, ctx.shared);
-    text.0
-}
-
-/// The text that is being written.
-struct Text(String);
-
-impl Text {
-    /// Begins a metric. `help` has no line ends and no backslashes.
-    fn metric(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP landfall_{name} {help}"));
-        self.line(format_args!("# TYPE landfall_{name} {kind}"));
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<String> =
-            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
-        match labels.as_slice() {
-            [] => self.line(format_args!("landfall_{name} {value}")),
-            some => self.line(format_args!("landfall_{name}{{{}}} {value}", some.join(","))),
-        }
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(name, "counter", help);
-        self.sample(name, &[], value);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.metric(name, "gauge", help);
-        self.sample(name, &[], value);
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{line}");
-    }
-}
-
-/// Escapes a label's value as the format requires.
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.into()
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -88,7 +44,7 @@ fn info(text: &mut Text, shared: &Shared, engine: &Engine) {
         ("transport", shared.transport.name),
         ("transport_reason", &shared.transport.reason),
     ];
-    text.metric("info", "gauge", "What this server runs on; always 1.");
+    text.metric(Kind::Gauge, "info", "What this server runs on; always 1.");
     text.sample("info", &labels, 1);
     let closed = u8::from(media.closed().is_some());
     text.gauge("region_closed", "1 once the region takes no more writes because the medium failed.", closed);
@@ -149,13 +105,13 @@ fn network(text: &mut Text, shared: &Shared) {
     let counters = shared.transport_counters();
     for (name, count) in counters.iter().filter(|(name, _)| !name.starts_with(DROPPED)) {
         let name = format!("net_{name}");
-        text.metric(&name, "untyped", "A counter of the network stack: see docs/xdp.md.");
+        text.metric(Kind::Untyped, &name, "A counter of the network stack: see docs/xdp.md.");
         text.sample(&name, &[], count);
     }
     if counters.is_empty() {
         return;
     }
-    text.metric("net_dropped_packets_total", "counter", "Packets dropped, by reason.");
+    text.metric(Kind::Counter, "net_dropped_packets_total", "Packets dropped, by reason.");
     for (name, count) in &counters {
         if let Some(reason) = name.strip_prefix(DROPPED) {
             text.sample("net_dropped_packets_total", &[("reason", reason)], count);
@@ -166,7 +122,7 @@ fn network(text: &mut Text, shared: &Shared) {
 /// Commit latency as a histogram, in seconds. The buckets are cumulative; the last one is the count.
 fn commits(text: &mut Text, from: &Counters) {
     let name = "commit_duration_seconds";
-    text.metric(name, "histogram", "Time from a commit's begin until it is durable.");
+    text.metric(Kind::Histogram, name, "Time from a commit's begin until it is durable.");
     let mut sum = 0;
     for (index, bucket) in from.commit_buckets.iter().enumerate() {
         sum += read(bucket);
@@ -180,7 +136,7 @@ fn commits(text: &mut Text, from: &Counters) {
 }
 
 fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {
-    text.metric("keys", "gauge", "Keys, expired ones included until they are purged.");
+    text.metric(Kind::Gauge, "keys", "Keys, expired ones included until they are purged.");
     for (database, keys) in stats.keys.iter().enumerate() {
         text.sample("keys", &[("db", &database.to_string())], keys);
     }
@@ -209,43 +165,6 @@ fn loads(text: &mut Text, shared: &Shared) {
     text.counter("load_bytes_total", "Bytes of these requests.", read(&loads.counters.bytes));
 }
 
-fn region(text: &mut Text, heap: &Heap) {
-    let counts = heap.runs().counts();
-    text.metric("runs", "gauge", "Runs of 1 MiB by use.");
-    let tables = counts.total.saturating_sub(counts.free + counts.data + counts.slab);
-    for (used_for, runs) in
-        [("free", counts.free), ("data", counts.data), ("slab", counts.slab), ("table", tables)]
-    {
-        text.sample("runs", &[("use", used_for)], runs);
-    }
-    text.gauge("region_bytes", "Size of the region.", heap.media().len());
-    if let Some(memory) = heap.memory() {
-        text.gauge("region_memory_limit_bytes", "Bytes of the region that may be in memory.", memory.limit);
-        text.gauge("region_memory_bytes", "Bytes of the region that are in memory.", memory.resident);
-    }
-    text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.room_bytes());
-    text.gauge(
-        "live_bytes",
-        "Bytes that current records refer to, each counted once.",
-        heap.runs().live_bytes(),
-    );
-    text.gauge("live_records", "Current records.", heap.runs().live_slots());
-    text.counter(
-        "zeroed_bytes_total",
-        "Bytes zeroed on the medium for records to come.",
-        heap.zeroed_bytes(),
-    );
-    text.counter(
-        "unshared_bytes_total",
-        "Bytes that keys shared, and that the compactor has put at more than one place.",
-        heap.unshared_bytes(),
-    );
-    text.metric("copied_bytes_total", "counter", "Payload bytes that user space copied, by path.");
-    for (path, label) in CopyPath::ALL {
-        text.sample("copied_bytes_total", &[("path", label)], heap.copies.get(path));
-    }
-}
-
 fn recovery(text: &mut Text, shared: &Shared) {
     let found = &shared.recovered;
     text.gauge("recovery_seconds", "How long recovery took at start.", seconds(shared.recovery_ns));
@@ -260,7 +179,7 @@ fn recovery(text: &mut Text, shared: &Shared) {
 
 fn process_usage(text: &mut Text, shared: &Shared) {
     let usage = process::usage();
-    text.metric("process_cpu_seconds_total", "counter", "User and system time of the process.");
+    text.metric(Kind::Counter, "process_cpu_seconds_total", "User and system time of the process.");
     text.sample("process_cpu_seconds_total", &[], usage.user_seconds + usage.system_seconds);
     text.gauge("process_resident_memory_bytes", "Resident set of the process.", usage.resident_bytes);
     text.gauge("process_threads", "Threads of the process.", usage.threads);

@@ -245,7 +245,9 @@ impl HttpSession {
             (Route::Key(key), _) => values::get(ctx, request, &key, &mut answer)?,
             (Route::Scan, _) => self.scan = scan::begin(ctx, request, self.page_bytes, &mut answer)?,
             (Route::Wal(resource), _) => wal::answer(ctx, request, chain, &resource, &mut answer)?,
-            (Route::Metrics, _) => answer.body(200, metrics::CONTENT_TYPE, metrics::text(ctx).as_bytes()),
+            (Route::Metrics, _) => {
+                answer.body(200, landfall_metrics::CONTENT_TYPE.as_bytes(), metrics::text(ctx).as_bytes())
+            }
             (Route::Health, _) => health(ctx, request, &mut answer)?,
             (Route::Help | Route::Server, _) => answer.body(200, TEXT, HELP),
         }

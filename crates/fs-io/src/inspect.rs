@@ -1,0 +1,146 @@
+//! What a mount says of itself, as extended attributes of every file that are computed and not stored:
+//! `landfall.metrics` is the page of metrics, `landfall.inode` says where a file's data are. Who reads them needs no
+//! address and no other right than one to the file.
+
+use crate::counters::{Counters, RequestKind, read};
+use crate::errors::NOT_SUPPORTED;
+use crate::rounds::{Job, Rounds};
+use crate::service::Service;
+use landfall_fs::{Files, InodeNumber, Placed};
+use landfall_fuse::Errno;
+use landfall_metrics::{Kind, Text};
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+
+/// Prefix of these names. No attribute with such a name can be stored.
+const PREFIX: &[u8] = b"landfall.";
+/// The page of metrics.
+const METRICS: &[u8] = b"landfall.metrics";
+/// Where the data of a file are.
+const INODE: &[u8] = b"landfall.inode";
+
+/// Refuses to store an attribute whose name is one of these.
+///
+/// # Errors
+/// `EOPNOTSUPP`
+pub(crate) fn check_stored(name: &OsStr) -> Result<(), Errno> {
+    if name.as_bytes().starts_with(PREFIX) { Err(NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// The value of an attribute, if its name is one of these.
+///
+/// # Errors
+/// `ENODATA` for unknown names; the failure's.
+pub(crate) fn value(service: &Service, number: InodeNumber, name: &OsStr) -> Option<Result<String, Errno>> {
+    match name.as_bytes() {
+        METRICS => Some(Ok(metrics(service))),
+        INODE => Some(service.retry(|| service.files.placed(number)).map(|placed| of_inode(number, &placed))),
+        name if name.starts_with(PREFIX) => Some(Err(Errno::from_raw(libc::ENODATA))),
+        _ => None,
+    }
+}
+
+fn of_inode(number: InodeNumber, placed: &Placed) -> String {
+    let mut text = String::new();
+    let lines = [
+        ("inode", number.0),
+        ("data_records", placed.records),
+        ("published_bytes", placed.published_bytes),
+        ("log_bytes", placed.log_bytes),
+        ("reserved_bytes", placed.reserved_bytes),
+        ("extents", placed.extents),
+    ];
+    for (name, value) in lines {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name} {value}");
+    }
+    text
+}
+
+/// The page of metrics: Prometheus text format.
+pub(crate) fn metrics(service: &Service) -> String {
+    let mut text = Text::new("landfall_fs");
+    let media = service.files.heap().media();
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("media", media.kind().name()),
+        ("media_description", &media.describe()),
+    ];
+    text.metric(Kind::Gauge, "info", "What this mount runs on; always 1.");
+    text.sample("info", &labels, 1);
+    let closed = u8::from(media.closed().is_some());
+    text.gauge("region_closed", "1 once the region takes no more writes because the medium failed.", closed);
+    requests(&mut text, &service.counters);
+    commits(&mut text, &service.counters);
+    publishing(&mut text, &service.files, &service.counters);
+    space(&mut text, &service.rounds, &service.counters);
+    text.gauge("inodes", "Inodes, those without a name included.", service.files.inode_count());
+    text.gauge("known_inodes", "Inodes that the kernel knows.", service.lives.len());
+    landfall_metrics::region(&mut text, service.files.heap());
+    text.into()
+}
+
+fn requests(text: &mut Text, counters: &Counters) {
+    text.metric(Kind::Counter, "requests_total", "Requests of the kernel, by kind.");
+    for (kind, label) in RequestKind::ALL {
+        text.sample("requests_total", &[("kind", label)], counters.requests(kind).count());
+    }
+    text.metric(
+        Kind::Counter,
+        "request_seconds_total",
+        "Time from a request's arrival to its reply or, where it waits for the medium, to its turn.",
+    );
+    for (kind, label) in RequestKind::ALL {
+        text.sample("request_seconds_total", &[("kind", label)], counters.requests(kind).seconds());
+    }
+    text.counter("read_bytes_total", "Bytes that were read.", read(&counters.read_bytes));
+    text.counter("written_bytes_total", "Bytes that were written.", read(&counters.written_bytes));
+}
+
+fn commits(text: &mut Text, counters: &Counters) {
+    text.counter("commits_total", "Commits that requests waited for.", counters.commits.count());
+    text.counter("commit_seconds_total", "Time of these commits.", counters.commits.seconds());
+    text.counter(
+        "committed_requests_total",
+        "Requests that these commits served.",
+        read(&counters.committed_requests),
+    );
+}
+
+fn publishing(text: &mut Text, files: &Files, counters: &Counters) {
+    let (operations, bytes) = files.log_len();
+    text.gauge("log_operations", "Operations in the log that are not published.", operations);
+    text.gauge("log_bytes", "Bytes of these operations.", bytes);
+    text.counter("chunks_total", "Chunks of the log that were published.", counters.chunks.count());
+    text.counter("publish_seconds_total", "Time of publishing.", counters.chunks.seconds());
+    text.counter(
+        "published_operations_total",
+        "Operations that were published.",
+        read(&counters.published_operations),
+    );
+    text.counter(
+        "published_records_total",
+        "Records of the tree written.",
+        read(&counters.published_records),
+    );
+    text.counter(
+        "relinked_bytes_total",
+        "Bytes of data to which published records refer where they landed, without a copy.",
+        read(&counters.relinked_bytes),
+    );
+    text.counter(
+        "undone_inodes_total",
+        "Inodes that a chunk made and deleted again, so that nothing of them was written.",
+        read(&counters.undone_inodes),
+    );
+}
+
+fn space(text: &mut Text, rounds: &Rounds, counters: &Counters) {
+    text.counter("space_waits_total", "Requests that waited for space.", counters.space_waits.count());
+    text.counter("space_wait_seconds_total", "Time of these waits.", counters.space_waits.seconds());
+    text.metric(Kind::Gauge, "space_wanted", "1 while requests for space wait for a background thread.");
+    for (job, label) in [(Job::Publish, "publish"), (Job::Keep, "keep")] {
+        text.sample("space_wanted", &[("thread", label)], u8::from(rounds.is_asked(job)));
+    }
+}
