@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::together::WriteRings;
 use crate::batch::Batch;
 use crate::batch::WriteGate;
 use crate::error::MediaError;
@@ -43,6 +44,7 @@ pub(super) struct Backing {
     read_only: bool,
     /// One run of zero bytes to write, page-aligned. It is never stored to.
     zeroes: Image,
+    rings: WriteRings,
     /// The gate that every write passes.
     gate: Arc<WriteGate>,
 }
@@ -54,7 +56,8 @@ impl Backing {
             |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
         let method = choose_method(&file, &found).map_err(fail)?;
         let zeroes = Image::anonymous(RUN_SIZE, RUN_SIZE).map_err(fail)?;
-        Ok(Self { file, path, found, method, created, read_only, zeroes, gate: Arc::default() })
+        let (rings, gate) = (WriteRings::default(), Arc::default());
+        Ok(Self { file, path, found, method, created, read_only, zeroes, rings, gate })
     }
 
     pub(super) fn describe(&self) -> String {
@@ -132,8 +135,18 @@ impl Backing {
         if let [one] = writes {
             return self.write(one, true);
         }
-        writes.iter().try_for_each(|write| self.write(write, false))?;
+        self.write_all(writes)?;
         call::sync_data(self.fd())
+    }
+
+    fn write_all(&self, writes: &[FileWrite]) -> io::Result<()> {
+        if self.method == Method::Direct {
+            // SAFETY: planned writes lie within the image, which lives as long as the region.
+            if let Some(written) = unsafe { self.rings.write(self.fd(), writes) } {
+                return written;
+            }
+        }
+        writes.iter().try_for_each(|write| self.write(write, false))
     }
 
     fn write(&self, write: &FileWrite, dsync: bool) -> io::Result<()> {

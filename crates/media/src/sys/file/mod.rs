@@ -6,6 +6,7 @@ mod paged;
 mod pairs;
 mod reads;
 mod residency;
+mod together;
 mod writes;
 
 use std::io;
