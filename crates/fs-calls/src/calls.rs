@@ -1,0 +1,342 @@
+//! What becomes of a call: it is answered here, or the kernel answers it at the right offset.
+
+use crate::engine::{Engine, Errno, FileId, Refused};
+use crate::kernel::Kernel;
+use crate::table::{Descriptor, Durable, Locked, Offset, Table, Writes};
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `whence` of `lseek`.
+const SEEK_SET: i32 = 0;
+const SEEK_CUR: i32 = 1;
+const SEEK_END: i32 = 2;
+
+/// Bytes of the longest file that the kernel knows.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// How many calls on descriptors of the table were answered where.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// In the process.
+    pub answered: AtomicU64,
+    /// By the kernel.
+    pub passed_on: AtomicU64,
+}
+
+impl Counts {
+    /// No calls.
+    pub const fn new() -> Self {
+        Self { answered: AtomicU64::new(0), passed_on: AtomicU64::new(0) }
+    }
+}
+
+/// A call that was answered. `None`: the caller calls the kernel, as if there were no library.
+pub type Answered<T> = Option<Result<T, Errno>>;
+
+/// The calls of a process on the descriptors of its table.
+///
+/// Calls at the offset of a descriptor hold its lock until they are answered, also when the kernel answers them. Then the
+/// kernel has the offset first.
+#[derive(Clone, Copy)]
+pub struct Calls<'a> {
+    /// The descriptors.
+    pub table: &'a Table<'a>,
+    /// What answers in the process.
+    pub engine: &'a dyn Engine,
+    /// What answers otherwise.
+    pub kernel: &'a dyn Kernel,
+    /// Counts calls.
+    pub counts: &'a Counts,
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno)
+    }
+}
+
+fn bytes_in(space: &[IoSliceMut<'_>]) -> u64 {
+    space.iter().map(|slice| slice.len() as u64).sum()
+}
+
+fn bytes_of(data: &[IoSlice<'_>]) -> u64 {
+    data.iter().map(|slice| slice.len() as u64).sum()
+}
+
+/// Passes on what does not end within the offsets of files, or is empty.
+fn check_range(offset: u64, len: u64) -> Result<(), Refused> {
+    let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX);
+    if len == 0 || end.is_none() { Err(Refused::PassOn) } else { Ok(()) }
+}
+
+impl<'a> Calls<'a> {
+    /// Counts an outcome. A call that the kernel is to answer is `None`.
+    fn counted<T>(&self, outcome: Result<T, Refused>) -> Answered<T> {
+        let count = match outcome {
+            Err(Refused::PassOn) => &self.counts.passed_on,
+            _ => &self.counts.answered,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        match outcome {
+            Ok(done) => Some(Ok(done)),
+            Err(Refused::Failed(errno)) => Some(Err(errno)),
+            Err(Refused::PassOn) => None,
+        }
+    }
+
+    /// `open` has returned a descriptor of a regular file: the library answers for it if the engine does.
+    pub fn opened(&self, fd: i32, descriptor: impl FnOnce() -> Option<Descriptor>) {
+        self.closes(fd);
+        if let Some(descriptor) = descriptor()
+            && !self.table.enter(fd, descriptor)
+        {
+            self.engine.close(descriptor.file);
+        }
+    }
+
+    /// `read`, `readv`.
+    pub fn read(&self, fd: i32, space: &mut [IoSliceMut<'_>]) -> Answered<usize> {
+        let mut open = self.own(fd)?;
+        let descriptor = &mut open.descriptor;
+        let outcome = self.read_here(fd, descriptor, space);
+        self.counted(outcome)
+            .or_else(|| Some(self.push(fd, descriptor).and_then(|()| self.kernel.read(fd, space))))
+    }
+
+    fn read_here(
+        &self,
+        fd: i32,
+        descriptor: &mut Descriptor,
+        space: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Refused> {
+        let offset = self.pull(fd, descriptor)?;
+        check_range(offset, bytes_in(space))?;
+        if !descriptor.access.reads() {
+            return Err(Refused::PassOn);
+        }
+        let read = self.engine.read_at(descriptor.file, offset, space)?;
+        descriptor.offset = Offset::Here(offset + read as u64);
+        Ok(read)
+    }
+
+    /// `write`, `writev`.
+    pub fn write(&self, fd: i32, data: &[IoSlice<'_>]) -> Answered<usize> {
+        let mut open = self.own(fd)?;
+        let descriptor = &mut open.descriptor;
+        let outcome = self.write_here(fd, descriptor, data);
+        let written = self.counted(outcome).unwrap_or_else(|| {
+            self.push(fd, descriptor)?;
+            self.kernel.write(fd, data)
+        });
+        Some(written)
+    }
+
+    fn write_here(
+        &self,
+        fd: i32,
+        descriptor: &mut Descriptor,
+        data: &[IoSlice<'_>],
+    ) -> Result<usize, Refused> {
+        let offset = self.pull(fd, descriptor)?;
+        let end = self.write_at(fd, descriptor, offset, data)?;
+        descriptor.offset = Offset::Here(end);
+        Ok(bytes_of(data) as usize)
+    }
+
+    /// Writes at the offset, or at the end of the file if the descriptor does that. Returns the end of what was written.
+    fn write_at(
+        &self,
+        fd: i32,
+        descriptor: &Descriptor,
+        offset: u64,
+        data: &[IoSlice<'_>],
+    ) -> Result<u64, Refused> {
+        let len = bytes_of(data);
+        check_range(offset, len)?;
+        if !descriptor.access.writes() {
+            return Err(Refused::PassOn);
+        }
+        let end = match descriptor.writes {
+            Writes::AtEnd => self.engine.append(descriptor.file, data)?,
+            Writes::AtOffset => {
+                self.engine.write_at(descriptor.file, offset, data)?;
+                offset + len
+            }
+        };
+        if descriptor.durable == Durable::AtOnce {
+            self.sync_file(fd, descriptor.file)?;
+        }
+        Ok(end)
+    }
+
+    /// Makes durable what has been written here already: the call is not passed on any more.
+    fn sync_file(&self, fd: i32, file: FileId) -> Result<(), Errno> {
+        match self.engine.sync(file) {
+            Ok(()) => Ok(()),
+            Err(Refused::Failed(errno)) => Err(errno),
+            Err(Refused::PassOn) => self.kernel.sync(fd),
+        }
+    }
+
+    /// `pread`, `preadv`.
+    pub fn read_from(&self, fd: i32, offset: i64, space: &mut [IoSliceMut<'_>]) -> Answered<usize> {
+        let descriptor = self.table.lock(fd)?.descriptor;
+        let mut read = || {
+            let offset = u64::try_from(offset).map_err(|_| Refused::PassOn)?;
+            check_range(offset, bytes_in(space))?;
+            if !descriptor.access.reads() {
+                return Err(Refused::PassOn);
+            }
+            self.engine.read_at(descriptor.file, offset, space)
+        };
+        self.counted(read())
+    }
+
+    /// `pwrite`, `pwritev`.
+    pub fn write_to(&self, fd: i32, offset: i64, data: &[IoSlice<'_>]) -> Answered<usize> {
+        let descriptor = self.table.lock(fd)?.descriptor;
+        let write = || {
+            let offset = u64::try_from(offset).map_err(|_| Refused::PassOn)?;
+            self.write_at(fd, &descriptor, offset, data)?;
+            Ok(bytes_of(data) as usize)
+        };
+        self.counted(write())
+    }
+
+    /// `lseek`.
+    pub fn seek(&self, fd: i32, offset: i64, whence: i32) -> Answered<u64> {
+        let mut open = self.own(fd)?;
+        let descriptor = &mut open.descriptor;
+        let outcome = self.seek_here(fd, descriptor, offset, whence);
+        let found = self.counted(outcome).unwrap_or_else(|| {
+            self.push(fd, descriptor)?;
+            self.kernel.seek(fd, offset, whence)
+        });
+        Some(found)
+    }
+
+    fn seek_here(
+        &self,
+        fd: i32,
+        descriptor: &mut Descriptor,
+        offset: i64,
+        whence: i32,
+    ) -> Result<u64, Refused> {
+        let from = match whence {
+            SEEK_SET => 0,
+            SEEK_CUR => self.pull(fd, descriptor)?,
+            SEEK_END => self.engine.size(descriptor.file)?,
+            _ => return Err(Refused::PassOn),
+        };
+        let found = from.checked_add_signed(offset).filter(|found| *found <= OFFSET_MAX);
+        let found = found.ok_or(Refused::PassOn)?;
+        descriptor.offset = Offset::Here(found);
+        Ok(found)
+    }
+
+    /// `fsync`, `fdatasync`.
+    pub fn sync(&self, fd: i32) -> Answered<()> {
+        let file = self.table.lock(fd)?.descriptor.file;
+        self.counted(self.engine.sync(file))
+    }
+
+    /// The open file, locked, if nobody else sees its offset.
+    fn own(&self, fd: i32) -> Option<Locked<'a>> {
+        let open = self.table.lock(fd)?;
+        if open.descriptor.offset == Offset::Shared {
+            self.counts.passed_on.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(open)
+    }
+
+    /// The offset, if the engine may answer: it is the library's from now on.
+    fn pull(&self, fd: i32, descriptor: &mut Descriptor) -> Result<u64, Refused> {
+        if let Offset::Here(offset) = descriptor.offset {
+            return Ok(offset);
+        }
+        if !self.engine.is_ready(descriptor.file) {
+            return Err(Refused::PassOn);
+        }
+        let offset = self.kernel.seek(fd, 0, SEEK_CUR)?;
+        descriptor.offset = Offset::Here(offset);
+        Ok(offset)
+    }
+
+    /// Gives the kernel the offset.
+    fn push(&self, fd: i32, descriptor: &mut Descriptor) -> Result<(), Errno> {
+        if let Offset::Here(offset) = descriptor.offset {
+            self.kernel.seek(fd, i64::try_from(offset).unwrap_or(i64::MAX), SEEK_SET)?;
+            descriptor.offset = Offset::Kernel;
+        }
+        Ok(())
+    }
+
+    /// The kernel is about to look at the offset.
+    pub fn shows_offset(&self, fd: i32) {
+        if let Some(mut open) = self.table.lock(fd) {
+            // What cannot be sought has no offset.
+            let _ = self.push(fd, &mut open.descriptor);
+        }
+    }
+
+    /// Somebody else is about to get the offset, or the kernel changes it.
+    pub fn shares(&self, fd: i32) {
+        if let Some(mut open) = self.table.lock(fd) {
+            let _ = self.push(fd, &mut open.descriptor);
+            open.descriptor.offset = Offset::Shared;
+        }
+    }
+
+    /// All descriptors are about to be shared with another process.
+    pub fn shares_all(&self) {
+        self.table.within(0, u32::MAX).for_each(|fd| self.shares(fd));
+    }
+
+    /// Makes another descriptor of the same open file, which shares its offset. The number that it gets is in the table
+    /// no more.
+    pub fn duplicates(&self, fd: i32, duplicate: impl FnOnce() -> Result<i32, Errno>) -> Answered<i32> {
+        let mut open = self.table.lock(fd)?;
+        let duplicated = duplicate();
+        if let Ok(new) = duplicated
+            && !self.table.enter_duplicate(fd, new, &mut open)
+        {
+            let _ = self.push(fd, &mut open.descriptor);
+            open.descriptor.offset = Offset::Shared;
+        }
+        Some(duplicated)
+    }
+
+    /// A program maps the descriptor's file.
+    pub fn maps(&self, fd: i32) {
+        if let Some(open) = self.table.lock(fd) {
+            self.engine.leave(open.descriptor.file);
+        }
+    }
+
+    /// The library does not answer for the descriptor any more; it stays open.
+    pub fn leaves(&self, fd: i32) {
+        if let Some(mut open) = self.table.lock(fd) {
+            let _ = self.push(fd, &mut open.descriptor);
+            // Other descriptors of the same open file share the offset with it.
+            open.descriptor.offset = Offset::Shared;
+            let unused = self.table.take(fd, &mut open);
+            drop(open);
+            unused.into_iter().for_each(|file| self.engine.close(file));
+        }
+    }
+
+    /// As [`Self::leaves`], for the descriptors in a range, both ends included.
+    pub fn leaves_range(&self, first: u32, last: u32) {
+        self.table.within(first, last).for_each(|fd| self.leaves(fd));
+    }
+
+    /// The descriptor is about to be closed.
+    pub fn closes(&self, fd: i32) {
+        if let Some(mut open) = self.table.lock(fd) {
+            let unused = self.table.take(fd, &mut open);
+            drop(open);
+            unused.into_iter().for_each(|file| self.engine.close(file));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What answers for files in the process.
+
+use std::io::{IoSlice, IoSliceMut};
+
+/// An `errno`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// A file that an engine answers for. Descriptors of one inode have one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// Why an engine has not answered. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The kernel is to answer.
+    PassOn,
+    /// The call fails.
+    Failed(Errno),
+}
+
+/// A descriptor that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The descriptor.
+    pub fd: i32,
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+}
+
+/// What answers for files in the process: all threads share it.
+///
+/// A call is answered as a whole, or refused. An engine calls no function that the library replaces, and takes no lock
+/// that it could hold when it is called again: a thread calls it with all signals blocked for which the program has
+/// handlers.
+pub trait Engine: Sync {
+    /// Begins to answer for a descriptor of a regular file. `None`: it never answers for it.
+    fn open(&self, opened: &Opened) -> Option<FileId>;
+
+    /// A descriptor of the file is gone: [`Self::open`] had returned the file for it.
+    fn close(&self, file: FileId);
+
+    /// False while the kernel answers for the file: no call needs to ask.
+    fn is_ready(&self, file: FileId) -> bool;
+
+    /// Fills `space` from `offset` on. Returns the bytes, less than there is space for only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    fn read_at(&self, file: FileId, offset: u64, space: &mut [IoSliceMut<'_>]) -> Result<usize, Refused>;
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused>;
+
+    /// Writes all of `data` at the end of the file. Returns the new end.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused>;
+
+    /// The size of the file, bytes.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    fn size(&self, file: FileId) -> Result<u64, Refused>;
+
+    /// Waits until everything done to the file is durable.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    fn sync(&self, file: FileId) -> Result<(), Refused>;
+
+    /// The kernel answers for the file from now on: a program maps it.
+    fn leave(&self, file: FileId);
+}

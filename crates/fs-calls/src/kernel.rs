@@ -1,0 +1,31 @@
+//! What the library needs of the kernel for a descriptor.
+
+use crate::engine::Errno;
+use std::io::{IoSlice, IoSliceMut};
+
+/// System calls for one descriptor, not through the functions that the library replaces.
+pub trait Kernel: Sync {
+    /// `lseek` with the numbers of `whence`. Returns the new offset.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn seek(&self, fd: i32, offset: i64, whence: i32) -> Result<u64, Errno>;
+
+    /// `readv`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn read(&self, fd: i32, space: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// `writev`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn write(&self, fd: i32, data: &[IoSlice<'_>]) -> Result<usize, Errno>;
+
+    /// `fsync`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn sync(&self, fd: i32) -> Result<(), Errno>;
+}

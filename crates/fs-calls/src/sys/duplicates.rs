@@ -1,0 +1,86 @@
+//! The functions that duplicate descriptors, and `fcntl`, which is one of them.
+
+use super::process::{answer, prepare_for};
+use super::raw::{self, Arguments};
+use super::real::Real;
+use crate::calls::Calls;
+use crate::engine::Errno;
+use libc::c_int;
+
+/// Makes a duplicate of a descriptor of the table. Descriptors that only the kernel knows are not its matter.
+fn duplicates(number: i64, arguments: Arguments) -> Option<isize> {
+    let fd = arguments[0] as c_int;
+    let duplicated = answer(fd, |calls| {
+        calls.duplicates(fd, || {
+            // SAFETY: no argument is a pointer.
+            raw::result_of(unsafe { raw::system_call(number, arguments) }).map(|new| new as i32)
+        })
+    });
+    duplicated.map(|result: Result<i32, Errno>| result.map_or_else(raw::failed, |new| new as isize))
+}
+
+/// `dup2` and `dup3`: what the new number was is closed first. Where both are the same there is nothing to do.
+fn replaces(number: i64, arguments: Arguments) -> Option<isize> {
+    let (old, new) = (arguments[0] as c_int, arguments[1] as c_int);
+    if old == new {
+        return None;
+    }
+    prepare_for(new, Calls::leaves);
+    duplicates(number, arguments)
+}
+
+/// `fcntl`: duplicates, or sees or changes what the library must know.
+fn controls(arguments: Arguments) -> Option<isize> {
+    let fd = arguments[0] as c_int;
+    match arguments[1] as c_int {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return duplicates(libc::SYS_fcntl, arguments),
+        // It may append, or be direct, from now on.
+        libc::F_SETFL => prepare_for(fd, Calls::leaves),
+        // A range may begin at the offset.
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => prepare_for(fd, Calls::shows_offset),
+        _ => {}
+    }
+    None
+}
+
+macro_rules! functions {
+    ($($name:ident = $number:expr, |$arguments:ident| $answer:expr;)*) => {
+        #[allow(non_upper_case_globals, reason = "they have the names of the functions")]
+        mod real {
+            use super::Real;
+            $(pub(super) static $name: Real = Real::new(concat!(stringify!($name), "\0"), Some($number));)*
+        }
+
+        /// All of them.
+        pub(super) static ALL: &[&Real] = &[$(&real::$name),*];
+
+        mod exported {
+            use super::*;
+            $(
+                /// # Safety
+                /// As for the function of this name.
+                #[unsafe(no_mangle)]
+                pub(crate) unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize) -> c_int {
+                    let $arguments = [a, b, c, 0, 0, 0];
+                    // SAFETY: the arguments are the caller's.
+                    $answer.unwrap_or_else(|| unsafe { real::$name.call($arguments) }) as c_int
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    dup = libc::SYS_dup, |arguments| duplicates(libc::SYS_dup, arguments);
+    dup2 = libc::SYS_dup2, |arguments| replaces(libc::SYS_dup2, arguments);
+    __dup2 = libc::SYS_dup2, |arguments| replaces(libc::SYS_dup2, arguments);
+    dup3 = libc::SYS_dup3, |arguments| replaces(libc::SYS_dup3, arguments);
+    fcntl = libc::SYS_fcntl, |arguments| controls(arguments);
+    fcntl64 = libc::SYS_fcntl, |arguments| controls(arguments);
+    __fcntl = libc::SYS_fcntl, |arguments| controls(arguments);
+}

@@ -1,0 +1,86 @@
+//! What the process has: its table, its engine, and whether the library answers at all.
+
+use super::quiet::Quiet;
+use super::raw::{self, Raw};
+use crate::calls::{Answered, Calls, Counts};
+use crate::engine::Engine;
+use crate::table::{Place, Table};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// Descriptors from this number on are the kernel's. Pages of the table that nobody uses take no memory.
+const DESCRIPTORS_MAX: usize = 1 << 16;
+
+static PLACES: [Place; DESCRIPTORS_MAX] = [const { Place::new() }; DESCRIPTORS_MAX];
+static TABLE: Table<'static> = Table::new(&PLACES);
+static ENGINE: OnceLock<&'static dyn Engine> = OnceLock::new();
+static COUNTS: Counts = Counts::new();
+/// The process that has the table. A child of `fork` has none.
+static OWNER: AtomicUsize = AtomicUsize::new(0);
+static STATE: AtomicU8 = AtomicU8::new(WAITING);
+
+/// There is no engine yet.
+const WAITING: u8 = 0;
+/// The engine answers.
+const ANSWERING: u8 = 1;
+/// The kernel answers everything, for good.
+const OFF: u8 = 2;
+
+/// Answers with an engine from now on. The first one stays.
+pub fn install(engine: &'static dyn Engine) {
+    if ENGINE.set(engine).is_ok() {
+        OWNER.store(raw::process_id(), Ordering::Release);
+        // What has turned the library off before stays in force.
+        let _ = STATE.compare_exchange(WAITING, ANSWERING, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+fn calls() -> Option<Calls<'static>> {
+    if STATE.load(Ordering::Acquire) != ANSWERING {
+        return None;
+    }
+    let engine = *ENGINE.get()?;
+    Some(Calls { table: &TABLE, engine, kernel: &Raw, counts: &COUNTS })
+}
+
+/// Answers a call on a descriptor. `None`: the kernel is to answer it.
+#[inline]
+pub(super) fn answer<T>(fd: i32, call: impl FnOnce(&Calls<'static>) -> Answered<T>) -> Answered<T> {
+    if !TABLE.has(fd) {
+        return None;
+    }
+    let calls = calls()?;
+    let _quiet = Quiet::begin()?;
+    call(&calls)
+}
+
+/// Prepares the table for a call that is passed on.
+pub(super) fn prepare(change: impl FnOnce(&Calls<'static>)) {
+    if let Some(calls) = calls()
+        && let Some(_quiet) = Quiet::begin()
+    {
+        change(&calls);
+    }
+}
+
+/// As [`prepare`], for a call on one descriptor: on others there is nothing to prepare.
+pub(super) fn prepare_for(fd: i32, change: impl FnOnce(&Calls<'static>, i32)) {
+    if TABLE.has(fd) {
+        prepare(|calls| change(calls, fd));
+    }
+}
+
+/// True in the process that has the table, and not in a child that shares its memory.
+pub(super) fn is_owner() -> bool {
+    OWNER.load(Ordering::Acquire) == raw::process_id()
+}
+
+/// Answers for nothing from now on. What the table has, a caller who goes on has prepared before.
+pub(super) fn turn_off() {
+    STATE.store(OFF, Ordering::Release);
+}
+
+/// How many calls were answered here, and how many were passed on.
+pub(super) fn counts() -> [u64; 2] {
+    [&COUNTS.answered, &COUNTS.passed_on].map(|count| count.load(Ordering::Relaxed))
+}

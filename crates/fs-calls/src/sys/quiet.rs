@@ -1,0 +1,79 @@
+//! Keeps handlers of signals out while a call is answered, so that none of them waits for a lock of its own thread.
+
+use super::raw;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The program has handlers for signals.
+static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The thread is in a call that is answered here.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Signals that stay as they are: those of the thread's own faults, and the two of the C library, whose handlers call
+/// nothing that is replaced.
+const OPEN: [i32; 7] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, 32, 33];
+/// All other signals, as the kernel keeps them.
+const CLOSED: u64 = {
+    let (mut set, mut index) = (u64::MAX, 0);
+    while index < OPEN.len() {
+        set &= !(1 << (OPEN[index] - 1));
+        index += 1;
+    }
+    set
+};
+
+/// The program installs a handler.
+pub(super) fn note_handler() {
+    HAS_HANDLERS.store(true, Ordering::SeqCst);
+}
+
+/// The thread answers a call. No handler runs before it ends.
+pub(super) struct Quiet {
+    /// The signals that were blocked before, if any had to be blocked.
+    before: Option<u64>,
+}
+
+impl Quiet {
+    /// Begins. `None` if the thread answers a call already: a handler interrupts it.
+    #[inline]
+    pub(super) fn begin() -> Option<Self> {
+        let before = HAS_HANDLERS.load(Ordering::Relaxed).then(|| change(libc::SIG_BLOCK, CLOSED));
+        if IS_INSIDE.replace(true) {
+            // The call that is interrupted ends by itself.
+            if let Some(before) = before {
+                change(libc::SIG_SETMASK, before);
+            }
+            return None;
+        }
+        Some(Self { before })
+    }
+}
+
+impl Drop for Quiet {
+    #[inline]
+    fn drop(&mut self) {
+        IS_INSIDE.set(false);
+        if let Some(before) = self.before {
+            change(libc::SIG_SETMASK, before);
+        }
+    }
+}
+
+/// Changes the signals that the thread blocks. Returns those that it blocked before.
+fn change(how: i32, set: u64) -> u64 {
+    let (set, mut before) = ([set], [0_u64]);
+    let arguments = [
+        how as usize,
+        set.as_ptr().expose_provenance(),
+        before.as_mut_ptr().expose_provenance(),
+        size_of::<u64>(),
+        0,
+        0,
+    ];
+    // SAFETY: both sets live longer than the call.
+    unsafe { raw::system_call(libc::SYS_rt_sigprocmask, arguments) };
+    before[0]
+}
