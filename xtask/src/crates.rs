@@ -34,6 +34,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("http", true, true),
     layer("pmnet", true, true),
     layer("fs", true, true),
+    layer("fs-link", true, false),
     layer("metrics", false, false),
     layer("server", false, false),
     layer("fs-client", true, false),

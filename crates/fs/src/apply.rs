@@ -1,13 +1,15 @@
 //! What follows when a chunk is published, or cannot be.
 
-use crate::build::{Built, Record};
+use crate::build::{Built, LogPart, Record};
 use crate::data_map::{Interval, Replaced};
+use crate::header::LOG_ENDED;
 use crate::kept::Tombstone;
 use crate::key::InodeNumber;
 use crate::node::Node;
 use crate::published::Published;
 use crate::state::State;
 use landfall_heap::{SlotId, spaces};
+use std::sync::Arc;
 
 /// The chunk's transaction is durable: its records are current, and what they replace is dropped.
 pub(crate) fn apply(state: &mut State, built: Built) -> Published {
@@ -33,12 +35,21 @@ pub(crate) fn apply(state: &mut State, built: Built) -> Published {
     }
     state.tree.end_spread();
     state.tree.evict(state.nodes_max);
-    for slot in state.log.slots.drain(..built.operations) {
-        state.heap.drop_record(slot);
-    }
-    (state.log.first, state.log.bytes) = (built.until, state.log.bytes - built.bytes);
-    let operations = built.operations as u64;
+    built.parts.iter().for_each(|part| drop_part(state, part));
+    let operations = built.parts.iter().map(|part| part.operations as u64).sum();
     Published { operations, records, relinked_bytes: built.relinked_bytes, undone: built.undone }
+}
+
+/// The operations of a part of a log are published.
+fn drop_part(state: &mut State, part: &LogPart) {
+    let heap = Arc::clone(&state.heap);
+    let Some(log) = state.log_of(part.client) else { return };
+    log.slots.drain(..part.operations).for_each(|slot| heap.drop_record(slot));
+    log.checked.drain(..part.operations.min(log.checked.len()));
+    (log.first, log.bytes) = (part.until, log.bytes - part.bytes);
+    if part.until == LOG_ENDED {
+        state.others.remove(&part.client);
+    }
 }
 
 /// The blocks that a record holds instead of another one, which is at `now(slot)` if it has been moved.
@@ -82,6 +93,9 @@ fn take_over(state: &mut State, record: Record, hash: u64, slot: SlotId) {
             (stored.extended.remove(&number), Some((spaces::FILES_EXTENDED, number)))
         }
         Record::Bound(client) => (stored.bounds.insert(client, slot), None),
+        Record::EndedBound(client) => {
+            (stored.bounds.remove(&client), Some((spaces::FILES_LOG, InodeNumber(0))))
+        }
     };
     state.kept.replaced(&state.heap, hash, old);
     if let Some((space, number)) = tombstone {
@@ -98,6 +112,7 @@ fn note_names(state: &mut State, number: InodeNumber, first: crate::names::Posit
 /// The chunk is not published: all that it has changed waits for the next one.
 pub(crate) fn abort(state: &mut State, built: Built) {
     state.moves = None;
+    state.header_changed |= built.records.iter().any(|(record, ..)| *record == Record::Header);
     for (number, first) in built.names {
         if let Some(directory) = state.tree.directory_mut(number) {
             directory.note_unpublished([first]);

@@ -3,15 +3,18 @@
 use crate::data_map::{BLOCK_BYTES, Interval};
 use crate::directory::NamesChange;
 use crate::error::FsError;
-use crate::header::{HEADER_KEY, LogFields};
+use crate::header::{HEADER_KEY, LOG_BYTES, LOG_ENDED};
 use crate::inode::FileType;
 use crate::key::{DataKey, InodeNumber, NamesKey};
+use crate::log::Log;
 use crate::names::Position;
 use crate::node::{Body, Node, encode_extended};
 use crate::state::{State, interval_of};
 use landfall_heap::{
-    Crcs, Damage, Entry, Heap, HeapError, Item, ItemPart, Kind, SlotId, Source, Transaction, Writer, spaces,
+    Crcs, Damage, Entry, Heap, HeapError, Item, ItemPart, Kind, PIECES_FROM, SlotId, Source, Transaction,
+    Writer, spaces,
 };
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A record of the chunk.
@@ -29,17 +32,16 @@ pub(crate) enum Record {
     Extended(InodeNumber),
     NoExtended(InodeNumber),
     Bound(u32),
+    /// The bound of a client that has ended.
+    EndedBound(u32),
 }
 
 /// What a chunk has put together.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) records: Vec<(Record, u64, SlotId)>,
-    /// Number of the chunk's operations, and the bytes of their values.
-    pub(crate) operations: usize,
-    pub(crate) bytes: u64,
-    /// Index of the first operation behind the chunk.
-    pub(crate) until: u64,
+    /// What the chunk takes of each log that has changed.
+    pub(crate) parts: Vec<LogPart>,
     pub(crate) next_number: u64,
     pub(crate) relinked_bytes: u64,
     pub(crate) undone: u64,
@@ -50,13 +52,30 @@ pub(crate) struct Built {
     pub(crate) extended: Vec<InodeNumber>,
 }
 
+/// The part of a log that a chunk publishes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogPart {
+    pub(crate) client: u32,
+    /// Number of its operations, and the bytes of their values.
+    pub(crate) operations: usize,
+    pub(crate) bytes: u64,
+    /// The mark of the log's bound: the index of the first operation behind the chunk.
+    pub(crate) until: u64,
+}
+
+impl LogPart {
+    fn of(log: &Log) -> Self {
+        Self { client: log.client, operations: log.slots.len(), bytes: log.bytes, until: log.mark() }
+    }
+}
+
 impl Built {
     pub(crate) fn new(state: &State, next_number: u64) -> Self {
+        let is_due = |log: &&Log| !log.is_published() || !state.stored.bounds.contains_key(&log.client);
+        let others = state.others.values().filter(is_due);
         Self {
             records: Vec::new(),
-            operations: state.log.slots.len(),
-            bytes: state.log.bytes,
-            until: state.log.next().max(state.log.above),
+            parts: std::iter::once(&state.log).chain(others).map(LogPart::of).collect(),
             next_number,
             relinked_bytes: 0,
             undone: 0,
@@ -97,7 +116,8 @@ pub(crate) fn build(
     let heap = std::sync::Arc::clone(&state.heap);
     let mut builder = Builder { heap: &heap, writer, transaction, built };
     builder.built.numbers = state.tree.take_changed().into_iter().collect();
-    if state.stored.header.is_none() {
+    if state.stored.header.is_none() || state.header_changed {
+        state.header_changed = false;
         let value = state.header.encode();
         builder.put(Record::Header, HEADER_KEY, Source::Bytes(&value), Fields::default())?;
     }
@@ -242,24 +262,30 @@ impl Builder<'_> {
             return self.put(record, key, value, fields);
         }
         let item = ItemPart::hold(heap, part.slot, &view, start as usize..end as usize)?;
-        if !item.item().verify()? {
+        let (is_whole, inline, extents) = (item.item().verify()?, item.inline(), item.extents());
+        if is_whole {
+            let crcs = heap.crcs_of(&extents)?;
+            return self.put(record, key, stored(inline, &extents, shared, Some(crcs.get()), None), fields);
+        }
+        // Damaged bytes stay damaged: reads of them fail, and everything else is published.
+        if end - start >= PIECES_FROM || inline.is_some() {
             return Err(HeapError::Damaged { slot: part.slot, what: Damage::ValueChecksum }.into());
         }
-        let (inline, extents) = (item.inline(), item.extents());
-        let crcs = heap.crcs_of(&extents)?;
-        self.put(record, key, stored(inline, &extents, shared, Some(crcs.get()), None), fields)
+        let wrong = Crcs::Whole(!heap.crc_of(&extents)?);
+        self.put(record, key, stored(None, &extents, shared, Some(wrong), None), fields)
     }
 
     fn bounds(&mut self, state: &State) -> Result<(), FsError> {
-        let (client, until) = (state.log.client, self.built.until);
-        let value = LogFields {
-            epoch: state.log.epoch,
-            lease: state.log.lease,
-            next_number: InodeNumber(self.built.next_number),
-        };
-        let fields = Fields { mark: until, aux: client, ..Fields::default() };
-        let value = value.encode();
-        self.append(Record::Bound(client), Kind::Bound, &client.to_le_bytes(), Source::Bytes(&value), fields)
+        let next_number = InodeNumber(self.built.next_number);
+        let logs = state.logs().map(|log| (log.client, log.fields(next_number).encode()));
+        let values: BTreeMap<u32, [u8; LOG_BYTES]> = logs.collect();
+        for LogPart { client, until, .. } in self.built.parts.clone() {
+            let fields = Fields { mark: until, aux: client, ..Fields::default() };
+            let record = if until == LOG_ENDED { Record::EndedBound(client) } else { Record::Bound(client) };
+            let value = Source::Bytes(&values[&client]);
+            self.append(record, Kind::Bound, &client.to_le_bytes(), value, fields)?;
+        }
+        Ok(())
     }
 }
 
@@ -270,7 +296,7 @@ fn space_of(record: &Record) -> u8 {
         Record::Names(..) | Record::NoNames(..) => spaces::FILES_NAMES,
         Record::Data(..) | Record::NoData(..) => spaces::FILES_DATA,
         Record::Extended(_) | Record::NoExtended(_) => spaces::FILES_EXTENDED,
-        Record::Bound(_) => spaces::FILES_LOG,
+        Record::Bound(_) | Record::EndedBound(_) => spaces::FILES_LOG,
     }
 }
 

@@ -163,7 +163,7 @@ impl Files {
     /// Inodes in memory with blocks in records that are not current. There are none: tests ask for them.
     pub fn dangling(&self) -> Vec<InodeNumber> {
         let state = self.lock();
-        let stored = state.stored.data.values().chain(&state.log.slots);
+        let stored = state.stored.data.values().chain(state.logs().flat_map(|log| &log.slots));
         let current: BTreeSet<SlotId> = stored.copied().collect();
         state.tree.files_with_blocks_outside(&current)
     }
@@ -182,7 +182,7 @@ impl Files {
     /// # Errors
     /// As [`Self::sync`].
     pub fn sync_all(&self) -> Result<(), FsError> {
-        let ticket = self.lock().log.writer.newest();
+        let ticket = self.lock().writer.newest();
         ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
     }
 
@@ -199,7 +199,7 @@ impl Files {
     }
 
     fn commit_batch(&self) -> Result<(), FsError> {
-        let dirty = self.lock().log.writer.begin_commit();
+        let dirty = self.lock().writer.begin_commit();
         let Some(mut dirty) = dirty else {
             // Nothing can be made durable any more: an earlier fence has failed.
             let closed = self.heap.media().closed();
@@ -208,7 +208,7 @@ impl Files {
         };
         let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
         let mut state = self.lock();
-        let done = state.log.writer.finish_commit(outcome);
+        let done = state.writer.finish_commit(outcome);
         let heap = Arc::clone(&state.heap);
         state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
         Ok(done?)

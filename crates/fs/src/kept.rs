@@ -55,6 +55,18 @@ impl Kept {
         }
     }
 
+    /// The slot of a key's tombstone.
+    pub(crate) fn tombstone(&self, hash: u64) -> Option<SlotId> {
+        self.tombstones.get(&hash).map(|tombstone| tombstone.slot)
+    }
+
+    /// The compactor has moved a key's tombstone.
+    pub(crate) fn move_tombstone(&mut self, hash: u64, slot: SlotId) {
+        if let Some(tombstone) = self.tombstones.get_mut(&hash) {
+            tombstone.slot = slot;
+        }
+    }
+
     fn remove_tombstone(&mut self, hash: u64) -> Option<Tombstone> {
         let tombstone = self.tombstones.remove(&hash)?;
         self.of_numbers.remove(&(tombstone.number, hash));
@@ -86,7 +98,7 @@ impl Kept {
     }
 
     fn retire_tombstone(&mut self, heap: &Heap, hash: u64) {
-        let slot = self.tombstones.get(&hash).map(|tombstone| tombstone.slot);
+        let slot = self.tombstone(hash);
         if slot.is_some_and(|slot| heap.retire_tombstone(slot)) {
             self.remove_tombstone(hash);
             // The tombstone's own record is still on the medium.

@@ -1,7 +1,8 @@
 //! A client's private log in memory: where the records of its operations are.
 
-use crate::key::{OperationKey, WritePlace};
-use landfall_heap::{Entry, Heap, HeapError, Kind, SlotId, Source, Writer, spaces};
+use crate::header::{LOG_ENDED, LogFields};
+use crate::key::{InodeNumber, OperationKey, WritePlace};
+use landfall_heap::{Entry, Heap, HeapError, Kind, RECORD_SIZE, SlotId, Source, Writer, spaces};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -16,20 +17,48 @@ pub(crate) struct LogEntry<'a> {
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) client: u32,
-    pub(crate) writer: Writer,
     /// Index of the first operation that is not published.
     pub(crate) first: u64,
     /// Records of the operations from there on.
     pub(crate) slots: VecDeque<SlotId>,
+    /// The records as they were checked, with their slots then, if a foreign writer has stored them: one for each slot.
+    pub(crate) checked: VecDeque<(SlotId, [u8; RECORD_SIZE as usize])>,
     /// Bytes of their values.
     pub(crate) bytes: u64,
     /// Above every index that recovery has seen. Operations that do not count may lie below: the next bound is here.
     pub(crate) above: u64,
     pub(crate) epoch: u64,
     pub(crate) lease: u64,
+    /// The client has ended: with what is in the log, a bound is published that says so.
+    pub(crate) has_ended: bool,
 }
 
 impl Log {
+    /// The log of a client that has not done anything.
+    pub(crate) fn new(client: u32) -> Self {
+        Self {
+            client,
+            first: 0,
+            slots: VecDeque::new(),
+            checked: VecDeque::new(),
+            bytes: 0,
+            above: 0,
+            epoch: 1,
+            lease: 0,
+            has_ended: false,
+        }
+    }
+
+    /// The mark of the bound behind all that the log has.
+    pub(crate) fn mark(&self) -> u64 {
+        if self.has_ended { LOG_ENDED } else { self.next().max(self.above) }
+    }
+
+    /// What a bound of the log says.
+    pub(crate) fn fields(&self, next_number: InodeNumber) -> LogFields {
+        LogFields { epoch: self.epoch, lease: self.lease, next_number }
+    }
+
     /// Index of the next operation.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.slots.len() as u64
@@ -37,7 +66,7 @@ impl Log {
 
     /// True if the bound on the medium says all.
     pub(crate) fn is_published(&self) -> bool {
-        self.slots.is_empty() && self.above <= self.first
+        self.slots.is_empty() && self.above <= self.first && !self.has_ended
     }
 
     /// The record of an operation that is not published.
@@ -46,9 +75,10 @@ impl Log {
         self.slots.get_mut(at)
     }
 
-    /// Appends operations that count together or not at all. [`Self::keep`] or [`Self::take_back`] follows.
+    /// Appends operations that count together or not at all. [`Self::keep`] follows, or [`Writer::take_back`].
     pub(crate) fn append(
-        &mut self,
+        &self,
+        writer: &mut Writer,
         heap: &Heap,
         time_ns: i64,
         entries: &[LogEntry<'_>],
@@ -70,17 +100,12 @@ impl Log {
                 aux: client,
             })
             .collect();
-        self.writer.append_group(&records)
+        writer.append_group(&records)
     }
 
     /// The tree has executed what was appended.
     pub(crate) fn keep(&mut self, slots: &[SlotId], entries: &[LogEntry<'_>]) {
         self.slots.extend(slots);
         self.bytes += entries.iter().map(|entry| entry.value.len()).sum::<u64>();
-    }
-
-    /// The tree has refused what was appended.
-    pub(crate) fn take_back(&mut self, slots: &[SlotId]) -> Result<(), HeapError> {
-        Ok(self.writer.take_back(slots)?)
     }
 }

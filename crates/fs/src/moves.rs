@@ -15,7 +15,8 @@ enum What {
     Names(InodeNumber, Position),
     Data(DataKey),
     Extended(InodeNumber),
-    Bound(u32),
+    /// The client, and the hash of the key.
+    Bound(u32, u64),
     Operation(OperationKey),
     Tombstone(u64),
 }
@@ -35,7 +36,7 @@ fn what(heap: &Heap, slot: SlotId) -> Option<What> {
         }
         spaces::FILES_DATA => What::Data(DataKey::decode(&key).ok()?),
         spaces::FILES_EXTENDED => What::Extended(InodeNumber::of_key(&key).ok()?),
-        spaces::FILES_LOG if view.kind() == Kind::Bound => What::Bound(view.aux()),
+        spaces::FILES_LOG if view.kind() == Kind::Bound => What::Bound(view.aux(), view.hash()),
         spaces::FILES_LOG => What::Operation(OperationKey::decode(&key).ok()?),
         _ => return None,
     })
@@ -51,10 +52,11 @@ impl What {
             Self::Names(number, first) => stored.names.get(&(number, first)).copied(),
             Self::Data(key) => stored.data.get(&(key.file, key.first)).copied(),
             Self::Extended(number) => stored.extended.get(&number).copied(),
-            Self::Bound(client) => stored.bounds.get(&client).copied(),
-            Self::Operation(key) if key.client != state.log.client => None,
-            Self::Operation(key) => state.log.slot_mut(key.index).copied(),
-            Self::Tombstone(hash) => state.kept.tombstones.get(&hash).map(|tombstone| tombstone.slot),
+            Self::Bound(client, hash) => {
+                stored.bounds.get(&client).copied().or_else(|| state.kept.tombstone(hash))
+            }
+            Self::Operation(key) => state.log_of(key.client)?.slot_mut(key.index).copied(),
+            Self::Tombstone(hash) => state.kept.tombstone(hash),
         }
     }
 
@@ -77,9 +79,12 @@ impl What {
                 state.tree.replace_spread(&moved);
             }
             Self::Extended(number) => drop(state.stored.extended.insert(number, new)),
-            Self::Bound(client) => drop(state.stored.bounds.insert(client, new)),
+            Self::Bound(client, hash) => match state.stored.bounds.get_mut(&client) {
+                Some(slot) => *slot = new,
+                None => state.kept.move_tombstone(hash, new),
+            },
             Self::Operation(key) => {
-                if let Some(slot) = state.log.slot_mut(key.index) {
+                if let Some(slot) = state.log_of(key.client).and_then(|log| log.slot_mut(key.index)) {
                     *slot = new;
                 }
                 if let Some(write) = key.write {
@@ -90,11 +95,7 @@ impl What {
                     state.tree.replace_spread(&moved);
                 }
             }
-            Self::Tombstone(hash) => {
-                if let Some(tombstone) = state.kept.tombstones.get_mut(&hash) {
-                    tombstone.slot = new;
-                }
-            }
+            Self::Tombstone(hash) => state.kept.move_tombstone(hash, new),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::FsError;
 use crate::files::Files;
-use crate::header::{Header, LogFields};
+use crate::header::Header;
 use crate::key::{InodeNumber, OperationKey};
 use crate::log::Log;
 use crate::operation::Operation;
@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError};
 use landfall_heap::{Damage, FEATURE_FILES, Heap, HeapError, SlotId, Writer};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The client to which a mount's log belongs.
@@ -56,7 +56,7 @@ impl FilesRecovery {
         heap.require_features(FEATURE_FILES)?;
         let mut report = std::mem::take(&mut settled.report);
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
-        let next_number = execute_again(&mut state, &operations, next_number, &mut report)?;
+        let next_number = execute_again(&mut state, operations, next_number, &mut report)?;
         delete_orphans(&mut state)?;
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
@@ -69,16 +69,29 @@ fn damaged(slot: SlotId, what: Damage) -> FsError {
     HeapError::Damaged { slot, what }.into()
 }
 
-/// The published tree, the operations of the log, and the lowest number that no inode has had.
+/// An operation to be executed again.
+struct Again {
+    seq: u64,
+    client: u32,
+    slot: SlotId,
+}
+
+/// The published tree, the operations of all logs, and the lowest number that no inode has had.
 fn restore(
     heap: &Arc<Heap>,
     mut settled: Settled,
     options: &OpenFiles,
-) -> Result<(State, Vec<SlotId>, u64), FsError> {
-    let found = settled.logs.remove(&CLIENT);
-    if let Some(damage) = found.as_ref().and_then(|log| log.damage.as_ref()) {
+) -> Result<(State, Vec<Again>, u64), FsError> {
+    let found = std::mem::take(&mut settled.logs);
+    // Nobody knows which operations of a client count whose bound cannot be read: they are kept.
+    if let Some(damage) = found.get(&CLIENT).and_then(|log| log.damage) {
         return Err(damaged(damage.slot.unwrap_or(SlotId::NONE), damage.what));
     }
+    // The log of another client ends at an operation that cannot be read.
+    let has_bound =
+        |log: &LogFound| log.bound.is_some() && log.damage.is_none_or(|damage| damage.index.is_some());
+    let found: BTreeMap<u32, LogFound> =
+        found.into_iter().filter(|(client, log)| *client == CLIENT || has_bound(log)).collect();
     let header = match settled.header {
         Some(found) => found.header.map_err(|what| damaged(found.slot, what))?,
         None if settled.inodes.is_empty() => Header { identity: options.identity, next_client: CLIENT + 1 },
@@ -89,13 +102,19 @@ fn restore(
         None => Tree::new(seed, options.mode, options.uid, options.gid, options.now_ns),
         Some(_) => Tree::of_stored(seed, settled.inodes),
     };
-    let (log, bound, operations, log_number) = restore_log(heap, found, options);
+    let mut operations: Vec<Again> = found.iter().flat_map(|(client, log)| again_of(*client, log)).collect();
+    operations.sort_unstable_by_key(|operation| operation.seq);
+    let log_number = found.values().map(|log| log.fields.next_number.0).max().unwrap_or(0);
+    let bounds = found.iter().filter_map(|(client, log)| Some((*client, log.bound?))).collect();
+    let mut logs: BTreeMap<u32, Log> =
+        found.into_iter().map(|(client, log)| (client, restore_log(client, log))).collect();
+    let log = logs.remove(&CLIENT).unwrap_or_else(|| Log::new(CLIENT));
     let stored = Stored {
         header: settled.header.map(|found| found.slot),
         names: settled.names,
         data: settled.data,
         extended: settled.extended,
-        bounds: bound.into_iter().map(|slot| (CLIENT, slot)).collect(),
+        bounds,
     };
     // They stay on the medium, so that the damage stays known.
     settled.damaged.values().flatten().for_each(|record| heap.adopt_damaged(record.slot));
@@ -108,8 +127,12 @@ fn restore(
         tree,
         stored,
         log,
+        writer: Writer::new(Arc::clone(heap), options.log_writer),
+        // Their processes have lost the region with the mount.
+        others: logs.into_iter().map(|(client, log)| (client, Log { has_ended: true, ..log })).collect(),
         kept: settled.kept,
         header,
+        header_changed: false,
         damaged: damaged.filter_map(|(number, records)| Some((number, first_damage(records)?))).collect(),
         nodes_max: NODES_MAX,
         moves: None,
@@ -119,79 +142,65 @@ fn restore(
     Ok((state, operations, number.max(log_number).max(NUMBER_MIN)))
 }
 
-fn restore_log(
-    heap: &Arc<Heap>,
-    found: Option<LogFound>,
-    options: &OpenFiles,
-) -> (Log, Option<SlotId>, Vec<SlotId>, u64) {
-    let fields = found.as_ref().map(|log| log.fields);
-    let fields = fields.unwrap_or(LogFields { epoch: 0, lease: 0, next_number: InodeNumber(NUMBER_MIN) });
-    let slots: Vec<SlotId> =
-        found.iter().flat_map(|log| &log.operations).map(|operation| operation.slot).collect();
-    let log = Log {
-        client: CLIENT,
-        writer: Writer::new(Arc::clone(heap), options.log_writer),
-        first: found.as_ref().map_or(0, |log| log.first),
-        slots: VecDeque::from(slots.clone()),
-        bytes: 0,
-        above: found.as_ref().and_then(|log| log.index_max).map_or(0, |max| max + 1),
-        epoch: fields.epoch + 1,
-        lease: fields.lease,
-    };
-    (log, found.and_then(|log| log.bound), slots, fields.next_number.0)
+fn again_of(client: u32, log: &LogFound) -> impl Iterator<Item = Again> {
+    log.operations.iter().map(move |operation| Again { seq: operation.seq, client, slot: operation.slot })
 }
 
-/// Executes the operations of the log on the published tree. Returns the lowest number that no inode has had.
+fn restore_log(client: u32, found: LogFound) -> Log {
+    Log {
+        first: found.first,
+        slots: found.operations.iter().map(|operation| operation.slot).collect(),
+        above: found.index_max.map_or(0, |max| max + 1),
+        epoch: found.fields.epoch + 1,
+        lease: found.fields.lease,
+        ..Log::new(client)
+    }
+}
+
+/// Executes the operations of all logs on the published tree. Returns the lowest number that no inode has had.
 fn execute_again(
     state: &mut State,
-    operations: &[SlotId],
+    operations: Vec<Again>,
     next_number: u64,
     report: &mut Recovered,
 ) -> Result<u64, FsError> {
     let mut next_number = next_number;
-    for (at, slot) in operations.iter().enumerate() {
+    // Logs that have ended at an operation that the tree refuses, and how many are dropped.
+    let mut refused: BTreeMap<u32, (TreeError, u64)> = BTreeMap::new();
+    for Again { client, slot, .. } in operations {
         let heap = Arc::clone(&state.heap);
-        let view = heap.record(*slot)?;
-        state.log.bytes += view.value_len() as u64;
-        let key = OperationKey::decode(&heap.key(&view)?).map_err(|what| damaged(*slot, what))?;
+        let view = heap.record(slot)?;
+        let log = state.log_of(client).expect("its log was found");
+        log.bytes += view.value_len() as u64;
+        if let Some((_, dropped)) = refused.get_mut(&client) {
+            *dropped += 1;
+            continue;
+        }
+        let key = OperationKey::decode(&heap.key(&view)?).map_err(|what| damaged(slot, what))?;
         let done = if let Some(place) = key.write {
             let (len, time_ns) = (view.value_len() as u64, view.arrival_ns().cast_signed());
-            again(state, |tree| tree.write(&place, len, *slot, time_ns))
+            state.again(|tree| tree.write(&place, len, slot, time_ns))
         } else {
-            let value = heap.value_bytes(*slot, &view)?;
-            let (stamp, operation) = Operation::decode(&value).map_err(|what| damaged(*slot, what))?;
+            let value = heap.value_bytes(slot, &view)?;
+            let (stamp, operation) = Operation::decode(&value).map_err(|what| damaged(slot, what))?;
             next_number = next_number.max(new_number(&operation) + 1);
-            again(state, |tree| tree.execute(stamp, &operation))
+            state.again(|tree| tree.execute(stamp, &operation))
         };
         match done {
             Ok(()) => {}
-            // It was taken back when it was executed first, and nothing has been appended behind it.
-            Err(FsError::Tree(error)) => {
-                let left = operations.len() - at;
-                report.notes.push(format!(
-                    "the log ends at an operation that is refused ({error}); {left} are dropped"
-                ));
-                report.unacknowledged += left as u64;
-                break;
-            }
+            // It was refused when it was executed first, and nothing behind it in its log counted.
+            Err(FsError::Tree(error)) => drop(refused.insert(client, (error, 1))),
             Err(error) => return Err(error),
         }
     }
+    for (client, (error, dropped)) in refused {
+        report.notes.push(format!(
+            "the log of client {client} ends at an operation that is refused ({error}); {dropped} are dropped"
+        ));
+        report.unacknowledged += dropped;
+    }
     state.tree.take_touched();
     Ok(next_number)
-}
-
-/// Executes on the tree; what it needs is read.
-fn again(
-    state: &mut State,
-    mut execute: impl FnMut(&mut Tree) -> Result<(), TreeError>,
-) -> Result<(), FsError> {
-    loop {
-        match execute(&mut state.tree) {
-            Err(TreeError::Unread(unread)) => state.load(unread)?,
-            done => return Ok(done?),
-        }
-    }
 }
 
 fn new_number(operation: &Operation<'_>) -> u64 {

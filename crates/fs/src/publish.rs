@@ -1,8 +1,8 @@
-//! Publishing: what a chunk of the log has changed becomes records of the tree, in one transaction. The protocol and the
+//! Publishing: what a chunk of the logs has changed becomes records of the tree, in one transaction. The protocol and the
 //! argument for every crash point: `docs/format/fs.md`, "Writing" and "Why a crash does no harm".
 //!
 //! 1. *Build* the records under the lock of the tree. They refer to the frames in which the bytes landed.
-//! 2. Make the log durable up to the newest operation of the chunk.
+//! 2. Make the log of the mount durable up to the newest operation of the chunk. Those of other clients are.
 //! 3. Commit the transaction.
 //! 4. *Apply*: the index refers to the new records, and what they replace is dropped, the operations among it.
 
@@ -10,7 +10,9 @@ use crate::apply;
 use crate::build::{Built, build};
 use crate::error::FsError;
 use crate::files::Files;
+use crate::log::Log;
 use crate::published::Published;
+use crate::state::State;
 use landfall_heap::{Ticket, Transaction, Writer};
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ pub const CHUNK_BYTES: u64 = 4 << 20;
 /// Operations after which a chunk is published.
 pub const CHUNK_OPERATIONS: usize = 4096;
 
-/// Publishes the log of [`Files`].
+/// Publishes the logs of [`Files`].
 #[derive(Debug)]
 pub struct Publisher {
     files: Arc<Files>,
@@ -27,16 +29,29 @@ pub struct Publisher {
 }
 
 impl Files {
-    /// True if a chunk of the log is complete.
+    /// True if a chunk of the logs is complete.
     pub fn publishing_is_due(&self) -> bool {
         let state = self.lock();
-        state.log.bytes >= CHUNK_BYTES || state.log.slots.len() >= CHUNK_OPERATIONS
+        let (operations, bytes) = state.logs_len();
+        bytes >= CHUNK_BYTES || operations >= CHUNK_OPERATIONS as u64
     }
 
-    /// Operations in the log, and bytes of their values.
+    /// Operations in all logs, and bytes of their values.
     pub fn log_len(&self) -> (u64, u64) {
-        let state = self.lock();
-        (state.log.slots.len() as u64, state.log.bytes)
+        self.lock().logs_len()
+    }
+}
+
+impl State {
+    fn logs_len(&self) -> (u64, u64) {
+        let len = |log: &Log| (log.slots.len() as u64, log.bytes);
+        self.logs().map(len).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// True if the bounds on the medium say all, and the header.
+    fn is_published(&self) -> bool {
+        let is_bound = |client: &u32| self.stored.bounds.contains_key(client);
+        !self.header_changed && self.logs().all(Log::is_published) && self.others.keys().all(is_bound)
     }
 }
 
@@ -49,10 +64,10 @@ impl Publisher {
         Self { files, writer }
     }
 
-    /// Publishes everything that the log has. It blocks in fences.
+    /// Publishes everything that the logs have, in one transaction. It blocks in fences.
     ///
     /// # Errors
-    /// [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] while there is no space for the records: the log stays as it is. The
+    /// [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] while there is no space for the records: the logs stay as they are. The
     /// medium's.
     pub fn step(&mut self) -> Result<Published, FsError> {
         let Some((built, transaction, ticket)) = self.begin()? else { return Ok(Published::default()) };
@@ -71,15 +86,16 @@ impl Publisher {
 
     fn begin(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
         let mut state = self.files.lock();
-        if !state.tree.has_changed() && state.log.is_published() {
+        if !state.tree.has_changed() && state.is_published() {
             return Ok(None);
         }
+        state.restore_foreign()?;
         let mut transaction = self.writer.begin_transaction(0)?;
         let next_number = self.files.next_number();
         let mut built = Built::new(&state, next_number);
         state.moves = Some(Default::default());
         match build(&mut state, &mut self.writer, &mut transaction, &mut built) {
-            Ok(()) => Ok(Some((built, transaction, state.log.writer.newest()))),
+            Ok(()) => Ok(Some((built, transaction, state.writer.newest()))),
             Err(error) => {
                 apply::abort(&mut state, built);
                 Err(error)

@@ -13,7 +13,7 @@ use crate::node::{Body, Extended, Node};
 use crate::operation::{Operation, Stamp};
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
-use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket};
+use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,9 +30,15 @@ pub(crate) struct State {
     pub(crate) heap: Arc<Heap>,
     pub(crate) tree: Tree,
     pub(crate) stored: Stored,
+    /// The log of the mount, and what appends to it.
     pub(crate) log: Log,
+    pub(crate) writer: Writer,
+    /// The logs of all other clients, by client.
+    pub(crate) others: BTreeMap<u32, Log>,
     pub(crate) kept: Kept,
     pub(crate) header: Header,
+    /// The header on the medium is another one.
+    pub(crate) header_changed: bool,
     /// Most inodes that stay in memory once they are published.
     pub(crate) nodes_max: usize,
     /// Inodes of which a record cannot be read.
@@ -48,6 +54,16 @@ fn damaged(slot: SlotId) -> impl Fn(Damage) -> FsError {
 }
 
 impl State {
+    /// All logs.
+    pub(crate) fn logs(&self) -> impl Iterator<Item = &Log> {
+        std::iter::once(&self.log).chain(self.others.values())
+    }
+
+    /// The log of a client.
+    pub(crate) fn log_of(&mut self, client: u32) -> Option<&mut Log> {
+        if client == self.log.client { Some(&mut self.log) } else { self.others.get_mut(&client) }
+    }
+
     /// Executes operations on one file, or a single operation: all or nothing. What the tree needs is read.
     pub(crate) fn apply(
         &mut self,
@@ -68,18 +84,18 @@ impl State {
             .collect();
         let frees_space = matches!(steps, [Step::Operation(first), ..] if first.frees_space());
         loop {
-            self.log.writer.set_frees_space(frees_space);
-            let slots = self.log.append(&self.heap, stamp.time_ns, &entries)?;
+            self.writer.set_frees_space(frees_space);
+            let slots = self.log.append(&mut self.writer, &self.heap, stamp.time_ns, &entries)?;
             let done = self.execute(stamp, steps, &entries, &slots);
             match done {
                 Ok(()) => {
                     self.log.keep(&slots, &entries);
-                    let ticket = self.log.writer.ticket();
+                    let ticket = self.writer.ticket();
                     self.pending.extend(self.tree.take_touched().into_iter().map(|number| (number, ticket)));
                     return Ok(());
                 }
                 Err(refused) => {
-                    self.log.take_back(&slots)?;
+                    self.writer.take_back(&slots).map_err(HeapError::from)?;
                     self.tree.take_touched();
                     let TreeError::Unread(unread) = refused else { return Err(refused.into()) };
                     self.load(unread)?;
@@ -111,6 +127,19 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Executes on the tree what is in a log already; what it needs is read.
+    pub(crate) fn again(
+        &mut self,
+        mut execute: impl FnMut(&mut Tree) -> Result<(), TreeError>,
+    ) -> Result<(), FsError> {
+        loop {
+            match execute(&mut self.tree) {
+                Err(TreeError::Unread(unread)) => self.load(unread)?,
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// Asks the tree; what it needs is read.

@@ -333,6 +333,11 @@ impl Heap {
         self.take_seqs(1)
     }
 
+    /// So many consecutive version numbers, as [`Self::draw_seq`]. Returns the first.
+    pub fn draw_seqs(&self, count: u64) -> u64 {
+        self.take_seqs(count)
+    }
+
     /// Reserves landing runs for this many transports.
     pub fn reserve_landing(&self, transports: u32) {
         self.space.reserve_landing(transports);

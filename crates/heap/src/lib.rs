@@ -25,6 +25,7 @@ mod evict;
 mod extents;
 mod features;
 mod fill;
+mod foreign;
 mod forwards;
 mod free;
 mod goal;
@@ -74,6 +75,7 @@ pub use copies::{Copies, CopyPath};
 pub use entry::{Entry, Source};
 pub use error::{Damage, HeapError};
 pub use extents::Extents;
+pub use foreign::{ForeignData, ForeignSlab};
 pub use free::FreeGoal;
 pub use goal::CompactGoal;
 pub use heap::Heap;
@@ -87,7 +89,10 @@ pub use pieces::{
 };
 pub use pin::{MemoryUse, Pinned};
 pub use policy::Integrity;
-pub use record::{Check, ExtentList, KeyPlace, Kind, PieceDepth, PieceList, RecordView, Slot, ValuePlace};
+pub use record::{
+    Check, Draft, ExtentList, Fields, KeyPlace, Kind, PieceDepth, PieceList, RecordView, Seal, Slot,
+    ValuePlace,
+};
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
@@ -99,7 +104,7 @@ pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use superblock::{
     FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
-    decode as decode_superblock,
+    decode as decode_superblock, hash_of,
 };
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Tickets};

@@ -379,12 +379,12 @@ impl Seal {
     }
 
     /// The seal as one word.
-    pub(crate) fn to_word(self) -> u32 {
+    pub fn to_word(self) -> u32 {
         self.0
     }
 
     /// The inverse of [`Self::to_word`].
-    pub(crate) fn from_word(word: u32) -> Self {
+    pub fn from_word(word: u32) -> Self {
         Self(word)
     }
 

@@ -37,8 +37,23 @@ impl SlabDirectory {
     /// Takes a slab with room for `writer`. The owner is set under the list's lock, so that the compactor never takes a
     /// slab that a writer is taking.
     pub(crate) fn take_spare(&self, runs: &Runs, writer: u8) -> Option<SpareSlab> {
+        self.take_where(runs, writer, |_| true)
+    }
+
+    /// [`Self::take_spare`] for a slab without records.
+    pub(crate) fn take_empty(&self, runs: &Runs, writer: u8) -> Option<SpareSlab> {
+        self.take_where(runs, writer, |spare| spare.next == 0)
+    }
+
+    fn take_where(
+        &self,
+        runs: &Runs,
+        writer: u8,
+        is_wanted: impl Fn(&SpareSlab) -> bool,
+    ) -> Option<SpareSlab> {
         let mut spares = self.spares.lock();
-        let spare = spares.pop()?;
+        let last = spares.iter().rposition(is_wanted)?;
+        let spare = spares.remove(last);
         runs.get(spare.run).owner.store(writer + 1, Ordering::Release);
         self.unmarked.lock().insert(spare.run);
         Some(spare)

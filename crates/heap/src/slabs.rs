@@ -89,6 +89,21 @@ impl Slabs {
         self.directory.take_spare(runs, writer).ok_or(HeapError::Full)
     }
 
+    /// Takes a slab without records for `writer`, and prepares one if there is none.
+    pub(crate) fn take_empty(
+        &self,
+        runs: &Runs,
+        features: &Features,
+        keep: u32,
+        writer: u8,
+    ) -> Result<SpareSlab, HeapError> {
+        if let Some(spare) = self.directory.take_empty(runs, writer) {
+            return Ok(spare);
+        }
+        self.prepare(runs, features, keep)?;
+        self.directory.take_empty(runs, writer).ok_or(HeapError::Full)
+    }
+
     /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark. Returns the
     /// number of marks written.
     pub(crate) fn mark_advanced(&self, runs: &Runs, step: u32) -> Result<usize, HeapError> {

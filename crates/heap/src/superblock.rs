@@ -86,6 +86,13 @@ pub struct Geometry {
     pub features: u32,
 }
 
+/// Hash of a key within a space, in a region with this seed.
+#[inline]
+pub fn hash_of(hash_seed: u64, space: u8, key: &[u8]) -> u64 {
+    let seed = hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    xxh3_64_with_seed(key, seed)
+}
+
 impl Geometry {
     /// Bytes of the region.
     pub fn bytes(&self) -> u64 {
@@ -95,8 +102,7 @@ impl Geometry {
     /// Hash of a key within a space; seeded by the region, so that clients cannot aim at one bucket.
     #[inline]
     pub(crate) fn hash(&self, space: u8, key: &[u8]) -> u64 {
-        let seed = self.hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        xxh3_64_with_seed(key, seed)
+        hash_of(self.hash_seed, space, key)
     }
 
     /// Number of whole runs in `bytes`, if it is within the limits of a region.

@@ -35,6 +35,11 @@ use std::sync::atomic::Ordering;
 /// A slab with fewer free slots is closed when no batch is under way.
 const SLAB_ROOM_MIN: u32 = 256;
 
+/// The id that owns all slabs of foreign writers.
+pub(crate) const FOREIGN_WRITER: u8 = 253;
+/// The compactor's id.
+const COMPACTOR: u8 = 254;
+
 /// Which reserves an append may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -104,15 +109,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A worker's writer. `id` is unique among the writers of the region, at most 253.
+    /// A worker's writer. `id` is unique among the writers of the region, at most 252.
     pub fn new(heap: Arc<Heap>, id: u8) -> Self {
-        assert!(id < 254, "writer ids go to 253");
+        assert!(id < FOREIGN_WRITER, "writer ids go to 252");
         Self::with(heap, id, COMMIT_SITES, Urgency::Write)
     }
 
     /// The compactor's writer.
     pub(crate) fn compactor(heap: Arc<Heap>) -> Self {
-        Self::with(heap, 254, MOVE_SITES, Urgency::Compact)
+        Self::with(heap, COMPACTOR, MOVE_SITES, Urgency::Compact)
     }
 
     fn with(heap: Arc<Heap>, id: u8, sites: Sites, urgency_base: Urgency) -> Self {

@@ -1,0 +1,260 @@
+//! The server's side of a client's log: what is granted to it, and which of its operations count.
+//!
+//! Nothing that the client has written is believed unchecked. A rule that it breaks ends its log, and nothing else.
+
+use crate::control::{Control, SlabGrant};
+use crate::layout::{LANDINGS_MAX, SEQS_PER_LEASE, SLABS_MAX};
+use crate::record::{Broken, Checked};
+use landfall_fs::{Files, ForeignWrite, InodeNumber, LeaseNumber};
+use landfall_heap::{ForeignData, ForeignSlab, HeapError, RECORD_SIZE, RunId, SLOTS_PER_RUN};
+use landfall_media::Extent;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most operations that are made durable with one fence, so that the tree is not locked for long.
+const ADOPTED_AT_ONCE: u64 = 256;
+/// Slabs and landing runs that are granted ahead of need.
+const SLABS_AHEAD: u64 = 2;
+const LANDINGS_AHEAD: u64 = 16;
+/// Landing runs that a client may have behind it and that are kept for its leases, before leases must end.
+const KEPT_MAX: u64 = 64;
+
+/// Why a client's log has ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogEnd {
+    /// The operation with this index breaks a rule.
+    #[error("operation {0} breaks a rule: {1}")]
+    Broken(u64, Broken),
+    /// The tree refuses an operation.
+    #[error(transparent)]
+    Refused(#[from] landfall_fs::RefusedWrite),
+    /// A count in the control memory is impossible.
+    #[error("a count in the control memory is impossible")]
+    Counts,
+    /// An error of the region.
+    #[error(transparent)]
+    Region(#[from] HeapError),
+}
+
+/// A write lease of the client.
+#[derive(Clone, Debug)]
+struct Held {
+    inode: InodeNumber,
+    /// Seqs that operations under it may have.
+    seqs: Range<u64>,
+    /// What the client has stored in landing runs from this one on may be read as long as the lease lasts.
+    landing: u64,
+}
+
+type RecordBytes = [u8; RECORD_SIZE as usize];
+
+/// A place in the landing runs: number of the run, offset in it.
+type LandingPlace = (u64, u64);
+
+/// The log of one client.
+#[derive(Debug)]
+pub struct ClientLog {
+    files: Arc<Files>,
+    client: u32,
+    /// Slabs that are not adopted to their end; the first one is being adopted.
+    slabs: VecDeque<ForeignSlab>,
+    slabs_granted: u64,
+    /// Landing runs; the first one has number `landings_granted - landings.len()`.
+    landings: VecDeque<ForeignData>,
+    landings_granted: u64,
+    /// Landing runs that the client does not store to any more.
+    done: u64,
+    /// Behind everything that adopted operations refer to.
+    used: LandingPlace,
+    adopted: u64,
+    leases: BTreeMap<u64, Held>,
+}
+
+impl ClientLog {
+    /// The log of a client that has just been attached ([`Files::attach`]).
+    pub fn new(files: Arc<Files>, client: u32) -> Self {
+        Self {
+            files,
+            client,
+            slabs: VecDeque::new(),
+            slabs_granted: 0,
+            landings: VecDeque::new(),
+            landings_granted: 0,
+            done: 0,
+            used: (0, 0),
+            adopted: 0,
+            leases: BTreeMap::new(),
+        }
+    }
+
+    /// The client's number.
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+
+    /// Number of operations that are adopted.
+    pub fn adopted(&self) -> u64 {
+        self.adopted
+    }
+
+    /// Grants slabs and landing runs, so that the client has the next ones before it needs them.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`], [`HeapError::Cleaning`] if there is no space for all of them; the medium's.
+    pub fn refill(&mut self, control: Control<'_>) -> Result<(), HeapError> {
+        let heap = Arc::clone(self.files.heap());
+        while (self.slabs.len() as u64) < SLABS_AHEAD.min(SLABS_MAX) {
+            let slab = ForeignSlab::grant(&heap)?;
+            control.grant_slab(self.slabs_granted, SlabGrant { run: slab.run(), seal: slab.seal() });
+            self.slabs_granted += 1;
+            self.slabs.push_back(slab);
+        }
+        while self.landings_granted - self.done < LANDINGS_AHEAD.min(LANDINGS_MAX) {
+            let data = ForeignData::grant(&heap)?;
+            control.grant_landing(self.landings_granted, data.run());
+            self.landings_granted += 1;
+            self.landings.push_back(data);
+        }
+        Ok(())
+    }
+
+    /// The client gets a write lease. Operations under it have seqs from `seq` on.
+    pub fn begin_lease(&mut self, number: LeaseNumber, inode: InodeNumber, seq: u64) {
+        let held = Held { inode, seqs: seq..seq + SEQS_PER_LEASE, landing: self.done };
+        self.leases.insert(number.0, held);
+    }
+
+    /// A lease of the client has ended: what it appended under it is adopted, and nothing more will be.
+    pub fn end_lease(&mut self, number: LeaseNumber) {
+        self.leases.remove(&number.0);
+        self.release_landings();
+    }
+
+    /// The lease that has been held longest, if so much data is kept for the client's leases that it must end.
+    pub fn lease_to_end(&self) -> Option<LeaseNumber> {
+        let kept = self.done.saturating_sub(self.first_landing());
+        let oldest = self.leases.iter().min_by_key(|(_, held)| held.landing);
+        oldest.filter(|_| kept > KEPT_MAX).map(|(number, _)| LeaseNumber(*number))
+    }
+
+    /// Adopts everything that the client has appended. Returns the number of operations.
+    ///
+    /// # Errors
+    /// [`LogEnd`]: what was before is adopted, and the log has ended: the client is to be fenced.
+    pub fn adopt(&mut self, control: Control<'_>) -> Result<u64, LogEnd> {
+        let done = control.done();
+        let appended = control.appended();
+        let possible = self.adopted..=self.slabs_granted * u64::from(SLOTS_PER_RUN);
+        if !possible.contains(&appended) || !(self.done..=self.landings_granted).contains(&done) {
+            return Err(LogEnd::Counts);
+        }
+        let before = self.adopted;
+        while self.adopted < appended {
+            self.adopt_some(appended)?;
+            control.set_applied(self.adopted);
+        }
+        self.done = done;
+        self.release_landings();
+        Ok(self.adopted - before)
+    }
+
+    fn adopt_some(&mut self, appended: u64) -> Result<(), LogEnd> {
+        let slab = self.slabs.front().ok_or(LogEnd::Counts)?;
+        let room = u64::from(SLOTS_PER_RUN - slab.adopted());
+        let count = room.min(appended - self.adopted).min(ADOPTED_AT_ONCE);
+        let mut writes: Vec<(Checked, RecordBytes)> = Vec::new();
+        let mut end = None;
+        for index in self.adopted..self.adopted + count {
+            match self.check(index) {
+                Ok(write) => writes.push(write),
+                Err(error) => {
+                    end = Some(error);
+                    break;
+                }
+            }
+        }
+        self.execute(&writes)?;
+        end.map_or(Ok(()), Err)
+    }
+
+    /// Checks an operation, and notes what it uses up.
+    fn check(&mut self, index: u64) -> Result<(Checked, RecordBytes), LogEnd> {
+        let slab = self.slabs.front().ok_or(LogEnd::Counts)?;
+        let heap = self.files.heap();
+        let at = (index % u64::from(SLOTS_PER_RUN)) as u32;
+        let bytes = slab.copy(at).map_err(HeapError::from)?;
+        let geometry = heap.geometry();
+        let named = (self.client, index);
+        let broken = |what| LogEnd::Broken(index, what);
+        let (slot, seal) = (slab.slot(at), slab.seal());
+        let write = Checked::new(&bytes, slot, seal, geometry.bytes(), geometry.hash_seed, named);
+        let write = write.map_err(broken)?;
+        let used = self.place_behind(write.extents()).ok_or(broken(Broken::Extents))?;
+        // The bytes are checked here, because whoever reads or divides them later counts on their checksum.
+        if heap.crc_of(write.extents()).map_err(HeapError::from)? != write.crc {
+            return Err(broken(Broken::Data));
+        }
+        let held = self.leases.get_mut(&write.place.lease).ok_or(broken(Broken::Lease))?;
+        if held.inode != write.place.file || !held.seqs.contains(&write.seq) {
+            return Err(broken(Broken::Lease));
+        }
+        held.seqs.start = write.seq + 1;
+        self.used = used;
+        Ok((write, bytes))
+    }
+
+    fn execute(&mut self, writes: &[(Checked, RecordBytes)]) -> Result<(), LogEnd> {
+        let Some(slab) = self.slabs.front_mut() else { return Ok(()) };
+        let extents: Vec<&[Extent]> = writes.iter().map(|(write, _)| write.extents()).collect();
+        let slots = slab.adopt(&extents)?;
+        let is_full = slab.adopted() == SLOTS_PER_RUN;
+        let foreign: Vec<ForeignWrite> = slots
+            .into_iter()
+            .zip(writes)
+            .map(|(slot, (write, record))| ForeignWrite {
+                slot,
+                record: *record,
+                place: write.place,
+                len: write.len,
+                time_ns: write.time_ns,
+            })
+            .collect();
+        self.files.execute_foreign(self.client, &foreign)?;
+        self.adopted += writes.len() as u64;
+        if is_full {
+            self.slabs.pop_front();
+        }
+        Ok(())
+    }
+
+    fn first_landing(&self) -> u64 {
+        self.landings_granted - self.landings.len() as u64
+    }
+
+    /// The place behind these extents, if they are in landing runs of the client, behind everything that was used.
+    fn place_behind(&self, extents: &[Extent]) -> Option<LandingPlace> {
+        let mut used = self.used;
+        for extent in extents {
+            let run = RunId::of(extent.off);
+            let at = self.landings.iter().position(|data| data.run() == run)?;
+            let number = self.first_landing() + at as u64;
+            let place = (number, extent.off - run.off());
+            if place < used || number < self.done {
+                return None;
+            }
+            used = (number, place.1 + u64::from(extent.len()));
+        }
+        Some(used)
+    }
+
+    /// Landing runs that the client has done with are kept as long as a lease lasts that was granted before.
+    fn release_landings(&mut self) {
+        let needed = self.leases.values().map(|held| held.landing).min().unwrap_or(self.done);
+        let until = needed.min(self.done);
+        while self.first_landing() < until {
+            self.landings.pop_front();
+        }
+    }
+}

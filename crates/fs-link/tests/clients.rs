@@ -1,0 +1,256 @@
+//! Logs of clients: what is adopted, what is refused, and what is left of them after a restart.
+
+mod common;
+
+use common::{Library, Server, TestLease, World, region};
+use landfall_fs::{InodeNumber, LeaseNumber};
+use landfall_fs_link::{Broken, LogEnd, SEQS_PER_LEASE};
+use landfall_heap::SLOTS_PER_RUN;
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Media, RUN_SIZE};
+
+struct Linked {
+    world: World,
+    server: Server,
+    library: Library,
+    file: InodeNumber,
+    lease: TestLease,
+}
+
+fn linked() -> Linked {
+    let mut world = World::open(region());
+    let file = world.create("file");
+    let mut server = Server::attach(&mut world);
+    let library = Library::new(&world, &server);
+    let lease = server.lease(file);
+    Linked { world, server, library, file, lease }
+}
+
+fn after_a_crash(world: &World) -> World {
+    let image = world.media.crash_state().durable_image();
+    World::open(SimMedia::from_image(image, SimOptions::default()))
+}
+
+#[test]
+fn what_is_appended_is_in_the_file_once_it_is_adopted_and_survives_a_crash_from_then_on() {
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 5000], 100);
+    assert_eq!(l.world.bytes(l.file), [], "nobody has adopted it");
+    assert_eq!(l.server.adopt().expect("adopts"), 1);
+    assert_eq!(l.world.bytes(l.file), [1; 5000]);
+    let stat = l.world.files.stat(l.file).expect("it is there");
+    assert_eq!((stat.inode.size, stat.mtime_ns), (5000, 100));
+    assert_eq!(after_a_crash(&l.world).bytes(l.file), [1; 5000]);
+}
+
+#[test]
+fn what_a_library_has_synced_survives_a_crash_though_nobody_has_adopted_it() {
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+    l.library.sync();
+    l.library.append(&mut l.lease, 4096, &[2; 4096], 101);
+    let mut world = after_a_crash(&l.world);
+    assert_eq!(world.bytes(l.file), [1; 4096]);
+    assert_eq!(world.files.clients(), Vec::<u32>::new(), "its log is published, and has ended");
+    world.publish();
+    assert_eq!(after_a_crash(&world).bytes(l.file), [1; 4096]);
+}
+
+#[test]
+fn a_client_that_has_ended_leaves_its_bytes_and_no_run() {
+    let mut l = linked();
+    l.world.publish();
+    l.world.compact();
+    l.library.append(&mut l.lease, 0, &[7; 4096], 100);
+    l.server.adopt().expect("adopts");
+    let client = l.server.log.client();
+    assert_eq!(l.world.files.clients(), [client]);
+    l.server.end(&mut l.world);
+    assert_eq!(l.world.files.clients(), Vec::<u32>::new());
+    assert_eq!(l.world.bytes(l.file), [7; 4096]);
+    let other = Server::attach(&mut l.world);
+    assert_ne!(other.log.client(), client, "no number is given twice");
+    other.end(&mut l.world);
+    l.world.compact();
+    l.world.publish();
+    l.world.compact();
+    let counts = l.world.files.heap().runs().counts();
+    assert!(counts.free > counts.total - 12, "{counts:?}");
+    assert_eq!(after_a_crash(&l.world).bytes(l.file), [7; 4096]);
+}
+
+#[test]
+fn what_is_stored_and_not_appended_means_nothing_once_the_client_has_ended() {
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+    l.server.adopt().expect("adopts");
+    l.library.append(&mut l.lease, 0, &[2; 4096], 101);
+    l.library.sync();
+    // The server has stopped to listen before the second one.
+    l.server.end(&mut l.world);
+    assert_eq!(after_a_crash(&l.world).bytes(l.file), [1; 4096]);
+}
+
+#[test]
+fn a_log_goes_on_over_slabs_and_landing_runs() {
+    let mut l = linked();
+    let count = u64::from(SLOTS_PER_RUN) + 10;
+    for index in 0..count {
+        l.library.append(&mut l.lease, index % 8 * 4096, &[index as u8; 4096], 100);
+        if index % 200 == 0 {
+            l.server.adopt().expect("adopts");
+            if let Some(number) = l.server.log.lease_to_end() {
+                l.server.log.end_lease(number);
+                l.lease = l.server.lease(l.file);
+            }
+        }
+        if index % 1000 == 0 {
+            l.world.publish();
+            l.world.compact();
+        }
+    }
+    l.server.adopt().expect("adopts");
+    assert_eq!(l.server.log.adopted(), count);
+    let bytes = l.world.bytes(l.file);
+    let last: Vec<u8> = (count - 8..count).map(|index| index as u8).collect();
+    let mut seen: Vec<u8> = bytes.chunks(4096).map(|block| block[0]).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, {
+        let mut last = last;
+        last.sort_unstable();
+        last
+    });
+    assert_eq!(after_a_crash(&l.world).bytes(l.file), bytes);
+}
+
+#[test]
+fn data_stay_readable_as_long_as_a_lease_lasts_that_was_granted_before() {
+    let mut l = linked();
+    for index in 0..300_u32 {
+        l.library.append(&mut l.lease, 0, &[index as u8; 4096], 100);
+    }
+    l.server.adopt().expect("adopts");
+    l.world.publish();
+    l.world.compact();
+    let first = l.library.slots[0];
+    assert_eq!(l.world.files.heap().runs().frame_refs(first.off()), 0);
+    let run = l.server.control().landing(1).expect("granted");
+    let before = landfall_heap::RunId(run.0);
+    assert_eq!(l.world.files.heap().runs().get(before).used_for(), landfall_heap::RunUse::Data);
+    assert!(l.server.log.lease_to_end().is_none(), "that is little");
+    let counts = l.world.files.heap().runs().counts();
+    l.server.log.end_lease(l.lease.number);
+    assert!(
+        l.world.files.heap().runs().counts().free > counts.free,
+        "the first run is done, and overwritten"
+    );
+}
+
+fn broken(error: LogEnd) -> (u64, Broken) {
+    match error {
+        LogEnd::Broken(index, rule) => (index, rule),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn an_operation_that_breaks_a_rule_ends_the_log_and_what_was_before_stays() {
+    let append = |l: &mut Linked| l.library.append(&mut l.lease, 0, &[2; 4096], 101);
+    type Prepare = fn(&mut Linked);
+    let cases: [(&str, Broken, Prepare); 5] = [
+        ("another lease", Broken::Lease, |l| l.lease.number = LeaseNumber(99)),
+        ("another file", Broken::Lease, |l| l.lease.file = InodeNumber(1)),
+        ("a seq twice", Broken::Lease, |l| l.lease.seq -= 1),
+        ("a seq of somebody else", Broken::Lease, |l| l.lease.seq += SEQS_PER_LEASE),
+        ("a lease that has ended", Broken::Lease, |l| l.server.log.end_lease(l.lease.number)),
+    ];
+    for (what, rule, prepare) in cases {
+        let mut l = linked();
+        l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+        l.server.adopt().expect("adopts");
+        prepare(&mut l);
+        append(&mut l);
+        assert_eq!(broken(l.server.adopt().expect_err(what)), (1, rule), "{what}");
+        l.server.end(&mut l.world);
+        assert_eq!(l.world.bytes(l.file), [1; 4096], "{what}");
+    }
+    // Bytes that are not those of the checksum.
+    let mut l = linked();
+    append(&mut l);
+    let run = l.server.control().landing(0).expect("granted");
+    l.world.media.store(run.off() + 9, &[77]).expect("stores");
+    assert_eq!(broken(l.server.adopt().expect_err("changed")), (0, Broken::Data));
+    // A part of a block that is not the end of the file.
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 8192], 100);
+    l.library.append(&mut l.lease, 0, &[2; 100], 100);
+    assert!(matches!(l.server.adopt().expect_err("a part"), LogEnd::Refused(_)));
+    assert_eq!(l.world.bytes(l.file), [1; 8192]);
+    l.world.publish();
+}
+
+#[test]
+fn impossible_counts_end_the_log() {
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+    l.server.adopt().expect("adopts");
+    for appended in [0, 3 * u64::from(SLOTS_PER_RUN), u64::MAX] {
+        l.server.control().set_appended(appended);
+        assert!(matches!(l.server.adopt(), Err(LogEnd::Counts)), "{appended}");
+    }
+    l.server.control().set_appended(1);
+    for done in [100, u64::MAX] {
+        l.server.control().set_done(done);
+        assert!(matches!(l.server.adopt(), Err(LogEnd::Counts)), "{done}");
+    }
+}
+
+#[test]
+fn frames_are_not_given_out_twice() {
+    // The second operation refers to the bytes of the first one.
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+    let mut again = Library::new(&l.world, &l.server);
+    l.server.adopt().expect("adopts");
+    again.appended = 1;
+    again.slots = l.library.slots.clone();
+    again.append(&mut l.lease, 4096, &[1; 4096], 101);
+    assert_eq!(broken(l.server.adopt().expect_err("used")), (1, Broken::Extents));
+    // An operation refers to a run that was not granted.
+    let free = u64::from(l.world.files.heap().geometry().runs) * RUN_SIZE;
+    assert!(l.world.media.len() == free);
+}
+
+#[test]
+fn a_record_that_is_changed_after_it_was_checked_is_restored_before_it_is_published() {
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 8192], 100);
+    l.server.adopt().expect("adopts");
+    l.world.media.store(l.library.slots[0].off() + 40, &[0xff; 8]).expect("stores");
+    let other = l.world.create("other");
+    l.world.write(other, 0, &[5; 100]);
+    l.world.publish();
+    assert_eq!((l.world.bytes(l.file), l.world.bytes(other)), (vec![1; 8192], vec![5; 100]));
+    assert_eq!(after_a_crash(&l.world).bytes(other), [5; 100]);
+}
+
+#[test]
+fn bytes_that_are_changed_after_they_were_checked_are_damage_of_their_file_alone() {
+    let mut l = linked();
+    l.library.append(&mut l.lease, 0, &[1; 8192], 100);
+    l.server.adopt().expect("adopts");
+    let run = l.server.control().landing(0).expect("granted");
+    l.world.media.store(run.off() + 9, &[77]).expect("stores");
+    let other = l.world.create("other");
+    l.world.write(other, 0, &[5; 100]);
+    // The record must be divided when it is published.
+    l.world.write(l.file, 4096, &[3; 4096]);
+    l.world.publish();
+    assert_eq!(l.world.bytes(other), [5; 100]);
+    let parts = l.world.files.read(l.file, 0..4096).expect("it is there");
+    let landfall_fs::FilePart::Stored(part) = &parts[0] else { panic!("no hole") };
+    assert!(!part.item().verify().expect("reads"), "nobody gets these bytes");
+    let parts = l.world.files.read(l.file, 4096..8192).expect("it is there");
+    let landfall_fs::FilePart::Stored(part) = &parts[0] else { panic!("no hole") };
+    assert!(part.item().verify().expect("reads"));
+}
