@@ -35,6 +35,6 @@ pub use site::Site;
 pub use standing::Standing;
 pub use sum::Sum;
 pub use sys::{
-    FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch, prefetch_at, prefetch_line,
+    Attached, FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch, prefetch_at, prefetch_line,
 };
 pub use units::{BLOCK_SIZE, LINE_SIZE, RUN_SIZE};

@@ -108,6 +108,22 @@ impl Image {
         Ok(())
     }
 
+    /// Children of `fork` do not get the image.
+    pub(crate) fn keep_from_children(&self) -> io::Result<()> {
+        let len = self.within_reservation(self.len())?;
+        // SAFETY: the image itself; the call changes no byte.
+        let done = unsafe { libc::madvise(self.base.as_ptr().cast(), len, libc::MADV_DONTFORK) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Sets what may be done with a range of whole pages. The caller excludes accesses that it forbids.
+    pub(crate) fn protect(&self, off: u64, len: u64, protection: c_int) -> io::Result<()> {
+        let at = self.at(off, len).map_err(io::Error::other)?;
+        // SAFETY: in bounds; the bytes stay mapped, and nobody stores to them where that is forbidden.
+        let done = unsafe { libc::mprotect(at.cast(), len as usize, protection) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     fn within_reservation(&self, len: u64) -> io::Result<usize> {
         let fits = len <= self.reserved;
         let len = usize::try_from(len).ok().filter(|_| fits);

@@ -147,7 +147,7 @@ impl MappedMedia {
 }
 
 /// `MAP_SYNC` on fs-DAX: the blocks under a page are durable before the first store to it is.
-fn map_flags(kind: MediaKind) -> c_int {
+pub(super) fn map_flags(kind: MediaKind) -> c_int {
     match kind {
         MediaKind::FsDax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
         _ => libc::MAP_SHARED,

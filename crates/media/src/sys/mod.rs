@@ -2,7 +2,7 @@
 //!
 //! Start at [`open()`]. The files: `open` and `create` find or create the region's file; `kind` asks the kernel what it
 //! is; `image` owns the address range; `mapped` is the medium for byte-addressable kinds, `file` the one for ordinary
-//! files; `bare` and `holes` find runs without memory or blocks; `lock` is the lock; `flush` and `prefetch` are the
+//! files; `attached` is a region of another process; `bare` and `holes` find runs without memory or blocks; `lock` is the lock; `flush` and `prefetch` are the
 //! cache-line instructions; `words` sums words in wide registers; `call` wraps the system calls.
 
 // Mapped memory, system calls and cache-line instructions have no safe form; they are confined to this module.
@@ -11,6 +11,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("landfall-media knows the durability rules of Linux on x86-64 only");
 
+mod attached;
 mod bare;
 mod call;
 mod create;
@@ -28,6 +29,7 @@ mod region;
 mod request;
 pub(crate) mod words;
 
+pub use attached::Attached;
 pub use flush::FlushInstruction;
 pub(crate) use grow::grows;
 pub(crate) use image::Image;

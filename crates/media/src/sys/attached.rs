@@ -1,0 +1,185 @@
+//! A region that another process has open, mapped into this one, too.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::flush::{FlushInstruction, store_fence};
+use super::image::{ALIGN_DEFAULT, Image, READ_WRITE};
+use super::kind::{Found, caches_are_persistent, device_len};
+use super::mapped::map_flags;
+use crate::error::MediaError;
+use crate::extent::Extent;
+use crate::kind::MediaKind;
+use crate::units::RUN_SIZE;
+use std::os::unix::fs::MetadataExt;
+
+/// What errors call a file that came without a path.
+const PATH: &str = "the region of another process";
+
+/// A region that another process has open and locked, and whose file that process has passed on.
+///
+/// All of it can be read. Stores are possible into runs that are open ([`Attached::open_run`]): the process that has the
+/// region says which runs, and the CPU refuses all others, so that a stray pointer of a program changes nothing else. (On
+/// media with pages larger than a run, all of the region is writable.) A child of `fork` does not have the region.
+pub struct Attached {
+    image: Image,
+    flush: FlushInstruction,
+    open: Box<[AtomicBool]>,
+    /// Single runs can be protected: the medium's pages are not larger.
+    protects_runs: bool,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attached").field("len", &self.image.len()).finish_non_exhaustive()
+    }
+}
+
+impl Attached {
+    /// Maps the first `len` bytes of a region's file.
+    ///
+    /// # Errors
+    /// [`MediaError::Unsupported`] for a medium that processes do not share, or for a length that is none of a region;
+    /// [`MediaError::Truncated`] if the file is shorter; [`MediaError::Io`].
+    pub fn new(file: &File, len: u64) -> Result<Self, MediaError> {
+        let fail = |source| MediaError::Io { path: PATH.into(), action: "map the region", source };
+        let found = Found::detect(Path::new(PATH), file)?;
+        if found.kind == MediaKind::File {
+            return Err(MediaError::Unsupported("processes share regions in memory and on DAX only"));
+        }
+        if len == 0 || !len.is_multiple_of(RUN_SIZE) {
+            return Err(MediaError::Unsupported("a region has whole runs"));
+        }
+        let actual = file
+            .metadata()
+            .and_then(|m| if found.kind == MediaKind::DeviceDax { device_len(m.rdev()) } else { Ok(m.len()) })
+            .map_err(fail)?;
+        if actual < len {
+            return Err(MediaError::Truncated { path: PATH.into(), expected: len, actual });
+        }
+        let image = Image::reserve(len, len, found.map_align.max(ALIGN_DEFAULT)).map_err(fail)?;
+        let protects_runs = RUN_SIZE.is_multiple_of(found.map_align);
+        let protection = if protects_runs { libc::PROT_READ } else { READ_WRITE };
+        image.map_file(file.as_raw_fd(), 0, len, map_flags(found.kind), protection).map_err(fail)?;
+        image.keep_from_children().map_err(fail)?;
+        let needs_none = caches_are_persistent(file, found.kind);
+        let flush = if needs_none { FlushInstruction::None } else { FlushInstruction::detect() };
+        let open = (0..len / RUN_SIZE).map(|_| AtomicBool::new(false)).collect();
+        Ok(Self { image, flush, open, protects_runs })
+    }
+
+    /// The bytes of an extent.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`].
+    #[inline]
+    pub fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        self.image.bytes(extent)
+    }
+
+    /// Allows stores into a run.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`], [`MediaError::Io`].
+    pub fn open_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.protect(run_off, READ_WRITE)?;
+        self.open[(run_off / RUN_SIZE) as usize].store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends what [`Self::open_run`] allows.
+    ///
+    /// # Errors
+    /// As [`Self::open_run`].
+    pub fn close_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.image.at(run_off, RUN_SIZE)?;
+        self.open[(run_off / RUN_SIZE) as usize].store(false, Ordering::Release);
+        self.protect(run_off, libc::PROT_READ)
+    }
+
+    fn protect(&self, run_off: u64, protection: libc::c_int) -> Result<(), MediaError> {
+        self.image.at(run_off, RUN_SIZE)?;
+        let done = match self.protects_runs {
+            _ if !run_off.is_multiple_of(RUN_SIZE) => Err(io::ErrorKind::InvalidInput.into()),
+            true => self.image.protect(run_off, RUN_SIZE, protection),
+            false => Ok(()),
+        };
+        done.map_err(|source| MediaError::Io { path: PATH.into(), action: "open a run", source })
+    }
+
+    /// Stores bytes into an open run. They are durable after [`Self::flush`] and [`Self::fence`].
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`], also for a run that is not open.
+    #[inline]
+    pub fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
+        let (len, run) = (bytes.len() as u64, (off / RUN_SIZE) as usize);
+        let is_open = self.open.get(run).is_some_and(|open| open.load(Ordering::Acquire));
+        if !is_open || off % RUN_SIZE + len > RUN_SIZE {
+            return Err(MediaError::OutOfBounds { off, len, region_len: self.image.len() });
+        }
+        self.image.store(off, bytes)
+    }
+
+    /// Starts to write an extent back from the CPU's caches.
+    #[inline]
+    pub fn flush(&self, extent: Extent) {
+        // If the range is out of bounds, nothing was stored there, and nothing has to be written back.
+        if let Ok(at) = self.image.at(extent.off, u64::from(extent.len())) {
+            // SAFETY: the range is within the mapped image; the CPU has the instruction that was detected.
+            unsafe { self.flush.write_back(at, extent.len() as usize) };
+        }
+    }
+
+    /// Waits until everything that this thread has flushed is in the persistence domain.
+    #[inline]
+    pub fn fence(&self) {
+        store_fence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    const LEN: u64 = 2 * RUN_SIZE;
+
+    /// A file in memory, as a region on tmpfs is.
+    fn region(len: u64) -> File {
+        let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.write_all(b"from the start").unwrap();
+        file.set_len(len).unwrap();
+        file
+    }
+
+    #[test]
+    fn both_processes_see_what_is_stored_into_open_runs() {
+        let file = region(LEN);
+        let attached = Attached::new(&file, LEN).unwrap();
+        assert_eq!(attached.bytes(Extent::new(0, 14)).unwrap(), b"from the start");
+        assert!(matches!(attached.store(RUN_SIZE, b"x"), Err(MediaError::OutOfBounds { .. })), "not open");
+        attached.open_run(RUN_SIZE).unwrap();
+        attached.store(RUN_SIZE + 5, b"stored").unwrap();
+        attached.flush(Extent::new(RUN_SIZE + 5, 6));
+        attached.fence();
+        let mut seen = [0; 6];
+        file.read_exact_at(&mut seen, RUN_SIZE + 5).unwrap();
+        assert_eq!(&seen, b"stored");
+        assert!(attached.store(LEN - 1, b"xy").is_err(), "past the end");
+        attached.close_run(RUN_SIZE).unwrap();
+        assert!(attached.store(RUN_SIZE, b"x").is_err(), "closed again");
+        assert!(attached.open_run(LEN).is_err() && attached.open_run(7).is_err());
+    }
+
+    #[test]
+    fn what_is_no_shared_region_is_refused() {
+        let file = region(LEN);
+        assert!(matches!(Attached::new(&file, 2 * LEN), Err(MediaError::Truncated { .. })));
+        assert!(matches!(Attached::new(&file, 100), Err(MediaError::Unsupported(_))));
+    }
+}
