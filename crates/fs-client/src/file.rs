@@ -1,0 +1,61 @@
+//! A file, as a client knows it.
+
+use crate::segments::Segments;
+use landfall_fs::InodeNumber;
+use landfall_fs_link::Kind;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A lease that was granted. It may have been revoked since.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) place: usize,
+    pub(crate) generation: u32,
+    pub(crate) kind: Kind,
+    /// Its number, in keys of operations.
+    pub(crate) number: u64,
+    /// Seqs that are left.
+    pub(crate) seqs: Range<u64>,
+}
+
+/// When the server may be asked for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// From this time on, in milliseconds of [`crate::Now`].
+    From(u64),
+    /// Never: the kernel answers for the file.
+    Never,
+}
+
+/// What is known of a file while a lease lasts.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) lease: Option<Lease>,
+    pub(crate) asking: Asking,
+    pub(crate) size: u64,
+    pub(crate) segments: Segments,
+}
+
+/// A file of the mount. All descriptors of a process share it.
+#[derive(Debug)]
+pub struct File {
+    pub(crate) inode: InodeNumber,
+    state: Mutex<State>,
+}
+
+impl File {
+    /// A file without a lease.
+    pub fn new(inode: InodeNumber) -> Self {
+        let (asking, segments) = (Asking::From(0), Segments::default());
+        Self { inode, state: Mutex::new(State { lease: None, asking, size: 0, segments }) }
+    }
+
+    /// The inode.
+    pub fn inode(&self) -> InodeNumber {
+        self.inode
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,511 @@
+//! A client with a model of the server: it revokes leases at any time, and checks and executes what the client appends.
+
+use landfall_fs::InodeNumber;
+use landfall_fs_client::{Client, File, Gone, Host, Now, Unanswered};
+use landfall_fs_link::{
+    CONTROL_WORDS, Checked, Control, Identity, Kind, LANDINGS_MAX, LEASES_MAX, LeaseFields, Part, Reason,
+    Refusal, Reply, Request, SEQS_PER_LEASE, SLABS_MAX, SlabGrant, lease,
+};
+use landfall_heap::{RECORD_SIZE, RunId, SLOTS_PER_RUN, Seal, SlotId, crc};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const RUNS: u64 = 48;
+const INODE: InodeNumber = InodeNumber(7);
+const IDENTITY: Identity = Identity { client: 3, hash_seed: 0xfeed, region_bytes: RUNS * RUN_SIZE };
+/// Bytes of one answer to a question where bytes are.
+const MAP_BYTES_MAX: u64 = 20_000;
+const BLOCK: u64 = landfall_fs_link::BLOCK_BYTES;
+
+#[derive(Debug)]
+struct Granted {
+    place: usize,
+    inode: InodeNumber,
+    number: u64,
+    kind: Kind,
+    seqs: std::ops::Range<u64>,
+}
+
+#[derive(Default)]
+struct Server {
+    files: BTreeMap<InodeNumber, Vec<u8>>,
+    granted: Vec<Granted>,
+    /// Leases of the past: operations under them are adopted before they pass on.
+    leases: u64,
+    slabs: Vec<SlabGrant>,
+    landings: Vec<RunId>,
+    applied: u64,
+    next_run: u64,
+    /// End of the last extent that was adopted: its landing run's number, and the offset in it.
+    landed: (usize, u64),
+    /// Next offset for bytes of files that the client maps.
+    stored: Option<u64>,
+    /// So many requests are refused.
+    refuses: u32,
+}
+
+struct World {
+    media: Arc<SimMedia>,
+    words: Vec<AtomicU64>,
+    dirty: Mutex<Dirty>,
+    server: Mutex<Server>,
+}
+
+impl World {
+    fn new() -> Self {
+        let words: Vec<AtomicU64> = (0..CONTROL_WORDS).map(|_| AtomicU64::new(0)).collect();
+        Control::new(&words).unwrap().begin(IDENTITY);
+        let server = Server { next_run: 1, ..Server::default() };
+        Self {
+            media: SimMedia::new(RUNS * RUN_SIZE, SimOptions::default()),
+            words,
+            dirty: Mutex::default(),
+            server: Mutex::new(server),
+        }
+    }
+
+    fn control(&self) -> Control<'_> {
+        Control::new(&self.words).unwrap()
+    }
+
+    /// Takes all leases of an inode back, and executes what was done under them.
+    fn revoke(&self, server: &mut Server, inode: InodeNumber) {
+        for granted in server.granted.iter().filter(|granted| granted.inode == inode) {
+            let word = self.control().lease_word(granted.place);
+            lease::revoke(word);
+            while !lease::is_empty(word) {
+                std::thread::yield_now();
+            }
+        }
+        self.adopt(server);
+        server.granted.retain(|granted| granted.inode != inode);
+    }
+
+    /// Checks and executes what is appended.
+    fn adopt(&self, server: &mut Server) {
+        let done = self.control().done();
+        for index in server.applied..self.control().appended() {
+            let slots = u64::from(SLOTS_PER_RUN);
+            let slab = server.slabs[(index / slots) as usize];
+            let slot = SlotId::new(slab.run, (index % slots) as u32);
+            let checked = self.checked(&self.media, slab, slot, index);
+            let bytes = self.value(&self.media, &checked);
+            server.check_landed(checked.extents());
+            let granted = server.granted.iter_mut().find(|granted| granted.number == checked.place.lease);
+            let granted = granted.expect("the lease lasts until what was done under it is adopted");
+            assert_eq!((granted.inode, granted.kind), (checked.place.file, Kind::Write));
+            assert!(granted.seqs.contains(&checked.seq), "each seq is higher than the one before");
+            granted.seqs.start = checked.seq + 1;
+            let file = server.files.get_mut(&checked.place.file).expect("a file");
+            let end = checked.place.offset + checked.len;
+            assert!(
+                end.is_multiple_of(BLOCK) || end >= file.len() as u64,
+                "blocks are whole: {checked:?} in a file of {} bytes",
+                file.len()
+            );
+            put(file, checked.place.offset, &bytes);
+            server.applied = index + 1;
+        }
+        assert!(done <= server.landed.0 as u64 + 1, "no run is done that is used later");
+        self.control().set_applied(server.applied);
+    }
+
+    fn checked(&self, media: &SimMedia, slab: SlabGrant, slot: SlotId, index: u64) -> Checked {
+        let record = media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32)).unwrap();
+        let (region, seed) = (IDENTITY.region_bytes, IDENTITY.hash_seed);
+        let named = (IDENTITY.client, index);
+        Checked::new(record.try_into().unwrap(), slot, slab.seal, region, seed, named)
+            .expect("a right record")
+    }
+
+    fn value(&self, media: &SimMedia, checked: &Checked) -> Vec<u8> {
+        let parts = checked.extents().iter().map(|extent| media.bytes(*extent).unwrap());
+        let bytes = parts.collect::<Vec<_>>().concat();
+        assert_eq!(crc::of(&bytes), checked.crc, "the bytes are those of the record");
+        bytes
+    }
+
+    fn acquire(&self, server: &mut Server, kind: Kind, inode: InodeNumber) -> Reply {
+        self.revoke(server, inode);
+        let Some(size) = server.files.get(&inode).map(Vec::len) else { return refused(Reason::Inode) };
+        server.leases += 1;
+        let number = server.leases;
+        let place = number as usize % LEASES_MAX;
+        let seq = number * SEQS_PER_LEASE;
+        let fields = LeaseFields { inode, number, seq, size: size as u64, mtime_ns: 0 };
+        self.control().set_lease(place, &fields);
+        let generation = number as u32;
+        lease::grant(self.control().lease_word(place), generation, kind);
+        server.granted.push(Granted { place, inode, number, kind, seqs: seq..seq + SEQS_PER_LEASE });
+        Reply::Lease { place: place as u32, generation }
+    }
+
+    /// Copies the bytes to runs of their own, and says where. Blocks of zeroes are holes.
+    fn map(&self, server: &mut Server, place: u32, offset: u64, end: u64) -> Reply {
+        let Some(granted) = server.granted.iter().find(|granted| granted.place == place as usize) else {
+            return refused(Reason::Revoked);
+        };
+        let bytes = server.files[&granted.inode].clone();
+        let end = end.min(offset + MAP_BYTES_MAX);
+        let mut parts = Vec::new();
+        for at in (offset..end.min(bytes.len() as u64)).step_by(BLOCK as usize) {
+            let block = &bytes[at as usize..bytes.len().min((at + BLOCK) as usize)];
+            if block.iter().any(|byte| *byte != 0) {
+                let to = server.store_at();
+                self.media.store(to, block).unwrap();
+                parts.push(Part { offset: at, at: to, len: block.len() as u32 });
+            }
+        }
+        Reply::Parts { end, parts }
+    }
+
+    fn refill(&self, server: &mut Server) -> Reply {
+        let (slots, control) = (u64::from(SLOTS_PER_RUN), self.control());
+        let slabs = server.applied / slots + SLABS_MAX.min(2);
+        while (server.slabs.len() as u64) < slabs {
+            let grant =
+                SlabGrant { run: server.take_run(), seal: Seal::new(&[5; 16], server.slabs.len() as u32) };
+            control.grant_slab(server.slabs.len() as u64, grant);
+            server.slabs.push(grant);
+        }
+        while (server.landings.len() as u64) < control.done() + LANDINGS_MAX.min(3) {
+            let run = server.take_run();
+            control.grant_landing(server.landings.len() as u64, run);
+            server.landings.push(run);
+        }
+        Reply::Done
+    }
+
+    /// The calls that the kernel answers: the server takes the leases back first.
+    fn by_kernel<T>(&self, call: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut server = self.server.lock().unwrap();
+        self.revoke(&mut server, INODE);
+        call(server.files.get_mut(&INODE).expect("a file"))
+    }
+}
+
+impl Server {
+    fn take_run(&mut self) -> RunId {
+        let run = self.next_run;
+        assert!(run < RUNS, "the model has no more runs");
+        self.next_run += 1;
+        RunId(run as u32)
+    }
+
+    fn store_at(&mut self) -> u64 {
+        let next = match self.stored {
+            Some(next) if !next.is_multiple_of(RUN_SIZE) => next,
+            _ => self.take_run().off(),
+        };
+        self.stored = Some(next + BLOCK);
+        next
+    }
+
+    /// Extents lie in landing runs, each behind the one before.
+    fn check_landed(&mut self, extents: &[Extent]) {
+        for extent in extents {
+            let run = RunId::of(extent.off);
+            let at = self.landings.iter().position(|landing| *landing == run).expect("a landing run");
+            let offset = extent.off - run.off();
+            assert!((at, offset) >= self.landed, "behind the extent before");
+            self.landed = (at, extent.end() - run.off());
+        }
+    }
+}
+
+fn refused(reason: Reason) -> Reply {
+    Reply::Refused(Refusal { reason, errno: 0, wait_ms: 0 })
+}
+
+fn put(file: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let (from, to) = (offset as usize, offset as usize + bytes.len());
+    file.resize(file.len().max(to), 0);
+    file[from..to].copy_from_slice(bytes);
+}
+
+impl Host for World {
+    fn bytes(&self, extent: Extent) -> Result<&[u8], Gone> {
+        self.media.bytes(extent).map_err(|_| Gone)
+    }
+
+    fn open_run(&self, _run: RunId) -> Result<(), Gone> {
+        Ok(())
+    }
+
+    fn close_run(&self, _run: RunId) {}
+
+    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), Gone> {
+        self.media.store(off, bytes).map_err(|_| Gone)
+    }
+
+    fn flush(&self, site: Site, extent: Extent) {
+        self.media.flush(&mut self.dirty.lock().unwrap(), site, extent);
+    }
+
+    fn fence(&self) {
+        self.media.fence(&mut self.dirty.lock().unwrap(), Site::Commit).unwrap();
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, Gone> {
+        // What passes through the socket is a message.
+        let request = Request::decode(&request.encode()).map_err(|_| Gone)?;
+        let mut server = self.server.lock().unwrap();
+        if server.refuses > 0 {
+            server.refuses -= 1;
+            return Ok(refused(Reason::Left));
+        }
+        let reply = match request {
+            Request::Acquire { kind, inode } => self.acquire(&mut server, kind, inode),
+            Request::Map { place, offset, end, .. } => self.map(&mut server, place, offset, end),
+            Request::Refill => self.refill(&mut server),
+            Request::Release { place, .. } => {
+                let inode = server.granted.iter().find(|granted| granted.place == place as usize);
+                if let Some(inode) = inode.map(|granted| granted.inode) {
+                    self.revoke(&mut server, inode);
+                }
+                Reply::Done
+            }
+            Request::Hello { .. } => refused(Reason::Message),
+        };
+        Reply::decode(&reply.encode()).map_err(|_| Gone)
+    }
+
+    fn now(&self) -> Now {
+        Now { unix_ns: 5, ms: 0 }
+    }
+}
+
+/// What happens to a file.
+#[derive(Clone, Debug)]
+enum Act {
+    Read(u64, usize),
+    Write(u64, Vec<u8>),
+    Append(Vec<u8>),
+    Size,
+    Sync,
+    /// Another program changes the file, through the mount.
+    Change(u64, Vec<u8>),
+    Cut(u64),
+    Revoke,
+    Release,
+    /// The server refuses the next requests.
+    Refuse(u32),
+}
+
+fn data() -> impl Strategy<Value = Vec<u8>> {
+    let len = prop_oneof![3 => 1..50_usize, 3 => 3000..9000_usize, 1 => 60_000..150_000_usize];
+    (len, any::<u8>())
+        .prop_map(|(len, byte)| (0..len).map(|index| byte.wrapping_add((index / 11) as u8)).collect())
+}
+
+fn offset() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..200_000_u64, 1 => (0..40_u64).prop_map(|block| block * BLOCK)]
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (offset(), prop_oneof![0..100_usize, 0..40_000_usize]).prop_map(|(at, len)| Act::Read(at, len)),
+        6 => (offset(), data()).prop_map(|(at, data)| Act::Write(at, data)),
+        3 => data().prop_map(Act::Append),
+        1 => Just(Act::Size),
+        1 => Just(Act::Sync),
+        1 => (offset(), data()).prop_map(|(at, data)| Act::Change(at, data)),
+        1 => offset().prop_map(Act::Cut),
+        1 => Just(Act::Revoke),
+        1 => Just(Act::Release),
+        1 => (1..4_u32).prop_map(Act::Refuse),
+    ]
+}
+
+/// Reads through the client, or through the kernel.
+fn read(world: &World, client: &Client<'_>, file: &File, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; len];
+    let (head, tail) = bytes.split_at_mut(len / 3);
+    match client.read_at(file, at, &mut [head, tail]) {
+        Ok(read) => {
+            assert!(bytes[read..].iter().all(|byte| *byte == 0xee), "nothing behind what was read");
+            bytes.truncate(read);
+            bytes
+        }
+        Err(Unanswered) => world.by_kernel(|file| part(file, at, len).to_vec()),
+    }
+}
+
+fn part(file: &[u8], at: u64, len: usize) -> &[u8] {
+    let from = (at as usize).min(file.len());
+    &file[from..file.len().min(from + len)]
+}
+
+fn write(world: &World, client: &Client<'_>, file: &File, at: Option<u64>, data: &[u8]) {
+    let (head, tail) = data.split_at(data.len() / 2);
+    if client.write_at(file, at, &[head, tail]).is_err() {
+        world.by_kernel(|file| put(file, at.unwrap_or(file.len() as u64), data));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_file_has_the_bytes_that_were_written_whoever_answers(
+        acts in prop::collection::vec(acts(), 1..50),
+        begin in prop::collection::vec(any::<u8>(), 0..20_000),
+    ) {
+        let (world, file) = (World::new(), File::new(INODE));
+        world.server.lock().unwrap().files.insert(INODE, begin.clone());
+        let client = Client::new(world.control(), &world).unwrap();
+        let mut model = begin;
+        for act in &acts {
+            match act {
+                Act::Read(at, len) => {
+                    prop_assert!(read(&world, &client, &file, *at, *len) == part(&model, *at, *len), "{:?}", act);
+                }
+                Act::Write(at, data) => {
+                    write(&world, &client, &file, Some(*at), data);
+                    put(&mut model, *at, data);
+                }
+                Act::Append(data) => {
+                    write(&world, &client, &file, None, data);
+                    let end = model.len() as u64;
+                    put(&mut model, end, data);
+                }
+                Act::Size => {
+                    let size = client.size(&file);
+                    let size = size.unwrap_or_else(|Unanswered| world.by_kernel(|file| file.len() as u64));
+                    prop_assert_eq!(size, model.len() as u64);
+                }
+                Act::Sync => {
+                    let _ = client.sync(&file);
+                }
+                Act::Change(at, data) => {
+                    world.by_kernel(|file| put(file, *at, data));
+                    put(&mut model, *at, data);
+                }
+                Act::Cut(at) => {
+                    world.by_kernel(|file| file.resize(*at as usize, 0));
+                    model.resize(*at as usize, 0);
+                }
+                Act::Revoke => world.by_kernel(|_| ()),
+                Act::Release => client.put_away(&file),
+                Act::Refuse(count) => world.server.lock().unwrap().refuses = *count,
+            }
+        }
+        prop_assert!(world.by_kernel(|file| *file == model), "the file ends as the model");
+    }
+}
+
+/// Operations in a log that is found after a crash.
+fn survivors(world: &World, image: Vec<u8>, count: u64) -> usize {
+    let media = SimMedia::from_image(image, SimOptions::default());
+    let slab = world.server.lock().unwrap().slabs[0];
+    let found = (0..count).filter(|index| {
+        let slot = SlotId::new(slab.run, *index as u32);
+        let record = media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32)).unwrap();
+        let (region, seed) = (IDENTITY.region_bytes, IDENTITY.hash_seed);
+        let named = (IDENTITY.client, *index);
+        let checked = Checked::new(record.try_into().unwrap(), slot, slab.seal, region, seed, named);
+        checked.is_ok_and(|checked| {
+            let parts = checked.extents().iter().map(|extent| media.bytes(*extent).unwrap());
+            crc::of(&parts.collect::<Vec<_>>().concat()) == checked.crc
+        })
+    });
+    found.count()
+}
+
+/// Writes, syncs, writes more, and crashes. Returns the operations before the sync, and how many of them are left.
+fn crash(seed: u64, skipped: Option<Site>) -> (u64, usize) {
+    let (world, file) = (World::new(), File::new(INODE));
+    world.server.lock().unwrap().files.insert(INODE, vec![1; 10_000]);
+    skipped.iter().for_each(|site| world.media.skip_site(*site));
+    let client = Client::new(world.control(), &world).unwrap();
+    for index in 0..5 {
+        write(
+            &world,
+            &client,
+            &file,
+            Some(index * 3000),
+            &vec![index as u8; 5000 + 20_000 * (index as usize % 2)],
+        );
+    }
+    client.sync(&file).expect("the client has the lease");
+    let count = world.control().durable();
+    write(&world, &client, &file, None, &[9; 9000]);
+    (count, survivors(&world, world.media.crash_image_seeded(seed), count))
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_crash() {
+    for seed in 0..50 {
+        assert_eq!(crash(seed, None), (5, 5), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_flush_or_a_fence_that_is_left_out_is_caught() {
+    for site in [Site::Data, Site::Record, Site::Commit] {
+        assert!((0..50).any(|seed| crash(seed, Some(site)) != (5, 5)), "{site:?}");
+    }
+}
+
+#[test]
+fn a_lease_may_be_revoked_while_threads_use_it() {
+    const THREADS: u64 = 2;
+    const WRITES: u64 = 150;
+    const BYTES: u64 = 7000;
+    let (world, file) = (World::new(), File::new(INODE));
+    world.server.lock().unwrap().files.insert(INODE, Vec::new());
+    let client = Client::new(world.control(), &world).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (world, client, file) = (&world, &client, &file);
+                scope.spawn(move || {
+                    for index in 0..WRITES {
+                        // Threads share blocks.
+                        let at = (index % 8 * THREADS + thread) * BYTES;
+                        let data = vec![(index * THREADS + thread) as u8; BYTES as usize];
+                        write(world, client, file, Some(at), &data);
+                        assert!(read(world, client, file, at, BYTES as usize) == data, "as it was written");
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                world.by_kernel(|_| ());
+                std::thread::yield_now();
+            }
+        });
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
+    });
+    let bytes = world.by_kernel(|file| file.clone());
+    assert_eq!(bytes.len() as u64, 8 * THREADS * BYTES);
+    assert!(world.control().applied() > 0, "the client has written something itself");
+}
+
+#[test]
+fn logs_go_on_in_the_next_slab_when_one_is_full() {
+    let (world, file) = (World::new(), File::new(INODE));
+    world.server.lock().unwrap().files.insert(INODE, Vec::new());
+    let client = Client::new(world.control(), &world).unwrap();
+    let writes = u64::from(SLOTS_PER_RUN) + 100;
+    for index in 0..writes {
+        let bytes = index.to_le_bytes();
+        assert_eq!(client.write_at(&file, Some(index % 16 * 8), &[&bytes[..]]).map(|_| ()), Ok(()));
+        if index % 256 == 0 {
+            let mut server = world.server.lock().unwrap();
+            world.adopt(&mut server);
+        }
+    }
+    assert_eq!(world.control().appended(), writes);
+    let last = world.by_kernel(|file| file.clone());
+    assert_eq!(last.len(), 128);
+    assert_eq!(u64::from_le_bytes(last[120..].try_into().unwrap()) % 16, 15);
+}
