@@ -52,6 +52,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: campaign::attack::command,
     },
     Command {
+        name: "suites",
+        usage: "suites [--rounds N] [--operations N] [--seed S]",
+        about: "foreign test suites on a mount of files: pjdfstest, and fsx N times",
+        run: campaign::suites::command,
+    },
+    Command {
         name: "fuzz",
         usage: "fuzz [--seconds N] [--seed S] [TARGET]",
         about: "run the fuzz targets with new seeds until the time is up",

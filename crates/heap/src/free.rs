@@ -37,11 +37,14 @@ const WARM_PARTS: u64 = 16;
 const WARM_AHEAD_STEP: usize = 4;
 const WARM_AHEAD_MAX: usize = 32;
 
-/// A background task on a free run. The run is on no list meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Runs that are prepared together, at most: on files they share a sync, and a commit of the file system's journal.
+const READY_TOGETHER: usize = 16;
+
+/// A background task on free runs. They are on no list meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FreeTask {
-    /// Allocate its space on the medium.
-    Ready(RunId),
+    /// Allocate the space of several on the medium.
+    Ready(Vec<RunId>),
     /// Populate its memory: the run will be taken soon.
     Warm(RunId),
     /// Give it back, down to this standing.
@@ -163,10 +166,10 @@ impl FreeRuns {
         self.begin_window();
     }
 
-    /// The next background task. Its run cannot be taken meanwhile.
+    /// The next background task. Its runs cannot be taken meanwhile.
     pub(crate) fn next_task(&mut self, goal: FreeGoal) -> Option<FreeTask> {
         let done = if self.ready() < goal.ready_min {
-            self.bare.pop().map(FreeTask::Ready)
+            self.take_bare(goal).map(FreeTask::Ready)
         } else if self.warm.len() < self.warm_ahead && !self.backed.is_empty() {
             self.backed.pop_back().map(FreeTask::Warm)
         } else if self.keeps_all {
@@ -183,6 +186,16 @@ impl FreeRuns {
         };
         self.note_least();
         done
+    }
+
+    /// Takes runs to prepare together. Where the medium had no space, one: more might be too many again.
+    fn take_bare(&mut self, goal: FreeGoal) -> Option<Vec<RunId>> {
+        let room = goal.ready_max.saturating_sub(self.ready()).max(1);
+        let most = if self.refused { 1 } else { READY_TOGETHER.min(room) };
+        let rest = self.bare.len().saturating_sub(most);
+        // The last one is taken first.
+        let taken: Vec<RunId> = self.bare.drain(rest..).rev().collect();
+        (!taken.is_empty()).then_some(taken)
     }
 
     /// Takes the coldest run with memory, if more runs have memory than the goal keeps.
@@ -252,7 +265,9 @@ mod tests {
         let mut given = Vec::new();
         while let Some(todo) = free.next_task(GOAL) {
             match todo {
-                FreeTask::Ready(run) => free.put_back(run, Standing::Backed, Standing::Backed),
+                FreeTask::Ready(runs) => {
+                    runs.into_iter().for_each(|run| free.put_back(run, Standing::Backed, Standing::Backed));
+                }
                 FreeTask::Warm(run) => free.put_back(run, Standing::Warm, Standing::Warm),
                 FreeTask::GiveBack(run, to) => {
                     given.push((run, to));
@@ -280,9 +295,17 @@ mod tests {
 
     #[test]
     fn runs_are_made_ready_before_they_are_needed() {
-        let mut free = FreeRuns { bare: vec![RunId(3), RunId(2), RunId(1)], ..FreeRuns::default() };
-        settle(&mut free);
-        assert_eq!((free.ready(), free.bare.len()), (2, 1));
+        let mut free = FreeRuns { bare: (1..8).rev().map(RunId).collect(), ..FreeRuns::default() };
+        let together = Some(FreeTask::Ready((1..5).map(RunId).collect()));
+        assert_eq!(free.next_task(GOAL), together, "as many as there should be, in order");
+        free.put_unbacked(RunId(1));
+        assert_eq!(
+            free.next_task(GOAL),
+            Some(FreeTask::Ready(vec![RunId(1)])),
+            "one, where there was no space"
+        );
+        (1..5).for_each(|run| free.put_back(RunId(run), Standing::Backed, Standing::Backed));
+        assert_eq!(free.next_task(GOAL), None);
     }
 
     #[test]

@@ -481,23 +481,31 @@ impl Heap {
             }
             free.next_task(goal)
         });
-        let (run, asked, outcome) = match todo {
+        let (runs, asked, outcome) = match todo {
             None => return Ok(false),
-            Some(FreeTask::Warm(run)) => (run, Standing::Warm, self.warm_run(run)),
-            Some(FreeTask::Ready(run)) => (run, Standing::Backed, self.media.back_run(run.off())),
-            Some(FreeTask::GiveBack(run, to)) => (run, to, self.media.give_back_run(run.off(), to)),
+            Some(FreeTask::Warm(run)) => (vec![run], Standing::Warm, self.warm_run(run).map(|has| vec![has])),
+            Some(FreeTask::Ready(runs)) => {
+                let offs: Vec<u64> = runs.iter().map(|run| run.off()).collect();
+                (runs, Standing::Backed, self.media.back_runs(&offs))
+            }
+            Some(FreeTask::GiveBack(run, to)) => {
+                (vec![run], to, self.media.give_back_run(run.off(), to).map(|has| vec![has]))
+            }
         };
         match outcome {
-            Ok(has) => {
+            Ok(have) => {
                 self.runs.change_free(|free| {
-                    free.put_back(run, has, asked);
+                    runs.into_iter().zip(have).for_each(|(run, has)| free.put_back(run, has, asked));
                     free.note_space();
                 });
                 Ok(true)
             }
             Err(error) => {
-                self.runs.put_unused(run, &error);
-                if matches!(error, MediaError::Full { .. }) { Ok(false) } else { Err(error) }
+                let count = runs.len();
+                runs.into_iter().rev().for_each(|run| self.runs.put_unused(run, &error));
+                // Where there was no space for several, there may be for one.
+                let is_full = matches!(error, MediaError::Full { .. });
+                if is_full { Ok(count > 1) } else { Err(error) }
             }
         }
     }

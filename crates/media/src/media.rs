@@ -116,6 +116,14 @@ pub trait Media: Send + Sync {
         Ok(Standing::Warm)
     }
 
+    /// [`Media::back_run`] of several runs. Where that costs a sync, they share it.
+    ///
+    /// # Errors
+    /// As [`Media::back_run`]. Some of the runs may have space then.
+    fn back_runs(&self, run_offs: &[u64]) -> Result<Vec<Standing>, MediaError> {
+        run_offs.iter().map(|run_off| self.back_run(*run_off)).collect()
+    }
+
     /// Starts to make a range durable. It is durable when the next [`Media::fence`] with this `dirty` returns.
     fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent);
 

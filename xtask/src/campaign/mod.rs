@@ -2,6 +2,8 @@
 
 pub(crate) mod attack;
 pub(crate) mod crash;
+mod folder;
 pub(crate) mod fuzz;
 pub(crate) mod sim;
+pub(crate) mod suites;
 mod table;

@@ -13,8 +13,9 @@ mod server;
 
 use self::attacks::{ATTACKS, Attack, Target};
 use self::client::{Latencies, Witness};
-use self::server::{Folder, Server};
+use self::server::Server;
 use super::crash;
+use super::folder::Folder;
 use crate::args::{Args, Grammar};
 use crate::error::Error;
 use crate::seed::fresh_seed;

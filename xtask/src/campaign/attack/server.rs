@@ -1,7 +1,7 @@
 //! The server under attack: a release build with a password on its own region.
 
+use crate::campaign::folder::Folder;
 use crate::error::Error;
-use crate::seed::fresh_seed;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,49 +12,9 @@ use std::time::{Duration, Instant};
 /// The password of the server.
 pub(super) const PASSWORD: &str = "campaign";
 
-/// A folder in which servers keep their data. It is deleted when it is dropped.
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    /// Creates a folder, on shared memory where there is some.
-    ///
-    /// # Errors
-    /// [`Error::Environment`].
-    pub(super) fn in_memory() -> Result<Self, Error> {
-        let shared = Path::new("/dev/shm");
-        Self::within(if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() })
-    }
-
-    /// Creates a folder within `parent`, which is created if it is missing.
-    ///
-    /// # Errors
-    /// [`Error::Environment`].
-    pub(super) fn within(parent: PathBuf) -> Result<Self, Error> {
-        std::fs::create_dir_all(&parent).map_err(|source| Error::file("create", &parent, source))?;
-        let number = fresh_seed();
-        let folder = parent.join(format!("landfall-attack-{}-{number:x}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(|source| Error::file("create", &folder, source))?;
-        Ok(Self(folder))
-    }
-
-    /// The directory of the region.
-    pub(super) fn data(&self) -> PathBuf {
-        self.0.join("data")
-    }
-
-    fn password(&self) -> PathBuf {
-        self.0.join("password")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.join("log")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// The directory of the region in a folder.
+pub(super) fn data_of(folder: &Folder) -> PathBuf {
+    folder.path().join("data")
 }
 
 /// A running server, killed when it is dropped.
@@ -72,11 +32,11 @@ impl Server {
     /// # Errors
     /// [`Error::Environment`], [`Error::Found`] where it does not become ready.
     pub(super) fn start(binary: &Path, folder: &Folder, flags: &[&str]) -> Result<Self, Error> {
-        let (password, log) = (folder.password(), folder.log());
+        let (password, log) = (folder.path().join("password"), folder.path().join("log"));
         std::fs::write(&password, PASSWORD).map_err(|source| Error::file("write", &password, source))?;
         let log = File::create(&log).map_err(|source| Error::file("create", &log, source))?;
         let mut command = Command::new(binary);
-        command.arg("serve").arg("--dir").arg(folder.data()).arg("--password-file").arg(&password);
+        command.arg("serve").arg("--dir").arg(data_of(folder)).arg("--password-file").arg(&password);
         command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let child = command.spawn().map_err(|source| Error::file("start", binary, source))?;
@@ -99,7 +59,7 @@ impl Server {
                 return Ok(());
             }
         }
-        let log = std::fs::read_to_string(folder.log()).unwrap_or_default();
+        let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
         Err(Error::Found(format!("the server did not start: {log}")))
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::together::WriteRings;
 use crate::batch::Batch;
@@ -24,6 +24,9 @@ use crate::sys::kind::Found;
 use crate::sys::lock::LockedFile;
 use crate::sys::region::Region;
 use crate::units::{BLOCK_SIZE, RUN_SIZE};
+
+/// Bytes of one write of zeroes.
+const ZEROES_BYTES: u32 = 256 << 10;
 
 /// How writes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub(super) struct Backing {
     method: Method,
     created: bool,
     read_only: bool,
-    /// One run of zero bytes to write, page-aligned. It is never stored to.
+    /// Zero bytes to write, page-aligned. They are never stored to.
     zeroes: Image,
     rings: WriteRings,
     /// The gate that every write passes.
@@ -55,7 +58,7 @@ impl Backing {
         let fail =
             |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
         let method = choose_method(&file, &found).map_err(fail)?;
-        let zeroes = Image::anonymous(RUN_SIZE, RUN_SIZE).map_err(fail)?;
+        let zeroes = Image::anonymous(u64::from(ZEROES_BYTES), u64::from(ZEROES_BYTES)).map_err(fail)?;
         let (rings, gate) = (WriteRings::default(), Arc::default());
         Ok(Self { file, path, found, method, created, read_only, zeroes, rings, gate })
     }
@@ -160,13 +163,18 @@ impl Backing {
 
     /// Allocates a run's blocks where it has none, so that a full file system is detected here and not by a write.
     pub(super) fn allocate_run(&self, run: u64) -> Result<(), MediaError> {
-        match call::allocate(&self.file, run * RUN_SIZE, RUN_SIZE) {
+        self.allocate(run * RUN_SIZE, RUN_SIZE)
+    }
+
+    fn allocate(&self, off: u64, len: u64) -> Result<(), MediaError> {
+        match call::allocate(&self.file, off, len) {
             // Where blocks cannot be allocated in advance, they cannot be released either.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => {
                 Ok(())
             }
-            other => other
-                .map_err(|source| space_error(&self.path, RUN_SIZE, "allocate a part of the region", source)),
+            other => {
+                other.map_err(|source| space_error(&self.path, len, "allocate a part of the region", source))
+            }
         }
     }
 
@@ -181,17 +189,32 @@ impl Backing {
         self.gate.hold(extent)
     }
 
-    /// Allocates a run's blocks, and writes zeroes to them where that pays: where writes go in place and unwritten
-    /// blocks cost more than written ones. The caller holds the run exclusively.
-    pub(super) fn prepare_run(&self, run: u64) -> Result<(), MediaError> {
-        self.allocate_run(run)?;
-        if self.method == Method::Direct { self.write_zero_run(run) } else { Ok(()) }
+    /// Allocates the blocks of runs, and writes zeroes to them where that pays: where writes go in place and unwritten
+    /// blocks cost more than written ones. The caller holds the runs exclusively.
+    ///
+    /// The file system's journal is committed by the next sync after its blocks have changed, and who syncs then waits
+    /// for it. So neighbours are allocated together, and one sync follows the zeroes of all.
+    pub(super) fn prepare_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
+        for range in neighbours(runs) {
+            self.allocate(range.start * RUN_SIZE, (range.end - range.start) * RUN_SIZE)?;
+        }
+        if self.method == Method::Direct { self.write_zero_runs(runs) } else { Ok(()) }
     }
 
-    /// Durably writes zeroes over a run that the caller holds exclusively.
-    fn write_zero_run(&self, run: u64) -> Result<(), MediaError> {
-        let extent = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
-        self.write_back(&self.batch(smallvec![FileWrite { extent, addr: self.zeroes.base() }]))
+    /// Durably writes zeroes over runs that the caller holds exclusively.
+    fn write_zero_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
+        let parts = |run: &u64| (run * RUN_SIZE..(run + 1) * RUN_SIZE).step_by(ZEROES_BYTES as usize);
+        let write = |off| FileWrite { extent: Extent::new(off, ZEROES_BYTES), addr: self.zeroes.base() };
+        let batch = self.batch(runs.iter().flat_map(parts).map(write).collect());
+        let outcome = batch.run(|_, writes| {
+            // One after the other: between two of them the device has time for writes that somebody waits for.
+            writes.iter().try_for_each(|write| self.write(write, false))?;
+            call::sync_data(self.fd())
+        });
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(source) => self.check_open().and(Err(self.latch(source))),
+        }
     }
 
     /// Extends the file to `len` bytes, durably. Returns its length before. On failure the file keeps its length.
@@ -277,6 +300,18 @@ impl Backing {
 }
 
 pub(super) const READ_ONLY: &str = "the region was opened read-only: open it for writing to change it";
+
+/// Ranges of runs that follow each other.
+fn neighbours(runs: &[u64]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for run in runs {
+        match ranges.last_mut() {
+            Some(last) if last.end == *run => last.end += 1,
+            _ => ranges.push(*run..run + 1),
+        }
+    }
+    ranges
+}
 
 fn choose_method(file: &File, found: &Found) -> io::Result<Method> {
     if found.fs_type == magic::BTRFS {

@@ -302,9 +302,14 @@ impl Media for FileMedia {
     }
 
     fn back_run(&self, run_off: u64) -> Result<Standing, MediaError> {
-        self.image.at(run_off, RUN_SIZE)?;
+        Ok(self.back_runs(&[run_off])?.pop().unwrap_or(Standing::Bare))
+    }
+
+    fn back_runs(&self, run_offs: &[u64]) -> Result<Vec<Standing>, MediaError> {
+        run_offs.iter().try_for_each(|run_off| self.image.at(*run_off, RUN_SIZE).map(drop))?;
         self.backing.check_open()?;
-        self.runs.prepare(run_off / RUN_SIZE, |run| self.backing.prepare_run(run))
+        let runs: Vec<u64> = run_offs.iter().map(|run_off| run_off / RUN_SIZE).collect();
+        self.runs.prepare(&runs, |fresh| self.backing.prepare_runs(fresh))
     }
 
     #[inline]

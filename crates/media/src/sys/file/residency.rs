@@ -197,18 +197,20 @@ impl Residency {
         Ok(run < count)
     }
 
-    /// Zeroes the file space of a fresh run.
+    /// Zeroes the file space of those of the runs that are fresh. Returns what all of them have then.
     pub(super) fn prepare<E>(
         &self,
-        run: u64,
-        zero: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Standing, E> {
-        if self.enter(run, FRESH) {
-            let done = zero(run);
-            self.leave(run, if done.is_ok() { PREPARED } else { FRESH });
+        runs: &[u64],
+        zero: impl FnOnce(&[u64]) -> Result<(), E>,
+    ) -> Result<Vec<Standing>, E> {
+        let fresh: Vec<u64> = runs.iter().copied().filter(|run| self.enter(*run, FRESH)).collect();
+        if !fresh.is_empty() {
+            let done = zero(&fresh);
+            let to = if done.is_ok() { PREPARED } else { FRESH };
+            fresh.iter().for_each(|run| self.leave(*run, to));
             done?;
         }
-        Ok(self.standing(run))
+        Ok(runs.iter().map(|run| self.standing(*run)).collect())
     }
 
     /// Releases a free run's memory, or its memory and blocks, by calling `give`.
@@ -381,13 +383,14 @@ mod tests {
     fn only_fresh_runs_are_prepared_and_only_they_need_space() {
         let (runs, zeroed) = (Residency::new(3), RefCell::new(Vec::new()));
         runs.mark_fresh(1..3);
-        let zero = |run| {
-            zeroed.borrow_mut().push(run);
+        let zero = |fresh: &[u64]| {
+            zeroed.borrow_mut().extend_from_slice(fresh);
             Ok::<_, MediaError>(())
         };
         runs.forget(0);
-        for run in [0, 1, 1] {
-            assert_eq!(runs.prepare(run, zero).expect("zeroes"), Standing::Backed);
+        for some in [&[0][..], &[0, 1], &[1]] {
+            let have = runs.prepare(some, zero).expect("zeroes");
+            assert!(have.len() == some.len() && have.iter().all(|has| *has == Standing::Backed));
         }
         assert_eq!(*zeroed.borrow(), [1]);
         runs.claim_whole_runs(0, 2 * RUN_SIZE, no_space).expect("both have blocks");
@@ -416,7 +419,7 @@ mod tests {
         runs.mark_fresh(0..1);
         let order = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
-            let zero = |_| {
+            let zero = |_: &[u64]| {
                 threads.spawn(|| {
                     runs.make_writable(0, 1, |_| Err(ANY), no_space).expect("it has been prepared");
                     order.lock().push("stored");
@@ -425,7 +428,7 @@ mod tests {
                 order.lock().push("zeroed");
                 Ok::<_, MediaError>(())
             };
-            runs.prepare(0, zero).expect("zeroes");
+            runs.prepare(&[0], zero).expect("zeroes");
         });
         assert_eq!(*order.lock(), ["zeroed", "stored"]);
     }

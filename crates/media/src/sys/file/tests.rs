@@ -113,9 +113,12 @@ fn runs_are_zeroed_ahead_of_use_on_request() {
         assert_eq!(media.back_run(run * RUN_SIZE).expect("prepares"), Standing::Backed);
     }
     assert!(!bare(1) && bare(2));
+    let together = [1, 2, 3, 5].map(|run| run * RUN_SIZE);
+    assert_eq!(media.back_runs(&together).expect("prepares"), [Standing::Backed; 4]);
+    assert!(!bare(3) && bare(4) && !bare(5));
     let hole = call::seek_hole(&file, 0).expect("seeks");
     // tmpfs has no unwritten blocks: there, every block counts as data from the start.
-    assert!(hole == 2 * RUN_SIZE || hole == 8 * RUN_SIZE, "{hole}");
+    assert!(hole == 4 * RUN_SIZE || hole == 8 * RUN_SIZE, "{hole}");
     assert!(!media.load_some().expect("nothing to load"), "no other run is prepared");
 }
 

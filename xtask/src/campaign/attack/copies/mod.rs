@@ -8,7 +8,8 @@ mod model;
 
 use self::model::{Model, Operation, Random, Value};
 use super::client::{Resp, encode};
-use super::server::{Folder, Server};
+use super::server::{Server, data_of};
+use crate::campaign::folder::Folder;
 use crate::error::Error;
 use crate::process::{self, Keep};
 use std::collections::BTreeSet;
@@ -177,7 +178,7 @@ fn name(client: usize, key: usize) -> Vec<u8> {
 
 fn check(binary: &Path, folder: &Folder) -> Result<(), Error> {
     let mut check = Command::new(binary);
-    check.arg("check").arg(folder.data());
+    check.arg("check").arg(data_of(folder));
     let finished = process::run(&mut check, Keep::Both, CHECK_LIMIT)?;
     if finished.success {
         return Ok(());
