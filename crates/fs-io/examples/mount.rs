@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The third argument is the size of a new region, MiB. Words behind it are `always` (every change is durable before its
-//! call returns) and `writeback` (the kernel keeps written data).
+//! call returns) and `writeback` (the kernel keeps written data), and `socket`
+//! (libraries connect to `files.sock` beside the region).
 
 use landfall_fs::{FilesRecovery, OpenFiles};
 use landfall_fs_io::{Session, Settings, SyncMode};
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
 fn serve() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [point, region, mib, words @ ..] = &args[..] else {
-        return Err("usage: mount MOUNTPOINT REGION MIB [always] [writeback]".into());
+        return Err("usage: mount MOUNTPOINT REGION MIB [always] [writeback] [socket]".into());
     };
     let capacity = mib.parse::<u64>()? * RUN_SIZE;
     let options = OpenOptions { create: Some(capacity), ..OpenOptions::default() };
@@ -58,6 +59,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let settings = Settings {
         sync: if has("always") { SyncMode::Always } else { SyncMode::Fsync },
         writeback: has("writeback"),
+        socket: has("socket").then(|| Path::new(region).with_file_name("files.sock")),
         ..Settings::default()
     };
     let session = Session::start(files, publisher, Path::new(point), &settings)?;

@@ -4,7 +4,9 @@ use crate::acl;
 use crate::clock;
 use crate::extended;
 use crate::service::{Answer, Answered, Service, number_of};
-use landfall_fs::{Attributes, ExtendedName, FileType, InodeNumber, Mode, NAME_BYTES_MAX, Operation, Stat};
+use landfall_fs::{
+    Access, Attributes, ExtendedName, FileType, InodeNumber, Mode, NAME_BYTES_MAX, Operation, Stat,
+};
 use landfall_fuse::{Attr, Entry, Errno, Node, Reply, Request, SetAttr, SetTime, StatFs, Statx};
 use landfall_media::RUN_SIZE;
 use std::time::Duration;
@@ -66,6 +68,7 @@ pub(crate) fn statx(service: &Service, request: &Request<'_>) -> Answered {
 /// SETATTR.
 pub(crate) fn set(service: &Service, request: &Request<'_>, set: &SetAttr) -> Answered {
     let (number, now_ns) = (number_of(request.node), clock::now_ns());
+    let _entered = service.enter(number, Access::Write);
     let time = |time: SetTime| match time {
         SetTime::Now => now_ns,
         SetTime::To(time) => clock::ns_of(time),

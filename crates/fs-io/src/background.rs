@@ -4,6 +4,7 @@ use crate::rounds::{Job, Rounds};
 use crate::service::Service;
 use landfall_fs::{Files, FsError, Publisher};
 use landfall_heap::{CompactGoal, Compacted, Compactor, FreeGoal, HeapError};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ enum Found {
 }
 
 /// Publishes until the mount ends.
-pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher {
+pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
     let (files, rounds) = (&service.files, &service.rounds);
     let (mut complaint, mut published_at) = (Complaint::default(), Instant::now());
     rounds.join_in();
@@ -78,7 +79,7 @@ pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher 
         if wanted {
             published_at = Instant::now();
         }
-        let step = if wanted { publish_some(service, &mut publisher) } else { Ok(Found::Nothing) };
+        let step = if wanted { publish_some(service, publisher) } else { Ok(Found::Nothing) };
         let (found, failed) = complaint.about("publishing", step);
         if service.release_left() == 0 && found == Found::Nothing {
             rounds.answer(Job::Publish, asked);
@@ -86,12 +87,11 @@ pub(crate) fn publish(service: &Service, mut publisher: Publisher) -> Publisher 
         }
         rounds.note_progress();
     }
-    publisher
 }
 
-fn publish_some(service: &Service, publisher: &mut Publisher) -> Result<Found, FsError> {
+fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found, FsError> {
     let begun = Instant::now();
-    let published = publisher.step()?;
+    let published = publisher.lock().step()?;
     if published.operations == 0 {
         return Ok(Found::Nothing);
     }
@@ -103,7 +103,7 @@ fn publish_some(service: &Service, publisher: &mut Publisher) -> Result<Found, F
 ///
 /// # Errors
 /// [`FsError`]: what is not published stays in the log, and is published after the next start.
-pub(crate) fn publish_all(service: &Service, publisher: &mut Publisher) -> Result<(), FsError> {
+pub(crate) fn publish_all(service: &Service, publisher: &Mutex<Publisher>) -> Result<(), FsError> {
     while publish_some(service, publisher)? == Found::Work {}
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::errors::{INVALID, NOT_SUPPORTED};
 use crate::landing::Landing;
 use crate::service::{Answer, Answered, Service, Written, number_of};
-use landfall_fs::{BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
+use landfall_fs::{Access, BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
 use landfall_fuse::{CopyFileRange, Device, Errno, Read, Reply, Request, Sent, Write};
 use landfall_heap::CopyPath;
 use smallvec::SmallVec;
@@ -28,8 +28,10 @@ pub(crate) fn write(
     request: &Request<'_>,
     write: &Write,
 ) -> Answered {
-    let (number, time_ns) = (number_of(request.node), clock::now_ns());
+    let number = number_of(request.node);
     service.check_open()?;
+    let _entered = service.enter(number, Access::Write);
+    let time_ns = clock::now_ns();
     if write.kill_suid_gid {
         take_privileges(service, number)?;
     }
@@ -52,6 +54,7 @@ pub(crate) fn read(
     read: &Read,
 ) -> Result<Sent, Errno> {
     let number = number_of(request.node);
+    let _entered = service.enter(number, Access::Read);
     let range = read.offset..read.offset.saturating_add(u64::from(read.size));
     let parts = service.retry(|| service.files.read(number, range.clone()))?;
     verify(service, number, &parts)?;
@@ -124,6 +127,7 @@ pub(crate) fn allocate(
     mode: u32,
 ) -> Answered {
     let number = number_of(request.node);
+    let _entered = service.enter(number, Access::Write);
     service.execute_now(&Operation::Allocate { number, mode, offset, len })?;
     Ok(service.changed(number, Reply::ok(request.unique)))
 }
@@ -137,7 +141,9 @@ pub(crate) fn seek(service: &Service, request: &Request<'_>, offset: u64, whence
         SEEK_HOLE => Seek::Hole,
         _ => return Err(INVALID),
     };
-    let found = service.retry(|| service.files.seek(number_of(request.node), offset, seek))?;
+    let number = number_of(request.node);
+    let _entered = service.enter(number, Access::Read);
+    let found = service.retry(|| service.files.seek(number, offset, seek))?;
     let found = found.ok_or(Errno::from_raw(libc::ENXIO))?;
     Ok(Answer::Now(Reply::seek(request.unique, found)))
 }
@@ -145,6 +151,7 @@ pub(crate) fn seek(service: &Service, request: &Request<'_>, offset: u64, whence
 /// COPY_FILE_RANGE: whole blocks are shared. The kernel copies the rest by reading and writing.
 pub(crate) fn copy(service: &Service, request: &Request<'_>, copy: &CopyFileRange) -> Answered {
     let (source, number) = (number_of(request.node), number_of(copy.node_out));
+    let _entered = (service.enter(source, Access::Read), service.enter(number, Access::Write));
     let (size, target_size) = (service.stat(source)?.inode.size, service.stat(number)?.inode.size);
     let len = copy.len.min(size.saturating_sub(copy.offset_in));
     let is_end = copy.offset_in + len == size && copy.offset_out.saturating_add(len) >= target_size;

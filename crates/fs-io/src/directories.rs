@@ -52,8 +52,11 @@ pub(crate) fn read_plus(
         })
     })?;
     for entry in &entries {
-        // Without attributes, for what has been removed meanwhile or is damaged, the kernel asks by name.
-        let found = service.files.stat(entry.number).ok().map(|stat| entry_of(&stat));
+        // Without attributes, for what has been removed meanwhile, is damaged, or is a library's to change, the kernel asks
+        // by name.
+        let is_leased = service.is_leased(entry.number);
+        let stat = if is_leased { None } else { service.files.stat(entry.number).ok() };
+        let found = stat.map(|stat| entry_of(&stat));
         if !buffer.push_plus(&dir_entry(entry), found.as_ref()) {
             break;
         }

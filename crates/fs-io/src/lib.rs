@@ -6,8 +6,8 @@
 //!
 //! - A worker receives the data of a WRITE into frames of the heap, where they stay (`landing`). A READ leaves from stored
 //!   extents. No data of 4 KiB or more are copied in user space.
-//! - The mount owns its region alone: nobody else changes a file. So the kernel may keep names, attributes and data for as
-//!   long as it likes.
+//! - The mount owns its region alone. So the kernel may keep names, attributes and data for as long as it likes. Libraries
+//!   in other programs change files under leases (`link`); what the kernel keeps is taken from it before.
 //! - One worker at most waits for the medium (`syncs`). A background thread publishes, another one keeps the heap.
 
 mod acl;
@@ -21,6 +21,7 @@ mod errors;
 mod extended;
 mod inspect;
 mod landing;
+mod link;
 mod lives;
 mod names;
 mod panics;

@@ -3,9 +3,10 @@
 use crate::clock;
 use crate::counters::Counters;
 use crate::errors::{self, NO_SPACE};
+use crate::link::{Entered, Link};
 use crate::lives::{Fate, Lives};
 use crate::rounds::Rounds;
-use landfall_fs::{Files, FsError, InodeNumber, Name, Operation, Stat};
+use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Name, Operation, Stat};
 use landfall_fuse::{Errno, Reply};
 use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
@@ -65,14 +66,39 @@ pub(crate) struct Service {
     pub(crate) sync: SyncMode,
     pub(crate) written: Written,
     pub(crate) counters: Counters,
+    /// Libraries in other programs, where there can be any.
+    link: Option<Arc<Link>>,
     /// Orphans to which nobody refers, and that could not be deleted so far.
     unreleased: Mutex<Vec<InodeNumber>>,
 }
 
 impl Service {
-    pub(crate) fn new(files: Arc<Files>, rounds: Arc<Rounds>, sync: SyncMode, written: Written) -> Self {
+    pub(crate) fn new(
+        files: Arc<Files>,
+        rounds: Arc<Rounds>,
+        (sync, written): (SyncMode, Written),
+        link: Option<Arc<Link>>,
+    ) -> Self {
         let (lives, counters) = (Lives::default(), Counters::default());
-        Self { files, lives, rounds, sync, written, counters, unreleased: Mutex::default() }
+        Self { files, lives, rounds, sync, written, counters, link, unreleased: Mutex::default() }
+    }
+
+    /// A request works on a file as long as what this returns lives: what libraries have done to the file is in the tree,
+    /// and they do nothing to it meanwhile.
+    pub(crate) fn enter(&self, number: InodeNumber, access: Access) -> Option<Entered<'_>> {
+        self.link.as_ref().map(|link| link.enter(number, access))
+    }
+
+    /// True if a library may change the file now.
+    pub(crate) fn is_leased(&self, number: InodeNumber) -> bool {
+        self.link.as_ref().is_some_and(|link| link.may_change(number))
+    }
+
+    /// What libraries have done is in the tree, and durable.
+    pub(crate) fn adopt_all(&self) {
+        if let Some(link) = &self.link {
+            link.adopt_all();
+        }
     }
 
     /// Tries until what is in the way is gone: an operation that cannot be done yet has changed nothing.
@@ -135,12 +161,16 @@ impl Service {
 
     /// An inode's attributes.
     pub(crate) fn stat(&self, number: InodeNumber) -> Result<Stat, Errno> {
+        let _entered = self.enter(number, Access::Read);
         self.retry(|| self.files.stat(number))
     }
 
     /// The attributes of the inode with a name.
     pub(crate) fn lookup(&self, parent: InodeNumber, name: Name<'_>) -> Result<Stat, Errno> {
-        self.retry(|| self.files.lookup(parent, name))
+        let stat = self.retry(|| self.files.lookup(parent, name))?;
+        // Its attributes are asked for once more when a library cannot change them.
+        let may_change = self.link.is_some() && stat.inode.mode.file_type() == FileType::File;
+        if may_change { self.stat(stat.number) } else { Ok(stat) }
     }
 
     /// The reply to a change of `number`.
@@ -169,6 +199,7 @@ impl Service {
     }
 
     fn release(&self, number: InodeNumber) -> Result<(), FsError> {
+        let _entered = self.enter(number, Access::Write);
         self.files.execute(clock::now_ns(), &Operation::Release { number })
     }
 

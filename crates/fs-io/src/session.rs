@@ -4,6 +4,7 @@ use crate::background;
 use crate::clock;
 use crate::inspect;
 use crate::landing::Landing;
+use crate::link::{Link, Listener, Threads};
 use crate::panics;
 use crate::rounds::Rounds;
 use crate::service::{Service, SyncMode, Written};
@@ -11,6 +12,7 @@ use crate::syncs::Syncs;
 use crate::sys::{self, Image};
 use crate::worker::Worker;
 use landfall_fs::{Files, FsError, Operation, Publisher};
+use landfall_fs_link::Reason;
 use landfall_fuse::{
     Device, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Unmount, Wanted, handshake,
     mount,
@@ -44,13 +46,21 @@ pub struct Settings {
     pub writeback: bool,
     /// Options of the mount.
     pub mount: MountOptions,
+    /// The socket to which libraries in other programs connect (`docs/format/fs-link.md`); `None`: there is none.
+    pub socket: Option<PathBuf>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let workers = cores.clamp(2, 4);
-        Self { workers, sync: SyncMode::default(), writeback: false, mount: MountOptions::default() }
+        Self {
+            workers,
+            sync: SyncMode::default(),
+            writeback: false,
+            mount: MountOptions::default(),
+            socket: None,
+        }
     }
 }
 
@@ -94,7 +104,9 @@ pub struct Session {
     service: Arc<Service>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     keeper: Option<JoinHandle<()>>,
-    publisher: Option<JoinHandle<Publisher>>,
+    publisher: Arc<Mutex<Publisher>>,
+    publishing: Option<JoinHandle<()>>,
+    libraries: Option<Threads>,
 }
 
 /// Ends a session from another thread.
@@ -141,25 +153,53 @@ impl Session {
         let shared = Arc::new(Shared { point, mount: Mutex::new(mount), stop, serving: AtomicUsize::new(0) });
         let rounds = Arc::<Rounds>::default();
         let written = if settings.writeback { Written::Kept } else { Written::Through };
-        let service = Arc::new(Service::new(files, rounds, settings.sync, written));
-        let mut session = Self { shared, service, workers: Vec::new(), keeper: None, publisher: None };
-        session.start_background(publisher)?;
+        let publisher = Arc::new(Mutex::new(publisher));
+        let link = link(&files, &publisher, &device, settings, &shared.point);
+        let available = link.as_ref().ok().cloned();
+        let service = Arc::new(Service::new(files, rounds, (settings.sync, written), available));
+        let mut session = Self {
+            shared,
+            service,
+            workers: Vec::new(),
+            keeper: None,
+            publisher,
+            publishing: None,
+            libraries: None,
+        };
+        session.start_background()?;
+        session.start_libraries(link, settings)?;
         session.start_workers(device, workers, negotiated, image)?;
         Ok(session)
     }
 
-    fn start_background(&mut self, publisher: Publisher) -> io::Result<()> {
+    fn start_background(&mut self) -> io::Result<()> {
         let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
         let keep = move || {
             panics::essential(&shared.point, || background::keep(&service.files, &service.rounds));
         };
         self.keeper = Some(std::thread::Builder::new().name("keep".into()).spawn(keep)?);
         let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+        let publisher = Arc::clone(&self.publisher);
         let publish = move || {
-            let work = || background::publish(&service, publisher);
-            panics::essential(&shared.point, work)
+            let work = || background::publish(&service, &publisher);
+            panics::essential(&shared.point, work);
         };
-        self.publisher = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
+        self.publishing = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
+        Ok(())
+    }
+
+    /// Serves libraries. The mount does without them where there is no socket.
+    fn start_libraries(&mut self, link: Result<Arc<Link>, Reason>, settings: &Settings) -> io::Result<()> {
+        let Some(path) = &settings.socket else { return Ok(()) };
+        match Listener::bind(path) {
+            Ok(listener) => {
+                let stop = self.shared.stop.try_clone()?;
+                self.libraries = Some(Threads::start(listener, link, stop, &self.shared.point)?);
+            }
+            Err(error) => {
+                tracing::warn!(%error, socket = %path.display(), "libraries cannot connect: they use the mount");
+            }
+        }
         Ok(())
     }
 
@@ -225,34 +265,62 @@ impl Session {
         }
         // After a failure it is still mounted.
         self.shared.mount.lock().unmount(Unmount::Lazily)?;
-        let publisher = self.end_background();
+        self.end_background();
         let (files, now_ns) = (&self.service.files, clock::now_ns());
         for number in self.service.lives.take_orphans() {
             // What is not released now is deleted at the next start.
             let _ = files.execute(now_ns, &Operation::Release { number });
         }
-        if let Some(mut publisher) = publisher {
-            background::publish_all(&self.service, &mut publisher)?;
-        }
+        background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
         Ok(outcome?)
     }
 
-    /// Ends the background threads. Returns the publisher, if it has not been returned before.
-    fn end_background(&mut self) -> Option<Publisher> {
+    /// Ends the background threads, and libraries before.
+    fn end_background(&mut self) {
+        self.shared.stop_workers();
+        if let Some(mut libraries) = self.libraries.take() {
+            libraries.end();
+        }
         self.service.rounds.stop();
         if let Some(keeper) = self.keeper.take() {
             keeper.join().expect("a panic ends the process");
         }
-        self.publisher.take().map(|publisher| publisher.join().expect("a panic ends the process"))
+        if let Some(publishing) = self.publishing.take() {
+            publishing.join().expect("a panic ends the process");
+        }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.stop_workers();
-        drop(self.end_background());
+        self.end_background();
     }
+}
+
+/// What libraries link to, or why they cannot.
+fn link(
+    files: &Arc<Files>,
+    publisher: &Arc<Mutex<Publisher>>,
+    device: &Device,
+    settings: &Settings,
+    point: &Path,
+) -> Result<Arc<Link>, Reason> {
+    // Without a socket nobody asks.
+    settings.socket.as_ref().ok_or(Reason::Medium)?;
+    if settings.writeback {
+        return Err(Reason::WriteBack);
+    }
+    if settings.sync == SyncMode::Always {
+        return Err(Reason::Always);
+    }
+    let failed = |error: io::Error| {
+        tracing::warn!(%error, "libraries cannot be served: they use the mount");
+        Reason::Medium
+    };
+    let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
+    let notifier = device.clone_queue().map_err(failed)?;
+    Ok(Arc::new(Link::new(Arc::clone(files), Arc::clone(publisher), notifier, region, point)))
 }
 
 impl Shared {

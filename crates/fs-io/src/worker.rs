@@ -6,6 +6,7 @@ use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
 use crate::syncs::{Syncs, Waiting};
 use crate::{attributes, data, directories, extended};
+use landfall_fs::Access;
 use landfall_fuse::{
     Decoder, Device, DirBuffer, Errno, HEAD_BYTES, Op, ReadDir, Ready, Received, Reply, Request, Sent,
 };
@@ -136,9 +137,14 @@ fn answer(service: &Service, request: &Request<'_>) -> Answered {
         Op::SetAttr(set) => attributes::set(service, request, &set),
         Op::StatFs => attributes::statfs(service, request),
         Op::Fsync { .. } | Op::FsyncDir { .. } => {
+            // What libraries have done is durable when it is in the tree.
+            drop(service.enter(number_of(request.node), Access::Read));
             Ok(Answer::Durable(number_of(request.node), Reply::ok(unique)))
         }
-        Op::SyncFs => Ok(Answer::AllDurable(Reply::ok(unique))),
+        Op::SyncFs => {
+            service.adopt_all();
+            Ok(Answer::AllDurable(Reply::ok(unique)))
+        }
         Op::Release(_) | Op::Destroy => Ok(Answer::Now(Reply::ok(unique))),
         Op::Interrupt { .. } => Ok(Answer::Nothing),
         Op::SetXattr { name, value, flags, clear_sgid } => {

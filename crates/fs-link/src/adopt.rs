@@ -16,7 +16,7 @@ use std::sync::Arc;
 const ADOPTED_AT_ONCE: u64 = 256;
 /// Slabs and landing runs that are granted ahead of need.
 const SLABS_AHEAD: u64 = 2;
-const LANDINGS_AHEAD: u64 = 16;
+const LANDINGS_AHEAD: u64 = 8;
 /// Landing runs that a client may have behind it and that are kept for its leases, before leases must end.
 const KEPT_MAX: u64 = 64;
 
@@ -132,11 +132,13 @@ impl ClientLog {
         self.release_landings();
     }
 
-    /// The lease that has been held longest, if so much data is kept for the client's leases that it must end.
-    pub fn lease_to_end(&self) -> Option<LeaseNumber> {
+    /// The lease that has been held longest, if so much data is kept for the client's leases that it must end: any, if the
+    /// region is short of space.
+    pub fn lease_to_end(&self, is_short: bool) -> Option<LeaseNumber> {
         let kept = self.done.saturating_sub(self.first_landing());
+        let most = if is_short { 0 } else { KEPT_MAX };
         let oldest = self.leases.iter().min_by_key(|(_, held)| held.landing);
-        oldest.filter(|_| kept > KEPT_MAX).map(|(number, _)| LeaseNumber(*number))
+        oldest.filter(|_| kept > most).map(|(number, _)| LeaseNumber(*number))
     }
 
     /// Adopts everything that the client has appended. Returns the number of operations.

@@ -88,10 +88,12 @@ pub enum Reason {
     Message = 10,
     /// An error of the region.
     Region = 11,
+    /// Every change must be durable before its call returns.
+    Always = 12,
 }
 
 impl Reason {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Version,
         Self::Medium,
         Self::WriteBack,
@@ -103,6 +105,7 @@ impl Reason {
         Self::Many,
         Self::Message,
         Self::Region,
+        Self::Always,
     ];
 }
 

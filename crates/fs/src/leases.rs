@@ -178,9 +178,9 @@ impl Leases {
         }
     }
 
-    /// The leases of a client.
-    pub fn of_client(&self, client: u32) -> Vec<LeaseNumber> {
-        self.all.iter().filter(|(_, lease)| lease.client == client).map(|(number, _)| *number).collect()
+    /// True if a client has or gets a lease with which it may change the inode.
+    pub fn is_held_to_write(&self, inode: InodeNumber) -> bool {
+        !self.leases_where(inode, |lease| lease.access == Access::Write).is_empty()
     }
 
     /// Reports how often an active lease has been used. True if that is the same for so long that the lease is to be taken

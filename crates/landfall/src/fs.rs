@@ -22,6 +22,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// Name of the socket to which libraries in other programs connect.
+const SOCKET: &str = "files.sock";
 /// Permissions of a new root directory.
 const ROOT_MODE: u32 = 0o755;
 /// Ids of the region's writers. The compactor has its own.
@@ -260,8 +262,15 @@ impl MountArgs {
         Ok((args, mount))
     }
 
+    /// The socket of libraries, beside the region. A DAX device has no directory for it.
+    fn socket(&self) -> Option<PathBuf> {
+        let is_directory = self.dir.metadata().map_or(true, |metadata| metadata.is_dir());
+        is_directory.then(|| self.dir.join(SOCKET))
+    }
+
     fn settings(&self, mount: MountOptions) -> Result<Settings, FsCliError> {
-        let mut settings = Settings { mount, writeback: self.writeback, ..Settings::default() };
+        let mut settings =
+            Settings { mount, writeback: self.writeback, socket: self.socket(), ..Settings::default() };
         settings.sync = match self.sync {
             Sync::Fsync => SyncMode::Fsync,
             Sync::Always => SyncMode::Always,

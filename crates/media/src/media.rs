@@ -178,6 +178,15 @@ pub trait Media: Send + Sync {
         self.image()
     }
 
+    /// Opens what backs the image once more, without the lock on the region, for another process on this machine that maps
+    /// it shared. `None` where what a process stores into the image is not on the medium at once.
+    ///
+    /// # Errors
+    /// An error of the system.
+    fn share(&self) -> Option<std::io::Result<std::fs::File>> {
+        None
+    }
+
     /// The interface that controls paging, where a part of the region may be absent from memory; `None` where all of it
     /// is always in memory. From the first call on, bytes of runs that may be evicted must be pinned while they are
     /// used.

@@ -8,6 +8,7 @@
     reason = "each test program uses its part, and says what it skips"
 )]
 
+pub(crate) mod library;
 pub(crate) mod sys;
 
 use landfall_fuse::{Unmount, unmount};
@@ -34,11 +35,29 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Mounts a new region of so many MiB. `None` where that is not possible, which was said.
     pub(crate) fn new(mib: u32, words: &[&'static str]) -> Option<Self> {
+        Self::new_at(mib, words, tempfile::tempdir().expect("a directory"))
+    }
+
+    /// As [`Self::new`], in memory, with a socket for libraries.
+    pub(crate) fn in_memory(mib: u32, words: &[&'static str]) -> Option<Self> {
+        let Ok(place) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("SKIP: a region in memory: there is no /dev/shm");
+            return None;
+        };
+        Self::new_at(mib, &[words, &["socket"]].concat(), place)
+    }
+
+    /// As [`Self::in_memory`], on a file system that keeps its files on a device.
+    pub(crate) fn on_disk(mib: u32) -> Option<Self> {
+        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        Self::new_at(mib, &["socket"], place)
+    }
+
+    fn new_at(mib: u32, words: &[&'static str], place: TempDir) -> Option<Self> {
         if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
             return None;
         }
-        let place = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(place.path().join("point")).expect("a directory");
         let mut mounted = Self { place, mib, words: words.to_vec(), fails_behind_kib: None, serving: None };
         mounted.start();
@@ -48,6 +67,11 @@ impl Mounted {
     /// The mountpoint.
     pub(crate) fn point(&self) -> PathBuf {
         self.place.path().join("point")
+    }
+
+    /// The socket of libraries.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.place.path().join("files.sock")
     }
 
     /// A path in the mount.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 fn done(result: i64) -> io::Result<u64> {
     u64::try_from(result).map_err(|_| io::Error::last_os_error())
@@ -145,4 +146,48 @@ pub(crate) fn close(file: File) -> io::Result<u64> {
 pub(crate) fn is_root() -> bool {
     // SAFETY: no arguments, and no way to fail.
     unsafe { libc::geteuid() == 0 }
+}
+
+/// Memory of a file that other processes map, too. It stays mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared {
+    base: *mut u8,
+    len: usize,
+}
+
+impl Shared {
+    /// Maps a whole file.
+    pub(crate) fn map(file: &File) -> Self {
+        let len = usize::try_from(file.metadata().expect("a file").len()).expect("it fits");
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        Self { base: base.cast(), len }
+    }
+
+    /// The memory as words.
+    pub(crate) fn words(&self) -> &'static [AtomicU64] {
+        // SAFETY: it stays mapped, aligned to a page; other processes change it, which atomics allow.
+        unsafe { std::slice::from_raw_parts(self.base.cast(), self.len / 8) }
+    }
+
+    /// Stores bytes.
+    pub(crate) fn store(&self, off: u64, bytes: &[u8]) {
+        let off = usize::try_from(off).expect("it fits");
+        assert!(off + bytes.len() <= self.len);
+        // SAFETY: the range is mapped, and no reference to it exists in this process.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(off), bytes.len()) };
+    }
+
+    /// Copies bytes.
+    pub(crate) fn load(&self, off: u64, len: usize) -> Vec<u8> {
+        let (off, mut bytes) = (usize::try_from(off).expect("it fits"), vec![0; len]);
+        assert!(off + len <= self.len);
+        // SAFETY: the range is mapped, and no mutable reference to it exists in this process.
+        unsafe { std::ptr::copy_nonoverlapping(self.base.add(off), bytes.as_mut_ptr(), len) };
+        bytes
+    }
 }

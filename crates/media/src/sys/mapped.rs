@@ -306,6 +306,12 @@ impl Media for MappedMedia {
         Some((self.image.base(), self.image.len()))
     }
 
+    fn share(&self) -> Option<io::Result<File>> {
+        // A lock of `flock` belongs to an open file: this is another one, also where the path names something else by now.
+        let link = format!("/proc/self/fd/{}", self.file.lock().as_raw_fd());
+        Some(File::options().read(true).write(!self.read_only).open(link))
+    }
+
     fn pin_image(&self) -> Option<(usize, u64)> {
         self.pinned.store(true, Ordering::Release);
         self.image()

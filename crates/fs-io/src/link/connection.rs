@@ -1,0 +1,152 @@
+//! One connection: requests are answered one after the other.
+
+use super::client::Client;
+use super::server::Link;
+use super::sys;
+use landfall_fs_link::{MESSAGE_BYTES_MAX, Reason, Refusal, Reply, Request, VERSION};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection.
+pub(super) struct Connection {
+    pub(super) link: Result<Arc<Link>, Reason>,
+    pub(super) socket: OwnedFd,
+    /// Process at the other end.
+    pub(super) process: i32,
+    /// Readable when the mount ends.
+    pub(super) stop: OwnedFd,
+}
+
+impl Connection {
+    /// Answers requests until the other end closes the socket, or the mount ends.
+    pub(super) fn serve(self) {
+        // A process that has ended already has nothing more to say.
+        let Ok(process) = sys::watch_process(self.process) else { return };
+        let mut client = None;
+        if let Err(error) = self.answer_all(&mut client) {
+            tracing::debug!(%error, "a connection of a library ends");
+        }
+        let (Some(client), Ok(link)) = (client, &self.link) else { return };
+        client.finish(link.shared());
+        // As long as the process lives it may store to what was granted to it, whatever it does with its socket.
+        if wait_for(process.as_fd(), self.stop.as_fd()).is_ok_and(|has_ended| has_ended) {
+            link.forget(&client);
+        }
+    }
+
+    fn answer_all(&self, client: &mut Option<Arc<Client>>) -> io::Result<()> {
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        loop {
+            if !wait_for(self.socket.as_fd(), self.stop.as_fd())? {
+                return Ok(());
+            }
+            let (len, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            if len == 0 {
+                return Ok(());
+            }
+            match (Request::decode(&buffer[..len]), &*client) {
+                (Ok(Request::Hello { version }), None) => *client = self.greet(version)?,
+                (Ok(request), Some(client)) => self.send(&self.answer(client, request))?,
+                _ => self.send(&refused(Reason::Message, Duration::ZERO))?,
+            }
+        }
+    }
+
+    /// The first answer, with the region and the control memory.
+    fn greet(&self, version: u16) -> io::Result<Option<Arc<Client>>> {
+        let greeted = self.link.as_ref().map_err(|reason| *reason).and_then(|link| {
+            let is_known = version == VERSION;
+            is_known.then_some(()).ok_or(Reason::Version)?;
+            Ok((link, link.attach()?))
+        });
+        let (link, client) = match greeted {
+            Ok(greeted) => greeted,
+            Err(reason) => {
+                self.send(&refused(reason, Duration::ZERO))?;
+                return Ok(None);
+            }
+        };
+        let welcome = Reply::Welcome { client: client.number(), device: link.device() };
+        let sent = self.send_with(&welcome, &[link.region(), client.memory()]);
+        if sent.is_err() {
+            // Nothing was granted to it.
+            client.finish(link.shared());
+            link.forget(&client);
+        }
+        sent.map(|()| Some(client))
+    }
+
+    fn answer(&self, client: &Client, request: Request) -> Reply {
+        let Ok(link) = &self.link else { return refused(Reason::Medium, Duration::ZERO) };
+        let answered = match request {
+            Request::Hello { .. } => Err(Reason::Message),
+            Request::Acquire { kind, inode } => {
+                return match link.acquire(client, kind, inode) {
+                    Ok((place, generation)) => Reply::Lease { place, generation },
+                    Err((reason, wait)) => refused(reason, wait),
+                };
+            }
+            Request::Map { place, generation, offset, end } => client
+                .map(link.shared(), (place, generation), offset..end)
+                .map(|(parts, end)| Reply::Parts { end, parts }),
+            Request::Release { place, generation } => {
+                link.release(client, place, generation).map(|()| Reply::Done)
+            }
+            Request::Refill => client.refill(link.shared()).map(|()| Reply::Done),
+        };
+        answered.unwrap_or_else(|reason| refused(reason, Duration::ZERO))
+    }
+
+    fn send(&self, reply: &Reply) -> io::Result<()> {
+        send(&self.socket, &reply.encode(), SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn send_with(&self, reply: &Reply, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(files));
+        sendmsg(&self.socket, &[IoSlice::new(&reply.encode())], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+fn refused(reason: Reason, wait: Duration) -> Reply {
+    let errno = match reason {
+        Reason::Version | Reason::Message => libc::EPROTO,
+        Reason::Medium | Reason::WriteBack | Reason::Always => libc::EOPNOTSUPP,
+        Reason::Inode => libc::EBADF,
+        Reason::Left => libc::EAGAIN,
+        Reason::Space => libc::ENOSPC,
+        Reason::Revoked => libc::ESTALE,
+        Reason::Fenced => libc::ESHUTDOWN,
+        Reason::Many => libc::EMFILE,
+        Reason::Region => libc::EIO,
+    };
+    // A part of a millisecond counts as one: asking sooner is useless.
+    let wait_ms = u32::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u32::MAX);
+    Reply::Refused(Refusal { reason, errno: errno.unsigned_abs(), wait_ms })
+}
+
+/// Waits until a descriptor is readable, or has ended. False if the mount ends first.
+fn wait_for(file: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> io::Result<bool> {
+    loop {
+        let mut polled =
+            [PollFd::from_borrowed_fd(file, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            done => done?,
+        };
+        if !polled[1].revents().is_empty() {
+            return Ok(false);
+        }
+        if !polled[0].revents().is_empty() {
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The server of libraries in other programs: `docs/format/fs-link.md`.
+//!
+//! [`Link::enter`] comes before every request of the mount that reads or changes a file: it takes leases back that are in
+//! the way. A thread listens, each client has a thread that answers it, and one thread adopts what all clients append.
+
+mod client;
+mod connection;
+mod listen;
+mod server;
+mod shared;
+mod sys;
+
+pub(crate) use listen::{Listener, Threads};
+pub(crate) use server::{Entered, Link};

@@ -1,0 +1,238 @@
+//! All clients, and what the mount asks of them.
+
+use super::client::Client;
+use super::shared::{PAUSE, Shared, Why, reason_of};
+use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
+use landfall_fs_link::{Kind, Reason};
+use landfall_fuse::Device;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Most clients at a time.
+const CLIENTS_MAX: usize = 64;
+/// The pause between two rounds of adopting while there is no client.
+const PAUSE_IDLE: Duration = Duration::from_millis(100);
+/// How often old conflicts are forgotten.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// How often a lease is asked for while others are in its way.
+const ATTEMPTS: usize = 8;
+
+/// The clients of a mount.
+pub(crate) struct Link {
+    shared: Shared,
+    /// The region, as a file that can be mapped.
+    region: File,
+    point: PathBuf,
+    clients: Mutex<BTreeMap<u32, Arc<Client>>>,
+    is_stopping: AtomicBool,
+}
+
+/// A request of the mount works on an inode, until this is dropped.
+pub(crate) struct Entered<'l> {
+    link: &'l Link,
+    inode: InodeNumber,
+    access: Access,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.link.shared.leases.lock().leave(self.inode, self.access);
+    }
+}
+
+impl Link {
+    pub(crate) fn new(
+        files: Arc<Files>,
+        publisher: Arc<Mutex<Publisher>>,
+        notifier: Device,
+        region: File,
+        point: &Path,
+    ) -> Self {
+        Self {
+            shared: Shared::new(files, publisher, notifier),
+            region,
+            point: point.to_owned(),
+            clients: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// A request of the mount begins on an inode. What clients have done to it is in the tree then, and durable.
+    pub(crate) fn enter(&self, inode: InodeNumber, access: Access) -> Entered<'_> {
+        loop {
+            let entered = self.shared.leases.lock().enter(inode, access);
+            match entered {
+                Ok(()) => return Entered { link: self, inode, access },
+                Err(conflicts) => {
+                    conflicts.into_iter().for_each(|number| self.take_back(number, Why::Conflict));
+                }
+            }
+        }
+    }
+
+    /// True if a client may change the inode now.
+    pub(crate) fn may_change(&self, inode: InodeNumber) -> bool {
+        self.shared.leases.lock().is_held_to_write(inode)
+    }
+
+    /// Adopts everything that clients have appended.
+    pub(crate) fn adopt_all(&self) {
+        self.all().iter().for_each(|client| client.adopt(&self.shared));
+    }
+
+    /// What a client shares with the mount.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The region, for a client.
+    pub(super) fn region(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
+    }
+
+    /// `st_dev` of the mount; 0 if it has ended.
+    pub(super) fn device(&self) -> u64 {
+        std::fs::metadata(&self.point).map_or(0, |metadata| metadata.dev())
+    }
+
+    fn all(&self) -> Vec<Arc<Client>> {
+        self.clients.lock().values().cloned().collect()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Takes a lease back: nobody has it when this returns.
+    fn take_back(&self, number: LeaseNumber, why: Why) {
+        let shared = &self.shared;
+        let active = {
+            let mut leases = shared.leases.lock();
+            let Some(lease) = leases.get(number) else { return };
+            if !lease.is_active {
+                why.end(&mut leases, shared.now(), number);
+            }
+            Some(lease.client).filter(|_| lease.is_active)
+        };
+        let Some(client) = active else { return };
+        let client = self.clients.lock().get(&client).cloned();
+        if let Some(client) = client {
+            client.take_back(shared, number);
+        }
+        why.end(&mut shared.leases.lock(), shared.now(), number);
+    }
+
+    /// A lease for a client. Returns its place and generation, or why there is none and for how long.
+    pub(super) fn acquire(
+        &self,
+        client: &Client,
+        kind: Kind,
+        inode: InodeNumber,
+    ) -> Result<(u32, u32), (Reason, Duration)> {
+        let (shared, soon) = (&self.shared, |reason| (reason, Duration::ZERO));
+        let is_file = shared.files.stat(inode).map(|stat| stat.inode.mode.file_type() == FileType::File);
+        if !is_file.map_err(|error| soon(reason_of(&error)))? {
+            return Err(soon(Reason::Inode));
+        }
+        let access = match kind {
+            Kind::Read => Access::Read,
+            Kind::Write => Access::Write,
+        };
+        for _ in 0..ATTEMPTS {
+            if client.is_over() {
+                return Err(soon(Reason::Fenced));
+            }
+            let acquired = shared.leases.lock().acquire(shared.now(), client.number(), inode, access);
+            match acquired {
+                Acquired::Left(until) => {
+                    return Err((Reason::Left, until.saturating_sub(shared.now())));
+                }
+                Acquired::Conflicts(conflicts) => {
+                    for number in conflicts {
+                        let why = if client.has(number) { Why::Upkeep } else { Why::Conflict };
+                        self.take_back(number, why);
+                    }
+                }
+                Acquired::Pending(number) => {
+                    let granted = client.grant(shared, number, inode, access);
+                    if granted.is_err() {
+                        shared.leases.lock().release(number);
+                    }
+                    return granted.map_err(soon);
+                }
+            }
+        }
+        Err(soon(Reason::Left))
+    }
+
+    /// A client gives a lease back that it does not need any more.
+    pub(super) fn release(&self, client: &Client, place: u32, generation: u32) -> Result<(), Reason> {
+        let number = client.lease_at(place, generation).ok_or(Reason::Revoked)?;
+        self.take_back(number, Why::Upkeep);
+        Ok(())
+    }
+
+    /// A new client. Its first bound is durable.
+    pub(super) fn attach(&self) -> Result<Arc<Client>, Reason> {
+        let shared = &self.shared;
+        if self.is_stopping() {
+            return Err(Reason::Fenced);
+        }
+        if self.clients.lock().len() >= CLIENTS_MAX {
+            return Err(Reason::Many);
+        }
+        let number = shared.files.attach().map_err(|error| reason_of(&error))?;
+        let attached = shared.publish().map_err(|error| reason_of(&error)).and_then(|()| {
+            Client::new(&shared.files, number).map_err(|error| {
+                tracing::error!(%error, "there is no memory for a client");
+                Reason::Region
+            })
+        });
+        match attached {
+            Ok(client) => {
+                let client = Arc::new(client);
+                self.clients.lock().insert(number, Arc::clone(&client));
+                Ok(client)
+            }
+            Err(reason) => {
+                shared.files.end_client(number);
+                Err(reason)
+            }
+        }
+    }
+
+    /// The process of a client that has finished has ended: its runs are used again.
+    pub(super) fn forget(&self, client: &Client) {
+        self.clients.lock().remove(&client.number());
+    }
+
+    /// Adopts what clients append until the mount ends.
+    pub(super) fn run(&self) {
+        let mut tidied = self.shared.now();
+        while !self.is_stopping() {
+            let clients = self.all();
+            for number in clients.iter().flat_map(|client| client.tend(&self.shared)) {
+                self.take_back(number, Why::Upkeep);
+            }
+            if self.shared.now() - tidied > TIDY_EVERY {
+                tidied = self.shared.now();
+                self.shared.leases.lock().tidy(tidied);
+            }
+            std::thread::park_timeout(if clients.is_empty() { PAUSE_IDLE } else { PAUSE });
+        }
+    }
+
+    /// The mount ends: so do all clients.
+    pub(super) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        // Their runs stay theirs: nobody knows when their processes end.
+        self.all().iter().for_each(|client| client.finish(&self.shared));
+    }
+}

@@ -1,0 +1,156 @@
+//! A library beside a real mount: what one writes the other reads, whoever had the file before.
+
+mod common;
+
+use common::Mounted;
+use common::library::{Leased, Library};
+use landfall_fs_link::{Kind, LinkState, Reason};
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+
+/// A mount of a region in memory, and a file in it.
+fn mounted() -> Option<Mounted> {
+    let mounted = Mounted::in_memory(128, &[])?;
+    fs::write(mounted.at("file"), [1; 10_000]).expect("writes");
+    Some(mounted)
+}
+
+fn inode(mounted: &Mounted) -> u64 {
+    fs::metadata(mounted.at("file")).expect("it is there").ino()
+}
+
+fn linked(mounted: &Mounted) -> (Library, Leased) {
+    let inode = inode(mounted);
+    let mut library = Library::link(&mounted.socket()).expect("it is linked");
+    let leased = library.acquire(Kind::Write, inode);
+    (library, leased)
+}
+
+#[test]
+fn the_mount_reads_what_a_library_has_written_and_the_library_what_the_mount_has() {
+    let Some(mounted) = mounted() else { return };
+    // The kernel keeps the bytes and the size.
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), [1; 10_000]);
+    let (mut library, mut leased) = linked(&mounted);
+    assert_eq!((leased.fields.size, library.read(&leased, 10_000)), (10_000, vec![1; 10_000]));
+    assert!(library.write(&mut leased, 4096, &[2; 4096]));
+    assert!(library.write(&mut leased, 8192, &[3; 5000]));
+    let expected = [vec![1; 4096], vec![2; 4096], vec![3; 5000]].concat();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
+    assert!(!library.write(&mut leased, 0, &[9; 4096]), "the mount has taken the lease back");
+    let mut file = OpenOptions::new().write(true).open(mounted.at("file")).expect("opens");
+    file.seek(SeekFrom::Start(100)).expect("seeks");
+    file.write_all(&[4; 50]).expect("writes");
+    let leased = library.acquire(Kind::Write, inode(&mounted));
+    let expected = [vec![1; 100], vec![4; 50], vec![1; 3946], vec![2; 4096], vec![3; 5000]].concat();
+    assert_eq!(library.read(&leased, leased.fields.size), expected);
+}
+
+#[test]
+fn whatever_asks_for_attributes_sees_what_a_library_has_written() {
+    let Some(mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.write(&mut leased, 8192, &[3; 5000]));
+    let stat = fs::metadata(mounted.at("file")).expect("it is there");
+    assert_eq!((stat.len(), stat.mtime()), (13_192, 1_700_000_000));
+    let mut leased = library.acquire(Kind::Write, stat.ino());
+    assert!(library.write(&mut leased, 12_288, &[3; 4096]));
+    let entry = fs::read_dir(mounted.point()).expect("lists").next().expect("one").expect("reads");
+    assert_eq!(entry.metadata().expect("it is there").len(), 16_384);
+}
+
+#[test]
+fn open_files_of_the_kernel_see_what_a_library_writes_each_time() {
+    let Some(mounted) = mounted() else { return };
+    let mut file = fs::File::open(mounted.at("file")).expect("opens");
+    let mut first = [0; 4096];
+    file.read_exact(&mut first).expect("reads");
+    let (mut library, _) = linked(&mounted);
+    for round in 10..16 {
+        let mut leased = library.acquire(Kind::Write, inode(&mounted));
+        assert!(library.write(&mut leased, 0, &[round; 4096]));
+        file.seek(SeekFrom::Start(0)).expect("seeks");
+        file.read_exact(&mut first).expect("reads");
+        assert_eq!(first, [round; 4096]);
+    }
+}
+
+#[test]
+fn synced_writes_of_a_library_are_there_after_the_server_is_killed() {
+    let Some(mut mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.write(&mut leased, 0, &[7; 4096]));
+    let file = fs::File::open(mounted.at("file")).expect("opens");
+    file.sync_all().expect("syncs");
+    drop((file, library));
+    mounted.kill();
+    mounted.start();
+    let expected = [vec![7; 4096], vec![1; 5904]].concat();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
+}
+
+#[test]
+fn a_library_that_does_not_give_a_lease_back_is_fenced_and_the_file_is_served() {
+    let Some(mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.write(&mut leased, 0, &[7; 4096]));
+    assert!(library.enter(&leased, Kind::Write), "and it stays in");
+    let expected = [vec![7; 4096], vec![1; 5904]].concat();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
+    assert_eq!(library.state(), LinkState::Fenced);
+    library.append(&mut leased, 0, &[8; 4096]);
+    fs::write(mounted.at("other"), b"everybody goes on").expect("writes");
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected, "nothing of it counts");
+    let (mut other, mut leased) = linked(&mounted);
+    assert!(other.write(&mut leased, 0, &[9; 4096]), "another library is served");
+}
+
+#[test]
+fn writes_of_a_library_that_ends_are_in_the_file() {
+    let Some(mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.write(&mut leased, 0, &[7; 4096]));
+    drop(library);
+    let expected = [vec![7; 4096], vec![1; 5904]].concat();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
+}
+
+#[test]
+fn a_mount_ends_in_good_order_though_a_library_is_linked() {
+    let Some(mut mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.write(&mut leased, 0, &[7; 4096]));
+    mounted.stop();
+    assert_eq!(library.state(), LinkState::Ended);
+    assert!(!library.write(&mut leased, 0, &[8; 4096]));
+    assert!(!mounted.socket().exists());
+    mounted.start();
+    let expected = [vec![7; 4096], vec![1; 5904]].concat();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
+}
+
+#[test]
+fn what_cannot_be_linked_says_why() {
+    let reason = |mounted: &Mounted| Library::link(&mounted.socket()).map(drop).expect_err("refused").reason;
+    let Some(kept) = Mounted::in_memory(64, &["writeback"]) else { return };
+    assert_eq!(reason(&kept), Reason::WriteBack);
+    let Some(always) = Mounted::in_memory(64, &["always"]) else { return };
+    assert_eq!(reason(&always), Reason::Always);
+    let Some(mounted) = mounted() else { return };
+    let mut library = Library::link(&mounted.socket()).expect("it is linked");
+    let root = fs::metadata(mounted.point()).expect("it is there").ino();
+    for inode in [root, 999_999] {
+        let acquire =
+            landfall_fs_link::Request::Acquire { kind: Kind::Read, inode: landfall_fs::InodeNumber(inode) };
+        let landfall_fs_link::Reply::Refused(refusal) = library.ask(&acquire) else { panic!("no file") };
+        assert_eq!(refusal.reason, Reason::Inode);
+    }
+}
+
+#[test]
+fn a_region_on_a_file_is_not_shared() {
+    let Some(on_disk) = Mounted::on_disk(64) else { return };
+    let refused = Library::link(&on_disk.socket()).map(drop).expect_err("refused");
+    assert_eq!(refused.reason, Reason::Medium);
+}
