@@ -91,6 +91,54 @@ fn synced_writes_of_a_library_are_there_after_the_server_is_killed() {
 }
 
 #[test]
+fn what_a_library_has_appended_is_there_after_the_server_is_killed_adopted_or_not() {
+    let Some(mut mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    let count = 200_u8;
+    for block in 0..count {
+        assert!(library.write(&mut leased, u64::from(block) * 4096, &[block; 4096]));
+    }
+    mounted.kill();
+    drop(library);
+    mounted.start();
+    let bytes = fs::read(mounted.at("file")).expect("reads");
+    let seen: Vec<u8> = bytes.chunks(4096).map(|block| block[4095]).collect();
+    assert_eq!(seen, (0..count).collect::<Vec<_>>());
+    // The mount goes on as ever.
+    fs::write(mounted.at("file"), [5; 300]).expect("writes");
+    mounted.stop();
+    mounted.start();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), [5; 300]);
+}
+
+#[test]
+fn fuzz_random_messages_are_refused_and_everybody_is_served() {
+    let Some(mounted) = mounted() else { return };
+    let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let (mut library, mut leased) = linked(&mounted);
+    for _ in 0..2000 {
+        let code = u32::try_from(next() % 8).expect("small");
+        let len = usize::try_from(next() % 40).expect("small");
+        let mut message = code.to_le_bytes().to_vec();
+        // Small numbers name places and inodes that there are.
+        message.extend((0..len).map(|_| if next() % 2 == 0 { 0 } else { (next() % 256) as u8 }));
+        library.send_raw(&message);
+    }
+    let _ = library.write(&mut leased, 0, &[7; 4096]);
+    fs::write(mounted.at("other"), b"everybody goes on").expect("writes");
+    let mut other = Library::link(&mounted.socket()).expect("it is linked");
+    let mut leased = other.acquire(Kind::Write, inode(&mounted));
+    assert!(other.write(&mut leased, 0, &[9; 4096]));
+    assert_eq!(fs::read(mounted.at("file")).expect("reads")[..4096], [9; 4096]);
+}
+
+#[test]
 fn a_library_that_does_not_give_a_lease_back_is_fenced_and_the_file_is_served() {
     let Some(mounted) = mounted() else { return };
     let (mut library, mut leased) = linked(&mounted);

@@ -9,14 +9,17 @@ use landfall_fs::{Files, ForeignWrite, InodeNumber, LeaseNumber};
 use landfall_heap::{ForeignData, ForeignSlab, HeapError, RECORD_SIZE, RunId, SLOTS_PER_RUN};
 use landfall_media::Extent;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Most operations that are made durable with one fence, so that the tree is not locked for long.
 const ADOPTED_AT_ONCE: u64 = 256;
-/// Slabs and landing runs that are granted ahead of need.
-const SLABS_AHEAD: u64 = 2;
-const LANDINGS_AHEAD: u64 = 8;
+/// A client gets the next slab when so many slots of the one in use are adopted.
+const SLAB_NEXT_FROM: u32 = SLOTS_PER_RUN / 2;
+/// Landing runs that are granted ahead of need: one part in so many of what is free, within bounds.
+const LANDINGS_PARTS: u64 = 32;
+const LANDINGS_AHEAD: RangeInclusive<u64> = 2..=8;
+const _: () = assert!(*LANDINGS_AHEAD.end() <= LANDINGS_MAX && SLABS_MAX >= 2);
 /// Landing runs that a client may have behind it and that are kept for its leases, before leases must end.
 const KEPT_MAX: u64 = 64;
 
@@ -99,19 +102,28 @@ impl ClientLog {
         self.adopted
     }
 
+    /// True if anything was granted: the client appends, or is about to.
+    pub fn has_grants(&self) -> bool {
+        self.slabs_granted > 0
+    }
+
     /// Grants slabs and landing runs, so that the client has the next ones before it needs them.
     ///
     /// # Errors
     /// [`HeapError::Full`], [`HeapError::Cleaning`] if there is no space for all of them; the medium's.
     pub fn refill(&mut self, control: Control<'_>) -> Result<(), HeapError> {
         let heap = Arc::clone(self.files.heap());
-        while (self.slabs.len() as u64) < SLABS_AHEAD.min(SLABS_MAX) {
+        let is_advanced = self.slabs.front().is_some_and(|slab| slab.adopted() >= SLAB_NEXT_FROM);
+        let slabs = if is_advanced { 2 } else { 1 };
+        while self.slabs.len() < slabs {
             let slab = ForeignSlab::grant(&heap)?;
             control.grant_slab(self.slabs_granted, SlabGrant { run: slab.run(), seal: slab.seal() });
             self.slabs_granted += 1;
             self.slabs.push_back(slab);
         }
-        while self.landings_granted - self.done < LANDINGS_AHEAD.min(LANDINGS_MAX) {
+        let part = u64::from(heap.runs().free_count()) / LANDINGS_PARTS;
+        let landings = part.clamp(*LANDINGS_AHEAD.start(), *LANDINGS_AHEAD.end());
+        while self.landings_granted - self.done < landings {
             let data = ForeignData::grant(&heap)?;
             control.grant_landing(self.landings_granted, data.run());
             self.landings_granted += 1;

@@ -7,8 +7,8 @@ use landfall_heap::{
     Check, CompactGoal, Compactor, Draft, Fields, ForeignData, ForeignSlab, Gone, Heap, HeapError, Kind,
     Named, Owner, RunId, RunUse, SLOTS_PER_RUN, Slot, SlotId, Source, Writer, crc,
 };
-use landfall_media::Extent;
 use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, Site};
 use std::sync::Arc;
 
 /// A foreign writer, as it would be in another process: it knows the medium and what was granted, not the heap.
@@ -100,6 +100,24 @@ fn what_is_adopted_is_durable_though_the_writer_has_flushed_nothing() {
     let again = after_a_crash(&media);
     assert_eq!(value_at(&again, slots[0]), Some(vec![3; 5000]));
     assert_eq!(value_at(&again, slots[1]), Some(vec![4; 100]));
+}
+
+/// The test above is able to fail: each flush and the fence are needed.
+#[test]
+fn without_a_flush_or_the_fence_what_is_adopted_would_be_lost() {
+    for site in [Site::Data, Site::Record, Site::Commit] {
+        let (media, heap) = heap(SimOptions::default());
+        let mut foreign = Foreign::new(&heap);
+        let extent = foreign.append(0, &[3; 5000]);
+        media.skip_site(site);
+        let slot = foreign.slab.adopt(&[&[extent]]).expect("adopts")[0];
+        let again = after_a_crash(&media);
+        let found = match again.slot(slot).expect("reads") {
+            Slot::Record(view) => again.verify_value(slot, &view).is_ok(),
+            _ => false,
+        };
+        assert!(!found, "{site:?}");
+    }
 }
 
 #[test]

@@ -125,8 +125,9 @@ impl Client {
         if state.is_over {
             return Vec::new();
         }
-        // A client for which there is no space asks, and is told.
-        let is_short = state.log.refill(self.control()).is_err() || !shared.files.heap().has_room();
+        // A client that has never asked writes nothing. One for which there is no space asks, and is told.
+        let refilled = if state.log.has_grants() { state.log.refill(self.control()) } else { Ok(()) };
+        let is_short = refilled.is_err() || !shared.files.heap().has_room();
         let (control, now) = (self.control(), shared.now());
         let mut leases = shared.leases.lock();
         let is_idle =

@@ -7,7 +7,7 @@ use landfall_heap::{RunId, SlotId, crc};
 use landfall_media::Extent;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    SocketFlags, SocketType, connect, recv, recvmsg, send, socket_with,
 };
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -80,6 +80,14 @@ impl Library {
         let mut library = Self { socket, region, control, identity, appended: 0, used: 0 };
         assert_eq!(library.ask(&Request::Refill), Reply::Done);
         Ok(library)
+    }
+
+    /// Sends any bytes, and takes the answer.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        send(&self.socket, bytes, SendFlags::NOSIGNAL).expect("sends");
+        let mut answer = [0; 4096];
+        let (len, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty()).expect("receives");
+        Reply::decode(&answer[..len]).expect("an answer");
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Reply {
