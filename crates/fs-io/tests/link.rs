@@ -7,7 +7,22 @@ use common::library::{Leased, Library};
 use landfall_fs_link::{Kind, LinkState, Reason};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Xorshift (Marsaglia 2003): the same numbers each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
 
 /// A mount of a region in memory, and a file in it.
 fn mounted() -> Option<Mounted> {
@@ -45,6 +60,99 @@ fn the_mount_reads_what_a_library_has_written_and_the_library_what_the_mount_has
     let leased = library.acquire(Kind::Write, inode(&mounted));
     let expected = [vec![1; 100], vec![4; 50], vec![1; 3946], vec![2; 4096], vec![3; 5000]].concat();
     assert_eq!(library.read(&leased, leased.fields.size), expected);
+}
+
+/// Random writes by both, each read by the other one at once. An inode that goes back and forth too often is left to the
+/// mount, so there are some.
+#[test]
+fn a_mount_and_a_library_that_take_turns_see_each_other() {
+    let Some(mounted) = Mounted::in_memory(128, &[]) else { return };
+    let mut library = Library::link(&mounted.socket()).expect("it is linked");
+    let (mut random, mut by_library) = (Random(7), 0);
+    for file in 0..12 {
+        let path = mounted.at(&format!("file-{file}"));
+        fs::write(&path, [1; 10_000]).expect("writes");
+        by_library += take_turns(&mut library, &path, &mut random);
+    }
+    assert!(by_library > 60, "the library has had its turns: {by_library}");
+}
+
+/// Returns how often it was the library's turn.
+fn take_turns(library: &mut Library, path: &Path, random: &mut Random) -> u32 {
+    let number = fs::metadata(path).expect("it is there").ino();
+    let mut leased = library.acquire(Kind::Write, number);
+    let (mut model, mut by_library) = (fs::read(path).expect("reads"), 0);
+    for round in 0..40_u8 {
+        let offset = random.next() % 8 * 4096;
+        let at = usize::try_from(offset).expect("small");
+        model.resize(model.len().max(at + 4096), 0);
+        model[at..at + 4096].fill(round);
+        let mut written = false;
+        if !random.next().is_multiple_of(8) {
+            written = library.write(&mut leased, offset, &[round; 4096]);
+            if let (false, Ok(new)) = (written, library.try_acquire(Kind::Write, number)) {
+                leased = new;
+                written = library.write(&mut leased, offset, &[round; 4096]);
+            }
+        }
+        by_library += u32::from(written);
+        if !written {
+            let file = OpenOptions::new().write(true).open(path).expect("opens");
+            file.write_all_at(&[round; 4096], offset).expect("writes");
+        }
+        match random.next() % 4 {
+            0 => assert_eq!(fs::read(path).expect("reads"), model, "round {round}"),
+            1 => assert_eq!(fs::metadata(path).expect("it is there").len(), model.len() as u64),
+            _ => {}
+        }
+    }
+    assert_eq!(fs::read(path).expect("reads"), model);
+    by_library
+}
+
+#[test]
+fn a_program_that_reads_through_the_mount_never_sees_an_older_value() {
+    let Some(mounted) = mounted() else { return };
+    let number = inode(&mounted);
+    let socket = mounted.socket();
+    let is_done = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut library = Library::link(&socket).expect("it is linked");
+            let mut leased = library.acquire(Kind::Write, number);
+            let mut value = 1_u64;
+            while !is_done.load(Ordering::Relaxed) && value < 1500 {
+                let bytes: Vec<u8> = value.to_le_bytes().iter().copied().cycle().take(4096).collect();
+                if library.write(&mut leased, 0, &bytes) {
+                    value += 1;
+                } else if let Ok(new) = library.try_acquire(Kind::Write, number) {
+                    leased = new;
+                }
+                // So that what was appended fits into what was granted.
+                while value - 1 > library.adopted() + 64 {
+                    std::thread::yield_now();
+                }
+            }
+            value
+        });
+        let mut last = 0;
+        for _ in 0..200 {
+            let bytes = fs::read(mounted.at("file")).expect("reads");
+            let words: Vec<u64> = bytes[..4096]
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(word.try_into().expect("eight")))
+                .collect();
+            assert!(words.iter().all(|word| *word == words[0]), "half of a write");
+            if words[0] != u64::from_le_bytes([1; 8]) {
+                assert!(words[0] >= last, "{} after {last}", words[0]);
+                last = words[0];
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        is_done.store(true, Ordering::Relaxed);
+        writer.join().expect("it writes")
+    });
+    assert!(written > 1);
 }
 
 #[test]
@@ -114,13 +222,8 @@ fn what_a_library_has_appended_is_there_after_the_server_is_killed_adopted_or_no
 #[test]
 fn fuzz_random_messages_are_refused_and_everybody_is_served() {
     let Some(mounted) = mounted() else { return };
-    let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut next = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random
-    };
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut next = || random.next();
     let (mut library, mut leased) = linked(&mounted);
     for _ in 0..2000 {
         let code = u32::try_from(next() % 8).expect("small");

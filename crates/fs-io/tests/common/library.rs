@@ -98,18 +98,31 @@ impl Library {
     pub(crate) fn acquire(&mut self, kind: Kind, inode: u64) -> Leased {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
-            match self.ask(&Request::Acquire { kind, inode: InodeNumber(inode) }) {
-                Reply::Lease { place, generation } => {
-                    let fields = self.control.lease(place as usize);
-                    return Leased { place, generation, fields, next_seq: fields.seq };
-                }
-                Reply::Refused(refusal) => {
+            match self.try_acquire(kind, inode) {
+                Ok(leased) => return leased,
+                Err(refusal) => {
                     assert!(Instant::now() < until, "{refusal:?}");
                     std::thread::sleep(Duration::from_millis(u64::from(refusal.wait_ms)));
                 }
-                other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// A lease, if there is one now.
+    pub(crate) fn try_acquire(&mut self, kind: Kind, inode: u64) -> Result<Leased, Refusal> {
+        match self.ask(&Request::Acquire { kind, inode: InodeNumber(inode) }) {
+            Reply::Lease { place, generation } => {
+                let fields = self.control.lease(place as usize);
+                Ok(Leased { place, generation, fields, next_seq: fields.seq })
+            }
+            Reply::Refused(refusal) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Number of operations that the server has adopted.
+    pub(crate) fn adopted(&self) -> u64 {
+        self.control.applied()
     }
 
     /// Begins to use a lease; false if it was taken back.
