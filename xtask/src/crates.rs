@@ -40,6 +40,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("server", false, false),
     layer("fs-io", false, false),
     layer("fs-calls", false, false),
+    layer("fs-lib", false, false),
     layer("members", false, false),
     layer("switch", false, false),
     layer("pmnet-io", false, false),

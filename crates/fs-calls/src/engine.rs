@@ -77,4 +77,7 @@ pub trait Engine: Sync {
 
     /// The kernel answers for the file from now on: a program maps it.
     fn leave(&self, file: FileId);
+
+    /// The process is a child of `fork`: the kernel answers everything from now on. Other threads may have held locks.
+    fn forked(&self);
 }

@@ -191,6 +191,8 @@ impl Engine for Sometimes<'_> {
     }
 
     fn leave(&self, _file: FileId) {}
+
+    fn forked(&self) {}
 }
 
 /// What a program does with a descriptor.

@@ -58,6 +58,8 @@ pub struct Client<'m> {
     is_over: AtomicBool,
     /// When the server may be asked for space again.
     refill_from_ms: AtomicU64,
+    /// When it was seen last that the server is there.
+    seen_ms: AtomicU64,
 }
 
 impl<'m> Client<'m> {
@@ -74,12 +76,24 @@ impl<'m> Client<'m> {
             log: Mutex::new(Log::new(identity)),
             is_over: AtomicBool::new(false),
             refill_from_ms: AtomicU64::new(0),
+            seen_ms: AtomicU64::new(0),
         })
     }
 
     /// True once the kernel answers for all files.
+    ///
+    /// A server that was killed says nothing, and another one may open the region at once. So the client asks the kernel,
+    /// once in a millisecond, whether its server is there.
     pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed) || self.control.state() != LinkState::Running
+        if self.is_over.load(Ordering::Relaxed) || self.control.state() != LinkState::Running {
+            return true;
+        }
+        let now_ms = self.host.now().ms;
+        if self.seen_ms.swap(now_ms, Ordering::Relaxed) == now_ms || self.host.is_there() {
+            return false;
+        }
+        self.end();
+        true
     }
 
     /// False while it is useless to ask the client about a file.
@@ -252,7 +266,12 @@ impl<'m> Client<'m> {
         let wait_ms = u64::from(refusal.wait_ms).max(1);
         match refusal.reason {
             Reason::Inode => state.asking = Asking::Never,
-            Reason::Version | Reason::Medium | Reason::WriteBack | Reason::Fenced | Reason::Message => {
+            Reason::Version
+            | Reason::Medium
+            | Reason::WriteBack
+            | Reason::Always
+            | Reason::Fenced
+            | Reason::Message => {
                 self.end();
             }
             _ => state.asking = Asking::From(self.host.now().ms + wait_ms),
@@ -297,7 +316,8 @@ impl<'m> Client<'m> {
         self.control.note_use(place);
         let done = call(self, state);
         lease::leave(word);
-        done
+        // Who was fenced meanwhile may have read what is not there any more, or appended what is not adopted.
+        if self.control.state() == LinkState::Running { done } else { Err(self.end()) }
     }
 
     /// Learns where the bytes of a range are.
@@ -310,8 +330,9 @@ impl<'m> Client<'m> {
             match self.ask(&Request::Map { place, generation, offset, end })? {
                 Reply::Parts { end: known, parts } => {
                     let known = known.min(end);
+                    // What takes more parts than an answer has is read by the kernel.
                     if known <= at {
-                        return Err(self.end());
+                        return Err(Lost::Client);
                     }
                     for part in parts.iter().filter(|part| part.offset < known) {
                         let len = u64::from(part.len).min(known - part.offset);

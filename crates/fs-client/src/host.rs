@@ -53,6 +53,9 @@ pub trait Host: Sync {
     /// [`Gone`].
     fn ask(&self, request: &Request) -> Result<Reply, Gone>;
 
+    /// False once the server has ended. It costs a call of the kernel.
+    fn is_there(&self) -> bool;
+
     /// The time.
     fn now(&self) -> Now;
 }

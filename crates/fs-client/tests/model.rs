@@ -3,8 +3,8 @@
 use landfall_fs::InodeNumber;
 use landfall_fs_client::{Client, File, Gone, Host, Now, Unanswered};
 use landfall_fs_link::{
-    CONTROL_WORDS, Checked, Control, Identity, Kind, LANDINGS_MAX, LEASES_MAX, LeaseFields, Part, Reason,
-    Refusal, Reply, Request, SEQS_PER_LEASE, SLABS_MAX, SlabGrant, lease,
+    CONTROL_WORDS, Checked, Control, Identity, Kind, LANDINGS_MAX, LEASES_MAX, LeaseFields, LinkState, Part,
+    Reason, Refusal, Reply, Request, SEQS_PER_LEASE, SLABS_MAX, SlabGrant, lease,
 };
 use landfall_heap::{RECORD_SIZE, RunId, SLOTS_PER_RUN, Seal, SlotId, crc};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -53,6 +53,10 @@ struct World {
     words: Vec<AtomicU64>,
     dirty: Mutex<Dirty>,
     server: Mutex<Server>,
+    /// The server was killed.
+    is_gone: AtomicBool,
+    /// A clock that goes on with each question.
+    ms: AtomicU64,
 }
 
 impl World {
@@ -65,6 +69,8 @@ impl World {
             words,
             dirty: Mutex::default(),
             server: Mutex::new(server),
+            is_gone: AtomicBool::new(false),
+            ms: AtomicU64::new(1),
         }
     }
 
@@ -274,8 +280,12 @@ impl Host for World {
         Reply::decode(&reply.encode()).map_err(|_| Gone)
     }
 
+    fn is_there(&self) -> bool {
+        !self.is_gone.load(Ordering::Relaxed)
+    }
+
     fn now(&self) -> Now {
-        Now { unix_ns: 5, ms: 0 }
+        Now { unix_ns: 5, ms: self.ms.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
@@ -488,6 +498,25 @@ fn a_lease_may_be_revoked_while_threads_use_it() {
     let bytes = world.by_kernel(|file| file.clone());
     assert_eq!(bytes.len() as u64, 8 * THREADS * BYTES);
     assert!(world.control().applied() > 0, "the client has written something itself");
+}
+
+#[test]
+fn a_client_whose_server_was_killed_or_that_is_fenced_answers_nothing_more() {
+    for is_killed in [true, false] {
+        let (world, file) = (World::new(), File::new(INODE));
+        world.server.lock().unwrap().files.insert(INODE, vec![3; 5000]);
+        let client = Client::new(world.control(), &world).unwrap();
+        assert_eq!(client.write_at(&file, None, &[&b"more"[..]]), Ok(5004));
+        match is_killed {
+            true => world.is_gone.store(true, Ordering::Relaxed),
+            false => world.control().set_state(LinkState::Fenced),
+        }
+        assert!(client.write_at(&file, None, &[&b"lost"[..]]).is_err());
+        assert!(client.read_at(&file, 0, &mut [&mut [0; 4][..]]).is_err());
+        assert!(client.sync(&file).is_err() && client.size(&file).is_err());
+        assert!(client.is_over() && !client.is_ready(&file));
+        assert_eq!(world.control().appended(), 1);
+    }
 }
 
 #[test]

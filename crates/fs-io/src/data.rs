@@ -18,6 +18,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 const SLICES_MAX: usize = 1023;
 
 const DATA_SYNC: u32 = libc::O_DSYNC.cast_unsigned();
+const APPEND: u32 = libc::O_APPEND.cast_unsigned();
 const SEEK_DATA: u32 = libc::SEEK_DATA.cast_unsigned();
 const SEEK_HOLE: u32 = libc::SEEK_HOLE.cast_unsigned();
 
@@ -35,15 +36,29 @@ pub(crate) fn write(
     if write.kill_suid_gid {
         take_privileges(service, number)?;
     }
+    let offset = offset_of(service, number, write)?;
     let landed = service.retry(|| Ok(landing.hold(write.size)?))?;
-    let written = service.retry(|| service.files.write(number, write.offset, &landed, time_ns));
+    let written = service.retry(|| service.files.write(number, offset, &landed, time_ns));
     landing.release(&landed, written.is_ok());
     written?;
+    if offset != write.offset {
+        service.note_moved(number);
+    }
     Counters::add(&service.counters.written_bytes, u64::from(write.size));
     let reply = Reply::written(request.unique, write.size);
     // What the kernel writes back is made durable by the FSYNC that follows.
     let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
     Ok(if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) })
+}
+
+/// Where a write goes. The kernel appends where it believes the file to end; a library may have made it longer since. The
+/// end does not move meanwhile: the caller has entered the inode.
+fn offset_of(service: &Service, number: InodeNumber, write: &Write) -> Result<u64, Errno> {
+    let appends = write.flags & APPEND != 0 && !write.from_cache && service.socket().is_some();
+    if !appends {
+        return Ok(write.offset);
+    }
+    service.retry(|| service.files.stat(number)).map(|stat| stat.inode.size)
 }
 
 /// READ: replies from where the data are stored.

@@ -1,5 +1,6 @@
 //! What a mount says of itself, as extended attributes of every file that are computed and not stored:
-//! `landfall.metrics` is the page of metrics, `landfall.inode` says where a file's data are. Who reads them needs no
+//! `landfall.metrics` is the page of metrics, `landfall.inode` says where a file's data are, `landfall.link` is the path of
+//! the socket to which libraries connect. Who reads them needs no
 //! address and no other right than one to the file.
 
 use crate::counters::{Counters, RequestKind, read};
@@ -19,6 +20,8 @@ const PREFIX: &[u8] = b"landfall.";
 const METRICS: &[u8] = b"landfall.metrics";
 /// Where the data of a file are.
 const INODE: &[u8] = b"landfall.inode";
+/// The socket to which libraries connect.
+const LINK: &[u8] = b"landfall.link";
 
 /// Refuses to store an attribute whose name is one of these.
 ///
@@ -36,6 +39,10 @@ pub(crate) fn value(service: &Service, number: InodeNumber, name: &OsStr) -> Opt
     match name.as_bytes() {
         METRICS => Some(Ok(metrics(service))),
         INODE => Some(service.retry(|| service.files.placed(number)).map(|placed| of_inode(number, &placed))),
+        LINK => {
+            let socket = service.socket().and_then(|socket| socket.to_str()).map(str::to_owned);
+            Some(socket.ok_or(Errno::from_raw(libc::ENODATA)))
+        }
         name if name.starts_with(PREFIX) => Some(Err(Errno::from_raw(libc::ENODATA))),
         _ => None,
     }

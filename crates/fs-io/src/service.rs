@@ -12,6 +12,7 @@ use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,16 @@ impl Service {
     /// and they do nothing to it meanwhile.
     pub(crate) fn enter(&self, number: InodeNumber, access: Access) -> Option<Entered<'_>> {
         self.link.as_ref().map(|link| link.enter(number, access))
+    }
+
+    /// The socket to which libraries connect, if there is one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.link.as_ref().map(|link| link.socket())
+    }
+
+    /// Data of a file are not where the kernel believes.
+    pub(crate) fn note_moved(&self, number: InodeNumber) {
+        self.link.iter().for_each(|link| link.note_moved(number));
     }
 
     /// True if a library may change the file now.

@@ -307,7 +307,7 @@ fn link(
     point: &Path,
 ) -> Result<Arc<Link>, Reason> {
     // Without a socket nobody asks.
-    settings.socket.as_ref().ok_or(Reason::Medium)?;
+    let socket = settings.socket.as_deref().ok_or(Reason::Medium)?;
     if settings.writeback {
         return Err(Reason::WriteBack);
     }
@@ -320,7 +320,7 @@ fn link(
     };
     let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
     let notifier = device.clone_queue().map_err(failed)?;
-    Ok(Arc::new(Link::new(Arc::clone(files), Arc::clone(publisher), notifier, region, point)))
+    Ok(Arc::new(Link::new(Arc::clone(files), Arc::clone(publisher), notifier, region, (socket, point))))
 }
 
 impl Shared {

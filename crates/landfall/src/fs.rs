@@ -2,6 +2,7 @@
 
 mod background;
 mod look;
+mod run;
 
 pub(crate) use background::{HELPER_NAME, help_mount};
 
@@ -41,6 +42,8 @@ pub struct FsArgs {
 enum FsCommand {
     /// Mount the files of a region on a directory, and serve them until they are unmounted.
     Mount(MountArgs),
+    /// Run a program that reads and writes the files of mounts in its own process, without system calls
+    Run(run::RunArgs),
     /// Show the space of a mount: size, free, live, and what the log holds
     Df(look::DfArgs),
     /// Show an inode, and where its data are
@@ -134,6 +137,7 @@ enum FsCliError {
 pub(crate) fn run(args: FsArgs) -> ExitCode {
     let args = match args.command {
         FsCommand::Mount(args) => args,
+        FsCommand::Run(args) => return run::run(&args),
         FsCommand::Df(args) => return look::df(&args),
         FsCommand::Stat(args) => return look::stat(&args),
         FsCommand::Top(args) => return look::top(&args),

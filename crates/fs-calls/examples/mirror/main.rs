@@ -160,4 +160,6 @@ impl Engine for Mirror {
     fn leave(&self, file: FileId) {
         lock(&self.files).remove(&file);
     }
+
+    fn forked(&self) {}
 }

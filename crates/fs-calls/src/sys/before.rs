@@ -5,7 +5,7 @@
 
 use super::process::{prepare, prepare_for, turn_off};
 use super::quiet;
-use super::raw::Arguments;
+use super::raw::{self, Arguments};
 use super::real::Real;
 use crate::calls::Calls;
 use libc::{c_int, c_long};
@@ -60,12 +60,14 @@ fn shows([file, ..]: Arguments) {
 fn asks_device([file, request, ..]: Arguments) {
     if request as u32 == FIONREAD {
         shows([file, 0, 0, 0, 0, 0]);
+        raw::refresh(fd(file));
     }
 }
 
 /// `sendfile`: the kernel changes the offset of the target, and of the source where none is given.
 fn sends_file([target, source, offset, ..]: Arguments) {
     prepare_for(fd(target), Calls::shares);
+    prepare_for(fd(source), |_, fd| raw::refresh(fd));
     if offset == 0 {
         prepare_for(fd(source), Calls::shares);
     }
@@ -73,6 +75,7 @@ fn sends_file([target, source, offset, ..]: Arguments) {
 
 /// `splice`, `copy_file_range`: as [`sends_file`].
 fn moves([source, source_offset, target, target_offset, ..]: Arguments) {
+    prepare_for(fd(source), |_, fd| raw::refresh(fd));
     for (file, offset) in [(source, source_offset), (target, target_offset)] {
         if offset == 0 {
             prepare_for(fd(file), Calls::shares);

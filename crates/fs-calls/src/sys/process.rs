@@ -75,6 +75,14 @@ pub(super) fn is_owner() -> bool {
     OWNER.load(Ordering::Acquire) == raw::process_id()
 }
 
+/// The process is a child that has the memory of its parent.
+pub(super) fn become_child() {
+    turn_off();
+    if let Some(engine) = ENGINE.get() {
+        engine.forked();
+    }
+}
+
 /// Answers for nothing from now on. What the table has, a caller who goes on has prepared before.
 pub(super) fn turn_off() {
     STATE.store(OFF, Ordering::Release);

@@ -113,6 +113,14 @@ pub(super) fn stat(fd: i32) -> Result<libc::statx, Errno> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// Makes the kernel ask for the attributes of a descriptor's inode: some calls use the size that it knows.
+pub(super) fn refresh(fd: i32) {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let arguments = [argument(fd), stat.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: there is space for what the kernel writes. A descriptor without attributes fails in the call that follows.
+    unsafe { system_call(libc::SYS_fstat, arguments) };
+}
+
 /// The number of the process.
 pub(super) fn process_id() -> usize {
     // SAFETY: there are no arguments.

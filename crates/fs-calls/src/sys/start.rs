@@ -57,7 +57,7 @@ extern "C" fn before_fork() {
 
 /// The log and the leases are the parent's.
 extern "C" fn in_child() {
-    process::turn_off();
+    process::become_child();
 }
 
 extern "C" fn end() {

@@ -11,8 +11,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// Most clients at a time.
@@ -29,8 +30,14 @@ pub(crate) struct Link {
     shared: Shared,
     /// The region, as a file that can be mapped.
     region: File,
+    /// The socket to which libraries connect, an absolute path.
+    socket: PathBuf,
     point: PathBuf,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
+    /// Inodes of which the kernel keeps data at wrong places: [`Self::run`] tells it.
+    moved: Mutex<Vec<InodeNumber>>,
+    /// The thread in [`Self::run`].
+    adopter: OnceLock<Thread>,
     is_stopping: AtomicBool,
 }
 
@@ -53,13 +60,16 @@ impl Link {
         publisher: Arc<Mutex<Publisher>>,
         notifier: Device,
         region: File,
-        point: &Path,
+        (socket, point): (&Path, &Path),
     ) -> Self {
         Self {
             shared: Shared::new(files, publisher, notifier),
             region,
+            socket: std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()),
             point: point.to_owned(),
             clients: Mutex::default(),
+            moved: Mutex::default(),
+            adopter: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -90,6 +100,18 @@ impl Link {
     /// What a client shares with the mount.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// The socket to which libraries connect.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Data of the inode are not where the kernel believes. It is told by a thread that answers no requests, because it
+    /// waits for those that are being answered.
+    pub(crate) fn note_moved(&self, inode: InodeNumber) {
+        self.moved.lock().push(inode);
+        self.adopter.get().into_iter().for_each(Thread::unpark);
     }
 
     /// The region, for a client.
@@ -216,7 +238,11 @@ impl Link {
     /// Adopts what clients append until the mount ends.
     pub(super) fn run(&self) {
         let mut tidied = self.shared.now();
+        // It is the only thread here.
+        let _ = self.adopter.set(std::thread::current());
         while !self.is_stopping() {
+            let moved = std::mem::take(&mut *self.moved.lock());
+            moved.into_iter().for_each(|inode| self.shared.invalidate(inode));
             let clients = self.all();
             for number in clients.iter().flat_map(|client| client.tend(&self.shared)) {
                 self.take_back(number, Why::Upkeep);

@@ -1,0 +1,173 @@
+//! The connection to the server of a mount.
+
+use crate::sys::{ControlMemory, Kept};
+use landfall_fs_client::{Client, Gone, Host, Now};
+use landfall_fs_link::{Control, MESSAGE_BYTES_MAX, Reply, Request};
+use landfall_heap::RunId;
+use landfall_media::{Attached, Extent, Site};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recv, recvmsg, send, socket_with,
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Descriptors of the library have high numbers: programs expect the lowest free one for themselves.
+const DESCRIPTOR_MIN: i32 = 600;
+/// Longest wait for an answer. A server that takes longer does not answer requests of the mount either.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Descriptors that come with the first answer: the region, and the control memory.
+const FILES: usize = 2;
+
+/// Why there is no connection. The kernel answers then.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// The kernel refuses, most often because the mount is another user's.
+    #[error(transparent)]
+    Kernel(#[from] Errno),
+    /// The server refuses, or does not keep to the protocol.
+    #[error("the server refuses")]
+    Refused,
+    /// The region cannot be mapped.
+    #[error(transparent)]
+    Region(#[from] landfall_media::MediaError),
+    /// The control memory is none of this version.
+    #[error(transparent)]
+    Control(#[from] landfall_fs_link::Unusable),
+}
+
+/// The server, and the region that it has passed on.
+struct Server {
+    socket: OwnedFd,
+    /// One question at a time.
+    asking: Mutex<()>,
+    region: Attached,
+}
+
+/// A mount to whose server the process is connected. It stays until the process ends.
+pub(crate) struct Connection {
+    pub(crate) client: Client<'static>,
+    server: &'static Server,
+}
+
+impl Connection {
+    /// Connects to the socket of a mount.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub(crate) fn open(path: &[u8], device: u64) -> Result<Self, ConnectError> {
+        let socket = socket(path)?;
+        send(&socket, &Request::HELLO.encode(), SendFlags::NOSIGNAL)?;
+        let (reply, files) = receive_with_files(&socket)?;
+        let (Reply::Welcome { device: theirs, .. }, Ok([region, control])) =
+            (reply, <[OwnedFd; FILES]>::try_from(files))
+        else {
+            return Err(ConnectError::Refused);
+        };
+        let memory: &'static ControlMemory = Kept::new(ControlMemory::map(&control)?);
+        let control = Control::new(memory.words())?;
+        let region = Attached::new(&File::from(region), control.identity()?.region_bytes)?;
+        if theirs != device {
+            return Err(ConnectError::Refused);
+        }
+        let server: &'static Server = Kept::new(Server { socket, asking: Mutex::default(), region });
+        Ok(Self { client: Client::new(control, server)?, server })
+    }
+
+    /// The process is a child of the one that has connected: the connection ends with its parent.
+    pub(crate) fn close_in_child(&self) {
+        crate::sys::close(self.server.socket.as_fd());
+    }
+}
+
+fn socket(path: &[u8]) -> Result<OwnedFd, Errno> {
+    let low = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(&low, DESCRIPTOR_MIN)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIME))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn receive_with_files(socket: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), ConnectError> {
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let received = again(|| recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let mut files = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            files.extend(received);
+        }
+    }
+    let reply = Reply::decode(&bytes[..received.bytes]).map_err(|_| ConnectError::Refused)?;
+    Ok((reply, files))
+}
+
+/// Repeats a call that a signal interrupts.
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+impl Host for Server {
+    #[inline]
+    fn bytes(&self, extent: Extent) -> Result<&[u8], Gone> {
+        self.region.bytes(extent).map_err(|_| Gone)
+    }
+
+    fn open_run(&self, run: RunId) -> Result<(), Gone> {
+        self.region.open_run(run.off()).map_err(|_| Gone)
+    }
+
+    fn close_run(&self, run: RunId) {
+        // A run that stays open is one that the process may store to until it ends.
+        let _ = self.region.close_run(run.off());
+    }
+
+    #[inline]
+    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), Gone> {
+        self.region.store(off, bytes).map_err(|_| Gone)
+    }
+
+    fn flush(&self, _site: Site, extent: Extent) {
+        self.region.flush(extent);
+    }
+
+    fn fence(&self) {
+        self.region.fence();
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, Gone> {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        again(|| send(&self.socket, &request.encode(), SendFlags::NOSIGNAL)).map_err(|_| Gone)?;
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let (len, _) = again(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty())).map_err(|_| Gone)?;
+        Reply::decode(bytes.get(..len).ok_or(Gone)?).map_err(|_| Gone)
+    }
+
+    fn is_there(&self) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().is_empty()
+    }
+
+    #[inline]
+    fn now(&self) -> Now {
+        let (unix, steady) = (clock_gettime(ClockId::Realtime), clock_gettime(ClockId::Monotonic));
+        let ms = steady.tv_sec.unsigned_abs() * 1000 + steady.tv_nsec.unsigned_abs() / 1_000_000;
+        Now { unix_ns: unix.tv_sec.saturating_mul(1_000_000_000).saturating_add(unix.tv_nsec), ms }
+    }
+}

@@ -1,0 +1,209 @@
+//! The files of all mounts, for which the library answers.
+
+use crate::connection::Connection;
+use crate::sys::{self, Kept};
+use landfall_fs::InodeNumber;
+use landfall_fs_calls::{Engine, FileId, Opened, Refused};
+use landfall_fs_client::{Client, File, Unanswered};
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// Mounts and other file systems that are remembered. What is beyond is the kernel's.
+const DEVICES_MAX: usize = 64;
+/// Files that are remembered. When they are more, leases of files that nobody has open are given back.
+const FILES_MAX: usize = 256;
+/// The extended attribute that names the socket of a mount's server.
+const ATTRIBUTE: &str = "landfall.link";
+
+/// A mount of files.
+struct Mount {
+    device: u64,
+    /// The socket of its server.
+    socket: Vec<u8>,
+    /// The connection, once a program has read or written; `None` if there is none.
+    connection: OnceLock<Option<Connection>>,
+}
+
+impl Mount {
+    fn client(&self) -> Option<&Client<'static>> {
+        let connect = || Connection::open(&self.socket, self.device).ok();
+        Some(&self.connection.get_or_init(connect).as_ref()?.client)
+    }
+}
+
+/// A file system that a program has opened files of.
+struct Device {
+    number: u64,
+    /// `None`: no mount of files.
+    mount: Option<&'static Mount>,
+}
+
+/// A file that a program has opened.
+struct Known {
+    mount: &'static Mount,
+    file: File,
+}
+
+#[derive(Default)]
+struct Files {
+    known: Vec<Option<Arc<Known>>>,
+    /// Open files of a program, for each of them.
+    opened: Vec<u32>,
+}
+
+/// What answers for the files of all mounts.
+pub(crate) struct Library {
+    devices: Mutex<Vec<Device>>,
+    files: RwLock<Files>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who cannot be answered here is answered by the kernel.
+fn passed_on(Unanswered: Unanswered) -> Refused {
+    Refused::PassOn
+}
+
+impl Library {
+    pub(crate) const fn new() -> Self {
+        Self {
+            devices: Mutex::new(Vec::new()),
+            files: RwLock::new(Files { known: Vec::new(), opened: Vec::new() }),
+        }
+    }
+
+    /// The mount of a descriptor.
+    fn mount(&self, opened: &Opened) -> Option<&'static Mount> {
+        let mut devices = lock(&self.devices);
+        if let Some(device) = devices.iter().find(|device| device.number == opened.device) {
+            return device.mount;
+        }
+        if devices.len() >= DEVICES_MAX {
+            return None;
+        }
+        let mount = sys::attribute(opened.fd, ATTRIBUTE).map(|socket| {
+            let mount = Mount { device: opened.device, socket, connection: OnceLock::new() };
+            let kept: &'static Mount = Kept::new(mount);
+            kept
+        });
+        devices.push(Device { number: opened.device, mount });
+        mount
+    }
+
+    fn known(&self, file: FileId) -> Option<Arc<Known>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.known.get(file.0 as usize)?.clone()
+    }
+
+    fn with<T>(
+        &self,
+        file: FileId,
+        call: impl FnOnce(&Client<'static>, &File) -> Result<T, Unanswered>,
+    ) -> Result<T, Refused> {
+        let known = self.known(file).ok_or(Refused::PassOn)?;
+        let client = known.mount.client().ok_or(Refused::PassOn)?;
+        call(client, &known.file).map_err(passed_on)
+    }
+}
+
+impl Files {
+    /// The number of a file that was opened once more.
+    fn open(&mut self, mount: &'static Mount, inode: InodeNumber) -> FileId {
+        let is_this = |known: &Option<Arc<Known>>| {
+            known
+                .as_ref()
+                .is_some_and(|known| known.mount.device == mount.device && known.file.inode() == inode)
+        };
+        let index = self.known.iter().position(is_this).unwrap_or_else(|| {
+            let known = Some(Arc::new(Known { mount, file: File::new(inode) }));
+            match self.known.iter().position(Option::is_none) {
+                Some(free) => {
+                    self.known[free] = known;
+                    free
+                }
+                None => {
+                    self.known.push(known);
+                    self.opened.push(0);
+                    self.known.len() - 1
+                }
+            }
+        });
+        self.opened[index] += 1;
+        FileId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// A file that nobody has open, if too many are remembered.
+    fn take_unused(&mut self) -> Option<Arc<Known>> {
+        if self.known.iter().flatten().count() <= FILES_MAX {
+            return None;
+        }
+        let index =
+            (0..self.known.len()).find(|index| self.opened[*index] == 0 && self.known[*index].is_some())?;
+        self.known[index].take()
+    }
+}
+
+impl Engine for Library {
+    fn open(&self, opened: &Opened) -> Option<FileId> {
+        let mount = self.mount(opened)?;
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let file = files.open(mount, InodeNumber(opened.inode));
+        let unused = files.take_unused();
+        drop(files);
+        if let Some(unused) = unused
+            && let Some(client) = unused.mount.client()
+        {
+            client.put_away(&unused.file);
+        }
+        Some(file)
+    }
+
+    fn close(&self, file: FileId) {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = files.opened.get_mut(file.0 as usize) {
+            *opened = opened.saturating_sub(1);
+        }
+    }
+
+    fn is_ready(&self, file: FileId) -> bool {
+        let Some(known) = self.known(file) else { return false };
+        known.mount.client().is_some_and(|client| client.is_ready(&known.file))
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, space: &mut [IoSliceMut<'_>]) -> Result<usize, Refused> {
+        self.with(file, |client, file| client.read_at(file, offset, space))
+    }
+
+    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused> {
+        self.with(file, |client, file| client.write_at(file, Some(offset), data).map(|_| ()))
+    }
+
+    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused> {
+        self.with(file, |client, file| client.write_at(file, None, data))
+    }
+
+    fn size(&self, file: FileId) -> Result<u64, Refused> {
+        self.with(file, Client::size)
+    }
+
+    fn sync(&self, file: FileId) -> Result<(), Refused> {
+        self.with(file, Client::sync)
+    }
+
+    fn leave(&self, file: FileId) {
+        let _ = self.with(file, |client, file| {
+            client.leave(file);
+            Ok(())
+        });
+    }
+
+    fn forked(&self) {
+        // Another thread may have held the lock when the process forked; the child has no other threads, and its table
+        // is off: nobody else comes here.
+        let Ok(devices) = self.devices.try_lock() else { return };
+        let connections = devices.iter().filter_map(|device| device.mount?.connection.get()?.as_ref());
+        connections.for_each(Connection::close_in_child);
+    }
+}

@@ -1,0 +1,3 @@
+//! The library's beginning in a process.
+
+mod sys;

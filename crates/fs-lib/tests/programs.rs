@@ -1,0 +1,265 @@
+//! Real programs with the library, on a mount.
+
+use landfall_fuse::{Unmount, unmount};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Random programs that run.
+const SEEDS: u64 = 6;
+/// Bytes of a line that `steps append` writes.
+const LINE_BYTES: usize = 100;
+
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+fn skip(what: &str) {
+    eprintln!("SKIP: {what}");
+}
+
+/// Whether a program is installed. Says SKIP if not.
+fn has(program: &str) -> bool {
+    let is_installed = Command::new(program).arg("--version").output().is_ok();
+    if !is_installed {
+        skip(&format!("{program}: not installed"));
+    }
+    is_installed
+}
+
+/// The folder into which cargo builds.
+fn built() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
+}
+
+fn library() -> PathBuf {
+    let places = [built().join("deps"), built()];
+    let found = places.iter().map(|place| place.join("liblandfall_files.so")).find(|path| path.exists());
+    found.expect("cargo builds all kinds of the library for its tests")
+}
+
+/// A region in memory, mounted by a process of its own. It is unmounted when this is dropped.
+struct Mounted {
+    place: TempDir,
+    serving: Option<(Child, ChildStdin)>,
+}
+
+impl Mounted {
+    fn new() -> Option<Self> {
+        let place = tempfile::tempdir_in("/dev/shm").ok();
+        if place.is_none() || fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
+            skip("a FUSE mount of a region in memory: there is no /dev/fuse or /dev/shm");
+        }
+        let mut mounted = Self { place: place?, serving: None };
+        fs::create_dir(mounted.point()).unwrap();
+        fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
+        mounted.start();
+        Some(mounted)
+    }
+
+    fn point(&self) -> PathBuf {
+        self.place.path().join("point")
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.point().join(name)
+    }
+
+    fn start(&mut self) {
+        let mut command = Command::new(built().join("examples/mount_for_library"));
+        command.arg(self.point()).arg(self.place.path().join("region")).args(["192", "socket"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "mounted\n");
+        self.serving = Some((child, stdin));
+    }
+
+    fn kill(&mut self) {
+        if let Some((mut child, _)) = self.serving.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let _ = unmount(&self.point(), Unmount::Lazily);
+    }
+
+    /// A program with the library.
+    fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).env("LANDFALL_FS_STATS", "1");
+        command
+    }
+
+    /// A C program beside the mount.
+    fn compiled(&self, source: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        let program = self.place.path().join(source.file_stem().unwrap());
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O1", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wno-nonnull", "-Wno-unused-result"]);
+        output(cc.arg("-pthread").arg(source).arg("-o").arg(&program));
+        program
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn output(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{errors}", output.status);
+    output
+}
+
+/// Calls that were answered in the process, as it says.
+fn answered(output: &Output) -> u64 {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().rfind(|line| line.contains("calls answered in the process")).expect("a line");
+    line.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn random_programs_do_with_the_library_what_they_do_without_it() {
+    let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let program = mounted.compiled("../fs-calls/tests/programs/acts.c");
+    let mut total = 0;
+    for seed in 1..=SEEDS {
+        let dirs = ["without", "with"].map(|name| mounted.at(&format!("{name}-{seed}")));
+        dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        let seed_text = seed.to_string();
+        let without = output(Command::new(&program).arg(&dirs[0]).arg(&seed_text));
+        let with = output(mounted.program(&program).arg(&dirs[1]).arg(&seed_text));
+        total += answered(&with);
+        let [without, with] = [&without, &with].map(|output| String::from_utf8_lossy(&output.stdout));
+        for (number, (without, with)) in without.lines().zip(with.lines()).enumerate() {
+            assert_eq!(with, without, "seed {seed}, line {number}");
+        }
+        for name in ["file", "other"] {
+            let [without, with] = dirs.each_ref().map(|dir| fs::read(dir.join(name)).unwrap_or_default());
+            assert!(without == with, "seed {seed}: {name} has other bytes");
+        }
+    }
+    // After a mapping the kernel answers for the file.
+    assert!(total > 50, "the library answers: {total} calls");
+}
+
+#[test]
+fn sqlite_and_tools_work_on_a_mount_with_the_library() {
+    let Some(mounted) = Mounted::new().filter(|_| has("sqlite3")) else { return };
+    let database = mounted.at("database");
+    let make = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM \
+                n WHERE i < 5000) INSERT INTO t SELECT i, 'text ' || i FROM n; DELETE FROM t WHERE a % 5 = 0; VACUUM;";
+    assert!(answered(&output(mounted.program("sqlite3").arg(&database).arg(make))) > 100);
+    let ask = "PRAGMA integrity_check; SELECT count(*) FROM t;";
+    for mut command in [mounted.program("sqlite3"), Command::new("sqlite3")] {
+        let seen = output(command.arg(&database).arg(ask));
+        assert_eq!(String::from_utf8_lossy(&seen.stdout), "ok\n4000\n");
+    }
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|index| (index / 7 % 251) as u8).collect();
+    let [one, two, three] = ["one", "two", "three"].map(|name| mounted.at(name));
+    fs::write(&one, &bytes).unwrap();
+    let names = [format!("if={}", one.display()), format!("of={}", two.display())];
+    let dd = output(mounted.program("dd").args(names).args(["bs=4321", "conv=fsync"]));
+    assert!(answered(&dd) > 400, "dd works on duplicates");
+    output(mounted.program("cp").arg(&two).arg(&three));
+    assert!(fs::read(&two).unwrap() == bytes && fs::read(&three).unwrap() == bytes);
+}
+
+#[test]
+fn a_program_with_the_library_and_one_without_it_change_one_file() {
+    // The one with the library goes on alone in the end. The last hundred rounds of both are alike.
+    const ROUNDS: [&str; 2] = ["400", "4000"];
+    let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let (program, file) = (mounted.compiled("tests/programs/steps.c"), mounted.at("slots"));
+    let command = |mut command: Command, who: usize| {
+        command.arg("slots").arg(&file).args([&who.to_string(), ROUNDS[who]]);
+        command
+    };
+    let without = command(Command::new(&program), 0).stdout(Stdio::null()).spawn().unwrap();
+    let with = output(&mut command(mounted.program(&program), 1));
+    assert!(answered(&with) > 0, "the library answers now and then");
+    assert!(without.wait_with_output().unwrap().status.success());
+    let bytes = fs::read(&file).unwrap();
+    for (slot, bytes) in bytes.chunks(3000).enumerate() {
+        let (last, who) = (384 + slot / 2, slot % 2);
+        assert!(bytes.iter().all(|byte| usize::from(*byte) == who * 100 + last % 100 + 1), "slot {slot}");
+    }
+}
+
+#[test]
+fn programs_with_the_library_and_without_it_append_to_one_file() {
+    const LINES: usize = 500;
+    let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let (program, file) = (mounted.compiled("tests/programs/steps.c"), mounted.at("log"));
+    let append = |mut command: Command| {
+        command.arg("append").arg(&file).arg(LINES.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut expected = 0;
+    for round in 0..3 {
+        // One after the other, then at the same time.
+        let first = append(mounted.program(&program));
+        let first = if round < 2 { first.wait_with_output().map(|_| None).unwrap() } else { Some(first) };
+        let second = append(Command::new(&program));
+        [first, Some(second)].into_iter().flatten().for_each(|child| {
+            child.wait_with_output().unwrap();
+        });
+        expected += 2 * LINES;
+        let bytes = fs::read(&file).unwrap();
+        assert_eq!(bytes.len(), expected * LINE_BYTES, "round {round}: no line is lost");
+    }
+    let mut seen = vec![0; LINES];
+    for line in fs::read(&file).unwrap().chunks(LINE_BYTES) {
+        seen[String::from_utf8_lossy(line).trim_end().parse::<usize>().unwrap()] += 1;
+    }
+    assert!(seen.iter().all(|count| *count == 6), "each line is there as often as it was written");
+}
+
+/// Runs `steps append` until it has said that so many lines are there. Returns it, still running.
+fn appending(mut command: Command, file: &Path, more: &[&str], until: usize) -> Child {
+    command.arg("append").arg(file).arg("1000000").args(more).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reached = lines.map_while(Result::ok).find(|line| line.parse() == Ok(until));
+    assert!(reached.is_some(), "the program ends before");
+    child
+}
+
+/// The lines of a file are whole, and at least so many.
+fn check_lines(file: &Path, least: usize) {
+    let bytes = fs::read(file).unwrap();
+    assert!(bytes.len() >= least * LINE_BYTES, "{} of {least} lines", bytes.len() / LINE_BYTES);
+    for (number, line) in bytes.chunks(LINE_BYTES).enumerate() {
+        assert_eq!(String::from_utf8_lossy(line), format!("{number:0width$}\n", width = LINE_BYTES - 1));
+    }
+}
+
+#[test]
+fn what_a_program_has_written_is_there_after_it_is_killed() {
+    let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let program = mounted.compiled("tests/programs/steps.c");
+    for (round, until) in [1, 700, 9000].into_iter().enumerate() {
+        let file = mounted.at(&format!("lines {round}"));
+        let mut child = appending(mounted.program(&program), &file, &[], until);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        check_lines(&file, until);
+    }
+}
+
+#[test]
+fn what_a_program_has_synced_is_there_after_the_server_is_killed() {
+    let Some(mut mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let program = mounted.compiled("tests/programs/steps.c");
+    for (round, until) in [3, 900].into_iter().enumerate() {
+        let file = mounted.at(&format!("lines {round}"));
+        let mut child = appending(mounted.program(&program), &file, &["sync"], until);
+        mounted.kill();
+        let _ = child.wait().unwrap();
+        mounted.start();
+        check_lines(&file, until);
+    }
+}
