@@ -4,7 +4,7 @@ use crate::data_map::{BLOCK_BYTES, Interval};
 use crate::directory::NamesChange;
 use crate::error::FsError;
 use crate::header::{HEADER_KEY, LOG_BYTES, LOG_ENDED};
-use crate::inode::FileType;
+use crate::inode::{FileType, ORPHAN};
 use crate::key::{DataKey, InodeNumber, NamesKey};
 use crate::log::Log;
 use crate::names::Position;
@@ -172,8 +172,9 @@ impl Builder<'_> {
 
     fn inode(&mut self, state: &mut State, number: InodeNumber) -> Result<(), FsError> {
         let Some(node) = state.tree.in_memory(number) else { return Ok(()) };
-        let fields =
-            Fields { arrival_ns: node.mtime_ns.cast_unsigned(), mark: node.ctime_ns.cast_unsigned(), aux: 0 };
+        let aux = if node.inode.nlink == 0 { ORPHAN } else { 0 };
+        let (arrival_ns, mark) = (node.mtime_ns.cast_unsigned(), node.ctime_ns.cast_unsigned());
+        let fields = Fields { arrival_ns, mark, aux };
         let mut value = node.inode.encode().to_vec();
         if let Body::Link(target) = &node.body {
             value.extend_from_slice(target);

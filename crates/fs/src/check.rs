@@ -133,6 +133,7 @@ impl TreeCheck<'_> {
     }
 
     fn read_inodes(&mut self) -> Result<(), HeapError> {
+        let orphans: BTreeSet<InodeNumber> = self.settled.orphans.iter().copied().collect();
         for (number, slot) in &self.settled.inodes {
             let Some(value) = self.value(*slot)? else {
                 self.hides_names = true;
@@ -145,6 +146,13 @@ impl TreeCheck<'_> {
                     if inode.has_extended && !has_record && !self.is_damaged(*number, spaces::FILES_EXTENDED)
                     {
                         self.find(*number, "its extended attributes are missing".into());
+                    }
+                    if (inode.nlink == 0) != orphans.contains(number) {
+                        let nlink = inode.nlink;
+                        self.find(
+                            *number,
+                            format!("its nlink is {nlink}, and its record says something else"),
+                        );
                     }
                     self.nodes.insert(*number, Seen::new(&inode));
                 }

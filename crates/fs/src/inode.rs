@@ -4,6 +4,8 @@
 use crate::fields::Fields;
 use landfall_heap::Damage;
 
+/// The auxiliary field of the record of an inode without a name. Recovery finds these without reading a value.
+pub(crate) const ORPHAN: u32 = 1;
 /// Bytes of the attributes. With the key (8 B) they fill the body of a record.
 pub const ATTRIBUTE_BYTES: usize = 52;
 /// Longest file that is kept in the record of its inode, bytes: one piece.

@@ -55,9 +55,10 @@ impl FilesRecovery {
         let mut settled = self.take_settled();
         heap.require_features(FEATURE_FILES)?;
         let mut report = std::mem::take(&mut settled.report);
+        let orphans = std::mem::take(&mut settled.orphans);
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
         let next_number = execute_again(&mut state, operations, next_number, &mut report)?;
-        delete_orphans(&mut state)?;
+        delete_orphans(&mut state, orphans);
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
         publisher.step()?;
@@ -210,22 +211,13 @@ fn new_number(operation: &Operation<'_>) -> u64 {
     }
 }
 
-/// Deletes what has no name and was open when the region was used last.
-fn delete_orphans(state: &mut State) -> Result<(), FsError> {
-    let mut orphans = Vec::new();
-    for (number, slot) in state.tree.stored_inodes() {
-        if state.damaged.contains_key(&number) || state.tree.in_memory(number).is_some() {
-            continue;
-        }
-        match state.read_inode(slot) {
-            Ok(inode) if inode.nlink == 0 => orphans.push(number),
-            // Whoever looks at it gets the error; the others are served.
-            Ok(_) | Err(FsError::Heap(HeapError::Damaged { .. })) => {}
-            Err(error) => return Err(error),
-        }
-    }
+/// Deletes what has no name and was open when the region was used last: what was published as such, unless an operation
+/// has changed it, and what operations have left so.
+fn delete_orphans(state: &mut State, published: Vec<InodeNumber>) {
+    let is_unchanged =
+        |number: &InodeNumber| !state.damaged.contains_key(number) && state.tree.in_memory(*number).is_none();
+    let mut orphans: Vec<InodeNumber> = published.into_iter().filter(is_unchanged).collect();
     orphans.extend(state.tree.orphans_in_memory());
     orphans.into_iter().for_each(|number| state.tree.delete_orphan(number));
     state.tree.take_touched();
-    Ok(())
 }

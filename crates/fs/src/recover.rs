@@ -12,6 +12,7 @@ mod unreadable;
 pub use settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled};
 
 use crate::header::{Header, LogFields};
+use crate::inode::ORPHAN;
 use crate::key::OperationKey;
 use found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, TreeFound, Version};
 use landfall_heap::{
@@ -95,8 +96,9 @@ impl Tenant for FilesRecovery {
             (_, Kind::Put | Kind::Tombstone) => {
                 let Some(key) = RecordKey::decode(found.space, &key) else { return Ok(()) };
                 let is_tombstone = found.kind == Kind::Tombstone;
+                let is_orphan = found.space == spaces::FILES_INODE && found.aux == ORPHAN;
                 let (slot, version) = (found.slot, version(found));
-                self.tree.add(RecordFound { key, is_tombstone, slot, version });
+                self.tree.add(RecordFound { key, is_tombstone, is_orphan, slot, version });
                 if found.space == spaces::FILES_HEADER {
                     self.take_header(heap, found, view);
                 }

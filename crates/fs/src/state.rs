@@ -182,13 +182,6 @@ impl State {
         Ok(())
     }
 
-    /// Reads the attributes in an inode's record.
-    pub(crate) fn read_inode(&self, slot: SlotId) -> Result<Inode, FsError> {
-        let view = self.heap.record(slot)?;
-        let value = self.heap.value_bytes(slot, &view)?;
-        Inode::decode(&value, value.len() as u64).map_err(damaged(slot))
-    }
-
     fn read_node(&self, number: InodeNumber, slot: SlotId) -> Result<Node, FsError> {
         let view = self.heap.record(slot)?;
         let value = self.heap.value_bytes(slot, &view)?;

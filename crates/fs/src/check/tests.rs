@@ -50,7 +50,8 @@ impl Plan {
         let mut drafts = std::mem::take(&mut self.others);
         for (number, inode) in &self.inodes {
             let key = InodeNumber(*number).key();
-            drafts.push(draft(Kind::Put, spaces::FILES_INODE, &key, &inode.encode()));
+            let aux = u32::from(inode.nlink == 0);
+            drafts.push(Draft { aux, ..draft(Kind::Put, spaces::FILES_INODE, &key, &inode.encode()) });
         }
         let mut of_directory: BTreeMap<u64, Names> = BTreeMap::new();
         for (directory, name, number, file_type) in &self.names {
@@ -97,7 +98,7 @@ fn a_whole_tree_and_a_region_without_files_are_clean() {
 #[test]
 fn each_thing_that_is_wrong_is_named() {
     type Change = fn(&mut Plan);
-    let cases: [(Change, &[&str]); 16] = [
+    let cases: [(Change, &[&str]); 17] = [
         (|plan| plan.inode(7).nlink = 3, &["inode 7: its nlink is 3, and 2 names refer to it"]),
         (|plan| plan.inode(7).nlink = 1, &["inode 7: its nlink is 1, and 2 names refer to it"]),
         (|plan| plan.inode(9).nlink = 1, &["inode 9: it has no name, and its nlink is 1"]),
@@ -127,6 +128,13 @@ fn each_thing_that_is_wrong_is_named() {
         (
             |plan| plan.others.push(data(7, 1, &[2; 100])),
             &["inode 7: its data from block 1 on are in two records"],
+        ),
+        (
+            |plan| {
+                let orphan = plan.inodes.remove(&9).expect("planned").encode();
+                plan.others.push(draft(Kind::Put, spaces::FILES_INODE, &InodeNumber(9).key(), &orphan));
+            },
+            &["inode 9: its nlink is 0, and its record says something else"],
         ),
         (|plan| plan.others.push(data(8, 0, &[2; 1])), &["inode 8: it has data and is a Directory"]),
         (

@@ -67,6 +67,8 @@ impl RecordKey {
 pub(super) struct RecordFound {
     pub(super) key: RecordKey,
     pub(super) is_tombstone: bool,
+    /// The record of an inode that has no name.
+    pub(super) is_orphan: bool,
     pub(super) slot: SlotId,
     pub(super) version: Version,
 }

@@ -56,8 +56,9 @@ impl Settling<'_> {
             if key.space == spaces::FILES_INODE {
                 lives = current.is_some();
             }
-            if let Some(slot) = current {
-                self.settled.add(key, slot);
+            if let Some(newest) = current {
+                self.settled.add(key, newest.slot);
+                self.settled.orphans.extend(newest.is_orphan.then_some(number));
             }
         }
     }
@@ -69,7 +70,7 @@ impl Settling<'_> {
     }
 
     /// Decides about the records of one key, which are in order. Returns the current one, unless that is a tombstone.
-    fn settle_key(&mut self, key: RecordKey, versions: &[RecordFound]) -> Option<SlotId> {
+    fn settle_key<'r>(&mut self, key: RecordKey, versions: &'r [RecordFound]) -> Option<&'r RecordFound> {
         let newest = versions.last()?;
         // An unreadable record is still on the medium, and may be read one day.
         let stale = versions.len() - 1 + self.unreadable.tree.get(&key).map_or(0, Vec::len);
@@ -78,7 +79,7 @@ impl Settling<'_> {
             let tombstone = Tombstone { slot: newest.slot, space: key.space, number: key.number };
             self.count(hash, stale as u64, newest.is_tombstone.then_some(tombstone));
         }
-        (!newest.is_tombstone).then_some(newest.slot)
+        (!newest.is_tombstone).then_some(newest)
     }
 
     /// Counts the stale records of a key. Its tombstone is kept if there are any.

@@ -31,6 +31,8 @@ pub struct Recovered {
 pub struct Settled {
     /// The header. `None` if there is no tree.
     pub header: Option<HeaderFound>,
+    /// The published inodes that have no name.
+    pub orphans: Vec<InodeNumber>,
     /// The published inodes.
     pub inodes: BTreeMap<InodeNumber, SlotId>,
     /// Their names, by the first position of each record.

@@ -44,12 +44,6 @@ impl Tree {
         self.stored.remove(&number)
     }
 
-    /// The inodes on the medium that have not been deleted.
-    pub(crate) fn stored_inodes(&self) -> impl Iterator<Item = (InodeNumber, SlotId)> + '_ {
-        let stored = self.stored.iter().map(|(number, slot)| (*number, *slot));
-        stored.filter(|(number, _)| !self.deleted.contains(number))
-    }
-
     /// Inodes in memory to which no name refers.
     pub(crate) fn orphans_in_memory(&self) -> Vec<InodeNumber> {
         let orphans = self.nodes.iter().filter(|(_, node)| node.inode.nlink == 0);
