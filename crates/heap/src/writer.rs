@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 const SLAB_ROOM_MIN: u32 = 256;
 
 /// The id that owns all slabs of foreign writers.
-pub(crate) const FOREIGN_WRITER: u8 = 253;
+pub(crate) const FOREIGN_WRITER: u8 = 251;
 /// The compactor's id.
 const COMPACTOR: u8 = 254;
 
@@ -109,9 +109,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A worker's writer. `id` is unique among the writers of the region, at most 252.
+    /// A worker's writer. `id` is unique among the writers of the region, at most 253, and not 251.
     pub fn new(heap: Arc<Heap>, id: u8) -> Self {
-        assert!(id < FOREIGN_WRITER, "writer ids go to 252");
+        assert!(id < COMPACTOR && id != FOREIGN_WRITER, "writer ids go to 253, without 251");
         Self::with(heap, id, COMMIT_SITES, Urgency::Write)
     }
 

@@ -177,6 +177,18 @@ fn a_slab_with_records_of_another_writer_is_not_granted() {
     );
 }
 
+/// The key-value server's thread for expired keys has 253, and recovery of logs has 252.
+#[test]
+fn writers_of_all_systems_have_ids_beside_that_of_foreign_ones() {
+    let (_, heap) = heap(SimOptions::default());
+    let slab = ForeignSlab::grant(&heap).expect("a slab");
+    for id in [0, 250, 252, 253] {
+        let slot =
+            Writer::new(Arc::clone(&heap), id).append(&put(&heap, b"key", Source::None)).expect("room");
+        assert_ne!(slot.run(), slab.run());
+    }
+}
+
 #[test]
 fn grants_leave_the_reserves_alone() {
     let (_, heap) = heap(SimOptions::default());
