@@ -2,7 +2,7 @@
 
 use landfall_fuse::{Unmount, unmount};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -216,6 +216,26 @@ fn programs_with_the_library_and_without_it_append_to_one_file() {
         seen[String::from_utf8_lossy(line).trim_end().parse::<usize>().unwrap()] += 1;
     }
     assert!(seen.iter().all(|count| *count == 6), "each line is there as often as it was written");
+}
+
+#[test]
+fn a_file_that_was_open_before_is_appended_to_at_the_end_that_a_library_has_made() {
+    const LINES: usize = 60;
+    let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let (program, file) = (mounted.compiled("tests/programs/steps.c"), mounted.at("log"));
+    let mut log = fs::OpenOptions::new().append(true).create(true).open(&file).unwrap();
+    let (mut expected, mut total) = (Vec::new(), 0);
+    for _ in 0..3 {
+        let line = [b'm'; 5000];
+        log.write_all(&line).unwrap();
+        expected.extend_from_slice(&line);
+        let with = output(mounted.program(&program).arg("append").arg(&file).arg(LINES.to_string()));
+        total += answered(&with);
+        let lines = (0..LINES).map(|number| format!("{number:0width$}\n", width = LINE_BYTES - 1));
+        lines.for_each(|line| expected.extend_from_slice(line.as_bytes()));
+    }
+    assert!(fs::read(&file).unwrap() == expected, "nothing is written over");
+    assert!(total > 0, "the library answers");
 }
 
 /// Runs `steps append` until it has said that so many lines are there. Returns it, still running.
