@@ -133,6 +133,21 @@ pub(crate) fn build(
     builder.bounds(state)
 }
 
+/// Appends tombstones of records of the tree.
+///
+/// # Errors
+/// Those of [`Writer::append_to`].
+pub(crate) fn build_dropped(
+    heap: &Heap,
+    writer: &mut Writer,
+    transaction: &mut Transaction,
+    built: &mut Built,
+    dropped: impl IntoIterator<Item = Record>,
+) -> Result<(), FsError> {
+    let mut builder = Builder { heap, writer, transaction, built };
+    dropped.into_iter().try_for_each(|record| builder.dropped(record))
+}
+
 impl Builder<'_> {
     fn append(
         &mut self,
@@ -274,6 +289,18 @@ impl Builder<'_> {
         }
         let wrong = Crcs::Whole(!heap.crc_of(&extents)?);
         self.put(record, key, stored(None, &extents, shared, Some(wrong), None), fields)
+    }
+
+    fn dropped(&mut self, record: Record) -> Result<(), FsError> {
+        let key = match &record {
+            Record::NoInode(number) | Record::NoExtended(number) => number.key().to_vec(),
+            Record::NoNames(number, first) => {
+                NamesKey { directory: *number, first: first.0 }.encode().to_vec()
+            }
+            Record::NoData(number, first) => DataKey { file: *number, first: *first }.encode().to_vec(),
+            other => unreachable!("{other:?} is no tombstone of a record of the tree"),
+        };
+        self.tombstone(record, &key)
     }
 
     fn bounds(&mut self, state: &State) -> Result<(), FsError> {

@@ -1,5 +1,7 @@
 //! Records of files that tests write by hand.
 
+pub(crate) mod plan;
+
 use crate::header::{Header, LogFields};
 use crate::inode::{ATTRIBUTE_BYTES, FileType, Inode, Mode};
 use crate::key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};

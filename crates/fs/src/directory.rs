@@ -276,6 +276,14 @@ impl Directory {
         }
     }
 
+    /// Gives the first record position 0, if it was lost: a new name may lie before all others. All names are in memory.
+    pub(crate) fn begin_at_start(&mut self) {
+        let first = self.records.keys().next().copied().filter(|first| *first != START);
+        if let Some(names) = first.and_then(|first| self.take(first)) {
+            self.put(START, names);
+        }
+    }
+
     /// Notes records as changed whose change was not published.
     pub(crate) fn note_unpublished(&mut self, firsts: impl IntoIterator<Item = Position>) {
         self.changed.extend(firsts);

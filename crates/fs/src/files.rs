@@ -91,6 +91,11 @@ impl Files {
         self.next_number.load(Ordering::Relaxed)
     }
 
+    /// Numbers below this one are not given.
+    pub(crate) fn raise_next_number(&self, number: u64) {
+        self.next_number.fetch_max(number, Ordering::Relaxed);
+    }
+
     /// An inode.
     ///
     /// # Errors

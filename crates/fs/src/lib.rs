@@ -52,6 +52,7 @@ mod publish;
 mod published;
 mod ranges;
 mod recover;
+mod repair;
 mod state;
 mod stored;
 mod tree;

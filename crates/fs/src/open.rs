@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The client to which a mount's log belongs.
-const CLIENT: u32 = 0;
+pub(crate) const CLIENT: u32 = 0;
 /// The first number for inodes behind the root's.
 const NUMBER_MIN: u64 = InodeNumber::ROOT.0 + 1;
 /// Most inodes that stay in memory once they are published, unless [`Files::set_nodes_max`] says otherwise.
@@ -57,7 +57,8 @@ impl FilesRecovery {
         let mut report = std::mem::take(&mut settled.report);
         let orphans = std::mem::take(&mut settled.orphans);
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
-        let next_number = execute_again(&mut state, operations, next_number, &mut report)?;
+        let next_number =
+            execute_again(&mut state, operations, next_number, Refused::EndsItsLog, &mut report)?;
         delete_orphans(&mut state, orphans);
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
@@ -66,19 +67,29 @@ impl FilesRecovery {
     }
 }
 
+/// What becomes of the log of the mount behind an operation that the tree refuses. Other logs end there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The operation was refused when it was executed first, and nothing behind it counted.
+    EndsItsLog,
+    /// The tree has lost what the operation needs. Those behind it count.
+    IsLeftOut,
+}
+
 fn damaged(slot: SlotId, what: Damage) -> FsError {
     HeapError::Damaged { slot, what }.into()
 }
 
 /// An operation to be executed again.
-struct Again {
+#[derive(Debug)]
+pub(crate) struct Again {
     seq: u64,
     client: u32,
-    slot: SlotId,
+    pub(crate) slot: SlotId,
 }
 
 /// The published tree, the operations of all logs, and the lowest number that no inode has had.
-fn restore(
+pub(crate) fn restore(
     heap: &Arc<Heap>,
     mut settled: Settled,
     options: &OpenFiles,
@@ -111,7 +122,8 @@ fn restore(
         found.into_iter().map(|(client, log)| (client, restore_log(client, log))).collect();
     let log = logs.remove(&CLIENT).unwrap_or_else(|| Log::new(CLIENT));
     let stored = Stored {
-        header: settled.header.map(|found| found.slot),
+        // A repair puts one in the place of a header that is lost.
+        header: settled.header.map(|found| found.slot).filter(|slot| *slot != SlotId::NONE),
         names: settled.names,
         data: settled.data,
         extended: settled.extended,
@@ -159,10 +171,11 @@ fn restore_log(client: u32, found: LogFound) -> Log {
 }
 
 /// Executes the operations of all logs on the published tree. Returns the lowest number that no inode has had.
-fn execute_again(
+pub(crate) fn execute_again(
     state: &mut State,
     operations: Vec<Again>,
     next_number: u64,
+    refusal: Refused,
     report: &mut Recovered,
 ) -> Result<u64, FsError> {
     let mut next_number = next_number;
@@ -189,6 +202,9 @@ fn execute_again(
         };
         match done {
             Ok(()) => {}
+            Err(FsError::Tree(error)) if refusal == Refused::IsLeftOut && client == CLIENT => {
+                report.notes.push(format!("an operation of the log is refused ({error}), and dropped"));
+            }
             // It was refused when it was executed first, and nothing behind it in its log counted.
             Err(FsError::Tree(error)) => drop(refused.insert(client, (error, 1))),
             Err(error) => return Err(error),
@@ -204,7 +220,8 @@ fn execute_again(
     Ok(next_number)
 }
 
-fn new_number(operation: &Operation<'_>) -> u64 {
+/// The number that an operation gives to a new inode, or 0.
+pub(crate) fn new_number(operation: &Operation<'_>) -> u64 {
     match operation {
         Operation::Create { number, .. } | Operation::Symlink { number, .. } => number.0,
         _ => 0,
@@ -213,7 +230,7 @@ fn new_number(operation: &Operation<'_>) -> u64 {
 
 /// Deletes what has no name and was open when the region was used last: what was published as such, unless an operation
 /// has changed it, and what operations have left so.
-fn delete_orphans(state: &mut State, published: Vec<InodeNumber>) {
+pub(crate) fn delete_orphans(state: &mut State, published: Vec<InodeNumber>) {
     let is_unchanged =
         |number: &InodeNumber| !state.damaged.contains_key(number) && state.tree.in_memory(*number).is_none();
     let mut orphans: Vec<InodeNumber> = published.into_iter().filter(is_unchanged).collect();

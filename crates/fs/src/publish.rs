@@ -7,7 +7,7 @@
 //! 4. *Apply*: the index refers to the new records, and what they replace is dropped, the operations among it.
 
 use crate::apply;
-use crate::build::{Built, build};
+use crate::build::{Built, Record, build, build_dropped};
 use crate::error::FsError;
 use crate::files::Files;
 use crate::log::Log;
@@ -82,6 +82,21 @@ impl Publisher {
                 Err(error)
             }
         }
+    }
+
+    /// Publishes tombstones of records of the tree, in one transaction, and nothing of the logs.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub(crate) fn drop_records(&mut self, dropped: Vec<Record>) -> Result<(), FsError> {
+        let mut state = self.files.lock();
+        let mut transaction = self.writer.begin_transaction(0)?;
+        let mut built = Built { parts: Vec::new(), ..Built::new(&state, self.files.next_number()) };
+        let heap = Arc::clone(&state.heap);
+        build_dropped(&heap, &mut self.writer, &mut transaction, &mut built, dropped)?;
+        self.writer.commit(transaction)?;
+        apply::apply(&mut state, built);
+        Ok(())
     }
 
     fn begin(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {

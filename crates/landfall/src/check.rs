@@ -11,7 +11,7 @@ use landfall_fs::{FilesRecovery, TreeChecked, check_tree};
 use landfall_heap::{Checked, FEATURE_FILES, HeapError, Keeper, RegionCheck, Tenant};
 use landfall_kv::KeyCheck;
 use landfall_media::{Media, MediaError, OpenOptions};
-use landfall_server::store::{RecoverError, StoreError, finish_on_all_cores, memory_limit, region_path};
+use landfall_server::store::{StoreError, finish_on_all_cores, memory_limit, region_path};
 use landfall_wal::LogRecovery;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,17 +52,34 @@ pub(crate) enum CheckError {
         /// The region.
         path: PathBuf,
         /// The cause.
-        source: RecoverError,
-    },
-    /// Files cannot be repaired yet.
-    #[error("{}: the region holds files, and `--repair` does not repair those yet: nothing was changed", path.display())]
-    RepairOfFiles {
-        /// The region.
-        path: PathBuf,
+        source: Box<repair::RepairError>,
     },
     /// No clock or no source of randomness is available.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// What a check has found in a region.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// In its records.
+    pub(crate) records: Checked,
+    /// In the tree of files.
+    pub(crate) tree: TreeChecked,
+    /// Readable names of records of logs and files, by space and key.
+    pub(crate) names: Names,
+}
+
+impl Found {
+    fn new(region: &RegionCheck, tree: TreeChecked) -> Self {
+        let records = region.report();
+        Self { names: names(region, &records), records, tree }
+    }
+
+    /// True if nothing is damaged.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.records.is_clean() && self.tree.findings_count == 0
+    }
 }
 
 /// Result of a check, and of the repair if one was requested.
@@ -73,22 +90,11 @@ pub(crate) struct Outcome {
     /// The medium of the region.
     pub(crate) medium: String,
     /// What the check found.
-    pub(crate) found: Checked,
-    /// What the check of the tree of files found.
-    pub(crate) tree: TreeChecked,
-    /// Readable names of records of logs and files, by space and key.
-    pub(crate) names: Names,
+    pub(crate) found: Found,
     /// Descriptions of the repairs.
     pub(crate) repairs: Option<Vec<String>>,
     /// What a check found after the repair.
-    pub(crate) after: Option<Checked>,
-}
-
-impl Outcome {
-    /// True if nothing is damaged.
-    fn is_clean(&self) -> bool {
-        self.found.is_clean() && self.tree.findings_count == 0
-    }
+    pub(crate) after: Option<Found>,
 }
 
 /// A region that has been read.
@@ -101,7 +107,7 @@ struct Inspected {
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match check(&args.region, args.repair) {
         Ok(outcome) => {
-            let code = if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+            let code = if outcome.found.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
             show::report(&outcome, args.json, code)
         }
         Err(error) => show::report_error(&error, args.json, ExitCode::from(2)),
@@ -114,7 +120,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 /// [`CheckError`].
 pub(crate) fn find_damage(region: &Path) -> Result<Vec<String>, CheckError> {
     let outcome = check(region, false)?;
-    Ok(show::damage_lines(&outcome))
+    Ok(show::damage_lines(&outcome.found))
 }
 
 fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
@@ -123,20 +129,20 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
     let medium = media.describe();
     let Inspected { region, tree } =
         inspect(&media).map_err(|source| CheckError::Region { path: path.clone(), source })?;
-    if repairs && region.heap().geometry().features & FEATURE_FILES != 0 {
-        return Err(CheckError::RepairOfFiles { path });
-    }
-    let found = region.report();
-    let names = names(&region, &found);
-    let mut outcome = Outcome { path, medium, found, tree, names, repairs: None, after: None };
-    if repairs {
-        let done = repair::repair(media, &region, &outcome.found);
+    let found = Found::new(&region, tree);
+    let has_files = region.heap().geometry().features & FEATURE_FILES != 0;
+    // Files are opened by a repair, which executes what their logs have: whole ones are left as they are.
+    let repairs_any = repairs && !(has_files && found.is_clean());
+    let mut outcome = Outcome { path, medium, found, repairs: repairs.then(Vec::new), after: None };
+    if repairs_any {
+        let done = repair::repair(media, &region, &outcome.found.records, has_files);
         drop(region);
         let path = outcome.path.clone();
-        outcome.repairs = Some(done.map_err(|source| CheckError::Repair { path: path.clone(), source })?);
+        outcome.repairs =
+            Some(done.map_err(|source| CheckError::Repair { path: path.clone(), source: source.into() })?);
         // The region is opened again, so that the check reads what a restart would read.
         let after = inspect(&open(&path, true)?).map_err(|source| CheckError::Region { path, source })?;
-        outcome.after = Some(after.region.report());
+        outcome.after = Some(Found::new(&after.region, after.tree));
     }
     Ok(outcome)
 }

@@ -324,15 +324,20 @@ fn a_tree_of_files_is_checked_and_what_is_wrong_with_it_is_named() {
 }
 
 #[test]
-fn a_region_of_files_is_neither_served_nor_repaired_and_the_reason_is_named() {
+fn a_region_of_files_is_not_served_and_its_tree_is_repaired_if_anything_is_wrong_with_it() {
     let place = Place::new();
     write_files(&place, 5);
-    let before = std::fs::read(place.region()).unwrap();
     let Err(refused) = place.try_start(&[]) else { panic!("it is served") };
     assert!(refused.words.contains("the region holds files"), "{refused}");
+    let output = place.check(&["--repair", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report = json(&output);
+    assert_eq!((&report["clean_after_repair"], &report["left"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!(report["repaired"], serde_json::json!(["inode 1 (/): its nlink was 5, and is 2 now"]));
+    let before = std::fs::read(place.region()).unwrap();
     let output = place.check(&["--repair"]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("the region holds files"), "{text}");
-    assert_eq!(std::fs::read(place.region()).unwrap(), before, "nothing is changed");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.ends_with("clean\n") && !text.contains("repaired"), "{text}");
+    assert!(std::fs::read(place.region()).unwrap() == before, "a whole tree is not touched");
 }

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Place, binary, landfall};
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -84,6 +85,64 @@ fn a_signal_unmounts_and_the_files_are_there_at_the_next_mount() {
         assert_eq!(fs::read_to_string(point.path().join(signal)).unwrap(), signal);
     }
     mounted.stop("-TERM");
+}
+
+/// Damages two neighbouring bytes, so that nothing corrects them.
+fn damage(place: &Place, at: usize) {
+    let mut region = OpenOptions::new().read(true).write(true).open(place.region()).unwrap();
+    let mut bytes = [0; 2];
+    region.seek(SeekFrom::Start(at as u64)).unwrap();
+    region.read_exact(&mut bytes).unwrap();
+    region.seek(SeekFrom::Start(at as u64)).unwrap();
+    region.write_all(&bytes.map(|byte| byte ^ 0x55)).unwrap();
+}
+
+/// Offset of the newest record of an inode.
+fn inode_record(region: &[u8], number: u64) -> usize {
+    let key = number.to_le_bytes();
+    // Kind and space are at offsets 4 and 7 of a record of 128 bytes.
+    let is_it =
+        |record: &[u8]| (record[4], record[7]) == (1, 49) && record.windows(8).any(|window| window == key);
+    region.chunks(128).rposition(is_it).expect("the record of the inode") * 128
+}
+
+#[test]
+fn damaged_files_are_repaired_and_all_others_are_there_with_their_bytes() {
+    if !can_mount() {
+        return;
+    }
+    const PIECE: usize = 64 << 10;
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let path = |name: &str| point.path().join(name);
+    let (whole, hit) = (common::pattern(1, 5 * PIECE), common::pattern(2, 5 * PIECE));
+    let mounted = Mounted::start(&place, point.path());
+    fs::create_dir(path("d")).unwrap();
+    fs::create_dir(path("lost")).unwrap();
+    for (name, bytes) in [("whole", &whole), ("d/hit", &hit), ("lost/inner", &whole)] {
+        fs::write(path(name), bytes).unwrap();
+    }
+    let lost = fs::metadata(path("lost")).unwrap().ino();
+    let inner = fs::metadata(path("lost/inner")).unwrap().ino();
+    mounted.stop("-TERM");
+    let region = fs::read(place.region()).unwrap();
+    let piece = &hit[PIECE..PIECE + 4096];
+    damage(&place, region.windows(4096).position(|window| window == piece).expect("the bytes of the file"));
+    damage(&place, inode_record(&region, lost) + 42);
+    let output = place.check(&["--repair"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("(/d/hit): bytes 65536 to 131072 are lost and read as zeroes"), "{text}");
+    assert!(text.ends_with("damaged; repaired: clean now\n"), "{text}");
+    assert_eq!(place.check(&[]).status.code(), Some(0));
+    let mounted = Mounted::start(&place, point.path());
+    assert!(fs::read(path("whole")).unwrap() == whole);
+    assert!(!fs::exists(path("lost")).unwrap());
+    assert!(fs::read(path(&format!("lost+found/#{inner}"))).unwrap() == whole, "its directory was lost");
+    let expected = [&hit[..PIECE], &[0; PIECE], &hit[2 * PIECE..]].concat();
+    assert!(fs::read(path("d/hit")).unwrap() == expected);
+    fs::write(path("d/new"), b"it takes changes").unwrap();
+    mounted.stop("-TERM");
+    assert_eq!(place.check(&[]).status.code(), Some(0));
 }
 
 #[test]

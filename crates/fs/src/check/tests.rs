@@ -1,81 +1,17 @@
 //! Trees are written by hand, whole and with one thing wrong.
 
 use super::*;
-use crate::by_hand::{Draft, World, attributes, bound, data, draft, header, operation};
-use crate::inode::{ATTRIBUTE_BYTES, Mode};
+use crate::by_hand::plan::Plan;
+use crate::by_hand::{World, data, draft, header, operation};
+use crate::inode::Mode;
 use crate::key::NamesKey;
-use crate::name::Name;
 use crate::recover::FilesRecovery;
 use landfall_heap::{Kind, RegionCheck};
 use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::Arc;
 
-/// Seed of the hashes of names in [`World`].
-const SEED: u64 = 2;
-
-/// What is written of a tree.
-struct Plan {
-    inodes: BTreeMap<u64, Inode>,
-    /// Directory, name, inode, and the type that the entry says.
-    names: Vec<(u64, &'static str, u64, FileType)>,
-    others: Vec<Draft>,
-    /// Added to the position of each name.
-    shift: u64,
-}
-
-fn attributes_of(file_type: FileType, nlink: u32, size: u64, extra: u64) -> Inode {
-    let inode = Inode::decode(&attributes(), ATTRIBUTE_BYTES as u64).expect("attributes");
-    Inode { mode: Mode::new(file_type, 0o755), nlink, size, extra, ..inode }
-}
-
-impl Plan {
-    /// `/a` and `/d/b` are one file. Another one has no name any more, and was open.
-    fn new() -> Self {
-        let inodes = BTreeMap::from([
-            (1, attributes_of(FileType::Directory, 3, 2, 1)),
-            (7, attributes_of(FileType::File, 2, 5000, 0)),
-            (8, attributes_of(FileType::Directory, 2, 1, 1)),
-            (9, attributes_of(FileType::File, 0, 0, 0)),
-        ]);
-        let names =
-            vec![(1, "a", 7, FileType::File), (1, "d", 8, FileType::Directory), (8, "b", 7, FileType::File)];
-        Self { inodes, names, others: vec![header(1), bound(1, 0), data(7, 0, &[1; 5000])], shift: 0 }
-    }
-
-    fn inode(&mut self, number: u64) -> &mut Inode {
-        self.inodes.get_mut(&number).expect("planned")
-    }
-
-    fn drafts(mut self) -> Vec<Draft> {
-        let mut drafts = std::mem::take(&mut self.others);
-        for (number, inode) in &self.inodes {
-            let key = InodeNumber(*number).key();
-            let aux = u32::from(inode.nlink == 0);
-            drafts.push(Draft { aux, ..draft(Kind::Put, spaces::FILES_INODE, &key, &inode.encode()) });
-        }
-        let mut of_directory: BTreeMap<u64, Names> = BTreeMap::new();
-        for (directory, name, number, file_type) in &self.names {
-            let name = Name::new(name.as_bytes()).expect("a good name");
-            let first = Position::candidates(xxh3_64_with_seed(name.bytes(), SEED)).start().0;
-            let entry = NameEntry::new(Position(first + self.shift), InodeNumber(*number), *file_type, name);
-            of_directory.entry(*directory).or_default().insert(entry);
-        }
-        for (directory, names) in of_directory {
-            let key = NamesKey { directory: InodeNumber(directory), first: 0 }.encode();
-            drafts.push(draft(Kind::Put, spaces::FILES_NAMES, &key, &names.encode()));
-        }
-        drafts
-    }
-
-    fn check(self) -> TreeChecked {
-        let mut world = World::new();
-        world.publish(&self.drafts());
-        check(world.media.crash_state().durable_image())
-    }
-
-    fn findings(self) -> Vec<String> {
-        self.check().findings
-    }
+fn findings(plan: Plan) -> Vec<String> {
+    check(plan.image()).findings
 }
 
 fn check(image: Vec<u8>) -> TreeChecked {
@@ -89,7 +25,7 @@ fn check(image: Vec<u8>) -> TreeChecked {
 
 #[test]
 fn a_whole_tree_and_a_region_without_files_are_clean() {
-    let checked = Plan::new().check();
+    let checked = check(Plan::new().image());
     assert_eq!(checked, TreeChecked { inodes: 4, names: 3, orphans: 1, ..TreeChecked::default() });
     let empty = check(World::new().media.crash_state().durable_image());
     assert_eq!(empty, TreeChecked::default());
@@ -149,13 +85,13 @@ fn each_thing_that_is_wrong_is_named() {
     for (change, expected) in cases {
         let mut plan = Plan::new();
         change(&mut plan);
-        assert_eq!(plan.findings(), expected);
+        assert_eq!(findings(plan), expected);
     }
 }
 
 #[test]
 fn a_name_that_no_lookup_finds_is_named() {
-    let findings = Plan { shift: 256, ..Plan::new() }.findings();
+    let findings = findings(Plan { shift: 256, ..Plan::new() });
     assert_eq!(findings.len(), 3);
     assert_eq!(findings[0], "inode 1: its name \"a\" lies where it is not looked for");
 }
@@ -179,7 +115,7 @@ fn a_log_that_ends_too_early_is_named() {
 fn a_tree_without_its_root_is_named() {
     let mut plan = Plan::new();
     plan.inodes.remove(&1);
-    assert!(plan.findings().contains(&"inode 1: the root is missing".to_owned()));
+    assert!(findings(plan).contains(&"inode 1: the root is missing".to_owned()));
 }
 
 #[test]
@@ -189,5 +125,5 @@ fn what_hidden_names_may_explain_is_no_finding() {
     let key = NamesKey { directory: InodeNumber(8), first: 0 }.encode();
     plan.names.pop();
     plan.others.push(draft(Kind::Put, spaces::FILES_NAMES, &key, &[0; 20]));
-    assert_eq!(plan.findings(), ["inode 8: its names from position 0 on are damaged (record fields)"]);
+    assert_eq!(findings(plan), ["inode 8: its names from position 0 on are damaged (record fields)"]);
 }

@@ -97,6 +97,8 @@ impl Settling<'_> {
     fn settle_logs(&mut self, bounds: &BoundsFound, operations: &[OperationFound]) {
         let of_client: BTreeMap<u32, &[OperationFound]> =
             operations.chunk_by(|a, b| a.client == b.client).map(|some| (some[0].client, some)).collect();
+        let known = of_client.keys().chain(bounds.newest.keys()).chain(self.unreadable.bounds.keys());
+        self.settled.client_max = known.max().copied();
         let of = |client: u32| of_client.get(&client).copied().unwrap_or_default();
         for (client, bound) in &bounds.newest {
             let older = bounds.older.get(client).copied().unwrap_or(0);

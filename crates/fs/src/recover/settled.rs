@@ -47,6 +47,8 @@ pub struct Settled {
     pub kept: Kept,
     /// The highest number of an inode in any record of the tree that counts.
     pub number_max: Option<InodeNumber>,
+    /// The highest client of any operation or bound.
+    pub client_max: Option<u32>,
     /// All current records, by slot: consecutive records are read fastest.
     pub current: Vec<SlotId>,
     /// What cannot be read, by inode. A readable record of the key may be older, and must not stand in for it.

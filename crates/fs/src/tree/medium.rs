@@ -44,6 +44,12 @@ impl Tree {
         self.stored.remove(&number)
     }
 
+    /// The inodes on the medium that have not been deleted.
+    pub(crate) fn stored_inodes(&self) -> impl Iterator<Item = (InodeNumber, SlotId)> + '_ {
+        let stored = self.stored.iter().map(|(number, slot)| (*number, *slot));
+        stored.filter(|(number, _)| !self.deleted.contains(number))
+    }
+
     /// Inodes in memory to which no name refers.
     pub(crate) fn orphans_in_memory(&self) -> Vec<InodeNumber> {
         let orphans = self.nodes.iter().filter(|(_, node)| node.inode.nlink == 0);
@@ -53,6 +59,12 @@ impl Tree {
     /// Deletes an inode without a name that recovery has found.
     pub(crate) fn delete_orphan(&mut self, number: InodeNumber) {
         self.remove(number);
+    }
+
+    /// An inode that an operation has not made: its record on the medium, if there is one, is replaced.
+    pub(crate) fn put(&mut self, number: InodeNumber, node: Node) {
+        self.nodes.insert(number, node);
+        self.changed.insert(number);
     }
 
     /// Forgets inodes that are on the medium as they are in memory, if more than `most` are in memory: half of them stay.
@@ -75,7 +87,14 @@ impl Tree {
         self.nodes.iter().filter(|(_, node)| outside(node)).map(|(number, _)| *number).collect()
     }
 
-    /// Notes inodes as changed whose change was not published.
+    /// Files in memory with written blocks in any of these records.
+    pub(crate) fn files_with_blocks_in(&self, records: &BTreeSet<SlotId>) -> Vec<InodeNumber> {
+        let is_in = |part: Interval| part.skip().is_some() && records.contains(&part.slot);
+        let within = |node: &Node| node.data().is_some_and(|data| data.parts(0..BLOCKS_MAX).any(is_in));
+        self.nodes.iter().filter(|(_, node)| within(node)).map(|(number, _)| *number).collect()
+    }
+
+    /// Notes inodes as changed whose change was not published, or was no operation's.
     pub(crate) fn note_unpublished(&mut self, numbers: impl IntoIterator<Item = InodeNumber>) {
         self.changed.extend(numbers);
     }

@@ -1,15 +1,16 @@
-//! Repairs a damaged region. The steps are recovery, then tombstones for keys that lost their value, then overwriting
-//! unreadable records with empty ones.
+//! Repairs a damaged region. The steps are recovery, then tombstones for keys that lost their value, then the tree of
+//! files (`landfall_fs::FilesRecovery::repair`), then overwriting unreadable records with empty ones.
 //!
 //! The order matters. Once an unreadable slot is cleared, nothing blocks its key any more: an older version, if the
 //! medium still has one, would become current again. So the tombstone must be durable before.
 
-use landfall_heap::{Checked, Damage, Finding, Heap, HeapError, RegionCheck, Writer, spaces};
-use landfall_kv::{Engine, KvError};
+use landfall_fs::{FilesRecovery, FsError, OpenFiles};
+use landfall_heap::{Checked, Damage, Finding, Heap, HeapError, RegionCheck, SlotId, Tenant, Writer, spaces};
+use landfall_kv::{Engine, KvError, Recovery};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
-use landfall_server::store::{self, RecoverError};
-use landfall_wal::Logs;
+use landfall_server::store::{self, RecoverError, StoreError};
+use landfall_wal::{LogRecovery, Logs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,6 +18,32 @@ use std::sync::Arc;
 const SHARDS: usize = 16;
 /// Keys deleted in one commit.
 const BATCH: usize = 256;
+/// The writers of keys and logs, of the files' log, and of what publishes it.
+const WRITER: u8 = 0;
+const LOG_WRITER: u8 = 1;
+const PUBLISH_WRITER: u8 = 2;
+/// Permissions of a root directory that is made anew. It belongs to root.
+const ROOT_MODE: u32 = 0o755;
+
+/// Why a region cannot be repaired.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RepairError {
+    /// From recovery, or from keys and logs.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// From the files.
+    #[error(transparent)]
+    Files(#[from] FsError),
+    /// No source of randomness is available.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<HeapError> for RepairError {
+    fn from(error: HeapError) -> Self {
+        Self::Recover(KvError::from(error).into())
+    }
+}
 
 /// A database and a key.
 type Name = (u8, Vec<u8>);
@@ -26,10 +53,18 @@ pub(super) fn repair(
     media: Arc<dyn Media>,
     check: &RegionCheck,
     found: &Checked,
-) -> Result<Vec<String>, RecoverError> {
-    let names = names(check, found).map_err(KvError::from)?;
-    let (engine, logs, recovered) = store::recover(media, SHARDS)?;
-    let mut done = recovered.notes;
+    has_files: bool,
+) -> Result<Vec<String>, RepairError> {
+    let mut names = names(check, found)?;
+    names.retain(|(space, _)| !spaces::FILES.contains(space));
+    let (keys, logs) = (Arc::new(Recovery::new(SHARDS)), Arc::new(LogRecovery::default()));
+    let files = has_files.then(|| Arc::new(FilesRecovery::default()));
+    let mut tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
+    tenants.extend(files.clone().map(|files| files as _));
+    let (heap, recovered) = store::open_on_all_cores(media, tenants)?;
+    let (logs, of_logs) = logs.open(&heap).map_err(RecoverError::from)?;
+    let engine = keys.open(&heap);
+    let mut done = [recovered.notes, of_logs.notes].concat();
     let corrected =
         recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
     done.extend(corrected);
@@ -37,11 +72,32 @@ pub(super) fn repair(
         done.push(format!("{} unacknowledged records dropped", recovered.resolved.rejected));
     }
     let (of_logs, of_keys) = names.into_iter().partition(|(space, _)| spaces::LOGS.contains(space));
-    delete_damaged(&engine, &of_keys, &mut done)?;
+    delete_damaged(&engine, &of_keys, &mut done).map_err(RecoverError::from)?;
     mark_lost(&logs, &of_logs, &mut done)?;
-    clear(engine.heap(), found, &mut done)?;
-    engine.heap().mark_slabs(1).map_err(KvError::from)?;
+    if let Some(files) = files {
+        done.extend(repair_files(&files, &heap, found)?);
+    }
+    clear(&heap, found, &mut done).map_err(RecoverError::from)?;
+    heap.mark_slabs(1)?;
     Ok(done)
+}
+
+fn repair_files(
+    files: &FilesRecovery,
+    heap: &Arc<Heap>,
+    found: &Checked,
+) -> Result<Vec<String>, RepairError> {
+    let options = OpenFiles {
+        now_ns: now_ns().cast_signed(),
+        identity: store::random()?,
+        mode: ROOT_MODE,
+        uid: 0,
+        gid: 0,
+        log_writer: LOG_WRITER,
+        publish_writer: PUBLISH_WRITER,
+    };
+    let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
+    Ok(files.repair(heap, &options, &suspects)?)
 }
 
 /// Every key that must get a tombstone: the named keys, and the keys of which only the hash is known, by the names in
@@ -54,7 +110,7 @@ fn names(check: &RegionCheck, found: &Checked) -> Result<BTreeSet<Name>, HeapErr
 }
 
 fn delete_damaged(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), KvError> {
-    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    let mut writer = Writer::new(Arc::clone(engine.heap()), WRITER);
     for (count, (space, key)) in names.iter().enumerate() {
         let now_ns = now_ns();
         engine.delete(&mut writer, *space, key, now_ns / 1_000_000, now_ns)?.ungated();
@@ -70,7 +126,7 @@ fn delete_damaged(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String
 /// Marks the lost entries durably, before their slots are cleared, so that the entries behind them stay. A log whose
 /// head cannot be read is deleted.
 fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), RecoverError> {
-    let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
+    let mut writer = Writer::new(Arc::clone(logs.heap()), WRITER);
     let entries: Vec<(u32, u64)> =
         names.iter().filter_map(|(space, key)| Logs::entry_of(*space, key)).collect();
     done.extend(logs.mark_lost(&mut writer, &entries)?);

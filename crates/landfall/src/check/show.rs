@@ -1,9 +1,8 @@
 //! Prints the result of a check: lines of text, or one JSON object.
 
-use super::{CheckError, Names, Outcome};
+use super::{CheckError, Found, Names, Outcome};
 use crate::output;
-use landfall_fs::TreeChecked;
-use landfall_heap::{Checked, Finding};
+use landfall_heap::Finding;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -23,6 +22,8 @@ struct Json<'a> {
     tree: &'a [String],
     repaired: Option<&'a [String]>,
     clean_after_repair: Option<bool>,
+    /// What is damaged after the repair.
+    left: Option<Vec<String>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,7 +59,7 @@ struct Item {
 }
 
 impl Counts {
-    fn of(found: &Checked, tree: &TreeChecked) -> Self {
+    fn of(Found { records: found, tree, .. }: &Found) -> Self {
         Self {
             bytes: found.bytes,
             used_bytes: found.used_bytes,
@@ -118,17 +119,18 @@ fn as_json(outcome: &Outcome) -> Json<'_> {
     Json {
         region: outcome.path.display().to_string(),
         medium: &outcome.medium,
-        clean: outcome.is_clean(),
-        counts: Counts::of(&outcome.found, &outcome.tree),
-        damage: outcome.found.findings.iter().map(Item::of).collect(),
-        tree: &outcome.tree.findings,
+        clean: outcome.found.is_clean(),
+        counts: Counts::of(&outcome.found),
+        damage: outcome.found.records.findings.iter().map(Item::of).collect(),
+        tree: &outcome.found.tree.findings,
         repaired: outcome.repairs.as_deref(),
-        clean_after_repair: outcome.after.as_ref().map(Checked::is_clean),
+        clean_after_repair: outcome.after.as_ref().map(Found::is_clean),
+        left: outcome.after.as_ref().map(damage_lines),
     }
 }
 
 fn text(outcome: &Outcome) -> String {
-    let found = &outcome.found;
+    let Found { records: found, tree, .. } = &outcome.found;
     let mut out = format!("{}: {}\n", outcome.path.display(), outcome.medium);
     let rows = [
         ("bytes", found.bytes),
@@ -143,21 +145,23 @@ fn text(outcome: &Outcome) -> String {
     ];
     let of_files = [
         ("records of files", found.file_records),
-        ("  inodes", outcome.tree.inodes),
-        ("  names", outcome.tree.names),
-        ("  not published yet", outcome.tree.operations),
+        ("  inodes", tree.inodes),
+        ("  names", tree.names),
+        ("  not published yet", tree.operations),
     ];
     let of_files = of_files.iter().filter(|_| found.file_records > 0);
     let mut row = |name: &str, value: u64| out.push_str(&format!("  {name:<26} {value:>14}\n"));
     rows.iter().chain(of_files).for_each(|(name, value)| row(name, *value));
-    damage_lines(outcome).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
+    damage_lines(&outcome.found).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
     outcome.repairs.iter().flatten().for_each(|line| out.push_str(&format!("repaired: {line}\n")));
+    let left = outcome.after.as_ref().map(damage_lines).unwrap_or_default();
+    left.iter().for_each(|line| out.push_str(&format!("! left: {line}\n")));
     out.push_str(&verdict(outcome));
     out
 }
 
 fn verdict(outcome: &Outcome) -> String {
-    match (&outcome.is_clean(), outcome.after.as_ref().map(Checked::is_clean)) {
+    match (outcome.found.is_clean(), outcome.after.as_ref().map(Found::is_clean)) {
         (true, _) => "clean\n".into(),
         (false, None) => "damaged; nothing was changed. `--repair` drops what is damaged\n".into(),
         (false, Some(true)) => "damaged; repaired: clean now\n".into(),
@@ -168,8 +172,7 @@ fn verdict(outcome: &Outcome) -> String {
 }
 
 /// Descriptions of all damage, one line each.
-pub(super) fn damage_lines(outcome: &Outcome) -> Vec<String> {
-    let Outcome { found, tree, names, .. } = outcome;
+pub(super) fn damage_lines(Found { records: found, tree, names }: &Found) -> Vec<String> {
     let mut lines = Vec::new();
     let copies = &found.copies;
     if copies.superblocks > 0 {

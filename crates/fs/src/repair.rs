@@ -1,0 +1,109 @@
+//! Repair of a damaged tree: `docs/format/fs.md`, "Repair".
+//!
+//! 1. Tombstones for the keys whose records cannot be read or mean nothing, in one transaction; then these slots are
+//!    overwritten. In the other order a crash would let older versions pass for current.
+//! 2. In memory, what inodes, names and data say of each other is made to fit. The operations of the logs are executed on
+//!    that. Bytes that fail their checksums become holes.
+//! 3. All of it is published in one transaction, the ends of damaged logs among it.
+//!
+//! A crash leaves the region as damaged as before, or without what cannot be read. Repairing again does the rest.
+
+mod data;
+mod logs;
+mod names;
+mod nodes;
+mod notes;
+mod records;
+
+use crate::error::FsError;
+use crate::files::Files;
+use crate::key::InodeNumber;
+use crate::open::{OpenFiles, Refused, delete_orphans, execute_again, restore};
+use crate::publish::Publisher;
+use crate::recover::{DamagedRecord, FilesRecovery, Settled};
+use landfall_heap::{Damage, Heap, SlotId};
+use nodes::Nodes;
+use notes::Notes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What cannot be read, by inode.
+type Damaged = BTreeMap<InodeNumber, Vec<DamagedRecord>>;
+
+impl FilesRecovery {
+    /// Ends recovery of a damaged region: repairs its files, and executes what their log has. `suspects` are records
+    /// whose values may be damaged, as [`landfall_heap::RegionCheck`] names them. Slots that cannot be read are the
+    /// caller's to overwrite afterwards, as far as they still say that they are damaged.
+    ///
+    /// Returns what was done, one line each; none if nothing was wrong.
+    ///
+    /// # Errors
+    /// [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] without space for the records of the repair; the medium's.
+    pub fn repair(
+        &self,
+        heap: &Arc<Heap>,
+        options: &OpenFiles,
+        suspects: &BTreeSet<SlotId>,
+    ) -> Result<Vec<String>, FsError> {
+        let (mut settled, mut notes) = (self.take_settled(), Notes::default());
+        if !has_tree(&settled) {
+            return Ok(Vec::new());
+        }
+        let damaged = settled.damaged.clone();
+        let is_lost = logs::mend(heap, &mut settled, options.identity, suspects, &mut notes)?;
+        let ended = logs::take_lost(&mut settled);
+        let mut report = std::mem::take(&mut settled.report);
+        report.notes.clear();
+        let marked = std::mem::take(&mut settled.orphans);
+        let (mut state, operations, next_number) = restore(heap, settled, options)?;
+        state.header_changed |= is_lost;
+        state.others.extend(ended.into_iter().map(|log| (log.client, log)));
+        let files = Arc::new(Files::new(state, next_number));
+        let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
+        drop_unreadable(heap, &files, &mut publisher, &damaged, &mut notes)?;
+        let mut state = files.lock();
+        records::put_root(&mut state, &damaged, options, &mut notes)?;
+        files.raise_next_number(logs::number_above(heap, &operations)?);
+        let mut nodes =
+            Nodes::repair(&mut state, marked, || files.take_number(), options.now_ns, &mut notes)?;
+        execute_again(&mut state, operations, next_number, Refused::IsLeftOut, &mut report)?;
+        report.notes.into_iter().for_each(|what| notes.add(what));
+        data::cut_damaged(&mut state, suspects, &mut notes)?;
+        delete_orphans(&mut state, std::mem::take(&mut nodes.orphans));
+        drop(state);
+        publisher.step()?;
+        Ok(notes.lines(&nodes.ways))
+    }
+}
+
+/// False for a region in which there is nothing of a tree.
+fn has_tree(settled: &Settled) -> bool {
+    let Settled { header, inodes, logs, damaged, .. } = settled;
+    header.is_some() || !inodes.is_empty() || !logs.is_empty() || !damaged.is_empty()
+}
+
+fn drop_unreadable(
+    heap: &Heap,
+    files: &Files,
+    publisher: &mut Publisher,
+    damaged: &Damaged,
+    notes: &mut Notes,
+) -> Result<(), FsError> {
+    let dropped = records::unreadable(&mut files.lock(), damaged, notes)?;
+    if !dropped.is_empty() {
+        publisher.drop_records(dropped)?;
+    }
+    // Nothing older can come back: their tombstones are durable. From here on a record of the same key may be written.
+    let all = damaged.iter().flat_map(|(number, all)| all.iter().map(|record| (*number, *record)));
+    for (number, record) in all {
+        let has_tombstone = number.0 > 0 && !records::is_root(number, record.space);
+        if has_tombstone && record.what != Damage::Undecided {
+            heap.overwrite_with_tombstone(record.slot)?;
+        }
+    }
+    files.lock().damaged.clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! The header and the logs of a damaged tree.
+
+use super::notes::Notes;
+use crate::error::FsError;
+use crate::header::Header;
+use crate::key::{InodeNumber, OperationKey};
+use crate::log::Log;
+use crate::open::{Again, CLIENT, new_number};
+use crate::operation::Operation;
+use crate::recover::{HeaderFound, LogFound, Settled};
+use landfall_heap::{Heap, SlotId, spaces};
+use std::collections::BTreeSet;
+
+/// Makes what recovery has found a tree that can be restored. Returns true if something of it is lost, so that header and
+/// bounds have to be written again.
+pub(super) fn mend(
+    heap: &Heap,
+    settled: &mut Settled,
+    identity: [u8; 16],
+    suspects: &BTreeSet<SlotId>,
+    notes: &mut Notes,
+) -> Result<bool, FsError> {
+    let mut is_lost = mend_header(settled, identity, notes);
+    for (client, log) in &mut settled.logs {
+        is_lost |= cut(heap, *client, log, suspects, notes)?;
+    }
+    Ok(is_lost)
+}
+
+fn mend_header(settled: &mut Settled, identity: [u8; 16], notes: &mut Notes) -> bool {
+    let known = settled.header.map(|found| found.header);
+    let is_newest = settled
+        .damaged
+        .get(&InodeNumber(0))
+        .is_none_or(|all| !all.iter().any(|record| record.space == spaces::FILES_HEADER));
+    if is_newest && matches!(known, Some(Ok(_))) {
+        return false;
+    }
+    // The number of no client that has left anything on the medium.
+    let client = settled.client_max.map_or(CLIENT + 1, |client| client.saturating_add(1));
+    let known = known.and_then(Result::ok).unwrap_or(Header { identity, next_client: client });
+    let header = Header { next_client: known.next_client.max(client).max(CLIENT + 1), ..known };
+    let slot = settled.header.map_or(SlotId::NONE, |found| found.slot);
+    settled.header = Some(HeaderFound { slot, header: Ok(header) });
+    notes.add("the header of the tree is written again".into());
+    true
+}
+
+/// Cuts a log off where its damage begins. Returns false if it has none.
+fn cut(
+    heap: &Heap,
+    client: u32,
+    log: &mut LogFound,
+    suspects: &BTreeSet<SlotId>,
+    notes: &mut Notes,
+) -> Result<bool, FsError> {
+    let mut dropped = std::mem::take(&mut log.behind);
+    for (at, operation) in log.operations.iter().enumerate() {
+        if suspects.contains(&operation.slot) && !is_write(heap, operation.slot)? {
+            dropped.extend(log.operations.split_off(at));
+            break;
+        }
+    }
+    if dropped.is_empty() && log.damage.is_none() {
+        return Ok(false);
+    }
+    dropped.iter().for_each(|operation| heap.drop_record(operation.slot));
+    let (count, what) = (dropped.len(), if log.is_bound_lost() { "its bound" } else { "an operation" });
+    notes.add(format!("log of client {client}: {what} is lost, and {count} operations with it"));
+    Ok(true)
+}
+
+/// The bytes of a write may be damaged: the operation is there, and they become a hole.
+fn is_write(heap: &Heap, slot: SlotId) -> Result<bool, FsError> {
+    let view = heap.record(slot)?;
+    Ok(OperationKey::decode(&heap.key(&view)?).is_ok_and(|key| key.write.is_some()))
+}
+
+impl LogFound {
+    fn is_bound_lost(&self) -> bool {
+        self.damage.is_some_and(|damage| damage.index.is_none())
+    }
+}
+
+/// A number above all that operations give to new inodes.
+pub(super) fn number_above(heap: &Heap, operations: &[Again]) -> Result<u64, FsError> {
+    let mut above = 0;
+    for Again { slot, .. } in operations {
+        if is_write(heap, *slot)? {
+            continue;
+        }
+        let value = heap.value_bytes(*slot, &heap.record(*slot)?)?;
+        if let Ok((_, operation)) = Operation::decode(&value) {
+            above = above.max(new_number(&operation) + 1);
+        }
+    }
+    Ok(above)
+}
+
+/// Takes out the logs of clients besides the mount whose bounds are lost: they end with a new bound.
+pub(super) fn take_lost(settled: &mut Settled) -> Vec<Log> {
+    let is_lost = |client: &u32, log: &mut LogFound| *client != CLIENT && log.is_bound_lost();
+    let lost = settled.logs.extract_if(.., is_lost);
+    let ended: Vec<Log> = lost.map(|(client, _)| Log { has_ended: true, ..Log::new(client) }).collect();
+    settled.logs.values_mut().for_each(|log| log.damage = None);
+    ended
+}
