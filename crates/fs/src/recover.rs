@@ -64,9 +64,8 @@ impl Judge for FilesRecovery {
             let bounds = self.bounds.lock();
             return bounds.newest.get(&found.aux).is_some_and(|bound| bound.mark > found.expiry_ms);
         }
-        // A record of a committed transaction was durable, so its data are gone only because it was replaced. A copy that
-        // is above the watermark has never been current.
-        self.doubtful.lock().judged.get(&found.slot).copied().unwrap_or(found.rev == 0)
+        // A record of a committed transaction was durable, so its data are gone only because it was replaced.
+        self.doubtful.lock().judged.get(&found.slot).copied().unwrap_or(true)
     }
 
     fn lacks_bound(&self, found: &Found) -> bool {

@@ -128,6 +128,59 @@ fn a_full_region_accepts_updates_again_after_some_are_removed() {
     assert_eq!(append(&mut log, &mut landing, identity(2, 1, 1), 1800), Logged::New);
 }
 
+/// Two clients' updates until the region is full, all acknowledged: one client's are removed by a restart's first message
+/// from the server, and the other's have to be moved.
+fn crowded() -> (Vec<u8>, Vec<Identity>) {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let mut kept = Vec::new();
+    for seq in 1.. {
+        let one = identity(if seq % 8 == 0 { 2 } else { 1 }, (seq >> 12) as u16, seq);
+        log.raise(one.flow, one.session, Standing::Heard);
+        if append(&mut log, &mut landing, one, 1800) != Logged::New {
+            break;
+        }
+        log.commit(|_, _| {}).unwrap();
+        kept.extend((seq % 8 == 0).then_some(one));
+    }
+    (media.crash_state().durable_image(), kept)
+}
+
+#[test]
+fn a_crash_while_updates_are_moved_loses_none() {
+    let (image, kept) = crowded();
+    let run = |freeze_at: Option<u64>| {
+        let media = SimMedia::from_image(image.clone(), SimOptions::default());
+        let mut log = open(&media, Limits::default());
+        let mut keeper = log.keeper();
+        for session in 0..=kept.last().unwrap().session {
+            log.remove_upto(flow(1), session, u32::MAX, |_| {});
+        }
+        let begun = media.ops().total();
+        if let Some(op) = freeze_at {
+            media.freeze_at(begun + op);
+        }
+        let moved: u64 = (0..3).map(|_| keeper.step().unwrap().moved_records).sum();
+        assert!(moved > 0, "updates had to be moved");
+        (media.ops().total() - begun, media.frozen())
+    };
+    let (ops, _) = run(None);
+    for at in (1..=ops).step_by((ops as usize / 100).max(1)) {
+        let crashed = run(Some(at)).1.expect("the operation was reached");
+        for seed in [2 * at, 2 * at + 1] {
+            let media = SimMedia::from_image(crashed.crash_image_seeded(seed), SimOptions::default());
+            let log = open(&media, Limits::default());
+            for one in &kept {
+                assert_eq!(
+                    read(&log, one),
+                    Some(update(one, 1800)),
+                    "{one:?}, crash at {at} of {ops}, seed {seed}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn ports_of_clients_survive_a_restart() {
     let media = blank(false);

@@ -206,9 +206,13 @@ impl<'t, J: Judge> Cutter<'t, J> {
         bond.transaction().is_some_and(|id| !self.committed.contains(&id))
     }
 
-    /// True if the scan has found a newer record.
+    /// True if the scan has found a newer record. Never said of a copy of the compactor: above the watermark it has not
+    /// been current, and a torn one that is believed passes for the newest.
     fn is_known(&self, found: &Found) -> bool {
-        self.judge.is_superseded(self.heap, found)
-            || self.judge.lacks_bound(found) && !self.bounds.contains(&(found.space, found.aux))
+        found.rev == 0 && (self.judge.is_superseded(self.heap, found) || self.lacks_bound(found))
+    }
+
+    fn lacks_bound(&self, found: &Found) -> bool {
+        self.judge.lacks_bound(found) && !self.bounds.contains(&(found.space, found.aux))
     }
 }
