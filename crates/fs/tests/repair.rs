@@ -144,7 +144,7 @@ fn hit_inodes(found: &Checked) -> Option<BTreeSet<InodeNumber>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
     fn whatever_is_damaged_a_repair_leaves_a_clean_tree_and_all_other_files(
         steps in prop::collection::vec(step(), 1..40),

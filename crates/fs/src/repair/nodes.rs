@@ -73,7 +73,9 @@ impl Nodes {
         notes: &mut Notes,
     ) -> Result<Self, FsError> {
         let mut nodes = Self { now_ns, marked: marked.into_iter().collect(), ..Self::default() };
-        for (number, slot) in state.tree.stored_inodes() {
+        // The root may be a new one, whose record is not published.
+        let stored = state.tree.stored_inodes().filter(|(number, _)| *number != InodeNumber::ROOT);
+        for (number, slot) in stored {
             nodes.seen.insert(number, Seen::new(inode_in(state, slot)?));
         }
         let root = state.node(InodeNumber::ROOT)?.inode;

@@ -280,6 +280,17 @@ fn an_inode_that_cannot_be_read_is_lost_and_no_older_one_comes_back() {
 }
 
 #[test]
+fn a_root_whose_attributes_are_damaged_is_made_anew_and_keeps_its_names() {
+    let plan = Plan::new();
+    let attributes = plan.inodes[&1].encode();
+    let (_, mut image) = write(&plan.drafts());
+    let at = image.windows(attributes.len()).position(|window| window == attributes).expect("stored");
+    flip(&mut image, at as u64);
+    let (_, image) = repaired(&image);
+    assert_listing(&image, &WHOLE);
+}
+
+#[test]
 fn names_that_cannot_be_read_leave_what_they_named_in_a_directory_for_it() {
     let key = NamesKey { directory: InodeNumber(1), first: 0 }.encode();
     let mut plan = Plan::new();
