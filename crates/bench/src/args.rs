@@ -1,7 +1,7 @@
 //! Flags of `landfall bench`.
 
 use crate::draw::DrawArgs;
-use crate::files::FsArgs;
+use crate::files::{FsArgs, FsLoadArgs};
 use crate::keys::KvArgs;
 use crate::paper::{PaperArgs, StagesArgs, WalServerArgs};
 use crate::pmnet::{PmnetArgs, PmnetServerArgs};
@@ -32,6 +32,9 @@ pub enum BenchCommand {
     /// `landfall serve` over another store
     #[command(hide = true)]
     Server(ServerArgs),
+    /// One load on a folder, in this process
+    #[command(hide = true)]
+    FsLoad(FsLoadArgs),
     /// A server, a logger or a side-car at one end of the wire
     #[command(hide = true)]
     PmnetServer(PmnetServerArgs),

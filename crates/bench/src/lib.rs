@@ -18,7 +18,7 @@ pub use args::{BenchArgs, BenchCommand};
 pub use common::clients::ClientChoice;
 pub use common::peers::PeerChoice;
 pub use draw::DrawArgs;
-pub use files::{FsArgs, LoadChoice};
+pub use files::{FsArgs, FsLoadArgs, LoadChoice};
 pub use keys::{KvArgs, MediaChoice, WorkloadChoice};
 pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 pub use pmnet::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
@@ -43,6 +43,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Pmnet(args) => pmnet::run(args),
         BenchCommand::Fs(args) => files::run(args),
+        BenchCommand::FsLoad(args) => files::run_load(args),
         BenchCommand::Draw(args) => draw::run(args),
         BenchCommand::PmnetServer(args) => pmnet::serve(args),
         BenchCommand::Stages(args) => paper::stages(args),

@@ -6,6 +6,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::progress::say;
 use crate::common::report::write_report;
 use crate::files::args::{FsArgs, LoadChoice};
+use crate::files::child;
 use crate::files::loads::{self, Ran};
 use crate::files::place::{Kind, Place};
 use crate::files::report::{Results, Row};
@@ -64,9 +65,10 @@ fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
 
 /// Runs a load on every place, in turns.
 fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Result<Vec<Row>, BenchError> {
-    let mut samples: [Vec<Sample>; 3] = Default::default();
+    let kinds = Kind::on(folder);
+    let mut samples: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.rounds {
-        for (kind, samples) in Kind::ALL.iter().zip(&mut samples) {
+        for (kind, samples) in kinds.iter().zip(&mut samples) {
             samples.push(once(load, threads, args, *kind)?);
         }
     }
@@ -82,16 +84,19 @@ fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Resul
             cpu_us: of(|sample| Some(sample.cpu_us))?,
         })
     };
-    Ok(Kind::ALL.iter().zip(&samples).filter_map(row).collect())
+    Ok(kinds.iter().zip(&samples).filter_map(row).collect())
 }
 
 fn once(load: LoadChoice, threads: u32, args: &FsArgs, kind: Kind) -> Result<Sample, BenchError> {
     let place = Place::new(kind, args)?;
     loads::prepare(load, place.files(), args)?;
-    let (load_before, server_before) = place.cpu();
-    let ran: Ran = loads::run(load, threads, place.files(), args)?;
-    let (load_after, server_after) = place.cpu();
-    let cpu_ns = load_after.since_ns(load_before) + server_after.since_ns(server_before);
+    let server_before = place.server_cpu();
+    let loaded = match kind {
+        Kind::Library => child::run_by_library(load, threads, place.files(), args)?,
+        _ => child::run_here(load, threads, place.files(), args)?,
+    };
+    let cpu_ns = loaded.cpu_ns + place.server_cpu().since_ns(server_before);
+    let ran: Ran = loaded.ran;
     Ok(Sample {
         rate: ran.count / ran.seconds,
         p50_us: ran.quantile(0.5),

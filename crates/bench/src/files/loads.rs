@@ -4,6 +4,7 @@ use crate::common::error::BenchError;
 use crate::common::measure::stats::whole;
 use crate::common::progress::check_stop;
 use crate::files::args::{FsArgs, LoadChoice};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -25,7 +26,7 @@ const MANY_THREADS: u32 = 16;
 const FOLDER_FILES: u32 = 1000;
 
 /// What one run has found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ran {
     /// Operations, or MiB.
     pub(crate) count: f64,

@@ -4,12 +4,15 @@
 
 mod args;
 mod campaign;
+mod child;
 mod loads;
 mod place;
 mod report;
 
 pub use args::{FsArgs, LoadChoice};
 pub(crate) use campaign::run;
+pub use child::FsLoadArgs;
+pub(crate) use child::run_load;
 pub(crate) use report::Results;
 #[cfg(test)]
 pub(crate) use report::tests::sample;

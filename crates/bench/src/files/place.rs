@@ -15,10 +15,15 @@ use tempfile::TempDir;
 pub(crate) const MOUNT: &str = "landfall mount";
 /// The name of a mount with which the kernel keeps written data.
 pub(crate) const WRITEBACK: &str = "landfall mount, writeback";
+/// The name of a mount whose files a program reads and writes in its own process, by the library.
+pub(crate) const LIBRARY: &str = "landfall library";
 /// Memory that is touched before each run, bytes: most loads write less than this.
 const WARM_BYTES: u64 = 2 << 30;
 /// Bytes of the region beyond what the loads write.
 const REGION_SPARE: u64 = 4 << 30;
+
+/// The file system in memory, as the kernel names it.
+const TMPFS: &str = "tmpfs";
 
 /// A kind of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +32,17 @@ pub(crate) enum Kind {
     Mount,
     /// A mount with `-o writeback`.
     Writeback,
+    /// A mount, and a load that loads the library.
+    Library,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Folder, Self::Mount, Self::Writeback];
+    /// The places to compare. The library answers in the process only where the region's memory can be shared.
+    pub(crate) fn on(folder: &str) -> Vec<Self> {
+        let mut all = vec![Self::Folder, Self::Mount, Self::Writeback];
+        all.extend((folder == TMPFS).then_some(Self::Library));
+        all
+    }
 
     /// The name in reports; `folder` is the folder's.
     pub(crate) fn name(self, folder: &str) -> &str {
@@ -38,6 +50,7 @@ impl Kind {
             Self::Folder => folder,
             Self::Mount => MOUNT,
             Self::Writeback => WRITEBACK,
+            Self::Library => LIBRARY,
         }
     }
 }
@@ -62,7 +75,7 @@ impl Place {
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
         let server = match kind {
             Kind::Folder => None,
-            Kind::Mount => Some(Mounted::start(scratch.path(), &files, args, &[])?),
+            Kind::Mount | Kind::Library => Some(Mounted::start(scratch.path(), &files, args, &[])?),
             Kind::Writeback => Some(Mounted::start(scratch.path(), &files, args, &["-o", "writeback"])?),
         };
         Ok(Self { server, files, _scratch: scratch })
@@ -73,10 +86,9 @@ impl Place {
         &self.files
     }
 
-    /// CPU time of the load and of the server.
-    pub(crate) fn cpu(&self) -> (CpuTime, CpuTime) {
-        let server = self.server.as_ref().map(|server| CpuTime::of(server.child.id()));
-        (CpuTime::of(std::process::id()), server.unwrap_or_default())
+    /// CPU time of the mount's server.
+    pub(crate) fn server_cpu(&self) -> CpuTime {
+        self.server.as_ref().map(|server| CpuTime::of(server.child.id())).unwrap_or_default()
     }
 }
 
