@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::together::WriteRings;
+use super::together::write_together;
 use crate::batch::Batch;
 use crate::batch::WriteGate;
 use crate::error::MediaError;
@@ -47,7 +47,6 @@ pub(super) struct Backing {
     read_only: bool,
     /// Zero bytes to write, page-aligned. They are never stored to.
     zeroes: Image,
-    rings: WriteRings,
     /// The gate that every write passes.
     gate: Arc<WriteGate>,
 }
@@ -59,8 +58,7 @@ impl Backing {
             |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
         let method = choose_method(&file, &found).map_err(fail)?;
         let zeroes = Image::anonymous(u64::from(ZEROES_BYTES), u64::from(ZEROES_BYTES)).map_err(fail)?;
-        let (rings, gate) = (WriteRings::default(), Arc::default());
-        Ok(Self { file, path, found, method, created, read_only, zeroes, rings, gate })
+        Ok(Self { file, path, found, method, created, read_only, zeroes, gate: Arc::default() })
     }
 
     pub(super) fn describe(&self) -> String {
@@ -145,7 +143,7 @@ impl Backing {
     fn write_all(&self, writes: &[FileWrite]) -> io::Result<()> {
         if self.method == Method::Direct {
             // SAFETY: planned writes lie within the image, which lives as long as the region.
-            if let Some(written) = unsafe { self.rings.write(self.fd(), writes) } {
+            if let Some(written) = unsafe { write_together(self.fd(), writes) } {
                 return written;
             }
         }

@@ -187,6 +187,24 @@ fn a_run_is_not_given_back_while_it_is_being_written() {
 }
 
 #[test]
+fn a_thread_that_has_written_is_not_interrupted_when_the_medium_is_gone() {
+    let dir = tempfile::tempdir_in(".").expect("a folder");
+    let options = crate::OpenOptions { create: Some(4 * RUN_SIZE), ..crate::OpenOptions::default() };
+    let media = crate::open(&dir.path().join("region"), &options).expect("opens").media;
+    let mut dirty = Dirty::new();
+    for run in 0..4 {
+        media.store(run * RUN_SIZE, b"apart").expect("in bounds");
+        media.flush(&mut dirty, Site::Data, Extent::new(run * RUN_SIZE, 5));
+    }
+    media.fence(&mut dirty, Site::Commit).expect("durable");
+    drop(media);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(std::time::Duration::from_millis(300))).expect("a timeout");
+    let error = socket.recv(&mut [0]).expect_err("nobody sends");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+}
+
+#[test]
 fn zeroes_written_ahead_never_overwrite_stored_bytes() {
     const RUNS: u64 = 24;
     let file = allocated(RUNS);

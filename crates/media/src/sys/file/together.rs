@@ -12,39 +12,37 @@ use crate::file_write::FileWrite;
 /// Writes in the device at once.
 const ENTRIES: u32 = 64;
 
-/// Rings that no thread uses now. There are as many as threads have written at the same time.
-#[derive(Default)]
-pub(super) struct WriteRings(Mutex<Vec<IoUring>>);
+/// Rings that no thread uses now, of all media: as many as threads have written at the same time. They stay until the
+/// process ends, because closing one interrupts the system calls of every thread that has used it.
+static IDLE: Mutex<Vec<IoUring>> = Mutex::new(Vec::new());
 
-impl WriteRings {
-    /// Writes all of them, and waits until the device has them. `None` where the kernel offers no ring: nothing is
-    /// written then.
-    ///
-    /// # Safety
-    /// The memory of every write is readable until this returns.
-    pub(super) unsafe fn write(&self, file: RawFd, writes: &[FileWrite]) -> Option<io::Result<()>> {
-        let idle = self.0.lock().pop();
-        let mut ring = match idle {
-            Some(ring) => ring,
-            None => IoUring::builder().setup_coop_taskrun().dontfork().build(ENTRIES).ok()?,
-        };
-        let mut outcome = Ok(());
-        for some in writes.chunks(ENTRIES as usize) {
-            // SAFETY: the caller's contract.
-            outcome = unsafe { write_some(&mut ring, file, some) };
-            if outcome.is_err() {
-                break;
-            }
+/// Writes all of them, and waits until the device has them. `None` where the kernel offers no ring: nothing is written
+/// then.
+///
+/// # Safety
+/// The memory of every write is readable until this returns.
+pub(super) unsafe fn write_together(file: RawFd, writes: &[FileWrite]) -> Option<io::Result<()>> {
+    let idle = IDLE.lock().pop();
+    let mut ring = match idle {
+        Some(ring) => ring,
+        None => IoUring::builder().setup_coop_taskrun().dontfork().build(ENTRIES).ok()?,
+    };
+    let mut outcome = Ok(());
+    for some in writes.chunks(ENTRIES as usize) {
+        // SAFETY: the caller's contract.
+        outcome = unsafe { write_some(&mut ring, file, some) };
+        if outcome.is_err() {
+            break;
         }
-        self.0.lock().push(ring);
-        Some(outcome)
     }
+    IDLE.lock().push(ring);
+    Some(outcome)
 }
 
 /// Writes as many as the ring has entries for, at most. When it returns, none is under way.
 ///
 /// # Safety
-/// As for [`WriteRings::write`].
+/// As for [`write_together`].
 unsafe fn write_some(ring: &mut IoUring, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
     for (at, write) in writes.iter().enumerate() {
         let from = write.addr as *const u8;
@@ -96,27 +94,25 @@ mod tests {
 
     #[test]
     fn all_are_written_also_when_there_are_more_than_entries() {
-        let (file, rings) = (tempfile::tempfile().expect("a file"), WriteRings::default());
+        let file = tempfile::tempfile().expect("a file");
         let bytes: Vec<u8> = (0..200_u32 * 64).map(|at| (at % 251) as u8).collect();
         let writes = writes(&bytes, 200);
         // SAFETY: `bytes` lives until the end.
-        let Some(written) = (unsafe { rings.write(file.as_raw_fd(), &writes) }) else { return };
+        let Some(written) = (unsafe { write_together(file.as_raw_fd(), &writes) }) else { return };
         written.expect("written");
         let mut found = [0; 64];
         for (write, expected) in writes.iter().zip(bytes.chunks(64)) {
             file.read_exact_at(&mut found, write.extent.off).expect("it is there");
             assert_eq!(found, expected);
         }
-        assert_eq!(rings.0.lock().len(), 1, "the ring is kept for the next batch");
     }
 
     #[test]
     fn an_error_of_one_is_the_error_of_all() {
-        let rings = WriteRings::default();
         let bytes = [1; 128];
         let (reading, _writing) = io::pipe().expect("a pipe");
         // SAFETY: `bytes` lives until the end.
-        let written = unsafe { rings.write(reading.as_raw_fd(), &writes(&bytes, 2)) };
+        let written = unsafe { write_together(reading.as_raw_fd(), &writes(&bytes, 2)) };
         assert!(written.is_none_or(|written| written.is_err()), "the end for reading");
     }
 }
