@@ -163,7 +163,7 @@ impl<'f> Keeper<'f> {
             self.window_began = Instant::now();
         }
         for step in 0..FREE_RUNS_PER_STEP {
-            if !heap.maintain_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
+            if !heap.maintain_free_runs(FreeGoal::TOGETHER, window_over && step == 0)? {
                 break;
             }
         }

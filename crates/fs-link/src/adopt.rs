@@ -36,6 +36,9 @@ pub enum LogEnd {
     /// A count in the control memory is impossible.
     #[error("a count in the control memory is impossible")]
     Counts,
+    /// The log has ended before.
+    #[error("the log has ended before")]
+    Before,
     /// An error of the region.
     #[error(transparent)]
     Region(#[from] HeapError),
@@ -73,6 +76,8 @@ pub struct ClientLog {
     used: LandingPlace,
     adopted: u64,
     leases: BTreeMap<u64, Held>,
+    /// Nothing more is adopted.
+    has_ended: bool,
 }
 
 impl ClientLog {
@@ -89,6 +94,7 @@ impl ClientLog {
             used: (0, 0),
             adopted: 0,
             leases: BTreeMap::new(),
+            has_ended: false,
         }
     }
 
@@ -156,8 +162,18 @@ impl ClientLog {
     /// Adopts everything that the client has appended. Returns the number of operations.
     ///
     /// # Errors
-    /// [`LogEnd`]: what was before is adopted, and the log has ended: the client is to be fenced.
+    /// [`LogEnd`]: what was before is adopted, and the log has ended: the client is to be fenced. Nothing is adopted from
+    /// then on.
     pub fn adopt(&mut self, control: Control<'_>) -> Result<u64, LogEnd> {
+        if self.has_ended {
+            return Err(LogEnd::Before);
+        }
+        let adopted = self.adopt_all(control);
+        self.has_ended = adopted.is_err();
+        adopted
+    }
+
+    fn adopt_all(&mut self, control: Control<'_>) -> Result<u64, LogEnd> {
         let done = control.done();
         let appended = control.appended();
         let possible = self.adopted..=self.slabs_granted * u64::from(SLOTS_PER_RUN);

@@ -186,17 +186,20 @@ fn an_operation_that_breaks_a_rule_ends_the_log_and_what_was_before_stays() {
 
 #[test]
 fn impossible_counts_end_the_log() {
-    let mut l = linked();
-    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
-    l.server.adopt().expect("adopts");
+    let ends = |count: u64, set: fn(&Linked, u64)| {
+        let mut l = linked();
+        l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+        l.server.adopt().expect("adopts");
+        set(&l, count);
+        assert!(matches!(l.server.adopt(), Err(LogEnd::Counts)), "{count}");
+        set(&l, 1);
+        assert!(matches!(l.server.adopt(), Err(LogEnd::Before)), "{count}: it has ended for good");
+    };
     for appended in [0, 3 * u64::from(SLOTS_PER_RUN), u64::MAX] {
-        l.server.control().set_appended(appended);
-        assert!(matches!(l.server.adopt(), Err(LogEnd::Counts)), "{appended}");
+        ends(appended, |l, count| l.server.control().set_appended(count));
     }
-    l.server.control().set_appended(1);
     for done in [100, u64::MAX] {
-        l.server.control().set_done(done);
-        assert!(matches!(l.server.adopt(), Err(LogEnd::Counts)), "{done}");
+        ends(done, |l, count| l.server.control().set_done(count));
     }
 }
 

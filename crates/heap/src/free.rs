@@ -17,11 +17,16 @@ pub struct FreeGoal {
     pub ready_max: usize,
     /// If more runs have memory for a whole window, the memory of those that were not needed is given back.
     pub warm_max: usize,
+    /// Runs that are prepared together, at most. On files they share a sync, and a commit of the file system's journal;
+    /// nobody can take them meanwhile.
+    pub ready_together: usize,
 }
 
 impl FreeGoal {
     /// The server's goal: 64 to 128 MiB of space, 16 MiB of memory.
-    pub const DEFAULT: Self = Self { ready_min: 64, ready_max: 128, warm_max: 16 };
+    pub const DEFAULT: Self = Self { ready_min: 64, ready_max: 128, warm_max: 16, ready_together: 1 };
+    /// The goal where programs wait for every sync.
+    pub const TOGETHER: Self = Self { ready_together: 16, ..Self::DEFAULT };
 
     /// The goal where at most `limit` bytes of the region are in memory: free runs have a small part of it.
     pub(crate) fn within(self, limit: u64) -> Self {
@@ -36,9 +41,6 @@ const WARM_PARTS: u64 = 16;
 /// Runs whose memory is populated ahead of need for each run that was taken without memory; and the limit.
 const WARM_AHEAD_STEP: usize = 4;
 const WARM_AHEAD_MAX: usize = 32;
-
-/// Runs that are prepared together, at most: on files they share a sync, and a commit of the file system's journal.
-const READY_TOGETHER: usize = 16;
 
 /// A background task on free runs. They are on no list meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,10 +190,12 @@ impl FreeRuns {
         done
     }
 
-    /// Takes runs to prepare together. Where the medium had no space, one: more might be too many again.
+    /// Takes runs to prepare together. Nobody can take them meanwhile, so that it is one where few are free; and where
+    /// the medium had no space, as more might be too many again.
     fn take_bare(&mut self, goal: FreeGoal) -> Option<Vec<RunId>> {
-        let room = goal.ready_max.saturating_sub(self.ready()).max(1);
-        let most = if self.refused { 1 } else { READY_TOGETHER.min(room) };
+        let room = goal.ready_max.saturating_sub(self.ready());
+        let spare = self.available().saturating_sub(goal.ready_min);
+        let most = if self.refused { 1 } else { goal.ready_together.min(room).min(spare).max(1) };
         let rest = self.bare.len().saturating_sub(most);
         // The last one is taken first.
         let taken: Vec<RunId> = self.bare.drain(rest..).rev().collect();
@@ -251,7 +255,7 @@ mod tests {
         assert_eq!(FreeGoal::DEFAULT.within(1 << 40), FreeGoal::DEFAULT);
     }
 
-    const GOAL: FreeGoal = FreeGoal { ready_min: 2, ready_max: 4, warm_max: 1 };
+    const GOAL: FreeGoal = FreeGoal { ready_min: 2, ready_max: 4, warm_max: 1, ready_together: 16 };
 
     fn free(warm: u32) -> FreeRuns {
         let mut free = FreeRuns::default();
@@ -304,6 +308,10 @@ mod tests {
             Some(FreeTask::Ready(vec![RunId(1)])),
             "one, where there was no space"
         );
+        free.note_space();
+        free.bare = vec![RunId(6), RunId(5)];
+        let one = Some(FreeTask::Ready(vec![RunId(5)]));
+        assert_eq!(free.next_task(GOAL), one, "one, where no more are free than should be ready");
         (1..5).for_each(|run| free.put_back(RunId(run), Standing::Backed, Standing::Backed));
         assert_eq!(free.next_task(GOAL), None);
     }

@@ -88,10 +88,14 @@ impl Runs {
         self.runs.len() as u32
     }
 
-    /// Number of runs with records or data.
+    /// Number of runs that are not free, those of tables included.
     pub(crate) fn used_count(&self) -> u32 {
-        let total = self.total();
-        total.saturating_sub(self.free_count() + total.div_ceil(ZONE_RUNS))
+        self.total().saturating_sub(self.free_count())
+    }
+
+    /// Number of runs that hold no table.
+    pub(crate) fn usable_count(&self) -> u32 {
+        self.total() - self.total().div_ceil(ZONE_RUNS)
     }
 
     pub(crate) fn slab_count(&self) -> u32 {

@@ -122,7 +122,7 @@ fn threads_that_hold_and_release_the_same_frames_leave_them_free() {
 #[test]
 fn runs_that_a_full_medium_refuses_are_not_free_and_reserved_ones_are() {
     let (media, heap) = common::heap(SimOptions { deferred: true });
-    let goal = FreeGoal { ready_min: 0, ready_max: 12, warm_max: 2 };
+    let goal = FreeGoal { ready_min: 0, ready_max: 12, warm_max: 2, ready_together: 1 };
     let tend = |window_over| heap.maintain_free_runs(goal, window_over).expect("the medium answers");
     assert!(tend(true));
     while tend(false) {}

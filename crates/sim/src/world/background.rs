@@ -32,7 +32,7 @@ impl World {
 
     /// Maintains free runs over two windows in which no free run is taken.
     pub(super) fn maintain_free_runs(&mut self, keep: usize) -> Result<(), Violation> {
-        let goal = FreeGoal { ready_min: keep, ready_max: keep, warm_max: keep / 2 };
+        let goal = FreeGoal { ready_min: keep, ready_max: keep, warm_max: keep / 2, ready_together: 4 };
         for window_over in [true, false, false, false, true, false, false, false] {
             self.engine.heap().maintain_free_runs(goal, window_over)?;
         }
