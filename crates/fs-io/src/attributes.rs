@@ -134,7 +134,7 @@ fn without_privileges(mode: Mode) -> Option<u32> {
 pub(crate) fn statfs(service: &Service, request: &Request<'_>) -> Answered {
     let heap = service.files.heap();
     let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
-    let free = blocks(heap.room_bytes());
+    let free = blocks(heap.measured_room_bytes());
     let statfs = StatFs {
         block_size: BLOCK_BYTES,
         blocks: blocks(u64::from(heap.geometry().runs) * RUN_SIZE),

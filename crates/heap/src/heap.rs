@@ -368,6 +368,11 @@ impl Heap {
         self.space.room_bytes(&self.runs)
     }
 
+    /// [`Self::room_bytes`], and never more than is not live. It looks at every run: it is for reports.
+    pub fn measured_room_bytes(&self) -> u64 {
+        self.space.measured_room_bytes(&self.runs)
+    }
+
     /// For a delete without a slot, and a transport without a landing run. True if compaction can free any run: they
     /// should wait.
     pub fn may_wait_for_any(&self) -> bool {

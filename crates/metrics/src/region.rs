@@ -18,7 +18,7 @@ pub fn region(text: &mut Text, heap: &Heap) {
         text.gauge("region_memory_limit_bytes", "Bytes of the region that may be in memory.", memory.limit);
         text.gauge("region_memory_bytes", "Bytes of the region that are in memory.", memory.resident);
     }
-    text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.room_bytes());
+    text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.measured_room_bytes());
     text.gauge(
         "live_bytes",
         "Bytes that current records refer to, each counted once.",

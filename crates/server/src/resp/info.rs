@@ -207,7 +207,7 @@ fn landfall(text: &mut Text, shared: &Shared) {
     text.line("transport", &shared.transport);
     text.line("workers", shared.config.workers);
     text.line("region_bytes", heap.geometry().bytes());
-    text.line("region_room_bytes", heap.room_bytes());
+    text.line("region_room_bytes", heap.measured_room_bytes());
     text.line("region_live_bytes", heap.runs().live_bytes());
     if let Some(memory) = heap.memory() {
         text.line("region_memory_limit", memory.limit);
