@@ -93,6 +93,12 @@ impl Directory {
         }
     }
 
+    /// First positions of the records whose entries are not in memory.
+    pub(crate) fn unread(&self) -> Vec<Position> {
+        let unread = self.records.iter().filter(|(_, record)| record.names.is_none());
+        unread.map(|(first, _)| *first).collect()
+    }
+
     /// The records that cover positions of `positions`, with the part of it that each covers.
     fn covering(
         &self,

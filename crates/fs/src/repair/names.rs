@@ -44,13 +44,9 @@ pub(super) fn without_start(state: &State) -> BTreeSet<InodeNumber> {
 /// Reads all names of a directory, so that they can be changed.
 pub(super) fn load(state: &mut State, directory: InodeNumber) -> Result<(), FsError> {
     state.node(directory)?;
-    let firsts: Vec<Position> = state
-        .stored
-        .names
-        .range((directory, Position(0))..=(directory, Position(u64::MAX)))
-        .map(|((_, first), _)| *first)
-        .collect();
-    for first in firsts {
+    // What is in memory may have been divided since: the record on the medium does not fit any more.
+    let unread = state.tree.directory_mut(directory).map(|names| names.unread()).unwrap_or_default();
+    for first in unread {
         state.load(Unread::Names(directory, first))?;
     }
     if let Some(names) = state.tree.directory_mut(directory) {

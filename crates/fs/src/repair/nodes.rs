@@ -112,17 +112,14 @@ impl Nodes {
                 continue;
             }
             if names::settle(state, named, seen.file_type(), notes)? {
-                self.count(named, seen.file_type());
+                let Named { directory, entry } = named;
+                self.add_name(*directory, entry.name(), entry.number, seen.file_type());
             }
         }
         Ok(())
     }
 
     /// A name counts.
-    fn count(&mut self, Named { directory, entry }: &Named, file_type: FileType) {
-        self.add_name(*directory, entry.name(), entry.number, file_type);
-    }
-
     fn add_name(&mut self, directory: InodeNumber, name: &[u8], number: InodeNumber, file_type: FileType) {
         if let Some(seen) = self.seen.get_mut(&number) {
             seen.names += 1;

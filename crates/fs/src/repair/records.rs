@@ -1,5 +1,6 @@
 //! Records that cannot be read, or that mean nothing.
 
+use super::Damaged;
 use super::notes::Notes;
 use crate::build::Record;
 use crate::directory::Directory;
@@ -9,12 +10,9 @@ use crate::key::InodeNumber;
 use crate::names::{Names, Position};
 use crate::node::{Body, Extended, Ids, Node, decode_extended};
 use crate::open::OpenFiles;
-use crate::recover::DamagedRecord;
 use crate::state::{State, interval_of};
 use landfall_heap::{HeapError, SlotId, spaces};
 use std::collections::{BTreeMap, BTreeSet};
-
-type Damaged = BTreeMap<InodeNumber, Vec<DamagedRecord>>;
 
 /// What damage hides is `None`.
 pub(super) fn readable<T>(read: Result<T, FsError>) -> Result<Option<T>, FsError> {

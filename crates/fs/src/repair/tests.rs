@@ -1,6 +1,6 @@
 //! Trees are written by hand with one thing wrong, and repaired.
 
-use crate::by_hand::plan::Plan;
+use crate::by_hand::plan::{Plan, attributes_of};
 use crate::by_hand::{Draft, World, bound, data, draft, header, names, no_data, operation};
 use crate::check::check_tree;
 use crate::inode::{FileType, Mode};
@@ -390,4 +390,24 @@ fn a_header_that_is_lost_gives_no_client_a_number_that_was_used() {
     let (heap, _) = Region::run(media(&image), vec![Arc::clone(&files) as _]).expect("opens");
     let (files, _, _) = files.open(&heap, &OPTIONS).expect("opens");
     assert_eq!(files.attach().expect("a number"), 2);
+}
+
+#[test]
+fn inodes_without_a_name_find_room_in_a_directory_for_them_that_must_be_divided() {
+    let mut plan = Plan::new();
+    // A record of names that is nearly full.
+    plan.inodes.insert(10, attributes_of(FileType::Directory, 2, 36, 1));
+    plan.names.push((1, "lost+found", 10, FileType::Directory));
+    for at in 0..36 {
+        let name: &'static str = format!("{at:090}").leak();
+        plan.names.push((10, name, 7, FileType::File));
+    }
+    plan.inode(1).nlink += 1;
+    plan.inode(1).size += 1;
+    plan.inode(7).nlink += 36;
+    for number in 20..40 {
+        plan.inodes.insert(number, attributes_of(FileType::File, 1, 0, 0));
+    }
+    let (lines, _) = repaired(&plan.image());
+    assert!(lines.iter().any(|line| line.contains("(/lost+found/#39)")), "{lines:?}");
 }
