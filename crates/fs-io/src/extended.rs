@@ -97,7 +97,7 @@ pub(crate) fn remove(service: &Service, request: &Request<'_>, name: &OsStr) -> 
 /// GETXATTR.
 pub(crate) fn get(service: &Service, request: &Request<'_>, name: &OsStr, size: u32) -> Answered {
     let number = number_of(request.node);
-    if let Some(text) = inspect::value(service, number, name) {
+    if let Some(text) = inspect::value(service, request.uid, number, name) {
         return sized(request, text?.into_bytes(), size);
     }
     let value = service.retry(|| service.files.extended(number, name.as_bytes()))?;

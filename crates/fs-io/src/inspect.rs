@@ -1,12 +1,13 @@
 //! What a mount says of itself, as extended attributes of every file that are computed and not stored:
 //! `landfall.metrics` is the page of metrics, `landfall.inode` says where a file's data are, `landfall.link` is the path of
-//! the socket to which libraries connect. Who reads them needs no
-//! address and no other right than one to the file.
+//! the socket to which libraries connect. Who reads them needs no address. The first two look at every run and every piece
+//! of a file, while others wait: only root and the user of the mount may ask for them.
 
 use crate::counters::{Counters, RequestKind, read};
 use crate::errors::NOT_SUPPORTED;
 use crate::rounds::{Job, Rounds};
 use crate::service::Service;
+use crate::sys;
 use landfall_fs::{Files, InodeNumber, Placed};
 use landfall_fuse::Errno;
 use landfall_metrics::{Kind, Text};
@@ -34,9 +35,15 @@ pub(crate) fn check_stored(name: &OsStr) -> Result<(), Errno> {
 /// The value of an attribute, if its name is one of these.
 ///
 /// # Errors
-/// `ENODATA` for unknown names; the failure's.
-pub(crate) fn value(service: &Service, number: InodeNumber, name: &OsStr) -> Option<Result<String, Errno>> {
+/// `ENODATA` for unknown names; `EACCES` for users who may not ask; the failure's.
+pub(crate) fn value(
+    service: &Service,
+    uid: u32,
+    number: InodeNumber,
+    name: &OsStr,
+) -> Option<Result<String, Errno>> {
     match name.as_bytes() {
+        METRICS | INODE if uid != 0 && uid != sys::own_user() => Some(Err(Errno::from_raw(libc::EACCES))),
         METRICS => Some(Ok(metrics(service))),
         INODE => Some(service.retry(|| service.files.placed(number)).map(|placed| of_inode(number, &placed))),
         LINK => {

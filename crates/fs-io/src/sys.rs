@@ -1,4 +1,4 @@
-//! Frames of the region as memory that the kernel writes into.
+//! Frames of the region as memory that the kernel writes into, and what the kernel says of this process.
 #![allow(unsafe_code)]
 
 use landfall_media::Extent;
@@ -43,4 +43,10 @@ pub(crate) fn sync_file_system(file: BorrowedFd<'_>) -> std::io::Result<()> {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
+}
+
+/// The user of this process.
+pub(crate) fn own_user() -> u32 {
+    // SAFETY: the call takes nothing, and cannot fail.
+    unsafe { libc::geteuid() }
 }

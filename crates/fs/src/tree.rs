@@ -83,6 +83,8 @@ pub struct Tree {
     stored: BTreeMap<InodeNumber, SlotId>,
     /// Inodes on the medium that have been deleted.
     deleted: BTreeSet<InodeNumber>,
+    /// Number of all inodes that have not been deleted.
+    count: usize,
     /// Seed of the hashes of names.
     seed: u64,
     /// Inodes that have changed, or are deleted, since [`Self::take_changed`].
@@ -99,13 +101,14 @@ impl Tree {
         let root = Node::root(mode, Ids { uid, gid }, time_ns);
         let nodes = BTreeMap::from([(InodeNumber::ROOT, root)]);
         let changed = BTreeSet::from([InodeNumber::ROOT]);
-        Self { nodes, changed, ..Self::of_stored(seed, BTreeMap::new()) }
+        Self { nodes, changed, count: 1, ..Self::of_stored(seed, BTreeMap::new()) }
     }
 
     /// A tree whose inodes are on the medium, in these slots.
     pub fn of_stored(seed: u64, stored: BTreeMap<InodeNumber, SlotId>) -> Self {
         Self {
             nodes: BTreeMap::new(),
+            count: stored.len(),
             stored,
             deleted: BTreeSet::new(),
             seed,
@@ -124,8 +127,7 @@ impl Tree {
 
     /// Number of inodes, those without a name included.
     pub fn len(&self) -> usize {
-        let new = self.nodes.keys().filter(|number| !self.stored.contains_key(number)).count();
-        self.stored.len() - self.deleted.len() + new
+        self.count
     }
 
     /// False: the root is always there.
@@ -232,8 +234,7 @@ impl Tree {
             if node.is_directory() {
                 return Err(TreeError::Invalid);
             }
-            self.nodes.insert(number, node);
-            self.note_changed(number);
+            self.insert(number, node);
             return Ok(());
         };
         let file_type = node.file_type();
@@ -244,8 +245,7 @@ impl Tree {
             node.inode.extra = parent.0;
             self.change(parent)?.inode.nlink += 1;
         }
-        self.nodes.insert(number, node);
-        self.note_changed(number);
+        self.insert(number, node);
         Ok(())
     }
 
@@ -307,7 +307,18 @@ impl Tree {
         Ok(())
     }
 
+    fn insert(&mut self, number: InodeNumber, node: Node) {
+        self.count += usize::from(!self.exists(number));
+        self.nodes.insert(number, node);
+        self.note_changed(number);
+    }
+
+    fn exists(&self, number: InodeNumber) -> bool {
+        self.nodes.contains_key(&number) || self.is_unread(number)
+    }
+
     fn remove(&mut self, number: InodeNumber) {
+        self.count -= usize::from(self.exists(number));
         self.nodes.remove(&number);
         if self.stored.contains_key(&number) {
             self.deleted.insert(number);

@@ -217,6 +217,37 @@ fn a_mount_says_what_it_has_done_and_where_data_are() {
     mounted.stop("-TERM");
 }
 
+/// It looks at every run and every piece of a file, so that whoever may ask at will slows everybody down.
+#[test]
+fn other_users_of_a_mount_may_not_ask_what_it_has_done() {
+    use std::os::unix::process::CommandExt;
+    if !can_mount() {
+        return;
+    }
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let mounted = Mounted::start_with(&place, point.path(), &["-o", "allow_other"]);
+    let as_nobody = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).arg(point.path()).uid(65_534).gid(65_534).output()
+    };
+    match as_nobody("ls", &[]) {
+        Ok(listed) => assert!(listed.status.success(), "the mount is there for everybody"),
+        Err(error) => {
+            eprintln!("SKIP: another user's process: {error}");
+            return mounted.stop("-TERM");
+        }
+    }
+    for attribute in ["landfall.metrics", "landfall.inode"] {
+        let script = "import os, sys; os.getxattr(sys.argv[2], sys.argv[1])";
+        let Ok(asked) = as_nobody("python3", &["-c", script, attribute]) else {
+            eprintln!("SKIP: python3: not installed, see `cargo xtask peers`");
+            break;
+        };
+        let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+        assert!(!asked.status.success() && said.contains("Permission denied"), "{attribute}: {said}");
+    }
+    mounted.stop("-TERM");
+}
+
 /// The answer to `GET /metrics`.
 fn http_body(address: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();

@@ -134,7 +134,7 @@ fn refused(reason: Reason, wait: Duration) -> Reply {
 }
 
 /// Waits until a descriptor is readable, or has ended. False if the mount ends first.
-fn wait_for(file: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> io::Result<bool> {
+pub(super) fn wait_for(file: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> io::Result<bool> {
     loop {
         let mut polled =
             [PollFd::from_borrowed_fd(file, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];

@@ -1,12 +1,10 @@
 //! The socket beside a region, and the threads behind it.
 
-use super::connection::Connection;
+use super::connection::{Connection, wait_for};
 use super::server::Link;
 use super::shared::PAUSE;
-use super::sys;
-use crate::panics;
+use crate::{panics, sys};
 use landfall_fs_link::Reason;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
     sockopt::socket_peercred,
@@ -100,7 +98,8 @@ impl Threads {
 
 fn accept_all(listener: &Listener, link: &Result<Arc<Link>, Reason>, stop: &OwnedFd, point: &Path) {
     let mut connections: Vec<JoinHandle<()>> = Vec::new();
-    while wait(listener, stop) {
+    // After an error nobody is accepted any more.
+    while wait_for(listener.socket.as_fd(), stop.as_fd()).unwrap_or(false) {
         connections.retain(|connection| !connection.is_finished());
         if connections.len() >= CONNECTIONS_MAX {
             std::thread::sleep(PAUSE);
@@ -113,21 +112,6 @@ fn accept_all(listener: &Listener, link: &Result<Arc<Link>, Reason>, stop: &Owne
     }
     for connection in connections {
         connection.join().expect("a panic ends the process");
-    }
-}
-
-/// Waits for a connection. False when the mount ends.
-fn wait(listener: &Listener, stop: &OwnedFd) -> bool {
-    loop {
-        let mut polled = [
-            PollFd::from_borrowed_fd(listener.socket.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-        ];
-        match poll(&mut polled, None) {
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return false,
-            Ok(_) => return polled[1].revents().is_empty(),
-        }
     }
 }
 

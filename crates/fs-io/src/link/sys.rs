@@ -82,12 +82,6 @@ pub(super) fn watch_process(pid: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The user of this process.
-pub(super) fn own_user() -> u32 {
-    // SAFETY: the call takes nothing, and cannot fail.
-    unsafe { libc::geteuid() }
-}
-
 fn checked(returned: i32) -> io::Result<i32> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }

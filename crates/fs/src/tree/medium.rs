@@ -40,8 +40,11 @@ impl Tree {
 
     /// The inode is on the medium no more. Returns where it was.
     pub(crate) fn note_gone(&mut self, number: InodeNumber) -> Option<SlotId> {
-        self.deleted.remove(&number);
-        self.stored.remove(&number)
+        let (was_deleted, slot) = (self.deleted.remove(&number), self.stored.remove(&number));
+        // A repair drops records of inodes that no operation has deleted.
+        let is_gone = !was_deleted && slot.is_some() && !self.nodes.contains_key(&number);
+        self.count -= usize::from(is_gone);
+        slot
     }
 
     /// The inodes on the medium that have not been deleted.
@@ -63,8 +66,7 @@ impl Tree {
 
     /// An inode that an operation has not made: its record on the medium, if there is one, is replaced.
     pub(crate) fn put(&mut self, number: InodeNumber, node: Node) {
-        self.nodes.insert(number, node);
-        self.changed.insert(number);
+        self.insert(number, node);
     }
 
     /// Forgets inodes that are on the medium as they are in memory, if more than `most` are in memory: half of them stay.
