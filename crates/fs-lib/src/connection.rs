@@ -8,7 +8,7 @@ use landfall_media::{Attached, Extent, Site};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recv, recvmsg, send, socket_with,
@@ -33,6 +33,9 @@ pub(crate) enum ConnectError {
     /// The kernel refuses, most often because the mount is another user's.
     #[error(transparent)]
     Kernel(#[from] Errno),
+    /// The server is another user's.
+    #[error("the server is another user's")]
+    Foreign,
     /// The server refuses, or does not keep to the protocol.
     #[error("the server refuses")]
     Refused,
@@ -88,12 +91,15 @@ impl Connection {
     }
 }
 
-fn socket(path: &[u8]) -> Result<OwnedFd, Errno> {
+fn socket(path: &[u8]) -> Result<OwnedFd, ConnectError> {
     let low = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let socket = rustix::io::fcntl_dupfd_cloexec(&low, DESCRIPTOR_MIN)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIME))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+    // The attribute that names the socket is the mount's word, and anybody may mount something: whoever serves it could
+    // take the memory away that it has lent.
+    let is_own = sockopt::socket_peercred(&socket)?.uid == rustix::process::geteuid();
+    if is_own { Ok(socket) } else { Err(ConnectError::Foreign) }
 }
 
 fn receive_with_files(socket: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), ConnectError> {

@@ -283,3 +283,42 @@ fn what_a_program_has_synced_is_there_after_the_server_is_killed() {
         check_lines(&file, until);
     }
 }
+
+/// Listens as another user at the path of a mount's socket, and says what it receives.
+const FOREIGN_SERVER: &str = "
+import os, socket, sys
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+os.setgid(65534); os.setuid(65534)
+server.listen(8)
+print('listens', flush=True)
+server.settimeout(10)
+peer = server.accept()[0]
+peer.settimeout(10)
+print('received', len(peer.recv(4096)), flush=True)
+";
+
+#[test]
+fn a_server_of_another_user_is_not_talked_to() {
+    let Some(mounted) = Mounted::new().filter(|_| has("python3")) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip("a server of another user: not root");
+    }
+    let file = mounted.at("file");
+    fs::write(&file, "bytes").unwrap();
+    let mut socket = [0; 4096];
+    let len = rustix::fs::getxattr(&file, "landfall.link", &mut socket).unwrap();
+    let socket = String::from_utf8(socket[..len].to_vec()).unwrap();
+    fs::remove_file(&socket).unwrap();
+    let mut python = Command::new("python3");
+    python.args(["-c", FOREIGN_SERVER, &socket]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = python.spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "listens");
+    let copied = output(mounted.program("dd").arg(format!("if={}", file.display())).arg("bs=5"));
+    assert_eq!(copied.stdout, b"bytes");
+    let received = lines.next().and_then(Result::ok).unwrap_or_default();
+    assert_eq!(received, "received 0", "the connection was closed at once");
+    server.wait().unwrap();
+}
