@@ -14,6 +14,7 @@ use landfall_heap::{
     Crcs, Damage, Entry, Heap, HeapError, Item, ItemPart, Kind, PIECES_FROM, SlotId, Source, Transaction,
     Writer, spaces,
 };
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -34,6 +35,36 @@ pub(crate) enum Record {
     Bound(u32),
     /// The bound of a client that has ended.
     EndedBound(u32),
+}
+
+impl Record {
+    fn space(&self) -> u8 {
+        match self {
+            Self::Header => spaces::FILES_HEADER,
+            Self::Inode(_) | Self::NoInode(_) => spaces::FILES_INODE,
+            Self::Names(..) | Self::NoNames(..) => spaces::FILES_NAMES,
+            Self::Data(..) | Self::NoData(..) => spaces::FILES_DATA,
+            Self::Extended(_) | Self::NoExtended(_) => spaces::FILES_EXTENDED,
+            Self::Bound(_) | Self::EndedBound(_) => spaces::FILES_LOG,
+        }
+    }
+
+    fn key(&self) -> SmallVec<[u8; 16]> {
+        match self {
+            Self::Header => SmallVec::from_slice(HEADER_KEY),
+            Self::Inode(number)
+            | Self::NoInode(number)
+            | Self::Extended(number)
+            | Self::NoExtended(number) => SmallVec::from_slice(&number.key()),
+            Self::Names(directory, first) | Self::NoNames(directory, first) => {
+                SmallVec::from_slice(&NamesKey { directory: *directory, first: first.0 }.encode())
+            }
+            Self::Data(file, Interval { first, .. }) | Self::NoData(file, first) => {
+                SmallVec::from_slice(&DataKey { file: *file, first: *first }.encode())
+            }
+            Self::Bound(client) | Self::EndedBound(client) => SmallVec::from_slice(&client.to_le_bytes()),
+        }
+    }
 }
 
 /// What a chunk has put together.
@@ -119,13 +150,13 @@ pub(crate) fn build(
     if state.stored.header.is_none() || state.header_changed {
         state.header_changed = false;
         let value = state.header.encode();
-        builder.put(Record::Header, HEADER_KEY, Source::Bytes(&value), Fields::default())?;
+        builder.put(Record::Header, Source::Bytes(&value), Fields::default())?;
     }
     for number in builder.built.numbers.clone() {
         if state.tree.in_memory(number).is_some() {
             builder.inode(state, number)?;
         } else if state.tree.slot(number).is_some() {
-            builder.tombstone(Record::NoInode(number), &number.key())?;
+            builder.tombstone(Record::NoInode(number))?;
         } else {
             builder.built.undone += 1;
         }
@@ -145,7 +176,7 @@ pub(crate) fn build_dropped(
     dropped: impl IntoIterator<Item = Record>,
 ) -> Result<(), FsError> {
     let mut builder = Builder { heap, writer, transaction, built };
-    dropped.into_iter().try_for_each(|record| builder.dropped(record))
+    dropped.into_iter().try_for_each(|record| builder.tombstone(record))
 }
 
 impl Builder<'_> {
@@ -153,11 +184,11 @@ impl Builder<'_> {
         &mut self,
         record: Record,
         kind: Kind,
-        key: &[u8],
         value: Source<'_>,
         fields: Fields,
     ) -> Result<(), FsError> {
-        let space = space_of(&record);
+        let (space, key) = (record.space(), record.key());
+        let key = &key[..];
         let hash = self.heap.hash(space, key);
         let slot = self.writer.append_to(
             self.transaction,
@@ -177,12 +208,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn put(&mut self, record: Record, key: &[u8], value: Source<'_>, fields: Fields) -> Result<(), FsError> {
-        self.append(record, Kind::Put, key, value, fields)
+    fn put(&mut self, record: Record, value: Source<'_>, fields: Fields) -> Result<(), FsError> {
+        self.append(record, Kind::Put, value, fields)
     }
 
-    fn tombstone(&mut self, record: Record, key: &[u8]) -> Result<(), FsError> {
-        self.append(record, Kind::Tombstone, key, Source::None, Fields::default())
+    /// Appends the tombstone of a record of the tree.
+    fn tombstone(&mut self, record: Record) -> Result<(), FsError> {
+        self.append(record, Kind::Tombstone, Source::None, Fields::default())
     }
 
     fn inode(&mut self, state: &mut State, number: InodeNumber) -> Result<(), FsError> {
@@ -194,7 +226,7 @@ impl Builder<'_> {
         if let Body::Link(target) = &node.body {
             value.extend_from_slice(target);
         }
-        self.put(Record::Inode(number), &number.key(), Source::Bytes(&value), fields)?;
+        self.put(Record::Inode(number), Source::Bytes(&value), fields)?;
         self.extended(state, number)?;
         match state.tree.in_memory(number).map(Node::file_type) {
             Some(FileType::Directory) => self.names(state, number),
@@ -212,10 +244,8 @@ impl Builder<'_> {
         self.built.extended.push(number);
         let value = encode_extended(&node.extended);
         match (value.is_empty(), is_stored) {
-            (false, _) => {
-                self.put(Record::Extended(number), &number.key(), Source::Bytes(&value), Fields::default())
-            }
-            (true, true) => self.tombstone(Record::NoExtended(number), &number.key()),
+            (false, _) => self.put(Record::Extended(number), Source::Bytes(&value), Fields::default()),
+            (true, true) => self.tombstone(Record::NoExtended(number)),
             (true, false) => Ok(()),
         }
     }
@@ -225,13 +255,12 @@ impl Builder<'_> {
         let changes = directory.take_changes();
         self.built.names.extend(changes.iter().map(|(first, _)| (number, *first)));
         for (first, change) in changes {
-            let key = NamesKey { directory: number, first: first.0 }.encode();
             match change {
                 NamesChange::Put { count, value } => {
                     let fields = Fields { mark: first.0, aux: count, ..Fields::default() };
-                    self.put(Record::Names(number, first), &key, Source::Bytes(&value), fields)?;
+                    self.put(Record::Names(number, first), Source::Bytes(&value), fields)?;
                 }
-                NamesChange::Tombstone => self.tombstone(Record::NoNames(number, first), &key)?,
+                NamesChange::Tombstone => self.tombstone(Record::NoNames(number, first))?,
             }
         }
         Ok(())
@@ -242,28 +271,21 @@ impl Builder<'_> {
         let ranges = data.map(|data| data.take_changes()).unwrap_or_default();
         self.built.ranges.push((number, ranges.clone()));
         for change in changes_of(state, number, &ranges)? {
-            let key = DataKey { file: number, first: change.first() }.encode();
             match change {
-                Change::Put(part) => self.blocks(state, number, &key, part)?,
-                Change::Remove(first) => self.tombstone(Record::NoData(number, first), &key)?,
+                Change::Put(part) => self.blocks(state, number, part)?,
+                Change::Remove(first) => self.tombstone(Record::NoData(number, first))?,
             }
         }
         Ok(())
     }
 
     /// Appends the record of consecutive blocks. It refers to the bytes of the record that has them now.
-    fn blocks(
-        &mut self,
-        state: &State,
-        number: InodeNumber,
-        key: &[u8],
-        part: Interval,
-    ) -> Result<(), FsError> {
+    fn blocks(&mut self, state: &State, number: InodeNumber, part: Interval) -> Result<(), FsError> {
         let mut fields = Fields { mark: u64::from(part.first), ..Fields::default() };
         let record = Record::Data(number, part);
         let Some(skip) = part.skip() else {
             fields.aux = u32::from(part.blocks);
-            return self.put(record, key, Source::None, fields);
+            return self.put(record, Source::None, fields);
         };
         let heap = self.heap;
         let view = heap.record(part.slot)?;
@@ -275,32 +297,20 @@ impl Builder<'_> {
         if start == 0 && end == len {
             let item = Item::hold(heap, part.slot, &view)?;
             let value = stored(item.inline(), item.extents(), shared, item.crcs(), item.list());
-            return self.put(record, key, value, fields);
+            return self.put(record, value, fields);
         }
         let item = ItemPart::hold(heap, part.slot, &view, start as usize..end as usize)?;
         let (is_whole, inline, extents) = (item.item().verify()?, item.inline(), item.extents());
         if is_whole {
             let crcs = heap.crcs_of(&extents)?;
-            return self.put(record, key, stored(inline, &extents, shared, Some(crcs.get()), None), fields);
+            return self.put(record, stored(inline, &extents, shared, Some(crcs.get()), None), fields);
         }
         // Damaged bytes stay damaged: reads of them fail, and everything else is published.
         if end - start >= PIECES_FROM || inline.is_some() {
             return Err(HeapError::Damaged { slot: part.slot, what: Damage::ValueChecksum }.into());
         }
         let wrong = Crcs::Whole(!heap.crc_of(&extents)?);
-        self.put(record, key, stored(None, &extents, shared, Some(wrong), None), fields)
-    }
-
-    fn dropped(&mut self, record: Record) -> Result<(), FsError> {
-        let key = match &record {
-            Record::NoInode(number) | Record::NoExtended(number) => number.key().to_vec(),
-            Record::NoNames(number, first) => {
-                NamesKey { directory: *number, first: first.0 }.encode().to_vec()
-            }
-            Record::NoData(number, first) => DataKey { file: *number, first: *first }.encode().to_vec(),
-            other => unreachable!("{other:?} is no tombstone of a record of the tree"),
-        };
-        self.tombstone(record, &key)
+        self.put(record, stored(None, &extents, shared, Some(wrong), None), fields)
     }
 
     fn bounds(&mut self, state: &State) -> Result<(), FsError> {
@@ -311,20 +321,9 @@ impl Builder<'_> {
             let fields = Fields { mark: until, aux: client, ..Fields::default() };
             let record = if until == LOG_ENDED { Record::EndedBound(client) } else { Record::Bound(client) };
             let value = Source::Bytes(&values[&client]);
-            self.append(record, Kind::Bound, &client.to_le_bytes(), value, fields)?;
+            self.append(record, Kind::Bound, value, fields)?;
         }
         Ok(())
-    }
-}
-
-fn space_of(record: &Record) -> u8 {
-    match record {
-        Record::Header => spaces::FILES_HEADER,
-        Record::Inode(_) | Record::NoInode(_) => spaces::FILES_INODE,
-        Record::Names(..) | Record::NoNames(..) => spaces::FILES_NAMES,
-        Record::Data(..) | Record::NoData(..) => spaces::FILES_DATA,
-        Record::Extended(_) | Record::NoExtended(_) => spaces::FILES_EXTENDED,
-        Record::Bound(_) | Record::EndedBound(_) => spaces::FILES_LOG,
     }
 }
 
@@ -346,15 +345,6 @@ fn stored<'a>(
 enum Change {
     Put(Interval),
     Remove(u32),
-}
-
-impl Change {
-    fn first(&self) -> u32 {
-        match self {
-            Self::Put(part) => part.first,
-            Self::Remove(first) => *first,
-        }
-    }
 }
 
 /// The records that make the published blocks of a file what the file has in the changed ranges.

@@ -82,11 +82,7 @@ impl Slabs {
         keep: u32,
         writer: u8,
     ) -> Result<SpareSlab, HeapError> {
-        if let Some(spare) = self.directory.take_spare(runs, writer) {
-            return Ok(spare);
-        }
-        self.prepare(runs, features, keep)?;
-        self.directory.take_spare(runs, writer).ok_or(HeapError::Full)
+        self.take(runs, features, keep, || self.directory.take_spare(runs, writer))
     }
 
     /// Takes a slab without records for `writer`, and prepares one if there is none.
@@ -97,11 +93,21 @@ impl Slabs {
         keep: u32,
         writer: u8,
     ) -> Result<SpareSlab, HeapError> {
-        if let Some(spare) = self.directory.take_empty(runs, writer) {
+        self.take(runs, features, keep, || self.directory.take_empty(runs, writer))
+    }
+
+    fn take(
+        &self,
+        runs: &Runs,
+        features: &Features,
+        keep: u32,
+        take: impl Fn() -> Option<SpareSlab>,
+    ) -> Result<SpareSlab, HeapError> {
+        if let Some(spare) = take() {
             return Ok(spare);
         }
         self.prepare(runs, features, keep)?;
-        self.directory.take_empty(runs, writer).ok_or(HeapError::Full)
+        take().ok_or(HeapError::Full)
     }
 
     /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark. Returns the

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{heap, put, reopen};
+use common::{Nobody, heap, put, reopen};
 use landfall_heap::{
-    Check, CompactGoal, Compactor, Draft, Fields, ForeignData, ForeignSlab, Gone, Heap, HeapError, Kind,
-    Named, Owner, RunId, RunUse, SLOTS_PER_RUN, Slot, SlotId, Source, Writer, crc,
+    Check, CompactGoal, Compactor, Draft, Fields, ForeignData, ForeignSlab, Heap, HeapError, Kind, RunId,
+    RunUse, SLOTS_PER_RUN, Slot, SlotId, Source, Writer, crc,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Site};
@@ -60,20 +60,6 @@ fn value_at(heap: &Heap, slot: SlotId) -> Option<Vec<u8>> {
         Slot::Record(view) => Some(heap.value_bytes(slot, &view).expect("its value").into_owned()),
         _ => None,
     }
-}
-
-/// An owner to whom no record is current.
-struct Nobody;
-
-impl Owner for Nobody {
-    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
-        false
-    }
-    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
-        false
-    }
-    fn abort_move(&self, _: Named) {}
-    fn forget(&self, _: &mut [Gone]) {}
 }
 
 fn compact(heap: &Arc<Heap>) {

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{heap, put};
+use common::{Nobody, heap, put};
 use landfall_heap::{
-    CompactGoal, Compactor, DamagedSlot, Entry, Found, Gone, Heap, HeapError, Judge, Keeper, Kind, Named,
-    Owner, RecordView, Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
+    CompactGoal, Compactor, DamagedSlot, Entry, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView,
+    Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, RUN_SIZE};
@@ -207,23 +207,6 @@ fn the_check_asks_the_same_systems_and_changes_nothing() {
     assert_eq!((found.damaged.len(), files.slots().len(), others.slots().len()), (1, 0, 1));
     let reported = [files, others].map(|tenant| tenant.unnamed.load(Ordering::Relaxed));
     assert_eq!(reported, [1, 1]);
-}
-
-/// Owns no record that the compactor could move.
-struct Nobody;
-
-impl Owner for Nobody {
-    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
-        false
-    }
-
-    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
-        false
-    }
-
-    fn abort_move(&self, _: Named) {}
-
-    fn forget(&self, _: &mut [Gone]) {}
 }
 
 #[test]

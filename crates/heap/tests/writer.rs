@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{heap, put, tombstone};
+use common::{Nobody, heap, put, tombstone};
 use landfall_heap::{
-    CompactGoal, Compactor, Gone, Group, Heap, HeapError, KEY_BYTES_MAX, Named, Owner, RunUse, SLOTS_PER_RUN,
-    Slot, SlotId, Source, VALUE_BYTES_MAX, Writer,
+    CompactGoal, Compactor, Group, Heap, HeapError, KEY_BYTES_MAX, RunUse, SLOTS_PER_RUN, Slot, SlotId,
+    Source, VALUE_BYTES_MAX, Writer,
 };
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE, Site};
@@ -246,23 +246,6 @@ fn two_writers_never_share_a_slab() {
     assert_eq!(u64::from(SLOTS_PER_RUN), whole);
 }
 
-/// Nothing is current any more.
-struct NoOwner;
-
-impl Owner for NoOwner {
-    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
-        false
-    }
-
-    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
-        false
-    }
-
-    fn abort_move(&self, _: Named) {}
-
-    fn forget(&self, _: &mut [Gone]) {}
-}
-
 #[test]
 fn a_ticket_stays_durable_when_its_slab_is_reused() {
     let (_, heap) = heap(SimOptions::default());
@@ -277,7 +260,7 @@ fn a_ticket_stays_durable_when_its_slab_is_reused() {
     let mut compactor = Compactor::new(Arc::clone(&heap));
     while heap.runs().get(slot.run()).used_for() == RunUse::Slab {
         let goal = CompactGoal::DENSE_SLABS;
-        compactor.step(&NoOwner, goal, u64::MAX).expect("gives the slab back");
+        compactor.step(&Nobody, goal, u64::MAX).expect("gives the slab back");
     }
     // The run takes what arrives next, and its slots begin anew.
     while heap.take_landing_run().is_some_and(|run| run != slot.run().off()) {}

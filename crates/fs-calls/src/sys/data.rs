@@ -149,7 +149,27 @@ fn pwritev(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int, at: o
     calls.write_to(fd, at, unsafe { datas(slices, count) }?)
 }
 
-/// `preadv2` without a flag is `preadv`, or `readv` at offset -1. With flags it is the kernel's.
+/// Which function `preadv2` and `pwritev2` stand for.
+enum Plain {
+    /// That without an offset.
+    Sequential,
+    /// That with one.
+    Positioned,
+}
+
+/// Without a flag `preadv2` is `preadv`, or `readv` at offset -1; `pwritev2` likewise. With flags it is the kernel's.
+fn without_flags(calls: &Calls<'_>, fd: i32, at: off_t, flags: c_int) -> Option<Plain> {
+    match (at, flags) {
+        (-1, 0) => Some(Plain::Sequential),
+        (_, 0) => Some(Plain::Positioned),
+        (-1, _) => {
+            calls.shares(fd);
+            None
+        }
+        _ => None,
+    }
+}
+
 fn preadv2(
     calls: &Calls<'_>,
     fd: i32,
@@ -158,18 +178,12 @@ fn preadv2(
     at: off_t,
     flags: c_int,
 ) -> Answered<usize> {
-    match (at, flags) {
-        (-1, _) if flags != 0 => {
-            calls.shares(fd);
-            None
-        }
-        (_, 1..) | (_, ..=-1) => None,
-        (-1, 0) => readv(calls, fd, slices, count),
-        _ => preadv(calls, fd, slices, count, at),
+    match without_flags(calls, fd, at, flags)? {
+        Plain::Sequential => readv(calls, fd, slices, count),
+        Plain::Positioned => preadv(calls, fd, slices, count, at),
     }
 }
 
-/// As [`preadv2`].
 fn pwritev2(
     calls: &Calls<'_>,
     fd: i32,
@@ -178,14 +192,9 @@ fn pwritev2(
     at: off_t,
     flags: c_int,
 ) -> Answered<usize> {
-    match (at, flags) {
-        (-1, _) if flags != 0 => {
-            calls.shares(fd);
-            None
-        }
-        (_, 1..) | (_, ..=-1) => None,
-        (-1, 0) => writev(calls, fd, slices, count),
-        _ => pwritev(calls, fd, slices, count, at),
+    match without_flags(calls, fd, at, flags)? {
+        Plain::Sequential => writev(calls, fd, slices, count),
+        Plain::Positioned => pwritev(calls, fd, slices, count, at),
     }
 }
 

@@ -1,7 +1,9 @@
 //! A small region on the simulated medium.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use landfall_heap::{DamagedCopies, Entry, Heap, Kind, NewRegion, Opening, Source, create};
+use landfall_heap::{
+    DamagedCopies, Entry, Gone, Heap, Kind, Named, NewRegion, Opening, Owner, SlotId, Source, create,
+};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::Arc;
@@ -34,4 +36,21 @@ pub fn tombstone<'a>(heap: &Heap, key: &'a [u8]) -> Entry<'a> {
 fn entry<'a>(heap: &Heap, kind: Kind, key: &'a [u8], value: Source<'a>) -> Entry<'a> {
     let hash = heap.hash(0, key);
     Entry { kind, space: 0, hash, key, key_at: None, value, arrival_ns: 0, expiry_ms: 0, aux: 0 }
+}
+
+/// Owns no record that the compactor could move.
+pub struct Nobody;
+
+impl Owner for Nobody {
+    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
+        false
+    }
+
+    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
+        false
+    }
+
+    fn abort_move(&self, _: Named) {}
+
+    fn forget(&self, _: &mut [Gone]) {}
 }
