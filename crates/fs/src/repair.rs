@@ -17,18 +17,15 @@ mod records;
 
 use crate::error::FsError;
 use crate::files::Files;
-use crate::key::InodeNumber;
 use crate::open::{OpenFiles, Refused, delete_orphans, execute_again, restore};
 use crate::publish::Publisher;
-use crate::recover::{DamagedRecord, FilesRecovery, Settled};
+use crate::recover::{FilesRecovery, Settled};
 use landfall_heap::{Damage, Heap, SlotId};
 use nodes::Nodes;
 use notes::Notes;
-use std::collections::{BTreeMap, BTreeSet};
+use records::Damaged;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// What cannot be read, by inode.
-type Damaged = BTreeMap<InodeNumber, Vec<DamagedRecord>>;
 
 impl FilesRecovery {
     /// Ends recovery of a damaged region: repairs its files, and executes what their log has. `suspects` are records

@@ -1,6 +1,5 @@
 //! Records that cannot be read, or that mean nothing.
 
-use super::Damaged;
 use super::notes::Notes;
 use crate::build::Record;
 use crate::directory::Directory;
@@ -10,9 +9,13 @@ use crate::key::InodeNumber;
 use crate::names::{Names, Position};
 use crate::node::{Body, Extended, Ids, Node, decode_extended};
 use crate::open::OpenFiles;
+use crate::recover::DamagedRecord;
 use crate::state::{State, interval_of};
 use landfall_heap::{HeapError, SlotId, spaces};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What cannot be read, by inode.
+pub(super) type Damaged = BTreeMap<InodeNumber, Vec<DamagedRecord>>;
 
 /// What damage hides is `None`.
 pub(super) fn readable<T>(read: Result<T, FsError>) -> Result<Option<T>, FsError> {
