@@ -1,6 +1,6 @@
 //! What becomes of a call: it is answered here, or the kernel answers it at the right offset.
 
-use crate::engine::{Engine, Errno, FileId, Refused};
+use crate::engine::{Engine, Errno, FileId, Refused, Use};
 use crate::kernel::Kernel;
 use crate::table::{Descriptor, Durable, Locked, Offset, Table, Writes};
 use std::io::{IoSlice, IoSliceMut};
@@ -109,7 +109,7 @@ impl<'a> Calls<'a> {
         descriptor: &mut Descriptor,
         space: &mut [IoSliceMut<'_>],
     ) -> Result<usize, Refused> {
-        let offset = self.pull(fd, descriptor)?;
+        let offset = self.pull(fd, descriptor, Use::Read)?;
         check_range(offset, bytes_in(space))?;
         if !descriptor.access.reads() {
             return Err(Refused::PassOn);
@@ -137,7 +137,7 @@ impl<'a> Calls<'a> {
         descriptor: &mut Descriptor,
         data: &[IoSlice<'_>],
     ) -> Result<usize, Refused> {
-        let offset = self.pull(fd, descriptor)?;
+        let offset = self.pull(fd, descriptor, Use::Write)?;
         let end = self.write_at(fd, descriptor, offset, data)?;
         descriptor.offset = Offset::Here(end);
         Ok(bytes_of(data) as usize)
@@ -224,7 +224,7 @@ impl<'a> Calls<'a> {
     ) -> Result<u64, Refused> {
         let from = match whence {
             SEEK_SET => 0,
-            SEEK_CUR => self.pull(fd, descriptor)?,
+            SEEK_CUR => self.pull(fd, descriptor, Use::Read)?,
             SEEK_END => self.engine.size(descriptor.file)?,
             _ => return Err(Refused::PassOn),
         };
@@ -251,11 +251,11 @@ impl<'a> Calls<'a> {
     }
 
     /// The offset, if the engine may answer: it is the library's from now on.
-    fn pull(&self, fd: i32, descriptor: &mut Descriptor) -> Result<u64, Refused> {
+    fn pull(&self, fd: i32, descriptor: &mut Descriptor, using: Use) -> Result<u64, Refused> {
         if let Offset::Here(offset) = descriptor.offset {
             return Ok(offset);
         }
-        if !self.engine.is_ready(descriptor.file) {
+        if !self.engine.is_ready(descriptor.file, using) {
             return Err(Refused::PassOn);
         }
         let offset = self.kernel.seek(fd, 0, SEEK_CUR)?;

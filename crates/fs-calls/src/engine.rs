@@ -30,6 +30,15 @@ pub struct Opened {
     pub inode: u64,
 }
 
+/// What a call does with the data of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It looks at them, or at where they end.
+    Read,
+    /// It changes them.
+    Write,
+}
+
 /// What answers for files in the process: all threads share it.
 ///
 /// A call is answered as a whole, or refused. An engine calls no function that the library replaces, and takes no lock
@@ -42,8 +51,9 @@ pub trait Engine: Sync {
     /// A descriptor of the file is gone: [`Self::open`] had returned the file for it.
     fn close(&self, file: FileId);
 
-    /// False while the kernel answers for the file: no call needs to ask.
-    fn is_ready(&self, file: FileId) -> bool;
+    /// False if the kernel is to answer this call of a file: it need not be passed here. A call of which this was asked is
+    /// passed here if it is true, and not if it is false.
+    fn is_ready(&self, file: FileId, using: Use) -> bool;
 
     /// Fills `space` from `offset` on. Returns the bytes, less than there is space for only at the end of the file.
     ///

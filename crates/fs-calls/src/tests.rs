@@ -1,7 +1,7 @@
 //! What a program sees through [`Calls`], beside what it sees without them: the same results, bytes and offsets.
 
 use crate::calls::{Answered, Calls, Counts};
-use crate::engine::{Engine, Errno, FileId, Opened, Refused};
+use crate::engine::{Engine, Errno, FileId, Opened, Refused, Use};
 use crate::kernel::Kernel;
 use crate::table::{Access, Descriptor, Durable, Offset, Place, Table, Writes};
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ impl Engine for Sometimes<'_> {
 
     fn close(&self, _file: FileId) {}
 
-    fn is_ready(&self, _file: FileId) -> bool {
+    fn is_ready(&self, _file: FileId, _using: Use) -> bool {
         self.check().is_ok()
     }
 

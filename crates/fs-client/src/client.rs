@@ -96,6 +96,12 @@ impl<'m> Client<'m> {
         true
     }
 
+    /// True while the client has a lease of the file: calls are answered without a word to the server.
+    pub fn has_lease(&self, file: &File) -> bool {
+        let state = file.lock();
+        state.lease.as_ref().is_some_and(|lease| lease::is_granted(self.control.lease_word(lease.place)))
+    }
+
     /// False while it is useless to ask the client about a file.
     pub fn is_ready(&self, file: &File) -> bool {
         let state = file.lock();

@@ -3,15 +3,21 @@
 use crate::connection::Connection;
 use crate::sys::{self, Kept};
 use landfall_fs::InodeNumber;
-use landfall_fs_calls::{Engine, FileId, Opened, Refused};
+use landfall_fs_calls::{Engine, FileId, Opened, Refused, Use};
 use landfall_fs_client::{Client, File, Unanswered};
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// Mounts and other file systems that are remembered. What is beyond is the kernel's.
 const DEVICES_MAX: usize = 64;
 /// Files that are remembered. When they are more, leases of files that nobody has open are given back.
 const FILES_MAX: usize = 256;
+/// Writes to a file that the kernel answers before a lease of it is asked for, the first one and one that was lost. A lease
+/// costs as much as a few writes by the kernel: to ask, to write back and drop what the kernel keeps, and to give it back
+/// when another program needs the file. Most files are written once or twice (mail, sources, objects); logs and databases
+/// are written often.
+const LEASE_AFTER: u32 = 8;
 /// The extended attribute that names the socket of a mount's server.
 const ATTRIBUTE: &str = "landfall.link";
 
@@ -20,14 +26,20 @@ struct Mount {
     device: u64,
     /// The socket of its server.
     socket: Vec<u8>,
-    /// The connection, once a program has read or written; `None` if there is none.
+    /// The connection, once a program has written a few times; `None` if there is none.
     connection: OnceLock<Option<Connection>>,
 }
 
 impl Mount {
+    /// The client of the connection, which is opened if there has been none.
     fn client(&self) -> Option<&Client<'static>> {
         let connect = || Connection::open(&self.socket, self.device).ok();
         Some(&self.connection.get_or_init(connect).as_ref()?.client)
+    }
+
+    /// The client of a connection that is open.
+    fn connected(&self) -> Option<&Client<'static>> {
+        Some(&self.connection.get()?.as_ref()?.client)
     }
 }
 
@@ -42,6 +54,28 @@ struct Device {
 struct Known {
     mount: &'static Mount,
     file: File,
+    /// Writes that the kernel has answered since the last one that was answered here.
+    writes: AtomicU32,
+}
+
+impl Known {
+    /// What answers a call here, if it is not the kernel's. Under a lease every call is answered here. Without one a lease is
+    /// asked for only after some writes, which count, and never in order to read: the kernel's pages are as quick to read as
+    /// the region. A program that never gets so far does not even connect.
+    fn client(&self, using: Use, lease_after: u32) -> Option<&'static Client<'static>> {
+        let has_lease = |client: &&Client<'static>| client.has_lease(&self.file);
+        if let Some(client) = self.mount.connected().filter(has_lease) {
+            return Some(client);
+        }
+        if using == Use::Read {
+            return None;
+        }
+        if self.writes.load(Ordering::Relaxed) >= lease_after {
+            return self.mount.client();
+        }
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        None
+    }
 }
 
 #[derive(Default)]
@@ -55,6 +89,7 @@ struct Files {
 pub(crate) struct Library {
     devices: Mutex<Vec<Device>>,
     files: RwLock<Files>,
+    lease_after: AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,7 +106,13 @@ impl Library {
         Self {
             devices: Mutex::new(Vec::new()),
             files: RwLock::new(Files { known: Vec::new(), opened: Vec::new() }),
+            lease_after: AtomicU32::new(LEASE_AFTER),
         }
+    }
+
+    /// The kernel answers so many writes to a file before a lease of it is asked for.
+    pub(crate) fn lease_after(&self, writes: u32) {
+        self.lease_after.store(writes, Ordering::Relaxed);
     }
 
     /// The mount of a descriptor.
@@ -97,14 +138,21 @@ impl Library {
         files.known.get(file.0 as usize)?.clone()
     }
 
+    fn client(&self, known: &Known, using: Use) -> Option<&'static Client<'static>> {
+        known.client(using, self.lease_after.load(Ordering::Relaxed))
+    }
+
     fn with<T>(
         &self,
         file: FileId,
+        using: Use,
         call: impl FnOnce(&Client<'static>, &File) -> Result<T, Unanswered>,
     ) -> Result<T, Refused> {
         let known = self.known(file).ok_or(Refused::PassOn)?;
-        let client = known.mount.client().ok_or(Refused::PassOn)?;
-        call(client, &known.file).map_err(passed_on)
+        let client = self.client(&known, using).ok_or(Refused::PassOn)?;
+        let done = call(client, &known.file).map_err(passed_on)?;
+        known.writes.store(0, Ordering::Relaxed);
+        Ok(done)
     }
 }
 
@@ -117,7 +165,7 @@ impl Files {
                 .is_some_and(|known| known.mount.device == mount.device && known.file.inode() == inode)
         };
         let index = self.known.iter().position(is_this).unwrap_or_else(|| {
-            let known = Some(Arc::new(Known { mount, file: File::new(inode) }));
+            let known = Some(Arc::new(Known { mount, file: File::new(inode), writes: AtomicU32::new(0) }));
             match self.known.iter().position(Option::is_none) {
                 Some(free) => {
                     self.known[free] = known;
@@ -153,7 +201,7 @@ impl Engine for Library {
         let unused = files.take_unused();
         drop(files);
         if let Some(unused) = unused
-            && let Some(client) = unused.mount.client()
+            && let Some(client) = unused.mount.connected()
         {
             client.put_away(&unused.file);
         }
@@ -167,36 +215,36 @@ impl Engine for Library {
         }
     }
 
-    fn is_ready(&self, file: FileId) -> bool {
+    fn is_ready(&self, file: FileId, using: Use) -> bool {
         let Some(known) = self.known(file) else { return false };
-        known.mount.client().is_some_and(|client| client.is_ready(&known.file))
+        self.client(&known, using).is_some_and(|client| client.is_ready(&known.file))
     }
 
     fn read_at(&self, file: FileId, offset: u64, space: &mut [IoSliceMut<'_>]) -> Result<usize, Refused> {
-        self.with(file, |client, file| client.read_at(file, offset, space))
+        self.with(file, Use::Read, |client, file| client.read_at(file, offset, space))
     }
 
     fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused> {
-        self.with(file, |client, file| client.write_at(file, Some(offset), data).map(|_| ()))
+        self.with(file, Use::Write, |client, file| client.write_at(file, Some(offset), data).map(|_| ()))
     }
 
     fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused> {
-        self.with(file, |client, file| client.write_at(file, None, data))
+        self.with(file, Use::Write, |client, file| client.write_at(file, None, data))
     }
 
     fn size(&self, file: FileId) -> Result<u64, Refused> {
-        self.with(file, Client::size)
+        self.with(file, Use::Read, Client::size)
     }
 
     fn sync(&self, file: FileId) -> Result<(), Refused> {
-        self.with(file, Client::sync)
+        self.with(file, Use::Read, Client::sync)
     }
 
     fn leave(&self, file: FileId) {
-        let _ = self.with(file, |client, file| {
-            client.leave(file);
-            Ok(())
-        });
+        let Some(known) = self.known(file) else { return };
+        if let Some(client) = known.mount.client() {
+            client.leave(&known.file);
+        }
     }
 
     fn forked(&self) {

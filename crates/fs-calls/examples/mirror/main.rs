@@ -6,7 +6,7 @@
 
 mod sys;
 
-use landfall_fs_calls::{Engine, Errno, FileId, Opened, Refused};
+use landfall_fs_calls::{Engine, Errno, FileId, Opened, Refused, Use};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ impl Engine for Mirror {
         }
     }
 
-    fn is_ready(&self, _file: FileId) -> bool {
+    fn is_ready(&self, _file: FileId, _using: Use) -> bool {
         self.check().is_ok()
     }
 
