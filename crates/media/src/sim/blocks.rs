@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lines::{Lines, Promises, Version};
+use super::chunks::Version;
+use super::lines::{Lines, Promises};
 use super::rng::Rng;
 use crate::extent::Extent;
 use crate::units::{BLOCK_SIZE, LINE_SIZE};

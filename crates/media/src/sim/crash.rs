@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::lines::{Line, Lines, Versions};
+use super::chunks::Line;
+use super::lines::{Lines, Versions};
 use super::rng::Rng;
-use crate::units::LINE_SIZE;
 
 /// Most pending lines whose subsets are ever enumerated: 2 to this power images.
 pub const EXHAUSTIVE_LINES_MAX: usize = 24;
@@ -25,25 +25,48 @@ impl CrashState {
         self.lines.pending().len()
     }
 
-    /// The image after a crash that lost everything pending.
+    /// What is left after a crash that lost everything pending.
+    pub fn durable(&self) -> CrashImage {
+        CrashImage { lines: self.lines.without_pending() }
+    }
+
+    /// What is left after a crash that lost nothing.
+    pub fn newest(&self) -> CrashImage {
+        self.with(|_, _, versions| Some(versions[versions.len() - 1].line))
+    }
+
+    /// What may be left after a crash. Equal states and seeds give equal images.
+    ///
+    /// Each seed also draws what share of the lines survives, from none to all, so that a few hundred seeds cover the
+    /// rare cases where a single line is lost, or only one survives.
+    pub fn draw(&self, seed: u64) -> CrashImage {
+        let mut rng = Rng::new(seed);
+        let through_of_8 = [0, 1, 4, 7, 8][rng.below(5)];
+        self.with(|index, _, versions| {
+            let survives = rng.below(8) < through_of_8;
+            survives.then(|| survivor(self.lines.durable_line(index), versions, &mut rng))
+        })
+    }
+
+    /// An image with the lines that `survivor` yields for pending ones. `None`: the line is lost.
+    fn with(&self, mut survivor: impl FnMut(u64, usize, &Versions) -> Option<Line>) -> CrashImage {
+        let mut image = self.durable();
+        for (bit, (index, versions)) in self.lines.pending().iter().enumerate() {
+            if let Some(line) = survivor(*index, bit, versions) {
+                image.lines.survive(*index, line);
+            }
+        }
+        image
+    }
+
+    /// The bytes of [`Self::durable`].
     pub fn durable_image(&self) -> Vec<u8> {
         self.lines.durable().to_vec()
     }
 
-    /// One possible image after a crash. Equal states and seeds give equal images.
-    ///
-    /// Each seed also draws what share of the lines survives, from none to all, so that a few hundred seeds cover the
-    /// rare cases where a single line is lost, or only one survives.
+    /// The bytes of [`Self::draw`].
     pub fn crash_image_seeded(&self, seed: u64) -> Vec<u8> {
-        let mut rng = Rng::new(seed);
-        let through_of_8 = [0, 1, 4, 7, 8][rng.below(5)];
-        let mut image = self.durable_image();
-        for (index, versions) in self.lines.pending() {
-            if rng.below(8) < through_of_8 {
-                put(&mut image, *index, &survivor(self.lines.durable_line(*index), versions, &mut rng));
-            }
-        }
-        image
+        self.draw(seed).to_vec()
     }
 
     /// Every image in which each pending line has its durable or its newest contents: 2 to the power of
@@ -59,13 +82,23 @@ impl CrashState {
     }
 
     fn subset(&self, mask: u64) -> Vec<u8> {
-        let mut image = self.durable_image();
-        for (bit, (index, versions)) in self.lines.pending().iter().enumerate() {
-            if let (1, Some(newest)) = (mask >> bit & 1, versions.last()) {
-                put(&mut image, *index, &newest.line);
-            }
-        }
-        image
+        let newest = |_, bit: usize, versions: &Versions| {
+            (mask >> bit & 1 == 1).then(|| versions[versions.len() - 1].line)
+        };
+        self.with(newest).to_vec()
+    }
+}
+
+/// The bytes that a crash has left. Cheap to clone; [`super::SimMedia::restart`] continues with them.
+#[derive(Clone, Debug)]
+pub struct CrashImage {
+    pub(super) lines: Lines,
+}
+
+impl CrashImage {
+    /// All bytes of the region.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.lines.durable().to_vec()
     }
 }
 
@@ -114,8 +147,4 @@ fn torn(durable: &Line, version: &Line, rng: &mut Rng) -> Line {
         }
     }
     line
-}
-
-fn put(image: &mut [u8], index: u64, line: &Line) {
-    image[(index * LINE_SIZE) as usize..][..line.len()].copy_from_slice(line);
 }

@@ -4,21 +4,12 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+use super::chunks::{Chunks, Line, Version};
 use crate::extent::Extent;
 use crate::units::LINE_SIZE;
 
 /// Maximum number of contents of one pending line that are kept, besides the durable one.
 pub const VERSIONS_MAX: usize = 4;
-
-/// The bytes of one cache line.
-pub(super) type Line = [u8; LINE_SIZE as usize];
-
-/// Contents of a line, and the number of the store that wrote them. Numbers increase.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Version {
-    store: u64,
-    pub(super) line: Line,
-}
 
 /// Lines that flushes promised to one [`crate::Dirty`]: line index and contents.
 #[derive(Clone, Debug, Default)]
@@ -34,28 +25,36 @@ pub(super) type Versions = SmallVec<[Version; VERSIONS_MAX]>;
 /// Durable bytes and pending lines of a region.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    durable: Vec<u8>,
+    /// With the number of each line's store: a late fence must not restore old bytes.
+    durable: Chunks,
     pending: BTreeMap<u64, Versions>,
-    /// For each line, the number of the store that is durable: a late fence must not restore old bytes.
-    durable_store: Vec<u64>,
     stores: u64,
 }
 
 impl Lines {
     /// A region with `durable` bytes and no pending lines. The length is a multiple of a line.
-    pub(super) fn new(durable: Vec<u8>) -> Self {
-        let lines = durable.len() / LINE_SIZE as usize;
-        Self { durable, pending: BTreeMap::new(), durable_store: vec![0; lines], stores: 0 }
+    pub(super) fn new(durable: &[u8]) -> Self {
+        Self { durable: Chunks::new(durable), pending: BTreeMap::new(), stores: 0 }
     }
 
     /// Durable bytes of the whole region.
-    pub(super) fn durable(&self) -> &[u8] {
+    pub(super) fn durable(&self) -> &Chunks {
         &self.durable
     }
 
     /// The durable bytes, to be changed without a store (damage).
-    pub(super) fn durable_mut(&mut self) -> &mut [u8] {
+    pub(super) fn durable_mut(&mut self) -> &mut Chunks {
         &mut self.durable
+    }
+
+    /// The region after a crash that lost everything pending.
+    pub(super) fn without_pending(&self) -> Self {
+        Self { durable: self.durable.clone(), pending: BTreeMap::new(), stores: self.stores }
+    }
+
+    /// A pending line has survived a crash with these contents.
+    pub(super) fn survive(&mut self, index: u64, line: Line) {
+        self.durable.set(index, &Version { store: self.stores, line });
     }
 
     /// Pending lines by index, in order.
@@ -65,8 +64,7 @@ impl Lines {
 
     /// Durable contents of a line.
     pub(super) fn durable_line(&self, index: u64) -> &Line {
-        let at = (index * LINE_SIZE) as usize;
-        self.durable[at..].first_chunk().expect("a region is a whole number of lines")
+        self.durable.line(index)
     }
 
     /// Records the new contents of every line of a range that was just stored to.
@@ -100,13 +98,10 @@ impl Lines {
     }
 
     fn make_durable(&mut self, index: u64, version: &Version) {
-        let durable_store = &mut self.durable_store[index as usize];
-        if version.store <= *durable_store {
+        if version.store <= self.durable.store(index) {
             return;
         }
-        *durable_store = version.store;
-        let at = (index * LINE_SIZE) as usize;
-        self.durable[at..at + version.line.len()].copy_from_slice(&version.line);
+        self.durable.set(index, version);
         if let Some(versions) = self.pending.get_mut(&index) {
             versions.retain(|newer| newer.store > version.store);
             if versions.is_empty() {
@@ -117,10 +112,7 @@ impl Lines {
 
     /// The current contents of a line in memory, and the number of the store that wrote them.
     pub(super) fn version(&self, index: u64) -> Version {
-        let durable = || Version {
-            store: self.durable_store.get(index as usize).copied().unwrap_or_default(),
-            line: *self.durable_line(index),
-        };
+        let durable = || Version { store: self.durable.store(index), line: *self.durable_line(index) };
         self.pending.get(&index).and_then(|versions| versions.last()).copied().unwrap_or_else(durable)
     }
 
@@ -128,12 +120,10 @@ impl Lines {
     /// again.
     pub(super) fn overwrite(&mut self, index: u64, older: &Version) {
         let now = self.version(index);
-        if older.store >= self.durable_store[index as usize] {
+        if older.store >= self.durable.store(index) {
             return self.make_durable(index, older);
         }
-        let at = (index * LINE_SIZE) as usize;
-        self.durable[at..at + older.line.len()].copy_from_slice(&older.line);
-        self.durable_store[index as usize] = older.store;
+        self.durable.set(index, older);
         if !self.pending.contains_key(&index) {
             remember(self.pending.entry(index).or_default(), now);
         }
@@ -147,8 +137,7 @@ impl Lines {
 
     /// Extends the region with durable zeroes.
     pub(super) fn grow(&mut self, len: usize) {
-        self.durable.resize(len, 0);
-        self.durable_store.resize(len / LINE_SIZE as usize, 0);
+        self.durable.grow(len);
     }
 }
 

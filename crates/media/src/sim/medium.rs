@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::blocks::Blocks;
-use super::crash::{CrashState, Subsets};
-use super::lines::{Line, Lines};
+use super::chunks::Line;
+use super::crash::{CrashImage, CrashState, Subsets};
+use super::lines::Lines;
 use super::paging::Paging;
 use crate::dirty::Dirty;
 use crate::error::MediaError;
@@ -93,9 +94,24 @@ impl SimMedia {
     pub fn from_image(durable: Vec<u8>, options: SimOptions) -> Arc<Self> {
         let len = durable.len() as u64;
         assert!(len.is_multiple_of(LINE_SIZE), "a region is a whole number of lines, not {len} bytes");
+        Self::of_lines(Lines::new(&durable), options)
+    }
+
+    /// A region that holds what a crash has left. It costs as much as what was stored to the region.
+    ///
+    /// # Panics
+    /// If memory for the image cannot be allocated.
+    pub fn restart(image: &CrashImage, options: SimOptions) -> Arc<Self> {
+        Self::of_lines(image.lines.clone(), options)
+    }
+
+    fn of_lines(lines: Lines, options: SimOptions) -> Arc<Self> {
+        let len = lines.durable().len() as u64;
         let image = Image::anonymous(len, len * RESERVE_FACTOR).expect("memory for a simulated region");
-        image.store(0, &durable).expect("the image is as long as the region");
-        let (state, has_unreadable) = (Mutex::new(State::new(durable)), AtomicBool::new(false));
+        for (off, bytes) in lines.durable().stored() {
+            image.store(off, bytes).expect("the image is as long as the region");
+        }
+        let (state, has_unreadable) = (Mutex::new(State::new(lines)), AtomicBool::new(false));
         Arc::new(Self { image, options, state, has_unreadable, paging: OnceLock::new() })
     }
 
@@ -166,9 +182,10 @@ impl SimMedia {
     fn make_present(&self, extent: Extent) {
         let Some(paging) = self.paging.get() else { return };
         for chunk in paging.take_absent(extent, self.len()) {
+            let mut durable = vec![0; chunk.len() as usize];
             let state = self.state.lock();
-            let durable = &state.lines.durable()[chunk.off as usize..chunk.end() as usize];
-            self.image.store(chunk.off, durable).expect("a chunk of the region");
+            state.lines.durable().read(chunk.off, &mut durable);
+            self.image.store(chunk.off, &durable).expect("a chunk of the region");
         }
     }
 
@@ -256,7 +273,7 @@ impl SimMedia {
     pub fn damage_medium(&self, off: u64, mask: u8) {
         self.make_present(Extent::new(off, 1));
         let mut state = self.state.lock();
-        state.lines.durable_mut()[off as usize] ^= mask;
+        *state.lines.durable_mut().byte_mut(off) ^= mask;
         state.lines.note_store(Extent::new(off, 1), |index| self.line(index));
     }
 
@@ -267,7 +284,7 @@ impl SimMedia {
     pub fn damage(&self, off: u64, mask: u8) {
         self.make_present(Extent::new(off, 1));
         let mut state = self.state.lock();
-        let durable = &mut state.lines.durable_mut()[off as usize];
+        let durable = state.lines.durable_mut().byte_mut(off);
         *durable ^= mask;
         let stored = self.image.bytes(Extent::new(off, 1)).expect("in bounds as the durable byte was")[0];
         self.image.store(off, &[stored ^ mask]).expect("in bounds as the durable byte was");
@@ -298,9 +315,9 @@ impl SimMedia {
 }
 
 impl State {
-    fn new(durable: Vec<u8>) -> Self {
+    fn new(lines: Lines) -> Self {
         Self {
-            lines: Lines::new(durable),
+            lines,
             blocks: Blocks::default(),
             ops: OpCounts::default(),
             skipped: BTreeSet::new(),
@@ -459,8 +476,7 @@ impl Media for SimMedia {
         if into.len() != extent.len() as usize {
             return Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"));
         }
-        let state = self.state.lock();
-        into.copy_from_slice(&state.lines.durable()[extent.off as usize..][..into.len()]);
+        self.state.lock().lines.durable().read(extent.off, into);
         Ok(())
     }
 

@@ -32,6 +32,7 @@
 //! Not simulated: changes to bytes that no store touched (use [`SimMedia::damage`]), and stores by a kernel.
 
 mod blocks;
+mod chunks;
 mod crash;
 pub(crate) mod lines;
 mod medium;
@@ -39,6 +40,6 @@ mod pages;
 mod paging;
 mod rng;
 
-pub use crash::{CrashState, EXHAUSTIVE_LINES_MAX, Subsets};
+pub use crash::{CrashImage, CrashState, EXHAUSTIVE_LINES_MAX, Subsets};
 pub use lines::VERSIONS_MAX;
 pub use medium::{OpCounts, SimMedia, SimOptions};
