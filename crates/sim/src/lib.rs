@@ -1,9 +1,11 @@
-//! One seeded simulator: crash campaigns over the heap, the key-value engine, logs and PMNet.
+//! One seeded simulator: crash campaigns over the heap, the key-value engine, logs, files and PMNet.
 //!
 //! Read [`Campaign`] first. It runs a workload drawn from a seed on a [`landfall_media::sim::SimMedia`] and crashes it
 //! at points drawn from the same seed. It then recovers the region, and may crash recovery, too. The [`Oracle`] judges
 //! what a client would read, and the campaign continues with the recovered region. [`World`] executes single [`Op`]s,
 //! for traces written by hand.
+//!
+//! [`files`] crashes trees of files, [`pmnet`] a network of devices and servers.
 //!
 //! # The fault model
 //!
@@ -24,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
+pub mod files;
 mod interference;
 mod joined;
 mod observe;
