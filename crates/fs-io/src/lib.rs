@@ -6,9 +6,10 @@
 //!
 //! - A worker receives the data of a WRITE into frames of the heap, where they stay (`landing`). A READ leaves from stored
 //!   extents. No data of 4 KiB or more are copied in user space.
-//! - The mount owns its region alone. So the kernel may keep names, attributes and data for as long as it likes. Libraries
+//! - The mount's process owns its region alone. So the kernel may keep names, attributes and data for as long as it likes. Libraries
 //!   in other programs change files under leases (`link`); what the kernel keeps is taken from it before.
-//! - One worker at most waits for the medium (`syncs`). A background thread publishes, another one keeps the heap.
+//! - One worker at most waits for the medium (`syncs`). A background thread publishes, another one keeps the heap:
+//!   a thread of the program where other systems are in the region, too (`keeping`).
 
 mod acl;
 mod attributes;
@@ -20,6 +21,7 @@ mod directories;
 mod errors;
 mod extended;
 mod inspect;
+mod keeping;
 mod landing;
 mod link;
 mod lives;
@@ -32,5 +34,6 @@ mod syncs;
 mod sys;
 mod worker;
 
+pub use keeping::{Keeper, Keeping};
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};

@@ -25,9 +25,31 @@ pub(crate) struct Rounds {
     progress: Mutex<u64>,
     changed: Condvar,
     threads: Mutex<Vec<Thread>>,
+    /// Wakes the thread that keeps the heap, where that is none of the session's.
+    wake_keeper: Option<WakeKeeper>,
+}
+
+/// Wakes the thread that keeps the heap.
+struct WakeKeeper(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for WakeKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WakeKeeper").finish_non_exhaustive()
+    }
 }
 
 impl Rounds {
+    /// Rounds of a session whose heap the program keeps. `wake` ends a pause of the program's thread.
+    pub(crate) fn beside(wake: Box<dyn Fn() + Send + Sync>) -> Self {
+        Self { wake_keeper: Some(WakeKeeper(wake)), ..Self::default() }
+    }
+
+    /// The thread ends: it answers every question.
+    pub(crate) fn end_answers(&self, job: Job) {
+        self.answered[job as usize].store(u64::MAX, Ordering::Release);
+        self.note_progress();
+    }
+
     /// Asks for space. Returns the question.
     pub(crate) fn ask(&self) -> u64 {
         let question = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
@@ -85,6 +107,7 @@ impl Rounds {
 
     fn wake(&self) {
         self.threads.lock().iter().for_each(Thread::unpark);
+        self.wake_keeper.iter().for_each(|WakeKeeper(wake)| wake());
     }
 
     /// Ends the background threads.
@@ -114,6 +137,21 @@ mod tests {
         rounds.answer(Job::Keep, question);
         assert!(rounds.is_answered(question));
         assert!(!rounds.is_answered(rounds.ask()));
+    }
+
+    #[test]
+    fn a_keeper_of_the_program_is_woken_and_holds_nobody_up_when_it_has_ended() {
+        let (sent, woken) = std::sync::mpsc::sync_channel(4);
+        let rounds = Rounds::beside(Box::new(move || sent.send(()).expect("the test waits")));
+        let question = rounds.ask();
+        assert!(woken.try_recv().is_ok());
+        rounds.answer(Job::Publish, question);
+        assert!(!rounds.is_answered(question));
+        rounds.end_answers(Job::Keep);
+        assert!(rounds.is_answered(question));
+        let next = rounds.ask();
+        rounds.answer(Job::Publish, next);
+        assert!(rounds.is_answered(next));
     }
 
     #[test]

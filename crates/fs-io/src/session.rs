@@ -3,6 +3,7 @@
 use crate::background;
 use crate::clock;
 use crate::inspect;
+use crate::keeping::{Keeper, Keeping};
 use crate::landing::Landing;
 use crate::link::{Link, Listener, Threads};
 use crate::panics;
@@ -139,19 +140,38 @@ impl Session {
         point: &Path,
         settings: &Settings,
     ) -> Result<Self, SessionError> {
+        Self::start_with((files, publisher), point, settings, Keeper::Session)
+    }
+
+    /// As [`Self::start`], in a heap that `keeper` keeps.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(
+        (files, publisher): (Arc<Files>, Publisher),
+        point: &Path,
+        settings: &Settings,
+        keeper: Keeper,
+    ) -> Result<Self, SessionError> {
         let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
         if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(SessionError::NotEmpty(point.to_owned()));
         }
         let workers = settings.workers.max(1);
-        files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
+        let is_kept = matches!(keeper, Keeper::Program(_));
+        if !is_kept {
+            files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
+        }
         let stop =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
         let (device, mount) = mount(point, &settings.mount)?;
         let negotiated = handshake(&device, &wanted(settings), stop.as_fd())?;
         let point = mount.point().to_owned();
         let shared = Arc::new(Shared { point, mount: Mutex::new(mount), stop, serving: AtomicUsize::new(0) });
-        let rounds = Arc::<Rounds>::default();
+        let rounds = Arc::new(match keeper {
+            Keeper::Session => Rounds::default(),
+            Keeper::Program(wake) => Rounds::beside(wake),
+        });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
         let publisher = Arc::new(Mutex::new(publisher));
         let link = link(&files, &publisher, &device, settings, &shared.point);
@@ -166,18 +186,25 @@ impl Session {
             publishing: None,
             libraries: None,
         };
-        session.start_background()?;
+        if !is_kept {
+            session.start_keeper()?;
+        }
+        session.start_publisher()?;
         session.start_libraries(link, settings)?;
         session.start_workers(device, workers, negotiated, image)?;
         Ok(session)
     }
 
-    fn start_background(&mut self) -> io::Result<()> {
+    fn start_keeper(&mut self) -> io::Result<()> {
         let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
         let keep = move || {
             panics::essential(&shared.point, || background::keep(&service.files, &service.rounds));
         };
         self.keeper = Some(std::thread::Builder::new().name("keep".into()).spawn(keep)?);
+        Ok(())
+    }
+
+    fn start_publisher(&mut self) -> io::Result<()> {
         let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
         let publisher = Arc::clone(&self.publisher);
         let publish = move || {
@@ -237,6 +264,11 @@ impl Session {
             self.workers.push(thread.spawn(run)?);
         }
         Ok(())
+    }
+
+    /// How the program answers requests that wait for space ([`Keeper::Program`]).
+    pub fn keeping(&self) -> Keeping {
+        Keeping::new(Arc::clone(&self.service.rounds))
     }
 
     /// Ends the session from another thread.

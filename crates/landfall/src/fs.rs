@@ -113,10 +113,12 @@ enum FsCliError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
-        "{}: it holds keys, logs or other records beside files, or instead of them: give the files a directory of their own with --dir",
-        path.display()
+        "{}: it holds keys, logs or other records beside files, or instead of them: mount its files with \
+         `landfall serve --dir {} --files MOUNTPOINT`, or give the files a directory of their own with --dir",
+        path.display(),
+        dir.display()
     )]
-    Foreign { path: PathBuf },
+    Foreign { path: PathBuf, dir: PathBuf },
     #[error("{}: {source}", path.display())]
     Heap { path: PathBuf, source: HeapError },
     #[error("{}: {source}", path.display())]
@@ -202,7 +204,7 @@ fn open(config: &Config) -> Result<(Arc<Files>, Publisher, PathBuf), FsCliError>
     let (media, path) = store::open_media(config)?;
     let recovery = Arc::new(FilesRecovery::default());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);
-    let (heap, found) = opened.map_err(|source| of_heap(&path, source))?;
+    let (heap, found) = opened.map_err(|source| of_heap(&path, &config.dir, source))?;
     found.notes.iter().for_each(|note| tracing::warn!("{note}"));
     for damaged in &found.damaged {
         tracing::error!(slot = damaged.slot.0, what = %damaged.what, "a record is damaged");
@@ -225,10 +227,10 @@ fn open(config: &Config) -> Result<(Arc<Files>, Publisher, PathBuf), FsCliError>
     Ok((files, publisher, path))
 }
 
-fn of_heap(path: &Path, source: HeapError) -> FsCliError {
+fn of_heap(path: &Path, dir: &Path, source: HeapError) -> FsCliError {
     let path = path.to_owned();
     match source {
-        HeapError::Foreign { .. } => FsCliError::Foreign { path },
+        HeapError::Foreign { .. } => FsCliError::Foreign { path, dir: dir.into() },
         source => FsCliError::Heap { path, source },
     }
 }
@@ -237,6 +239,12 @@ fn of_heap(path: &Path, source: HeapError) -> FsCliError {
 fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The socket of libraries, beside the region. A DAX device has no directory for it.
+pub(crate) fn socket(dir: &Path) -> Option<PathBuf> {
+    let is_directory = dir.metadata().map_or(true, |metadata| metadata.is_dir());
+    is_directory.then(|| dir.join(SOCKET))
 }
 
 impl MountArgs {
@@ -266,15 +274,9 @@ impl MountArgs {
         Ok((args, mount))
     }
 
-    /// The socket of libraries, beside the region. A DAX device has no directory for it.
-    fn socket(&self) -> Option<PathBuf> {
-        let is_directory = self.dir.metadata().map_or(true, |metadata| metadata.is_dir());
-        is_directory.then(|| self.dir.join(SOCKET))
-    }
-
     fn settings(&self, mount: MountOptions) -> Result<Settings, FsCliError> {
         let mut settings =
-            Settings { mount, writeback: self.writeback, socket: self.socket(), ..Settings::default() };
+            Settings { mount, writeback: self.writeback, socket: socket(&self.dir), ..Settings::default() };
         settings.sync = match self.sync {
             Sync::Fsync => SyncMode::Fsync,
             Sync::Always => SyncMode::Always,

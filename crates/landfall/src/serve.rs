@@ -1,5 +1,8 @@
 //! `landfall serve`: runs the server.
 
+mod files;
+
+use self::files::{FilesError, MountedFiles};
 use crate::output::{self, fail};
 use crate::sys;
 use clap::Args;
@@ -115,6 +118,13 @@ pub struct ServeArgs {
     /// Checksum of values: crc32c, or tcp: the sums of the packets that brought them, over --xdp [default: crc32c]
     #[arg(long, value_name = "MODE")]
     integrity: Option<String>,
+    /// Mount the files of the region on this empty directory: files, keys and logs in one region
+    #[arg(long, value_name = "MOUNTPOINT")]
+    files: Option<PathBuf>,
+    /// Options of that mount, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
+    /// fsname=NAME, max_read=BYTES
+    #[arg(long, value_name = "OPTIONS")]
+    files_options: Option<String>,
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -145,7 +155,16 @@ pub fn run_over(
     }
 }
 
-fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServerError> {
+/// Why nothing is served, or why serving has ended.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error(transparent)]
+    Files(#[from] FilesError),
+}
+
+fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServeError> {
     sys::block_stop_signals().map_err(ServerError::Thread)?;
     let open_files = sys::raise_open_files();
     if open_files < config.max_clients as u64 + 64 {
@@ -156,24 +175,37 @@ fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServerError
         );
     }
     let server = Server::start_over(config, writes)?;
-    announce(&server);
     let shared = Arc::clone(server.shared());
+    let files = match MountedFiles::start(&shared) {
+        Ok(files) => files,
+        Err(error) => {
+            shared.stop();
+            server.join()?;
+            return Err(error.into());
+        }
+    };
+    announce(&server, files.as_ref());
+    let stopper = files.as_ref().map(MountedFiles::stopper);
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
             if let Ok(signal) = sys::wait_for_stop_signal() {
                 tracing::info!(signal, "stopping");
             }
+            // Files first: their end may need space, which the server makes.
+            stopper.iter().for_each(files::Stopper::stop);
             shared.stop();
         })
         .map_err(ServerError::Thread)?;
-    server.join()?;
+    let served = server.join();
+    files.map_or(Ok(()), MountedFiles::end)?;
+    served?;
     tracing::info!("stopped; everything acknowledged is durable");
     Ok(())
 }
 
 /// Prints where and how the server serves: scripts read the ports from here.
-fn announce(server: &Server) {
+fn announce(server: &Server, files: Option<&MountedFiles>) {
     let shared = server.shared();
     let media = shared.engine.heap().media();
     let mut lines = vec![
@@ -183,6 +215,7 @@ fn announce(server: &Server) {
     lines.extend(shared.writes.describe().map(|store| format!("store: {store}")));
     lines.extend(shared.bound_resp.map(|address| format!("resp: {address}")));
     lines.extend(shared.bound_http.map(|address| format!("http: {address}")));
+    lines.extend(files.map(|files| format!("files: {}", files.point().display())));
     lines.push("ready".to_owned());
     output::announce(&lines);
     sys::notify_ready();
@@ -197,6 +230,8 @@ impl ServeArgs {
         set(&mut config.capacity, self.capacity.or(file.capacity));
         config.memory = self.memory.or(file.memory);
         set(&mut config.workers, self.workers.or(file.workers));
+        config.files = self.files.or(file.files);
+        config.files_options = self.files_options.or(file.files_options);
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));
         set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));

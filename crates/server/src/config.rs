@@ -197,6 +197,10 @@ pub struct Config {
     pub scrub_rate: Size,
     /// Checksum of values.
     pub integrity: Integrity,
+    /// Empty directory on which the region's files are mounted; `None`: they are not.
+    pub files: Option<PathBuf>,
+    /// Options of that mount, as those of `landfall fs mount -o`.
+    pub files_options: Option<String>,
 }
 
 impl Default for Config {
@@ -226,6 +230,8 @@ impl Default for Config {
             max_header: Size(64 << 10),
             scrub_rate: Size(16 << 20),
             integrity: Integrity::Crc32c,
+            files: None,
+            files_options: None,
         }
     }
 }
@@ -295,6 +301,10 @@ pub struct FileConfig {
     /// `--capacity`
     #[serde(deserialize_with = "parsed")]
     pub capacity: Option<Size>,
+    /// `--files`
+    pub files: Option<PathBuf>,
+    /// `--files-options`
+    pub files_options: Option<String>,
     /// `--memory`
     #[serde(deserialize_with = "parsed")]
     pub memory: Option<Size>,

@@ -10,6 +10,7 @@ mod conn;
 pub mod context;
 pub mod counters;
 pub mod cursors;
+pub mod files;
 pub mod http;
 mod landing;
 mod loads;

@@ -1,7 +1,9 @@
 //! Background work on one thread: loading, preparing slabs, moving watermarks, purging expired keys, compaction,
-//! scrubbing. All of it runs in small steps, so that no lock is held for long.
+//! scrubbing. All of it runs in small steps, so that no lock is held for long. It is for all systems in the region: the
+//! mount of its files has no thread of its own for the heap.
 
 use crate::counters::count;
+use crate::files::FilesMount;
 use crate::scrubber::Scrubber;
 use crate::shared::{Shared, now_ns};
 use landfall_heap::{
@@ -9,6 +11,7 @@ use landfall_heap::{
 };
 use landfall_kv::KvError;
 use landfall_wal::WalError;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +45,9 @@ const WINDOW: Duration = Duration::from_secs(1);
 const IDLE_FACTOR: u32 = 50;
 /// Longest pause of the search while a writer waits for space.
 const IDLE_MAX: Duration = Duration::from_millis(100);
+
+/// Writers of a mount of files: that of the log, and that which publishes it.
+const WRITERS_OF_FILES: usize = 2;
 
 /// Writer id of the purger. Workers count from 0, and the compactor has its own id.
 const PURGER_ID: u8 = 253;
@@ -145,9 +151,17 @@ impl Maintenance {
     pub(crate) fn run(mut self) {
         let _ = self.shared.maintenance.set(std::thread::current());
         while !self.shared.is_stopping() {
+            let mount = self.shared.files.mount();
+            let asked = mount.as_ref().map_or(0, |mount| mount.asked());
             let busy = self.step();
+            if let Some(mount) = mount.filter(|_| !busy) {
+                mount.answer(asked);
+            }
             // A writer that waits for space wakes this thread.
             std::thread::park_timeout(if busy { PAUSE_BUSY } else { PAUSE });
+        }
+        if let Some(mount) = self.shared.files.mount() {
+            mount.end_answers();
         }
     }
 
@@ -178,6 +192,11 @@ impl Maintenance {
         done
     }
 
+    /// The mount of the region's files, while there is one.
+    fn mount(&self) -> Option<Arc<dyn FilesMount>> {
+        self.shared.files.mount()
+    }
+
     /// Loads a file's runs into memory.
     fn load(&mut self) -> Result<(), KvError> {
         let media = self.shared.engine.heap().media();
@@ -204,8 +223,9 @@ impl Maintenance {
             self.window_began = Instant::now();
         }
         let heap = self.shared.engine.heap();
+        let goal = if self.mount().is_some() { FreeGoal::TOGETHER } else { FreeGoal::DEFAULT };
         for step in 0..FREE_RUNS_PER_STEP {
-            if !heap.maintain_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
+            if !heap.maintain_free_runs(goal, window_over && step == 0)? {
                 break;
             }
         }
@@ -215,7 +235,9 @@ impl Maintenance {
     /// Keeps slabs ready, so that no worker has to zero one while clients wait.
     fn prepare_slabs(&self) -> Result<(), KvError> {
         let heap = self.shared.engine.heap();
-        if heap.has_room() && heap.spare_slabs() < self.shared.config.workers.div_ceil(4) + 1 {
+        // One more for the log of files, and for what publishes it.
+        let writers = self.shared.config.workers + if self.mount().is_some() { WRITERS_OF_FILES } else { 0 };
+        if heap.has_room() && heap.spare_slabs() < writers.div_ceil(4) + 1 {
             heap.prepare_slab_within_reserve()?;
         }
         Ok(())
@@ -266,7 +288,8 @@ impl Maintenance {
     /// Makes space while too few runs are free, as fast as possible: faster writers wait for it. True while there is
     /// more to do.
     fn compact(&mut self) -> Result<bool, KvError> {
-        if Instant::now() < self.idle_until {
+        let mount = self.mount();
+        if Instant::now() < self.idle_until && !mount.as_ref().is_some_and(|mount| mount.is_asked()) {
             return Ok(false);
         }
         for _ in 0..STEPS_MAX {
@@ -274,6 +297,9 @@ impl Maintenance {
             let done = self.compact_step()?;
             if self.shared.engine.heap().take_awaited() {
                 self.shared.wake_all();
+            }
+            if let Some(mount) = &mount {
+                mount.note_progress();
             }
             if done.is_idle {
                 // The compactor may have checked all runs without finding one worth compacting.
@@ -285,7 +311,9 @@ impl Maintenance {
     }
 
     fn compact_step(&mut self) -> Result<Compacted, KvError> {
-        let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.shared.logs)];
+        let files = self.shared.files.files().map(|files| (spaces::FILES, &**files as &dyn Owner));
+        let others: SmallVec<[(_, &dyn Owner); 2]> =
+            [(spaces::LOGS, &self.shared.logs as &dyn Owner)].into_iter().chain(files).collect();
         let owner = OwnerBySpace { default: &self.shared.engine, others: &others };
         let goal = CompactGoal::free(self.shared.engine.heap().clean_below());
         let done = match self.compactor.step(&owner, goal, STEP_BYTES) {

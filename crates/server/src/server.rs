@@ -92,6 +92,7 @@ impl Server {
             bound_http: at(&listeners.http, config.http),
             engine: store.engine,
             logs: store.logs,
+            files: store.files,
             writes,
             recovered: store.recovered,
             recovery_ns: store.took.as_nanos() as u64,
@@ -362,6 +363,7 @@ fn log_recovery(shared: &Shared) {
     tracing::info!(
         keys = shared.engine.stats().keys.iter().sum::<u64>(),
         logs = shared.logs.stats().logs,
+        inodes = shared.files.files().map_or(0, |files| files.inode_count()),
         records = found.records,
         unacknowledged_kept = found.resolved.accepted,
         unacknowledged_dropped = found.resolved.rejected,

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::files::RegionFiles;
 use crate::loads::Loads;
 use crate::writes::PlainWrites;
 use landfall_heap::Integrity;
@@ -73,6 +74,8 @@ pub struct Shared {
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
+    /// The files in the region, and their mount.
+    pub files: RegionFiles,
     /// Destination of plain writes.
     pub writes: Box<dyn PlainWrites>,
     /// Findings of recovery at start.

@@ -1,13 +1,15 @@
 //! Opens the store: finds or creates the region, recovers it on all cores, and logs the findings.
 
 use crate::config::Config;
+use crate::files::{LOG_WRITER, PUBLISH_WRITER, RegionFiles};
 use crate::shared::now_ns;
-use landfall_heap::{Heap, HeapError, NewRegion, Region, Tenant};
+use landfall_fs::{FilesRecovery, FsError, OpenFiles};
+use landfall_heap::{FEATURE_FILES, Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
 use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
 use landfall_wal::{LogRecovery, Logs, WalError};
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ pub const REGION_NAME: &str = "region.lf";
 
 /// Shards per worker: enough that two workers seldom need one lock.
 const SHARDS_PER_WORKER: usize = 16;
+/// Permissions of a new root directory of files.
+const ROOT_MODE: u32 = 0o755;
 /// Interval at which long work logs its progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -59,6 +63,14 @@ pub enum StoreError {
         /// The cause.
         source: WalError,
     },
+    /// From the files.
+    #[error("{}: {source}", path.display())]
+    Files {
+        /// The region.
+        path: PathBuf,
+        /// The cause.
+        source: FsError,
+    },
     /// Environment: no source of randomness is available.
     #[error("cannot read random bytes: {0}")]
     Random(std::io::Error),
@@ -71,6 +83,8 @@ pub struct Store {
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
+    /// The files, if there are any.
+    pub files: RegionFiles,
     /// Findings of recovery.
     pub recovered: Recovered,
     /// Duration of recovery.
@@ -98,11 +112,26 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
     let (media, path) = open_media(config)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
-    let (engine, logs, recovered) = recover(media, shards).map_err(|error| match error {
-        RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
-        RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
-    })?;
-    Ok(Store { engine, logs, recovered, took: begun.elapsed(), path })
+    let new_files = if config.files.is_some() { Some(new_files(&path)?) } else { None };
+    let (engine, logs, files, recovered) =
+        recover_all(media, shards, new_files.as_ref()).map_err(|error| match error {
+            RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
+            RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
+            RecoverError::Files(source) => StoreError::Files { path: path.clone(), source },
+        })?;
+    Ok(Store { engine, logs, files, recovered, took: begun.elapsed(), path })
+}
+
+/// How files are opened in a region that may have none so far: their root belongs to the owner of the region.
+fn new_files(path: &Path) -> Result<OpenFiles, StoreError> {
+    let owner = std::fs::metadata(path).map_or((0, 0), |owned| (owned.uid(), owned.gid()));
+    let now_ns = i64::try_from(now_ns()).unwrap_or(i64::MAX);
+    Ok(open_files(now_ns, random()?, owner))
+}
+
+fn open_files(now_ns: i64, identity: [u8; 16], (uid, gid): (u32, u32)) -> OpenFiles {
+    let (log_writer, publish_writer) = (LOG_WRITER, PUBLISH_WRITER);
+    OpenFiles { now_ns, identity, mode: ROOT_MODE, uid, gid, log_writer, publish_writer }
 }
 
 /// Opens the region of a configuration; creates and formats it if there is none.
@@ -189,19 +218,48 @@ pub enum RecoverError {
     /// From the logs.
     #[error(transparent)]
     Wal(#[from] WalError),
+    /// From the files.
+    #[error(transparent)]
+    Files(#[from] FsError),
 }
 
-/// Recovers engine and logs on every core. Notes about logs are among those of the engine.
+/// Recovers engine and logs on every core, and files if there are any. Notes about logs and files are among those of the
+/// engine.
 ///
 /// # Errors
-/// Errors of the engine and of the logs.
-pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Logs, Recovered), RecoverError> {
+/// Errors of the engine, of the logs and of the files.
+pub fn recover(
+    media: Arc<dyn Media>,
+    shards: usize,
+) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
+    recover_all(media, shards, None)
+}
+
+/// As [`recover`]. A region without files gets some with `new_files`.
+fn recover_all(
+    media: Arc<dyn Media>,
+    shards: usize,
+    new_files: Option<&OpenFiles>,
+) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
     let (keys, logs) = (Arc::new(Recovery::new(shards)), Arc::new(LogRecovery::default()));
-    let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
+    let files = Arc::new(FilesRecovery::default());
+    let tenants: Vec<Arc<dyn Tenant>> =
+        vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _, Arc::clone(&files) as _];
     let (heap, mut recovered) = open_on_all_cores(media, tenants).map_err(KvError::from)?;
     let (logs, found) = logs.open(&heap)?;
     recovered.notes.extend(found.notes);
-    Ok((keys.open(&heap), logs, recovered))
+    let has_files = heap.geometry().features & FEATURE_FILES != 0;
+    // Where there are files, there is a root: nothing of a new one is needed.
+    let options = new_files.copied().or_else(|| has_files.then(|| open_files(0, [0; 16], (0, 0))));
+    let files = match options {
+        Some(options) => {
+            let (files, publisher, found) = files.open(&heap, &options)?;
+            recovered.notes.extend(found.notes);
+            RegionFiles::new(files, publisher)
+        }
+        None => RegionFiles::default(),
+    };
+    Ok((keys.open(&heap), logs, files, recovered))
 }
 
 /// Opens a region, in which `tenants` keep records, on every core.

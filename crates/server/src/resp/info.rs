@@ -41,8 +41,8 @@ impl Text {
 
 type Section = fn(&mut Text, &Shared);
 
-/// Every section, in the order shown. The last three are Landfall's own and are shown by default, too.
-const SECTIONS: [(&str, &str, Section); 11] = [
+/// Every section, in the order shown. The last four are Landfall's own and are shown by default, too.
+const SECTIONS: [(&str, &str, Section); 12] = [
     ("server", "Server", server),
     ("clients", "Clients", clients),
     ("memory", "Memory", memory),
@@ -54,6 +54,7 @@ const SECTIONS: [(&str, &str, Section); 11] = [
     ("landfall", "Landfall", landfall),
     ("network", "Network", network),
     ("logs", "Logs", logs),
+    ("files", "Files", files),
 ];
 
 const EVERYTHING: [&str; 3] = ["all", "everything", "default"];
@@ -246,6 +247,17 @@ fn logs(text: &mut Text, shared: &Shared) {
     text.line("log_entries_read", stats.read);
     text.line("log_entries_trimmed", stats.trimmed);
     text.line("log_index_bytes", stats.index_bytes);
+}
+
+/// Files in the region beside keys and logs; what their mount counts is shown by the mount.
+fn files(text: &mut Text, shared: &Shared) {
+    let Some(files) = shared.files.files() else { return text.line("files", "none") };
+    let (operations, bytes) = files.log_len();
+    let is_mounted = shared.files.mount().is_some();
+    text.line("files", if is_mounted { "mounted" } else { "kept" });
+    text.line("files_inodes", files.inode_count());
+    text.line("files_log_operations", operations);
+    text.line("files_log_bytes", bytes);
 }
 
 fn commits(text: &mut Text, shared: &Shared) {

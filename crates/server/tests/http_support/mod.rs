@@ -54,13 +54,14 @@ impl Rig {
 
     /// A server over an existing region, as after a restart.
     pub fn over(media: Arc<SimMedia>, config: Config) -> Self {
-        let (engine, logs, recovered) = recover(Arc::clone(&media) as Arc<dyn Media>, 4).unwrap();
+        let (engine, logs, files, recovered) = recover(Arc::clone(&media) as Arc<dyn Media>, 4).unwrap();
         let writer = Writer::new(Arc::clone(engine.heap()), 0);
         let shared = Shared {
             writes: Box::new(landfall_server::writes::InRegion),
             config,
             engine,
             logs,
+            files,
             recovered,
             recovery_ns: 1_500_000,
             counters: Counters::default(),

@@ -37,12 +37,13 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
     let media = SimMedia::new(REGION_BYTES, options);
     let new = NewRegion { salt: [7; 16], hash_seed: 42, created_ms: 1 };
     landfall_heap::create(&*media, &new).unwrap();
-    let (engine, logs, recovered) = recover(media.clone(), SHARDS).unwrap();
+    let (engine, logs, files, recovered) = recover(media.clone(), SHARDS).unwrap();
     let shared = Shared {
         writes: Box::new(landfall_server::writes::InRegion),
         config,
         engine,
         logs,
+        files,
         recovered,
         recovery_ns: 0,
         counters: Counters::default(),

@@ -1,0 +1,239 @@
+//! Keys, logs and files in one region: `landfall serve --files`.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod common;
+
+use common::{Place, Reply, Resp, Server, bulk, error_text, ok, pattern, wait_until};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+/// What was deleted is free after the next publication, and after compaction.
+const FREE_SOON: Duration = Duration::from_secs(20);
+
+/// A directory to mount on, which nothing is mounted on at the end.
+struct Point(tempfile::TempDir);
+
+impl Point {
+    /// `None` where FUSE mounts are not possible.
+    fn new() -> Option<Self> {
+        match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            Ok(_) => Some(Self(tempfile::tempdir().unwrap())),
+            Err(error) => {
+                eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    fn serve(&self, place: &Place) -> Server {
+        place.start(&["--files", self.path().to_str().unwrap(), "--workers", "1"])
+    }
+
+    /// Ends a server as a power failure of its process would.
+    fn kill(&self, server: Server) {
+        server.kill();
+        self.unmount();
+    }
+
+    fn unmount(&self) {
+        landfall_fuse::unmount(self.path(), landfall_fuse::Unmount::Lazily).unwrap();
+    }
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        // After an end in good order there is nothing left to do.
+        let _ = landfall_fuse::unmount(self.path(), landfall_fuse::Unmount::Lazily);
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn set(resp: &mut Resp, key: &str, value: &[u8]) -> Reply {
+    resp.call(&[b"SET", key.as_bytes(), value]).unwrap()
+}
+
+/// The value of a field of `INFO`.
+fn info(server: &Server, name: &str) -> String {
+    let Reply::Bulk(text) = server.call(&["INFO"]) else { panic!("no text") };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("no {name}: {text}")).to_owned()
+}
+
+fn assert_clean(place: &Place) {
+    let checked = place.check(&[]);
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+}
+
+#[test]
+fn keys_logs_and_files_survive_a_kill_in_one_region_and_flushall_touches_no_file() {
+    let Some(point) = Point::new() else { return };
+    let (place, bytes) = (Place::new(), pattern(1, MIB));
+    let server = point.serve(&place);
+    assert!(server.lines.iter().any(|line| *line == format!("files: {}", point.path().display())));
+    fs::create_dir(point.file("d")).unwrap();
+    write_durably(&point.file("d/file"), &bytes).unwrap();
+    assert_eq!(set(&mut server.resp(), "key", &bytes), ok());
+    assert_eq!(server.call(&["LF.APPEND", "log", "entry"]), Reply::Int(0));
+    assert_eq!((info(&server, "files"), info(&server, "files_inodes")), ("mounted".into(), "3".into()));
+    point.kill(server);
+    assert_clean(&place);
+
+    let server = point.serve(&place);
+    assert!(fs::read(point.file("d/file")).unwrap() == bytes);
+    assert_eq!(server.call(&["GET", "key"]), bulk(&bytes));
+    assert_eq!(server.call(&["LF.LEN", "log"]), Reply::Int(1));
+    assert_eq!(server.call(&["FLUSHALL"]), ok());
+    assert_eq!(server.call(&["DBSIZE"]), Reply::Int(0));
+    assert!(fs::read(point.file("d/file")).unwrap() == bytes);
+    point.kill(server);
+
+    let server = point.serve(&place);
+    assert_eq!((server.call(&["DBSIZE"]), server.call(&["LF.LEN", "log"])), (Reply::Int(0), Reply::Int(1)));
+    assert!(fs::read(point.file("d/file")).unwrap() == bytes);
+    assert!(server.stop().success());
+    assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "a server that has ended leaves no mount");
+    assert_clean(&place);
+}
+
+/// Sets keys of a mebibyte until the region is full. Returns how many.
+fn fill_with_keys(resp: &mut Resp) -> usize {
+    for key in 0..100 {
+        if let refused @ Reply::Error(_) = set(resp, &format!("k{key}"), &pattern(key as u64, MIB)) {
+            assert!(error_text(&refused).starts_with("OOM"), "{refused:?}");
+            return key;
+        }
+    }
+    panic!("the region never fills");
+}
+
+fn delete_keys(resp: &mut Resp, count: usize) {
+    for key in 0..count {
+        assert_eq!(resp.call(&[b"DEL", format!("k{key}").as_bytes()]).unwrap(), Reply::Int(1));
+    }
+}
+
+/// Fills the region: whatever can be moved is moved before a write is refused.
+fn compact(server: &Server) {
+    let mut resp = server.resp();
+    let count = fill_with_keys(&mut resp);
+    delete_keys(&mut resp, count);
+}
+
+#[test]
+fn files_are_kept_and_moved_by_a_server_that_does_not_mount_them() {
+    let Some(point) = Point::new() else { return };
+    let place = Place::new();
+    let server = point.serve(&place);
+    let bytes = |at: u64| pattern(at, 150_000);
+    for at in 0..80 {
+        write_durably(&point.file(&format!("f{at}")), &bytes(at)).unwrap();
+    }
+    // What they leave between the others is worth compacting.
+    let is_kept = |at: &u64| at.is_multiple_of(4);
+    for at in (0..80).filter(|at| !is_kept(at)) {
+        fs::remove_file(point.file(&format!("f{at}"))).unwrap();
+    }
+    compact(&server);
+    assert!(server.metric("landfall_copied_bytes_total{path=\"moved\"}") > 0.0);
+    assert!(server.stop().success());
+
+    let server = place.start(&["--workers", "1"]);
+    assert_eq!(info(&server, "files"), "kept");
+    compact(&server);
+    assert!(server.stop().success());
+    assert_clean(&place);
+
+    let server = point.serve(&place);
+    for at in (0..80).filter(is_kept) {
+        assert!(fs::read(point.file(&format!("f{at}"))).unwrap() == bytes(at), "f{at}");
+    }
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_region_full_of_keys_is_enospc_for_files_and_deleting_makes_room() {
+    let Some(point) = Point::new() else { return };
+    let place = Place::new();
+    let server = point.serve(&place);
+    fs::write(point.file("old"), pattern(1, 2 * MIB)).unwrap();
+    let mut resp = server.resp();
+    let count = fill_with_keys(&mut resp);
+    let refused = write_durably(&point.file("new"), &pattern(2, 4 * MIB)).expect_err("the region is full");
+    assert_eq!(refused.raw_os_error(), Some(28), "{refused}");
+    assert!(fs::read(point.file("old")).unwrap() == pattern(1, 2 * MIB));
+    // What frees space is always possible.
+    fs::File::options().write(true).open(point.file("old")).unwrap().set_len(4096).unwrap();
+    fs::remove_file(point.file("old")).unwrap();
+    delete_keys(&mut resp, count);
+    write_durably(&point.file("new"), &pattern(2, 4 * MIB)).unwrap();
+    assert!(fs::read(point.file("new")).unwrap() == pattern(2, 4 * MIB));
+    assert!(server.stop().success());
+    assert_clean(&place);
+}
+
+#[test]
+fn a_region_full_of_files_is_oom_for_keys_and_unlinking_makes_room() {
+    let Some(point) = Point::new() else { return };
+    let place = Place::new();
+    let server = point.serve(&place);
+    let mut resp = server.resp();
+    assert_eq!(set(&mut resp, "old", &pattern(1, MIB)), ok());
+    let full = (0..100).find_map(|at| {
+        let outcome = write_durably(&point.file(&format!("f{at}")), &pattern(at, MIB));
+        outcome.err().map(|error| (at, error))
+    });
+    let (count, refused) = full.expect("the region never fills");
+    assert_eq!(refused.raw_os_error(), Some(28), "{refused}");
+    // A little room may be left that is too little for a file.
+    let refused = (0..8).map(|key| set(&mut resp, &format!("k{key}"), &pattern(key, MIB))).last().unwrap();
+    assert!(error_text(&refused).starts_with("OOM"), "{refused:?}");
+    assert_eq!(resp.call(&[b"GET", b"old"]).unwrap(), bulk(pattern(1, MIB)));
+    assert_eq!(resp.call(&[b"DEL", b"old"]).unwrap(), Reply::Int(1));
+    fs::File::options().write(true).open(point.file("f0")).unwrap().set_len(0).unwrap();
+    for at in 1..=count {
+        // The last one may not have been made.
+        let _ = fs::remove_file(point.file(&format!("f{at}")));
+    }
+    let set = wait_until(FREE_SOON, || (set(&mut resp, "new", &pattern(3, MIB)) == ok()).then_some(()));
+    assert!(set.is_some(), "what was unlinked is free soon");
+    assert!(server.stop().success());
+    assert_clean(&place);
+}
+
+#[test]
+fn an_unmounted_server_serves_keys_on() {
+    let Some(point) = Point::new() else { return };
+    let place = Place::new();
+    let server = point.serve(&place);
+    fs::write(point.file("file"), b"here").unwrap();
+    landfall_fuse::unmount(point.path(), landfall_fuse::Unmount::WhenIdle).unwrap();
+    let kept = wait_until(FREE_SOON, || (info(&server, "files") == "kept").then_some(()));
+    assert!(kept.is_some(), "{}", info(&server, "files"));
+    assert_eq!(set(&mut server.resp(), "key", b"value"), ok());
+    assert!(server.stop().success());
+    let mut server = point.serve(&place);
+    assert_eq!(
+        (fs::read(point.file("file")).unwrap(), server.call(&["GET", "key"])),
+        (b"here".to_vec(), bulk("value"))
+    );
+    assert!(server.resp().call(&[b"SHUTDOWN"]).is_err(), "there is no reply");
+    assert!(server.wait().is_some_and(|status| status.success()));
+    assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "nothing is mounted");
+}

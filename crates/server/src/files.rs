@@ -1,0 +1,65 @@
+//! Files in the server's region: they are recovered and kept with the keys and the logs. Who mounts them (`fs-io`) is no
+//! part of this crate; the program brings both together by [`FilesMount`].
+
+use landfall_fs::{Files, Publisher};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+
+/// Id of the writer of the files' log. Workers count from 0; ids from 251 on are those of other writers.
+pub(crate) const LOG_WRITER: u8 = 249;
+/// Id of the writer that publishes files.
+pub(crate) const PUBLISH_WRITER: u8 = 250;
+
+/// The mount of the files, as far as the server has to do with it. Its requests may wait for space: they ask, wake the
+/// thread that keeps the heap ([`crate::shared::Shared::wake_maintenance`]), and try again until it has answered.
+pub trait FilesMount: Send + Sync + std::fmt::Debug {
+    /// The newest question for space.
+    fn asked(&self) -> u64;
+
+    /// True while a question waits for an answer.
+    fn is_asked(&self) -> bool;
+
+    /// The heap's thread had nothing to do in a round that it began when `asked` was the newest question.
+    fn answer(&self, asked: u64);
+
+    /// The heap's thread has made progress: who waits tries again.
+    fn note_progress(&self);
+
+    /// The heap's thread ends: there will be no more space.
+    fn end_answers(&self);
+}
+
+/// The files of the region, if there are any.
+#[derive(Debug, Default)]
+pub struct RegionFiles {
+    files: Option<Arc<Files>>,
+    /// Until a mount takes it.
+    publisher: Mutex<Option<Publisher>>,
+    mount: RwLock<Option<Arc<dyn FilesMount>>>,
+}
+
+impl RegionFiles {
+    pub(crate) fn new(files: Arc<Files>, publisher: Publisher) -> Self {
+        Self { files: Some(files), publisher: Mutex::new(Some(publisher)), mount: RwLock::default() }
+    }
+
+    /// The files; `None` in a region without any.
+    pub fn files(&self) -> Option<&Arc<Files>> {
+        self.files.as_ref()
+    }
+
+    /// What publishes the log of the files, for their mount: once.
+    pub fn take_publisher(&self) -> Option<Publisher> {
+        self.publisher.lock().take()
+    }
+
+    /// The files are mounted, or not any more.
+    pub fn set_mount(&self, mount: Option<Arc<dyn FilesMount>>) {
+        *self.mount.write() = mount;
+    }
+
+    /// The mount, while there is one.
+    pub fn mount(&self) -> Option<Arc<dyn FilesMount>> {
+        self.mount.read().clone()
+    }
+}
