@@ -61,8 +61,24 @@ pub enum LoadChoice {
     ReadSequential,
     /// Read 4 KiB at random places of that file, with the kernel's cache
     ReadRandom,
-    /// Make, stat and unlink small files without fsync
+    /// As `readsequential`, once, with the kernel's cache dropped and the mount's server started anew; needs root
+    ReadSequentialCold,
+    /// As `readrandom`, with these caches empty at first; needs root
+    ReadRandomCold,
+    /// Make, stat and unlink small files without fsync; beside bindfs, too, a file system by FUSE that passes calls on
     Small,
+    /// LevelDB's fillsync: put values of 1 KiB, each synced
+    LeveldbSync,
+    /// LevelDB's fillseq: put values of 1 KiB
+    LeveldbFill,
+    /// LevelDB's readrandom: get values of 1 KiB
+    LeveldbRead,
+    /// Unpack a tree of 4,000 sources by tar
+    Untar,
+    /// Run git status on that tree
+    GitStatus,
+    /// Build a crate by cargo
+    Build,
 }
 
 impl LoadChoice {
@@ -76,14 +92,28 @@ impl LoadChoice {
             Self::Write => "sequential write",
             Self::ReadSequential => "sequential read, cached",
             Self::ReadRandom => "random 4 KiB read, cached",
+            Self::ReadSequentialCold => "sequential read, cold",
+            Self::ReadRandomCold => "random 4 KiB read, cold",
             Self::Small => "small files",
+            Self::LeveldbSync => "LevelDB fillsync",
+            Self::LeveldbFill => "LevelDB fillseq",
+            Self::LeveldbRead => "LevelDB readrandom",
+            Self::Untar => "untar",
+            Self::GitStatus => "git status",
+            Self::Build => "cargo build",
         }
+    }
+
+    /// True for what begins with empty caches.
+    pub fn is_cold(self) -> bool {
+        matches!(self, Self::ReadSequentialCold | Self::ReadRandomCold)
     }
 
     /// What is counted.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Write | Self::ReadSequential => "MiB/s",
+            Self::Write | Self::ReadSequential | Self::ReadSequentialCold => "MiB/s",
+            Self::Untar => "files/s",
             _ => "operations/s",
         }
     }

@@ -7,8 +7,9 @@ use crate::common::progress::say;
 use crate::common::report::write_report;
 use crate::files::args::{FsArgs, LoadChoice};
 use crate::files::child;
-use crate::files::loads::{self, Ran};
+use crate::files::loads;
 use crate::files::place::{Kind, Place};
+use crate::files::ran::Ran;
 use crate::files::report::{Results, Row};
 use std::path::Path;
 use std::time::Instant;
@@ -57,7 +58,9 @@ fn measure(args: &FsArgs, results: &mut Results) -> Result<(), BenchError> {
 
 fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
     match load {
-        LoadChoice::Create | LoadChoice::Append | LoadChoice::ReadRandom => args.threads.clone(),
+        LoadChoice::Create | LoadChoice::Append | LoadChoice::ReadRandom | LoadChoice::ReadRandomCold => {
+            args.threads.clone()
+        }
         LoadChoice::Varmail | LoadChoice::Fileserver => vec![16],
         _ => vec![1],
     }
@@ -65,7 +68,7 @@ fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
 
 /// Runs a load on every place, in turns.
 fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Result<Vec<Row>, BenchError> {
-    let kinds = Kind::on(folder);
+    let kinds = Kind::of(load, folder);
     let mut samples: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.rounds {
         for (kind, samples) in kinds.iter().zip(&mut samples) {
@@ -88,8 +91,11 @@ fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Resul
 }
 
 fn once(load: LoadChoice, threads: u32, args: &FsArgs, kind: Kind) -> Result<Sample, BenchError> {
-    let place = Place::new(kind, args)?;
+    let mut place = Place::new(kind, args)?;
     loads::prepare(load, place.files(), args)?;
+    if load.is_cold() {
+        place.cool(args)?;
+    }
     let server_before = place.server_cpu();
     let loaded = match kind {
         Kind::Library => child::run_by_library(load, threads, place.files(), args)?,

@@ -3,7 +3,8 @@
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::files::args::{FsArgs, LoadChoice};
-use crate::files::loads::{self, Ran};
+use crate::files::loads;
+use crate::files::ran::Ran;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::io::Write;

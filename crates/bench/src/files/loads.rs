@@ -1,10 +1,11 @@
 //! The loads: plain system calls on a folder, the same for every place.
 
 use crate::common::error::BenchError;
-use crate::common::measure::stats::whole;
 use crate::common::progress::check_stop;
 use crate::files::args::{FsArgs, LoadChoice};
-use serde::{Deserialize, Serialize};
+use crate::files::ran::{Failed, Ran, timed};
+use crate::files::{databases, trees};
+use crate::stores::Durability;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -24,24 +25,6 @@ const BLOCK_BYTES: usize = 4096;
 const MANY_THREADS: u32 = 16;
 /// Files of one folder.
 const FOLDER_FILES: u32 = 1000;
-
-/// What one run has found.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Ran {
-    /// Operations, or MiB.
-    pub(crate) count: f64,
-    pub(crate) seconds: f64,
-    /// Latency of each operation, microseconds, sorted. Empty where only the whole is timed.
-    pub(crate) latencies_us: Vec<f64>,
-}
-
-impl Ran {
-    /// The latency below which a share of the operations is, microseconds.
-    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
-        let last = self.latencies_us.len().checked_sub(1)?;
-        self.latencies_us.get(whole(last as f64 * share) as usize).copied()
-    }
-}
 
 /// Numbers that need not be good, only spread.
 struct Random(u64);
@@ -69,15 +52,21 @@ struct Worker<'a> {
 
 /// Prepares a load's files, which is not measured.
 pub(crate) fn prepare(load: LoadChoice, files: &Path, args: &FsArgs) -> Result<(), BenchError> {
+    let large = || write_whole(&large(files), args.file_mib << 20);
     let prepared = match load {
-        LoadChoice::Varmail => fill(files, args.files, WRITE_BYTES),
-        LoadChoice::Fileserver => fill(files, args.files, SERVED_BYTES),
+        LoadChoice::Varmail => fill(files, args.files, WRITE_BYTES).map_err(Failed::from),
+        LoadChoice::Fileserver => fill(files, args.files, SERVED_BYTES).map_err(Failed::from),
         LoadChoice::ReadSequential | LoadChoice::ReadRandom => {
-            write_whole(&large(files), args.file_mib << 20).and_then(|()| read_whole(&large(files)).map(drop))
+            large().and_then(|()| read_whole(&self::large(files)).map(drop)).map_err(Failed::from)
         }
+        LoadChoice::ReadSequentialCold | LoadChoice::ReadRandomCold => large().map_err(Failed::from),
+        LoadChoice::LeveldbRead => databases::prepare(files, args),
+        LoadChoice::Untar => trees::prepare_archive(files, args),
+        LoadChoice::GitStatus => trees::prepare_repository(files, args),
+        LoadChoice::Build => trees::prepare_crate(files),
         _ => Ok(()),
     };
-    prepared.map_err(BenchError::file(files))
+    prepared.map_err(failed_as(BenchError::file(files)))
 }
 
 /// Runs a load once.
@@ -94,7 +83,14 @@ pub(crate) fn run(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -
             }
             Ok(Ran { count: mib, seconds: began.elapsed().as_secs_f64(), latencies_us: Vec::new() })
         }
+        LoadChoice::ReadSequentialCold => timed(args.file_mib as f64, || read_whole(&large(files)).map(drop)),
         LoadChoice::Small => timed(f64::from(args.small_files) * 3.0, || small(files, args.small_files)),
+        LoadChoice::LeveldbSync => databases::fill(files, args, Durability::Synced),
+        LoadChoice::LeveldbFill => databases::fill(files, args, Durability::Unsynced),
+        LoadChoice::LeveldbRead => databases::read(files, args),
+        LoadChoice::Untar => trees::untar(files, args),
+        LoadChoice::GitStatus => trees::git_status(files, args),
+        LoadChoice::Build => trees::build(files),
         _ => repeated(load, threads, files, args),
     }
     .map_err(failed_as(failed))
@@ -105,32 +101,6 @@ fn failed_as(as_file: impl FnOnce(io::Error) -> BenchError) -> impl FnOnce(Faile
         Failed::Io(error) => as_file(error),
         Failed::Bench(error) => error,
     }
-}
-
-/// Why a run has failed.
-enum Failed {
-    Io(io::Error),
-    Bench(BenchError),
-}
-
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<BenchError> for Failed {
-    fn from(error: BenchError) -> Self {
-        Self::Bench(error)
-    }
-}
-
-/// Times a fixed amount of work.
-fn timed(count: f64, work: impl FnOnce() -> io::Result<()>) -> Result<Ran, Failed> {
-    check_stop()?;
-    let began = Instant::now();
-    work()?;
-    Ok(Ran { count, seconds: began.elapsed().as_secs_f64(), latencies_us: Vec::new() })
 }
 
 /// Threads that repeat an operation for some time.
@@ -156,8 +126,7 @@ fn repeated(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -> Resu
     for outcome in outcomes {
         latencies_us.append(&mut outcome?);
     }
-    latencies_us.sort_unstable_by(f64::total_cmp);
-    Ok(Ran { count: latencies_us.len() as f64, seconds, latencies_us })
+    Ok(Ran::of_operations(seconds, latencies_us))
 }
 
 impl<'a> Worker<'a> {
@@ -340,24 +309,24 @@ mod tests {
         settings: FsArgs,
     }
 
+    fn skip(what: &str) {
+        eprintln!("SKIP: {what}");
+    }
+
     #[test]
     fn every_load_runs_on_an_ordinary_folder() {
         let args = Cli::try_parse_from(["fs", "--quick", "--seconds", "0.05"]).unwrap().settings.bounded();
         for load in LoadChoice::value_variants() {
             let dir = tempfile::tempdir().unwrap();
-            prepare(*load, dir.path(), &args).unwrap();
-            let ran = run(*load, 2, dir.path(), &args).unwrap();
-            assert!(ran.count > 0.0 && ran.seconds > 0.0, "{load:?}: {ran:?}");
+            // The archive of a tree lies beside the files.
+            let files = dir.path().join("files");
+            fs::create_dir(&files).unwrap();
+            let ran = prepare(*load, &files, &args).and_then(|()| run(*load, 2, &files, &args));
+            match ran {
+                Ok(ran) => assert!(ran.count > 0.0 && ran.seconds > 0.0, "{load:?}: {ran:?}"),
+                Err(BenchError::Missing(what)) => skip(&what),
+                Err(error) => panic!("{load:?}: {error}"),
+            }
         }
-    }
-
-    #[test]
-    fn quantiles_are_those_of_sorted_latencies() {
-        let ran = Ran { count: 5.0, seconds: 1.0, latencies_us: vec![1.0, 2.0, 3.0, 4.0, 5.0] };
-        assert_eq!(
-            (ran.quantile(0.5), ran.quantile(0.99), ran.quantile(1.0)),
-            (Some(3.0), Some(4.0), Some(5.0))
-        );
-        assert_eq!(Ran::default().quantile(0.5), None);
     }
 }

@@ -5,9 +5,12 @@
 mod args;
 mod campaign;
 mod child;
+mod databases;
 mod loads;
 mod place;
+mod ran;
 mod report;
+mod trees;
 
 pub use args::{FsArgs, LoadChoice};
 pub(crate) use campaign::run;

@@ -4,11 +4,13 @@ use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::proc::warm_memory;
 use crate::common::peers::{not_ready, spawn};
-use crate::files::args::FsArgs;
+use crate::files::args::{FsArgs, LoadChoice};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The name of the mount in reports.
@@ -17,10 +19,17 @@ pub(crate) const MOUNT: &str = "landfall mount";
 pub(crate) const WRITEBACK: &str = "landfall mount, writeback";
 /// The name of a mount whose files a program reads and writes in its own process, by the library.
 pub(crate) const LIBRARY: &str = "landfall library";
+/// The name of a folder that is mounted once more by FUSE, by a program that passes all calls on to the folder.
+pub(crate) const PASSTHROUGH: &str = "bindfs";
 /// Memory that is touched before each run, bytes: most loads write less than this.
 const WARM_BYTES: u64 = 2 << 30;
 /// Bytes of the region beyond what the loads write.
 const REGION_SPARE: u64 = 4 << 30;
+
+/// How long a program may take to mount or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has.
+const STEP: Duration = Duration::from_millis(10);
 
 /// The file system in memory, as the kernel names it.
 const TMPFS: &str = "tmpfs";
@@ -34,13 +43,17 @@ pub(crate) enum Kind {
     Writeback,
     /// A mount, and a load that loads the library.
     Library,
+    /// The folder through bindfs.
+    Passthrough,
 }
 
 impl Kind {
-    /// The places to compare. The library answers in the process only where the region's memory can be shared.
-    pub(crate) fn on(folder: &str) -> Vec<Self> {
+    /// The places to compare. The library answers in the process only where the region's memory can be shared. What each
+    /// request of FUSE costs by itself is seen best with small files.
+    pub(crate) fn of(load: LoadChoice, folder: &str) -> Vec<Self> {
         let mut all = vec![Self::Folder, Self::Mount, Self::Writeback];
         all.extend((folder == TMPFS).then_some(Self::Library));
+        all.extend((load == LoadChoice::Small).then_some(Self::Passthrough));
         all
     }
 
@@ -51,6 +64,7 @@ impl Kind {
             Self::Mount => MOUNT,
             Self::Writeback => WRITEBACK,
             Self::Library => LIBRARY,
+            Self::Passthrough => PASSTHROUGH,
         }
     }
 }
@@ -61,7 +75,8 @@ pub(crate) struct Place {
     /// The server of a mount. It ends before its folder is removed: fields drop in order.
     server: Option<Mounted>,
     files: PathBuf,
-    _scratch: TempDir,
+    kind: Kind,
+    scratch: TempDir,
 }
 
 impl Place {
@@ -73,12 +88,21 @@ impl Place {
         let scratch = scratch.map_err(BenchError::file(&args.dir))?;
         let files = scratch.path().join("files");
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
-        let server = match kind {
-            Kind::Folder => None,
-            Kind::Mount | Kind::Library => Some(Mounted::start(scratch.path(), &files, args, &[])?),
-            Kind::Writeback => Some(Mounted::start(scratch.path(), &files, args, &["-o", "writeback"])?),
-        };
-        Ok(Self { server, files, _scratch: scratch })
+        let server = Mounted::of(kind, scratch.path(), &files, args)?;
+        Ok(Self { server, files, kind, scratch })
+    }
+
+    /// Empties all caches: those of the kernel, and the memory of a mount's server, which is started anew. A quick run
+    /// leaves the kernel's alone, as others use them, too.
+    pub(crate) fn cool(&mut self, args: &FsArgs) -> Result<(), BenchError> {
+        if let Some(server) = self.server.take() {
+            server.end()?;
+        }
+        if !args.quick {
+            drop_caches()?;
+        }
+        self.server = Mounted::of(self.kind, self.scratch.path(), &self.files, args)?;
+        Ok(())
     }
 
     /// The folder for the load's files.
@@ -92,7 +116,18 @@ impl Place {
     }
 }
 
-/// `landfall fs mount`.
+/// Drops what the kernel keeps of files; the loads' have been synced.
+fn drop_caches() -> Result<(), BenchError> {
+    let file = Path::new("/proc/sys/vm/drop_caches");
+    fs::write(file, "3").map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            BenchError::Missing("only root can empty the kernel's caches: cold reads are not measured".into())
+        }
+        _ => BenchError::File { path: file.into(), source: error },
+    })
+}
+
+/// A program that serves a mount: `landfall fs mount`, or bindfs.
 #[derive(Debug)]
 struct Mounted {
     child: Child,
@@ -100,6 +135,57 @@ struct Mounted {
 }
 
 impl Mounted {
+    /// The server of a kind of place; `None` for one without.
+    fn of(kind: Kind, scratch: &Path, point: &Path, args: &FsArgs) -> Result<Option<Self>, BenchError> {
+        match kind {
+            Kind::Folder => return Ok(None),
+            Kind::Mount | Kind::Library => Self::start(scratch, point, args, &[]),
+            Kind::Writeback => Self::start(scratch, point, args, &["-o", "writeback"]),
+            Kind::Passthrough => Self::pass_through(scratch, point),
+        }
+        .map(Some)
+    }
+
+    /// bindfs over a folder of its own.
+    fn pass_through(scratch: &Path, point: &Path) -> Result<Self, BenchError> {
+        if Command::new(PASSTHROUGH).arg("--version").output().is_err() {
+            return Err(BenchError::Missing(format!(
+                "{PASSTHROUGH} is not installed (Debian: {PASSTHROUGH})"
+            )));
+        }
+        let below = scratch.join("below");
+        fs::create_dir_all(&below).map_err(BenchError::file(&below))?;
+        let device =
+            |path: &Path| fs::metadata(path).map(|found| found.dev()).map_err(BenchError::file(path));
+        let mut command = Command::new(PASSTHROUGH);
+        command.arg("-f").arg(&below).arg(point);
+        let child = spawn(command, &below, Stdio::null())?;
+        let mounted = Self { child, point: point.into() };
+        let began = Instant::now();
+        while device(point)? == device(scratch)? {
+            if began.elapsed() > PATIENCE {
+                return Err(not_ready(PASSTHROUGH, &below));
+            }
+            std::thread::sleep(STEP);
+        }
+        Ok(mounted)
+    }
+
+    /// Unmounts in good order, and waits until the server has ended.
+    fn end(mut self) -> Result<(), BenchError> {
+        let unmounted = landfall_fuse::unmount(&self.point, landfall_fuse::Unmount::WhenIdle);
+        unmounted.map_err(|error| BenchError::Store(error.to_string()))?;
+        let began = Instant::now();
+        while self.child.try_wait().map_err(BenchError::file(&self.point))?.is_none() {
+            if began.elapsed() > PATIENCE {
+                let what = "unmounting".into();
+                return Err(BenchError::TooLong { what, seconds: PATIENCE.as_secs() });
+            }
+            std::thread::sleep(STEP);
+        }
+        Ok(())
+    }
+
     fn start(scratch: &Path, point: &Path, args: &FsArgs, options: &[&str]) -> Result<Self, BenchError> {
         let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
         let data = scratch.join("data");

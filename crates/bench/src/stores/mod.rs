@@ -20,7 +20,7 @@ mod ring;
 mod sys;
 
 use clap::{Args, ValueEnum};
-use error::StoreError;
+pub(crate) use error::StoreError;
 use landfall_heap::{Gated, Heap, Source};
 use landfall_kv::{SetRequest, Written};
 use landfall_media::{Extent, MediaError};
@@ -31,7 +31,7 @@ use ring::Ring;
 use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;
-pub(crate) use sys::{Batch, LevelDb};
+pub(crate) use sys::{Batch, Durability, LevelDb};
 
 /// Flags of the hidden `landfall bench server`.
 #[derive(Debug, Args)]

@@ -47,6 +47,9 @@ api! {
     options_set_env = c"leveldb_options_set_env": fn(Pointer, Pointer);
     create_default_env = c"leveldb_create_default_env": fn() -> Pointer;
     writeoptions_create = c"leveldb_writeoptions_create": fn() -> Pointer;
+    writeoptions_set_sync = c"leveldb_writeoptions_set_sync": fn(Pointer, u8);
+    readoptions_create = c"leveldb_readoptions_create": fn() -> Pointer;
+    get = c"leveldb_get": fn(Pointer, Pointer, *const c_char, usize, *mut usize, *mut *mut c_char) -> *mut c_char;
     writebatch_create = c"leveldb_writebatch_create": fn() -> Pointer;
     writebatch_destroy = c"leveldb_writebatch_destroy": fn(Pointer);
     writebatch_clear = c"leveldb_writebatch_clear": fn(Pointer);

@@ -23,7 +23,17 @@ pub(crate) struct LevelDb {
     api: Api,
     db: Pointer,
     write_options: Pointer,
+    read_options: Pointer,
     log_in_memory: bool,
+}
+
+/// When a write of LevelDB is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Before the call returns: its log is synced.
+    Synced,
+    /// Later.
+    Unsynced,
 }
 
 // SAFETY: `leveldb::DB` may be used by several threads at once (doc/index.md, "Concurrency"); write options are only
@@ -50,30 +60,55 @@ impl Drop for Batch {
 }
 
 impl LevelDb {
-    /// Loads LevelDB and opens a new, empty database.
+    /// Loads LevelDB and opens a new, empty database that no write syncs: with its log in memory if it can be, and a
+    /// write buffer that no run fills.
     ///
     /// # Errors
     /// [`StoreError`] says what is missing, or what LevelDB said.
     pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
         let api = Api::load()?;
+        let environment = memory_environment(&api);
+        Self::open_with(api, dir, environment, Some(WRITE_BUFFER_BYTES), Durability::Unsynced)
+    }
+
+    /// Loads LevelDB and opens the database in a folder as programs have it: its log and its tables are files, its write
+    /// buffer is LevelDB's own.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_in_files(dir: &Path, durability: Durability) -> Result<Self, StoreError> {
+        Self::open_with(Api::load()?, dir, None, None, durability)
+    }
+
+    fn open_with(
+        api: Api,
+        dir: &Path,
+        environment: Option<Pointer>,
+        write_buffer: Option<usize>,
+        durability: Durability,
+    ) -> Result<Self, StoreError> {
         let name = CString::new(dir.as_os_str().as_bytes())
             .map_err(|_| StoreError::LevelDb { message: "a folder's name holds a zero byte".into() })?;
-        let environment = memory_environment(&api);
         let mut error: *mut c_char = ptr::null_mut();
-        // SAFETY: the functions are those of `leveldb/c.h`, called as it says; options, environment and write options
-        // live as long as the process, the name until `open` returns.
-        let (db, write_options) = unsafe {
+        // SAFETY: the functions are those of `leveldb/c.h`, called as it says; options and environment live as
+        // long as the process, the name until `open` returns.
+        let (db, write_options, read_options) = unsafe {
             let options = (api.options_create)();
             (api.options_set_create_if_missing)(options, 1);
-            (api.options_set_write_buffer_size)(options, WRITE_BUFFER_BYTES);
+            if let Some(bytes) = write_buffer {
+                (api.options_set_write_buffer_size)(options, bytes);
+            }
             (api.options_set_compression)(options, NO_COMPRESSION);
             if let Some(environment) = environment {
                 (api.options_set_env)(options, environment);
             }
-            ((api.open)(options, name.as_ptr(), &raw mut error), (api.writeoptions_create)())
+            let write_options = (api.writeoptions_create)();
+            (api.writeoptions_set_sync)(write_options, u8::from(durability == Durability::Synced));
+            let db = (api.open)(options, name.as_ptr(), &raw mut error);
+            (db, write_options, (api.readoptions_create)())
         };
         check(&api, error)?;
-        Ok(Self { api, db, write_options, log_in_memory: environment.is_some() })
+        Ok(Self { api, db, write_options, read_options, log_in_memory: environment.is_some() })
     }
 
     /// Version, and where its log lies.
@@ -108,6 +143,26 @@ impl LevelDb {
         // SAFETY: database, options and batch are live and ours.
         unsafe { (self.api.write)(self.db, self.write_options, batch.batch, &raw mut error) };
         check(&self.api, error)
+    }
+
+    /// The length of a key's value; `None` if there is no such key.
+    ///
+    /// # Errors
+    /// What LevelDB said.
+    pub(crate) fn value_len(&self, key: &[u8]) -> Result<Option<usize>, StoreError> {
+        let (mut error, mut len): (*mut c_char, usize) = (ptr::null_mut(), 0);
+        // SAFETY: database and options are live; LevelDB reads the key before it returns. The value is ours to free.
+        let found = unsafe {
+            let (key_at, key_len) = (key.as_ptr().cast(), key.len());
+            let value =
+                (self.api.get)(self.db, self.read_options, key_at, key_len, &raw mut len, &raw mut error);
+            if !value.is_null() {
+                (self.api.free)(value.cast());
+            }
+            !value.is_null()
+        };
+        check(&self.api, error)?;
+        Ok(found.then_some(len))
     }
 }
 
