@@ -3,8 +3,9 @@
 use crate::common::error::BenchError;
 use crate::common::progress::check_stop;
 use crate::files::args::{FsArgs, LoadChoice};
+use crate::files::databases;
 use crate::files::ran::{Failed, Ran, timed};
-use crate::files::{databases, trees};
+use crate::files::trees;
 use crate::stores::Durability;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
