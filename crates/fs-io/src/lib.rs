@@ -32,8 +32,10 @@ mod service;
 mod session;
 mod syncs;
 mod sys;
+mod values;
 mod worker;
 
 pub use keeping::{Keeper, Keeping};
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};
+pub use values::Values;

@@ -137,7 +137,7 @@ pub(crate) fn read_link(service: &Service, request: &Request<'_>) -> Answered {
 /// LINK.
 pub(crate) fn link(service: &Service, request: &Request<'_>, target: Node, name: &OsStr) -> Answered {
     let (parent, name, number) = (number_of(request.node), name_of(name)?, number_of(target));
-    service.execute_now(&Operation::Link { parent, name, number })?;
+    service.execute_now(&Operation::Link { parent, name, number, replaces: false })?;
     service.lives.name(number);
     service.lives.look_up(number);
     let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));

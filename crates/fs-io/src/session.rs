@@ -11,6 +11,7 @@ use crate::rounds::Rounds;
 use crate::service::{Service, SyncMode, Written};
 use crate::syncs::Syncs;
 use crate::sys::{self, Image};
+use crate::values::Values;
 use crate::worker::Worker;
 use landfall_fs::{Files, FsError, Operation, Publisher};
 use landfall_fs_link::Reason;
@@ -103,6 +104,7 @@ struct Shared {
 pub struct Session {
     shared: Arc<Shared>,
     service: Arc<Service>,
+    notifier: Arc<Device>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     keeper: Option<JoinHandle<()>>,
     publisher: Arc<Mutex<Publisher>>,
@@ -176,10 +178,12 @@ impl Session {
         let publisher = Arc::new(Mutex::new(publisher));
         let link = link(&files, &publisher, &device, settings, &shared.point);
         let available = link.as_ref().ok().cloned();
+        let notifier = Arc::new(device.clone_queue()?);
         let service = Arc::new(Service::new(files, rounds, (settings.sync, written), available));
         let mut session = Self {
             shared,
             service,
+            notifier,
             workers: Vec::new(),
             keeper: None,
             publisher,
@@ -269,6 +273,11 @@ impl Session {
     /// How the program answers requests that wait for space ([`Keeper::Program`]).
     pub fn keeping(&self) -> Keeping {
         Keeping::new(Arc::clone(&self.service.rounds))
+    }
+
+    /// Values of other systems in the region as files, and files as values.
+    pub fn values(&self) -> Values {
+        Values::new(Arc::clone(&self.service), Arc::clone(&self.notifier))
     }
 
     /// Ends the session from another thread.

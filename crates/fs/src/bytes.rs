@@ -60,7 +60,7 @@ fn floor(offset: u64) -> u64 {
 }
 
 /// The file, or why it has no bytes.
-fn check_file(node: &Node) -> Result<u64, TreeError> {
+pub(crate) fn check_file(node: &Node) -> Result<u64, TreeError> {
     match node.file_type() {
         FileType::File => Ok(node.inode.size),
         FileType::Directory => Err(TreeError::IsADirectory),
@@ -217,7 +217,11 @@ impl State {
 }
 
 /// The bytes of a file in a range. They are held.
-fn parts<'h>(heap: &'h Heap, node: &Node, range: Range<u64>) -> Result<Vec<FilePart<'h>>, FsError> {
+pub(crate) fn parts<'h>(
+    heap: &'h Heap,
+    node: &Node,
+    range: Range<u64>,
+) -> Result<Vec<FilePart<'h>>, FsError> {
     let (mut parts, mut at) = (Vec::new(), range.start);
     let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES).min(BLOCKS_MAX);
     let zeroes = |parts: &mut Vec<FilePart<'h>>, at: &mut u64, until: u64| {

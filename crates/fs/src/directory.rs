@@ -153,6 +153,14 @@ impl Directory {
         Ok(position)
     }
 
+    /// Checks that a name which does not exist can be added.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub(crate) fn check_room(&self, hash: u64) -> Result<(), DirectoryError> {
+        self.free_position(hash).map(drop)
+    }
+
     /// A free position of a name, and the record that covers it.
     fn free_position(&self, hash: u64) -> Result<(Position, Position), DirectoryError> {
         let candidates = Position::candidates(hash);

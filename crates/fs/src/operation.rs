@@ -90,6 +90,8 @@ pub enum Operation<'a> {
         name: Name<'a>,
         /// The inode.
         number: InodeNumber,
+        /// What has the name loses it to the inode, unless that is a directory.
+        replaces: bool,
     },
     /// Removes a name.
     Unlink {
@@ -214,7 +216,7 @@ impl Operation<'_> {
         match self {
             Self::Create { place, .. } => (CREATE, u8::from(place.is_none())),
             Self::Symlink { .. } => (SYMLINK, 0),
-            Self::Link { .. } => (LINK, 0),
+            Self::Link { replaces, .. } => (LINK, u8::from(*replaces)),
             Self::Unlink { is_directory, .. } => (UNLINK, u8::from(*is_directory)),
             Self::Rename { no_replace, exchange, .. } => {
                 (RENAME, u8::from(*no_replace) | u8::from(*exchange) << 1)
@@ -258,7 +260,7 @@ impl Operation<'_> {
                 assert!(target.len() <= TARGET_BYTES_MAX, "the caller has checked the target");
                 to.number(parent).number(number).u32(uid).u32(gid).name(name).sized(target)
             }
-            Self::Link { parent, name, number } => to.number(parent).number(number).name(name),
+            Self::Link { parent, name, number, .. } => to.number(parent).number(number).name(name),
             Self::Unlink { parent, name, .. } => to.number(parent).name(name),
             Self::Rename { parent, name, new_parent, new_name, .. } => {
                 to.number(parent).number(new_parent).name(name).name(new_name)
@@ -347,7 +349,7 @@ impl<'a> Operation<'a> {
             SYMLINK => Self::decode_symlink(fields)?,
             LINK => {
                 let (parent, number) = (number(fields)?, number(fields)?);
-                Self::Link { parent, number, name: name(fields)? }
+                Self::Link { parent, number, name: name(fields)?, replaces: flags & 1 != 0 }
             }
             UNLINK => {
                 let parent = number(fields)?;
@@ -443,7 +445,8 @@ mod tests {
             create(Some((A, name))),
             create(None),
             Operation::Symlink { parent: A, name, number: B, uid: 1, gid: 2, target: b"../t" },
-            Operation::Link { parent: A, name, number: B },
+            Operation::Link { parent: A, name, number: B, replaces: false },
+            Operation::Link { parent: A, name, number: B, replaces: true },
             Operation::Unlink { parent: A, name, is_directory: false },
             Operation::Unlink { parent: A, name, is_directory: true },
             rename(true, false),
@@ -471,6 +474,7 @@ mod tests {
             ("0201", format!("{b}a081000001000000020000000500000000000000")),
             ("0300", format!("{a}{b}010000000200000001006e04002e2e2f74")),
             ("0400", format!("{a}{b}01006e")),
+            ("0401", format!("{a}{b}01006e")),
             ("0500", format!("{a}01006e")),
             ("0501", format!("{a}01006e")),
             ("0601", format!("{a}{b}01006e03006e6577")),
@@ -519,7 +523,7 @@ mod tests {
                 assert_eq!(Operation::decode(&bytes), Err(Damage::RecordFields), "{operation:?}, byte {at}");
             }
         }
-        let mut unlink = all()[4].encode(STAMP);
+        let mut unlink = all()[5].encode(STAMP);
         *unlink.last_mut().unwrap() = b'/';
         assert_eq!(Operation::decode(&unlink), Err(Damage::RecordFields));
     }

@@ -14,7 +14,7 @@ use crate::directory::Directory;
 use crate::inode::{FileType, Mode};
 use crate::key::InodeNumber;
 use crate::name::Name;
-use crate::names::Position;
+use crate::names::{NameEntry, Position};
 use crate::node::{Body, Ids, Node};
 use crate::operation::{Attributes, Operation, Stamp};
 use landfall_heap::SlotId;
@@ -199,7 +199,9 @@ impl Tree {
                 let node = Node::link(target, Ids { uid, gid }, time_ns);
                 self.create(Some((parent, name)), number, node, time_ns)
             }
-            Operation::Link { parent, name, number } => self.link(parent, name, number, time_ns),
+            Operation::Link { parent, name, number, replaces } => {
+                self.link((parent, name), number, replaces, time_ns)
+            }
             Operation::Unlink { parent, name, is_directory } => {
                 self.unlink(parent, name, is_directory, time_ns)
             }
@@ -251,21 +253,40 @@ impl Tree {
 
     fn link(
         &mut self,
-        parent: InodeNumber,
-        name: Name<'_>,
+        (parent, name): (InodeNumber, Name<'_>),
         number: InodeNumber,
+        replaces: bool,
         time_ns: i64,
     ) -> Result<(), TreeError> {
         let node = self.node(number)?;
         if node.is_directory() {
             return Err(TreeError::NotPermitted);
         }
-        let nlink = node.inode.nlink.checked_add(1).ok_or(TreeError::TooManyLinks)?;
-        self.add_name(parent, name, number, node.file_type(), time_ns)?;
+        let (nlink, file_type) = (node.inode.nlink.checked_add(1), node.file_type());
+        let nlink = nlink.ok_or(TreeError::TooManyLinks)?;
+        match self.find(parent, name)?.filter(|entry| replaces && entry.number != number).cloned() {
+            Some(entry) => self.take_name(parent, &entry, (number, file_type), time_ns)?,
+            None => self.add_name(parent, name, number, file_type, time_ns)?,
+        }
         let node = self.change(number)?;
         node.inode.nlink = nlink;
         node.ctime_ns = time_ns;
         Ok(())
+    }
+
+    /// Makes an entry that [`Self::find`] has found refer to another inode. The one that had it loses a name.
+    fn take_name(
+        &mut self,
+        parent: InodeNumber,
+        entry: &NameEntry,
+        to: (InodeNumber, FileType),
+        time_ns: i64,
+    ) -> Result<(), TreeError> {
+        if self.node(entry.number)?.is_directory() {
+            return Err(TreeError::IsADirectory);
+        }
+        self.replace_name(parent, entry, to, time_ns)?;
+        self.drop_link(entry.number, time_ns)
     }
 
     fn unlink(

@@ -195,7 +195,7 @@ impl Pair {
             Step::Link(at, text, to) if self.model.get((at, text)).is_none() => {
                 let Some(number) = self.model.file(to) else { return };
                 let parent = self.model.directory(at);
-                self.world.run(&Operation::Link { parent, name: name(text), number });
+                self.world.run(&Operation::Link { parent, name: name(text), number, replaces: false });
                 self.names(parent).insert(NAMES[text].to_owned(), number);
             }
             Step::Unlink(at, text) => self.unlink(at, text),

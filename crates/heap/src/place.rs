@@ -9,6 +9,20 @@ use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
 
 impl Writer {
+    /// Copies `bytes` into frames, for a record that is appended later ([`crate::Source::Stored`]). The caller holds them, and
+    /// releases them then.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub fn place_held(&mut self, bytes: &[u8]) -> Result<Extents, HeapError> {
+        let mut held = Extents::new();
+        let placed = self.place(bytes, CopyPath::Placed, &mut held);
+        if placed.is_err() {
+            held.iter().for_each(|extent| self.heap.runs.release(*extent));
+        }
+        placed
+    }
+
     /// Copies `bytes` into frames, in as few extents as possible. The extents are held in `held`.
     pub(crate) fn place(
         &mut self,

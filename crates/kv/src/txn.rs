@@ -13,7 +13,7 @@ use crate::read::{Seen, verify};
 use crate::shard::{ByHash, Lookup, Shard};
 use landfall_heap::{
     Crcs, Entry, Extents, Gated, Heap, Item, ItemPart, KeptCrcs, Kind, Patch, PieceList, RECORD_SIZE, SlotId,
-    Source, Ticket, Tickets, Writer,
+    Source, Ticket, Tickets, Writer, slice,
 };
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
@@ -392,6 +392,45 @@ impl<'e> Txn<'e> {
         } else {
             self.put_bytes(space, key, item.to_vec()?, expiry_ms);
         }
+        Ok(())
+    }
+
+    /// Stages a value that consists of parts of values of another system, by reference. They are durable, and the caller
+    /// keeps their records current until the transaction has ended. Parts in records are copied.
+    ///
+    /// # Errors
+    /// Those of [`Writer::append`], where a part is copied.
+    pub fn put_parts(
+        &mut self,
+        writer: &mut Writer,
+        space: u8,
+        key: &[u8],
+        parts: &[&ItemPart<'_>],
+    ) -> Result<(), KvError> {
+        let heap = &*self.engine.heap;
+        let stored: Vec<Extents> = parts.iter().map(|part| part.extents()).collect();
+        let can_share = stored.iter().flatten().all(|at| heap.runs().may_share(*at));
+        if !can_share || stored.iter().all(|extents| extents.is_empty()) {
+            let mut bytes = Vec::new();
+            for part in parts {
+                bytes.extend_from_slice(&part.to_vec(heap)?);
+            }
+            self.put_bytes(space, key, bytes, 0);
+            return Ok(());
+        }
+        let inline = |part: &&ItemPart<'_>| part.inline().unwrap_or_default().to_vec();
+        let copied: Vec<u8> = parts.iter().flat_map(inline).collect();
+        let landed = writer.place_held(&copied)?;
+        let (mut all, mut at) = (Extents::new(), 0);
+        for (part, extents) in parts.iter().zip(stored) {
+            let len = part.inline().map_or(0, <[u8]>::len);
+            all.extend(slice(&landed, at..at + len));
+            all.extend(extents);
+            at += len;
+        }
+        let rest = Stored { landed: landed.clone(), rest: Rest::Durable, list: None, shared: true };
+        self.put_stored(space, key, &all, rest, None, 0);
+        landed.iter().for_each(|extent| heap.runs().release(*extent));
         Ok(())
     }
 

@@ -237,3 +237,105 @@ fn an_unmounted_server_serves_keys_on() {
     assert!(server.wait().is_some_and(|status| status.success()));
     assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "nothing is mounted");
 }
+
+/// Bytes that were copied so far, but those of the compactor.
+fn copied(server: &Server) -> f64 {
+    let is_copy = |name: &str| name.starts_with("landfall_copied_bytes_total") && !name.contains("moved");
+    server.metrics().iter().filter(|(name, _)| is_copy(name)).map(|(_, count)| count).sum()
+}
+
+/// Bytes for names and fields of a few records.
+const LITTLE: f64 = 4096.0;
+
+#[test]
+fn a_value_is_published_as_a_file_without_a_copy_and_both_survive_a_kill() {
+    let Some(point) = Point::new() else { return };
+    let (place, value) = (Place::new(), pattern(1, MIB));
+    let server = point.serve(&place);
+    fs::create_dir(point.file("d")).unwrap();
+    assert!(!point.file("d/file").exists(), "the kernel knows that there is no such file");
+    assert_eq!(set(&mut server.resp(), "key", &value), ok());
+    let before = copied(&server);
+    assert_eq!(server.call(&["LF.PUBLISH", "key", "d/file"]), ok());
+    let cat = std::process::Command::new("cat").arg(point.file("d/file")).output().unwrap();
+    assert!(cat.stdout == value, "{}", String::from_utf8_lossy(&cat.stderr));
+    assert!(copied(&server) - before < LITTLE, "{}", copied(&server) - before);
+    assert_eq!(fs::read_dir(point.file("d")).unwrap().count(), 1);
+    point.kill(server);
+    assert_clean(&place);
+
+    let server = point.serve(&place);
+    assert!(fs::read(point.file("d/file")).unwrap() == value);
+    assert_eq!(server.call(&["GET", "key"]), bulk(&value));
+    // Each keeps its bytes whatever becomes of the other.
+    assert_eq!(server.call(&["FLUSHALL"]), ok());
+    assert!(fs::read(point.file("d/file")).unwrap() == value);
+    assert_eq!(set(&mut server.resp(), "other", b"short"), ok());
+    assert_eq!(server.call(&["LF.PUBLISH", "other", "/d/file", "NX"]), Reply::Nil);
+    let open = fs::File::open(point.file("d/file")).unwrap();
+    assert_eq!(server.call(&["LF.PUBLISH", "other", "/d/file"]), ok());
+    assert_eq!(fs::read(point.file("d/file")).unwrap(), b"short");
+    let mut old = Vec::new();
+    std::io::Read::read_to_end(&mut &open, &mut old).unwrap();
+    assert!(old == value, "who has the old file open still reads it");
+    drop(open);
+    for (path, refused) in [("absent/file", "no such file"), ("d", "is a directory"), ("", "is a directory")]
+    {
+        let reply = server.call(&["LF.PUBLISH", "other", path]);
+        assert!(error_text(&reply).contains(refused), "{path}: {reply:?}");
+    }
+    assert!(error_text(&server.call(&["LF.PUBLISH", "absent", "f"])).contains("no such key"));
+    assert!(server.stop().success());
+    assert_clean(&place);
+    let server = place.start(&[]);
+    assert!(error_text(&server.call(&["LF.PUBLISH", "other", "f"])).contains("--files MOUNTPOINT"));
+}
+
+#[test]
+fn a_file_is_adopted_as_a_value_without_a_copy_and_both_survive_a_kill() {
+    let Some(point) = Point::new() else { return };
+    let (place, bytes) = (Place::new(), pattern(2, MIB + 5000));
+    let server = point.serve(&place);
+    fs::write(point.file("file"), &bytes).unwrap();
+    let before = copied(&server);
+    assert_eq!(server.call(&["LF.ADOPT", "file", "key"]), ok());
+    assert!(copied(&server) - before < LITTLE, "{}", copied(&server) - before);
+    assert_eq!(server.call(&["GET", "key"]), bulk(&bytes));
+    assert_eq!(server.call(&["LF.ADOPT", "file", "key", "NX"]), Reply::Nil);
+    point.kill(server);
+    assert_clean(&place);
+
+    let server = point.serve(&place);
+    assert_eq!(server.call(&["GET", "key"]), bulk(&bytes));
+    // What is written later is the file's alone.
+    fs::write(point.file("file"), b"other").unwrap();
+    assert_eq!(server.call(&["GET", "key"]), bulk(&bytes));
+    assert_eq!(server.call(&["LF.ADOPT", "file", "key"]), ok());
+    assert_eq!(server.call(&["GET", "key"]), bulk("other"));
+    fs::remove_file(point.file("file")).unwrap();
+    fs::File::create(point.file("holes")).unwrap().set_len(10_000).unwrap();
+    assert!(error_text(&server.call(&["LF.ADOPT", "holes", "key"])).contains("holes"));
+    assert!(error_text(&server.call(&["LF.ADOPT", "absent", "key"])).contains("no such file"));
+    assert_eq!(server.call(&["GET", "key"]), bulk("other"));
+    assert!(server.stop().success());
+    assert_clean(&place);
+}
+
+#[test]
+fn an_entry_of_a_log_is_published_as_a_file_without_a_copy() {
+    let Some(point) = Point::new() else { return };
+    let (place, entry) = (Place::new(), pattern(3, 300_000));
+    let server = point.serve(&place);
+    assert_eq!(server.resp().call(&[b"LF.APPEND", b"log", b"0", &entry]).unwrap(), Reply::Int(0));
+    let before = copied(&server);
+    assert_eq!(server.call(&["LF.PUBLISHENTRY", "log", "1", "file"]), ok());
+    assert!(copied(&server) - before < LITTLE, "{}", copied(&server) - before);
+    assert_eq!(server.call(&["LF.PUBLISHENTRY", "log", "0", "file", "NX"]), Reply::Nil);
+    assert!(error_text(&server.call(&["LF.PUBLISHENTRY", "log", "2", "f"])).starts_with("OUTOFRANGE"));
+    assert_eq!(server.call(&["LF.TRIM", "log", "2"]), Reply::Int(2));
+    point.kill(server);
+    let server = point.serve(&place);
+    assert!(fs::read(point.file("file")).unwrap() == entry, "the file keeps what the log has trimmed");
+    assert!(server.stop().success());
+    assert_clean(&place);
+}

@@ -1,7 +1,8 @@
 //! Files in the server's region: they are recovered and kept with the keys and the logs. Who mounts them (`fs-io`) is no
 //! part of this crate; the program brings both together by [`FilesMount`].
 
-use landfall_fs::{Files, Publisher};
+use landfall_fs::{FilePart, Files, FsError, Imported, Publisher};
+use landfall_heap::Item;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
@@ -27,6 +28,31 @@ pub trait FilesMount: Send + Sync + std::fmt::Debug {
 
     /// The heap's thread ends: there will be no more space.
     fn end_answers(&self);
+
+    /// Makes a file of a verified value: both refer to the same bytes. The caller keeps the value's record current
+    /// meanwhile. [`Self::settle`] follows, without locks.
+    ///
+    /// # Errors
+    /// [`FsError`]. Nothing is made then. Before a wait for a batch the files are made durable.
+    fn import(&self, path: &[u8], value: &Item<'_>, replaces: bool) -> Result<Imported, FsError>;
+
+    /// Makes a new file durable, and tells the kernel of it. It blocks.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn settle(&self, new: &Imported) -> Result<(), FsError>;
+
+    /// Passes all bytes of a file, `bytes_max` at most, to `take`, where they are: they are durable. Their records stay
+    /// current until `take` returns.
+    ///
+    /// # Errors
+    /// [`FsError`]; `take` was not called then.
+    fn export(
+        &self,
+        path: &[u8],
+        bytes_max: u64,
+        take: &mut dyn FnMut(&[FilePart<'_>]),
+    ) -> Result<(), FsError>;
 }
 
 /// The files of the region, if there are any.

@@ -80,6 +80,33 @@ impl Logs {
         Ok((page, pending))
     }
 
+    /// Passes one durable entry, which has been checked, to `take`. Its record stays current until `take` returns, so that
+    /// `take` can append records that refer to the same bytes.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn with_entry<T>(
+        &self,
+        name: &[u8],
+        offset: u64,
+        take: impl FnOnce(&Item<'_>) -> T,
+    ) -> Result<Gated<T>, WalError> {
+        // Bytes that have left memory are asked for without the lock.
+        let read = self.get(name, offset)?;
+        let log = self.find(name)?;
+        let mut state = log.state.lock();
+        state.check()?;
+        let (first, end) = (state.first, state.durable(&self.heap));
+        if !(first..end).contains(&offset) {
+            return Err(WalError::OutOfRange { offset, first, next: end });
+        }
+        let pending = self.heap.pending(state.head.0);
+        let mut item = self.hold(&state, offset);
+        check(&mut item)?;
+        drop(read);
+        item.map(|item| Gated::new(take(&item), pending))
+    }
+
     /// Reads one durable entry.
     ///
     /// # Errors

@@ -77,16 +77,35 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes an entry that [`Self::find`] has found refer to the inode of another one.
+    /// Checks that a new file can get a name: an operation that gives it does not fail then. Returns the inode that has the
+    /// name, which `replaces` allows unless it is a directory.
+    pub(crate) fn check_new_name(
+        &self,
+        parent: InodeNumber,
+        name: Name<'_>,
+        replaces: bool,
+    ) -> Result<Option<InodeNumber>, TreeError> {
+        match self.find(parent, name)? {
+            Some(_) if !replaces => Err(TreeError::Exists),
+            Some(entry) if self.node(entry.number)?.is_directory() => Err(TreeError::IsADirectory),
+            Some(entry) => Ok(Some(entry.number)),
+            None => {
+                self.entries(parent)?.check_room(self.hash(name)).map_err(in_directory(parent))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes an entry that [`Self::find`] has found refer to another inode.
     pub(super) fn replace_name(
         &mut self,
         parent: InodeNumber,
         entry: &NameEntry,
-        by: &NameEntry,
+        (number, file_type): (InodeNumber, FileType),
         time_ns: i64,
     ) -> Result<(), TreeError> {
         let directory = self.directory_mut(parent).ok_or(TreeError::NotADirectory)?;
-        directory.replace(entry.position, by.number, by.file_type).map_err(in_directory(parent))?;
+        directory.replace(entry.position, number, file_type).map_err(in_directory(parent))?;
         self.change_directory(parent, time_ns).map(drop)
     }
 }

@@ -91,7 +91,7 @@ impl Tree {
             _ => {}
         }
         let is_directory = replaced.is_directory();
-        self.replace_name(to.parent, target, source, time_ns)?;
+        self.replace_name(to.parent, target, (source.number, source.file_type), time_ns)?;
         self.remove_name(from.parent, source, time_ns)?;
         if is_directory {
             self.change(to.parent)?.inode.nlink -= 1;
@@ -107,8 +107,8 @@ impl Tree {
         time_ns: i64,
     ) -> Result<(), TreeError> {
         self.check_move(target, to, from)?;
-        self.replace_name(to.parent, target, source, time_ns)?;
-        self.replace_name(from.parent, source, target, time_ns)?;
+        self.replace_name(to.parent, target, (source.number, source.file_type), time_ns)?;
+        self.replace_name(from.parent, source, (target.number, target.file_type), time_ns)?;
         self.settle(source, from, to, time_ns)?;
         self.settle(target, to, from, time_ns)
     }

@@ -281,7 +281,7 @@ fn operation<'a>(step: &Step, inodes: &[InodeNumber], new: InodeNumber) -> Optio
     Some(match *step {
         Step::Create(at, text, is_directory) => create_of(inode(at), NAMES[text], new, is_directory),
         Step::Link(at, text, to) => {
-            Operation::Link { parent: inode(at), name: name(NAMES[text]), number: inode(to) }
+            Operation::Link { parent: inode(at), name: name(NAMES[text]), number: inode(to), replaces: false }
         }
         Step::Unlink(at, text, is_directory) => {
             Operation::Unlink { parent: inode(at), name: name(NAMES[text]), is_directory }
@@ -515,7 +515,7 @@ fn a_file_without_a_name_can_get_one() {
     let create = Operation::Create { place: None, number, mode, uid: 0, gid: 0, rdev: 0 };
     tree.execute(NOW, &create).unwrap();
     assert_eq!(tree.node(number).unwrap().inode.nlink, 0);
-    tree.execute(NOW, &Operation::Link { parent: ROOT, name: name("n"), number }).unwrap();
+    tree.execute(NOW, &Operation::Link { parent: ROOT, name: name("n"), number, replaces: false }).unwrap();
     assert_eq!(tree.node(number).unwrap().inode.nlink, 1);
     assert_eq!(tree.execute(NOW, &Operation::Release { number }), Err(TreeError::Invalid));
 }

@@ -1,8 +1,10 @@
 //! `landfall serve --files`: the mount of the files in the server's region. The server keeps the heap for both.
 
 use crate::fs::socket;
-use landfall_fs_io::{Keeper, Keeping, Session, SessionError, Settings};
+use landfall_fs::{FilePart, FsError, Imported};
+use landfall_fs_io::{Keeper, Keeping, Session, SessionError, Settings, Values};
 use landfall_fuse::{MountOptions, OptionError};
+use landfall_heap::Item;
 use landfall_server::files::FilesMount;
 use landfall_server::shared::Shared;
 use std::path::{Path, PathBuf};
@@ -24,9 +26,15 @@ pub(super) enum FilesError {
 }
 
 /// What the server tells the mount.
-#[derive(Debug)]
 struct Mount {
     keeping: Keeping,
+    values: Values,
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mount").field("keeping", &self.keeping).finish_non_exhaustive()
+    }
 }
 
 impl FilesMount for Mount {
@@ -48,6 +56,23 @@ impl FilesMount for Mount {
 
     fn end_answers(&self) {
         self.keeping.end();
+    }
+
+    fn import(&self, path: &[u8], value: &Item<'_>, replaces: bool) -> Result<Imported, FsError> {
+        self.values.import(path, value, replaces)
+    }
+
+    fn settle(&self, new: &Imported) -> Result<(), FsError> {
+        self.values.settle(new)
+    }
+
+    fn export(
+        &self,
+        path: &[u8],
+        bytes_max: u64,
+        take: &mut dyn FnMut(&[FilePart<'_>]),
+    ) -> Result<(), FsError> {
+        self.values.export(path, bytes_max, take)
     }
 }
 
@@ -93,7 +118,9 @@ impl MountedFiles {
         let keeper = Keeper::Program(Box::new(move || waking.wake_maintenance()));
         let session = Session::start_with((files, publisher), point, &settings, keeper)
             .map_err(|source| FilesError::Session { point: point.clone(), source })?;
-        shared.files.set_mount(Some(Arc::new(Mount { keeping: session.keeping() })));
+        shared
+            .files
+            .set_mount(Some(Arc::new(Mount { keeping: session.keeping(), values: session.values() })));
         Self::follow(shared, session).map(Some)
     }
 

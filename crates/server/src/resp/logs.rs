@@ -73,7 +73,7 @@ impl std::convert::From<WalError> for Fail {
     }
 }
 
-fn offset(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Fail> {
+pub(super) fn offset(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Fail> {
     let parsed = std::str::from_utf8(&call.word(index)).ok().and_then(|text| text.parse().ok());
     parsed.ok_or(Fail::error("ERR an offset is a number from 0 on"))
 }

@@ -18,6 +18,7 @@ mod databases;
 mod documentation;
 mod expiry;
 mod fail;
+mod files;
 mod flags;
 mod info;
 mod inspect;

@@ -4,7 +4,7 @@ use super::command::{Spec, Table};
 use super::fail::Fail;
 use super::words::Words;
 
-const FAMILIES: [&[Spec]; 16] = [
+const FAMILIES: [&[Spec]; 17] = [
     super::strings::SPECS,
     super::numbers::SPECS,
     super::append::SPECS,
@@ -21,6 +21,7 @@ const FAMILIES: [&[Spec]; 16] = [
     super::info::SPECS,
     super::inspect::SPECS,
     super::logs::SPECS,
+    super::files::SPECS,
 ];
 
 const COUNT: usize = {

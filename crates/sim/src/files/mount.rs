@@ -157,7 +157,7 @@ impl Mount {
             Call::Link { from, to } => {
                 let number = self.find(from)?.number;
                 let (parent, to) = self.place(to)?;
-                self.execute(&Operation::Link { parent, name: name(to)?, number })
+                self.execute(&Operation::Link { parent, name: name(to)?, number, replaces: false })
             }
             Call::Unlink { path } => self.unlink(path, false),
             Call::Rmdir { path } => self.unlink(path, true),
