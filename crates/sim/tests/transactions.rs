@@ -9,7 +9,7 @@ use landfall_heap::{RECORD_SIZE, RunUse, SlotId, Writer};
 use landfall_kv::{Engine, KvError, TxnKey};
 use landfall_media::Site;
 use landfall_media::sim::SimOptions;
-use landfall_sim::{Plan, TransactionCampaign};
+use landfall_sim::{Op, Piece, Plan, Setup, TransactionCampaign, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -39,6 +39,19 @@ fn a_transaction_whose_fences_are_left_out_is_caught() {
             !matches!(catch_unwind(AssertUnwindSafe(|| TransactionCampaign::run(*seed, plan))), Ok(Ok(_)))
         };
         assert!((0..CANARY_SEEDS).any(|seed| fails(&seed)), "{site:?} is left out, and nothing notices");
+    }
+}
+
+#[test]
+fn transactions_of_one_key_count_as_durable_where_every_transaction_is_the_heaps() {
+    let setup = Setup { runs: 36, writers: 1, deferred: true, sums: false, group_max: 0 };
+    let mut world = World::create(setup, |_| {}).expect("a new region");
+    let piece = |len, seed| Piece { len, seed };
+    let set = Op::Set { writer: 0, key: 0, value: piece(200_000, 2), ttl_ms: 0 };
+    let patch = Op::Patch { writer: 0, key: 0, value: piece(90, 3), at: Some(100) };
+    let extend = Op::Extend { writer: 0, key: 1, value: piece(9, 4) };
+    for op in [set.clone(), Op::Copy { writer: 0, from: 0, to: 2 }, set.clone(), patch, set, extend] {
+        world.run(&op).and_then(|()| world.check_durable()).unwrap_or_else(|wrong| panic!("{op:?}: {wrong}"));
     }
 }
 

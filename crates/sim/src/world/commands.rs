@@ -130,14 +130,21 @@ impl World {
             let read: Vec<Key> = keys.iter().map(|(key, _)| key.clone()).collect();
             let mut changes = last_of_each(keys);
             changes.retain(|(key, value)| value.is_some() || seen.contains_key(key));
-            self.oracle.note_seen(writer, Change::Keys(changes), &read);
-            self.acknowledge_durable(writer, &done);
+            self.note_transaction(writer, changes, &read, &done);
         }
         Ok(())
     }
 
-    /// A transaction of the heap is durable when it returns, with everything that its writer did before.
-    fn acknowledge_durable(&mut self, writer: usize, done: &Gated<Option<SlotId>>) {
+    /// Notes a transaction that has read the keys `seen`. One of the heap is durable when it returns, with everything that
+    /// its writer did before; one that is a group of records is not.
+    fn note_transaction(
+        &mut self,
+        writer: usize,
+        changes: Vec<(Key, Option<Value>)>,
+        seen: &[Key],
+        done: &Gated<Option<SlotId>>,
+    ) {
+        self.oracle.note_seen(writer, Change::Keys(changes), seen);
         let is_durable = done.tickets().is_empty() && self.workers[writer].writer.newest().is_none();
         if is_durable && self.media.frozen().is_none() {
             self.oracle.acknowledge(writer, self.oracle.pending(writer));
@@ -150,16 +157,16 @@ impl World {
             let keys = [from, to].map(|key| TxnKey { space: key.space, key: &key.bytes });
             let mut txn = engine.transaction(keys, now_ms);
             txn.check_writable(writer, from.space, &from.bytes)?;
-            let Some(item) = txn.read(from.space, &from.bytes)?.ungated() else { return Ok(false) };
+            let Some(item) = txn.read(from.space, &from.bytes)?.ungated() else { return Ok(None) };
             txn.copy_item(to.space, &to.bytes, &item, 0)?;
             drop(item);
-            txn.commit(writer, 5).map(|_| true)
+            txn.commit(writer, 5).map(Some)
         })?;
-        if done == Some(true) {
+        if let Some(Some(done)) = done {
             let copied = self.oracle.newest(now_ms).get(from).cloned();
             let copied = copied.ok_or_else(|| Violation(format!("{from:?} was copied and is not there")))?;
-            let change = Change::Keys(vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))]);
-            self.oracle.note_seen(writer, change, std::slice::from_ref(from));
+            let changes = vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))];
+            self.note_transaction(writer, changes, std::slice::from_ref(from), &done);
         }
         Ok(())
     }
@@ -181,10 +188,10 @@ impl World {
             written = Some(bytes);
             txn.commit(writer, 5)
         })?;
-        if let (Some(_), Some(bytes)) = (done, written) {
+        if let (Some(done), Some(bytes)) = (done, written) {
             let value = Value { bytes: bytes.as_slice().into(), expiry_ms: 0 };
-            let change = Change::Keys(vec![(key.clone(), Some(value))]);
-            self.oracle.note_seen(writer, change, std::slice::from_ref(key));
+            let changes = vec![(key.clone(), Some(value))];
+            self.note_transaction(writer, changes, std::slice::from_ref(key), &done);
         }
         Ok(())
     }
@@ -207,30 +214,30 @@ impl World {
             let mut txn = engine.transaction([TxnKey { space: key.space, key: &key.bytes }], now_ms);
             txn.check_writable(writer, key.space, &key.bytes)?;
             let old = txn.patchable(key.space, &key.bytes)?.ungated();
-            let Some(old) = old.filter(|old| old.len < PATCHED_MAX) else { return Ok(()) };
+            let Some(old) = old.filter(|old| old.len < PATCHED_MAX) else { return Ok(None) };
             let at = at.map(|at| at % (old.len + PATCHED_GAP_MAX));
             let change = landed.as_ref().map_or(landfall_heap::Change::Bytes(&bytes), |landed| {
                 landfall_heap::Change::Landed(&landed.value, None)
             });
             txn.patch(key.space, &key.bytes, at.map_or(Place::End, Place::At), change)?;
             patched = Some((at.unwrap_or(old.len), old.expiry_ms));
-            txn.commit(writer, 5).map(drop)
+            txn.commit(writer, 5).map(Some)
         });
         landed.iter().flat_map(Landed::all).for_each(|extent| heap.runs().release(extent));
         run.into_iter().for_each(|run| heap.retire_landing_run(run));
         match (done?, patched) {
-            (Some(()), Some((at, expiry_ms))) => {
+            (Some(Some(done)), Some((at, expiry_ms))) => {
                 let old = self.oracle.newest(now_ms).get(key).cloned();
                 let old = old.ok_or_else(|| Violation(format!("{key:?} was changed and is not there")))?;
                 ensure!(old.expiry_ms == expiry_ms, "{key:?} expires at another time than it should");
                 let mut new = old.bytes.to_vec();
                 new.resize(new.len().max(at + bytes.len()), 0);
                 new[at..at + bytes.len()].copy_from_slice(&bytes);
-                let change = vec![(key.clone(), Some(Value { bytes: new.into(), expiry_ms }))];
-                self.oracle.note_seen(writer, Change::Keys(change), std::slice::from_ref(key));
+                let changes = vec![(key.clone(), Some(Value { bytes: new.into(), expiry_ms }))];
+                self.note_transaction(writer, changes, std::slice::from_ref(key), &done);
                 Ok(())
             }
-            (Some(()), None) if piece.seed.is_multiple_of(3) => {
+            (Some(None), None) if piece.seed.is_multiple_of(3) => {
                 self.set(writer, key, Piece { len: PIECES_FROM as usize + piece.len, seed: piece.seed }, 0)
             }
             _ => Ok(()),
