@@ -25,7 +25,9 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
     println!("{seeds} seeds; again with: cargo xtask sim --seeds {seeds} --seed {seed}");
     let mut cargo = process::cargo();
-    cargo.args(["test", "-p", "landfall-sim", "--", "--show-output"]).current_dir(&workspace.root);
+    cargo
+        .args(["test", "-p", "landfall-sim", "--no-fail-fast", "--", "--show-output"])
+        .current_dir(&workspace.root);
     cargo.env("LANDFALL_SIM_SEEDS", seeds.to_string()).env("LANDFALL_SIM_SEED", seed.to_string());
     let finished = process::run(&mut cargo, Keep::Both, LIMIT)?;
     let tally = report("simulator", &finished, true);
