@@ -98,7 +98,7 @@ fn pair(first: &Op, second: &Op) -> Vec<Workload> {
 #[test]
 fn each_workload_of_two_operations_leaves_a_prefix_of_its_calls() {
     let Some(seconds) = std::env::var("LANDFALL_ACE_SECONDS").ok().and_then(|text| text.parse().ok()) else {
-        eprintln!("SKIP: takes an hour; LANDFALL_ACE_SECONDS says how long it may take");
+        eprintln!("SKIP: all of them take hours; LANDFALL_ACE_SECONDS says how long it may take");
         return;
     };
     let operations = Bounds::ACE.operations();

@@ -4,7 +4,7 @@ use super::call::{Bytes, Call, Persist, Step};
 use super::mount::{Mount, new_region};
 use super::play::{Fault, Played, Recovered, call_both, crash, observe_as, play, recover, recover_twice};
 use super::posix::Posix;
-use super::view::{Body, join};
+use super::view::{Body, View, join};
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
 use landfall_media::sim::{CrashImage, CrashState};
@@ -20,6 +20,8 @@ const CRASHED_AGAIN_ONE_IN: u64 = 12;
 pub enum Points {
     /// Before a step, and behind each operation of the medium from there on.
     From(usize),
+    /// At the begin and the end, and behind so many operations between.
+    Some(usize),
     /// Behind the last call, and behind so many operations from there to the end.
     Last(usize),
 }
@@ -60,6 +62,9 @@ struct Judged {
     calls: Vec<usize>,
 }
 
+/// What a program finds in a recovered tree, after so many of its steps had returned.
+pub type Judge<'j> = dyn FnMut(&View, usize) -> Result<(), Violation> + 'j;
+
 /// Crashes workloads on an empty tree.
 pub struct Explorer {
     base: CrashImage,
@@ -94,6 +99,21 @@ impl Explorer {
         })
     }
 
+    /// As [`Self::check`]; besides, `program` judges each tree that is recovered.
+    ///
+    /// # Errors
+    /// The first tree that may not be there.
+    pub fn check_program(
+        &mut self,
+        steps: &[Step],
+        points: Points,
+        program: &mut Judge<'_>,
+    ) -> Result<(), Violation> {
+        let played = play(&self.base, Posix::default(), self.fault, steps)?;
+        self.explored.workloads += 1;
+        self.crash_all(steps, &played, points, program).map(drop)
+    }
+
     fn check_steps(&mut self, steps: &[Step], points: Points) -> Result<(), Violation> {
         self.explored.workloads += 1;
         let played = play(&self.base, Posix::default(), self.fault, steps)?;
@@ -110,7 +130,7 @@ impl Explorer {
             }
             return Ok(());
         }
-        let judged = self.crash_all(steps, &played, points)?;
+        let judged = self.crash_all(steps, &played, points, &mut |_, _| Ok(()))?;
         self.explored.traces += 1;
         self.traces.insert(trace, judged);
         Ok(())
@@ -121,6 +141,7 @@ impl Explorer {
         steps: &[Step],
         played: &Played,
         points: Points,
+        program: &mut Judge<'_>,
     ) -> Result<Vec<Judged>, Violation> {
         let mut all = Vec::new();
         let mut rng = Rng::new(played.end() << 20 | played.states.len() as u64);
@@ -130,7 +151,7 @@ impl Explorer {
             let state = crash(&self.base, self.fault, (steps, played), at)?;
             let is_edge = Some(at) == first || Some(at) == last;
             for image in images(&state, is_edge, &mut rng) {
-                let judged = self.judge(played, at, &image, &mut rng);
+                let judged = self.judge(played, at, &image, &mut rng, program);
                 let calls =
                     judged.map_err(|violation| violation.during(format!("a crash behind operation {at}")))?;
                 all.push(Judged { at, calls });
@@ -146,6 +167,7 @@ impl Explorer {
         at: u64,
         image: &CrashImage,
         rng: &mut Rng,
+        program: &mut Judge<'_>,
     ) -> Result<Vec<usize>, Violation> {
         self.explored.images += 1;
         let Recovered { mount, observed } = recover(image)?;
@@ -155,6 +177,7 @@ impl Explorer {
         };
         let posix = &played.states[*found].posix;
         ensure!(mount.inode_count() == posix.inode_count(), "inodes without a name are left");
+        program(&observed.view, played.returned(at))?;
         if rng.one_in(CRASHED_AGAIN_ONE_IN) {
             self.explored.again += 1;
             let again = recover_twice(image, rng).map_err(|v| v.during("a crash of recovery"))?;
@@ -188,18 +211,22 @@ fn trace_of(steps: &[Step], played: &Played) -> Trace {
 fn points_of(steps: &[Step], played: &Played, points: Points, rng: &mut Rng) -> BTreeSet<u64> {
     match points {
         Points::From(step) => (played.marks[step].before..=played.end()).collect(),
+        Points::Some(most) => some(played.begin, played.end(), most, rng),
         Points::Last(most) => {
             let is_call = |step: &Step| matches!(step, Step::Call(_));
             let last = steps.iter().rposition(is_call).map_or(played.begin, |at| played.marks[at].after);
-            let mut all = BTreeSet::from([last, played.end()]);
-            if played.end() - last <= most as u64 {
-                all.extend(last..played.end());
-            } else {
-                all.extend((0..most).map(|_| last + rng.below(played.end() - last)));
-            }
-            all
+            some(last, played.end(), most, rng)
         }
     }
+}
+
+/// Both ends of a range, and so many points between.
+fn some(first: u64, last: u64, most: usize, rng: &mut Rng) -> BTreeSet<u64> {
+    if last - first <= most as u64 {
+        return (first..=last).collect();
+    }
+    let between = (0..most).map(|_| first + rng.below(last - first));
+    between.chain([first, last]).collect()
 }
 
 fn images(state: &CrashState, is_edge: bool, rng: &mut Rng) -> Vec<CrashImage> {
@@ -230,7 +257,8 @@ pub(super) fn exercise(mut mount: Mount, mut posix: Posix) -> Result<(), Violati
         call_both(&mut mount, &mut posix, call)?;
     }
     let changed = observe_as(&mount, &posix)?;
-    mount.persist(&Persist::Sync)?;
+    let synced = mount.persist(&Persist::Sync)?;
+    ensure!(synced.is_ok(), "a sync is refused: {synced:?}");
     let log = mount.media.crash_state().durable();
     mount.publish()?;
     for image in [log, mount.media.crash_state().durable()] {

@@ -263,17 +263,27 @@ impl Mount {
         done
     }
 
-    /// Returns once what a program asks for is durable.
+    /// Returns once what a program asks for is durable. The inner result is what the program gets.
     ///
     /// # Errors
-    /// Any.
-    pub fn persist(&self, persist: &Persist) -> Result<(), Violation> {
-        match persist {
-            _ if self.forgets_syncs => {}
-            Persist::Sync => self.files.sync_all()?,
-            Persist::Fsync(path) | Persist::Fdatasync(path) => self.files.sync(self.find(path)?.number)?,
+    /// An error that no program may get here.
+    pub fn persist(&self, persist: &Persist) -> Result<Result<(), Errno>, Violation> {
+        match self.try_persist(persist) {
+            Ok(()) => Ok(Ok(())),
+            Err(error) => errno_of(error).map(Err),
         }
-        Ok(())
+    }
+
+    fn try_persist(&self, persist: &Persist) -> Result<(), FsError> {
+        let number = match persist {
+            Persist::Sync => None,
+            Persist::Fsync(path) | Persist::Fdatasync(path) => Some(self.find(path)?.number),
+        };
+        match number {
+            _ if self.forgets_syncs => Ok(()),
+            None => self.files.sync_all(),
+            Some(number) => self.files.sync(number),
+        }
     }
 
     /// Publishes what the log has.

@@ -1,6 +1,6 @@
 //! Steps on a mount beside the model, crashes in the middle of them, and what may be there afterwards.
 
-use super::call::Step;
+use super::call::{Call, Step};
 use super::mount::{Mount, Observed, check};
 use super::posix::Posix;
 use super::view::difference;
@@ -45,6 +45,8 @@ pub(super) struct Played {
     /// Operations of the medium before the first step.
     pub(super) begin: u64,
     pub(super) marks: Vec<Mark>,
+    /// Calls that were refused.
+    pub(super) refused: u64,
     /// The tree after 0, 1, 2, ... calls.
     pub(super) states: Vec<State>,
 }
@@ -76,21 +78,17 @@ fn open(base: &CrashImage, fault: Fault) -> Result<Mount, Violation> {
 fn execute(mount: &mut Mount, step: &Step) -> Result<(), Violation> {
     match step {
         Step::Call(call) => mount.call(call).map(drop),
-        Step::Persist(persist) => mount.persist(persist),
+        Step::Persist(persist) => mount.persist(persist).map(drop),
         Step::Publish => mount.publish(),
         Step::Compact => mount.compact(),
     }
 }
 
-/// Executes a call on both sides: they do the same.
-pub(super) fn call_both(
-    mount: &mut Mount,
-    posix: &mut Posix,
-    call: &super::call::Call,
-) -> Result<(), Violation> {
+/// Executes a call on both sides: they do the same. False: both refuse it.
+pub(super) fn call_both(mount: &mut Mount, posix: &mut Posix, call: &Call) -> Result<bool, Violation> {
     let (done, expected) = (mount.call(call)?, posix.call(call));
     ensure!(done == expected, "{call:?} is {done:?} and not {expected:?}");
-    Ok(())
+    Ok(done.is_ok())
 }
 
 /// Observes a mount, which must be what the model is.
@@ -114,21 +112,24 @@ pub(super) fn play(
     let (mut mount, mut posix) = (open(base, fault)?, posix);
     let begin = mount.media.ops().total();
     let first = State { observed: observe_as(&mount, &posix)?, posix: posix.clone() };
-    let mut played = Played { begin, marks: Vec::new(), states: vec![first] };
+    let mut played = Played { begin, marks: Vec::new(), refused: 0, states: vec![first] };
     let (mut calls, mut promised) = (0, 0);
     let known = posix.calls();
     for (at, step) in steps.iter().enumerate() {
         let before = mount.media.ops().total();
         match step {
             Step::Call(call) => {
-                call_both(&mut mount, &mut posix, call).map_err(|v| v.during(format!("step {at}")))?;
+                let done = call_both(&mut mount, &mut posix, call);
+                let is_done = done.map_err(|v| v.during(format!("step {at}")))?;
+                played.refused += u64::from(!is_done);
                 calls += 1;
                 let observed =
                     observe_as(&mount, &posix).map_err(|v| v.during(format!("after step {at}")))?;
                 played.states.push(State { posix: posix.clone(), observed });
             }
             Step::Persist(persist) => {
-                mount.persist(persist)?;
+                let (done, expected) = (mount.persist(persist)?, posix.persist(persist));
+                ensure!(done == expected, "{persist:?} is {done:?} and not {expected:?}");
                 promised = promised.max(posix.promised(persist).saturating_sub(known));
             }
             Step::Publish | Step::Compact => execute(&mut mount, step)?,
@@ -146,6 +147,8 @@ pub(super) fn crash(
     at: u64,
 ) -> Result<CrashState, Violation> {
     let mut mount = open(base, fault)?;
+    // What is read stays in memory, and decides how the next call is executed: all that was observed is.
+    mount.observe()?;
     mount.media.freeze_at(at);
     for (step, mark) in steps.iter().zip(&played.marks) {
         if let Some(state) = mount.media.frozen() {
@@ -153,7 +156,6 @@ pub(super) fn crash(
         }
         execute(&mut mount, step)?;
         if matches!(step, Step::Call(_)) {
-            // What is read stays in memory, and decides how the next call is executed.
             mount.observe()?;
         }
         ensure!(mount.media.ops().total() == mark.after, "the medium has seen other operations for {step:?}");
@@ -186,12 +188,19 @@ impl Played {
         self.marks.last().map_or(self.begin, |mark| mark.after)
     }
 
+    /// Number of steps that have returned behind `at` operations of the medium.
+    pub(super) fn returned(&self, at: u64) -> usize {
+        self.marks.iter().take_while(|mark| mark.after <= at).count()
+    }
+
     /// The states that may be found after a crash behind `at` operations of the medium: everything promised is there, and
     /// nothing that had not begun.
     pub(super) fn possible(&self, at: u64) -> RangeInclusive<usize> {
         let done = self.marks.iter().filter(|mark| mark.after <= at);
         let begun = self.marks.iter().filter(|mark| mark.before < at);
-        done.map(|mark| mark.promised).max().unwrap_or(0)..=begun.map(|mark| mark.calls).max().unwrap_or(0)
+        let promised = done.map(|mark| mark.promised).max().unwrap_or(0);
+        // A refused call does nothing to the medium, and may be promised all the same.
+        promised..=begun.map(|mark| mark.calls).max().unwrap_or(0).max(promised)
     }
 
     /// The states that are what was recovered.

@@ -101,6 +101,17 @@ impl Posix {
         }
     }
 
+    /// What a program gets that asks for durability.
+    ///
+    /// # Errors
+    /// Nothing is named so.
+    pub fn persist(&self, persist: &Persist) -> Result<(), Errno> {
+        match persist {
+            Persist::Sync => Ok(()),
+            Persist::Fsync(path) | Persist::Fdatasync(path) => self.find(path).map(drop),
+        }
+    }
+
     /// Number of calls so far, refused ones included.
     pub fn calls(&self) -> usize {
         self.calls
@@ -274,8 +285,8 @@ impl Posix {
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), Errno> {
         let (parent, name) = self.place(from)?;
-        let number = self.find(from)?;
         let (new_parent, new_name) = self.place(to)?;
+        let number = self.find(from)?;
         if self.is_directory(number) && parent != new_parent && self.is_below(new_parent, number) {
             return Err(Errno::Invalid);
         }
