@@ -70,7 +70,9 @@ impl State {
         mode: u32,
         range: Range<u64>,
     ) -> Result<(), FsError> {
-        let size = self.node(number)?.inode.size;
+        self.node(number)?;
+        // Within a block there is no operation for the tree to refuse.
+        let size = self.tree.size_to_zero(number, mode)?;
         let size_after = if mode & KEEP_SIZE != 0 { size } else { size.max(range.end) };
         let start = range.start.next_multiple_of(BLOCK_BYTES);
         let end = if range.end >= size { range.end } else { range.end / BLOCK_BYTES * BLOCK_BYTES };

@@ -340,3 +340,27 @@ fn inodes_are_counted_published_or_not() {
     assert_eq!(world.files.inode_count(), 2);
     assert_eq!(world.reopened().files.inode_count(), 2);
 }
+
+#[test]
+fn what_cannot_be_zeroed_or_punched_is_refused_within_a_block_too() {
+    let mut world = World::open(region());
+    let (file, directory) =
+        (world.create(ROOT, "a", FileType::File), world.create(ROOT, "d", FileType::Directory));
+    world.write(file, 0, &pattern(8192, 1));
+    let before = world.view();
+    let refused = |number, mode| {
+        let within_a_block = Operation::Allocate { number, mode, offset: 100, len: 10 };
+        match world.files.execute(9, &within_a_block) {
+            Err(FsError::Tree(why)) => Some(why),
+            done => panic!("{mode} of {number:?}: {done:?}"),
+        }
+    };
+    let (keep_size, punch, zero) = (1, 2, 16);
+    for mode in [punch | keep_size, zero | keep_size, zero] {
+        assert_eq!(refused(directory, mode), Some(TreeError::IsADirectory));
+    }
+    for mode in [punch, punch | zero, punch | zero | keep_size] {
+        assert_eq!(refused(file, mode), Some(TreeError::Invalid), "there is no such mode as {mode}");
+    }
+    assert_eq!(world.view(), before);
+}

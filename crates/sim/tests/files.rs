@@ -1,4 +1,4 @@
-//! Seeded campaigns over files: random calls, publishing, compaction, crashes, also of recovery. The canary: with any one
+//! Seeded campaigns over files: random calls, publishing, compaction, crashes, also of recovery and of repair. The canary: with any one
 //! flush or fence left out that files depend on, a campaign must fail.
 //!
 //! `LANDFALL_SIM_SEEDS=N` runs N seeds. `LANDFALL_SIM_SEED=S` begins with seed S; alone, it runs only S.
@@ -20,8 +20,14 @@ const CANARY_SEEDS_MAX: u64 = 60;
 fn files_recover_to_what_a_prefix_of_the_calls_makes() {
     let all = common::over_seeds("files", SEEDS, |seed| FilesCampaign::run(seed, PLAN));
     let sum = |of: fn(&landfall_sim::files::FilesSummary) -> u64| all.iter().map(of).sum::<u64>();
-    let counts = [sum(|one| one.steps), sum(|one| one.refused), sum(|one| one.again), sum(|one| one.lost)];
-    println!("steps, refused calls, crashes of recovery, calls lost: {counts:?}");
+    let counts = [
+        sum(|one| one.steps),
+        sum(|one| one.refused),
+        sum(|one| one.again),
+        sum(|one| one.repairs),
+        sum(|one| one.lost),
+    ];
+    println!("steps, refused calls, crashes of recovery and of repair, calls lost: {counts:?}");
     if !common::seeds_are_chosen() {
         assert!(counts.iter().all(|count| *count > SEEDS / 4), "the campaign does little: {counts:?}");
     }

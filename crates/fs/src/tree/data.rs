@@ -128,6 +128,16 @@ impl Tree {
         Ok(())
     }
 
+    /// The size of a file of which a range becomes zeroes, or a hole.
+    ///
+    /// # Errors
+    /// [`TreeError::Invalid`] if there is no such mode; [`TreeError`].
+    pub(crate) fn size_to_zero(&self, number: InodeNumber, mode: u32) -> Result<u64, TreeError> {
+        let node = self.node(number)?;
+        file(node)?;
+        Allocate::of_mode(mode).map(|_| node.inode.size).ok_or(TreeError::Invalid)
+    }
+
     pub(super) fn allocate(
         &mut self,
         number: InodeNumber,

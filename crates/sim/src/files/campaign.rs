@@ -2,13 +2,13 @@
 //! round goes on with what recovery has found.
 
 use super::call::{Bytes, Call, Persist, Step, falloc};
-use super::mount::{Mount, new_region};
+use super::mount::{Mount, new_region, repair};
 use super::play::{Fault, Recovered, crash, play, recover, restart};
 use super::posix::Posix;
 use super::view::join;
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
-use landfall_media::sim::CrashImage;
+use landfall_media::sim::{CrashImage, SimMedia};
 use std::sync::Arc;
 
 const DIRECTORIES: [&str; 4] = ["", "d", "e", "d/f"];
@@ -38,6 +38,8 @@ pub struct FilesSummary {
     pub refused: u64,
     /// Crashes of recovery.
     pub again: u64,
+    /// Repairs that crashed, of trees of which nothing is damaged.
+    pub repairs: u64,
     /// Calls that a crash has taken back.
     pub lost: u64,
     /// Inodes of the last tree.
@@ -87,6 +89,10 @@ impl FilesCampaign {
             self.summary.again += 1;
             image = self.crash_recovery(&image)?;
         }
+        if self.rng.one_in(4) {
+            self.summary.repairs += 1;
+            image = self.crash_repair(&image)?;
+        }
         let Recovered { mount, observed } = recover(&image)?;
         let possible = played.possible(at);
         let found = played.states_like(&observed).into_iter().find(|calls| possible.contains(calls));
@@ -98,12 +104,33 @@ impl FilesCampaign {
         Ok(())
     }
 
+    /// A crash has damaged nothing, so that a repair has nothing to do but to execute the log.
+    fn crash_repair(&mut self, image: &CrashImage) -> Result<CrashImage, Violation> {
+        let medium = restart(image);
+        let lines = repair(Arc::clone(&medium))?;
+        // A call that the tree refused may be in the log: recovery ends the log there, and a repair leaves it out.
+        if lines.iter().any(|line| line.contains("an operation of the log is refused")) {
+            return Ok(image.clone());
+        }
+        ensure!(lines.is_empty(), "a repair after a crash has changed something: {lines:?}");
+        let all = medium.ops().total();
+        let medium = restart(image);
+        medium.freeze_at(self.rng.below(all + 1));
+        repair(Arc::clone(&medium))?;
+        self.drawn(&medium)
+    }
+
     fn crash_recovery(&mut self, image: &CrashImage) -> Result<CrashImage, Violation> {
         let all = Mount::open(restart(image))?.media.ops().total();
         let medium = restart(image);
         medium.freeze_at(self.rng.below(all + 1));
         drop(Mount::open(Arc::clone(&medium))?);
-        let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
+        self.drawn(&medium)
+    }
+
+    /// What the crash that was chosen for a medium has left.
+    fn drawn(&mut self, medium: &SimMedia) -> Result<CrashImage, Violation> {
+        let state = medium.frozen().ok_or_else(|| Violation("the medium has seen less operations".into()))?;
         Ok(state.draw(self.rng.draw()))
     }
 }

@@ -10,7 +10,7 @@ use landfall_fs::{
 use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, Region, RegionCheck, Tenant, create};
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const RUNS: u64 = 32;
@@ -85,6 +85,14 @@ pub fn check(media: Arc<SimMedia>) -> Result<u64, Violation> {
     let tree = check_tree(&files.settled(), &check)?;
     ensure!(tree.findings.is_empty(), "the check of the tree: {:?}", tree.findings);
     Ok(tree.inodes)
+}
+
+/// Repairs a region as `landfall check --repair` does where a check has found something. Returns what was changed.
+pub(super) fn repair(media: Arc<SimMedia>) -> Result<Vec<String>, Violation> {
+    let recovery = Arc::new(FilesRecovery::default());
+    let tenants = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
+    let (heap, _) = Region::run(media as Arc<dyn Media>, tenants)?;
+    Ok(recovery.repair(&heap, &OPTIONS, &BTreeSet::new())?)
 }
 
 fn errno_of(error: FsError) -> Result<Errno, Violation> {
