@@ -3,6 +3,7 @@
 mod background;
 mod look;
 mod run;
+mod values;
 
 pub(crate) use background::{HELPER_NAME, help_mount};
 
@@ -50,6 +51,10 @@ enum FsCommand {
     Stat(look::StatArgs),
     /// Show the counters of a mount, and their rates
     Top(look::TopArgs),
+    /// Make a file of a key's value, or replace one: both refer to the same bytes, nothing is copied
+    ImportKey(values::ImportArgs),
+    /// Make a key's value of a file: both refer to the same bytes, nothing is copied
+    ExportKey(values::ExportArgs),
     /// Verify the region of files that is not mounted, as `landfall check`
     Check(CheckArgs),
 }
@@ -143,6 +148,8 @@ pub(crate) fn run(args: FsArgs) -> ExitCode {
         FsCommand::Df(args) => return look::df(&args),
         FsCommand::Stat(args) => return look::stat(&args),
         FsCommand::Top(args) => return look::top(&args),
+        FsCommand::ImportKey(args) => return values::import(&args),
+        FsCommand::ExportKey(args) => return values::export(&args),
         FsCommand::Check(args) => return crate::check::run(&args),
     };
     crate::log::start(&args.log_level, false);

@@ -4,6 +4,7 @@
 //! Read [`Command`] first: it lists the commands. [`run`] runs one.
 
 mod check;
+mod client;
 mod demo;
 mod fs;
 pub mod log;

@@ -1,17 +1,14 @@
 //! `landfall wal`: the log service, and small clients for it over RESP.
 
-use crate::demo::wire::{Reply, Resp};
+use crate::client::{Client, ClientError, ServerArgs};
+use crate::demo::wire::Reply;
 use crate::output::{self, OutputError, print_line};
 use crate::serve::{self, ServeArgs};
 use clap::{Args, Subcommand};
 use std::io::{self, BufRead};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Time limit of a reply, beyond the time that the command itself waits.
-const REPLY_LIMIT: Duration = Duration::from_secs(30);
 /// Longest that one read of `tail` waits before the next request, milliseconds.
 const TAIL_MS: u64 = 10_000;
 /// Entries that one command reads or appends, at most.
@@ -88,16 +85,6 @@ enum WalCommand {
     Serve(Box<ServeArgs>),
 }
 
-#[derive(Debug, Args)]
-struct ServerArgs {
-    /// RESP address of the server
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6479")]
-    addr: String,
-    /// File with the server's password, on its first line
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-}
-
 #[derive(Clone, Copy, Debug, Args)]
 struct ShowArgs {
     /// Print each entry's offset and a tab in front of it
@@ -109,13 +96,13 @@ struct ShowArgs {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum WalCliError {
-    /// The address cannot be resolved.
-    #[error("{0}: no such address; give ADDR:PORT")]
-    Address(String),
+    /// The server cannot be reached, or refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// Nothing more can be printed.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// An error of the connection, standard input or a file.
+    /// An error of standard input.
     #[error("{what}: {source}")]
     Io {
         /// The operation.
@@ -123,9 +110,9 @@ pub(crate) enum WalCliError {
         /// The cause.
         source: io::Error,
     },
-    /// The server refused the command.
-    #[error("{0}")]
-    Refused(String),
+    /// There is no such log.
+    #[error("no such log: {0}; append to it first")]
+    NoLog(String),
     /// The reply of the server has an unexpected form.
     #[error("unexpected reply of the server: {0:?}")]
     Reply(Reply),
@@ -152,53 +139,30 @@ pub(crate) fn run(args: WalArgs) -> ExitCode {
 
 fn talk(command: WalCommand) -> Result<(), WalCliError> {
     match command {
-        WalCommand::Append { log, values, server } => append(&mut Client::new(&server)?, &log, values),
+        WalCommand::Append { log, values, server } => append(&mut connect(&server)?, &log, values),
         WalCommand::Read { log, from, count, show, server } => {
             let mut printer = Printer { show, left: count.unwrap_or(u64::MAX) };
-            read(&mut Client::new(&server)?, &log, from, &mut printer)
+            read(&mut connect(&server)?, &log, from, &mut printer)
         }
         WalCommand::Tail { log, from, count, show, server } => {
             let mut printer = Printer { show, left: count.unwrap_or(u64::MAX) };
-            tail(&mut Client::new(&server)?, &log, from, &mut printer)
+            tail(&mut connect(&server)?, &log, from, &mut printer)
         }
         WalCommand::Trim { log, before, server } => {
             let before = before.to_string();
-            match Client::new(&server)?.call(&[b"LF.TRIM", log.as_bytes(), before.as_bytes()])? {
+            match connect(&server)?.call(&[b"LF.TRIM", log.as_bytes(), before.as_bytes()])? {
                 Reply::Int(first) => Ok(print_line(first.to_string().as_bytes())?),
                 other => Err(WalCliError::Reply(other)),
             }
         }
-        WalCommand::List { server } => list(&mut Client::new(&server)?),
+        WalCommand::List { server } => list(&mut connect(&server)?),
         WalCommand::Serve(_) => Ok(()),
     }
 }
 
-/// A connection to a server.
-struct Client {
-    resp: Resp,
-    address: SocketAddr,
-}
-
-impl Client {
-    fn new(server: &ServerArgs) -> Result<Self, WalCliError> {
-        let bad = || WalCliError::Address(server.addr.clone());
-        let address = server.addr.to_socket_addrs().map_err(|_| bad())?.next().ok_or_else(bad)?;
-        let limit = REPLY_LIMIT + Duration::from_millis(TAIL_MS);
-        let resp = Resp::connect(address, limit).map_err(io_error(format!("cannot reach {address}")))?;
-        let mut client = Self { resp, address };
-        if let Some(path) = &server.password_file {
-            let text = std::fs::read_to_string(path).map_err(io_error(path.display().to_string()))?;
-            client.call(&[b"AUTH", text.lines().next().unwrap_or_default().as_bytes()])?;
-        }
-        Ok(client)
-    }
-
-    fn call(&mut self, words: &[&[u8]]) -> Result<Reply, WalCliError> {
-        match self.resp.call(words).map_err(io_error(self.address.to_string()))? {
-            Reply::Error(text) => Err(WalCliError::Refused(text)),
-            reply => Ok(reply),
-        }
-    }
+/// Connects. A reply may take as long as a read of `tail` waits.
+fn connect(server: &ServerArgs) -> Result<Client, ClientError> {
+    Client::connect(server, Duration::from_millis(TAIL_MS))
 }
 
 fn append(client: &mut Client, log: &str, values: Vec<String>) -> Result<(), WalCliError> {
@@ -299,7 +263,7 @@ fn tail(client: &mut Client, log: &str, from: Option<u64>, printer: &mut Printer
 fn end_of(client: &mut Client, log: &str) -> Result<String, WalCliError> {
     match logs(client)?.into_iter().find(|(name, _)| name == log) {
         Some((_, [_, next, ..])) => Ok(next.to_string()),
-        None => Err(WalCliError::Refused(format!("no such log: {log}; append to it first"))),
+        None => Err(WalCliError::NoLog(log.to_owned())),
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, Reply, Resp, Server, bulk, error_text, ok, pattern, wait_until};
+use common::{Place, Reply, Resp, Server, bulk, error_text, landfall, ok, pattern, wait_until};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -319,6 +319,41 @@ fn a_file_is_adopted_as_a_value_without_a_copy_and_both_survive_a_kill() {
     assert_eq!(server.call(&["GET", "key"]), bulk("other"));
     assert!(server.stop().success());
     assert_clean(&place);
+}
+
+/// `landfall fs COMMAND` with words, at a server. Returns whether it succeeded, and what it says of an error.
+fn relink(server: &Server, command: &str, words: &[&str]) -> (bool, String) {
+    let address = server.resp.to_string();
+    let output = landfall(&[&["fs", command, "--addr", &address], words].concat());
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn the_command_line_makes_files_of_keys_and_keys_of_files() {
+    let Some(point) = Point::new() else { return };
+    let (place, value) = (Place::new(), pattern(4, 70_000));
+    let server = point.serve(&place);
+    fs::create_dir(point.file("d")).unwrap();
+    let path = point.file("d/file");
+    let path = path.to_str().unwrap();
+    assert_eq!(set(&mut server.resp(), "key", &value), ok());
+    assert_eq!(relink(&server, "import-key", &["key", path]), (true, String::new()));
+    assert!(fs::read(path).unwrap() == value);
+    let (is_done, says) = relink(&server, "import-key", &["key", path, "--new"]);
+    assert!(!is_done && says.contains("exists"), "{says}");
+    assert_eq!(relink(&server, "export-key", &[path, "other"]), (true, String::new()));
+    assert_eq!(server.call(&["GET", "other"]), bulk(&value));
+    let (is_done, says) = relink(&server, "export-key", &[path, "other", "--new"]);
+    assert!(!is_done && says.contains("exists"), "{says}");
+    let outside = place.dir().join("file");
+    let (is_done, says) = relink(&server, "import-key", &["key", outside.to_str().unwrap()]);
+    assert!(!is_done && says.contains("is not below"), "{says}");
+    let (is_done, says) = relink(&server, "import-key", &["absent", path]);
+    assert!(!is_done && says.contains("no such key"), "{says}");
+    assert!(server.stop().success());
+    let server = place.start(&[]);
+    let (is_done, says) = relink(&server, "import-key", &["key", path]);
+    assert!(!is_done && says.contains("--files MOUNTPOINT"), "{says}");
 }
 
 #[test]

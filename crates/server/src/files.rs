@@ -4,6 +4,7 @@
 use landfall_fs::{FilePart, Files, FsError, Imported, Publisher};
 use landfall_heap::Item;
 use parking_lot::{Mutex, RwLock};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Id of the writer of the files' log. Workers count from 0; ids from 251 on are those of other writers.
@@ -14,6 +15,9 @@ pub(crate) const PUBLISH_WRITER: u8 = 250;
 /// The mount of the files, as far as the server has to do with it. Its requests may wait for space: they ask, wake the
 /// thread that keeps the heap ([`crate::shared::Shared::wake_maintenance`]), and try again until it has answered.
 pub trait FilesMount: Send + Sync + std::fmt::Debug {
+    /// The mountpoint: absolute, without symbolic links.
+    fn point(&self) -> &Path;
+
     /// The newest question for space.
     fn asked(&self) -> u64;
 

@@ -27,6 +27,7 @@ pub(super) enum FilesError {
 
 /// What the server tells the mount.
 struct Mount {
+    point: PathBuf,
     keeping: Keeping,
     values: Values,
 }
@@ -38,6 +39,10 @@ impl std::fmt::Debug for Mount {
 }
 
 impl FilesMount for Mount {
+    fn point(&self) -> &Path {
+        &self.point
+    }
+
     fn asked(&self) -> u64 {
         self.keeping.asked()
     }
@@ -118,9 +123,8 @@ impl MountedFiles {
         let keeper = Keeper::Program(Box::new(move || waking.wake_maintenance()));
         let session = Session::start_with((files, publisher), point, &settings, keeper)
             .map_err(|source| FilesError::Session { point: point.clone(), source })?;
-        shared
-            .files
-            .set_mount(Some(Arc::new(Mount { keeping: session.keeping(), values: session.values() })));
+        let (point, keeping, values) = (session.point().to_owned(), session.keeping(), session.values());
+        shared.files.set_mount(Some(Arc::new(Mount { point, keeping, values })));
         Self::follow(shared, session).map(Some)
     }
 

@@ -253,8 +253,11 @@ fn logs(text: &mut Text, shared: &Shared) {
 fn files(text: &mut Text, shared: &Shared) {
     let Some(files) = shared.files.files() else { return text.line("files", "none") };
     let (operations, bytes) = files.log_len();
-    let is_mounted = shared.files.mount().is_some();
-    text.line("files", if is_mounted { "mounted" } else { "kept" });
+    let mount = shared.files.mount();
+    text.line("files", if mount.is_some() { "mounted" } else { "kept" });
+    if let Some(mount) = mount {
+        text.line("files_mountpoint", mount.point().display());
+    }
     text.line("files_inodes", files.inode_count());
     text.line("files_log_operations", operations);
     text.line("files_log_bytes", bytes);

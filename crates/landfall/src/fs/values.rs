@@ -1,0 +1,132 @@
+//! `landfall fs import-key` and `export-key`: a key's value becomes a file, and a file a key's value, by reference. The
+//! server of the region does it (`LF.PUBLISH`, `LF.ADOPT`).
+
+use crate::client::{Client, ClientError, ServerArgs};
+use crate::demo::wire::Reply;
+use crate::output::fail;
+use clap::Args;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The line of `INFO files` that names the mountpoint.
+const MOUNTPOINT: &str = "files_mountpoint:";
+
+/// Flags of `landfall fs import-key`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// Key of the server
+    key: std::ffi::OsString,
+    /// File to make, on the mount of the same server (`landfall serve --files`)
+    path: PathBuf,
+    /// Leave a file alone that has the name
+    #[arg(long)]
+    new: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Flags of `landfall fs export-key`.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// File on the mount of the server (`landfall serve --files`)
+    path: PathBuf,
+    /// Key to set
+    key: std::ffi::OsString,
+    /// Leave a key alone that exists
+    #[arg(long)]
+    new: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Why nothing was made.
+#[derive(Debug, thiserror::Error)]
+enum ValueError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("the server has no files mounted: start it with --files MOUNTPOINT")]
+    NotMounted,
+    #[error("{}: it is not below {}, where the server's files are mounted", path.display(), point.display())]
+    Elsewhere { path: PathBuf, point: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{0} exists, and --new leaves it alone")]
+    Exists(String),
+}
+
+/// Makes a file of a key's value.
+pub(super) fn import(args: &ImportArgs) -> ExitCode {
+    ended(relink(&args.server, b"LF.PUBLISH", (&args.path, &args.key), args.new))
+}
+
+/// Makes a key's value of a file.
+pub(super) fn export(args: &ExportArgs) -> ExitCode {
+    ended(relink(&args.server, b"LF.ADOPT", (&args.path, &args.key), args.new))
+}
+
+fn ended(done: Result<(), ValueError>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+/// Sends one of the two commands.
+fn relink(
+    server: &ServerArgs,
+    command: &[u8],
+    (path, key): (&Path, &OsStr),
+    only_new: bool,
+) -> Result<(), ValueError> {
+    let mut client = Client::connect(server, Duration::ZERO)?;
+    let file = within(path, &mountpoint(&mut client)?)?;
+    let (file, key) = (file.as_os_str().as_bytes(), key.as_bytes());
+    let makes_file = command == b"LF.PUBLISH";
+    let mut words = if makes_file { vec![command, key, file] } else { vec![command, file, key] };
+    words.extend(only_new.then_some(&b"NX"[..]));
+    match client.call(&words)? {
+        Reply::Nil => {
+            Err(ValueError::Exists(String::from_utf8_lossy(if makes_file { file } else { key }).into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where the server's files are mounted, as it says.
+fn mountpoint(client: &mut Client) -> Result<PathBuf, ValueError> {
+    let Reply::Bulk(text) = client.call(&[b"INFO", b"files"])? else { return Err(ValueError::NotMounted) };
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(MOUNTPOINT.as_bytes()));
+    let point = line.map(|point| point.strip_suffix(b"\r").unwrap_or(point).to_vec());
+    point.map(|point| std::ffi::OsString::from_vec(point).into()).ok_or(ValueError::NotMounted)
+}
+
+/// The path of a file, which need not exist, from the mountpoint on.
+fn within(path: &Path, point: &Path) -> Result<PathBuf, ValueError> {
+    let failed = |source| ValueError::Io { path: path.to_owned(), source };
+    let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent.canonicalize().map_err(failed)?;
+    let elsewhere = |_| ValueError::Elsewhere { path: path.to_owned(), point: point.to_owned() };
+    Ok(parent.strip_prefix(point).map_err(elsewhere)?.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_begin_at_the_mountpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let point = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(point.join("d")).unwrap();
+        assert_eq!(within(&point.join("d/../d/f"), &point).unwrap(), Path::new("d/f"));
+        assert_eq!(within(&point.join("f"), &point).unwrap(), Path::new("f"));
+        assert!(matches!(within(Path::new("/f"), &point), Err(ValueError::Elsewhere { .. })));
+        assert!(matches!(within(&point.join("none/f"), &point), Err(ValueError::Io { .. })));
+        assert!(matches!(within(Path::new("/"), &point), Err(ValueError::Io { .. })));
+    }
+}
