@@ -36,7 +36,7 @@ pub(crate) fn write(
     if write.kill_suid_gid {
         take_privileges(service, number)?;
     }
-    let offset = offset_of(service, number, write)?;
+    let offset = place_of(service, request, write)?;
     let landed = service.retry(|| Ok(landing.hold(write.size)?))?;
     let written = service.retry(|| service.files.write(number, offset, &landed, time_ns));
     landing.release(&landed, written.is_ok());
@@ -49,6 +49,15 @@ pub(crate) fn write(
     // What the kernel writes back is made durable by the FSYNC that follows.
     let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
     Ok(if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) })
+}
+
+/// Where a write goes. A server that has died may have appended the bytes already: they go to the same place.
+fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<u64, Errno> {
+    let find = || offset_of(service, number_of(request.node), write);
+    if write.flags & APPEND == 0 {
+        return find();
+    }
+    Ok(service.begin(request, || Ok([find()?, 0]))?.numbers[0])
 }
 
 /// Where a write goes. The kernel appends where it believes the file to end; a library may have made it longer since. The

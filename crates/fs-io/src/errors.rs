@@ -11,6 +11,8 @@ pub(crate) const INVALID: Errno = Errno::from_raw(libc::EINVAL);
 pub(crate) const NO_SPACE: Errno = Errno::from_raw(libc::ENOSPC);
 /// `EOPNOTSUPP`: not this file, or not in this way.
 pub(crate) const NOT_SUPPORTED: Errno = Errno::from_raw(libc::EOPNOTSUPP);
+/// `ESTALE`: there is no such inode any more.
+pub(crate) const STALE: Errno = Errno::from_raw(libc::ESTALE);
 /// `ERANGE`: there is more than the caller has room for.
 pub(crate) const TOO_SMALL: Errno = Errno::from_raw(libc::ERANGE);
 

@@ -35,10 +35,12 @@ pub(crate) fn set(
         return Ok(service.changed(number, Reply::ok(request.unique)));
     }
     if flags & (CREATE | REPLACE) != 0 {
-        // The kernel lets nobody change the inode's attributes meanwhile.
-        match service.retry(|| service.files.extended(number, name.as_bytes())) {
-            Ok(_) if flags & CREATE != 0 => return Err(Errno::from_raw(libc::EEXIST)),
-            Err(errno) if flags & REPLACE != 0 || errno != NO_ATTRIBUTE => return Err(errno),
+        // The kernel lets nobody change the inode's attributes meanwhile. A request that is delivered again finds what a
+        // server that has died since has set.
+        let begun = service.begin(request, || Ok([u64::from(has(service, number, name)?), 0]))?;
+        match begun.numbers[0] != 0 {
+            true if flags & CREATE != 0 => return Err(Errno::from_raw(libc::EEXIST)),
+            false if flags & REPLACE != 0 => return Err(NO_ATTRIBUTE),
             _ => {}
         }
     }
@@ -89,9 +91,23 @@ pub(crate) fn remove(service: &Service, request: &Request<'_>, name: &OsStr) -> 
     if [acl::ACCESS, acl::DEFAULT].contains(&name.as_bytes()) {
         remove_acl(service, number, name.as_bytes())?;
     } else {
-        service.execute_now(&Operation::RemoveExtended { number, name: extended_name(name)? })?;
+        let begun = service.begin(request, || Ok([u64::from(has(service, number, name)?), 0]))?;
+        match service.execute_now(&Operation::RemoveExtended { number, name: extended_name(name)? }) {
+            // A server that has died since has removed it.
+            Err(NO_ATTRIBUTE) if begun.is_again && begun.numbers[0] != 0 => {}
+            done => done?,
+        }
     }
     Ok(service.changed(number, Reply::ok(request.unique)))
+}
+
+/// True if an inode has an attribute.
+fn has(service: &Service, number: InodeNumber, name: &OsStr) -> Result<bool, Errno> {
+    match service.retry(|| service.files.extended(number, name.as_bytes())) {
+        Ok(_) => Ok(true),
+        Err(NO_ATTRIBUTE) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// GETXATTR.

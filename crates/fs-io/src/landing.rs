@@ -43,14 +43,23 @@ pub(crate) struct Landing {
     next: Option<u64>,
     /// Memory beside the region; empty until it is needed.
     beside: Vec<u8>,
+    ahead: Ahead,
+}
+
+/// What is done with a run before a request is received into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    Nothing,
+    /// Its pages are mapped. The kernel fails a request (`EIO`) if its receiver is killed while a page is mapped for it.
+    Mapped,
 }
 
 impl Landing {
     /// Landing runs for requests of up to `needed` bytes, at most a run's.
-    pub(crate) fn new(heap: Arc<Heap>, image: Image, needed: usize) -> Self {
+    pub(crate) fn new(heap: Arc<Heap>, image: Image, needed: usize, ahead: Ahead) -> Self {
         let needed = needed as u64;
         assert!(needed <= RUN_SIZE, "a request goes on in one further run at most");
-        Self { heap, image, needed, current: None, next: None, beside: Vec::new() }
+        Self { heap, image, needed, current: None, next: None, beside: Vec::new(), ahead }
     }
 
     /// Memory for the next request.
@@ -71,14 +80,22 @@ impl Landing {
     /// Borrows runs until a request fits; false if there are none.
     fn borrow_runs(&mut self) -> bool {
         if self.current.is_none() {
-            self.current = self.heap.take_landing_run().map(|run| Filling { run, filled: 0 });
+            self.current = self.take_run().map(|run| Filling { run, filled: 0 });
         }
         let Some(current) = self.current else { return false };
         let rest = u64::from(current.rest().len());
         if rest < self.needed && self.next.is_none() {
-            self.next = self.heap.take_landing_run();
+            self.next = self.take_run();
         }
         rest >= self.needed || self.next.is_some()
+    }
+
+    fn take_run(&self) -> Option<u64> {
+        let run = self.heap.take_landing_run()?;
+        if self.ahead == Ahead::Mapped {
+            self.image.populate(extent(run, RUN_SIZE));
+        }
+        Some(run)
     }
 
     /// The next `len` bytes of the borrowed runs.
@@ -170,7 +187,7 @@ mod tests {
         landfall_heap::create(&*media, &new).expect("a new region");
         let (heap, _) = Region::run(media, Vec::new()).expect("opens");
         let image = Image::new(heap.media().image().expect("a file has an image"));
-        Landing::new(heap, image, NEEDED)
+        Landing::new(heap, image, NEEDED, Ahead::Mapped)
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //!
 //! - A worker receives the data of a WRITE into frames of the heap, where they stay (`landing`). A READ leaves from stored
 //!   extents. No data of 4 KiB or more are copied in user space.
-//! - The mount's process owns its region alone. So the kernel may keep names, attributes and data for as long as it likes. Libraries
-//!   in other programs change files under leases (`link`); what the kernel keeps is taken from it before.
+//! - The mount's process owns its region alone. So the kernel may keep names, attributes and data for as long as it
+//!   likes. Libraries in other programs change files under leases (`link`); what the kernel keeps is taken from it before.
+//! - A mount may be held by another process, which survives the server ([`Hold`], [`Server`]).
 //! - One worker at most waits for the medium (`syncs`). A background thread publishes, another one keeps the heap:
 //!   a thread of the program where other systems are in the region, too (`keeping`).
 
@@ -23,9 +24,12 @@ mod extended;
 mod inspect;
 mod keeping;
 mod landing;
+mod ledger;
 mod link;
 mod lives;
+mod losses;
 mod names;
+mod offload;
 mod panics;
 mod rounds;
 mod service;
@@ -36,6 +40,10 @@ mod values;
 mod worker;
 
 pub use keeping::{Keeper, Keeping};
+pub use offload::{
+    ChannelError, Current, Hold, HoldError, HoldSettings, HoldStopper, MessageError, Server, ServerError,
+    ServerStopper, forget_offloaded,
+};
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};
 pub use values::Values;

@@ -22,6 +22,8 @@ struct Life {
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
     shards: [Mutex<HashMap<InodeNumber, Life>>; SHARDS],
+    /// The kernel may know inodes below this number from an earlier server, which has counted their lookups.
+    earlier_below: u64,
 }
 
 /// Whether an inode is to be deleted now.
@@ -35,6 +37,16 @@ pub(crate) enum Fate {
 }
 
 impl Lives {
+    /// The inodes that the kernel knows from an earlier server: none with `below` or a higher number. `orphans` have no name;
+    /// each is deleted when the kernel forgets it, which it does once, of all lookups.
+    pub(crate) fn of_earlier(below: InodeNumber, orphans: &[InodeNumber]) -> Self {
+        let lives = Self { earlier_below: below.0, ..Self::default() };
+        for number in orphans {
+            let _ = lives.change(*number, |life| *life = Life { lookups: 1, is_orphan: true });
+        }
+        lives
+    }
+
     fn change(&self, number: InodeNumber, change: impl FnOnce(&mut Life)) -> Fate {
         let shard = usize::try_from(number.0 % SHARDS as u64).unwrap_or(0);
         let mut lives = self.shards[shard].lock();
@@ -60,7 +72,9 @@ impl Lives {
 
     /// The inode has lost its last name, or never had one.
     pub(crate) fn orphan(&self, number: InodeNumber) -> Fate {
-        self.change(number, |life| life.is_orphan = true)
+        // The kernel looks up what it removes. What it knows from an earlier server is not counted here.
+        let least = u64::from(number.0 < self.earlier_below);
+        self.change(number, |life| *life = Life { lookups: life.lookups.max(least), is_orphan: true })
     }
 
     /// The inode has a name (again).
@@ -108,6 +122,16 @@ mod tests {
         assert_eq!(lives.orphan(A), Fate::Lives);
         lives.name(A);
         assert_eq!(lives.forget(A, 1), Fate::Lives, "it was linked again");
+    }
+
+    #[test]
+    fn what_the_kernel_knows_from_an_earlier_server_lives_until_it_is_forgotten() {
+        const OPEN: InodeNumber = InodeNumber(7);
+        let lives = Lives::of_earlier(InodeNumber(9), &[OPEN]);
+        assert_eq!(lives.forget(OPEN, 3), Fate::Ends);
+        assert_eq!(lives.orphan(A), Fate::Lives, "it may be open");
+        assert_eq!(lives.forget(A, 2), Fate::Ends);
+        assert_eq!(lives.orphan(InodeNumber(9)), Fate::Ends, "it is new");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) struct New {
 /// MKNOD and MKDIR.
 pub(crate) fn make(service: &Service, request: &Request<'_>, name: &OsStr, new: &New) -> Answered {
     let parent = number_of(request.node);
-    let number = create(service, request, Some(name_of(name)?), new)?;
+    let (number, _) = create(service, request, Some(name_of(name)?), new)?;
     service.lives.look_up(number);
     let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));
     Ok(service.changed(parent, reply))
@@ -53,8 +53,11 @@ pub(crate) fn make_open(
     (mode, umask): (u32, u32),
 ) -> Answered {
     let new = New { mode: libc::S_IFREG | mode & !libc::S_IFMT, rdev: 0, umask };
-    let number = create(service, request, name.map(name_of).transpose()?, &new)?;
-    service.lives.look_up(number);
+    let (number, made) = create(service, request, name.map(name_of).transpose()?, &new)?;
+    // An orphan that an earlier server has made was found at the start.
+    if name.is_some() || made == Made::Now {
+        service.lives.look_up(number);
+    }
     if name.is_none() {
         let _ = service.lives.orphan(number);
     }
@@ -63,13 +66,21 @@ pub(crate) fn make_open(
     Ok(service.changed(number, reply))
 }
 
+/// When an inode was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    Now,
+    /// By a server that has died before it could say so.
+    Before,
+}
+
 /// Makes an inode in the request's directory.
 fn create(
     service: &Service,
     request: &Request<'_>,
     name: Option<Name<'_>>,
     new: &New,
-) -> Result<InodeNumber, Errno> {
+) -> Result<(InodeNumber, Made), Errno> {
     let parent = number_of(request.node);
     let inherited = inherited(service, parent)?;
     // A mode without a type stands for a file.
@@ -85,16 +96,28 @@ fn create(
         }
     };
     let mode = Mode::of_bits(bits).map_err(|_| INVALID)?;
-    let (number, uid, rdev) = (service.files.take_number(), request.uid, u64::from(new.rdev));
+    let (uid, rdev) = (request.uid, u64::from(new.rdev));
     let (place, gid) = (name.map(|name| (parent, name)), inherited.gid.unwrap_or(request.gid));
-    service.execute_now(&Operation::Create { place, number, mode, uid, gid, rdev })?;
+    let (number, made) = number(service, request)?;
+    if made == Made::Now {
+        service.execute_now(&Operation::Create { place, number, mode, uid, gid, rdev })?;
+    }
     if let Some(acl) = acl.filter(|acl| !acl.is_minimal()) {
         extended::set_acl(service, number, acl::ACCESS, &acl)?;
     }
     if let Some(default) = inherited.acl.filter(|_| is_directory) {
         extended::set_acl(service, number, acl::DEFAULT, &default)?;
     }
-    Ok(number)
+    Ok((number, made))
+}
+
+/// The number of the inode that a request makes. No number is given twice: if there is an inode with the one that an
+/// earlier server has chosen for this request, that server has made it.
+fn number(service: &Service, request: &Request<'_>) -> Result<(InodeNumber, Made), Errno> {
+    let begun = service.begin(request, || Ok([service.take_number().0, 0]))?;
+    let number = InodeNumber(begun.numbers[0]);
+    let is_made = begun.is_again && service.exists(number)?;
+    Ok((number, if is_made { Made::Before } else { Made::Now }))
 }
 
 /// What a directory passes on to what is made in it.
@@ -121,8 +144,10 @@ pub(crate) fn symlink(service: &Service, request: &Request<'_>, name: &OsStr, ta
         return Err(Errno::from_raw(libc::ENAMETOOLONG));
     }
     let gid = inherited(service, parent)?.gid.unwrap_or(request.gid);
-    let (number, uid) = (service.files.take_number(), request.uid);
-    service.execute_now(&Operation::Symlink { parent, name, number, uid, gid, target })?;
+    let (uid, (number, made)) = (request.uid, number(service, request)?);
+    if made == Made::Now {
+        service.execute_now(&Operation::Symlink { parent, name, number, uid, gid, target })?;
+    }
     service.lives.look_up(number);
     let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));
     Ok(service.changed(parent, reply))
@@ -137,7 +162,12 @@ pub(crate) fn read_link(service: &Service, request: &Request<'_>) -> Answered {
 /// LINK.
 pub(crate) fn link(service: &Service, request: &Request<'_>, target: Node, name: &OsStr) -> Answered {
     let (parent, name, number) = (number_of(request.node), name_of(name)?, number_of(target));
-    service.execute_now(&Operation::Link { parent, name, number, replaces: false })?;
+    // Nobody else makes the name while the kernel waits for the reply.
+    let is_made =
+        request.unique.is_resent() && service.lookup(parent, name).is_ok_and(|stat| stat.number == number);
+    if !is_made {
+        service.execute_now(&Operation::Link { parent, name, number, replaces: false })?;
+    }
     service.lives.name(number);
     service.lives.look_up(number);
     let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));
@@ -148,7 +178,13 @@ pub(crate) fn link(service: &Service, request: &Request<'_>, target: Node, name:
 pub(crate) fn unlink(service: &Service, request: &Request<'_>, name: &OsStr, is_directory: bool) -> Answered {
     let (parent, name) = (number_of(request.node), name_of(name)?);
     // The kernel lets nobody change the directory meanwhile.
-    let number = service.lookup(parent, name)?.number;
+    let number = match service.lookup(parent, name) {
+        // It was there when the kernel asked first: a server that has died since has removed it.
+        Err(Errno::NOENT) if request.unique.is_resent() => {
+            return Ok(service.changed(parent, Reply::ok(request.unique)));
+        }
+        found => found?.number,
+    };
     service.execute_now(&Operation::Unlink { parent, name, is_directory })?;
     service.unlinked(number);
     Ok(service.changed(parent, Reply::ok(request.unique)))
@@ -168,16 +204,32 @@ pub(crate) fn rename(
         return Err(INVALID);
     }
     let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
-    let replaced = match service.lookup(new_parent, new_name) {
-        Ok(stat) if flags == 0 => Some(stat.number),
-        _ => None,
-    };
+    let there = || number_at(service, new_parent, new_name);
+    let here = || number_at(service, parent, name);
+    let begun = service.begin(request, || {
+        // Only a later server asks what had the old name.
+        Ok([if service.held.is_some() { here()? } else { 0 }, there()?])
+    })?;
+    let [renamed, replaced] = begun.numbers;
+    let has_left = || Ok::<_, Errno>(here()? == if exchange { replaced } else { 0 });
+    if begun.is_again && there()? == renamed && has_left()? {
+        return Ok(service.changed(new_parent, Reply::ok(request.unique)));
+    }
     let operation = Operation::Rename { parent, name, new_parent, new_name, no_replace, exchange };
     service.execute(clock::now_ns(), &operation)?;
-    if let Some(number) = replaced {
-        service.unlinked(number);
+    if flags == 0 && replaced != 0 {
+        service.unlinked(InodeNumber(replaced));
     }
     Ok(service.changed(new_parent, Reply::ok(request.unique)))
+}
+
+/// The number of the inode with a name; 0 if there is none.
+fn number_at(service: &Service, parent: InodeNumber, name: Name<'_>) -> Result<u64, Errno> {
+    match service.lookup(parent, name) {
+        Ok(stat) => Ok(stat.number.0),
+        Err(Errno::NOENT) => Ok(0),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// The kernel has forgotten lookups of an inode.

@@ -2,12 +2,14 @@
 
 use crate::clock;
 use crate::counters::Counters;
-use crate::errors::{self, NO_SPACE};
+use crate::errors::{self, NO_SPACE, STALE};
+use crate::ledger::{Begun, Ledger};
 use crate::link::{Entered, Link};
 use crate::lives::{Fate, Lives};
+use crate::losses::Losses;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Name, Operation, Stat};
-use landfall_fuse::{Errno, Reply};
+use landfall_fuse::{Errno, Reply, Request, Unique};
 use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -22,6 +24,9 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(20);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// How often it asks whether data have been read.
 const LOAD_EVERY: Duration = Duration::from_micros(200);
+
+/// How long a worker takes at most to note a request that it has received.
+const NOTE_LIMIT: Duration = Duration::from_millis(50);
 
 /// When changes become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +64,13 @@ pub(crate) enum Written {
     Kept,
 }
 
+/// What there is besides where another process holds the mount, which outlives its servers.
+pub(crate) struct Held {
+    pub(crate) ledger: Arc<Ledger>,
+    /// If the mount has had a server before this one: what that one had done, and nobody has any more.
+    pub(crate) losses: Option<Losses>,
+}
+
 /// What the workers share.
 pub(crate) struct Service {
     pub(crate) files: Arc<Files>,
@@ -67,6 +79,7 @@ pub(crate) struct Service {
     pub(crate) sync: SyncMode,
     pub(crate) written: Written,
     pub(crate) counters: Counters,
+    pub(crate) held: Option<Held>,
     /// Libraries in other programs, where there can be any.
     link: Option<Arc<Link>>,
     /// Orphans to which nobody refers, and that could not be deleted so far.
@@ -79,9 +92,83 @@ impl Service {
         rounds: Arc<Rounds>,
         (sync, written): (SyncMode, Written),
         link: Option<Arc<Link>>,
+        (held, lives): (Option<Held>, Lives),
     ) -> Self {
-        let (lives, counters) = (Lives::default(), Counters::default());
-        Self { files, lives, rounds, sync, written, counters, link, unreleased: Mutex::default() }
+        let counters = Counters::default();
+        Self { files, lives, rounds, sync, written, counters, held, link, unreleased: Mutex::default() }
+    }
+
+    /// A number for a new inode.
+    pub(crate) fn take_number(&self) -> InodeNumber {
+        let number = self.files.take_number();
+        self.held.iter().for_each(|held| held.ledger.note_number(number));
+        number
+    }
+
+    /// A request begins to change what `find` finds. A server that has died may have begun it before.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub(crate) fn begin(
+        &self,
+        request: &Request<'_>,
+        find: impl FnOnce() -> Result<[u64; 2], Errno>,
+    ) -> Result<Begun, Errno> {
+        match &self.held {
+            Some(held) => held.ledger.begin(request.unique, find),
+            None => find().map(|numbers| Begun { numbers, is_again: false }),
+        }
+    }
+
+    /// A request is about to be answered by this thread.
+    pub(crate) fn note_received(&self, unique: Unique) {
+        let Some(held) = &self.held else { return };
+        Ledger::note_answering(unique);
+        if let Some(losses) = held.losses.as_ref().filter(|_| unique.is_resent()) {
+            losses.note_resent(unique);
+            held.ledger.forget_request(unique);
+        }
+    }
+
+    /// A request was answered.
+    pub(crate) fn note_answered(&self, unique: Unique) {
+        self.held.iter().for_each(|held| held.ledger.end(unique));
+    }
+
+    /// Fails once if changes of the inode were acknowledged by a server that has died, and lost with it: what is durable
+    /// now is not what the caller believes.
+    pub(crate) fn check_kept(&self, number: InodeNumber) -> Result<(), Errno> {
+        let Some(Held { ledger, losses: Some(losses) }) = &self.held else { return Ok(()) };
+        if !losses.has(number) {
+            return Ok(());
+        }
+        // What is delivered again comes first, but another worker may have it, and be slow to note it.
+        std::thread::sleep(NOTE_LIMIT);
+        if !losses.take(number) {
+            return Ok(());
+        }
+        ledger.forget(number);
+        tracing::warn!(inode = number.0, "changes were lost with an earlier server: fsync says EIO, once");
+        Err(Errno::IO)
+    }
+
+    /// The error for a request on an inode. One that the kernel knows is gone only if it was lost with an earlier server.
+    pub(crate) fn refusal(&self, number: InodeNumber, errno: Errno) -> Errno {
+        let has_lost = self.held.as_ref().is_some_and(|held| held.losses.is_some());
+        let is_gone = errno == Errno::NOENT && has_lost && self.exists(number) == Ok(false);
+        if is_gone { STALE } else { errno }
+    }
+
+    /// True if there is such an inode.
+    ///
+    /// # Errors
+    /// The failure's.
+    pub(crate) fn exists(&self, number: InodeNumber) -> Result<bool, Errno> {
+        match self.retry(|| self.files.stat(number)) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// A request works on a file as long as what this returns lives: what libraries have done to the file is in the tree,

@@ -4,25 +4,28 @@ use crate::background;
 use crate::clock;
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
-use crate::landing::Landing;
+use crate::landing::{Ahead, Landing};
+use crate::ledger::{Ledger, LostChanges};
 use crate::link::{Link, Listener, Threads};
-use crate::panics;
+use crate::lives::Lives;
+use crate::losses::Losses;
+use crate::panics::{self, Holder};
 use crate::rounds::Rounds;
-use crate::service::{Service, SyncMode, Written};
+use crate::service::{Held, Service, SyncMode, Written};
 use crate::syncs::Syncs;
 use crate::sys::{self, Image};
 use crate::values::Values;
 use crate::worker::Worker;
-use landfall_fs::{Files, FsError, Operation, Publisher};
+use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher, Witness};
 use landfall_fs_link::Reason;
 use landfall_fuse::{
-    Device, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Unmount, Wanted, handshake,
-    mount,
+    Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Node,
+    Notification, Unmount, Wanted, handshake, mount,
 };
 use landfall_media::RUN_SIZE;
 use parking_lot::Mutex;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +33,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the end waits for programs that still use a mount which was detached.
-const LINGER: Duration = Duration::from_secs(5);
+pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LINGER_STEP: Duration = Duration::from_millis(20);
 /// Bytes of the largest WRITE: those of a run, so that it lands in two runs at most.
@@ -90,12 +93,67 @@ pub enum SessionError {
     NotClean(#[from] FsError),
 }
 
+/// A mount that can be served: INIT was answered.
+pub(crate) struct Ready {
+    pub(crate) mount: Mount,
+    /// A queue for each worker; one at least.
+    pub(crate) queues: Vec<Device>,
+    pub(crate) negotiated: Negotiated,
+}
+
+impl Ready {
+    /// Mounts on `point`, and answers INIT. `stop` is readable when nobody wants the mount any more.
+    pub(crate) fn make(
+        point: &Path,
+        settings: &Settings,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Self, SessionError> {
+        if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(SessionError::NotEmpty(point.to_owned()));
+        }
+        let (device, mount) = mount(point, &settings.mount)?;
+        let negotiated = handshake(&device, &wanted(settings), stop)?;
+        let mut queues =
+            (1..settings.workers).map(|_| device.clone_queue()).collect::<io::Result<Vec<_>>>()?;
+        queues.push(device);
+        Ok(Self { mount, queues, negotiated })
+    }
+}
+
+/// A mount that another process holds, which goes on when its server dies.
+pub(crate) struct Elsewhere {
+    pub(crate) ledger: Arc<Ledger>,
+    /// If it has had a server before: what that has left.
+    pub(crate) earlier: Option<Earlier>,
+    /// A counter (eventfd) that is raised when the mount has ended.
+    pub(crate) ended: OwnedFd,
+}
+
+/// What an earlier server of a mount has left.
+pub(crate) struct Earlier {
+    pub(crate) lost: LostChanges,
+    /// Inodes without a name, which programs may have open.
+    pub(crate) orphans: Vec<InodeNumber>,
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nobody uses the mount any more.
+    Unmount,
+    /// The mount waits for the next server.
+    Leave,
+}
+
 /// What all threads of a session share.
 struct Shared {
     point: PathBuf,
+    holder: Holder,
     mount: Mutex<Mount>,
     /// Readable when the workers are to end.
     stop: OwnedFd,
+    /// A counter (eventfd) that is raised when the last worker has ended, if somebody waits for it.
+    ended: Option<OwnedFd>,
     /// Workers that have not ended.
     serving: AtomicUsize,
 }
@@ -155,34 +213,51 @@ impl Session {
         settings: &Settings,
         keeper: Keeper,
     ) -> Result<Self, SessionError> {
+        let settings = &Settings { workers: settings.workers.max(1), ..settings.clone() };
+        let stop = counter()?;
+        let ready = Ready::make(point, settings, stop.as_fd())?;
+        Self::serve((files, Arc::new(Mutex::new(publisher))), ready, (stop, None), (settings, keeper))
+    }
+
+    /// Serves a mount. `stop` is readable when the workers are to end.
+    pub(crate) fn serve(
+        (files, publisher): (Arc<Files>, Arc<Mutex<Publisher>>),
+        ready: Ready,
+        (stop, elsewhere): (OwnedFd, Option<Elsewhere>),
+        (settings, keeper): (&Settings, Keeper),
+    ) -> Result<Self, SessionError> {
         let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
-        if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(SessionError::NotEmpty(point.to_owned()));
-        }
-        let workers = settings.workers.max(1);
+        let Ready { mount, queues, negotiated } = ready;
         let is_kept = matches!(keeper, Keeper::Program(_));
         if !is_kept {
-            files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
+            files.heap().reserve_landing(u32::try_from(queues.len()).unwrap_or(u32::MAX));
         }
-        let stop =
-            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
-        let (device, mount) = mount(point, &settings.mount)?;
-        let negotiated = handshake(&device, &wanted(settings), stop.as_fd())?;
-        let point = mount.point().to_owned();
-        let shared = Arc::new(Shared { point, mount: Mutex::new(mount), stop, serving: AtomicUsize::new(0) });
         let rounds = Arc::new(match keeper {
             Keeper::Session => Rounds::default(),
             Keeper::Program(wake) => Rounds::beside(wake),
         });
+        let notifier = Arc::new(
+            queues.first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?.clone_queue()?,
+        );
+        let point = mount.point().to_owned();
+        let holder = if elsewhere.is_some() { Holder::Another } else { Holder::This(point.clone()) };
+        let (ended, earlier, ledger) = match elsewhere {
+            Some(Elsewhere { ledger, earlier, ended }) => (Some(ended), earlier, Some(ledger)),
+            None => (None, None, None),
+        };
+        let (mount, serving) = (Mutex::new(mount), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { point, holder, mount, stop, ended, serving });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
-        let publisher = Arc::new(Mutex::new(publisher));
-        let link = link(&files, &publisher, &device, settings, &shared.point);
-        let available = link.as_ref().ok().cloned();
-        let notifier = Arc::new(device.clone_queue()?);
-        let service = Arc::new(Service::new(files, rounds, (settings.sync, written), available));
+        let link = link(&files, &publisher, &queues, settings, &shared.point);
+        let (available, sync) = (link.as_ref().ok().cloned(), settings.sync);
+        let (held, lives) = match ledger {
+            Some(ledger) => held(&files, ledger, earlier.as_ref()),
+            None => (None, Lives::default()),
+        };
+        let service = Service::new(files, rounds, (sync, written), available, (held, lives));
         let mut session = Self {
             shared,
-            service,
+            service: Arc::new(service),
             notifier,
             workers: Vec::new(),
             keeper: None,
@@ -195,14 +270,17 @@ impl Session {
         }
         session.start_publisher()?;
         session.start_libraries(link, settings)?;
-        session.start_workers(device, workers, negotiated, image)?;
+        if let Some(earlier) = earlier {
+            take_over(&queues, negotiated, earlier.lost, session.service.files.numbers())?;
+        }
+        session.start_workers(queues, negotiated, image)?;
         Ok(session)
     }
 
     fn start_keeper(&mut self) -> io::Result<()> {
         let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
         let keep = move || {
-            panics::essential(&shared.point, || background::keep(&service.files, &service.rounds));
+            panics::essential(&shared.holder, || background::keep(&service.files, &service.rounds));
         };
         self.keeper = Some(std::thread::Builder::new().name("keep".into()).spawn(keep)?);
         Ok(())
@@ -213,7 +291,7 @@ impl Session {
         let publisher = Arc::clone(&self.publisher);
         let publish = move || {
             let work = || background::publish(&service, &publisher);
-            panics::essential(&shared.point, work);
+            panics::essential(&shared.holder, work);
         };
         self.publishing = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
         Ok(())
@@ -225,7 +303,7 @@ impl Session {
         match Listener::bind(path) {
             Ok(listener) => {
                 let stop = self.shared.stop.try_clone()?;
-                self.libraries = Some(Threads::start(listener, link, stop, &self.shared.point)?);
+                self.libraries = Some(Threads::start(listener, link, stop, &self.shared.holder)?);
             }
             Err(error) => {
                 tracing::warn!(%error, socket = %path.display(), "libraries cannot connect: they use the mount");
@@ -234,50 +312,33 @@ impl Session {
         Ok(())
     }
 
-    fn start_workers(
-        &mut self,
-        device: Device,
-        count: usize,
-        negotiated: Negotiated,
-        image: Image,
-    ) -> io::Result<()> {
+    fn start_workers(&mut self, queues: Vec<Device>, negotiated: Negotiated, image: Image) -> io::Result<()> {
         let syncs = Arc::<Syncs>::default();
-        let mut devices = (1..count).map(|_| device.clone_queue()).collect::<io::Result<Vec<_>>>()?;
-        devices.push(device);
-        for (index, device) in devices.into_iter().enumerate() {
+        let ahead = if self.service.held.is_some() { Ahead::Mapped } else { Ahead::Nothing };
+        for (index, device) in queues.into_iter().enumerate() {
             let heap = Arc::clone(self.service.files.heap());
             let worker = Worker {
                 service: Arc::clone(&self.service),
                 syncs: Arc::clone(&syncs),
                 device: Arc::new(device),
                 decoder: negotiated.decoder(),
-                landing: Landing::new(heap, image, negotiated.frame_bytes()),
+                landing: Landing::new(heap, image, negotiated.frame_bytes(), ahead),
             };
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name(format!("fuse-{index}"));
             shared.serving.fetch_add(1, Ordering::AcqRel);
             let run = move || {
-                let outcome = panics::essential(&shared.point, || worker.run(&shared.stop));
-                shared.serving.fetch_sub(1, Ordering::AcqRel);
+                let outcome = panics::essential(&shared.holder, || worker.run(&shared.stop));
                 if let Err(error) = &outcome {
                     tracing::error!(%error, "a worker fails: the mount ends");
                     shared.stop_workers();
                 }
+                shared.note_end_of_worker();
                 outcome
             };
             self.workers.push(thread.spawn(run)?);
         }
         Ok(())
-    }
-
-    /// How the program answers requests that wait for space ([`Keeper::Program`]).
-    pub fn keeping(&self) -> Keeping {
-        Keeping::new(Arc::clone(&self.service.rounds))
-    }
-
-    /// Values of other systems in the region as files, and files as values.
-    pub fn values(&self) -> Values {
-        Values::new(Arc::clone(&self.service), Arc::clone(&self.notifier))
     }
 
     /// Ends the session from another thread.
@@ -290,6 +351,16 @@ impl Session {
         Inspector { service: Arc::clone(&self.service) }
     }
 
+    /// How the program answers requests that wait for space ([`Keeper::Program`]).
+    pub fn keeping(&self) -> Keeping {
+        Keeping::new(Arc::clone(&self.service.rounds))
+    }
+
+    /// Values of other systems in the region as files, and files as values.
+    pub fn values(&self) -> Values {
+        Values::new(Arc::clone(&self.service), Arc::clone(&self.notifier))
+    }
+
     /// The mountpoint.
     pub fn point(&self) -> &Path {
         &self.shared.point
@@ -299,18 +370,29 @@ impl Session {
     ///
     /// # Errors
     /// An error of a worker, or of the region.
-    pub fn join(mut self) -> Result<(), SessionError> {
+    pub fn join(self) -> Result<(), SessionError> {
+        self.end(End::Unmount)
+    }
+
+    /// As [`Self::join`]. The mount may be left to the next server.
+    ///
+    /// # Errors
+    /// As for [`Self::join`].
+    pub(crate) fn end(mut self, end: End) -> Result<(), SessionError> {
         let mut outcome = Ok(());
         for worker in self.workers.drain(..) {
             outcome = outcome.and(worker.join().expect("a panic ends the process"));
         }
-        // After a failure it is still mounted.
-        self.shared.mount.lock().unmount(Unmount::Lazily)?;
+        match end {
+            // After a failure it is still mounted.
+            End::Unmount => self.shared.mount.lock().unmount(Unmount::Lazily)?,
+            End::Leave => self.shared.mount.lock().leave(),
+        }
         self.end_background();
-        let (files, now_ns) = (&self.service.files, clock::now_ns());
-        for number in self.service.lives.take_orphans() {
-            // What is not released now is deleted at the next start.
-            let _ = files.execute(now_ns, &Operation::Release { number });
+        let files = &self.service.files;
+        if end == End::Unmount {
+            files.set_witness(None);
+            release(files, self.service.lives.take_orphans());
         }
         background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
@@ -343,7 +425,7 @@ impl Drop for Session {
 fn link(
     files: &Arc<Files>,
     publisher: &Arc<Mutex<Publisher>>,
-    device: &Device,
+    queues: &[Device],
     settings: &Settings,
     point: &Path,
 ) -> Result<Arc<Link>, Reason> {
@@ -360,35 +442,105 @@ fn link(
         Reason::Medium
     };
     let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
-    let notifier = device.clone_queue().map_err(failed)?;
+    let notifier = queues.first().ok_or(Reason::Medium)?.clone_queue().map_err(failed)?;
     Ok(Arc::new(Link::new(Arc::clone(files), Arc::clone(publisher), notifier, region, (socket, point))))
 }
 
+/// What a session knows of a mount that another process holds.
+fn held(files: &Files, ledger: Arc<Ledger>, earlier: Option<&Earlier>) -> (Option<Held>, Lives) {
+    files.set_witness(Some(Arc::clone(&ledger) as Arc<dyn Witness>));
+    let below = InodeNumber(ledger.next_number());
+    files.raise_next_number(below.0);
+    let (lives, losses) = match earlier {
+        Some(earlier) => {
+            let losses = Losses::new(earlier.lost.clone(), below);
+            (Lives::of_earlier(below, &earlier.orphans), Some(losses))
+        }
+        None => (Lives::default(), None),
+    };
+    (Some(Held { ledger, losses }), lives)
+}
+
+/// Takes over from a server that has died: the kernel delivers again what that one has not answered, and drops what it
+/// keeps of lost changes. `numbers` are all inodes.
+fn take_over(
+    queues: &[Device],
+    negotiated: Negotiated,
+    lost: LostChanges,
+    numbers: Vec<InodeNumber>,
+) -> io::Result<()> {
+    let Some(device) = queues.first() else { return Ok(()) };
+    if negotiated.features.has(Feature::HasResend) {
+        device.notify(&Notification::resend())?;
+    } else {
+        tracing::warn!(
+            "this kernel delivers no request twice (Linux 6.9 does): who waits for one that the dead server had \
+             received waits until the mount ends"
+        );
+    }
+    if lost.changes.is_empty() && !lost.are_more {
+        return Ok(());
+    }
+    tracing::warn!(
+        inodes = lost.changes.len(),
+        are_more = lost.are_more,
+        "what the dead server had not made durable is lost, as after a power loss"
+    );
+    if negotiated.minor >= EPOCH_MINOR {
+        device.notify(&Notification::expire_names())?;
+    } else {
+        tracing::warn!(
+            "this kernel cannot forget all names (Linux 6.16 can): some that are lost may be shown"
+        );
+    }
+    let notifier = device.clone_queue()?;
+    let stale = if lost.are_more { numbers } else { lost.changes.into_keys().collect() };
+    // The kernel waits for requests that are being answered: workers answer them meanwhile.
+    let invalidate = move || {
+        for number in stale {
+            // The kernel may know nothing of the inode, which is well.
+            let _ = notifier.notify(&Notification::inval_inode(Node(number.0), 0, 0));
+        }
+    };
+    std::thread::Builder::new().name("invalidate".into()).spawn(invalidate).map(drop)
+}
+
+/// Deletes inodes without a name. What is not deleted now is deleted at the next start.
+pub(crate) fn release(files: &Files, orphans: Vec<InodeNumber>) {
+    let now_ns = clock::now_ns();
+    for number in orphans {
+        let _ = files.execute(now_ns, &Operation::Release { number });
+    }
+}
+
+/// A new counter, which is readable once it was raised.
+pub(crate) fn counter() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
+}
+
+/// Raises a counter.
+pub(crate) fn raise(counter: &OwnedFd) {
+    // A full counter is readable, too.
+    let _ = rustix::io::write(counter, &1_u64.to_le_bytes());
+}
+
 impl Shared {
+    fn note_end_of_worker(&self) {
+        let is_last = self.serving.fetch_sub(1, Ordering::AcqRel) == 1;
+        self.ended.iter().filter(|_| is_last).for_each(raise);
+    }
+
     fn stop_workers(&self) {
-        // A full counter is readable, too.
-        let _ = rustix::io::write(&self.stop, &1_u64.to_le_bytes());
+        raise(&self.stop);
     }
 }
 
 impl Stopper {
     /// Unmounts. Programs that still use the mount lose it, after some seconds.
     pub fn stop(&self) {
-        let mut mount = self.shared.mount.lock();
-        match mount.unmount(Unmount::WhenIdle) {
-            Ok(()) => return,
-            Err(MountError::Busy { point }) => tracing::warn!(
-                "{}: programs still use it; it is detached, and their files end in {} s",
-                point.display(),
-                LINGER.as_secs()
-            ),
-            Err(error) => tracing::warn!(%error, "it is detached instead"),
+        if detach(&mut self.shared.mount.lock(), write_back) == Detached::Idle {
+            return;
         }
-        write_back(&self.shared.point);
-        if let Err(error) = mount.unmount(Unmount::Lazily) {
-            tracing::error!(%error, "it stays mounted, without a server");
-        }
-        drop(mount);
         let until = Instant::now() + LINGER;
         while Instant::now() < until && self.shared.serving.load(Ordering::Acquire) > 0 {
             std::thread::sleep(LINGER_STEP);
@@ -397,8 +549,35 @@ impl Stopper {
     }
 }
 
+/// How a mount was taken from the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detached {
+    /// Nobody used it: it has ended.
+    Idle,
+    /// It ends with the programs that use it.
+    InUse,
+}
+
+/// Takes a mount from the tree. Before it is detached while programs use it, `prepare` is called with the mountpoint.
+pub(crate) fn detach(mount: &mut Mount, prepare: impl FnOnce(&Path)) -> Detached {
+    match mount.unmount(Unmount::WhenIdle) {
+        Ok(()) => return Detached::Idle,
+        Err(MountError::Busy { point }) => tracing::warn!(
+            "{}: programs still use it; it is detached, and their files end in {} s",
+            point.display(),
+            LINGER.as_secs()
+        ),
+        Err(error) => tracing::warn!(%error, "it is detached instead"),
+    }
+    prepare(mount.point());
+    if let Err(error) = mount.unmount(Unmount::Lazily) {
+        tracing::error!(%error, "it stays mounted, without a server");
+    }
+    Detached::InUse
+}
+
 /// Writes back what the kernel keeps, as far as it can be reached.
-fn write_back(point: &Path) {
+pub(crate) fn write_back(point: &Path) {
     if let Ok(directory) = std::fs::File::open(point)
         && let Err(error) = sys::sync_file_system(directory.as_fd())
     {
@@ -414,7 +593,8 @@ fn wanted(settings: &Settings) -> Wanted {
         .features
         // There is no OPEN that could truncate.
         .without(&[F::AtomicOTrunc, F::AutoInvalData, F::CreateSuppGroup, F::HasExpireOnly])
-        .with(&[F::NoOpenSupport, F::NoOpendirSupport, F::HandleKillprivV2, F::PosixAcl, F::DontMask]);
+        .with(&[F::NoOpenSupport, F::NoOpendirSupport, F::HandleKillprivV2, F::PosixAcl, F::DontMask])
+        .with(&[F::HasResend]);
     let features = match settings.writeback {
         true => features.with(&[F::WritebackCache]),
         false => features,

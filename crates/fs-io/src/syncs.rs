@@ -5,7 +5,8 @@
 
 use crate::counters::Counters;
 use crate::errors;
-use landfall_fs::{Files, InodeNumber};
+use crate::service::Service;
+use landfall_fs::InodeNumber;
 use landfall_fuse::{Device, Reply, Unique};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ struct State {
 
 impl Syncs {
     /// Replies to a request when what it waits for is durable: now, or from the worker that syncs for all.
-    pub(crate) fn wait(&self, files: &Files, counters: &Counters, waiting: Waiting) {
+    pub(crate) fn wait(&self, service: &Service, waiting: Waiting) {
         {
             let mut state = self.state.lock();
             state.waiting.push(waiting);
@@ -48,9 +49,9 @@ impl Syncs {
         }
         while let Some(group) = self.next_group() {
             let (begun, requests) = (Instant::now(), group.len() as u64);
-            sync(files, group);
-            counters.commits.note(begun);
-            Counters::add(&counters.committed_requests, requests);
+            sync(service, group);
+            service.counters.commits.note(begun);
+            Counters::add(&service.counters.committed_requests, requests);
         }
     }
 
@@ -62,10 +63,10 @@ impl Syncs {
     }
 }
 
-fn sync(files: &Files, group: Vec<Waiting>) {
+fn sync(service: &Service, group: Vec<Waiting>) {
     let outcome = match &group[..] {
-        [Waiting { number: Some(number), .. }] => files.sync(*number),
-        _ => files.sync_all(),
+        [Waiting { number: Some(number), .. }] => service.files.sync(*number),
+        _ => service.files.sync_all(),
     };
     let errno = outcome.err().map(|error| errors::errno_of(&error));
     for Waiting { device, unique, reply, .. } in group {
@@ -73,5 +74,6 @@ fn sync(files: &Files, group: Vec<Waiting>) {
         if let Err(error) = device.reply(&reply) {
             tracing::error!(%error, "the kernel refuses a reply");
         }
+        service.note_answered(unique);
     }
 }

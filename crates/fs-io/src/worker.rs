@@ -72,6 +72,7 @@ impl Worker {
 
     /// Answers a request.
     fn answer(&mut self, request: &Request<'_>, entries: &mut DirBuffer) -> io::Result<Sent> {
+        self.service.note_received(request.unique);
         let answered = match &request.op {
             Op::Read(read) => match data::read(&self.service, &self.device, request, read) {
                 Ok(sent) => return Ok(sent),
@@ -83,14 +84,19 @@ impl Worker {
             _ => answer(&self.service, request),
         };
         let unique = request.unique;
-        match answered {
+        let sent = match answered {
             Ok(Answer::Now(reply)) => self.device.reply(&reply),
             Ok(Answer::Bytes(bytes)) => self.device.reply_data(unique, &[IoSlice::new(&bytes)]),
-            Ok(Answer::Nothing) => Ok(Sent::Done),
-            Ok(Answer::Durable(number, reply)) => self.reply_durable(request, Some(number), reply),
-            Ok(Answer::AllDurable(reply)) => self.reply_durable(request, None, reply),
-            Err(errno) => self.device.reply(&Reply::error(unique, errno)),
-        }
+            Ok(Answer::Nothing) => return Ok(Sent::Done),
+            Ok(Answer::Durable(number, reply)) => return self.reply_durable(request, Some(number), reply),
+            Ok(Answer::AllDurable(reply)) => return self.reply_durable(request, None, reply),
+            Err(errno) => {
+                let errno = self.service.refusal(number_of(request.node), errno);
+                self.device.reply(&Reply::error(unique, errno))
+            }
+        };
+        self.service.note_answered(unique);
+        sent
     }
 
     fn reply_durable(
@@ -101,7 +107,7 @@ impl Worker {
     ) -> io::Result<Sent> {
         let device = Arc::clone(&self.device);
         let waiting = Waiting { device, unique: request.unique, number, reply };
-        self.syncs.wait(&self.service.files, &self.service.counters, waiting);
+        self.syncs.wait(&self.service, waiting);
         Ok(Sent::Done)
     }
 
@@ -139,6 +145,7 @@ fn answer(service: &Service, request: &Request<'_>) -> Answered {
         Op::Fsync { .. } | Op::FsyncDir { .. } => {
             // What libraries have done is durable when it is in the tree.
             drop(service.enter(number_of(request.node), Access::Read));
+            service.check_kept(number_of(request.node))?;
             Ok(Answer::Durable(number_of(request.node), Reply::ok(unique)))
         }
         Op::SyncFs => {

@@ -9,6 +9,7 @@ use crate::names::{NameEntry, Position};
 use crate::node::{Body, Node};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
+use crate::witness::Witness;
 use landfall_heap::{Heap, HeapError, SlotId, Ticket};
 use landfall_media::{MediaError, Site};
 use parking_lot::{Mutex, MutexGuard};
@@ -92,8 +93,23 @@ impl Files {
     }
 
     /// Numbers below this one are not given.
-    pub(crate) fn raise_next_number(&self, number: u64) {
+    pub fn raise_next_number(&self, number: u64) {
         self.next_number.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// Identity of the tree: random bytes, drawn when it was made.
+    pub fn identity(&self) -> [u8; 16] {
+        self.lock().header.identity
+    }
+
+    /// From now on `witness` learns of each operation; `None`: nobody does.
+    pub fn set_witness(&self, witness: Option<Arc<dyn Witness>>) {
+        self.lock().witness = witness;
+    }
+
+    /// All inodes, those without a name included.
+    pub fn numbers(&self) -> Vec<InodeNumber> {
+        self.lock().tree.numbers()
     }
 
     /// An inode.

@@ -57,6 +57,7 @@ mod repair;
 mod state;
 mod stored;
 mod tree;
+mod witness;
 
 pub use bytes::{FilePart, Seek};
 pub use check::{TREE_FINDINGS_MAX, TreeChecked, check_tree};
@@ -74,7 +75,7 @@ pub use leases::{Access, Acquired, Conflicts, Lease, LeaseNumber, Leases};
 pub use name::{ExtendedName, NAME_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, TARGET_BYTES_MAX};
 pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POSITIONS_OF_A_NAME, Position};
 pub use node::{Body, Extended, Node};
-pub use open::OpenFiles;
+pub use open::{OpenFiles, Orphans};
 pub use operation::{Attributes, Operation, Stamp};
 pub use placed::Placed;
 pub use publish::{CHUNK_BYTES, CHUNK_OPERATIONS, Publisher};
@@ -83,3 +84,4 @@ pub use recover::{
     DamagedRecord, FilesRecovery, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled,
 };
 pub use tree::{FILE_BYTES_MAX, Tree, TreeError, Unread};
+pub use witness::Witness;

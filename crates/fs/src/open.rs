@@ -41,6 +41,15 @@ pub struct OpenFiles {
     pub publish_writer: u8,
 }
 
+/// What becomes of inodes without a name, which were open when the region was used last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orphans {
+    /// Nobody has them open any more: they are deleted.
+    Delete,
+    /// A mount that has outlived its server may have them open: [`Recovered::orphans`] names them.
+    Keep,
+}
+
 impl FilesRecovery {
     /// Ends recovery: returns the files, and what publishes their log. A region without files gets a root directory.
     ///
@@ -52,6 +61,19 @@ impl FilesRecovery {
         heap: &Arc<Heap>,
         options: &OpenFiles,
     ) -> Result<(Arc<Files>, Publisher, Recovered), FsError> {
+        self.open_with(heap, options, Orphans::Delete)
+    }
+
+    /// As [`Self::open`]. `unnamed`: what becomes of inodes without a name.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(
+        &self,
+        heap: &Arc<Heap>,
+        options: &OpenFiles,
+        unnamed: Orphans,
+    ) -> Result<(Arc<Files>, Publisher, Recovered), FsError> {
         let mut settled = self.take_settled();
         heap.require_features(FEATURE_FILES)?;
         let mut report = std::mem::take(&mut settled.report);
@@ -59,7 +81,11 @@ impl FilesRecovery {
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
         let next_number =
             execute_again(&mut state, operations, next_number, Refused::EndsItsLog, &mut report)?;
-        delete_orphans(&mut state, orphans);
+        report.log_end = state.log.next();
+        match unnamed {
+            Orphans::Delete => delete_orphans(&mut state, orphans),
+            Orphans::Keep => report.orphans = found_orphans(&state, orphans),
+        }
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
         publisher.step()?;
@@ -150,6 +176,7 @@ pub(crate) fn restore(
         nodes_max: NODES_MAX,
         moves: None,
         pending: BTreeMap::new(),
+        witness: None,
     };
     let number = settled.number_max.map_or(0, |max| max.0 + 1);
     Ok((state, operations, number.max(log_number).max(NUMBER_MIN)))
@@ -231,10 +258,15 @@ pub(crate) fn new_number(operation: &Operation<'_>) -> u64 {
 /// Deletes what has no name and was open when the region was used last: what was published as such, unless an operation
 /// has changed it, and what operations have left so.
 pub(crate) fn delete_orphans(state: &mut State, published: Vec<InodeNumber>) {
+    let orphans = found_orphans(state, published);
+    orphans.into_iter().for_each(|number| state.tree.delete_orphan(number));
+    state.tree.take_touched();
+}
+
+fn found_orphans(state: &State, published: Vec<InodeNumber>) -> Vec<InodeNumber> {
     let is_unchanged =
         |number: &InodeNumber| !state.damaged.contains_key(number) && state.tree.in_memory(*number).is_none();
     let mut orphans: Vec<InodeNumber> = published.into_iter().filter(is_unchanged).collect();
     orphans.extend(state.tree.orphans_in_memory());
-    orphans.into_iter().for_each(|number| state.tree.delete_orphan(number));
-    state.tree.take_touched();
+    orphans
 }

@@ -13,6 +13,7 @@ use crate::node::{Body, Extended, Node};
 use crate::operation::{Operation, Stamp};
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
+use crate::witness::Witness;
 use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub(crate) struct State {
     pub(crate) moves: Option<BTreeMap<SlotId, SlotId>>,
     /// Inodes that have changed, and what makes the newest change durable.
     pub(crate) pending: BTreeMap<InodeNumber, Ticket>,
+    /// Learns of what is executed.
+    pub(crate) witness: Option<Arc<dyn Witness>>,
 }
 
 fn damaged(slot: SlotId) -> impl Fn(Damage) -> FsError {
@@ -91,7 +94,11 @@ impl State {
                 Ok(()) => {
                     self.log.keep(&slots, &entries);
                     let ticket = self.writer.ticket();
-                    self.pending.extend(self.tree.take_touched().into_iter().map(|number| (number, ticket)));
+                    let touched = self.tree.take_touched();
+                    if let Some(witness) = &self.witness {
+                        witness.executed(self.log.next(), &touched);
+                    }
+                    self.pending.extend(touched.into_iter().map(|number| (number, ticket)));
                     return Ok(());
                 }
                 Err(refused) => {

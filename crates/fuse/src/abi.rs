@@ -398,9 +398,14 @@ pub(crate) const EXPIRE_ONLY: u32 = 1;
 /// `FUSE_EXT_GROUPS`: an extension that holds supplementary groups.
 pub(crate) const EXT_GROUPS: u32 = 32;
 
+/// `FUSE_UNIQUE_RESEND`: in the id of a request that is delivered again.
+pub(crate) const UNIQUE_RESEND: u64 = 1 << 63;
+
 /// `enum fuse_notify_code`.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
     pub(crate) const DELETE: i32 = 6;
+    pub(crate) const RESEND: i32 = 7;
+    pub(crate) const INC_EPOCH: i32 = 8;
 }

@@ -8,6 +8,8 @@ use std::fmt;
 
 /// The earliest minor version that is served: Linux 5.4.
 pub const MINOR_MIN: u32 = 31;
+/// The first minor version with [`crate::Notification::expire_names`]: Linux 6.16.
+pub const EPOCH_MINOR: u32 = 44;
 /// Bytes that the kernel wants a receiver to have room for, at least (`FUSE_MIN_READ_BUFFER`).
 const RECEIVE_BYTES_MIN: usize = 8192;
 /// Pages of a request where their number cannot be negotiated.
@@ -84,6 +86,8 @@ features! {
     CreateSuppGroup = 34,
     /// Files opened with `DIRECT_IO` can be mapped shared.
     DirectIoAllowMmap = 36,
+    /// The kernel delivers unanswered requests again when told ([`crate::Notification::resend`]): Linux 6.9.
+    HasResend = 39,
 }
 
 impl Feature {
@@ -103,6 +107,16 @@ impl Features {
     /// These features.
     pub fn of(features: &[Feature]) -> Self {
         Self(features.iter().fold(0, |bits, feature| bits | feature.bit()))
+    }
+
+    /// The set as a word of bits: those of INIT.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The set of a word of bits. Unknown ones are left out.
+    pub fn of_bits(bits: u64) -> Self {
+        Self(bits & Self::of(Feature::ALL).0)
     }
 
     /// True if the feature is in the set.
@@ -230,6 +244,13 @@ impl Negotiated {
             congestion_threshold: wanted.congestion_threshold,
             time_gran: wanted.time_gran,
         })
+    }
+
+    /// What another process has agreed on with the kernel: minor version, features, bytes of the largest WRITE and of
+    /// read-ahead.
+    pub fn elsewhere(minor: u32, features: Features, max_write: u32, max_readahead: u32) -> Self {
+        let Wanted { max_background, congestion_threshold, time_gran, .. } = Wanted::default();
+        Self { minor, features, max_write, max_readahead, max_background, congestion_threshold, time_gran }
     }
 
     /// The answer to INIT.

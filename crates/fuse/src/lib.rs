@@ -32,7 +32,7 @@ pub use device::{Device, Ready, Received, Sent, Waiter};
 pub use dir::{DirBuffer, DirEntry, NAME_BYTES_MAX};
 pub use errno::Errno;
 pub use handshake::{HandshakeError, handshake};
-pub use init::{Feature, Features, InitError, MINOR_MIN, Negotiated, Wanted, frame_bytes};
+pub use init::{EPOCH_MINOR, Feature, Features, InitError, MINOR_MIN, Negotiated, Wanted, frame_bytes};
 pub use mount::{
     Access, Mount, MountError, MountFlags, MountOptions, OptionError, OtherOption, Permissions, Unmount,
     mount, unmount,

@@ -54,6 +54,18 @@ impl Notification {
         Self::new(notify::DELETE, raw.as_bytes(), Some(name))
     }
 
+    /// Requests that were received from any queue of the mount, and not answered, are delivered again, before all others.
+    /// Their ids say so ([`crate::Unique::is_resent`]). Needs the feature `HasResend`. Any thread may send it.
+    pub fn resend() -> Self {
+        Self::new(notify::RESEND, &[], None)
+    }
+
+    /// All names that the kernel keeps are looked up again when they are used next. Needs the protocol's minor version
+    /// [`crate::EPOCH_MINOR`] (Linux 6.16). Any thread may send it.
+    pub fn expire_names() -> Self {
+        Self::new(notify::INC_EPOCH, &[], None)
+    }
+
     /// The encoded bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -86,6 +98,12 @@ mod tests {
         let inode = Notification::inval_inode(Node(3), -1, 0);
         let head = [40, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(inode.as_bytes(), [&head[..], &[0xFF; 8], &[0; 8]].concat());
+    }
+
+    #[test]
+    fn notifications_about_the_whole_mount_are_a_header() {
+        assert_eq!(Notification::resend().as_bytes(), [16, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Notification::expire_names().as_bytes()[..8], [16, 0, 0, 0, 8, 0, 0, 0]);
     }
 
     #[test]

@@ -19,6 +19,20 @@ pub struct Handle(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Unique(pub u64);
 
+impl Unique {
+    /// True for a request that the kernel delivers again ([`crate::Notification::resend`]). The reply repeats the id as it
+    /// is.
+    pub fn is_resent(self) -> bool {
+        self.0 & abi::UNIQUE_RESEND != 0
+    }
+
+    /// The id that the request had when it was delivered first.
+    #[must_use]
+    pub fn first(self) -> Self {
+        Self(self.0 & !abi::UNIQUE_RESEND)
+    }
+}
+
 /// A point in time since the epoch; seconds may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
@@ -71,5 +85,17 @@ impl Lock {
             LockKind::Unlock => 2,
         };
         abi::FileLock { start: self.start, end: self.end, kind, pid: self.pid }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_request_that_is_sent_again_names_the_first_delivery() {
+        let (first, again) = (Unique(6), Unique(6 | 1 << 63));
+        assert!(!first.is_resent() && again.is_resent());
+        assert_eq!((again.first(), first.first()), (first, first));
     }
 }

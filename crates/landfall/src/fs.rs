@@ -2,6 +2,7 @@
 
 mod background;
 mod look;
+mod offload;
 mod run;
 mod values;
 
@@ -11,8 +12,8 @@ use crate::check::CheckArgs;
 use crate::output::{self, fail};
 use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
-use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Publisher};
-use landfall_fs_io::{Session, SessionError, Settings, SyncMode};
+use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
+use landfall_fs_io::{HoldError, ServerError, Session, SessionError, Settings, SyncMode, forget_offloaded};
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
 use landfall_server::config::{Config, ConfigError, Size};
@@ -32,6 +33,9 @@ const ROOT_MODE: u32 = 0o755;
 const LOG_WRITER: u8 = 0;
 const PUBLISH_WRITER: u8 = 1;
 
+/// Flags of a mount that serves itself.
+const OWN_FLAGS: [&str; 7] = ["dir", "size", "workers", "sync", "writeback", "memory", "metrics"];
+
 /// Flags of `landfall fs`.
 #[derive(Debug, Args)]
 pub struct FsArgs {
@@ -43,6 +47,8 @@ pub struct FsArgs {
 enum FsCommand {
     /// Mount the files of a region on a directory, and serve them until they are unmounted.
     Mount(MountArgs),
+    /// Serve mounts of `landfall fs mount --offload` from a process of its own
+    Serve(offload::ServeArgs),
     /// Run a program that reads and writes the files of mounts in its own process, without system calls
     Run(run::RunArgs),
     /// Show the space of a mount: size, free, live, and what the log holds
@@ -64,8 +70,14 @@ struct MountArgs {
     /// Empty directory to mount on
     mountpoint: PathBuf,
     /// Directory of the region (created if absent), or a DAX device
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "offload")]
+    dir: Option<PathBuf>,
+    /// Leave the serving to `landfall fs serve`, which listens at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = OWN_FLAGS)]
+    offload: Option<PathBuf>,
+    /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever]
+    #[arg(long, value_name = "SECONDS", requires = "offload")]
+    patience: Option<u32>,
     /// Size of the region; an existing smaller one grows [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -105,6 +117,15 @@ enum Sync {
     Always,
 }
 
+impl From<Sync> for SyncMode {
+    fn from(sync: Sync) -> Self {
+        match sync {
+            Sync::Fsync => Self::Fsync,
+            Sync::Always => Self::Always,
+        }
+    }
+}
+
 /// Why files are not mounted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -138,12 +159,27 @@ enum FsCliError {
     Metrics(#[from] landfall_metrics::ListenError),
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
+    #[error("the file that names an earlier mount by a server cannot be removed: {0}")]
+    Earlier(std::io::Error),
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("`{text}` is no list of processors; --cpus needs one, such as 2,4-7")]
+    Cpus { text: String },
+    #[error("this process cannot be moved to these processors: {0}")]
+    Affinity(std::io::Error),
+    #[error("the niceness cannot be set: {0}")]
+    Nice(std::io::Error),
+    #[error("a DAX device has no directory: say where to listen by --socket")]
+    NoSocket,
 }
 
 /// Runs a command of `landfall fs`.
 pub(crate) fn run(args: FsArgs) -> ExitCode {
     let args = match args.command {
         FsCommand::Mount(args) => args,
+        FsCommand::Serve(args) => return offload::serve(&args),
         FsCommand::Run(args) => return run::run(&args),
         FsCommand::Df(args) => return look::df(&args),
         FsCommand::Stat(args) => return look::stat(&args),
@@ -171,7 +207,7 @@ fn mount_in_background(args: &MountArgs) -> Result<(), FsCliError> {
             _ => again.push(arg),
         }
     }
-    Ok(background::start(&again, &args.dir, args.log_file.as_deref())?)
+    Ok(background::start(&again, args.log_directory(), args.log_file.as_deref())?)
 }
 
 fn mount(args: &MountArgs) -> Result<(), FsCliError> {
@@ -181,7 +217,11 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         return mount_in_background(&args);
     }
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
-    let (files, publisher, path) = open(&args.config())?;
+    if let Some(socket) = &args.offload {
+        return offload::mount(&args.mountpoint, socket, settings.mount, args.patience);
+    }
+    let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
+    forget_offloaded(&offload::socket_in(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
     let session = Session::start(files, publisher, &args.mountpoint, &settings)?;
     let mut lines = vec![format!("mounted: {} on {} ({medium})", path.display(), session.point().display())];
@@ -193,20 +233,33 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
     output::announce(&lines);
     sys::notify_ready();
     let stopper = session.stopper();
-    let wait = move || {
-        if let Ok(signal) = sys::wait_for_stop_signal() {
-            tracing::info!(signal, "unmounting");
-        }
-        stopper.stop();
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(FsCliError::Signals)?;
+    at_signal("unmounting", move || stopper.stop())?;
     session.join()?;
     tracing::info!("unmounted; everything is durable");
     Ok(())
 }
 
+/// Does something when the process is told to stop. Signals are blocked.
+fn at_signal(what: &'static str, act: impl FnOnce() + Send + 'static) -> Result<(), FsCliError> {
+    let wait = move || {
+        if let Ok(signal) = sys::wait_for_stop_signal() {
+            tracing::info!(signal, "{what}");
+        }
+        act();
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop).map_err(FsCliError::Signals)
+}
+
+/// Files of a region.
+struct Opened {
+    files: Arc<Files>,
+    publisher: Publisher,
+    path: PathBuf,
+    found: Recovered,
+}
+
 /// Opens the region, and recovers its files.
-fn open(config: &Config) -> Result<(Arc<Files>, Publisher, PathBuf), FsCliError> {
+fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
     let recovery = Arc::new(FilesRecovery::default());
@@ -227,11 +280,11 @@ fn open(config: &Config) -> Result<(Arc<Files>, Publisher, PathBuf), FsCliError>
         log_writer: LOG_WRITER,
         publish_writer: PUBLISH_WRITER,
     };
-    let opened = recovery.open(&heap, &options);
+    let opened = recovery.open_with(&heap, &options, orphans);
     let (files, publisher, found) =
         opened.map_err(|source| FsCliError::Files { path: path.clone(), source })?;
     found.notes.iter().for_each(|note| tracing::warn!("{note}"));
-    Ok((files, publisher, path))
+    Ok(Opened { files, publisher, path, found })
 }
 
 fn of_heap(path: &Path, dir: &Path, source: HeapError) -> FsCliError {
@@ -254,11 +307,24 @@ pub(crate) fn socket(dir: &Path) -> Option<PathBuf> {
     is_directory.then(|| dir.join(SOCKET))
 }
 
+fn config(dir: &Path, size: Option<Size>, memory: Option<Size>) -> Config {
+    let defaults = Config::default();
+    Config { dir: dir.into(), capacity: size.unwrap_or(defaults.capacity), memory, ..defaults }
+}
+
 impl MountArgs {
     fn config(&self) -> Config {
-        let defaults = Config::default();
-        let capacity = self.size.unwrap_or(defaults.capacity);
-        Config { dir: self.dir.clone(), capacity, memory: self.memory, ..defaults }
+        config(self.dir(), self.size, self.memory)
+    }
+
+    /// The region's directory. Where a server has the region, it is of no meaning.
+    fn dir(&self) -> &Path {
+        self.dir.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Where the log of a mount in the background is.
+    fn log_directory(&self) -> &Path {
+        self.offload.as_deref().and_then(Path::parent).unwrap_or(self.dir())
     }
 
     /// The same, with what `-o` says: where both say something, `-o` wins.
@@ -266,6 +332,9 @@ impl MountArgs {
         let (mut args, mut mount) = (self.clone(), MountOptions::default());
         self.options.iter().try_for_each(|options| mount.apply(options))?;
         for OtherOption { name, value } in std::mem::take(&mut mount.other) {
+            if args.offload.is_some() {
+                return Err(FsCliError::UnknownOption { name });
+            }
             match (&name[..], value) {
                 ("writeback", None) => args.writeback = true,
                 ("always", None) => args.sync = Sync::Always,
@@ -283,11 +352,8 @@ impl MountArgs {
 
     fn settings(&self, mount: MountOptions) -> Result<Settings, FsCliError> {
         let mut settings =
-            Settings { mount, writeback: self.writeback, socket: socket(&self.dir), ..Settings::default() };
-        settings.sync = match self.sync {
-            Sync::Fsync => SyncMode::Fsync,
-            Sync::Always => SyncMode::Always,
-        };
+            Settings { mount, writeback: self.writeback, socket: socket(self.dir()), ..Settings::default() };
+        settings.sync = self.sync.into();
         if let Some(count) = self.workers {
             settings.workers = workers(&count.to_string())?;
         }

@@ -1,11 +1,11 @@
 //! One client: its log, its leases, and the memory that it shares.
 
 use super::shared::{Shared, reason_of};
-use super::sys::ControlMemory;
+use crate::sys::SharedMemory;
 use landfall_fs::{Access, FilePart, Files, FsError, InodeNumber, LeaseNumber};
 use landfall_fs_link::{
-    ClientLog, Control, Identity, Kind, LEASE_TIME, LEASES_MAX, LeaseFields, LinkState, PARTS_MAX, Part,
-    Reason, SEQS_PER_LEASE, lease,
+    CONTROL_WORDS, ClientLog, Control, Identity, Kind, LEASE_TIME, LEASES_MAX, LeaseFields, LinkState,
+    PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
 };
 use landfall_heap::{ForeignData, HeapError};
 use landfall_media::{Extent, RUN_SIZE};
@@ -28,7 +28,7 @@ const COPY_GRAIN: u64 = 64;
 /// A client.
 pub(super) struct Client {
     number: u32,
-    memory: ControlMemory,
+    memory: SharedMemory,
     state: Mutex<State>,
 }
 
@@ -62,7 +62,7 @@ type Mapped = (Vec<Part>, u64);
 impl Client {
     /// A client that has been attached.
     pub(super) fn new(files: &Arc<Files>, number: u32) -> io::Result<Self> {
-        let memory = ControlMemory::new()?;
+        let memory = SharedMemory::new(CONTROL_WORDS)?;
         let geometry = files.heap().geometry();
         let (hash_seed, region_bytes) = (geometry.hash_seed, geometry.bytes());
         let client = Self {

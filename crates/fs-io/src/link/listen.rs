@@ -3,7 +3,8 @@
 use super::connection::{Connection, wait_for};
 use super::server::Link;
 use super::shared::PAUSE;
-use crate::{panics, sys};
+use crate::panics::{self, Holder};
+use crate::sys;
 use landfall_fs_link::Reason;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
@@ -11,7 +12,7 @@ use rustix::net::{
 };
 use std::fs::Permissions;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +24,17 @@ const BACKLOG: i32 = 16;
 const CONNECTIONS_MAX: usize = 128;
 
 /// The socket that libraries connect to. It is removed when this is dropped.
+#[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+}
+
+/// Who has connected.
+pub(crate) struct Accepted {
+    pub(crate) socket: OwnedFd,
+    pub(crate) user: u32,
+    pub(crate) process: i32,
 }
 
 impl Listener {
@@ -45,6 +54,22 @@ impl Listener {
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listen(&listener.socket, BACKLOG)?;
         Ok(listener)
+    }
+
+    /// Accepts a connection, which waits.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(crate) fn accept(&self) -> io::Result<Accepted> {
+        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
+        let peer = socket_peercred(&socket)?;
+        Ok(Accepted { socket, user: peer.uid.as_raw(), process: peer.pid.as_raw_nonzero().get() })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -71,16 +96,16 @@ impl Threads {
         listener: Listener,
         link: Result<Arc<Link>, Reason>,
         stop: OwnedFd,
-        point: &Path,
+        holder: &Holder,
     ) -> io::Result<Self> {
         let mut threads = Self { link: link.as_ref().ok().cloned(), accepting: None, adopting: None };
         if let Ok(link) = &link {
-            let (link, point) = (Arc::clone(link), point.to_owned());
-            let adopt = move || panics::essential(&point, || link.run());
+            let (link, holder) = (Arc::clone(link), holder.clone());
+            let adopt = move || panics::essential(&holder, || link.run());
             threads.adopting = Some(std::thread::Builder::new().name("adopt".into()).spawn(adopt)?);
         }
-        let point = point.to_owned();
-        let accept = move || panics::essential(&point, || accept_all(&listener, &link, &stop, &point));
+        let holder = holder.clone();
+        let accept = move || panics::essential(&holder, || accept_all(&listener, &link, &stop, &holder));
         threads.accepting = Some(std::thread::Builder::new().name("link".into()).spawn(accept)?);
         Ok(threads)
     }
@@ -96,16 +121,16 @@ impl Threads {
     }
 }
 
-fn accept_all(listener: &Listener, link: &Result<Arc<Link>, Reason>, stop: &OwnedFd, point: &Path) {
+fn accept_all(listener: &Listener, link: &Result<Arc<Link>, Reason>, stop: &OwnedFd, holder: &Holder) {
     let mut connections: Vec<JoinHandle<()>> = Vec::new();
     // After an error nobody is accepted any more.
-    while wait_for(listener.socket.as_fd(), stop.as_fd()).unwrap_or(false) {
+    while wait_for(listener.as_fd(), stop.as_fd()).unwrap_or(false) {
         connections.retain(|connection| !connection.is_finished());
         if connections.len() >= CONNECTIONS_MAX {
             std::thread::sleep(PAUSE);
             continue;
         }
-        match accept(listener, link, stop, point) {
+        match accept(listener, link, stop, holder) {
             Ok(connection) => connections.extend(connection),
             Err(error) => tracing::warn!(%error, "a library cannot be accepted"),
         }
@@ -119,18 +144,16 @@ fn accept(
     listener: &Listener,
     link: &Result<Arc<Link>, Reason>,
     stop: &OwnedFd,
-    point: &Path,
+    holder: &Holder,
 ) -> io::Result<Option<JoinHandle<()>>> {
-    let socket = accept_with(&listener.socket, SocketFlags::CLOEXEC)?;
-    let peer = socket_peercred(&socket)?;
+    let Accepted { socket, user, process } = listener.accept()?;
     // Whoever is connected gets the region.
-    if peer.uid.as_raw() != sys::own_user() {
-        tracing::warn!(uid = peer.uid.as_raw(), "another user asks for files: refused");
+    if user != sys::own_user() {
+        tracing::warn!(uid = user, "another user asks for files: refused");
         return Ok(None);
     }
-    let process = peer.pid.as_raw_nonzero().get();
     let connection = Connection { link: link.clone(), socket, process, stop: stop.try_clone()? };
-    let point = point.to_owned();
-    let serve = move || panics::essential(&point, || connection.serve());
+    let holder = holder.clone();
+    let serve = move || panics::essential(&holder, || connection.serve());
     Ok(Some(std::thread::Builder::new().name("library".into()).spawn(serve)?))
 }

@@ -10,5 +10,5 @@ mod server;
 mod shared;
 mod sys;
 
-pub(crate) use listen::{Listener, Threads};
+pub(crate) use listen::{Accepted, Listener, Threads};
 pub(crate) use server::{Entered, Link};

@@ -22,6 +22,10 @@ pub struct Recovered {
     pub unacknowledged: u64,
     /// Records that cannot be read.
     pub damaged: u64,
+    /// Index behind the last operation of the mount's log that counts: every operation below was found, or is published.
+    pub log_end: u64,
+    /// Inodes without a name that were kept ([`crate::Orphans::Keep`]).
+    pub orphans: Vec<InodeNumber>,
     /// Notes for the operator.
     pub notes: Vec<String>,
 }

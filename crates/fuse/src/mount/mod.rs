@@ -73,6 +73,21 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
 }
 
 impl Mount {
+    /// The mount that another process has made on `point`; `id` is its [`Mount::id`].
+    pub fn of_another(point: PathBuf, id: String) -> Self {
+        Self { point, mounted: Some(id) }
+    }
+
+    /// What the kernel's table calls the mount (`major:minor`), if it is ours to unmount.
+    pub fn id(&self) -> Option<&str> {
+        self.mounted.as_deref()
+    }
+
+    /// Leaves the unmounting to somebody else.
+    pub fn leave(&mut self) {
+        self.mounted = None;
+    }
+
     /// The directory.
     pub fn point(&self) -> &Path {
         &self.point

@@ -1,6 +1,10 @@
 //! Frames of the region as memory that the kernel writes into, and what the kernel says of this process.
 #![allow(unsafe_code)]
 
+mod memory;
+
+pub(crate) use memory::SharedMemory;
+
 use landfall_media::Extent;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -30,6 +34,20 @@ impl Image {
         // SAFETY: the image is mapped, readable and writable, as long as the heap lives, which the caller owns a share of.
         // Bytes of a lent run that nobody holds are used by its borrower only (`Heap::take_landing_run`).
         IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(first, extent.len() as usize) })
+    }
+}
+
+impl Image {
+    /// Has the kernel map all pages of an extent, where it can do that ahead (Linux 5.14).
+    ///
+    /// # Panics
+    /// If the extent is not within the image.
+    pub(crate) fn populate(self, extent: Extent) {
+        assert!(extent.end() <= self.len, "{extent:?} is not within the image");
+        let off = usize::try_from(extent.off).expect("offsets of a mapped image fit an address");
+        let first = std::ptr::with_exposed_provenance_mut::<libc::c_void>(self.base + off);
+        // SAFETY: the extent is mapped as long as the heap lives. The call changes no byte.
+        unsafe { libc::madvise(first, extent.len() as usize, libc::MADV_POPULATE_WRITE) };
     }
 }
 

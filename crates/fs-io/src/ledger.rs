@@ -1,0 +1,357 @@
+//! What a server has done for a mount that outlives it, in memory that the mount's holder keeps.
+//!
+//! The layout, and how the next server uses it, are in `docs/format/fs-offload.md`, "Ledger".
+
+use crate::sys::SharedMemory;
+use landfall_fs::{InodeNumber, Witness};
+use landfall_fuse::Unique;
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The first word: "LFLEDGR1".
+const MAGIC: u64 = u64::from_le_bytes(*b"LFLEDGR1");
+/// Places of single words.
+const AT_MAGIC: usize = 0;
+const AT_NEXT_NUMBER: usize = 1;
+const AT_TOUCHED: usize = 2;
+const AT_ALL_LOST: usize = 3;
+/// Requests of which the ledger knows what they are about to change, at most.
+const REQUESTS: usize = 1024;
+const AT_REQUESTS: usize = 8;
+/// Changes of inodes that the ledger remembers.
+const CHANGES: usize = 1 << 14;
+const AT_CHANGES: usize = AT_REQUESTS + REQUESTS * ENTRY_WORDS;
+/// Words of a request, and of a change.
+const ENTRY_WORDS: usize = 4;
+/// Words of a ledger.
+const WORDS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
+/// The end of a change that is known to be lost.
+const LOST: u64 = u64::MAX;
+
+thread_local! {
+    /// The request that this thread answers; 0 for none.
+    static ANSWERS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What a request is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    /// Two numbers whose meaning the kind of the request defines.
+    pub(crate) numbers: [u64; 2],
+    /// A server that has died had begun it.
+    pub(crate) is_again: bool,
+}
+
+/// What was executed, and did not survive its server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LostChanges {
+    /// The inodes, with the requests that changed them.
+    pub(crate) changes: BTreeMap<InodeNumber, BTreeSet<u64>>,
+    /// There were more than the ledger remembers: any inode may be among them.
+    pub(crate) are_more: bool,
+}
+
+/// The ledger of a mount.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    memory: SharedMemory,
+    requests: Mutex<Requests>,
+    freed: Condvar,
+}
+
+/// Places of requests in the ledger.
+#[derive(Debug)]
+struct Requests {
+    free: Vec<usize>,
+    /// By the id of the first delivery.
+    begun: BTreeMap<u64, usize>,
+    /// Those that a server which has died had begun.
+    earlier: BTreeSet<u64>,
+}
+
+impl Ledger {
+    /// The memory of a new ledger.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(crate) fn memory() -> io::Result<SharedMemory> {
+        let memory = SharedMemory::new(WORDS)?;
+        memory.words()[AT_MAGIC].store(MAGIC, Ordering::Release);
+        Ok(memory)
+    }
+
+    /// The ledger that a holder keeps.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is none. An error of the kernel.
+    pub(crate) fn open(file: OwnedFd) -> io::Result<Self> {
+        let memory = SharedMemory::of_another(file, WORDS)?;
+        if memory.words()[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let (mut free, mut begun) = (Vec::new(), BTreeMap::new());
+        for place in (0..REQUESTS).rev() {
+            match entry(&memory, AT_REQUESTS, place)[0].load(Ordering::Acquire) {
+                0 => free.push(place),
+                unique => drop(begun.insert(unique, place)),
+            }
+        }
+        let earlier = begun.keys().copied().collect();
+        let requests = Mutex::new(Requests { free, begun, earlier });
+        Ok(Self { memory, requests, freed: Condvar::new() })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.memory.words()[at]
+    }
+
+    /// Every number that an inode was given is lower.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.word(AT_NEXT_NUMBER).load(Ordering::Acquire)
+    }
+
+    /// A number is given to an inode.
+    pub(crate) fn note_number(&self, number: InodeNumber) {
+        self.word(AT_NEXT_NUMBER).fetch_max(number.0 + 1, Ordering::AcqRel);
+    }
+
+    /// The calling thread answers a request, until it answers another one.
+    pub(crate) fn note_answering(unique: Unique) {
+        ANSWERS.set(unique.first().0);
+    }
+
+    /// A request begins to change what `find` finds. If it had begun under an earlier server, what that one has found.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub(crate) fn begin<E>(
+        &self,
+        unique: Unique,
+        find: impl FnOnce() -> Result<[u64; 2], E>,
+    ) -> Result<Begun, E> {
+        let id = unique.first().0;
+        if unique.is_resent()
+            && let Some(place) = self.requests.lock().begun.get(&id)
+        {
+            let [_, first, second, _] = entry(&self.memory, AT_REQUESTS, *place);
+            let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
+            return Ok(Begun { numbers, is_again: true });
+        }
+        let numbers = find()?;
+        let place = self.take_place(id);
+        let [key, first, second, _] = entry(&self.memory, AT_REQUESTS, place);
+        first.store(numbers[0], Ordering::Relaxed);
+        second.store(numbers[1], Ordering::Relaxed);
+        key.store(id, Ordering::Release);
+        Ok(Begun { numbers, is_again: false })
+    }
+
+    /// Each request in flight has a place, and most have ended when there is no other one.
+    fn take_place(&self, id: u64) -> usize {
+        let mut requests = self.requests.lock();
+        loop {
+            if let Some(place) = requests.free.pop() {
+                requests.begun.insert(id, place);
+                return place;
+            }
+            // The kernel delivers again what was not answered before anything new: the others had been answered.
+            if let Some(earlier) = requests.earlier.pop_first() {
+                requests.end(earlier, &self.memory);
+            } else {
+                self.freed.wait(&mut requests);
+            }
+        }
+    }
+
+    /// A request was answered.
+    pub(crate) fn end(&self, unique: Unique) {
+        if self.requests.lock().end(unique.first().0, &self.memory) {
+            self.freed.notify_one();
+        }
+    }
+
+    /// Decides what is lost, when recovery has found the operations below `log_end`. What was lost under an earlier server
+    /// is among it, unless [`Self::forget`] was called.
+    pub(crate) fn settle(&self, log_end: u64) -> LostChanges {
+        let count = usize::try_from(self.word(AT_TOUCHED).load(Ordering::Acquire)).unwrap_or(usize::MAX);
+        let oldest = entry(&self.memory, AT_CHANGES, count % CHANGES)[0].load(Ordering::Acquire);
+        if count > CHANGES && oldest > log_end {
+            self.word(AT_ALL_LOST).store(1, Ordering::Release);
+        }
+        let mut lost = LostChanges::default();
+        for place in 0..count.min(CHANGES) {
+            let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
+            let inode = InodeNumber(number.load(Ordering::Acquire));
+            if inode.0 > 0 && end.load(Ordering::Acquire) > log_end {
+                end.store(LOST, Ordering::Release);
+                lost.changes.entry(inode).or_default().insert(unique.load(Ordering::Acquire));
+            }
+        }
+        lost.are_more = self.word(AT_ALL_LOST).load(Ordering::Acquire) > 0;
+        lost
+    }
+
+    /// A program has been told that changes of an inode are lost.
+    pub(crate) fn forget(&self, inode: InodeNumber) {
+        self.forget_lost(|number, _| number == inode.0);
+    }
+
+    /// The kernel delivers a request again: what it had changed was not acknowledged, and is changed again.
+    pub(crate) fn forget_request(&self, unique: Unique) {
+        self.forget_lost(|_, id| id == unique.first().0);
+    }
+
+    fn forget_lost(&self, is_meant: impl Fn(u64, u64) -> bool) {
+        for place in 0..CHANGES {
+            let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
+            let of = (number.load(Ordering::Acquire), unique.load(Ordering::Acquire));
+            if end.load(Ordering::Acquire) == LOST && is_meant(of.0, of.1) {
+                number.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Requests {
+    /// Frees the place of a request, if it has one.
+    fn end(&mut self, id: u64, memory: &SharedMemory) -> bool {
+        let Some(place) = self.begun.remove(&id) else { return false };
+        self.earlier.remove(&id);
+        entry(memory, AT_REQUESTS, place)[0].store(0, Ordering::Release);
+        self.free.push(place);
+        true
+    }
+}
+
+impl Witness for Ledger {
+    fn executed(&self, end: u64, touched: &[InodeNumber]) {
+        let count = self.word(AT_TOUCHED).load(Ordering::Relaxed);
+        for (position, inode) in (count..).zip(touched) {
+            let place = usize::try_from(position).unwrap_or(0) % CHANGES;
+            let [at_end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
+            number.store(0, Ordering::Release);
+            at_end.store(end, Ordering::Relaxed);
+            unique.store(ANSWERS.get(), Ordering::Relaxed);
+            number.store(inode.0, Ordering::Release);
+        }
+        self.word(AT_TOUCHED).store(count + touched.len() as u64, Ordering::Release);
+    }
+}
+
+/// The words of an entry of a table.
+fn entry(memory: &SharedMemory, table: usize, place: usize) -> [&AtomicU64; ENTRY_WORDS] {
+    let at = table + place * ENTRY_WORDS;
+    std::array::from_fn(|word| &memory.words()[at + word])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGAIN: u64 = 1 << 63;
+    const A: InodeNumber = InodeNumber(5);
+    const B: InodeNumber = InodeNumber(6);
+
+    fn ledger() -> Ledger {
+        next(&Ledger::memory().expect("memory"))
+    }
+
+    /// The ledger as the next server opens it.
+    fn next(memory: &SharedMemory) -> Ledger {
+        Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor")).expect("a ledger")
+    }
+
+    fn begin(ledger: &Ledger, unique: u64, numbers: [u64; 2]) -> Begun {
+        ledger.begin(Unique(unique), || Ok::<_, ()>(numbers)).expect("numbers")
+    }
+
+    #[test]
+    fn the_next_server_knows_what_a_request_was_about_to_change_until_it_is_answered() {
+        let first = ledger();
+        assert_eq!(begin(&first, 2, [7, 8]), Begun { numbers: [7, 8], is_again: false });
+        begin(&first, 4, [9, 0]);
+        first.end(Unique(4));
+        let second = next(&first.memory);
+        assert_eq!(begin(&second, 2 | AGAIN, [0, 0]), Begun { numbers: [7, 8], is_again: true });
+        assert!(!begin(&second, 4 | AGAIN, [1, 1]).is_again, "it was answered");
+        let third = next(&second.memory);
+        assert!(begin(&third, 2 | AGAIN, [0, 0]).is_again, "the second server has not answered it either");
+        third.end(Unique(2 | AGAIN));
+        assert!(!begin(&next(&third.memory), 2 | AGAIN, [0, 0]).is_again);
+    }
+
+    #[test]
+    fn places_of_requests_that_nobody_delivers_again_are_used_again() {
+        let first = ledger();
+        for unique in 1..=REQUESTS as u64 {
+            begin(&first, unique, [unique, 0]);
+        }
+        let second = next(&first.memory);
+        assert!(begin(&second, 9 | AGAIN, [0, 0]).is_again);
+        second.end(Unique(9 | AGAIN));
+        for unique in 2000..2000 + REQUESTS as u64 {
+            assert!(!begin(&second, unique, [1, 0]).is_again);
+            second.end(Unique(unique));
+        }
+        begin(&second, 5000, [1, 0]);
+        begin(&second, 5001, [1, 0]);
+        assert!(!begin(&second, 1 | AGAIN, [3, 0]).is_again, "the oldest gave its place away");
+    }
+
+    #[test]
+    fn what_recovery_has_not_found_is_lost_until_it_was_reported() {
+        let first = ledger();
+        Ledger::note_answering(Unique(2));
+        first.executed(10, &[A]);
+        Ledger::note_answering(Unique(4));
+        first.executed(12, &[A, B]);
+        assert_eq!(next(&first.memory).settle(12), LostChanges::default());
+        let second = next(&first.memory);
+        let lost = second.settle(10);
+        let expected = BTreeMap::from([(A, BTreeSet::from([4])), (B, BTreeSet::from([4]))]);
+        assert_eq!(lost, LostChanges { changes: expected, are_more: false });
+        second.forget(A);
+        // The indices are used again.
+        second.executed(13, &[A]);
+        let lost = next(&second.memory).settle(13);
+        assert_eq!(lost.changes.keys().collect::<Vec<_>>(), [&B], "B was not reported");
+    }
+
+    #[test]
+    fn changes_of_a_request_that_is_delivered_again_are_not_lost() {
+        let first = ledger();
+        Ledger::note_answering(Unique(2));
+        first.executed(10, &[A, B]);
+        Ledger::note_answering(Unique(4));
+        first.executed(11, &[A]);
+        let second = next(&first.memory);
+        second.settle(9);
+        second.forget_request(Unique(2 | AGAIN));
+        let lost = next(&second.memory).settle(11);
+        assert_eq!(lost.changes, BTreeMap::from([(A, BTreeSet::from([4]))]));
+    }
+
+    #[test]
+    fn more_losses_than_the_ledger_remembers_concern_every_inode() {
+        let first = ledger();
+        (0..CHANGES as u64).for_each(|end| first.executed(end + 1, &[A]));
+        assert!(!next(&first.memory).settle(CHANGES as u64).are_more);
+        first.executed(CHANGES as u64 + 1, &[B]);
+        let memory = &first.memory;
+        assert!(!next(memory).settle(CHANGES as u64).are_more, "the newest change is remembered");
+        assert!(next(memory).settle(0).are_more);
+        assert!(next(memory).settle(CHANGES as u64).are_more, "nobody knows what was lost before");
+    }
+
+    #[test]
+    fn numbers_that_were_given_stay_known() {
+        let first = ledger();
+        first.note_number(InodeNumber(40));
+        first.note_number(InodeNumber(7));
+        assert_eq!(next(&first.memory).next_number(), 41);
+    }
+}

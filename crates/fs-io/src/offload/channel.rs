@@ -1,0 +1,135 @@
+//! The socket between a holder and a server. One packet is one message, descriptors included.
+
+use super::message::{DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Message, MessageError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
+    socket_with,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the other side may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why the other side cannot be talked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// Environment: an error of the socket.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    /// Peer: it does not speak this protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// Peer: it has closed the socket.
+    #[error("it has ended")]
+    Closed,
+    /// Peer: it does not answer.
+    #[error("it does not answer")]
+    Silent,
+}
+
+impl From<rustix::io::Errno> for ChannelError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Socket(errno.into())
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct Channel {
+    socket: OwnedFd,
+}
+
+impl Channel {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Connects to the server that listens at `path`.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(super) fn connect(path: &Path) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self { socket })
+    }
+
+    /// Sends a message, with descriptors.
+    ///
+    /// # Errors
+    /// [`ChannelError::Socket`].
+    pub(super) fn send(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), ChannelError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        sendmsg(&self.socket, &[IoSlice::new(&message.encode())], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) fn finish(&self) {
+        // If the other side is gone, it knows.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+    }
+
+    /// Receives a message that is due soon, with its descriptors.
+    ///
+    /// # Errors
+    /// [`ChannelError`].
+    pub(super) fn receive(&self) -> Result<(Message, Vec<OwnedFd>), ChannelError> {
+        match wait(&[self.socket.as_fd()], Some(ANSWER_LIMIT))? {
+            Some(_) => {}
+            None => return Err(ChannelError::Silent),
+        }
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        if received.bytes == 0 {
+            return Err(ChannelError::Closed);
+        }
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                descriptors.extend(some);
+            }
+        }
+        Ok((Message::decode(&bytes[..received.bytes])?, descriptors))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Waits until one of these is readable or has ended, for `limit` at most. Returns its index.
+///
+/// # Errors
+/// An error of the kernel.
+pub(super) fn wait(files: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Option<usize>> {
+    let mut polled: Vec<PollFd<'_>> =
+        files.iter().map(|file| PollFd::from_borrowed_fd(*file, PollFlags::IN)).collect();
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    loop {
+        match poll(&mut polled, limit.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => return Ok(polled.iter().position(|file| !file.revents().is_empty())),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Messages between the holder of a mount and a server. Byte tables: `docs/format/fs-offload.md`, "Messages".
+
+/// Version of the messages and of the ledger.
+pub(super) const VERSION: u16 = 1;
+/// Bytes of the longest message: the longest path, and what is before it.
+pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
+/// Descriptors of one message: the ledger, and a queue for each worker.
+pub(super) const DESCRIPTORS_MAX: usize = 65;
+/// "LFOF"
+const MAGIC: u32 = u32::from_le_bytes(*b"LFOF");
+
+const OFFER: u16 = 1;
+const ATTACH: u16 = 2;
+const ACCEPTED: u16 = 3;
+const REFUSED: u16 = 4;
+const ENDED: u16 = 5;
+
+/// Whether a mount has had a server before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// It is new.
+    New,
+    /// Its server has died.
+    Resumed,
+}
+
+/// Whether a refusal may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    Later,
+    Never,
+}
+
+/// What the holder says of its mount. The descriptors of the ledger and of the queues go with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attach {
+    pub(super) since: Since,
+    /// Random bytes that name the mount.
+    pub(super) mount: [u8; 16],
+    /// What the kernel has agreed to.
+    pub(super) minor: u32,
+    pub(super) features: u64,
+    pub(super) max_write: u32,
+    pub(super) max_readahead: u32,
+    /// What the kernel's table of mounts calls it.
+    pub(super) id: String,
+    /// The mountpoint.
+    pub(super) point: Vec<u8>,
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The server's first word: it has the region with this identity, and so many workers.
+    Offer { workers: u32, region: [u8; 16] },
+    /// The holder's answer.
+    Attach(Attach),
+    /// The mount is served from now on.
+    Accepted,
+    /// It is not, and why. Asking again helps, or never does.
+    Refused { ever: Again, why: String },
+    /// The mount has ended, and everything is durable; otherwise what went wrong.
+    Ended(String),
+}
+
+/// Peer: bytes that are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Another program, perhaps.
+    #[error("what listens there is no server of files")]
+    Magic,
+    /// The other side is of another version.
+    #[error(
+        "it speaks version {0} of the offload protocol, and this program version {VERSION}: install one release"
+    )]
+    Version(u16),
+    /// The bytes make no sense.
+    #[error("it sends a malformed message")]
+    Malformed,
+}
+
+impl Message {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (kind, body) = match self {
+            Self::Offer { workers, region } => {
+                (OFFER, [&workers.to_le_bytes()[..], &[0; 4], region].concat())
+            }
+            Self::Attach(attach) => (ATTACH, attach.encode()),
+            Self::Accepted => (ACCEPTED, Vec::new()),
+            Self::Refused { ever, why } => {
+                let ever: u32 = if *ever == Again::Later { 0 } else { 1 };
+                (REFUSED, [&ever.to_le_bytes()[..], why.as_bytes()].concat())
+            }
+            Self::Ended(what) => (ENDED, what.as_bytes().to_vec()),
+        };
+        let mut bytes = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes(), &kind.to_le_bytes()].concat();
+        bytes.extend_from_slice(&body);
+        bytes.truncate(MESSAGE_BYTES_MAX);
+        bytes
+    }
+
+    /// Reads a message. Of other versions, only what says why they refuse is understood.
+    ///
+    /// # Errors
+    /// [`MessageError`].
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let mut fields = Fields(bytes);
+        if fields.array().map(u32::from_le_bytes) != Ok(MAGIC) {
+            return Err(MessageError::Magic);
+        }
+        let version = u16::from_le_bytes(fields.array()?);
+        let kind = u16::from_le_bytes(fields.array()?);
+        if kind == REFUSED {
+            let ever = if fields.u32()? == 0 { Again::Later } else { Again::Never };
+            return Ok(Self::Refused { ever, why: fields.text() });
+        }
+        if version != VERSION {
+            return Err(MessageError::Version(version));
+        }
+        let message = match kind {
+            OFFER => {
+                let (workers, zero) = (fields.u32()?, fields.u32()?);
+                let offer = Self::Offer { workers, region: fields.array()? };
+                if zero == 0 { offer } else { return Err(MessageError::Malformed) }
+            }
+            ATTACH => return Attach::decode(fields).map(Self::Attach),
+            ACCEPTED => Self::Accepted,
+            ENDED => return Ok(Self::Ended(fields.text())),
+            _ => return Err(MessageError::Malformed),
+        };
+        if fields.0.is_empty() { Ok(message) } else { Err(MessageError::Malformed) }
+    }
+}
+
+impl Attach {
+    fn encode(&self) -> Vec<u8> {
+        let since: u32 = if self.since == Since::New { 0 } else { 1 };
+        let len = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes();
+        [
+            &since.to_le_bytes()[..],
+            &self.minor.to_le_bytes(),
+            &self.mount,
+            &self.features.to_le_bytes(),
+            &self.max_write.to_le_bytes(),
+            &self.max_readahead.to_le_bytes(),
+            &len(self.id.len()),
+            &len(self.point.len()),
+            &[0; 4],
+            self.id.as_bytes(),
+            &self.point,
+        ]
+        .concat()
+    }
+
+    fn decode(mut fields: Fields<'_>) -> Result<Self, MessageError> {
+        let since = match fields.u32()? {
+            0 => Since::New,
+            1 => Since::Resumed,
+            _ => return Err(MessageError::Malformed),
+        };
+        let (minor, mount) = (fields.u32()?, fields.array()?);
+        let features = u64::from_le_bytes(fields.array()?);
+        let (max_write, max_readahead) = (fields.u32()?, fields.u32()?);
+        let id_len = usize::from(u16::from_le_bytes(fields.array()?));
+        let point_len = usize::from(u16::from_le_bytes(fields.array()?));
+        let zero = fields.u32()?;
+        let id = String::from_utf8(fields.take(id_len)?.to_vec()).map_err(|_| MessageError::Malformed)?;
+        let point = fields.take(point_len)?.to_vec();
+        let is_whole = zero == 0 && fields.0.is_empty();
+        let attach = Self { since, mount, minor, features, max_write, max_readahead, id, point };
+        is_whole.then_some(attach).ok_or(MessageError::Malformed)
+    }
+}
+
+/// The bytes that have not been read yet.
+struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    fn take(&mut self, len: usize) -> Result<&'b [u8], MessageError> {
+        let (taken, left) = self.0.split_at_checked(len).ok_or(MessageError::Malformed)?;
+        self.0 = left;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        self.take(N)?.try_into().map_err(|_| MessageError::Malformed)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(self.0).into_owned()
+    }
+
+    fn u32(&mut self) -> Result<u32, MessageError> {
+        self.array().map(u32::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn attach() -> Attach {
+        Attach {
+            since: Since::Resumed,
+            mount: *b"0123456789abcdef",
+            minor: 45,
+            features: 0x0102,
+            max_write: 1 << 20,
+            max_readahead: 3,
+            id: "0:41".to_owned(),
+            point: b"/mnt/f".to_vec(),
+        }
+    }
+
+    /// The bytes are those of `docs/format/fs-offload.md`.
+    #[test]
+    fn messages_are_frozen() {
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 1, 0, kind, 0].to_vec();
+        let offer = Message::Offer { workers: 4, region: *b"0123456789abcdef" };
+        let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], b"0123456789abcdef"].concat();
+        assert_eq!(offer.encode(), bytes);
+        let mut bytes = [&head(2)[..], &[1, 0, 0, 0, 45, 0, 0, 0], b"0123456789abcdef"].concat();
+        bytes.extend([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, 0, 0, 4, 0, 6, 0, 0, 0, 0, 0]);
+        bytes.extend(b"0:41/mnt/f");
+        assert_eq!(Message::Attach(attach()).encode(), bytes);
+        assert_eq!(Message::Accepted.encode(), head(3));
+        let refused = Message::Refused { ever: Again::Never, why: "no".into() };
+        assert_eq!(refused.encode(), [&head(4)[..], &[1, 0, 0, 0], b"no"].concat());
+        assert_eq!(Message::Ended(String::new()).encode(), head(5));
+        let all = [offer, Message::Attach(attach()), Message::Accepted, Message::Ended("why".into())];
+        all.iter().for_each(|message| assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message)));
+    }
+
+    #[test]
+    fn other_versions_are_named_and_their_refusals_understood() {
+        let with_version = |message: &Message| {
+            let mut bytes = message.encode();
+            bytes[4] = 9;
+            Message::decode(&bytes)
+        };
+        assert_eq!(with_version(&Message::Accepted), Err(MessageError::Version(9)));
+        let refused = Message::Refused { ever: Again::Later, why: "I am newer".into() };
+        assert_eq!(with_version(&refused), Ok(refused));
+        assert_eq!(Message::decode(b"HTTP/1.1 200 OK"), Err(MessageError::Magic));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..8, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 1, 0, kind, 0][..], &body].concat();
+            if let Ok(message) = Message::decode(&bytes)
+                && !matches!(message, Message::Refused { .. } | Message::Ended(_))
+            {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Who is told of each operation: a mount that outlives its server has to know what the server has done.
+
+use crate::key::InodeNumber;
+use std::fmt::Debug;
+
+/// Learns of each operation of the mount's log when it has been executed.
+pub trait Witness: Debug + Send + Sync {
+    /// Operations were executed; those with indices below `end` are in the log now. They have changed, made or deleted the
+    /// inodes `touched`.
+    ///
+    /// It is called by the thread that executes, before anybody sees what was done, and under a lock: it must be quick.
+    fn executed(&self, end: u64, touched: &[InodeNumber]);
+}

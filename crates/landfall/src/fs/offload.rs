@@ -1,0 +1,153 @@
+//! `landfall fs serve`, which owns a region and serves a mount that another process holds, and that other process.
+
+use super::{FsCliError, Opened, Sync, at_signal, config, open, socket, workers};
+use crate::output::{self, fail};
+use crate::sys;
+use clap::Args;
+use landfall_fs::Orphans;
+use landfall_fs_io::{Hold, HoldSettings, Server, Settings};
+use landfall_fuse::MountOptions;
+use landfall_server::config::Size;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Name of the socket to which mounts connect.
+const OFFLOAD_SOCKET: &str = "offload.sock";
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Directory of the region (created if absent), or a DAX device
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Where mounts connect: only the server's own user may [default: offload.sock in the region's directory]
+    #[arg(long, value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// Size of the region; an existing smaller one grows [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// How much of a file's region is kept in memory [default: half of the machine's memory]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// Threads that answer requests [default: the cores, 2 to 4]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// When a change becomes durable: with the next fsync, or before each call returns
+    #[arg(long, value_name = "WHEN", default_value = "fsync")]
+    sync: Sync,
+    /// Serve counters at http://ADDR:PORT/metrics, for Prometheus
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Processors that the server may use, such as 2,4-7 [default: all]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Niceness of the server: programs with a lower one get the processors first
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
+    /// error, warn, info, debug, trace, or a filter such as landfall_fs_io=debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+}
+
+/// The socket to which mounts connect, in the region's directory.
+pub(super) fn socket_in(dir: &Path) -> PathBuf {
+    dir.join(OFFLOAD_SOCKET)
+}
+
+/// Serves mounts until it is told to stop.
+pub(super) fn serve(args: &ServeArgs) -> ExitCode {
+    crate::log::start(&args.log_level, false);
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn run(args: &ServeArgs) -> Result<(), FsCliError> {
+    // Threads that are started later inherit all of this.
+    sys::block_stop_signals().map_err(FsCliError::Signals)?;
+    if let Some(list) = &args.cpus {
+        let set = cpu_set(list).ok_or_else(|| FsCliError::Cpus { text: list.clone() })?;
+        sched_setaffinity(None, &set).map_err(|errno| FsCliError::Affinity(errno.into()))?;
+    }
+    if let Some(nice) = args.nice {
+        let set = rustix::process::setpriority_process(None, nice);
+        set.map_err(|errno| FsCliError::Nice(errno.into()))?;
+    }
+    let libraries = socket(&args.dir);
+    let default = libraries.is_some().then(|| socket_in(&args.dir));
+    let listens = args.socket.clone().or(default).ok_or(FsCliError::NoSocket)?;
+    let mut settings = Settings { sync: args.sync.into(), socket: libraries, ..Settings::default() };
+    if let Some(count) = args.workers {
+        settings.workers = workers(&count.to_string())?;
+    }
+    let opened = open(&config(&args.dir, args.size, args.memory), Orphans::Keep)?;
+    let Opened { files, publisher, path, found } = opened;
+    let medium = files.heap().media().describe();
+    let server = Server::start(files, publisher, &found, &listens, settings)?;
+    let mut lines = vec![format!("serving: {} at {} ({medium})", path.display(), listens.display())];
+    if let Some(address) = args.metrics {
+        let current = server.current();
+        let address = landfall_metrics::serve(address, move || current.metrics())?;
+        lines.push(format!("metrics: http://{address}/metrics"));
+    }
+    output::announce(&lines);
+    sys::notify_ready();
+    let stopper = server.stopper();
+    at_signal("stopping; a mount waits for the next server", move || stopper.stop())?;
+    server.run()?;
+    tracing::info!("stopped; everything is durable");
+    Ok(())
+}
+
+/// Mounts, and keeps the mount for the server that listens at `socket`.
+pub(super) fn mount(
+    point: &Path,
+    socket: &Path,
+    mount: MountOptions,
+    patience: Option<u32>,
+) -> Result<(), FsCliError> {
+    let patience = patience.map(|seconds| Duration::from_secs(seconds.into()));
+    let hold = Hold::start(point, HoldSettings { socket: socket.to_owned(), mount, patience })?;
+    output::announce(&[format!("mounted: {} on {}", socket.display(), hold.point().display())]);
+    sys::notify_ready();
+    let stopper = hold.stopper();
+    at_signal("unmounting", move || stopper.stop())?;
+    hold.run()?;
+    tracing::info!("unmounted; everything is durable");
+    Ok(())
+}
+
+/// The processors of a list of numbers and ranges.
+fn cpu_set(list: &str) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= CpuSet::MAX_CPU {
+            return None;
+        }
+        (first..=last).for_each(|cpu| set.set(cpu));
+    }
+    Some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_numbers_and_ranges() {
+        let of = |list: &str| {
+            let set = cpu_set(list)?;
+            Some((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect::<Vec<_>>())
+        };
+        assert_eq!(of("2,4-6"), Some(vec![2, 4, 5, 6]));
+        assert_eq!(of("0"), Some(vec![0]));
+        for list in ["", "2,", "6-4", "a", "0-99999", "-1"] {
+            assert_eq!(of(list), None, "{list}");
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! `landfall fs serve`, and mounts that it serves: `docs/format/fs-offload.md`.
+
+mod common;
+
+use common::{Place, binary, landfall};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to end.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// Files of a program, at most.
+const FILES_MAX: usize = 50;
+
+/// True if FUSE mounts are possible here.
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn can_mount() -> bool {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &opened {
+        eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+    }
+    opened.is_ok()
+}
+
+/// A process that is killed when this is dropped.
+struct Process {
+    child: Child,
+    announced: String,
+}
+
+impl Process {
+    /// Starts a command, and waits until it has said something.
+    fn start(command: &mut Command, log: &Path) -> Self {
+        let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut announced = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut announced).unwrap();
+        Self { child, announced }
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended by itself.
+    fn wait(mut self) -> ExitStatus {
+        let until = Instant::now() + END_LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "the process does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn stop(self) {
+        self.signal("-TERM");
+        assert!(self.wait().success());
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // After an end in good order there is nothing left to do.
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// A region with a mountpoint. What is mounted is unmounted at the end, however the test ends.
+struct Site {
+    place: Place,
+    point: tempfile::TempDir,
+    serve: Vec<&'static str>,
+}
+
+impl Site {
+    fn new(place: Place, serve: &[&'static str]) -> Self {
+        Self { place, point: tempfile::tempdir().unwrap(), serve: serve.to_vec() }
+    }
+
+    /// The file named so in the mount.
+    fn at(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.place.dir().join("offload.sock")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.place.path().join("log")
+    }
+
+    fn server(&self) -> Process {
+        let mut command = Command::new(binary());
+        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(self.place.dir()).args(&self.serve);
+        let process = Process::start(&mut command, &self.log());
+        assert!(process.announced.starts_with("serving: "), "{}{}", process.announced, self.place.log());
+        process
+    }
+
+    fn mount(&self, more: &[&str]) -> Process {
+        let mut command = Command::new(binary());
+        command.args(["fs", "mount"]).arg(self.point.path()).arg("--offload").arg(self.socket()).args(more);
+        let process = Process::start(&mut command, &self.log());
+        assert!(process.announced.starts_with("mounted: "), "{}{}", process.announced, self.place.log());
+        // The kernel asks once whether closing a file needs a request. A child of this process closes all files when it
+        // becomes another program: it must not have to ask a server that is yet to be started by it.
+        drop(File::create(self.at("closed")).unwrap());
+        fs::remove_file(self.at("closed")).unwrap();
+        process
+    }
+
+    /// What a mount that cannot be says.
+    fn refusal(&self, point: &Path) -> String {
+        let (point, socket) = (point.to_str().unwrap().to_owned(), self.socket());
+        let output = landfall(&["fs", "mount", &point, "--offload", socket.to_str().unwrap()]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
+    }
+}
+
+#[test]
+fn files_of_a_mount_by_a_server_are_there_at_the_next_mount() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let server = site.server();
+    for (round, signal) in ["-TERM", "-INT"].into_iter().enumerate() {
+        let mount = site.mount(&[]);
+        assert_eq!(fs::read_dir(site.point.path()).unwrap().count(), round);
+        fs::write(site.at(signal), common::pattern(3, 300_000)).unwrap();
+        fs::rename(site.at(signal), site.at(&format!("{signal} renamed"))).unwrap();
+        mount.signal(signal);
+        assert!(mount.wait().success());
+        assert_eq!(fs::read_dir(site.point.path()).unwrap().count(), 0, "nothing is mounted");
+    }
+    let mount = site.mount(&[]);
+    assert!(fs::read(site.at("-INT renamed")).unwrap() == common::pattern(3, 300_000));
+    landfall_fuse::unmount(site.point.path(), landfall_fuse::Unmount::WhenIdle).unwrap();
+    assert!(mount.wait().success(), "somebody else has unmounted it");
+    server.stop();
+    assert!(!site.socket().exists());
+    assert_eq!(site.place.check(&[]).status.code(), Some(0));
+}
+
+#[test]
+fn the_death_of_a_holder_ends_its_mount_and_not_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let server = site.server();
+    let mount = site.mount(&[]);
+    let file = File::create(site.at("file")).unwrap();
+    file.write_all_at(b"kept", 0).unwrap();
+    file.sync_all().unwrap();
+    mount.kill();
+    let until = Instant::now() + END_LIMIT;
+    while fs::read_dir(site.point.path()).is_err() || site.at("file").exists() {
+        assert!(Instant::now() < until, "it stays mounted");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(file.sync_all().is_err(), "the mount has ended");
+    drop(file);
+    let mount = site.mount(&[]);
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"kept");
+    mount.stop();
+    server.stop();
+    assert_eq!(site.place.check(&[]).status.code(), Some(0));
+}
+
+#[test]
+fn what_a_server_does_not_serve_is_refused_with_advice() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    fs::create_dir_all(site.place.dir()).unwrap();
+    let said = site.refusal(site.point.path());
+    assert!(said.contains("start `landfall fs serve --dir DIR` first"), "{said}");
+    let server = site.server();
+    let mount = site.mount(&[]);
+    let second = tempfile::tempdir().unwrap();
+    let said = site.refusal(second.path());
+    assert!(said.contains(&format!("mounted on {}", site.point.path().display())), "{said}");
+    fs::write(site.at("file"), b"the first mount works").unwrap();
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn another_user_cannot_mount() {
+    use std::os::unix::process::CommandExt;
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let server = site.server();
+    let other = tempfile::tempdir().unwrap();
+    for path in [site.place.path(), &site.place.dir(), other.path()] {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // The build's directories may be closed to others.
+    let program = other.path().join("landfall");
+    fs::copy(binary(), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["fs", "mount"]).arg(other.path()).arg("--offload").arg(site.socket());
+    match command.uid(65_534).gid(65_534).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && said.contains("the server's own user may mount"), "{said}");
+        }
+        Err(error) => eprintln!("SKIP: another user's process: {error}"),
+    }
+    server.stop();
+}
+
+/// Waits until a mount's calls are answered again.
+fn wait_for_file(path: &Path) {
+    let until = Instant::now() + END_LIMIT;
+    while !path.exists() {
+        assert!(Instant::now() < until, "{}", path.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Random numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// A program that changes names and files of its own, and takes no error for an answer.
+struct Program {
+    directory: PathBuf,
+    random: Random,
+    /// Its files, by name, with their contents.
+    files: BTreeMap<String, Vec<u8>>,
+    /// A file that stays open, and what was written to it.
+    open: File,
+    appended: Vec<u8>,
+    made: u64,
+}
+
+impl Program {
+    fn new(directory: PathBuf, seed: u64) -> Self {
+        fs::create_dir(&directory).unwrap();
+        let open = File::options().read(true).append(true).create_new(true).open(directory.join("open"));
+        let files = BTreeMap::new();
+        Self { directory, random: Random(seed), files, open: open.unwrap(), appended: Vec::new(), made: 0 }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn new_name(&mut self) -> String {
+        self.made += 1;
+        format!("name {}", self.made)
+    }
+
+    /// The name of one of its files, if it has any.
+    fn some_name(&mut self) -> Option<String> {
+        let count = self.files.len() as u64;
+        let at = usize::try_from(self.random.below(count.max(1))).unwrap();
+        self.files.keys().nth(at).cloned()
+    }
+
+    fn step(&mut self) {
+        let (new, old) = (self.new_name(), self.some_name());
+        // A full region is no error of theirs.
+        let what = if self.files.len() < FILES_MAX { self.random.below(8) } else { 3 };
+        match (what, old) {
+            (0..=1, _) | (_, None) => {
+                let content = common::pattern(self.made, self.made as usize * 977 % 20_000);
+                let file = File::create_new(self.at(&new)).unwrap();
+                file.write_all_at(&content, 0).unwrap();
+                file.sync_all().unwrap();
+                self.files.insert(new, content);
+            }
+            (2, Some(old)) => {
+                fs::rename(self.at(&old), self.at(&new)).unwrap();
+                let content = self.files.remove(&old).unwrap();
+                self.files.insert(new, content);
+            }
+            (3, Some(old)) => {
+                fs::remove_file(self.at(&old)).unwrap();
+                self.files.remove(&old);
+            }
+            (4, Some(old)) => {
+                fs::hard_link(self.at(&old), self.at(&new)).unwrap();
+                let content = self.files[&old].clone();
+                self.files.insert(new, content);
+            }
+            (5, Some(old)) => {
+                // It takes the place of another one.
+                std::os::unix::fs::symlink("target", self.at(&new)).unwrap();
+                fs::rename(self.at(&old), self.at(&new)).unwrap();
+                let content = self.files.remove(&old).unwrap();
+                self.files.insert(new, content);
+            }
+            (6, _) => {
+                fs::create_dir(self.at(&new)).unwrap();
+                fs::remove_dir(self.at(&new)).unwrap();
+            }
+            (_, Some(old)) => {
+                let line = new.into_bytes();
+                (&self.open).write_all(&line).unwrap();
+                self.appended.extend(line);
+                self.open.sync_data().unwrap();
+                // The kernel fails a READ if the server is killed while it copies the bytes.
+                let read = fs::read(self.at(&old)).or_else(|_| fs::read(self.at(&old)));
+                assert!(read.unwrap() == self.files[&old]);
+            }
+        }
+    }
+
+    /// Everything that it has done is there, and nothing else.
+    fn check(&self) {
+        assert!(fs::read(self.at("open")).unwrap() == self.appended);
+        let names: BTreeSet<String> = fs::read_dir(&self.directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "open")
+            .collect();
+        assert_eq!(names, self.files.keys().cloned().collect());
+        self.files.iter().for_each(|(name, content)| assert!(fs::read(self.at(name)).unwrap() == *content));
+    }
+}
+
+/// Programs work while their server is killed again and again.
+#[allow(clippy::print_stderr, reason = "the seed of a failure must be known")]
+fn programs_outlive_servers(site: &Site) {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (rounds, seed) = (number("LANDFALL_KILLS", 6), number("LANDFALL_SEED", 7));
+    eprintln!("LANDFALL_KILLS={rounds} LANDFALL_SEED={seed}");
+    let mut server = site.server();
+    let mount = site.mount(&[]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let start = |index: u64| {
+        let mut program = Program::new(site.at(&index.to_string()), seed * 31 + index);
+        let is_over = Arc::clone(&is_over);
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                program.step();
+            }
+            program
+        })
+    };
+    let programs: Vec<_> = (1..=3).map(start).collect();
+    let mut random = Random(seed);
+    for _ in 0..rounds {
+        std::thread::sleep(Duration::from_millis(30 + random.below(300)));
+        server.kill();
+        std::thread::sleep(Duration::from_millis(random.below(60)));
+        server = site.server();
+        wait_for_file(&site.at("1"));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let programs: Vec<Program> = programs.into_iter().map(|program| program.join().unwrap()).collect();
+    programs.iter().for_each(Program::check);
+    assert!(programs.iter().all(|program| program.made > 20), "they have worked");
+    drop(programs);
+    mount.stop();
+    server.stop();
+    assert_eq!(site.place.check(&[]).status.code(), Some(0));
+}
+
+#[test]
+fn programs_see_no_error_while_servers_of_a_region_in_memory_are_killed() {
+    let Some(place) = Place::in_memory().filter(|_| can_mount()) else { return };
+    programs_outlive_servers(&Site::new(place, &[]));
+}
+
+#[test]
+fn programs_see_no_error_while_servers_that_sync_always_are_killed() {
+    if can_mount() {
+        programs_outlive_servers(&Site::new(Place::new(), &["--sync", "always"]));
+    }
+}
+
+#[test]
+fn an_open_file_without_a_name_outlives_its_server_and_is_deleted_at_the_end() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    let open = |name: &str| {
+        let file = File::options().read(true).write(true).create_new(true).open(site.at(name)).unwrap();
+        file.write_all_at(&common::pattern(5, 70_000), 0).unwrap();
+        file.sync_all().unwrap();
+        file
+    };
+    let (before, after) = (open("before"), open("after"));
+    fs::remove_file(site.at("before")).unwrap();
+    File::open(site.point.path()).unwrap().sync_all().unwrap();
+    server.kill();
+    let server = site.server();
+    fs::remove_file(site.at("after")).unwrap();
+    for file in [&before, &after] {
+        let mut content = vec![0; 70_000];
+        file.read_exact_at(&mut content, 0).unwrap();
+        assert!(content == common::pattern(5, 70_000));
+        file.write_all_at(b"it goes on", 70_000).unwrap();
+        file.sync_all().unwrap();
+    }
+    let inodes = || {
+        let df = landfall(&["fs", "df", site.point.path().to_str().unwrap()]);
+        let text = String::from_utf8(df.stdout).unwrap();
+        text.lines()
+            .find(|line| line.starts_with("inodes"))
+            .unwrap()
+            .trim_start_matches("inodes")
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(inodes(), "3", "the root, and two without a name");
+    drop((before, after));
+    let until = Instant::now() + END_LIMIT;
+    while inodes() != "1" {
+        assert!(Instant::now() < until, "{} inodes", inodes());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    mount.stop();
+    server.stop();
+    assert_eq!(site.place.check(&[]).status.code(), Some(0));
+}
+
+#[test]
+fn without_patience_calls_fail_until_the_server_is_back() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&["--patience", "1"]));
+    fs::write(site.at("file"), b"before").unwrap();
+    let file = File::options().read(true).write(true).open(site.at("file")).unwrap();
+    file.sync_all().unwrap();
+    server.kill();
+    let begun = Instant::now();
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert!(begun.elapsed() >= Duration::from_millis(500), "it waits first");
+    assert_eq!(fs::create_dir(site.at("directory")).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let server = site.server();
+    let until = Instant::now() + END_LIMIT;
+    while fs::create_dir(site.at("directory")).is_err() {
+        assert!(Instant::now() < until, "it stays refused");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    file.write_all_at(b"behind", 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"behind");
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_leaves_a_clean_region_and_a_mount_that_waits() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    let file = File::options().read(true).write(true).create_new(true).open(site.at("file")).unwrap();
+    file.write_all_at(b"not synced", 0).unwrap();
+    server.stop();
+    assert_eq!(site.place.check(&[]).status.code(), Some(0));
+    let waiting = std::thread::spawn(move || {
+        file.write_all_at(b"now", 0).unwrap();
+        file.sync_all().unwrap();
+    });
+    let server = site.server();
+    waiting.join().unwrap();
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"now synced");
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn what_was_lost_with_a_server_is_not_shown_and_its_number_not_given_again() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (mut server, mount) = (site.server(), site.mount(&[]));
+    let mut lost = None;
+    // What is published every second is durable, too.
+    for _ in 0..20 {
+        fs::write(site.at("kept"), b"kept").unwrap();
+        File::open(site.at("kept")).unwrap().sync_all().unwrap();
+        let file = File::create(site.at("lost")).unwrap();
+        let number = file.metadata().unwrap().ino();
+        server.kill();
+        server = site.server();
+        if !site.at("lost").exists() {
+            lost = Some((file, number));
+            break;
+        }
+    }
+    let (file, number) = lost.expect("a file that was not synced is lost in one of 20 rounds");
+    let errno = |done: std::io::Result<()>| done.unwrap_err().raw_os_error();
+    assert_eq!(errno(file.set_len(7)), Some(libc::ESTALE));
+    let root = File::open(site.point.path()).unwrap();
+    assert_eq!(errno(root.sync_all()), Some(libc::EIO), "a name of it was lost that was acknowledged");
+    root.sync_all().unwrap();
+    for name in ["new", "lost"] {
+        fs::write(site.at(name), name).unwrap();
+        let given = fs::metadata(site.at(name)).unwrap().ino();
+        assert!(given > number, "{given} names another inode than {number}");
+    }
+    assert_eq!(fs::read(site.at("kept")).unwrap(), b"kept");
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn a_mount_does_not_resume_when_others_have_changed_the_files_meanwhile() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    fs::write(site.at("file"), b"by the server").unwrap();
+    File::open(site.at("file")).unwrap().sync_all().unwrap();
+    server.kill();
+    let second = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary());
+    command.args(["fs", "mount"]).arg(second.path()).arg("--dir").arg(site.place.dir());
+    let own = Process::start(&mut command, &site.log());
+    fs::write(second.path().join("file"), b"by itself").unwrap();
+    own.stop();
+    let server = site.server();
+    assert!(!mount.wait().success());
+    assert!(site.place.log().contains("the files were mounted elsewhere since"), "{}", site.place.log());
+    assert_eq!(fs::read_dir(site.point.path()).unwrap().count(), 0, "nothing is mounted");
+    let mount = site.mount(&[]);
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"by itself");
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn a_server_of_another_version_is_refused() {
+    use rustix::net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, send, socket,
+    };
+    let site = Site::new(Place::new(), &[]);
+    fs::create_dir_all(site.place.dir()).unwrap();
+    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
+    listen(&listener, 1).unwrap();
+    let serve = std::thread::spawn(move || {
+        let connection = accept(&listener).unwrap();
+        send(&connection, b"LFOF\x09\x00\x01\x00whatever it says", SendFlags::empty()).unwrap();
+    });
+    let said = site.refusal(site.point.path());
+    assert!(said.contains("it speaks version 9 of the offload protocol"), "{said}");
+    serve.join().unwrap();
+}
+
+#[test]
+fn a_server_runs_where_and_how_it_is_told() {
+    let site = Site::new(Place::new(), &["--cpus", "0", "--nice", "5"]);
+    let server = site.server();
+    let proc = PathBuf::from(format!("/proc/{}/task", server.child.id()));
+    for thread in fs::read_dir(proc).unwrap() {
+        let thread = thread.unwrap().path();
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        assert_eq!(allowed.trim(), "0", "{status}");
+        let stat = fs::read_to_string(thread.join("stat")).unwrap();
+        assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("5"), "{stat}");
+    }
+    server.stop();
+    let refused = landfall(&["fs", "serve", "--dir", site.place.dir().to_str().unwrap(), "--cpus", "x"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--cpus needs one, such as 2,4-7"));
+}
