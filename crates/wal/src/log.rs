@@ -37,6 +37,18 @@ pub(crate) struct Position {
     pub(crate) offset: u64,
 }
 
+/// Whether heads on the medium hold the cut that recovery has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CutHeld {
+    /// A durable head holds it.
+    #[default]
+    Durably,
+    /// The current head does, and may not be durable.
+    ByHead,
+    /// None does.
+    Not,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Offset of the first entry.
@@ -47,8 +59,7 @@ pub(crate) struct State {
     /// Entries that cannot be read, by offset.
     pub(crate) unreadable: BTreeMap<u64, SlotId>,
     pub(crate) head: SlotIdOrNone,
-    /// The head on the medium does not hold the value of `cut` yet.
-    pub(crate) head_is_due: bool,
+    pub(crate) cut_held: CutHeld,
     pub(crate) settings: Settings,
     pub(crate) cut: Cut,
     pub(crate) positions: BTreeMap<Box<str>, Position>,
@@ -115,6 +126,21 @@ impl State {
             Some(what) => Err(WalError::Damaged { what }),
             None if self.ended => Err(WalError::NoLog),
             None => Ok(()),
+        }
+    }
+
+    /// True if a writer's next entry must have a head of its own before it: the entry must not be durable without a head
+    /// that holds the cut, or what recovery has taken for void would follow the entry after the next crash.
+    pub(crate) fn needs_head(&mut self, heap: &Heap, writer: u8) -> bool {
+        match (self.cut_held, heap.pending(self.head.0)) {
+            (CutHeld::Durably, _) => false,
+            (CutHeld::Not, _) => true,
+            (CutHeld::ByHead, None) => {
+                self.cut_held = CutHeld::Durably;
+                false
+            }
+            // Records of one writer become durable in their order; another writer's may be lost.
+            (CutHeld::ByHead, Some(ticket)) => ticket.writer() != writer,
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::bounds::{Bound, Bounds};
 use crate::error::WalError;
 use crate::format::{Cut, ENDED, Head, Settings, check_log_name};
-use crate::log::{Log, SlotIdOrNone, State};
+use crate::log::{CutHeld, Log, SlotIdOrNone, State};
 use landfall_heap::{FEATURE_LOGS, Gated, Heap, SlotId, Ticket, Writer, spaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -183,7 +183,9 @@ impl Logs {
         self.bounds.lock().supersede(writer, log.hash, old);
         state.head = SlotIdOrNone(head);
         (state.settings, state.cut) = (next.settings, next.cut);
-        state.head_is_due = false;
+        if state.cut_held == CutHeld::Not {
+            state.cut_held = CutHeld::ByHead;
+        }
         Ok(head)
     }
 

@@ -11,7 +11,7 @@ pub use found::Recovered;
 use crate::bounds::Bounds;
 use crate::error::WalError;
 use crate::format::{parse_entry_key, parse_position_key};
-use crate::log::{Log, SlotIdOrNone, State};
+use crate::log::{CutHeld, Log, SlotIdOrNone, State};
 use crate::logs::{HeadChange, Logs};
 use crate::moves::agrees;
 use crate::slots::Slots;
@@ -199,6 +199,7 @@ fn restore_log(heap: &Heap, found: LogFound) -> Log {
     if let Some(offset) = found.cut_at {
         (cut.offset, cut.seq) = (offset, heap.draw_seq());
     }
+    let is_held = found.cut_at.is_none() && found.head != SlotId::NONE;
     let state = State {
         first: found.first,
         slots,
@@ -206,7 +207,7 @@ fn restore_log(heap: &Heap, found: LogFound) -> Log {
         head: SlotIdOrNone(found.head),
         settings: found.settings,
         cut,
-        head_is_due: found.cut_at.is_some() || found.head == SlotId::NONE,
+        cut_held: if is_held { CutHeld::Durably } else { CutHeld::Not },
         positions: found.positions,
         damaged: found.damaged,
         unreadable_head: found.unreadable_head,

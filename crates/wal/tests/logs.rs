@@ -195,6 +195,29 @@ fn an_entry_behind_one_that_was_lost_never_was() {
 }
 
 #[test]
+fn what_was_void_stays_void_whoever_writes_the_next_head() {
+    let media = region();
+    let logs = open(&media);
+    let (mut lost, mut kept) = (writer(&logs, 0), writer(&logs, 1));
+    append(&logs, &mut kept, "log", b"first");
+    kept.commit_now().unwrap();
+    append(&logs, &mut lost, "log", b"lost");
+    ["void", "void, too"].iter().for_each(|void| drop(append(&logs, &mut kept, "log", void.as_bytes())));
+    kept.commit_now().unwrap();
+
+    let (media, logs) = crash(&media);
+    assert_eq!(all(&logs, "log").unwrap(), (0, vec![b"first".to_vec()]));
+    let (mut lost, mut kept) = (writer(&logs, 0), writer(&logs, 1));
+    // The head that says what is void is in a batch of another writer than the next entry, and is lost.
+    logs.trim(&mut lost, b"log", 1, 1).unwrap().ungated();
+    assert_eq!(append(&logs, &mut kept, "log", b"next"), 1);
+    kept.commit_now().unwrap();
+    let (_, logs) = crash(&media);
+    let (first, entries) = all(&logs, "log").unwrap();
+    assert_eq!(entries[1 - first as usize..], [b"next".to_vec()]);
+}
+
+#[test]
 fn watchers_are_notified_when_a_log_grows_by_any_writer() {
     let logs = open(&region());
     let (mut one, mut other) = (writer(&logs, 0), writer(&logs, 1));
