@@ -31,6 +31,8 @@ const ENTRY_WORDS: usize = 4;
 const WORDS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
 /// The end of a change that is known to be lost.
 const LOST: u64 = u64::MAX;
+/// The end of one that is lost, and that nobody need be told of any more.
+const TOLD: u64 = u64::MAX - 1;
 
 thread_local! {
     /// The request that this thread answers; 0 for none.
@@ -179,20 +181,38 @@ impl Ledger {
     pub(crate) fn settle(&self, log_end: u64) -> LostChanges {
         let count = usize::try_from(self.word(AT_TOUCHED).load(Ordering::Acquire)).unwrap_or(usize::MAX);
         let oldest = entry(&self.memory, AT_CHANGES, count % CHANGES)[0].load(Ordering::Acquire);
-        if count > CHANGES && oldest > log_end {
+        // Where the oldest one is of an earlier server, all of the last one are here.
+        if count > CHANGES && oldest > log_end && oldest < TOLD {
             self.word(AT_ALL_LOST).store(1, Ordering::Release);
         }
         let mut lost = LostChanges::default();
         for place in 0..count.min(CHANGES) {
             let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             let inode = InodeNumber(number.load(Ordering::Acquire));
-            if inode.0 > 0 && end.load(Ordering::Acquire) > log_end {
+            let of_change = end.load(Ordering::Acquire);
+            if inode.0 > 0 && of_change > log_end && of_change != TOLD {
                 end.store(LOST, Ordering::Release);
                 lost.changes.entry(inode).or_default().insert(unique.load(Ordering::Acquire));
             }
         }
         lost.are_more = self.word(AT_ALL_LOST).load(Ordering::Acquire) > 0;
         lost
+    }
+
+    /// The inodes of which a kernel may keep what is lost, also if programs have been told of it. The holder asks for them
+    /// after [`Self::settle`].
+    pub(crate) fn stale(memory: &SharedMemory) -> Vec<InodeNumber> {
+        if memory.words()[AT_ALL_LOST].load(Ordering::Acquire) > 0 {
+            let next = memory.words()[AT_NEXT_NUMBER].load(Ordering::Acquire);
+            return (InodeNumber::ROOT.0..next).map(InodeNumber).collect();
+        }
+        let inode = |place| {
+            let [end, number, ..] = entry(memory, AT_CHANGES, place);
+            let is_lost = end.load(Ordering::Acquire) >= TOLD;
+            Some(InodeNumber(number.load(Ordering::Acquire))).filter(|inode| is_lost && inode.0 > 0)
+        };
+        let all: BTreeSet<InodeNumber> = (0..CHANGES).filter_map(inode).collect();
+        all.into_iter().collect()
     }
 
     /// A program has been told that changes of an inode are lost.
@@ -210,7 +230,7 @@ impl Ledger {
             let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             let of = (number.load(Ordering::Acquire), unique.load(Ordering::Acquire));
             if end.load(Ordering::Acquire) == LOST && is_meant(of.0, of.1) {
-                number.store(0, Ordering::Release);
+                end.store(TOLD, Ordering::Release);
             }
         }
     }
@@ -233,6 +253,10 @@ impl Witness for Ledger {
         for (position, inode) in (count..).zip(touched) {
             let place = usize::try_from(position).unwrap_or(0) % CHANGES;
             let [at_end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
+            if at_end.load(Ordering::Relaxed) == LOST && number.load(Ordering::Relaxed) > 0 {
+                // Nobody has been told of it yet.
+                self.word(AT_ALL_LOST).store(1, Ordering::Release);
+            }
             number.store(0, Ordering::Release);
             at_end.store(end, Ordering::Relaxed);
             unique.store(ANSWERS.get(), Ordering::Relaxed);
@@ -315,10 +339,32 @@ mod tests {
         let expected = BTreeMap::from([(A, BTreeSet::from([4])), (B, BTreeSet::from([4]))]);
         assert_eq!(lost, LostChanges { changes: expected, are_more: false });
         second.forget(A);
+        assert_eq!(Ledger::stale(&second.memory), [A, B], "the kernel may keep both");
         // The indices are used again.
         second.executed(13, &[A]);
         let lost = next(&second.memory).settle(13);
         assert_eq!(lost.changes.keys().collect::<Vec<_>>(), [&B], "B was not reported");
+    }
+
+    #[test]
+    fn what_a_program_was_told_of_makes_no_other_inode_lost_when_its_place_is_taken() {
+        let first = ledger();
+        (10..13).for_each(|end| first.executed(end, &[A]));
+        let second = next(&first.memory);
+        assert!(second.settle(9).changes.contains_key(&A));
+        second.forget(A);
+        (0..CHANGES as u64 - 2).for_each(|at| second.executed(10 + at, &[B]));
+        assert_eq!(next(&second.memory).settle(20_000_000), LostChanges::default());
+    }
+
+    #[test]
+    fn what_nobody_was_told_of_is_not_forgotten_when_its_place_is_taken() {
+        let first = ledger();
+        first.executed(10, &[A]);
+        let second = next(&first.memory);
+        second.settle(9);
+        (0..CHANGES as u64).for_each(|at| second.executed(10 + at, &[B]));
+        assert!(next(&second.memory).settle(20_000_000).are_more);
     }
 
     #[test]

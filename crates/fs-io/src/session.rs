@@ -19,8 +19,8 @@ use crate::worker::Worker;
 use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher, Witness};
 use landfall_fs_link::Reason;
 use landfall_fuse::{
-    Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Node,
-    Notification, Unmount, Wanted, handshake, mount,
+    Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Notification,
+    Unmount, Wanted, handshake, mount,
 };
 use landfall_media::RUN_SIZE;
 use parking_lot::Mutex;
@@ -270,8 +270,8 @@ impl Session {
         }
         session.start_publisher()?;
         session.start_libraries(link, settings)?;
-        if let Some(earlier) = earlier {
-            take_over(&queues, negotiated, earlier.lost, session.service.files.numbers())?;
+        if let Some(earlier) = &earlier {
+            take_over(&queues, negotiated, &earlier.lost)?;
         }
         session.start_workers(queues, negotiated, image)?;
         Ok(session)
@@ -461,14 +461,9 @@ fn held(files: &Files, ledger: Arc<Ledger>, earlier: Option<&Earlier>) -> (Optio
     (Some(Held { ledger, losses }), lives)
 }
 
-/// Takes over from a server that has died: the kernel delivers again what that one has not answered, and drops what it
-/// keeps of lost changes. `numbers` are all inodes.
-fn take_over(
-    queues: &[Device],
-    negotiated: Negotiated,
-    lost: LostChanges,
-    numbers: Vec<InodeNumber>,
-) -> io::Result<()> {
+/// Takes over from a server that has died: the kernel delivers again what that one has not answered, and forgets names if
+/// changes are lost. The holder makes it drop what it keeps of their inodes.
+fn take_over(queues: &[Device], negotiated: Negotiated, lost: &LostChanges) -> io::Result<()> {
     let Some(device) = queues.first() else { return Ok(()) };
     if negotiated.features.has(Feature::HasResend) {
         device.notify(&Notification::resend())?;
@@ -493,16 +488,7 @@ fn take_over(
             "this kernel cannot forget all names (Linux 6.16 can): some that are lost may be shown"
         );
     }
-    let notifier = device.clone_queue()?;
-    let stale = if lost.are_more { numbers } else { lost.changes.into_keys().collect() };
-    // The kernel waits for requests that are being answered: workers answer them meanwhile.
-    let invalidate = move || {
-        for number in stale {
-            // The kernel may know nothing of the inode, which is well.
-            let _ = notifier.notify(&Notification::inval_inode(Node(number.0), 0, 0));
-        }
-    };
-    std::thread::Builder::new().name("invalidate".into()).spawn(invalidate).map(drop)
+    Ok(())
 }
 
 /// Deletes inodes without a name. What is not deleted now is deleted at the next start.

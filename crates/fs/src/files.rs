@@ -107,11 +107,6 @@ impl Files {
         self.lock().witness = witness;
     }
 
-    /// All inodes, those without a name included.
-    pub fn numbers(&self) -> Vec<InodeNumber> {
-        self.lock().tree.numbers()
-    }
-
     /// An inode.
     ///
     /// # Errors

@@ -130,13 +130,6 @@ impl Tree {
         self.count
     }
 
-    /// All inodes, in order.
-    pub(crate) fn numbers(&self) -> Vec<InodeNumber> {
-        let stored = self.stored.keys().copied().filter(|number| self.is_unread(*number));
-        let all: BTreeSet<InodeNumber> = self.nodes.keys().copied().chain(stored).collect();
-        all.into_iter().collect()
-    }
-
     /// False: the root is always there.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

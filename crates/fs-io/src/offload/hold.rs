@@ -6,7 +6,7 @@ use super::refuse::Refusing;
 use crate::ledger::Ledger;
 use crate::session::{Detached, LINGER, Ready, SessionError, Settings, counter, detach, raise, write_back};
 use crate::sys::SharedMemory;
-use landfall_fuse::{Device, MountOptions};
+use landfall_fuse::{Device, MountOptions, Node, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
@@ -172,7 +172,10 @@ impl Hold {
                 return ended(what);
             }
             match self.wait_for_server()? {
-                Absence::Served(channel) => self.channel = channel,
+                Absence::Served(channel) => {
+                    self.channel = channel;
+                    self.invalidate()?;
+                }
                 Absence::Unmounted => return Ok(()),
                 Absence::Stopped => {
                     // Nobody could write anything back.
@@ -251,6 +254,25 @@ impl Hold {
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Makes the kernel drop what it keeps of inodes that have lost changes with a server.
+    ///
+    /// It waits for READs that it has sent to the server, and nothing interrupts that: a server that did this could not be
+    /// killed while it has not answered them itself.
+    fn invalidate(&self) -> io::Result<()> {
+        let stale = Ledger::stale(&self.ledger);
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let notifier = self.device().clone_queue()?;
+        let invalidate = move || {
+            for number in stale {
+                // The kernel may know nothing of the inode, which is well.
+                let _ = notifier.notify(&Notification::inval_inode(Node(number.0), 0, 0));
+            }
+        };
+        std::thread::Builder::new().name("invalidate".into()).spawn(invalidate).map(drop)
     }
 
     fn device(&self) -> &Device {
