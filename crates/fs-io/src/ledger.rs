@@ -253,10 +253,6 @@ impl Witness for Ledger {
         for (position, inode) in (count..).zip(touched) {
             let place = usize::try_from(position).unwrap_or(0) % CHANGES;
             let [at_end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
-            if at_end.load(Ordering::Relaxed) == LOST && number.load(Ordering::Relaxed) > 0 {
-                // Nobody has been told of it yet.
-                self.word(AT_ALL_LOST).store(1, Ordering::Release);
-            }
             number.store(0, Ordering::Release);
             at_end.store(end, Ordering::Relaxed);
             unique.store(ANSWERS.get(), Ordering::Relaxed);
@@ -355,16 +351,6 @@ mod tests {
         second.forget(A);
         (0..CHANGES as u64 - 2).for_each(|at| second.executed(10 + at, &[B]));
         assert_eq!(next(&second.memory).settle(20_000_000), LostChanges::default());
-    }
-
-    #[test]
-    fn what_nobody_was_told_of_is_not_forgotten_when_its_place_is_taken() {
-        let first = ledger();
-        first.executed(10, &[A]);
-        let second = next(&first.memory);
-        second.settle(9);
-        (0..CHANGES as u64).for_each(|at| second.executed(10 + at, &[B]));
-        assert!(next(&second.memory).settle(20_000_000).are_more);
     }
 
     #[test]
