@@ -66,7 +66,7 @@ impl Logs {
         if first > OFFSET_MAX - count as u64 {
             return Err(WalError::Exhausted { what: "offset" });
         }
-        if state.needs_head(&self.heap, writer.id()) {
+        if state.needs_head(&self.heap, writer.id())? {
             // The head must name the cut before a new entry takes the offset of an unacknowledged one.
             let change = HeadChange::of(&state);
             self.write_head(writer, log, &mut state, change, arrival_ns)?;

@@ -3,7 +3,7 @@
 use crate::error::WalError;
 use crate::format::{Cut, Settings};
 use crate::slots::Slots;
-use landfall_heap::{Damage, Heap, SlotId, Ticket, Tickets};
+use landfall_heap::{Damage, Heap, SlotId, Ticket, Tickets, Until};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -129,18 +129,23 @@ impl State {
         }
     }
 
-    /// True if a writer's next entry must have a head of its own before it: the entry must not be durable without a head
-    /// that holds the cut, or what recovery has taken for void would follow the entry after the next crash.
-    pub(crate) fn needs_head(&mut self, heap: &Heap, writer: u8) -> bool {
+    /// True if a head must be written before a writer's next entry: the entry must not be durable without a head that
+    /// holds the cut, or what recovery has taken for void would follow the entry after the next crash.
+    ///
+    /// # Errors
+    /// [`WalError::Wait`] for a head of another writer, which may be lost in a crash that the entry survives. (A head of
+    /// this writer would have to repeat what that one says, such as a trim, and would make that durable too early.)
+    pub(crate) fn needs_head(&mut self, heap: &Heap, writer: u8) -> Result<bool, WalError> {
         match (self.cut_held, heap.pending(self.head.0)) {
-            (CutHeld::Durably, _) => false,
-            (CutHeld::Not, _) => true,
+            (CutHeld::Durably, _) => Ok(false),
+            (CutHeld::Not, _) => Ok(true),
             (CutHeld::ByHead, None) => {
                 self.cut_held = CutHeld::Durably;
-                false
+                Ok(false)
             }
-            // Records of one writer become durable in their order; another writer's may be lost.
-            (CutHeld::ByHead, Some(ticket)) => ticket.writer() != writer,
+            // Records of one writer become durable in their order.
+            (CutHeld::ByHead, Some(ticket)) if ticket.writer() == writer => Ok(false),
+            (CutHeld::ByHead, Some(ticket)) => Err(WalError::Wait(Until::Ticket(ticket))),
         }
     }
 
