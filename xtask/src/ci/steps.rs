@@ -39,7 +39,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "clippy", about: "no lint, in any target", limit: minutes(12), run: clippy },
     Step { name: "sans-io", about: "cores do no I/O", limit: minutes(1), run: sans_io },
     Step { name: "tidy", about: "house rules", limit: minutes(1), run: tidy },
-    Step { name: "test", about: "unit, property, simulator and doc tests", limit: minutes(22), run: test },
+    Step { name: "test", about: "unit, property, simulator and doc tests", limit: minutes(26), run: test },
     Step { name: "e2e", about: "the binary with real clients", limit: minutes(10), run: e2e },
     Step { name: "crash", about: "short kill -9 campaign", limit: minutes(5), run: crash },
     Step { name: "fuzz", about: "every fuzz target for some seconds", limit: minutes(5), run: fuzz },
