@@ -36,7 +36,7 @@ pub(super) fn note(file: &Path, mount: [u8; 16]) -> io::Result<()> {
 /// No mount whose server listened at `socket` may resume any more: its region is about to be changed by somebody else.
 ///
 /// # Errors
-/// As for [`forget`].
+/// The file that names it is there, and cannot be removed.
 pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
     forget(&beside(socket))
 }
