@@ -125,6 +125,10 @@ pub struct ServeArgs {
     /// fsname=NAME, max_read=BYTES
     #[arg(long, value_name = "OPTIONS")]
     files_options: Option<String>,
+    /// Let clients make files of values and values of files of that mount (LF.PUBLISH, LF.PUBLISHENTRY, LF.ADOPT), with the
+    /// rights of the server: they can read and replace every file, whatever its permissions say
+    #[arg(long)]
+    files_commands: bool,
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -232,6 +236,7 @@ impl ServeArgs {
         set(&mut config.workers, self.workers.or(file.workers));
         config.files = self.files.or(file.files);
         config.files_options = self.files_options.or(file.files_options);
+        config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));
         set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));

@@ -2,22 +2,12 @@
 
 mod common;
 
-use common::{Place, binary, landfall};
+use common::{Place, binary, can_mount, landfall};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-
-/// True if FUSE mounts are possible here.
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
-fn can_mount() -> bool {
-    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    if let Err(error) = &opened {
-        eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
-    }
-    opened.is_ok()
-}
 
 /// A mount that is removed at the end, however the test ends.
 struct Mounted<'p> {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, binary, landfall};
+use common::{Place, binary, can_mount, landfall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -18,16 +18,6 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// Files of a program, at most.
 const FILES_MAX: usize = 50;
-
-/// True if FUSE mounts are possible here.
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
-fn can_mount() -> bool {
-    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    if let Err(error) = &opened {
-        eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
-    }
-    opened.is_ok()
-}
 
 /// A process that is killed when this is dropped.
 struct Process {

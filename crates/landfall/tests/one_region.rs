@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Place, Reply, Resp, Server, bulk, error_text, landfall, ok, pattern, wait_until};
-use std::fs::{self, OpenOptions};
+use common::{Place, Reply, Resp, Server, bulk, can_mount, error_text, landfall, ok, pattern, wait_until};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,13 +19,7 @@ struct Point(tempfile::TempDir);
 impl Point {
     /// `None` where FUSE mounts are not possible.
     fn new() -> Option<Self> {
-        match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-            Ok(_) => Some(Self(tempfile::tempdir().unwrap())),
-            Err(error) => {
-                eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
-                None
-            }
-        }
+        can_mount().then(|| Self(tempfile::tempdir().unwrap()))
     }
 
     fn path(&self) -> &Path {
@@ -37,7 +31,7 @@ impl Point {
     }
 
     fn serve(&self, place: &Place) -> Server {
-        place.start(&["--files", self.path().to_str().unwrap(), "--workers", "1"])
+        place.start(&["--files", self.path().to_str().unwrap(), "--files-commands", "--workers", "1"])
     }
 
     /// Ends a server as a power failure of its process would.
@@ -227,7 +221,9 @@ fn an_unmounted_server_serves_keys_on() {
     let place = Place::new();
     let server = point.serve(&place);
     fs::write(point.file("file"), b"here").unwrap();
-    landfall_fuse::unmount(point.path(), landfall_fuse::Unmount::WhenIdle).unwrap();
+    // The child of another test has the file until it becomes another program.
+    let unmounted = || landfall_fuse::unmount(point.path(), landfall_fuse::Unmount::WhenIdle).ok();
+    assert!(wait_until(FREE_SOON, unmounted).is_some(), "somebody uses the mount");
     let kept = wait_until(FREE_SOON, || (info(&server, "files") == "kept").then_some(()));
     assert!(kept.is_some(), "{}", info(&server, "files"));
     assert_eq!(set(&mut server.resp(), "key", b"value"), ok());
@@ -293,6 +289,28 @@ fn a_value_is_published_as_a_file_without_a_copy_and_both_survive_a_kill() {
     assert_clean(&place);
     let server = place.start(&[]);
     assert!(error_text(&server.call(&["LF.PUBLISH", "other", "f"])).contains("--files MOUNTPOINT"));
+}
+
+#[test]
+fn clients_may_not_read_or_replace_files_unless_they_are_allowed_to() {
+    let Some(point) = Point::new() else { return };
+    let place = Place::new();
+    let server = place.start(&["--files", point.path().to_str().unwrap(), "--workers", "1"]);
+    write_durably(&point.file("secret"), b"of its owner").unwrap();
+    fs::set_permissions(point.file("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(set(&mut server.resp(), "key", b"of a stranger"), ok());
+    server.call(&["LF.APPEND", "log", "entry"]);
+    for words in [
+        &["LF.ADOPT", "secret", "stolen"][..],
+        &["LF.PUBLISH", "key", "secret"],
+        &["LF.PUBLISHENTRY", "log", "0", "secret"],
+    ] {
+        let reply = server.call(words);
+        assert!(error_text(&reply).contains("--files-commands"), "{words:?}: {reply:?}");
+    }
+    assert_eq!(server.call(&["GET", "stolen"]), Reply::Nil);
+    assert_eq!(fs::read(point.file("secret")).unwrap(), b"of its owner");
+    assert!(server.stop().success());
 }
 
 #[test]

@@ -201,6 +201,8 @@ pub struct Config {
     pub files: Option<PathBuf>,
     /// Options of that mount, as those of `landfall fs mount -o`.
     pub files_options: Option<String>,
+    /// Clients may make files of values, and values of files, whatever the permissions of these files say.
+    pub files_commands: bool,
 }
 
 impl Default for Config {
@@ -232,6 +234,7 @@ impl Default for Config {
             integrity: Integrity::Crc32c,
             files: None,
             files_options: None,
+            files_commands: false,
         }
     }
 }
@@ -305,6 +308,8 @@ pub struct FileConfig {
     pub files: Option<PathBuf>,
     /// `--files-options`
     pub files_options: Option<String>,
+    /// `--files-commands`
+    pub files_commands: Option<bool>,
     /// `--memory`
     #[serde(deserialize_with = "parsed")]
     pub memory: Option<Size>,

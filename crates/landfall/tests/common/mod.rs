@@ -323,6 +323,15 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> (bool, String) {
 }
 
 /// Shorthand for replies.
+/// True if FUSE mounts are possible here. Says SKIP if not.
+pub(crate) fn can_mount() -> bool {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &opened {
+        eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+    }
+    opened.is_ok()
+}
+
 pub(crate) fn ok() -> Reply {
     Reply::Simple("OK".into())
 }

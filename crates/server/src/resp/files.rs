@@ -54,9 +54,15 @@ fn failure(path: &[u8], error: FsError) -> Fail {
     }
 }
 
+/// The mount, if clients may use it. Files have owners and permissions, and clients are no users of the system: a client
+/// that may send these commands can read and replace any of the files.
 fn mount(call: &Call<'_, '_, '_>) -> Result<Arc<dyn FilesMount>, Fail> {
     const NONE: Fail = Fail::error("ERR no files are mounted: start the server with --files MOUNTPOINT");
-    call.shared().files.mount().ok_or(NONE)
+    const FORBIDDEN: Fail = Fail::error(
+        "ERR clients may not use files: --files-commands lets them read and replace all, whatever the files' permissions say",
+    );
+    let mount = call.shared().files.mount().ok_or(NONE)?;
+    if call.shared().config.files_commands { Ok(mount) } else { Err(FORBIDDEN) }
 }
 
 /// True with `NX`, behind the other `words`.
