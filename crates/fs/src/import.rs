@@ -12,6 +12,7 @@ use crate::operation::{Operation, Stamp};
 use crate::state::Step;
 use crate::tree::TreeError;
 use landfall_heap::{Extents, Heap, Item, KeptCrcs, Source, slice};
+use std::borrow::Cow;
 
 /// Bytes of a value to which one record refers.
 const PART_BYTES: usize = BLOCK_BYTES as usize * RECORD_BLOCKS_MAX as usize;
@@ -48,9 +49,8 @@ pub struct Imported {
 
 /// A part of a value that one record of the log takes.
 enum Part<'v> {
-    Bytes(&'v [u8]),
-    /// Bytes of a frame to which too many records refer.
-    Copied(Vec<u8>),
+    /// Bytes in the value's record, or copied from a frame to which too many records refer.
+    Bytes(Cow<'v, [u8]>),
     Stored(Extents, KeptCrcs),
 }
 
@@ -71,7 +71,6 @@ impl Files {
         let link = Operation::Link { parent, name, number, replaces };
         let writes = parts.iter().zip((0..).step_by(PART_BYTES)).map(|(part, offset)| match part {
             Part::Bytes(bytes) => Step::Write(offset, Source::Bytes(bytes)),
-            Part::Copied(bytes) => Step::Write(offset, Source::Bytes(bytes)),
             Part::Stored(extents, crcs) => {
                 let (landed, crc) = (&[][..], Some(crcs.get()));
                 let value = Source::Stored { extents, landed, durable, shared: true, crc, list: None };
@@ -119,7 +118,7 @@ impl Files {
 /// Divides a value into what single records hold.
 fn parts_of<'v>(heap: &Heap, value: &'v Item<'_>) -> Result<Vec<Part<'v>>, FsError> {
     if let Some(bytes) = value.inline() {
-        return Ok(if bytes.is_empty() { Vec::new() } else { vec![Part::Bytes(bytes)] });
+        return Ok(if bytes.is_empty() { Vec::new() } else { vec![Part::Bytes(bytes.into())] });
     }
     let part = |from: usize| {
         let extents = slice(value.extents(), from..value.len.min(from + PART_BYTES));
@@ -131,7 +130,7 @@ fn parts_of<'v>(heap: &Heap, value: &'v Item<'_>) -> Result<Vec<Part<'v>>, FsErr
         for extent in extents {
             bytes.extend_from_slice(&heap.pinned(extent)?);
         }
-        Ok(Part::Copied(bytes))
+        Ok(Part::Bytes(bytes.into()))
     };
     (0..value.len).step_by(PART_BYTES).map(part).collect()
 }

@@ -6,11 +6,11 @@ use common::{OPTIONS, ROOT, RUNS};
 use landfall_fs::FileType;
 use landfall_fs::{
     FilePart, Files, FilesRecovery, FsError, Imported, InodeNumber, Mode, Name, NewFile, Operation,
-    Publisher, TreeError, check_tree,
+    Publisher, TreeError,
 };
 use landfall_heap::{
-    CompactGoal, Compactor, CopyPath, Heap, ItemPart, NewRegion, Owner, OwnerBySpace, Region, RegionCheck,
-    Source, Tenant, Writer, create, spaces,
+    CompactGoal, Compactor, CopyPath, Heap, ItemPart, NewRegion, Owner, OwnerBySpace, Region, Source, Tenant,
+    Writer, create, spaces,
 };
 use landfall_kv::{Engine, KeyCheck, Recovery, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -191,18 +191,7 @@ impl Both {
 
 /// Checks the region as `landfall check` does.
 fn check(media: Arc<SimMedia>) {
-    let files = Arc::new(FilesRecovery::default());
-    let tenants =
-        vec![Arc::new(KeyCheck::default()) as Arc<dyn Tenant>, Arc::clone(&files) as Arc<dyn Tenant>];
-    let mut check = RegionCheck::begin(media as Arc<dyn Media>, tenants).expect("opens");
-    while check.scan_some().expect("reads") {}
-    while check.gather_some().expect("reads") {}
-    check.settle().expect("reads");
-    while check.verify_some().expect("reads") {}
-    let report = check.report();
-    assert!(report.findings_count == 0 && report.correctable.is_empty(), "{report:?}");
-    let tree = check_tree(&files.settled(), &check).expect("reads");
-    assert_eq!(tree.findings, Vec::<String>::new());
+    common::check_beside(media, vec![Arc::new(KeyCheck::default())]);
 }
 
 #[test]

@@ -266,12 +266,20 @@ impl RegionCheck {
     /// # Errors
     /// As [`Self::begin`].
     pub fn run(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Checked, HeapError> {
+        Ok(Self::complete(media, tenants)?.report())
+    }
+
+    /// As [`Self::run`]. Who has more to check than records asks what is returned.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn complete(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
         let mut check = Self::begin(media, tenants)?;
         while check.scan_some()? {}
         while check.gather_some()? {}
         check.settle()?;
         while check.verify_some()? {}
-        Ok(check.report())
+        Ok(check)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::files::args::FsArgs;
 use crate::files::ran::{Failed, Ran, for_seconds};
+use crate::files::random::Random;
 use crate::stores::{Durability, LevelDb};
 use std::path::Path;
 
@@ -16,24 +17,14 @@ fn keys(args: &FsArgs) -> u64 {
     if args.quick { KEYS_QUICK } else { KEYS }
 }
 
-fn key_of(number: u64) -> [u8; 16] {
-    let mut key = [b'0'; 16];
-    for (at, digit) in key.iter_mut().rev().enumerate().take_while(|(at, _)| *at < 16) {
-        *digit += (number / 10_u64.pow(at as u32) % 10) as u8;
-    }
-    key
+fn key_of(number: u64) -> String {
+    format!("{number:016}")
 }
 
 /// Bytes that no compression shortens.
 fn value_of(number: u64) -> Vec<u8> {
-    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let word = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..VALUE_BYTES / 8).flat_map(word).collect()
+    let mut random = Random::new(number);
+    (0..VALUE_BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect()
 }
 
 /// Makes the database that is read.
@@ -41,7 +32,7 @@ pub(super) fn prepare(files: &Path, args: &FsArgs) -> Result<(), Failed> {
     let db = LevelDb::open_in_files(&files.join("db"), Durability::Unsynced)?;
     let mut batch = db.batch();
     for number in 0..keys(args) {
-        db.prepare(&mut batch, &key_of(number), &value_of(number));
+        db.prepare(&mut batch, key_of(number).as_bytes(), &value_of(number));
         db.write(&mut batch)?;
     }
     Ok(())
@@ -52,7 +43,7 @@ pub(super) fn fill(files: &Path, args: &FsArgs, durability: Durability) -> Resul
     let db = LevelDb::open_in_files(&files.join("db"), durability)?;
     let (mut batch, mut number) = (db.batch(), 0);
     for_seconds(args.seconds, || {
-        db.prepare(&mut batch, &key_of(number), &value_of(number));
+        db.prepare(&mut batch, key_of(number).as_bytes(), &value_of(number));
         number += 1;
         Ok(db.write(&mut batch)?)
     })
@@ -61,11 +52,10 @@ pub(super) fn fill(files: &Path, args: &FsArgs, durability: Durability) -> Resul
 /// `readrandom`: gets keys at random.
 pub(super) fn read(files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
     let db = LevelDb::open_in_files(&files.join("db"), Durability::Unsynced)?;
-    let mut step = 0_u64;
+    let mut random = Random::new(0);
     for_seconds(args.seconds, || {
-        step += 1;
-        let number = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17;
-        match db.value_len(&key_of(number % keys(args)))? {
+        let number = random.below(keys(args));
+        match db.value_len(key_of(number).as_bytes())? {
             Some(VALUE_BYTES) => Ok(()),
             found => Err(std::io::Error::other(format!("LevelDB has lost a value: {found:?}")).into()),
         }
@@ -78,7 +68,7 @@ mod tests {
 
     #[test]
     fn keys_are_in_order_and_values_do_not_repeat() {
-        assert_eq!(&key_of(1_234_567), b"0000000001234567");
+        assert_eq!(key_of(1_234_567).as_bytes(), b"0000000001234567");
         assert!(key_of(99) < key_of(100));
         assert_eq!(value_of(1).len(), VALUE_BYTES);
         assert_ne!(value_of(1)[..8], value_of(1)[8..16]);

@@ -5,6 +5,7 @@ use crate::common::progress::check_stop;
 use crate::files::args::{FsArgs, LoadChoice};
 use crate::files::databases;
 use crate::files::ran::{Failed, Ran, timed};
+use crate::files::random::Random;
 use crate::files::trees;
 use crate::stores::Durability;
 use std::fs::{self, File, OpenOptions};
@@ -26,18 +27,6 @@ const BLOCK_BYTES: usize = 4096;
 const MANY_THREADS: u32 = 16;
 /// Files of one folder.
 const FOLDER_FILES: u32 = 1000;
-
-/// Numbers that need not be good, only spread.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit.max(1)
-    }
-}
 
 /// One thread of a load.
 struct Worker<'a> {
@@ -134,7 +123,7 @@ impl<'a> Worker<'a> {
     fn new(at: u32, files: &'a Path, args: &'a FsArgs) -> io::Result<Self> {
         fs::create_dir_all(files.join(format!("thread-{at}")))?;
         let buffer = (0..SERVED_BYTES).map(|byte| (byte * 31 % 251) as u8).collect();
-        let random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(at + 1) << 20);
+        let random = Random::new(u64::from(at));
         Ok(Self { at, files, args, random, next: 0, buffer, own: None })
     }
 

@@ -9,6 +9,7 @@ mod databases;
 mod loads;
 mod place;
 mod ran;
+mod random;
 mod report;
 mod trees;
 

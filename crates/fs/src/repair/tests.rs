@@ -29,10 +29,7 @@ struct Looked {
 
 fn look(image: &[u8]) -> Looked {
     let files = Arc::new(FilesRecovery::default());
-    let mut check = RegionCheck::begin(media(image), vec![Arc::clone(&files) as _]).expect("a region");
-    while check.scan_some().expect("readable") {}
-    check.settle().expect("readable");
-    while check.verify_some().expect("readable") {}
+    let check = RegionCheck::complete(media(image), vec![Arc::clone(&files) as _]).expect("a region");
     let settled = files.settled();
     let tree = check_tree(&settled, &check).expect("readable").findings;
     let mut values = BTreeMap::new();

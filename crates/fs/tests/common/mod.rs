@@ -22,15 +22,16 @@ pub fn region() -> Arc<SimMedia> {
     media
 }
 
-/// Checks a region as `landfall check` does: neither a record nor the tree has anything wrong.
+/// Checks a region of files as `landfall check` does: neither a record nor the tree has anything wrong.
 pub fn check(media: Arc<SimMedia>) -> TreeChecked {
+    check_beside(media, Vec::new())
+}
+
+/// As [`check`], where other systems have records beside the files.
+pub fn check_beside(media: Arc<SimMedia>, mut tenants: Vec<Arc<dyn Tenant>>) -> TreeChecked {
     let files = Arc::new(FilesRecovery::default());
-    let tenants = vec![Arc::clone(&files) as Arc<dyn Tenant>];
-    let mut check = RegionCheck::begin(media as Arc<dyn Media>, tenants).expect("opens");
-    while check.scan_some().expect("reads") {}
-    while check.gather_some().expect("reads") {}
-    check.settle().expect("reads");
-    while check.verify_some().expect("reads") {}
+    tenants.push(Arc::clone(&files) as Arc<dyn Tenant>);
+    let check = RegionCheck::complete(media as Arc<dyn Media>, tenants).expect("a region that can be read");
     let report = check.report();
     // A crash may tear one copy of the superblock or of a word of the run table.
     assert!(report.findings_count == 0 && report.correctable.is_empty(), "{report:?}");

@@ -5,7 +5,7 @@ use crate::client::{Client, ClientError, ServerArgs};
 use crate::demo::wire::Reply;
 use crate::output::fail;
 use clap::Args;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const MOUNTPOINT: &str = "files_mountpoint:";
 #[derive(Debug, Args)]
 pub(super) struct ImportArgs {
     /// Key of the server
-    key: std::ffi::OsString,
+    key: OsString,
     /// File to make, on the mount of the same server (`landfall serve --files`)
     path: PathBuf,
     /// Leave a file alone that has the name
@@ -35,7 +35,7 @@ pub(super) struct ExportArgs {
     /// File on the mount of the server (`landfall serve --files`)
     path: PathBuf,
     /// Key to set
-    key: std::ffi::OsString,
+    key: OsString,
     /// Leave a key alone that exists
     #[arg(long)]
     new: bool,
@@ -60,12 +60,17 @@ enum ValueError {
 
 /// Makes a file of a key's value.
 pub(super) fn import(args: &ImportArgs) -> ExitCode {
-    ended(relink(&args.server, b"LF.PUBLISH", (&args.path, &args.key), args.new))
+    ended(reach(&args.server, &args.path).and_then(|(mut client, file)| {
+        let words = [b"LF.PUBLISH", args.key.as_bytes(), file.as_os_str().as_bytes()];
+        relink(&mut client, words, args.new)
+    }))
 }
 
 /// Makes a key's value of a file.
 pub(super) fn export(args: &ExportArgs) -> ExitCode {
-    ended(relink(&args.server, b"LF.ADOPT", (&args.path, &args.key), args.new))
+    ended(reach(&args.server, &args.path).and_then(|(mut client, file)| {
+        relink(&mut client, [b"LF.ADOPT", file.as_os_str().as_bytes(), args.key.as_bytes()], args.new)
+    }))
 }
 
 fn ended(done: Result<(), ValueError>) -> ExitCode {
@@ -75,23 +80,19 @@ fn ended(done: Result<(), ValueError>) -> ExitCode {
     }
 }
 
-/// Sends one of the two commands.
-fn relink(
-    server: &ServerArgs,
-    command: &[u8],
-    (path, key): (&Path, &OsStr),
-    only_new: bool,
-) -> Result<(), ValueError> {
+/// Connects to a server. Returns the path of a file on its mount, from the mountpoint on.
+fn reach(server: &ServerArgs, path: &Path) -> Result<(Client, PathBuf), ValueError> {
     let mut client = Client::connect(server, Duration::ZERO)?;
     let file = within(path, &mountpoint(&mut client)?)?;
-    let (file, key) = (file.as_os_str().as_bytes(), key.as_bytes());
-    let makes_file = command == b"LF.PUBLISH";
-    let mut words = if makes_file { vec![command, key, file] } else { vec![command, file, key] };
-    words.extend(only_new.then_some(&b"NX"[..]));
-    match client.call(&words)? {
-        Reply::Nil => {
-            Err(ValueError::Exists(String::from_utf8_lossy(if makes_file { file } else { key }).into()))
-        }
+    Ok((client, file))
+}
+
+/// Sends a command: its name, what there is, and what is made of it.
+fn relink(client: &mut Client, words: [&[u8]; 3], only_new: bool) -> Result<(), ValueError> {
+    let option = only_new.then_some(&b"NX"[..]);
+    let all: Vec<&[u8]> = words.into_iter().chain(option).collect();
+    match client.call(&all)? {
+        Reply::Nil => Err(ValueError::Exists(String::from_utf8_lossy(words[2]).into())),
         _ => Ok(()),
     }
 }
@@ -101,7 +102,7 @@ fn mountpoint(client: &mut Client) -> Result<PathBuf, ValueError> {
     let Reply::Bulk(text) = client.call(&[b"INFO", b"files"])? else { return Err(ValueError::NotMounted) };
     let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(MOUNTPOINT.as_bytes()));
     let point = line.map(|point| point.strip_suffix(b"\r").unwrap_or(point).to_vec());
-    point.map(|point| std::ffi::OsString::from_vec(point).into()).ok_or(ValueError::NotMounted)
+    point.map(|point| OsString::from_vec(point).into()).ok_or(ValueError::NotMounted)
 }
 
 /// The path of a file, which need not exist, from the mountpoint on.

@@ -73,11 +73,7 @@ pub fn new_region() -> Result<CrashImage, Violation> {
 pub fn check(media: Arc<SimMedia>) -> Result<u64, Violation> {
     let files = Arc::new(FilesRecovery::default());
     let tenants = vec![Arc::clone(&files) as Arc<dyn Tenant>];
-    let mut check = RegionCheck::begin(media as Arc<dyn Media>, tenants)?;
-    while check.scan_some()? {}
-    while check.gather_some()? {}
-    check.settle()?;
-    while check.verify_some()? {}
+    let check = RegionCheck::complete(media as Arc<dyn Media>, tenants)?;
     let report = check.report();
     // A crash may tear one copy of the superblock or of a word of the run table.
     let is_clean = report.findings_count == 0 && report.correctable.is_empty();
