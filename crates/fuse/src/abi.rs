@@ -303,6 +303,39 @@ wire! {
     }
 }
 
+wire! {
+    /// `fuse_uring_ent_in_out`.
+    RingEntryInOut, 32 {
+        flags: u64, commit_id: u64, payload_bytes: u32, _padding: u32, _reserved: u64,
+    }
+}
+wire! {
+    /// `fuse_uring_cmd_req`, in a submission from byte 48 on.
+    RingCommand, 24 {
+        flags: u64, commit_id: u64, queue: u16, _padding: [u8; 6],
+    }
+}
+
+/// `fuse_uring_req_header`: what an entry of a ring has besides its payload.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct RingHeader {
+    /// `fuse_in_header` of a request, `fuse_out_header` of its reply.
+    pub(crate) in_out: [u8; 128],
+    /// The first structure of a request, if it has one.
+    pub(crate) op_in: [u8; 128],
+    pub(crate) entry: RingEntryInOut,
+}
+const _: () = assert!(size_of::<RingHeader>() == 288);
+const _: () = assert!(std::mem::offset_of!(RingHeader, op_in) == 128);
+const _: () = assert!(std::mem::offset_of!(RingHeader, entry) == 256);
+
+/// `enum fuse_uring_cmd`.
+pub(crate) mod ring_command {
+    pub(crate) const REGISTER: u32 = 1;
+    pub(crate) const COMMIT_AND_FETCH: u32 = 2;
+}
+
 /// `enum fuse_opcode`, without what concerns DAX windows and character devices.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;

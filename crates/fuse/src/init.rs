@@ -20,8 +20,8 @@ const PAGE_BYTES: u32 = 4096;
 /// Declares the features with their bits.
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $bit:literal),* $(,)?) => {
-        /// What the kernel can do for, or leave to, the file system (`FUSE_*` flags of INIT). Security contexts, DAX,
-        /// passthrough and io_uring are not among them.
+        /// What the kernel can do for, or leave to, the file system (`FUSE_*` flags of INIT). Security contexts, DAX
+        /// and passthrough are not among them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Feature { $($(#[$doc])* $name = $bit),* }
@@ -88,6 +88,9 @@ features! {
     DirectIoAllowMmap = 36,
     /// The kernel delivers unanswered requests again when told ([`crate::Notification::resend`]): Linux 6.9.
     HasResend = 39,
+    /// Requests come over io_uring ([`crate::Ring`]): Linux 6.14, where root has allowed it. None comes until each queue has
+    /// an entry. FORGET, INTERRUPT and notifications stay on the device.
+    OverIoUring = 41,
 }
 
 impl Feature {
@@ -282,6 +285,11 @@ impl Negotiated {
     pub fn frame_bytes(&self) -> usize {
         frame_bytes(self.max_write)
     }
+
+    /// Bytes that the kernel wants an entry of a [`crate::Ring`] to have for its payload.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        usize::try_from(self.max_write).unwrap_or(usize::MAX).max(RECEIVE_BYTES_MIN)
+    }
 }
 
 /// Bytes that frames must have together to receive INIT and, later, WRITEs of up to `max_write` bytes.
@@ -350,6 +358,21 @@ mod tests {
         let wanted = Wanted { max_write: 1, ..Wanted::default() };
         let negotiated = Negotiated::new(&kernel(45, u64::MAX), &wanted).unwrap();
         assert_eq!((negotiated.max_write, negotiated.frame_bytes()), (4096, 8112));
+    }
+
+    #[test]
+    fn io_uring_is_used_only_where_it_is_wanted_and_offered() {
+        let ring = [Feature::OverIoUring];
+        let wanted = Wanted { features: Wanted::default().features.with(&ring), ..Wanted::default() };
+        let has = |flags, wanted: &Wanted| {
+            Negotiated::new(&kernel(45, flags), wanted).unwrap().features.has(Feature::OverIoUring)
+        };
+        assert!(has(u64::MAX, &wanted) && !has(u64::MAX, &Wanted::default()) && !has(!(1 << 41), &wanted));
+        let negotiated = Negotiated::new(&kernel(45, u64::MAX), &wanted).unwrap();
+        assert_eq!(words_of(&negotiated.reply(Unique(1)))[12], 0b10_0001_1100, "bit 9 of the second word");
+        assert_eq!(negotiated.payload_bytes(), 1 << 20);
+        let small = Wanted { max_write: 4096, ..wanted };
+        assert_eq!(Negotiated::new(&kernel(45, u64::MAX), &small).unwrap().payload_bytes(), 8192);
     }
 
     #[test]

@@ -12,6 +12,9 @@
 //! - Each request but those for which [`Op::wants_reply`] is false gets one reply.
 //!
 //! No data of READ and WRITE are copied here. Only the bodies of other requests are, into one buffer.
+//!
+//! Requests may come over io_uring instead ([`Ring`]): fewer system calls, but the kernel copies the data of a WRITE into
+//! memory that is fixed, and replies leave from there.
 
 mod abi;
 mod attr;
@@ -24,6 +27,7 @@ mod mount;
 mod notify;
 mod reply;
 mod request;
+mod ring;
 mod sys;
 mod types;
 
@@ -43,4 +47,5 @@ pub use request::{
     CopyCount, CopyFileRange, DecodeError, Decoder, Forgets, HEAD_BYTES, Init, LockRequest, Malformed, Op,
     Open, Read, ReadDir, Release, Request, SetAttr, SetTime, Write,
 };
+pub use ring::{Arrived, EntryId, Ring, RingError, Share, check_ring, queue_count};
 pub use types::{Handle, Lock, LockKind, Node, Time, Unique};

@@ -89,14 +89,49 @@ impl Decoder {
             return Ok(request(&header, op, None));
         }
         join(head, frames, received, joined).map_err(failed)?;
-        let (body, extensions) = split_extensions(joined, header.extension_words).map_err(failed)?;
-        let op = decode::op(header.opcode, Body::new(body), self.setxattr_ext).map_err(failed)?;
-        let group = supplementary_group(Body::new(extensions)).map_err(failed)?;
-        Ok(request(&header, op, group))
+        self.joined(&header, joined).map_err(failed)
+    }
+
+    /// Decodes a request that came in three parts, as over io_uring: `fuse_in_header` (40 bytes, what follows them does not
+    /// count), then room for its first structure, and what comes behind that. Only the header says how much of that room
+    /// is used. The data of a WRITE stay where they are, at the first byte of `rest`; any other body is copied into
+    /// `joined`.
+    ///
+    /// # Errors
+    /// As for [`Self::decode`].
+    pub(crate) fn decode_parts<'a>(
+        &self,
+        head: &[u8],
+        first: &[u8],
+        rest: &[u8],
+        joined: &'a mut Vec<u8>,
+    ) -> Result<Request<'a>, DecodeError> {
+        let unknown = |what| DecodeError { unique: None, opcode: 0, what };
+        let header = header(head, head.len()).map_err(unknown)?;
+        let failed = |what| DecodeError { unique: Some(Unique(header.unique)), opcode: header.opcode, what };
+        let first_bytes =
+            usize::try_from(header.len).ok().and_then(|len| len.checked_sub(HEADER_BYTES + rest.len()));
+        let first = first_bytes.and_then(|bytes| first.get(..bytes)).ok_or(failed(Malformed::Length))?;
+        if header.opcode == opcode::WRITE {
+            let op = decode::write(Body::new(first), rest.len()).map_err(failed)?;
+            return Ok(request(&header, op, None));
+        }
+        joined.clear();
+        joined.extend_from_slice(first);
+        joined.extend_from_slice(rest);
+        self.joined(&header, joined).map_err(failed)
+    }
+
+    /// Decodes the body of a request other than WRITE.
+    fn joined<'a>(&self, header: &abi::InHeader, joined: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        let (body, extensions) = split_extensions(joined, header.extension_words)?;
+        let op = decode::op(header.opcode, Body::new(body), self.setxattr_ext)?;
+        let group = supplementary_group(Body::new(extensions))?;
+        Ok(request(header, op, group))
     }
 }
 
-fn header(head: &[u8; HEAD_BYTES], received: usize) -> Result<abi::InHeader, Malformed> {
+fn header(head: &[u8], received: usize) -> Result<abi::InHeader, Malformed> {
     if received < HEADER_BYTES {
         return Err(Malformed::Short);
     }

@@ -58,6 +58,44 @@ fn is(opcode: u32, body: &[&[u8]], op: Op<'_>) {
         assert_eq!((request.uid, request.gid, request.pid), (1000, 100, 4242));
         assert_eq!(request.op, op);
     });
+    in_parts(opcode, &body.concat(), op);
+}
+
+/// Decodes a request wherever its first structure may end.
+#[track_caller]
+fn in_parts(opcode: u32, body: &[u8], op: Op<'_>) {
+    let message = message(opcode, &[body], 0);
+    let (head, body) = message.split_at(40);
+    for at in 0..=body.len().min(128) {
+        let mut first = [0xEE; 128];
+        first[..at].copy_from_slice(&body[..at]);
+        let mut joined = Vec::new();
+        let request = Decoder::with_setxattr_ext(true).decode_parts(head, &first, &body[at..], &mut joined);
+        let request = request.expect("a request");
+        assert_eq!((request.unique, request.uid, request.op), (Unique(7), 1000, op));
+    }
+}
+
+#[test]
+fn data_of_a_write_that_came_in_parts_stay_where_they_are() {
+    let write = [&n8(5)[..], &n8(4096), &n4(3), &n4(1), &n8(0), &n4(0), &n4(0)].concat();
+    let message = message(16, &[&write, b"abc"], 0);
+    let mut first = [0; 128];
+    first[..40].copy_from_slice(&write);
+    let decode = |head: &[u8], rest: &[u8]| {
+        Decoder::with_setxattr_ext(true).decode_parts(head, &first, rest, &mut Vec::new()).map(|request| {
+            let Op::Write(write) = request.op else { panic!("a write") };
+            (write.fh, write.offset, write.size, write.from_cache)
+        })
+    };
+    assert_eq!(decode(&message[..40], b"abc"), Ok((Handle(5), 4096, 3, true)));
+    assert_eq!(decode(&message[..40], b"abcd").unwrap_err().what, Malformed::Short, "less is in front of it");
+    let mut long = message[..40].to_vec();
+    long[..4].copy_from_slice(&n4(40 + 129 + 3));
+    assert_eq!(decode(&long, b"abc").unwrap_err().what, Malformed::Length);
+    long[..4].copy_from_slice(&n4(40 + 2));
+    assert_eq!(decode(&long, b"abc").unwrap_err().what, Malformed::Length);
+    assert_eq!(decode(&message[..39], b"abc").unwrap_err().unique, None);
 }
 
 #[track_caller]
@@ -345,6 +383,23 @@ proptest! {
         {
             prop_assert!(forgets.count() * 16 <= body.len());
         }
+    }
+
+    #[test]
+    fn fuzz_arbitrary_parts_never_panic(
+        code in 0_u32..60,
+        words in 0_u16..8,
+        body in proptest::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..400),
+        claimed in proptest::option::of(0_u32..600),
+        at in 0_usize..400,
+    ) {
+        let mut message = message(code, &[&body], words);
+        if let Some(claimed) = claimed {
+            message[..4].copy_from_slice(&n4(claimed));
+        }
+        let mut joined = Vec::new();
+        let rest = &body[at.min(body.len())..];
+        let _ = Decoder::with_setxattr_ext(true).decode_parts(&message[..40], &[1; 128], rest, &mut joined);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! System calls that neither the standard library nor `rustix` wraps here.
 #![allow(unsafe_code)]
 
+mod commands;
+mod memory;
+
+pub(crate) use commands::{Commands, Completion};
+
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
