@@ -5,11 +5,11 @@
 //! ```
 //!
 //! The third argument is the size of a new region, MiB. Words behind it are `always` (every change is durable before its
-//! call returns) and `writeback` (the kernel keeps written data), and `socket`
-//! (libraries connect to `files.sock` beside the region).
+//! call returns) and `writeback` (the kernel keeps written data), `socket`
+//! (libraries connect to `files.sock` beside the region), and `uring` (requests come over io_uring).
 
 use landfall_fs::{FilesRecovery, OpenFiles};
-use landfall_fs_io::{Session, Settings, SyncMode};
+use landfall_fs_io::{Session, Settings, SyncMode, TransportKind};
 use landfall_heap::{NewRegion, Region, Tenant};
 use landfall_media::{Extent, OpenOptions, RUN_SIZE};
 use std::error::Error;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 fn serve() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [point, region, mib, words @ ..] = &args[..] else {
-        return Err("usage: mount MOUNTPOINT REGION MIB [always] [writeback] [socket]".into());
+        return Err("usage: mount MOUNTPOINT REGION MIB [always] [writeback] [socket] [uring]".into());
     };
     let capacity = mib.parse::<u64>()? * RUN_SIZE;
     let options = OpenOptions { create: Some(capacity), ..OpenOptions::default() };
@@ -60,6 +60,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
         sync: if has("always") { SyncMode::Always } else { SyncMode::Fsync },
         writeback: has("writeback"),
         socket: has("socket").then(|| Path::new(region).with_file_name("files.sock")),
+        transport: if has("uring") { TransportKind::Uring } else { TransportKind::Device },
         ..Settings::default()
     };
     let session = Session::start(files, publisher, Path::new(point), &settings)?;

@@ -6,8 +6,9 @@ use crate::counters::Counters;
 use crate::errors::{INVALID, NOT_SUPPORTED};
 use crate::landing::Landing;
 use crate::service::{Answer, Answered, Service, Written, number_of};
+use crate::transport::Transport;
 use landfall_fs::{Access, BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
-use landfall_fuse::{CopyFileRange, Device, Errno, Read, Reply, Request, Sent, Write};
+use landfall_fuse::{CopyFileRange, Errno, Read, Reply, Request, Sent, Write};
 use landfall_heap::CopyPath;
 use smallvec::SmallVec;
 use std::io::IoSlice;
@@ -73,7 +74,7 @@ fn offset_of(service: &Service, number: InodeNumber, write: &Write) -> Result<u6
 /// READ: replies from where the data are stored.
 pub(crate) fn read(
     service: &Service,
-    device: &Device,
+    transport: &mut impl Transport,
     request: &Request<'_>,
     read: &Read,
 ) -> Result<Sent, Errno> {
@@ -86,11 +87,11 @@ pub(crate) fn read(
     let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
     Counters::add(&service.counters.read_bytes, bytes as u64);
     let sent = if slices.len() <= SLICES_MAX {
-        device.reply_data(request.unique, &slices)
+        transport.reply_data(request.unique, &slices)
     } else {
         let joined: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         service.files.heap().copies.add(CopyPath::Reply, joined.len());
-        device.reply_data(request.unique, &[IoSlice::new(&joined)])
+        transport.reply_data(request.unique, &[IoSlice::new(&joined)])
     };
     sent.map_err(Errno::from)
 }

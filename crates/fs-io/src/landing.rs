@@ -77,6 +77,17 @@ impl Landing {
         smallvec![IoSliceMut::new(&mut self.beside)]
     }
 
+    /// Takes in the data of a WRITE that came in other memory, as if they had been received by [`Self::frames`].
+    pub(crate) fn land(&mut self, data: &[u8]) {
+        let mut rest = data;
+        for frame in &mut self.frames() {
+            let (here, behind) = rest.split_at(rest.len().min(frame.len()));
+            frame[..here.len()].copy_from_slice(here);
+            rest = behind;
+        }
+        self.heap.copies.add(CopyPath::Placed, data.len() - rest.len());
+    }
+
     /// Borrows runs until a request fits; false if there are none.
     fn borrow_runs(&mut self) -> bool {
         if self.current.is_none() {
@@ -205,5 +216,24 @@ mod tests {
         let bytes = heap.media().bytes(landed[0]).expect("bytes");
         assert!(bytes.len() == 5000 && bytes.iter().all(|byte| *byte == 2), "as they landed");
         landing.release(&landed, false);
+    }
+
+    #[test]
+    fn data_from_other_memory_land_where_the_kernel_would_put_them_and_are_counted() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut landing = landing(dir.path());
+        let heap = Arc::clone(&landing.heap);
+        let data: Vec<u8> = (0..NEEDED).map(|at| ((at * 31) >> 3) as u8).collect();
+        // The last of these goes on in a second run.
+        for round in 1..=20 {
+            landing.land(&data[..60_000]);
+            let landed = landing.hold(60_000).expect("it has landed");
+            let bytes: Vec<&[u8]> =
+                landed.iter().map(|extent| heap.media().bytes(*extent).expect("bytes")).collect();
+            assert!(bytes.concat() == data[..60_000]);
+            landing.release(&landed, true);
+            assert_eq!(heap.copies.get(CopyPath::Placed), round * 60_000);
+        }
+        assert_eq!(heap.copies.get(CopyPath::Stalled), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! program does is in `docs/fs.md`.
 //!
 //! - A worker receives the data of a WRITE into frames of the heap, where they stay (`landing`). A READ leaves from stored
-//!   extents. No data of 4 KiB or more are copied in user space.
+//!   extents. No data of 4 KiB or more are copied in user space. Over io_uring ([`TransportKind::Uring`]) each is copied once.
 //! - The mount's process owns its region alone. So the kernel may keep names, attributes and data for as long as it
 //!   likes. Libraries in other programs change files under leases (`link`); what the kernel keeps is taken from it before.
 //! - A mount may be held by another process, which survives the server ([`Hold`], [`Server`]).
@@ -16,6 +16,7 @@ mod acl;
 mod attributes;
 mod background;
 mod clock;
+mod counter;
 mod counters;
 mod data;
 mod directories;
@@ -28,14 +29,17 @@ mod ledger;
 mod link;
 mod lives;
 mod losses;
+mod mailbox;
 mod names;
 mod offload;
 mod panics;
+mod queues;
 mod rounds;
 mod service;
 mod session;
 mod syncs;
 mod sys;
+mod transport;
 mod values;
 mod worker;
 
@@ -46,4 +50,5 @@ pub use offload::{
 };
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};
+pub use transport::TransportKind;
 pub use values::Values;

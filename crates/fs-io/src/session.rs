@@ -2,6 +2,7 @@
 
 use crate::background;
 use crate::clock;
+use crate::counter::{counter, raise};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
@@ -10,17 +11,19 @@ use crate::link::{Link, Listener, Threads};
 use crate::lives::Lives;
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
+use crate::queues::{self, Queues};
 use crate::rounds::Rounds;
 use crate::service::{Held, Service, SyncMode, Written};
 use crate::syncs::Syncs;
 use crate::sys::{self, Image};
+use crate::transport::{DeviceQueue, Transport, TransportKind};
 use crate::values::Values;
 use crate::worker::Worker;
 use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher, Witness};
 use landfall_fs_link::Reason;
 use landfall_fuse::{
     Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Notification,
-    Unmount, Wanted, handshake, mount,
+    RingError, Share, Unmount, Wanted, check_ring, handshake, mount, queue_count,
 };
 use landfall_media::RUN_SIZE;
 use parking_lot::Mutex;
@@ -29,6 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,8 +55,11 @@ pub struct Settings {
     pub writeback: bool,
     /// Options of the mount.
     pub mount: MountOptions,
-    /// The socket to which libraries in other programs connect (`docs/format/fs-link.md`); `None`: there is none.
+    /// The socket to which libraries in other programs connect (`docs/format/fs-link.md`); `None`: there is none. Nor is
+    /// there over io_uring, where a request that waits for a library would hold up those behind it.
     pub socket: Option<PathBuf>,
+    /// How requests come and replies go.
+    pub transport: TransportKind,
 }
 
 impl Default for Settings {
@@ -65,6 +72,7 @@ impl Default for Settings {
             writeback: false,
             mount: MountOptions::default(),
             socket: None,
+            transport: TransportKind::default(),
         }
     }
 }
@@ -82,6 +90,9 @@ pub enum SessionError {
     /// Environment: the kernel's protocol.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+    /// Environment: there is no FUSE over io_uring here.
+    #[error(transparent)]
+    Ring(#[from] RingError),
     /// Misuse: the region is not in memory that a kernel can write into.
     #[error("the region's medium has no image in memory")]
     NoImage,
@@ -96,7 +107,7 @@ pub enum SessionError {
 /// A mount that can be served: INIT was answered.
 pub(crate) struct Ready {
     pub(crate) mount: Mount,
-    /// A queue for each worker; one at least.
+    /// A queue for each worker; one at least. Over io_uring only what does not come over it comes here.
     pub(crate) queues: Vec<Device>,
     pub(crate) negotiated: Negotiated,
 }
@@ -111,10 +122,17 @@ impl Ready {
         if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(SessionError::NotEmpty(point.to_owned()));
         }
+        if settings.transport == TransportKind::Uring {
+            check_ring()?;
+        }
         let (device, mount) = mount(point, &settings.mount)?;
         let negotiated = handshake(&device, &wanted(settings), stop)?;
-        let mut queues =
-            (1..settings.workers).map(|_| device.clone_queue()).collect::<io::Result<Vec<_>>>()?;
+        let over_ring = negotiated.features.has(Feature::OverIoUring);
+        if settings.transport == TransportKind::Uring && !over_ring {
+            return Err(RingError::Disabled.into());
+        }
+        let devices = if over_ring { 1 } else { settings.workers };
+        let mut queues = (1..devices).map(|_| device.clone_queue()).collect::<io::Result<Vec<_>>>()?;
         queues.push(device);
         Ok(Self { mount, queues, negotiated })
     }
@@ -158,6 +176,15 @@ struct Shared {
     serving: AtomicUsize,
 }
 
+/// What all workers have in common.
+#[derive(Clone)]
+struct Work {
+    syncs: Arc<Syncs>,
+    negotiated: Negotiated,
+    image: Image,
+    ahead: Ahead,
+}
+
 /// A mount that is served.
 pub struct Session {
     shared: Arc<Shared>,
@@ -167,6 +194,8 @@ pub struct Session {
     keeper: Option<JoinHandle<()>>,
     publisher: Arc<Mutex<Publisher>>,
     publishing: Option<JoinHandle<()>>,
+    /// The thread that commits for requests over io_uring.
+    syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     libraries: Option<Threads>,
 }
 
@@ -213,7 +242,8 @@ impl Session {
         settings: &Settings,
         keeper: Keeper,
     ) -> Result<Self, SessionError> {
-        let settings = &Settings { workers: settings.workers.max(1), ..settings.clone() };
+        let socket = settings.socket.clone().filter(|_| settings.transport == TransportKind::Device);
+        let settings = &Settings { workers: settings.workers.max(1), socket, ..settings.clone() };
         let stop = counter()?;
         let ready = Ready::make(point, settings, stop.as_fd())?;
         Self::serve((files, Arc::new(Mutex::new(publisher))), ready, (stop, None), (settings, keeper))
@@ -228,9 +258,14 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
         let Ready { mount, queues, negotiated } = ready;
+        let shares = match negotiated.features.has(Feature::OverIoUring) {
+            true => queues::shares(queue_count()?, settings.workers),
+            false => Vec::new(),
+        };
         let is_kept = matches!(keeper, Keeper::Program(_));
         if !is_kept {
-            files.heap().reserve_landing(u32::try_from(queues.len()).unwrap_or(u32::MAX));
+            let workers = queues.len() + shares.len();
+            files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
         }
         let rounds = Arc::new(match keeper {
             Keeper::Session => Rounds::default(),
@@ -263,6 +298,7 @@ impl Session {
             keeper: None,
             publisher,
             publishing: None,
+            syncing: None,
             libraries: None,
         };
         if !is_kept {
@@ -273,7 +309,7 @@ impl Session {
         if let Some(earlier) = &earlier {
             take_over(&queues, negotiated, &earlier.lost)?;
         }
-        session.start_workers(queues, negotiated, image)?;
+        session.start_workers(queues, shares, negotiated, image)?;
         Ok(session)
     }
 
@@ -312,32 +348,91 @@ impl Session {
         Ok(())
     }
 
-    fn start_workers(&mut self, queues: Vec<Device>, negotiated: Negotiated, image: Image) -> io::Result<()> {
-        let syncs = Arc::<Syncs>::default();
+    fn start_workers(
+        &mut self,
+        devices: Vec<Device>,
+        shares: Vec<Share>,
+        negotiated: Negotiated,
+        image: Image,
+    ) -> Result<(), SessionError> {
         let ahead = if self.service.held.is_some() { Ahead::Mapped } else { Ahead::Nothing };
-        for (index, device) in queues.into_iter().enumerate() {
-            let heap = Arc::clone(self.service.files.heap());
-            let worker = Worker {
-                service: Arc::clone(&self.service),
-                syncs: Arc::clone(&syncs),
-                device: Arc::new(device),
-                decoder: negotiated.decoder(),
-                landing: Landing::new(heap, image, negotiated.frame_bytes(), ahead),
-            };
-            let shared = Arc::clone(&self.shared);
-            let thread = std::thread::Builder::new().name(format!("fuse-{index}"));
-            shared.serving.fetch_add(1, Ordering::AcqRel);
-            let run = move || {
-                let outcome = panics::essential(&shared.holder, || worker.run(&shared.stop));
-                if let Err(error) = &outcome {
-                    tracing::error!(%error, "a worker fails: the mount ends");
-                    shared.stop_workers();
-                }
-                shared.note_end_of_worker();
-                outcome
-            };
-            self.workers.push(thread.spawn(run)?);
+        let syncs = if shares.is_empty() { Syncs::default() } else { Syncs::by_thread() };
+        let work = Work { syncs: Arc::new(syncs), negotiated, image, ahead };
+        if let [device, ..] = &devices[..]
+            && !shares.is_empty()
+        {
+            self.start_syncing(Arc::clone(&work.syncs))?;
+            self.start_rings(device, shares, &work)?;
         }
+        for (index, device) in devices.into_iter().enumerate() {
+            let open = move |shared: &Shared| DeviceQueue::new(device, &shared.stop);
+            self.start_worker(format!("fuse-{index}"), work.clone(), open)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a worker with the transport that `open` opens in its thread.
+    fn start_worker<T: Transport>(
+        &mut self,
+        name: String,
+        work: Work,
+        open: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<()> {
+        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+        let thread = std::thread::Builder::new().name(name);
+        shared.serving.fetch_add(1, Ordering::AcqRel);
+        let serve = {
+            let shared = Arc::clone(&shared);
+            move || {
+                let Work { syncs, negotiated, image, ahead } = work;
+                let heap = Arc::clone(service.files.heap());
+                let landing = Landing::new(heap, image, negotiated.frame_bytes(), ahead);
+                let transport = open(&shared)?;
+                Worker { service, syncs, transport, decoder: negotiated.decoder(), landing }.run()
+            }
+        };
+        let run = move || {
+            let outcome = panics::essential(&shared.holder, serve);
+            if let Err(error) = &outcome {
+                tracing::error!(%error, "a worker fails: the mount ends");
+                shared.stop_workers();
+            }
+            shared.note_end_of_worker();
+            outcome
+        };
+        self.workers.push(thread.spawn(run)?);
+        Ok(())
+    }
+
+    /// Starts a worker for each share of the queues, and waits until their rings are open. No request comes before.
+    fn start_rings(&mut self, device: &Device, shares: Vec<Share>, work: &Work) -> Result<(), SessionError> {
+        let (opened, outcomes) = sync_channel(shares.len());
+        for (index, share) in shares.into_iter().enumerate() {
+            let (device, opened) = (device.clone_queue()?, opened.clone());
+            let (heap, negotiated) = (Arc::clone(self.service.files.heap()), work.negotiated);
+            // Only the thread that opens a ring may use it.
+            let open = move |shared: &Shared| {
+                let (queues, outcome) = match Queues::open(&device, share, &negotiated, (heap, &shared.stop))
+                {
+                    Ok(queues) => (Ok(queues), Ok(())),
+                    Err(error) => (Err(io::Error::other(error.to_string())), Err(error)),
+                };
+                // Whoever started this thread may have given up.
+                let _ = opened.send(outcome);
+                queues
+            };
+            self.start_worker(format!("ring-{index}"), work.clone(), open)?;
+        }
+        drop(opened);
+        outcomes.into_iter().try_for_each(|outcome| outcome)?;
+        Ok(())
+    }
+
+    fn start_syncing(&mut self, syncs: Arc<Syncs>) -> io::Result<()> {
+        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+        let own = Arc::clone(&syncs);
+        let run = move || panics::essential(&shared.holder, || own.run(&service));
+        self.syncing = Some((syncs, std::thread::Builder::new().name("sync".into()).spawn(run)?));
         Ok(())
     }
 
@@ -402,6 +497,14 @@ impl Session {
     /// Ends the background threads, and libraries before.
     fn end_background(&mut self) {
         self.shared.stop_workers();
+        for worker in self.workers.drain(..) {
+            // There are some only where the session has not begun: that error is reported.
+            let _ = worker.join();
+        }
+        if let Some((syncs, thread)) = self.syncing.take() {
+            syncs.end();
+            thread.join().expect("a panic ends the process");
+        }
         if let Some(mut libraries) = self.libraries.take() {
             libraries.end();
         }
@@ -499,17 +602,6 @@ pub(crate) fn release(files: &Files, orphans: Vec<InodeNumber>) {
     }
 }
 
-/// A new counter, which is readable once it was raised.
-pub(crate) fn counter() -> io::Result<OwnedFd> {
-    Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
-}
-
-/// Raises a counter.
-pub(crate) fn raise(counter: &OwnedFd) {
-    // A full counter is readable, too.
-    let _ = rustix::io::write(counter, &1_u64.to_le_bytes());
-}
-
 impl Shared {
     fn note_end_of_worker(&self) {
         let is_last = self.serving.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -584,6 +676,10 @@ fn wanted(settings: &Settings) -> Wanted {
     let features = match settings.writeback {
         true => features.with(&[F::WritebackCache]),
         false => features,
+    };
+    let features = match settings.transport {
+        TransportKind::Uring => features.with(&[F::OverIoUring]),
+        TransportKind::Device => features,
     };
     Wanted { features, ..default }
 }

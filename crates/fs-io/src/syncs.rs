@@ -1,21 +1,22 @@
 //! Requests that wait until something is durable.
 //!
 //! The worker that comes first syncs for all (group commit): while it waits for the medium, requests of other workers
-//! queue up, and it syncs for all of them next. So one worker at most waits for the medium.
+//! queue up, and it syncs for all of them next. So one worker at most waits for the medium. Where no worker can be spared,
+//! because each has requests that no other one receives, a thread of its own syncs for all.
 
 use crate::counters::Counters;
 use crate::errors;
 use crate::service::Service;
+use crate::transport::Later;
 use landfall_fs::InodeNumber;
-use landfall_fuse::{Device, Reply, Unique};
-use parking_lot::Mutex;
-use std::sync::Arc;
+use landfall_fuse::{Reply, Unique};
+use parking_lot::{Condvar, Mutex};
 use std::time::Instant;
 
 /// A request that waits.
 pub(crate) struct Waiting {
-    /// Where the request came from.
-    pub(crate) device: Arc<Device>,
+    /// Where the reply goes.
+    pub(crate) to: Later,
     pub(crate) unique: Unique,
     /// What must be durable; `None`: everything.
     pub(crate) number: Option<InodeNumber>,
@@ -27,40 +28,90 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 pub(crate) struct Syncs {
     state: Mutex<State>,
+    /// There is work for the thread that syncs, or it is to end.
+    called: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// A worker syncs for all.
-    is_led: bool,
+    leader: Leader,
     waiting: Vec<Waiting>,
 }
 
+/// Who syncs for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Leader {
+    /// The next worker.
+    #[default]
+    None,
+    /// A worker, now.
+    Worker,
+    /// A thread of its own.
+    Thread,
+    /// That thread, which ends when nobody waits any more.
+    EndingThread,
+}
+
 impl Syncs {
-    /// Replies to a request when what it waits for is durable: now, or from the worker that syncs for all.
+    /// Requests that wait for [`Self::run`], in a thread of its own.
+    pub(crate) fn by_thread() -> Self {
+        let state = State { leader: Leader::Thread, ..State::default() };
+        Self { state: Mutex::new(state), called: Condvar::new() }
+    }
+
+    /// Replies to a request when what it waits for is durable: now, or from whoever syncs for all.
     pub(crate) fn wait(&self, service: &Service, waiting: Waiting) {
         {
             let mut state = self.state.lock();
             state.waiting.push(waiting);
-            if state.is_led {
+            if state.leader != Leader::None {
+                self.called.notify_one();
                 return;
             }
-            state.is_led = true;
+            state.leader = Leader::Worker;
         }
         while let Some(group) = self.next_group() {
-            let (begun, requests) = (Instant::now(), group.len() as u64);
-            sync(service, group);
-            service.counters.commits.note(begun);
-            Counters::add(&service.counters.committed_requests, requests);
+            sync_group(service, group);
         }
     }
 
     fn next_group(&self) -> Option<Vec<Waiting>> {
         let mut state = self.state.lock();
         let group = std::mem::take(&mut state.waiting);
-        state.is_led = !group.is_empty();
-        state.is_led.then_some(group)
+        if group.is_empty() {
+            state.leader = Leader::None;
+            return None;
+        }
+        Some(group)
     }
+
+    /// Syncs for all until [`Self::end`].
+    pub(crate) fn run(&self, service: &Service) {
+        let mut state = self.state.lock();
+        loop {
+            let group = std::mem::take(&mut state.waiting);
+            if !group.is_empty() {
+                parking_lot::MutexGuard::unlocked(&mut state, || sync_group(service, group));
+            } else if state.leader == Leader::EndingThread {
+                return;
+            } else {
+                self.called.wait(&mut state);
+            }
+        }
+    }
+
+    /// Ends [`Self::run`] when nobody waits any more.
+    pub(crate) fn end(&self) {
+        self.state.lock().leader = Leader::EndingThread;
+        self.called.notify_all();
+    }
+}
+
+fn sync_group(service: &Service, group: Vec<Waiting>) {
+    let (begun, requests) = (Instant::now(), group.len() as u64);
+    sync(service, group);
+    service.counters.commits.note(begun);
+    Counters::add(&service.counters.committed_requests, requests);
 }
 
 fn sync(service: &Service, group: Vec<Waiting>) {
@@ -69,9 +120,9 @@ fn sync(service: &Service, group: Vec<Waiting>) {
         _ => service.files.sync_all(),
     };
     let errno = outcome.err().map(|error| errors::errno_of(&error));
-    for Waiting { device, unique, reply, .. } in group {
+    for Waiting { to, unique, reply, .. } in group {
         let reply = errno.map_or(reply, |errno| Reply::error(unique, errno));
-        if let Err(error) = device.reply(&reply) {
+        if let Err(error) = to.reply(&reply) {
             tracing::error!(%error, "the kernel refuses a reply");
         }
         service.note_answered(unique);

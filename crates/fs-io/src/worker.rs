@@ -5,60 +5,43 @@ use crate::landing::Landing;
 use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
 use crate::syncs::{Syncs, Waiting};
+use crate::transport::{Incoming, Transport};
 use crate::{attributes, data, directories, extended};
 use landfall_fs::Access;
-use landfall_fuse::{
-    Decoder, Device, DirBuffer, Errno, HEAD_BYTES, Op, ReadDir, Ready, Received, Reply, Request, Sent,
-};
+use landfall_fuse::{Decoder, DirBuffer, Errno, Op, ReadDir, Reply, Request, Sent};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One worker, with a queue and landing runs of its own.
-pub(crate) struct Worker {
+/// One worker, with a transport and landing runs of its own.
+pub(crate) struct Worker<T> {
     pub(crate) service: Arc<Service>,
     pub(crate) syncs: Arc<Syncs>,
-    pub(crate) device: Arc<Device>,
+    pub(crate) transport: T,
     pub(crate) decoder: Decoder,
     pub(crate) landing: Landing,
 }
 
-impl Worker {
-    /// Works until the mount ends, or `stop` is readable.
+impl<T: Transport> Worker<T> {
+    /// Works until the transport ends.
     ///
     /// # Errors
-    /// An error of the device.
-    pub(crate) fn run(mut self, stop: &OwnedFd) -> io::Result<()> {
-        let mut head = [0; HEAD_BYTES];
-        let waiter = self.device.waiter(stop.as_fd())?;
+    /// An error of the kernel.
+    pub(crate) fn run(mut self) -> io::Result<()> {
         let (mut joined, mut entries) = (Vec::new(), DirBuffer::default());
         loop {
-            let received = {
-                let mut frames = self.landing.frames();
-                match self.device.receive(&mut head, &mut frames)? {
-                    Received::Request { len } => Some(self.decoder.decode(&head, &frames, len, &mut joined)),
-                    Received::Ended => return Ok(()),
-                    Received::Retry => None,
-                }
-            };
-            let sent = match received {
-                None => {
-                    if waiter.wait()? == Ready::Woken {
-                        return Ok(());
-                    }
-                    continue;
-                }
-                Some(Ok(request)) => {
+            let sent = match self.transport.receive(&self.decoder, &mut self.landing, &mut joined)? {
+                Incoming::Ended => return Ok(()),
+                Incoming::Request(request) => {
                     let begun = Instant::now();
                     let sent = self.answer(&request, &mut entries)?;
                     self.service.counters.requests(RequestKind::of(&request.op)).note(begun);
                     sent
                 }
-                Some(Err(malformed)) => {
+                Incoming::Malformed(malformed) => {
                     tracing::error!(error = %malformed, "the kernel sends a malformed request");
                     match malformed.unique {
-                        Some(unique) => self.device.reply(&Reply::error(unique, Errno::IO))?,
+                        Some(unique) => self.transport.reply(&Reply::error(unique, Errno::IO))?,
                         None => Sent::Done,
                     }
                 }
@@ -74,7 +57,7 @@ impl Worker {
     fn answer(&mut self, request: &Request<'_>, entries: &mut DirBuffer) -> io::Result<Sent> {
         self.service.note_received(request.unique);
         let answered = match &request.op {
-            Op::Read(read) => match data::read(&self.service, &self.device, request, read) {
+            Op::Read(read) => match data::read(&self.service, &mut self.transport, request, read) {
                 Ok(sent) => return Ok(sent),
                 Err(errno) => Err(errno),
             },
@@ -85,14 +68,14 @@ impl Worker {
         };
         let unique = request.unique;
         let sent = match answered {
-            Ok(Answer::Now(reply)) => self.device.reply(&reply),
-            Ok(Answer::Bytes(bytes)) => self.device.reply_data(unique, &[IoSlice::new(&bytes)]),
+            Ok(Answer::Now(reply)) => self.transport.reply(&reply),
+            Ok(Answer::Bytes(bytes)) => self.transport.reply_data(unique, &[IoSlice::new(&bytes)]),
             Ok(Answer::Nothing) => return Ok(Sent::Done),
             Ok(Answer::Durable(number, reply)) => return self.reply_durable(request, Some(number), reply),
             Ok(Answer::AllDurable(reply)) => return self.reply_durable(request, None, reply),
             Err(errno) => {
                 let errno = self.service.refusal(number_of(request.node), errno);
-                self.device.reply(&Reply::error(unique, errno))
+                self.transport.reply(&Reply::error(unique, errno))
             }
         };
         self.service.note_answered(unique);
@@ -100,27 +83,26 @@ impl Worker {
     }
 
     fn reply_durable(
-        &self,
+        &mut self,
         request: &Request<'_>,
         number: Option<landfall_fs::InodeNumber>,
         reply: Reply,
     ) -> io::Result<Sent> {
-        let device = Arc::clone(&self.device);
-        let waiting = Waiting { device, unique: request.unique, number, reply };
+        let waiting = Waiting { to: self.transport.later(), unique: request.unique, number, reply };
         self.syncs.wait(&self.service, waiting);
         Ok(Sent::Done)
     }
 
     fn list(
-        &self,
+        &mut self,
         request: &Request<'_>,
         dir: ReadDir,
         read: fn(&Service, landfall_fuse::Node, ReadDir, &mut DirBuffer) -> Result<(), Errno>,
         entries: &mut DirBuffer,
     ) -> io::Result<Sent> {
         match read(&self.service, request.node, dir, entries) {
-            Ok(()) => self.device.reply_data(request.unique, &[IoSlice::new(entries.as_bytes())]),
-            Err(errno) => self.device.reply(&Reply::error(request.unique, errno)),
+            Ok(()) => self.transport.reply_data(request.unique, &[IoSlice::new(entries.as_bytes())]),
+            Err(errno) => self.transport.reply(&Reply::error(request.unique, errno)),
         }
     }
 }

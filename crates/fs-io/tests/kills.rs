@@ -46,7 +46,8 @@ fn synced(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// True if nobody serves the mount (`EIO`: of a page that the kernel was reading); other errors are those of names that
+/// True if nobody serves the mount (`EIO`: of a page that the kernel was reading; `ECANCELED`: of a request that was about to
+/// be handed over by io_uring); other errors are those of names that
 /// others have removed or made. Whether files can be read is checked afterwards.
 fn is_gone(done: &io::Result<()>) -> bool {
     match done {
@@ -54,8 +55,10 @@ fn is_gone(done: &io::Result<()>) -> bool {
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::AlreadyExists => false,
             _ => {
-                matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO))
-                    || panic!("{error}")
+                matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO | libc::ECANCELED)
+                ) || panic!("{error}")
             }
         },
     }

@@ -13,7 +13,9 @@ use crate::output::{self, fail};
 use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
-use landfall_fs_io::{HoldError, ServerError, Session, SessionError, Settings, SyncMode, forget_offloaded};
+use landfall_fs_io::{
+    HoldError, ServerError, Session, SessionError, Settings, SyncMode, TransportKind, forget_offloaded,
+};
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
 use landfall_server::config::{Config, ConfigError, Size};
@@ -34,7 +36,8 @@ const LOG_WRITER: u8 = 0;
 const PUBLISH_WRITER: u8 = 1;
 
 /// Flags of a mount that serves itself.
-const OWN_FLAGS: [&str; 7] = ["dir", "size", "workers", "sync", "writeback", "memory", "metrics"];
+const OWN_FLAGS: [&str; 8] =
+    ["dir", "size", "workers", "sync", "writeback", "memory", "metrics", "transport"];
 
 /// Flags of `landfall fs`.
 #[derive(Debug, Args)]
@@ -90,8 +93,11 @@ struct MountArgs {
     /// The kernel keeps written data, and writes them back later in larger pieces
     #[arg(long)]
     writeback: bool,
+    /// How requests come: by reads of /dev/fuse, or over io_uring (Linux 6.14, where root has allowed it)
+    #[arg(long, value_name = "WHICH", default_value = "dev")]
+    transport: Transport,
     /// Options of the mount: ro, nosuid, nodev, noexec, sync, dirsync, allow_other, fsname=NAME, max_read=BYTES. Flags of
-    /// this command, too: always, writeback, size=SIZE, memory=SIZE, workers=N, metrics=ADDR:PORT
+    /// this command, too: always, writeback, size=SIZE, memory=SIZE, workers=N, metrics=ADDR:PORT, transport=dev|uring
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// How much of a file's region is kept in memory [default: half of the machine's memory]
@@ -126,6 +132,21 @@ impl From<Sync> for SyncMode {
     }
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Transport {
+    Dev,
+    Uring,
+}
+
+impl From<Transport> for TransportKind {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Dev => Self::Device,
+            Transport::Uring => Self::Uring,
+        }
+    }
+}
+
 /// Why files are not mounted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -153,6 +174,8 @@ enum FsCliError {
     Session(#[from] SessionError),
     #[error("`{text}` is no address; metrics=ADDR:PORT needs one, such as 127.0.0.1:9150")]
     Address { text: String },
+    #[error("`{text}` is no transport; transport=dev|uring names one")]
+    Transport { text: String },
     #[error(transparent)]
     Background(#[from] background::BackgroundError),
     #[error(transparent)]
@@ -341,6 +364,10 @@ impl MountArgs {
                 ("size", Some(value)) => args.size = Some(value.parse()?),
                 ("memory", Some(value)) => args.memory = Some(value.parse()?),
                 ("workers", Some(value)) => args.workers = Some(workers(&value)?),
+                ("transport", Some(value)) => {
+                    let transport = Transport::from_str(&value, false);
+                    args.transport = transport.map_err(|_| FsCliError::Transport { text: value })?;
+                }
                 ("metrics", Some(value)) => {
                     args.metrics = Some(value.parse().map_err(|_| FsCliError::Address { text: value })?);
                 }
@@ -354,6 +381,7 @@ impl MountArgs {
         let mut settings =
             Settings { mount, writeback: self.writeback, socket: socket(self.dir()), ..Settings::default() };
         settings.sync = self.sync.into();
+        settings.transport = self.transport.into();
         if let Some(count) = self.workers {
             settings.workers = workers(&count.to_string())?;
         }

@@ -1,6 +1,9 @@
 //! `landfall fs`: the command itself. What programs do with a mount is tested in `fs-io`.
 
 mod common;
+#[path = "../../fs-io/tests/common/ring.rs"]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+mod ring;
 
 use common::{Place, binary, can_mount, landfall};
 use std::fs::{self, OpenOptions};
@@ -75,6 +78,50 @@ fn a_signal_unmounts_and_the_files_are_there_at_the_next_mount() {
         assert_eq!(fs::read_to_string(point.path().join(signal)).unwrap(), signal);
     }
     mounted.stop("-TERM");
+}
+
+#[test]
+fn a_mount_over_io_uring_is_mounted_by_a_flag_and_by_an_option() {
+    if !can_mount() {
+        return;
+    }
+    let Some(allowed) = ring::RingAllowed::new() else { return };
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let file = point.path().join("f");
+    for (round, flags) in [["--transport", "uring"], ["-o", "transport=uring"]].into_iter().enumerate() {
+        let mounted = Mounted::start_with(&place, point.path(), &flags);
+        let tasks = fs::read_dir(format!("/proc/{}/task", mounted.child.id())).unwrap();
+        let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+        assert!(names.collect::<String>().contains("ring-0"), "it works over a ring");
+        assert_eq!(fs::read_to_string(&file).unwrap_or_default().len(), round);
+        fs::write(&file, "x").unwrap();
+        mounted.stop("-TERM");
+    }
+    drop(allowed);
+    assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "nothing is mounted");
+}
+
+#[test]
+fn a_mount_over_io_uring_is_refused_with_advice_where_it_is_not_allowed() {
+    if !can_mount() {
+        return;
+    }
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let (dir, at) = (place.dir(), point.path().to_str().unwrap());
+    let refusal = |more: &[&str]| {
+        let output = landfall(&[&["fs", "mount", at], more].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let region = ["--dir", dir.to_str().unwrap(), "--size", "64MiB"];
+    let unknown = refusal(&[&region[..], &["-o", "transport=tcp"]].concat());
+    assert!(unknown.contains("transport=dev|uring"), "{unknown}");
+    let offload = refusal(&["--transport", "uring", "--offload", "/nowhere"]);
+    assert!(offload.contains("cannot be used with"), "{offload}");
+    let Some(_forbidden) = ring::RingForbidden::new() else { return };
+    let refused = refusal(&[&region[..], &["--transport", "uring"]].concat());
+    assert!(refused.contains("echo Y > /sys/module/fuse/parameters/enable_uring"), "{refused}");
+    assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "nothing is mounted");
 }
 
 /// Damages two neighbouring bytes, so that nothing corrects them.

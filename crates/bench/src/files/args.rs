@@ -35,12 +35,30 @@ pub struct FsArgs {
     /// Worker threads of the mount; its default where absent
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
+    /// Transports of the mount; `uring` needs Linux 6.14, and root to allow it
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = device_only())]
+    #[serde(default = "device_only")]
+    pub transport: Vec<TransportChoice>,
     /// Output folder
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     pub out: PathBuf,
     /// A little of everything within a minute: shows that it runs, measures nothing
     #[arg(long)]
     pub quick: bool,
+}
+
+/// How a mount's requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportChoice {
+    /// By reads of /dev/fuse
+    Dev,
+    /// Over io_uring
+    Uring,
+}
+
+fn device_only() -> Vec<TransportChoice> {
+    vec![TransportChoice::Dev]
 }
 
 /// What to measure.

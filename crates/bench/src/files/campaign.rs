@@ -68,7 +68,7 @@ fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
 
 /// Runs a load on every place, in turns.
 fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Result<Vec<Row>, BenchError> {
-    let kinds = Kind::of(load, folder);
+    let kinds = Kind::of(load, &args.transport, folder);
     let mut samples: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.rounds {
         for (kind, samples) in kinds.iter().zip(&mut samples) {

@@ -4,7 +4,7 @@ use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::proc::warm_memory;
 use crate::common::peers::{not_ready, spawn};
-use crate::files::args::{FsArgs, LoadChoice};
+use crate::files::args::{FsArgs, LoadChoice, TransportChoice};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +17,8 @@ use tempfile::TempDir;
 pub(crate) const MOUNT: &str = "landfall mount";
 /// The name of a mount with which the kernel keeps written data.
 pub(crate) const WRITEBACK: &str = "landfall mount, writeback";
+/// The name of a mount whose requests come over io_uring.
+pub(crate) const URING: &str = "landfall mount, io_uring";
 /// The name of a mount whose files a program reads and writes in its own process, by the library.
 pub(crate) const LIBRARY: &str = "landfall library";
 /// The name of a folder that is mounted once more by FUSE, by a program that passes all calls on to the folder.
@@ -41,6 +43,8 @@ pub(crate) enum Kind {
     Mount,
     /// A mount with `-o writeback`.
     Writeback,
+    /// A mount with `--transport uring`.
+    Uring,
     /// A mount, and a load that loads the library.
     Library,
     /// The folder through bindfs.
@@ -50,8 +54,14 @@ pub(crate) enum Kind {
 impl Kind {
     /// The places to compare. The library answers in the process only where the region's memory can be shared. What each
     /// request of FUSE costs by itself is seen best with small files.
-    pub(crate) fn of(load: LoadChoice, folder: &str) -> Vec<Self> {
-        let mut all = vec![Self::Folder, Self::Mount, Self::Writeback];
+    pub(crate) fn of(load: LoadChoice, transports: &[TransportChoice], folder: &str) -> Vec<Self> {
+        let mut all = vec![Self::Folder];
+        for transport in transports {
+            all.extend_from_slice(match transport {
+                TransportChoice::Dev => &[Self::Mount, Self::Writeback],
+                TransportChoice::Uring => &[Self::Uring],
+            });
+        }
         all.extend((folder == TMPFS).then_some(Self::Library));
         all.extend((load == LoadChoice::Small).then_some(Self::Passthrough));
         all
@@ -63,6 +73,7 @@ impl Kind {
             Self::Folder => folder,
             Self::Mount => MOUNT,
             Self::Writeback => WRITEBACK,
+            Self::Uring => URING,
             Self::Library => LIBRARY,
             Self::Passthrough => PASSTHROUGH,
         }
@@ -141,6 +152,7 @@ impl Mounted {
             Kind::Folder => return Ok(None),
             Kind::Mount | Kind::Library => Self::start(scratch, point, args, &[]),
             Kind::Writeback => Self::start(scratch, point, args, &["-o", "writeback"]),
+            Kind::Uring => Self::start(scratch, point, args, &["--transport", "uring"]),
             Kind::Passthrough => Self::pass_through(scratch, point),
         }
         .map(Some)

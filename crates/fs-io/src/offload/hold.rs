@@ -3,8 +3,9 @@
 use super::channel::{Channel, ChannelError, wait};
 use super::message::{Again, Attach, Message, MessageError, Since};
 use super::refuse::Refusing;
+use crate::counter::{counter, raise};
 use crate::ledger::Ledger;
-use crate::session::{Detached, LINGER, Ready, SessionError, Settings, counter, detach, raise, write_back};
+use crate::session::{Detached, LINGER, Ready, SessionError, Settings, detach, write_back};
 use crate::sys::SharedMemory;
 use landfall_fuse::{Device, MountOptions, Node, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

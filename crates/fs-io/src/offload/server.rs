@@ -3,12 +3,11 @@
 use super::channel::{Channel, ChannelError, wait};
 use super::earlier;
 use super::message::{Again, Attach, Message, Since};
+use crate::counter::{counter, raise};
 use crate::keeping::Keeper;
 use crate::ledger::Ledger;
 use crate::link::{Accepted, Listener};
-use crate::session::{
-    Earlier, Elsewhere, End, Inspector, Ready, Session, SessionError, Settings, counter, raise, release,
-};
+use crate::session::{Earlier, Elsewhere, End, Inspector, Ready, Session, SessionError, Settings, release};
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered};
 use landfall_fuse::{Device, Features, Mount, Negotiated};

@@ -9,9 +9,11 @@
 )]
 
 pub(crate) mod library;
+pub(crate) mod ring;
 pub(crate) mod sys;
 
 use landfall_fuse::{Unmount, unmount};
+use ring::RingAllowed;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -19,8 +21,14 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// The test program whose mounts use io_uring.
+const OVER_RING: bool = is_ring(env!("CARGO_CRATE_NAME"));
 /// How long a mount may take to end.
 const END_LIMIT: Duration = Duration::from_secs(60);
+
+const fn is_ring(program: &str) -> bool {
+    matches!(program.as_bytes(), b"ring")
+}
 
 /// A mounted file system in a process of its own. It is unmounted when this is dropped, and when this process ends.
 pub(crate) struct Mounted {
@@ -58,8 +66,13 @@ impl Mounted {
             eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
             return None;
         }
+        let mut words = words.to_vec();
+        if OVER_RING {
+            RingAllowed::new()?;
+            words.push("uring");
+        }
         std::fs::create_dir(place.path().join("point")).expect("a directory");
-        let mut mounted = Self { place, mib, words: words.to_vec(), fails_behind_kib: None, serving: None };
+        let mut mounted = Self { place, mib, words, fails_behind_kib: None, serving: None };
         mounted.start();
         Some(mounted)
     }
@@ -99,6 +112,7 @@ impl Mounted {
 
     /// Mounts again.
     pub(crate) fn start(&mut self) {
+        let _allowed = OVER_RING.then(|| RingAllowed::new().expect("it was possible before"));
         let mut child =
             self.command().spawn().expect("the example `mount`, which `cargo test -p landfall-fs-io` builds");
         let stdin = child.stdin.take().expect("it is piped");
@@ -174,7 +188,9 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         // A test that has failed is being unwound: nothing here may fail.
         if let Some((mut child, _stdin)) = self.serving.take() {
-            let _ = (child.kill(), child.wait(), unmount(&self.point(), Unmount::Lazily));
+            let _ = (child.kill(), child.wait());
         }
+        // A server that was killed has left its mount.
+        let _ = unmount(&self.point(), Unmount::Lazily);
     }
 }
