@@ -322,8 +322,9 @@ impl<'m> Client<'m> {
         self.control.note_use(place);
         let done = call(self, state);
         lease::leave(word);
-        // Who was fenced meanwhile may have read what is not there any more, or appended what is not adopted.
-        if self.control.state() == LinkState::Running { done } else { Err(self.end()) }
+        // Who was fenced meanwhile may have read what is not there any more, or appended what is not adopted. A server that
+        // ends in good order has waited for this thread, and adopts what it has appended: the kernel must not do it again.
+        if self.control.state() == LinkState::Fenced { Err(self.end()) } else { done }
     }
 
     /// Learns where the bytes of a range are.

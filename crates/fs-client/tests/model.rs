@@ -55,6 +55,8 @@ struct World {
     server: Mutex<Server>,
     /// The server was killed.
     is_gone: AtomicBool,
+    /// The mount ends when something is stored.
+    ends: AtomicBool,
     /// A clock that goes on with each question.
     ms: AtomicU64,
 }
@@ -70,6 +72,7 @@ impl World {
             dirty: Mutex::default(),
             server: Mutex::new(server),
             is_gone: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
             ms: AtomicU64::new(1),
         }
     }
@@ -245,6 +248,9 @@ impl Host for World {
     fn close_run(&self, _run: RunId) {}
 
     fn store(&self, off: u64, bytes: &[u8]) -> Result<(), Gone> {
+        if self.ends.load(Ordering::Relaxed) {
+            self.control().set_state(LinkState::Ended);
+        }
         self.media.store(off, bytes).map_err(|_| Gone)
     }
 
@@ -517,6 +523,20 @@ fn a_client_whose_server_was_killed_or_that_is_fenced_answers_nothing_more() {
         assert!(client.is_over() && !client.is_ready(&file));
         assert_eq!(world.control().appended(), 1);
     }
+}
+
+#[test]
+fn a_write_during_which_the_mount_ends_is_answered_once() {
+    let (world, file) = (World::new(), File::new(INODE));
+    world.server.lock().unwrap().files.insert(INODE, vec![3; 5000]);
+    let client = Client::new(world.control(), &world).unwrap();
+    assert_eq!(client.write_at(&file, None, &[&b"before"[..]]), Ok(5006));
+    world.ends.store(true, Ordering::Relaxed);
+    write(&world, &client, &file, None, b"during");
+    write(&world, &client, &file, None, b"behind");
+    let bytes = world.by_kernel(|file| file.clone());
+    assert_eq!(&bytes[5000..], b"beforeduringbehind");
+    assert_eq!(world.control().appended(), 2, "the kernel answers from then on");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! (libraries connect to `files.sock` beside the region), and `uring` (requests come over io_uring).
 
 use landfall_fs::{FilesRecovery, OpenFiles};
-use landfall_fs_io::{Session, Settings, SyncMode, TransportKind};
+use landfall_fs_io::{Session, Settings, SyncMode, TransportKind, end_earlier_libraries};
 use landfall_heap::{NewRegion, Region, Tenant};
 use landfall_media::{Extent, OpenOptions, RUN_SIZE};
 use std::error::Error;
@@ -37,6 +37,8 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let capacity = mib.parse::<u64>()? * RUN_SIZE;
     let options = OpenOptions { create: Some(capacity), ..OpenOptions::default() };
     let media = landfall_media::open(Path::new(region), &options)?.media;
+    let socket = Path::new(region).with_file_name("files.sock");
+    end_earlier_libraries(&socket);
     let head = media.bytes(Extent::new(0, 4096))?;
     if head.iter().all(|byte| *byte == 0) {
         // A real program draws the salt and the seed.
@@ -59,7 +61,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let settings = Settings {
         sync: if has("always") { SyncMode::Always } else { SyncMode::Fsync },
         writeback: has("writeback"),
-        socket: has("socket").then(|| Path::new(region).with_file_name("files.sock")),
+        socket: has("socket").then_some(socket),
         transport: if has("uring") { TransportKind::Uring } else { TransportKind::Device },
         ..Settings::default()
     };

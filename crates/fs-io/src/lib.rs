@@ -22,6 +22,7 @@ mod data;
 mod directories;
 mod errors;
 mod extended;
+mod forget;
 mod inspect;
 mod keeping;
 mod landing;
@@ -44,6 +45,7 @@ mod values;
 mod worker;
 
 pub use keeping::{Keeper, Keeping};
+pub use link::end_earlier_libraries;
 pub use offload::{
     ChannelError, Current, Hold, HoldError, HoldSettings, HoldStopper, MessageError, Server, ServerError,
     ServerStopper, forget_offloaded,

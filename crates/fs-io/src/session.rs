@@ -3,11 +3,12 @@
 use crate::background;
 use crate::clock;
 use crate::counter::{counter, raise};
+use crate::forget::{Forgetting, Questions};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
-use crate::link::{Link, Listener, Threads};
+use crate::link::{Link, Listener, Roll, Threads};
 use crate::lives::Lives;
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
@@ -145,6 +146,8 @@ pub(crate) struct Elsewhere {
     pub(crate) earlier: Option<Earlier>,
     /// A counter (eventfd) that is raised when the mount has ended.
     pub(crate) ended: OwnedFd,
+    /// What the holder is asked.
+    pub(crate) questions: Arc<Questions>,
 }
 
 /// What an earlier server of a mount has left.
@@ -276,14 +279,17 @@ impl Session {
         );
         let point = mount.point().to_owned();
         let holder = if elsewhere.is_some() { Holder::Another } else { Holder::This(point.clone()) };
-        let (ended, earlier, ledger) = match elsewhere {
-            Some(Elsewhere { ledger, earlier, ended }) => (Some(ended), earlier, Some(ledger)),
-            None => (None, None, None),
+        let (ended, earlier, ledger, forgetting) = match elsewhere {
+            Some(Elsewhere { ledger, earlier, ended, questions }) => {
+                (Some(ended), earlier, Some(ledger), Forgetting::Holder(questions))
+            }
+            None => (None, None, None, Forgetting::This(notifier.clone_queue()?)),
         };
+        let device = mount.id().and_then(device_of).unwrap_or_default();
         let (mount, serving) = (Mutex::new(mount), AtomicUsize::new(0));
         let shared = Arc::new(Shared { point, holder, mount, stop, ended, serving });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
-        let link = link(&files, &publisher, &queues, settings, &shared.point);
+        let link = link(&files, &publisher, forgetting, settings, device);
         let (available, sync) = (link.as_ref().ok().cloned(), settings.sync);
         let (held, lives) = match ledger {
             Some(ledger) => held(&files, ledger, earlier.as_ref()),
@@ -528,9 +534,9 @@ impl Drop for Session {
 fn link(
     files: &Arc<Files>,
     publisher: &Arc<Mutex<Publisher>>,
-    queues: &[Device],
+    forgetting: Forgetting,
     settings: &Settings,
-    point: &Path,
+    device: u64,
 ) -> Result<Arc<Link>, Reason> {
     // Without a socket nobody asks.
     let socket = settings.socket.as_deref().ok_or(Reason::Medium)?;
@@ -545,8 +551,16 @@ fn link(
         Reason::Medium
     };
     let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
-    let notifier = queues.first().ok_or(Reason::Medium)?.clone_queue().map_err(failed)?;
-    Ok(Arc::new(Link::new(Arc::clone(files), Arc::clone(publisher), notifier, region, (socket, point))))
+    let roll = Roll::create(socket).map_err(failed)?;
+    let (files, publisher) = (Arc::clone(files), Arc::clone(publisher));
+    Ok(Arc::new(Link::new(files, publisher, forgetting, (region, roll), (socket, device))))
+}
+
+/// `st_dev` of the mount that the kernel's table calls `id`. It is not asked of the mount: a server that waits for its own
+/// answer cannot be killed.
+fn device_of(id: &str) -> Option<u64> {
+    let (major, minor) = id.split_once(':')?;
+    Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// What a session knows of a mount that another process holds.

@@ -282,6 +282,53 @@ fn a_mount_ends_in_good_order_though_a_library_is_linked() {
 }
 
 #[test]
+fn a_library_that_is_in_when_its_server_is_killed_is_waited_for() {
+    let Some(mut mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.write(&mut leased, 0, &[7; 4096]));
+    assert!(library.enter(&leased, Kind::Write));
+    mounted.kill();
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| mounted.start());
+        while library.state() == LinkState::Running {
+            assert!(!next.is_finished(), "the region is open, and a library may store to it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!library.enter(&leased, Kind::Write), "nobody enters any more");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!next.is_finished());
+        library.append(&mut leased, 4096, &[8; 4096]);
+        library.leave(&leased);
+        next.join().expect("it mounts");
+    });
+    assert_eq!(library.state(), LinkState::Ended);
+    let expected = [vec![7; 4096], vec![8; 4096], vec![1; 1808]].concat();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
+}
+
+#[test]
+fn a_library_that_stays_in_is_fenced_by_the_next_server() {
+    let Some(mut mounted) = mounted() else { return };
+    let (library, leased) = linked(&mounted);
+    assert!(library.enter(&leased, Kind::Write));
+    mounted.kill();
+    mounted.start();
+    assert_eq!(library.state(), LinkState::Fenced);
+}
+
+#[test]
+fn a_library_that_stays_in_when_its_mount_ends_is_fenced() {
+    let Some(mut mounted) = mounted() else { return };
+    let (mut library, mut leased) = linked(&mounted);
+    assert!(library.enter(&leased, Kind::Write));
+    mounted.stop();
+    assert_eq!(library.state(), LinkState::Fenced);
+    library.append(&mut leased, 0, &[7; 4096]);
+    mounted.start();
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), [1; 10_000], "it does not count");
+}
+
+#[test]
 fn what_cannot_be_linked_says_why() {
     let reason = |mounted: &Mounted| Library::link(&mounted.socket()).map(drop).expect_err("refused").reason;
     let Some(kept) = Mounted::in_memory(64, &["writeback"]) else { return };

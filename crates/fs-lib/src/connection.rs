@@ -50,6 +50,8 @@ pub(crate) enum ConnectError {
 /// The server, and the region that it has passed on.
 struct Server {
     socket: OwnedFd,
+    /// The control memory: the next server finds it here, if this one is killed.
+    memory: OwnedFd,
     /// One question at a time.
     asking: Mutex<()>,
     region: Attached,
@@ -70,24 +72,26 @@ impl Connection {
         let socket = socket(path)?;
         send(&socket, &Request::HELLO.encode(), SendFlags::NOSIGNAL)?;
         let (reply, files) = receive_with_files(&socket)?;
-        let (Reply::Welcome { device: theirs, .. }, Ok([region, control])) =
+        let (Reply::Welcome { device: theirs, .. }, Ok([region, control_file])) =
             (reply, <[OwnedFd; FILES]>::try_from(files))
         else {
             return Err(ConnectError::Refused);
         };
-        let memory: &'static ControlMemory = Kept::new(ControlMemory::map(&control)?);
+        let memory: &'static ControlMemory = Kept::new(ControlMemory::map(&control_file)?);
         let control = Control::new(memory.words())?;
         let region = Attached::new(&File::from(region), control.identity()?.region_bytes)?;
         if theirs != device {
             return Err(ConnectError::Refused);
         }
-        let server: &'static Server = Kept::new(Server { socket, asking: Mutex::default(), region });
+        let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
+        let server: &'static Server = Kept::new(Server { socket, memory, asking: Mutex::default(), region });
         Ok(Self { client: Client::new(control, server)?, server })
     }
 
     /// The process is a child of the one that has connected: the connection ends with its parent.
     pub(crate) fn close_in_child(&self) {
         crate::sys::close(self.server.socket.as_fd());
+        crate::sys::close(self.server.memory.as_fd());
     }
 }
 

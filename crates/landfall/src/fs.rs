@@ -14,7 +14,8 @@ use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
 use landfall_fs_io::{
-    HoldError, ServerError, Session, SessionError, Settings, SyncMode, TransportKind, forget_offloaded,
+    HoldError, ServerError, Session, SessionError, Settings, SyncMode, TransportKind, end_earlier_libraries,
+    forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
@@ -285,6 +286,8 @@ struct Opened {
 fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
+    // The region is locked: who has served them is dead.
+    socket(&config.dir).iter().for_each(|socket| end_earlier_libraries(socket));
     let recovery = Arc::new(FilesRecovery::default());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);
     let (heap, found) = opened.map_err(|source| of_heap(&path, &config.dir, source))?;

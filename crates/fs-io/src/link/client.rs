@@ -165,9 +165,12 @@ impl Client {
         let control = self.control();
         control.set_state(to);
         state.leases.values().for_each(|held| lease::revoke(control.lease_word(held.place)));
-        if to == LinkState::Ended {
-            // Threads that are in may still append. Those of a process that was killed have gone, and are waited for in vain.
-            state.leases.values().all(|held| is_left(control.lease_word(held.place)));
+        if to == LinkState::Ended
+            && !state.leases.values().all(|held| is_left(control.lease_word(held.place)))
+        {
+            // Threads that are in may still append, and that counts: they are waited for. What they append from now on does
+            // not count. Those of a process that was killed have gone, and are waited for in vain.
+            control.set_state(LinkState::Fenced);
         }
         // What breaks a rule does not count, and neither does what is behind it.
         let _ = state.log.adopt(control);
@@ -207,7 +210,9 @@ impl Client {
         // No lock is held: the kernel waits here for requests that need the inode, and that take the lease back then.
         if access == Access::Write {
             shared.files.sync(inode).map_err(|error| reason_of(&error))?;
-            shared.invalidate(inode);
+            if !shared.invalidate(inode) {
+                return Err(Reason::Fenced);
+            }
         }
         let mut state = self.state.lock();
         if state.is_over {

@@ -62,7 +62,7 @@ impl Connection {
         let greeted = self.link.as_ref().map_err(|reason| *reason).and_then(|link| {
             let is_known = version == VERSION;
             is_known.then_some(()).ok_or(Reason::Version)?;
-            Ok((link, link.attach()?))
+            Ok((link, link.attach(self.process)?))
         });
         let (link, client) = match greeted {
             Ok(greeted) => greeted,

@@ -6,9 +6,12 @@
 mod client;
 mod connection;
 mod listen;
+mod roll;
 mod server;
 mod shared;
 mod sys;
 
 pub(crate) use listen::{Accepted, Listener, Threads};
+pub(crate) use roll::Roll;
+pub use roll::end_earlier_libraries;
 pub(crate) use server::{Entered, Link};

@@ -1,15 +1,15 @@
 //! All clients, and what the mount asks of them.
 
 use super::client::Client;
+use super::roll::Roll;
 use super::shared::{PAUSE, Shared, Why, reason_of};
+use crate::forget::Forgetting;
 use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
 use landfall_fs_link::{Kind, Reason};
-use landfall_fuse::Device;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,10 @@ pub(crate) struct Link {
     region: File,
     /// The socket to which libraries connect, an absolute path.
     socket: PathBuf,
-    point: PathBuf,
+    /// `st_dev` of the mount.
+    device: u64,
+    /// For the next server, if this one is killed.
+    roll: Roll,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
     /// Inodes of which the kernel keeps data at wrong places: [`Self::run`] tells it.
     moved: Mutex<Vec<InodeNumber>>,
@@ -58,15 +61,16 @@ impl Link {
     pub(crate) fn new(
         files: Arc<Files>,
         publisher: Arc<Mutex<Publisher>>,
-        notifier: Device,
-        region: File,
-        (socket, point): (&Path, &Path),
+        forgetting: Forgetting,
+        (region, roll): (File, Roll),
+        (socket, device): (&Path, u64),
     ) -> Self {
         Self {
-            shared: Shared::new(files, publisher, notifier),
+            shared: Shared::new(files, publisher, forgetting),
             region,
             socket: std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()),
-            point: point.to_owned(),
+            device,
+            roll,
             clients: Mutex::default(),
             moved: Mutex::default(),
             adopter: OnceLock::new(),
@@ -119,9 +123,9 @@ impl Link {
         self.region.as_fd()
     }
 
-    /// `st_dev` of the mount; 0 if it has ended.
+    /// `st_dev` of the mount.
     pub(super) fn device(&self) -> u64 {
-        std::fs::metadata(&self.point).map_or(0, |metadata| metadata.dev())
+        self.device
     }
 
     fn all(&self) -> Vec<Arc<Client>> {
@@ -201,8 +205,8 @@ impl Link {
         Ok(())
     }
 
-    /// A new client. Its first bound is durable.
-    pub(super) fn attach(&self) -> Result<Arc<Client>, Reason> {
+    /// A new client in a process. Its first bound is durable.
+    pub(super) fn attach(&self, process: i32) -> Result<Arc<Client>, Reason> {
         let shared = &self.shared;
         if self.is_stopping() {
             return Err(Reason::Fenced);
@@ -212,8 +216,13 @@ impl Link {
         }
         let number = shared.files.attach().map_err(|error| reason_of(&error))?;
         let attached = shared.publish().map_err(|error| reason_of(&error)).and_then(|()| {
-            Client::new(&shared.files, number).map_err(|error| {
-                tracing::error!(%error, "there is no memory for a client");
+            let client = Client::new(&shared.files, number);
+            let noted = client.and_then(|client| {
+                self.roll.note(number, process, client.memory())?;
+                Ok(client)
+            });
+            noted.map_err(|error| {
+                tracing::error!(%error, "there is no memory for a client, or it cannot be noted");
                 Reason::Region
             })
         });
@@ -233,6 +242,7 @@ impl Link {
     /// The process of a client that has finished has ended: its runs are used again.
     pub(super) fn forget(&self, client: &Client) {
         self.clients.lock().remove(&client.number());
+        self.roll.forget(client.number());
     }
 
     /// Adopts what clients append until the mount ends.
@@ -242,7 +252,10 @@ impl Link {
         let _ = self.adopter.set(std::thread::current());
         while !self.is_stopping() {
             let moved = std::mem::take(&mut *self.moved.lock());
-            moved.into_iter().for_each(|inode| self.shared.invalidate(inode));
+            for inode in moved {
+                // Where the mount has ended, the kernel keeps nothing.
+                let _ = self.shared.invalidate(inode);
+            }
             let clients = self.all();
             for number in clients.iter().flat_map(|client| client.tend(&self.shared)) {
                 self.take_back(number, Why::Upkeep);
@@ -258,7 +271,9 @@ impl Link {
     /// The mount ends: so do all clients.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+        self.shared.end_invalidations();
         // Their runs stay theirs: nobody knows when their processes end.
         self.all().iter().for_each(|client| client.finish(&self.shared));
+        self.roll.remove();
     }
 }

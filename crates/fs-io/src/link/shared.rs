@@ -1,8 +1,8 @@
 //! What a mount and its clients share, apart from the clients themselves.
 
+use crate::forget::Forgetting;
 use landfall_fs::{Files, FsError, InodeNumber, LeaseNumber, Leases, Publisher};
 use landfall_fs_link::Reason;
-use landfall_fuse::{Device, Node, Notification};
 use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ pub(super) struct Shared {
     pub(super) files: Arc<Files>,
     publisher: Arc<Mutex<Publisher>>,
     /// Through which the kernel learns that what it keeps is out of date.
-    notifier: Device,
+    forgetting: Forgetting,
     pub(super) leases: Mutex<Leases>,
     begun: Instant,
 }
 
 impl Shared {
-    pub(super) fn new(files: Arc<Files>, publisher: Arc<Mutex<Publisher>>, notifier: Device) -> Self {
-        Self { files, publisher, notifier, leases: Mutex::default(), begun: Instant::now() }
+    pub(super) fn new(files: Arc<Files>, publisher: Arc<Mutex<Publisher>>, forgetting: Forgetting) -> Self {
+        Self { files, publisher, forgetting, leases: Mutex::default(), begun: Instant::now() }
     }
 
     /// The time since the mount began.
@@ -50,10 +50,15 @@ impl Shared {
         }
     }
 
-    /// What the kernel keeps of an inode is out of date. It waits for requests that are being answered.
-    pub(super) fn invalidate(&self, inode: InodeNumber) {
-        // The kernel may know nothing of the inode, which is well.
-        let _ = self.notifier.notify(&Notification::inval_inode(Node(inode.0), 0, 0));
+    /// What the kernel keeps of an inode is out of date. It waits for requests that are being answered. False if the mount
+    /// ends meanwhile.
+    pub(super) fn invalidate(&self, inode: InodeNumber) -> bool {
+        self.forgetting.forget(inode)
+    }
+
+    /// The mount ends: nobody waits for the kernel any more.
+    pub(super) fn end_invalidations(&self) {
+        self.forgetting.close();
     }
 }
 

@@ -4,10 +4,12 @@ use super::channel::{Channel, ChannelError, wait};
 use super::message::{Again, Attach, Message, MessageError, Since};
 use super::refuse::Refusing;
 use crate::counter::{counter, raise};
+use crate::forget;
 use crate::ledger::Ledger;
 use crate::session::{Detached, LINGER, Ready, SessionError, Settings, detach, write_back};
 use crate::sys::SharedMemory;
-use landfall_fuse::{Device, MountOptions, Node, Notification};
+use landfall_fs::InodeNumber;
+use landfall_fuse::{Device, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
@@ -15,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The first pause before a dead server is asked for again.
@@ -23,6 +26,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Most workers of a server.
 const WORKERS_MAX: u32 = 64;
+
+/// Questions that wait to be answered. Each thread of a server asks one thing at a time.
+const QUESTIONS_MAX: usize = 1024;
 
 /// How to mount by a server.
 #[derive(Clone, Debug)]
@@ -106,8 +112,16 @@ pub struct Hold {
     mount: [u8; 16],
     /// Identity of the files.
     region: [u8; 16],
-    channel: Channel,
+    channel: Arc<Channel>,
+    questions: mpsc::SyncSender<Question>,
     stop: Arc<OwnedFd>,
+}
+
+/// A question of a server: what the kernel is to drop.
+struct Question {
+    number: u64,
+    inode: InodeNumber,
+    channel: Arc<Channel>,
 }
 
 /// Ends a mount from another thread.
@@ -145,7 +159,9 @@ impl Hold {
         let ready = Ready::make(point, &mount_settings, stop.as_fd())?;
         let mut mount = [0; 16];
         getrandom(&mut mount[..], GetRandomFlags::empty()).map_err(io::Error::from)?;
-        let hold = Self { settings, ready, ledger: Ledger::memory()?, mount, region, channel, stop };
+        let (ledger, questions) = (Ledger::memory()?, answering(&ready)?);
+        let channel = Arc::new(channel);
+        let hold = Self { settings, ready, ledger, mount, region, channel, questions, stop };
         hold.attach(&hold.channel, Since::New)?;
         Ok(hold)
     }
@@ -169,12 +185,17 @@ impl Hold {
             if wait(&[self.stop.as_fd(), self.channel.as_fd()], None)? == Some(0) {
                 return self.stop();
             }
-            if let Ok((Message::Ended(what), _)) = self.channel.receive() {
-                return ended(what);
+            match self.channel.receive() {
+                Ok((Message::Ended(what), _)) => return ended(what),
+                Ok((Message::Forget { question, inode }, _)) => {
+                    self.forget(question, inode);
+                    continue;
+                }
+                _ => {}
             }
             match self.wait_for_server()? {
                 Absence::Served(channel) => {
-                    self.channel = channel;
+                    self.channel = Arc::new(channel);
                     self.invalidate()?;
                 }
                 Absence::Unmounted => return Ok(()),
@@ -189,16 +210,38 @@ impl Hold {
 
     /// Unmounts, and waits until the server has made everything durable.
     fn stop(mut self) -> Result<(), HoldError> {
-        if detach(&mut self.ready.mount, write_back) == Detached::InUse {
-            wait(&[self.channel.as_fd()], Some(LINGER))?;
+        if detach(&mut self.ready.mount, write_back) == Detached::InUse
+            && let Some(said) = self.last_word(Some(Instant::now() + LINGER))?
+        {
+            return said;
         }
         self.channel.finish();
-        match wait(&[self.channel.as_fd()], None).map(|_| self.channel.receive())? {
-            Ok((Message::Ended(what), _)) => ended(what),
-            _ => Err(HoldError::NotClean(
-                "nothing: it has died, and publishes what is durable when it is back".into(),
-            )),
+        self.last_word(None)?.unwrap_or(Ok(()))
+    }
+
+    /// Waits until the server says that the mount has ended, or has died. It may have questions before.
+    fn last_word(&self, until: Option<Instant>) -> io::Result<Option<Result<(), HoldError>>> {
+        loop {
+            let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if wait(&[self.channel.as_fd()], limit)?.is_none() {
+                return Ok(None);
+            }
+            match self.channel.receive() {
+                Ok((Message::Forget { question, inode }, _)) => self.forget(question, inode),
+                Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
+                _ => {
+                    let why = "nothing: it has died, and publishes what is durable when it is back";
+                    return Ok(Some(Err(HoldError::NotClean(why.into()))));
+                }
+            }
         }
+    }
+
+    /// Has the kernel drop what it keeps of an inode, and tells the server.
+    fn forget(&self, number: u64, inode: u64) {
+        let question = Question { number, inode: InodeNumber(inode), channel: Arc::clone(&self.channel) };
+        // Only questions of servers that have died fill the queue.
+        let _ = self.questions.try_send(question);
     }
 
     /// Says to a server what it is to serve.
@@ -269,8 +312,7 @@ impl Hold {
         let notifier = self.device().clone_queue()?;
         let invalidate = move || {
             for number in stale {
-                // The kernel may know nothing of the inode, which is well.
-                let _ = notifier.notify(&Notification::inval_inode(Node(number.0), 0, 0));
+                forget::tell(&notifier, number);
             }
         };
         std::thread::Builder::new().name("invalidate".into()).spawn(invalidate).map(drop)
@@ -293,6 +335,22 @@ impl Hold {
             Err(error) => Err((Again::Later, error)),
         }
     }
+}
+
+/// Starts the thread that answers what servers ask. The kernel waits, perhaps until there is the next server: the mount
+/// must be handed to that meanwhile.
+fn answering(ready: &Ready) -> io::Result<mpsc::SyncSender<Question>> {
+    let (sender, questions) = mpsc::sync_channel::<Question>(QUESTIONS_MAX);
+    let device = ready.queues[0].clone_queue()?;
+    let answer = move || {
+        for Question { number, inode, channel } in questions {
+            forget::tell(&device, inode);
+            // A server that is gone needs no answer.
+            let _ = channel.send(&Message::Forgotten { question: number }, &[]);
+        }
+    };
+    std::thread::Builder::new().name("forget".into()).spawn(answer)?;
+    Ok(sender)
 }
 
 /// Says why there is no server, unless that was said last. Returns what was said last.

@@ -1,7 +1,7 @@
 //! Messages between the holder of a mount and a server. Byte tables: `docs/format/fs-offload.md`, "Messages".
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -14,6 +14,8 @@ const ATTACH: u16 = 2;
 const ACCEPTED: u16 = 3;
 const REFUSED: u16 = 4;
 const ENDED: u16 = 5;
+const FORGET: u16 = 6;
+const FORGOTTEN: u16 = 7;
 
 /// Whether a mount has had a server before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,10 @@ pub(super) enum Message {
     Accepted,
     /// It is not, and why. Asking again helps, or never does.
     Refused { ever: Again, why: String },
+    /// The holder makes the kernel drop what it keeps of an inode.
+    Forget { question: u64, inode: u64 },
+    /// It has done so, for the questions up to this one.
+    Forgotten { question: u64 },
     /// The mount has ended, and everything is durable; otherwise what went wrong.
     Ended(String),
 }
@@ -91,6 +97,10 @@ impl Message {
                 let ever: u32 = if *ever == Again::Later { 0 } else { 1 };
                 (REFUSED, [&ever.to_le_bytes()[..], why.as_bytes()].concat())
             }
+            Self::Forget { question, inode } => {
+                (FORGET, [question.to_le_bytes(), inode.to_le_bytes()].concat())
+            }
+            Self::Forgotten { question } => (FORGOTTEN, question.to_le_bytes().to_vec()),
             Self::Ended(what) => (ENDED, what.as_bytes().to_vec()),
         };
         let mut bytes = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes(), &kind.to_le_bytes()].concat();
@@ -125,6 +135,8 @@ impl Message {
             }
             ATTACH => return Attach::decode(fields).map(Self::Attach),
             ACCEPTED => Self::Accepted,
+            FORGET => Self::Forget { question: fields.u64()?, inode: fields.u64()? },
+            FORGOTTEN => Self::Forgotten { question: fields.u64()? },
             ENDED => return Ok(Self::Ended(fields.text())),
             _ => return Err(MessageError::Malformed),
         };
@@ -193,6 +205,10 @@ impl<'b> Fields<'b> {
     fn u32(&mut self) -> Result<u32, MessageError> {
         self.array().map(u32::from_le_bytes)
     }
+
+    fn u64(&mut self) -> Result<u64, MessageError> {
+        self.array().map(u64::from_le_bytes)
+    }
 }
 
 #[cfg(test)]
@@ -216,7 +232,7 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 1, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 2, 0, kind, 0].to_vec();
         let offer = Message::Offer { workers: 4, region: *b"0123456789abcdef" };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], b"0123456789abcdef"].concat();
         assert_eq!(offer.encode(), bytes);
@@ -228,7 +244,13 @@ mod tests {
         let refused = Message::Refused { ever: Again::Never, why: "no".into() };
         assert_eq!(refused.encode(), [&head(4)[..], &[1, 0, 0, 0], b"no"].concat());
         assert_eq!(Message::Ended(String::new()).encode(), head(5));
-        let all = [offer, Message::Attach(attach()), Message::Accepted, Message::Ended("why".into())];
+        let (forget, forgotten) =
+            (Message::Forget { question: 3, inode: 258 }, Message::Forgotten { question: 3 });
+        let bytes = [&head(6)[..], &[3, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(forget.encode(), bytes);
+        assert_eq!(forgotten.encode(), [&head(7)[..], &[3, 0, 0, 0, 0, 0, 0, 0]].concat());
+        let ended = Message::Ended("why".into());
+        let all = [offer, Message::Attach(attach()), Message::Accepted, ended, forget, forgotten];
         all.iter().for_each(|message| assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message)));
     }
 
@@ -247,8 +269,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(kind in 0_u8..8, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 1, 0, kind, 0][..], &body].concat();
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..9, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 2, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

@@ -4,6 +4,7 @@ use super::channel::{Channel, ChannelError, wait};
 use super::earlier;
 use super::message::{Again, Attach, Message, Since};
 use crate::counter::{counter, raise};
+use crate::forget::Questions;
 use crate::keeping::Keeper;
 use crate::ledger::Ledger;
 use crate::link::{Accepted, Listener};
@@ -125,7 +126,8 @@ impl Current {
 /// A mount that is served.
 struct Served {
     session: Session,
-    channel: Channel,
+    channel: Arc<Channel>,
+    questions: Arc<Questions>,
     point: PathBuf,
     /// Ends its workers.
     stop: OwnedFd,
@@ -197,14 +199,15 @@ impl Server {
 
     /// Accepts a connection, and serves its mount.
     fn accept(&mut self) -> Result<Served, AttachError> {
-        let channel = self.greet()?;
-        let served = self.attach(&channel);
+        let (channel, questions) = (Arc::new(self.greet()?), Arc::<Questions>::default());
+        let served = self.attach(&channel, &questions);
         match served {
             Ok((session, point, stop, ended)) => {
                 channel.send(&Message::Accepted, &[])?;
+                questions.open(asks(&channel));
                 tracing::info!(point = %point.display(), "a mount is served");
                 self.current.set(Some(session.inspector()));
-                Ok(Served { session, channel, point, stop, ended })
+                Ok(Served { session, channel, questions, point, stop, ended })
             }
             Err(error) => {
                 let ever = if matches!(error, AttachError::Stale) { Again::Never } else { Again::Later };
@@ -229,7 +232,11 @@ impl Server {
     }
 
     /// Offers the files to a holder, and serves its mount.
-    fn attach(&mut self, channel: &Channel) -> Result<(Session, PathBuf, OwnedFd, OwnedFd), AttachError> {
+    fn attach(
+        &mut self,
+        channel: &Channel,
+        questions: &Arc<Questions>,
+    ) -> Result<(Session, PathBuf, OwnedFd, OwnedFd), AttachError> {
         let workers = u32::try_from(self.settings.workers).unwrap_or(u32::MAX);
         channel.send(&Message::Offer { workers, region: self.files.identity() }, &[])?;
         let answered = wait(&[channel.as_fd(), self.stop.as_fd()], Some(MOUNT_LIMIT));
@@ -249,7 +256,8 @@ impl Server {
         let ready = Ready { mount: Mount::of_another(point.clone(), attach.id), queues, negotiated };
         let (stop, ended) = (new_counter()?, new_counter()?);
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
-        let elsewhere = Elsewhere { ledger: Arc::new(ledger), earlier, ended: copy(&ended)? };
+        let (ledger, questions) = (Arc::new(ledger), Arc::clone(questions));
+        let elsewhere = Elsewhere { ledger, earlier, ended: copy(&ended)?, questions };
         let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
         let session =
             Session::serve(files, ready, (copy(&stop)?, Some(elsewhere)), (&self.settings, Keeper::Session))?;
@@ -274,7 +282,7 @@ impl Server {
 
     /// Waits until a mount ends. Others are refused meanwhile.
     fn attend(&self, served: &Served) -> Result<End, ServerError> {
-        let Served { channel, point, stop, ended, .. } = served;
+        let Served { channel, questions, point, stop, ended, .. } = served;
         loop {
             let files = [self.stop.as_fd(), ended.as_fd(), channel.as_fd(), self.listener.as_fd()];
             match wait(&files, None)? {
@@ -284,6 +292,10 @@ impl Server {
                 }
                 Some(1) => return Ok(End::Unmount),
                 Some(2) => {
+                    if let Ok((Message::Forgotten { question }, _)) = channel.receive() {
+                        questions.note_answered(question);
+                        continue;
+                    }
                     tracing::info!(point = %point.display(), "the mount's holder has ended");
                     raise(stop);
                     return Ok(End::Unmount);
@@ -320,6 +332,14 @@ impl Server {
         let _ = channel.send(&Message::Ended(what), &[]);
         Ok(())
     }
+}
+
+/// Asks the holder to make the kernel drop what it keeps.
+fn asks(channel: &Arc<Channel>) -> crate::forget::Send {
+    let channel = Arc::clone(channel);
+    Box::new(move |question, inode: InodeNumber| {
+        channel.send(&Message::Forget { question, inode: inode.0 }, &[]).is_ok()
+    })
 }
 
 fn new_counter() -> Result<OwnedFd, AttachError> {

@@ -27,6 +27,8 @@ pub(crate) struct Leased {
 
 pub(crate) struct Library {
     socket: OwnedFd,
+    /// The next server finds the control memory here.
+    _memory: File,
     region: Shared,
     control: Control<'static>,
     identity: Identity,
@@ -73,11 +75,11 @@ impl Library {
             let Reply::Refused(refusal) = reply else { panic!("{reply:?}") };
             return Err(refusal);
         };
-        let [region, memory] = &files[..] else { panic!("two files come with it") };
-        let (region, memory) = (Shared::map(region), Shared::map(memory));
+        let Ok([region, file]) = <[File; 2]>::try_from(files) else { panic!("two files come with it") };
+        let (region, memory) = (Shared::map(&region), Shared::map(&file));
         let control = Control::new(memory.words()).expect("its size");
         let identity = control.identity().expect("this version");
-        let mut library = Self { socket, region, control, identity, appended: 0, used: 0 };
+        let mut library = Self { socket, _memory: file, region, control, identity, appended: 0, used: 0 };
         assert_eq!(library.ask(&Request::Refill), Reply::Done);
         Ok(library)
     }

@@ -1,0 +1,127 @@
+//! Makes the kernel drop what it keeps of a file.
+//!
+//! It waits for requests on the file's pages that it has sent to the server, and nothing interrupts that. A server that did
+//! this itself could not be killed before it has answered them, so that nobody could start the next one. Where another
+//! process holds the mount, that process does it (`docs/format/fs-offload.md`, "What the kernel keeps").
+
+use landfall_fs::InodeNumber;
+use landfall_fuse::{Device, Node, Notification};
+use parking_lot::{Condvar, Mutex};
+
+/// Sends a question with a number. False if the holder is gone.
+pub(crate) type Send = Box<dyn Fn(u64, InodeNumber) -> bool + std::marker::Send>;
+
+/// Who tells the kernel.
+pub(crate) enum Forgetting {
+    /// This process, which has made the mount.
+    This(Device),
+    /// The process that holds the mount.
+    Holder(std::sync::Arc<Questions>),
+}
+
+impl Forgetting {
+    /// Makes the kernel drop what it keeps of an inode. False if the mount ends meanwhile.
+    pub(crate) fn forget(&self, inode: InodeNumber) -> bool {
+        match self {
+            Self::This(device) => {
+                tell(device, inode);
+                true
+            }
+            Self::Holder(questions) => questions.ask(inode),
+        }
+    }
+
+    /// The mount ends: nobody waits any more.
+    pub(crate) fn close(&self) {
+        if let Self::Holder(questions) = self {
+            questions.close();
+        }
+    }
+}
+
+/// Tells the kernel itself.
+pub(crate) fn tell(device: &Device, inode: InodeNumber) {
+    // The kernel may know nothing of the inode, which is well.
+    let _ = device.notify(&Notification::inval_inode(Node(inode.0), 0, 0));
+}
+
+/// Questions to the holder of a mount, which it answers in order.
+#[derive(Default)]
+pub(crate) struct Questions {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// How to ask, once the mount is accepted.
+    send: Option<Send>,
+    is_closed: bool,
+    asked: u64,
+    answered: u64,
+}
+
+impl Questions {
+    /// The mount is accepted: the holder listens.
+    pub(crate) fn open(&self, send: Send) {
+        self.state.lock().send = Some(send);
+        self.changed.notify_all();
+    }
+
+    /// The holder has answered the questions up to this one.
+    pub(crate) fn note_answered(&self, question: u64) {
+        let mut state = self.state.lock();
+        state.answered = state.answered.max(question);
+        self.changed.notify_all();
+    }
+
+    fn ask(&self, inode: InodeNumber) -> bool {
+        let mut state = self.state.lock();
+        while state.send.is_none() && !state.is_closed {
+            self.changed.wait(&mut state);
+        }
+        let question = state.asked + 1;
+        let is_sent = state.send.as_ref().is_some_and(|send| !state.is_closed && send(question, inode));
+        if !is_sent {
+            return false;
+        }
+        state.asked = question;
+        while state.answered < question && !state.is_closed {
+            self.changed.wait(&mut state);
+        }
+        state.answered >= question
+    }
+
+    fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn a_question_waits_for_its_answer_or_for_the_end_of_the_mount() {
+        let (asked, questions) = sync_channel(8);
+        let (to_holder, holder) = (asked, Arc::<Questions>::default());
+        let ask = |inode| {
+            let holder = Arc::clone(&holder);
+            std::thread::spawn(move || Forgetting::Holder(holder).forget(InodeNumber(inode)))
+        };
+        let early = ask(7);
+        holder.open(Box::new(move |question, inode| to_holder.send((question, inode.0)).is_ok()));
+        assert_eq!(questions.recv(), Ok((1, 7)), "it is asked when the mount is accepted");
+        let second = ask(8);
+        assert_eq!(questions.recv(), Ok((2, 8)));
+        holder.note_answered(1);
+        assert!(early.join().unwrap());
+        assert!(!second.is_finished());
+        Forgetting::Holder(Arc::clone(&holder)).close();
+        assert!(!second.join().unwrap());
+        assert!(!ask(9).join().unwrap() && questions.try_recv().is_err());
+    }
+}

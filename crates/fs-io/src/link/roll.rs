@@ -1,0 +1,212 @@
+//! Who is attached, in a file beside the socket: the next server ends the libraries of one that was killed.
+//!
+//! A library notices soon that its server is gone, but a thread of it that is in may still store to the region. If that were
+//! opened meanwhile, what the thread stores would be lost, or destroy what others store. So the next server does what the
+//! dead one would have done: it revokes all leases, and waits until nobody is in. `docs/format/fs-link.md`, "The next server".
+
+use super::sys;
+use crate::sys::SharedMemory;
+use landfall_fs_link::{CONTROL_WORDS, Control, LEASE_TIME, LEASES_MAX, LinkState, lease};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Ending of the file's name.
+const ENDING: &str = ".clients";
+/// What the kernel calls a control memory, before ` (deleted)`: `SharedMemory::new` names it.
+const MEMORY: &[u8] = b"/memfd:landfall";
+/// Places of the file.
+pub(super) const PLACES: usize = 64;
+/// Bytes of a place.
+const PLACE_BYTES: usize = 24;
+/// How often it is asked whether threads have left.
+const ASK_EVERY: Duration = Duration::from_micros(200);
+
+/// The file with the clients of a server.
+#[derive(Debug)]
+pub(crate) struct Roll {
+    file: File,
+    path: PathBuf,
+    /// Who has which place.
+    used: Mutex<[Option<u32>; PLACES]>,
+}
+
+/// A client, as the file names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    process: u64,
+    /// Device and inode of the control memory.
+    memory: [u64; 2],
+}
+
+impl Entry {
+    fn encode(self) -> [u8; PLACE_BYTES] {
+        let mut bytes = [0; PLACE_BYTES];
+        let words = [self.process, self.memory[0], self.memory[1]];
+        bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let word = |index: usize| {
+            let bytes = bytes.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+            u64::from_le_bytes(bytes.unwrap_or_default())
+        };
+        Self { process: word(0), memory: [word(1), word(2)] }
+    }
+}
+
+fn beside(socket: &Path) -> PathBuf {
+    let mut name = socket.file_name().map_or_else(OsString::new, OsString::from);
+    name.push(ENDING);
+    socket.with_file_name(name)
+}
+
+impl Roll {
+    /// A new file, without clients.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(crate) fn create(socket: &Path) -> io::Result<Self> {
+        let path = beside(socket);
+        Ok(Self { file: File::create(&path)?, path, used: Mutex::new([None; PLACES]) })
+    }
+
+    /// Notes a client before it is welcomed.
+    ///
+    /// # Errors
+    /// An error of the kernel, or there is no place.
+    pub(super) fn note(&self, client: u32, process: i32, memory: BorrowedFd<'_>) -> io::Result<()> {
+        let mut used = self.used.lock();
+        let place = used.iter().position(Option::is_none).ok_or(io::ErrorKind::QuotaExceeded)?;
+        let found = File::from(memory.try_clone_to_owned()?).metadata()?;
+        let entry = Entry { process: u64::from(process.unsigned_abs()), memory: [found.dev(), found.ino()] };
+        self.write(place, entry)?;
+        used[place] = Some(client);
+        Ok(())
+    }
+
+    /// A client has ended.
+    pub(super) fn forget(&self, client: u32) {
+        let mut used = self.used.lock();
+        let Some(place) = used.iter().position(|used| *used == Some(client)) else { return };
+        used[place] = None;
+        // A client that is noted and not there is passed over.
+        let _ = self.write(place, Entry::default());
+    }
+
+    fn write(&self, place: usize, entry: Entry) -> io::Result<()> {
+        self.file.write_all_at(&entry.encode(), (place * PLACE_BYTES) as u64)
+    }
+
+    /// All clients have ended.
+    pub(super) fn remove(&self) {
+        // As above.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A client of a server that has died.
+struct Left {
+    memory: SharedMemory,
+    /// Readable when its process has ended.
+    process: OwnedFd,
+}
+
+impl Left {
+    /// Finds the control memory among the files that the process has open.
+    fn find(entry: Entry) -> Option<Self> {
+        let process = sys::watch_process(i32::try_from(entry.process).ok()?).ok()?;
+        let files = std::fs::read_dir(format!("/proc/{}/fd", entry.process)).ok()?;
+        // Others may be files of the mount, which nobody serves: not even their attributes can be asked for.
+        let is_it = |path: &PathBuf| {
+            let is_memory =
+                std::fs::read_link(path).is_ok_and(|name| name.as_os_str().as_bytes().starts_with(MEMORY));
+            is_memory && std::fs::metadata(path).is_ok_and(|found| [found.dev(), found.ino()] == entry.memory)
+        };
+        let path = files.flatten().map(|file| file.path()).find(is_it)?;
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let memory = SharedMemory::of_another(file.into(), CONTROL_WORDS).ok()?;
+        Some(Self { memory, process }).filter(|left| left.control().identity().is_ok())
+    }
+
+    fn control(&self) -> Control<'_> {
+        Control::new(self.memory.words()).expect("it has the size of a control memory")
+    }
+
+    /// Nobody enters any more.
+    fn end(&self) {
+        let control = self.control();
+        control.set_state(LinkState::Ended);
+        (0..LEASES_MAX).for_each(|place| lease::revoke(control.lease_word(place)));
+    }
+
+    /// True once nobody is in.
+    fn is_left(&self) -> bool {
+        let control = self.control();
+        (0..LEASES_MAX).all(|place| lease::is_empty(control.lease_word(place))) || self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.process, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// Ends the libraries of a server that was killed, whose libraries connected to `socket`. To be called by whoever has locked
+/// the region, before it is opened.
+pub fn end_earlier_libraries(socket: &Path) {
+    let path = beside(socket);
+    let Ok(bytes) = std::fs::read(&path) else { return };
+    let entries = bytes.chunks(PLACE_BYTES).take(PLACES).map(Entry::decode);
+    let left: Vec<Left> = entries.filter(|entry| entry.process != 0).filter_map(Left::find).collect();
+    left.iter().for_each(Left::end);
+    let until = Instant::now() + LEASE_TIME;
+    for client in &left {
+        while !client.is_left() {
+            if Instant::now() > until {
+                tracing::warn!("a library of an earlier server does not give its leases back: it is fenced");
+                client.control().set_state(LinkState::Fenced);
+                break;
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+    // A file that stays names clients that have ended.
+    let _ = std::fs::remove_file(&path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn clients_are_found_until_they_are_forgotten() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("files.sock");
+        let roll = Roll::create(&socket).expect("a file");
+        let memory = SharedMemory::new(CONTROL_WORDS).expect("memory");
+        let control = Control::new(memory.words()).expect("its size");
+        control.begin(landfall_fs_link::Identity { client: 1, hash_seed: 2, region_bytes: 3 });
+        lease::grant(control.lease_word(5), 1, lease::Kind::Write);
+        let own = i32::try_from(std::process::id()).expect("a number");
+        roll.note(1, own, io::stdin().as_fd()).expect("a place");
+        roll.note(2, own, memory.file()).expect("a place");
+        roll.forget(1);
+        assert_eq!(std::fs::read(directory.path().join("files.sock.clients")).expect("a file").len(), 48);
+        end_earlier_libraries(&socket);
+        assert_eq!(control.state(), LinkState::Ended);
+        assert!(!lease::is_granted(control.lease_word(5)));
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
+        end_earlier_libraries(&socket);
+    }
+}
