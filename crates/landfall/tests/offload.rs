@@ -2,133 +2,20 @@
 
 mod common;
 
+use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file};
 use common::{Place, binary, can_mount, landfall};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a process may take to end.
-const END_LIMIT: Duration = Duration::from_secs(60);
-
 /// Files of a program, at most.
 const FILES_MAX: usize = 50;
-
-/// A process that is killed when this is dropped.
-struct Process {
-    child: Child,
-    announced: String,
-}
-
-impl Process {
-    /// Starts a command, and waits until it has said something.
-    fn start(command: &mut Command, log: &Path) -> Self {
-        let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
-        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let mut announced = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut announced).unwrap();
-        Self { child, announced }
-    }
-
-    fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
-    }
-
-    /// Waits until it has ended by itself.
-    fn wait(mut self) -> ExitStatus {
-        let until = Instant::now() + END_LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < until, "the process does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn stop(self) {
-        self.signal("-TERM");
-        assert!(self.wait().success());
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // After an end in good order there is nothing left to do.
-        let _ = (self.child.kill(), self.child.wait());
-    }
-}
-
-/// A region with a mountpoint. What is mounted is unmounted at the end, however the test ends.
-struct Site {
-    place: Place,
-    point: tempfile::TempDir,
-    serve: Vec<&'static str>,
-}
-
-impl Site {
-    fn new(place: Place, serve: &[&'static str]) -> Self {
-        Self { place, point: tempfile::tempdir().unwrap(), serve: serve.to_vec() }
-    }
-
-    /// The file named so in the mount.
-    fn at(&self, name: &str) -> PathBuf {
-        self.point.path().join(name)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.place.dir().join("offload.sock")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.place.path().join("log")
-    }
-
-    fn server(&self) -> Process {
-        let mut command = Command::new(binary());
-        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(self.place.dir()).args(&self.serve);
-        let process = Process::start(&mut command, &self.log());
-        assert!(process.announced.starts_with("serving: "), "{}{}", process.announced, self.place.log());
-        process
-    }
-
-    fn mount(&self, more: &[&str]) -> Process {
-        let mut command = Command::new(binary());
-        command.args(["fs", "mount"]).arg(self.point.path()).arg("--offload").arg(self.socket()).args(more);
-        let process = Process::start(&mut command, &self.log());
-        assert!(process.announced.starts_with("mounted: "), "{}{}", process.announced, self.place.log());
-        // The kernel asks once whether closing a file needs a request. A child of this process closes all files when it
-        // becomes another program: it must not have to ask a server that is yet to be started by it.
-        drop(File::create(self.at("closed")).unwrap());
-        fs::remove_file(self.at("closed")).unwrap();
-        process
-    }
-
-    /// What a mount that cannot be says.
-    fn refusal(&self, point: &Path) -> String {
-        let (point, socket) = (point.to_str().unwrap().to_owned(), self.socket());
-        let output = landfall(&["fs", "mount", &point, "--offload", socket.to_str().unwrap()]);
-        assert!(!output.status.success());
-        String::from_utf8(output.stderr).unwrap()
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
-    }
-}
 
 #[test]
 fn files_of_a_mount_by_a_server_are_there_at_the_next_mount() {
@@ -226,27 +113,6 @@ fn another_user_cannot_mount() {
         Err(error) => eprintln!("SKIP: another user's process: {error}"),
     }
     server.stop();
-}
-
-/// Waits until a mount's calls are answered again.
-fn wait_for_file(path: &Path) {
-    let until = Instant::now() + END_LIMIT;
-    while !path.exists() {
-        assert!(Instant::now() < until, "{}", path.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Random numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
 }
 
 /// A program that changes names and files of its own, and takes no error for an answer.

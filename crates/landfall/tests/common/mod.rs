@@ -8,8 +8,10 @@
     reason = "each test program uses its part, and says what it skips"
 )]
 
+pub(crate) mod mounts;
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;
+pub(crate) mod writers;
 
 use landfall_testbed::Host;
 use std::collections::BTreeMap;

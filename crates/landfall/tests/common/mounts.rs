@@ -1,0 +1,197 @@
+//! Mounts that a server of its own serves, and their processes.
+
+use super::{Place, binary, landfall};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to end.
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long it is waited for at the end of a test that fails.
+const DROP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A process that is killed when this is dropped.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) announced: String,
+}
+
+impl Process {
+    /// Starts a command, and waits until it has said something.
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
+        let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut announced = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut announced).unwrap();
+        Self { child, announced }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        self.ended()
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let until = Instant::now() + END_LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "the process does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn stop(self) {
+        self.signal("-TERM");
+        assert!(self.wait().success());
+    }
+
+    /// Kills it. It may be in the middle of a call that ends only with the mount.
+    pub(crate) fn kill_now(mut self) -> Self {
+        self.child.kill().unwrap();
+        self
+    }
+
+    pub(crate) fn kill(self) {
+        // A process that waits for the mount that it serves itself would never end.
+        self.kill_now().ended();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // After an end in good order there is nothing left to do. Who waits for a mount ends with it.
+        let _ = self.child.kill();
+        let _ = super::wait_until(DROP_LIMIT, || self.child.try_wait().ok().flatten());
+    }
+}
+
+/// A region with a mountpoint. What is mounted is unmounted at the end, however the test ends.
+pub(crate) struct Site {
+    pub(crate) place: Place,
+    pub(crate) point: tempfile::TempDir,
+    pub(crate) serve: Vec<&'static str>,
+}
+
+impl Site {
+    pub(crate) fn new(place: Place, serve: &[&'static str]) -> Self {
+        Self { place, point: tempfile::tempdir().unwrap(), serve: serve.to_vec() }
+    }
+
+    /// The file named so in the mount.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.place.dir().join("offload.sock")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.place.path().join("log")
+    }
+
+    pub(crate) fn server(&self) -> Process {
+        let mut command = Command::new(binary());
+        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(self.place.dir()).args(&self.serve);
+        let process = Process::start(&mut command, &self.log());
+        assert!(process.announced.starts_with("serving: "), "{}{}", process.announced, self.place.log());
+        process
+    }
+
+    pub(crate) fn mount(&self, more: &[&str]) -> Process {
+        self.mount_by(&[&["--offload", self.socket().to_str().unwrap()], more].concat())
+    }
+
+    /// A mount that serves itself.
+    pub(crate) fn own_mount(&self) -> Process {
+        let dir = self.place.dir();
+        let flags = ["--size", "64MiB", "--dir", dir.to_str().unwrap()];
+        self.mount_by(&[&flags, &self.serve[..]].concat())
+    }
+
+    /// A mount by a server that has yet to see that the one before has ended.
+    pub(crate) fn next_mount(&self) -> Process {
+        let until = Instant::now() + END_LIMIT;
+        loop {
+            let process = self.start_mount(&["--offload", self.socket().to_str().unwrap()]);
+            if !process.announced.is_empty() {
+                return process;
+            }
+            assert!(Instant::now() < until, "{}", self.place.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn mount_by(&self, flags: &[&str]) -> Process {
+        let process = self.start_mount(flags);
+        assert!(process.announced.starts_with("mounted: "), "{}{}", process.announced, self.place.log());
+        process
+    }
+
+    fn start_mount(&self, flags: &[&str]) -> Process {
+        let mut command = Command::new(binary());
+        command.args(["fs", "mount"]).arg(self.point.path()).args(flags);
+        let process = Process::start(&mut command, &self.log());
+        if process.announced.is_empty() {
+            return process;
+        }
+        // The kernel asks once whether closing a file needs a request. A child of this process closes all files when it
+        // becomes another program: it must not have to ask a server that is yet to be started by it.
+        drop(File::create(self.at("closed")).unwrap());
+        fs::remove_file(self.at("closed")).unwrap();
+        process
+    }
+
+    /// What a mount that cannot be says.
+    pub(crate) fn refusal(&self, point: &Path) -> String {
+        let (point, socket) = (point.to_str().unwrap().to_owned(), self.socket());
+        let output = landfall(&["fs", "mount", &point, "--offload", socket.to_str().unwrap()]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Removes a mount that nobody serves. Processes may wait for it, also ones that were killed.
+    pub(crate) fn unmount(&self) {
+        // Without root it is only detached.
+        let _ =
+            Command::new("umount").args(["-f", "-l"]).arg(self.point.path()).stderr(Stdio::null()).status();
+        let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+/// Waits until a mount's calls are answered again.
+pub(crate) fn wait_for_file(path: &Path) {
+    let until = Instant::now() + END_LIMIT;
+    while !path.exists() {
+        assert!(Instant::now() < until, "{}", path.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Random numbers (xorshift).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}

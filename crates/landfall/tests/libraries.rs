@@ -1,0 +1,328 @@
+//! Programs with the library of files, on mounts whose processes are killed: what was acknowledged is there.
+
+mod common;
+
+use common::mounts::{Process, Random, Site, wait_for_file};
+use common::writers::{Acknowledged, By, Programs, Writer};
+use common::{Place, can_mount};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a call on a mount says that has ended.
+const ENDED: [i32; 4] = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::EIO];
+/// Records that a writer has written before something happens to it.
+const RECORDS: u64 = 60;
+
+/// A region in memory, and the programs. `None` where there can be no mount.
+fn in_memory(serve: &[&'static str]) -> Option<(Site, Programs)> {
+    let place = Place::in_memory().filter(|_| can_mount())?;
+    let programs = Programs::build(&place)?;
+    Some((Site::new(place, serve), programs))
+}
+
+fn is_clean(site: &Site) {
+    let output = site.place.check(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_program_with_the_library_is_answered_in_its_process_where_a_server_serves_the_mount() {
+    let Some((site, programs)) = in_memory(&[]) else { return };
+    let (server, mount) = (site.server(), site.mount(&[]));
+    let mut writer = Writer::start(&site, &programs, By::Library(0), Acknowledged::Synced, 1);
+    writer.wait_for_records(RECORDS);
+    // Others read it meanwhile.
+    writer.check();
+    writer.wait_for_records(2 * RECORDS);
+    assert!(writer.stop() > RECORDS, "it has leases: {}", writer.said());
+    writer.check();
+    mount.stop();
+    server.stop();
+    is_clean(&site);
+}
+
+/// The server ends while programs write, by `end`, and the next one starts.
+fn writers_go_on((site, programs): &(Site, Programs), what: Acknowledged, end: impl Fn(Process)) -> u64 {
+    let (mut server, mount) = (site.server(), site.mount(&[]));
+    let mut answered = 0;
+    for round in 0..3 {
+        let by = [By::Library(0), By::Library(8), By::Mount];
+        let mut writers: Vec<Writer> = (1..)
+            .zip(by)
+            .map(|(index, by)| Writer::start(site, programs, by, what, round * 10 + index))
+            .collect();
+        writers.iter_mut().for_each(|writer| writer.wait_for_records(RECORDS));
+        end(server);
+        server = site.server();
+        wait_for_file(&site.at("writer 1"));
+        for writer in &mut writers {
+            let count = writer.records() + RECORDS;
+            writer.wait_for_records(count);
+            answered += writer.stop();
+            writer.check();
+        }
+    }
+    mount.stop();
+    server.stop();
+    is_clean(site);
+    answered
+}
+
+#[test]
+fn programs_with_the_library_go_on_through_the_mount_when_its_server_is_killed() {
+    let Some(site) = in_memory(&[]) else { return };
+    assert!(writers_go_on(&site, Acknowledged::Returned, Process::kill) > 0, "they have leases before");
+}
+
+#[test]
+fn programs_with_the_library_go_on_when_their_server_is_told_to_stop() {
+    let Some(site) = in_memory(&[]) else { return };
+    assert!(writers_go_on(&site, Acknowledged::Returned, Process::stop) > 0, "they have leases before");
+}
+
+#[test]
+fn nothing_that_has_returned_is_lost_where_every_change_is_durable_first() {
+    let Some(site) = in_memory(&["--sync", "always"]) else { return };
+    assert_eq!(writers_go_on(&site, Acknowledged::Returned, Process::kill), 0, "all is passed on");
+    let place = Place::new();
+    let Some(programs) = Programs::build(&place) else { return };
+    let on_a_file = (Site::new(place, &["--sync", "always"]), programs);
+    assert_eq!(writers_go_on(&on_a_file, Acknowledged::Returned, Process::kill), 0, "all is passed on");
+}
+
+#[test]
+fn nothing_that_is_synced_is_lost_where_the_region_is_on_a_file() {
+    let place = Place::new();
+    if !can_mount() {
+        return;
+    }
+    let Some(programs) = Programs::build(&place) else { return };
+    let (site, mut seed) = (Site::new(place, &[]), 0);
+    let (mut server, mount) = (site.server(), site.mount(&[]));
+    for _ in 0..3 {
+        seed += 1;
+        let mut writer = Writer::start(&site, &programs, By::Library(0), Acknowledged::Synced, seed);
+        writer.wait_for_records(RECORDS);
+        // What the server loses is told by `fsync`, and ends the writer: it is killed before.
+        writer.kill();
+        server.kill();
+        server = site.server();
+        writer.check();
+    }
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn a_program_with_the_library_gets_eio_where_the_mount_has_no_more_patience() {
+    let Some((site, programs)) = in_memory(&[]) else { return };
+    let (server, mount) = (site.server(), site.mount(&["--patience", "1"]));
+    let mut writer = Writer::start(&site, &programs, By::Library(0), Acknowledged::Returned, 1);
+    writer.wait_for_records(RECORDS);
+    server.kill();
+    assert_eq!(writer.wait().code(), Some(3));
+    assert!(writer.said().contains(&format!("errno {}", libc::EIO)), "{}", writer.said());
+    let server = site.server();
+    wait_for_file(&site.at("writer 1"));
+    writer.check();
+    mount.stop();
+    server.stop();
+}
+
+/// What is killed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Library,
+    Server,
+    /// The process that has made the mount.
+    Mount,
+}
+
+/// A mount with writers, of which processes are killed.
+struct Campaign {
+    site: Site,
+    programs: Programs,
+    /// `None`: the mount serves itself.
+    server: Option<Process>,
+    mount: Option<Process>,
+    writers: Vec<Writer>,
+    random: Random,
+    started: u64,
+    checked: u64,
+}
+
+impl Campaign {
+    fn start((site, programs): (Site, Programs), is_offloaded: bool, seed: u64) -> Self {
+        let server = is_offloaded.then(|| site.server());
+        let mount = Some(if is_offloaded { site.mount(&[]) } else { site.own_mount() });
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut campaign =
+            Self { site, programs, server, mount, writers: Vec::new(), random, started: 0, checked: 0 };
+        (0..3).for_each(|_| campaign.start_writer());
+        campaign
+    }
+
+    fn start_writer(&mut self) {
+        self.started += 1;
+        let by = match self.random.below(4) {
+            0 => By::Mount,
+            1 => By::Library(8),
+            _ => By::Library(0),
+        };
+        self.writers.push(Writer::start(
+            &self.site,
+            &self.programs,
+            by,
+            Acknowledged::Returned,
+            self.started,
+        ));
+    }
+
+    fn pause(&mut self, most_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.random.below(most_ms)));
+    }
+
+    /// Kills some processes, and starts all of them again.
+    #[allow(clippy::print_stderr, reason = "what was done before a failure must be known")]
+    fn round(&mut self) {
+        use Victim::{Library, Mount, Server};
+        let offloaded: [&[Victim]; 8] = [
+            &[Server],
+            &[Library],
+            &[Server, Library],
+            &[Server],
+            &[Mount],
+            &[Mount, Server],
+            &[Server, Mount],
+            &[Library, Mount, Server],
+        ];
+        let embedded: [&[Victim]; 4] = [&[Mount], &[Library], &[Library, Mount], &[Mount, Library]];
+        self.pause(300);
+        let all: &[&[Victim]] = if self.server.is_some() { &offloaded } else { &embedded };
+        let victims = all[usize::try_from(self.random.below(all.len() as u64)).unwrap()];
+        eprintln!("killed: {victims:?}");
+        let is_offloaded = self.server.is_some();
+        let mut killed = Vec::new();
+        for victim in victims {
+            match victim {
+                Library => self.writers[0].kill_now(),
+                Server => self.server.take().unwrap().kill(),
+                Mount => killed.push(self.mount.take().unwrap().kill_now()),
+            }
+            self.pause(15);
+        }
+        if self.mount.is_none() && self.server.is_none() {
+            // What was killed may wait for a request that nobody answers any more.
+            self.site.unmount();
+        }
+        for process in killed {
+            process.wait();
+        }
+        if self.mount.is_none() {
+            self.writers.iter_mut().for_each(writer_of_ended_mount);
+        }
+        if victims.contains(&Server) {
+            self.pause(60);
+            self.server = Some(self.site.server());
+        }
+        if self.mount.is_none() {
+            self.mount_again(is_offloaded);
+        }
+        if victims.contains(&Library) {
+            self.writers[0].wait();
+        }
+        self.go_on();
+    }
+
+    fn mount_again(&mut self, is_offloaded: bool) {
+        self.site.unmount();
+        self.mount = Some(if is_offloaded { self.site.next_mount() } else { self.site.own_mount() });
+    }
+
+    /// Checks writers that have ended, and starts others.
+    fn go_on(&mut self) {
+        for at in (0..self.writers.len()).rev() {
+            if self.writers[at].is_running() {
+                continue;
+            }
+            let writer = self.writers.remove(at);
+            writer.check();
+            self.checked += writer.records();
+            writer.remove();
+            self.start_writer();
+        }
+    }
+
+    fn end(mut self) {
+        let answered: u64 = self.writers.iter_mut().map(Writer::stop).sum();
+        assert!(answered + self.checked > 0, "they have worked");
+        self.writers.drain(..).for_each(|writer| writer.check());
+        self.mount.take().unwrap().stop();
+        self.server.take().into_iter().for_each(Process::stop);
+        is_clean(&self.site);
+    }
+}
+
+/// A writer of a mount that has ended says so, unless it was killed.
+fn writer_of_ended_mount(writer: &mut Writer) {
+    let status = writer.wait();
+    let said = writer.said();
+    let is_told = ENDED.iter().any(|errno| said.contains(&format!("errno {errno}\n")));
+    // It may have begun when the mount had ended.
+    let is_late = said.contains(&format!("open the directory: errno {}\n", libc::ENOENT));
+    assert!(status.code().is_none() || is_told || is_late, "{status}: {said}");
+}
+
+/// Reads what writers write, so that they lose their leases now and then.
+fn read_all(point: &Path, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        for directory in fs::read_dir(point).into_iter().flatten().flatten() {
+            for name in ["log", "slots", "name 1"] {
+                // Files come and go, and so do mounts.
+                let _ = fs::read(directory.path().join(name));
+                std::thread::sleep(Duration::from_millis(7));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the seed of a failure must be known")]
+fn kill_again_and_again(is_offloaded: bool) {
+    let Some(place) = in_memory(&[]) else { return };
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (rounds, seed) = (number("LANDFALL_KILLS", 8), number("LANDFALL_SEED", 7));
+    eprintln!("LANDFALL_KILLS={rounds} LANDFALL_SEED={seed}");
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut campaign = Campaign::start(place, is_offloaded, seed);
+        let point = campaign.site.point.path().to_owned();
+        let reader = scope.spawn(move || read_all(&point, is_over));
+        let over = Over(is_over);
+        (0..rounds).for_each(|_| campaign.round());
+        drop(over);
+        reader.join().unwrap();
+        campaign.end();
+    });
+}
+
+/// Says that it is over, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_there_whichever_of_library_server_and_mount_are_killed() {
+    kill_again_and_again(true);
+}
+
+#[test]
+fn what_is_acknowledged_is_there_whichever_of_library_and_mount_are_killed() {
+    kill_again_and_again(false);
+}
