@@ -5,6 +5,7 @@
 
 use crate::counters::{Counters, RequestKind, read};
 use crate::errors::NOT_SUPPORTED;
+use crate::link::{Fenced, Link, Why};
 use crate::rounds::{Job, Rounds};
 use crate::service::Service;
 use crate::sys;
@@ -89,6 +90,7 @@ pub(crate) fn metrics(service: &Service) -> String {
     commits(&mut text, &service.counters);
     publishing(&mut text, &service.files, &service.counters);
     space(&mut text, &service.rounds, &service.counters);
+    service.libraries().into_iter().for_each(|link| libraries(&mut text, link));
     text.gauge("inodes", "Inodes, those without a name included.", service.files.inode_count());
     text.gauge("known_inodes", "Inodes that the kernel knows.", service.lives.len());
     landfall_metrics::region(&mut text, service.files.heap());
@@ -148,6 +150,33 @@ fn publishing(text: &mut Text, files: &Files, counters: &Counters) {
         "Inodes that a chunk made and deleted again, so that nothing of them was written.",
         read(&counters.undone_inodes),
     );
+}
+
+/// What libraries in other programs do. Where there can be none, nothing is shown.
+fn libraries(text: &mut Text, link: &Link) {
+    let ((attached, leases), counts) = (link.attached(), link.counts());
+    text.gauge("libraries", "Libraries in other programs that are attached.", attached);
+    text.gauge("leases", "Leases of files that they have.", leases);
+    text.counter("leases_granted_total", "Leases that were granted.", counts.granted());
+    text.metric(
+        Kind::Counter,
+        "leases_ended_total",
+        "Leases that have ended: in conflict with another program, by the library itself, unused, or with the library.",
+    );
+    for (why, label) in Why::ALL {
+        text.sample("leases_ended_total", &[("why", label)], counts.taken_back(why));
+    }
+    let (operations, bytes) = counts.adopted();
+    text.counter("library_operations_total", "Operations of libraries that were adopted.", operations);
+    text.counter("library_bytes_total", "Bytes of these operations.", bytes);
+    text.metric(
+        Kind::Counter,
+        "library_logs_ended_total",
+        "Logs of libraries that were ended because of a broken rule, or because a lease was not given back in time.",
+    );
+    for (why, label) in Fenced::ALL {
+        text.sample("library_logs_ended_total", &[("why", label)], counts.fenced(why));
+    }
 }
 
 fn space(text: &mut Text, rounds: &Rounds, counters: &Counters) {

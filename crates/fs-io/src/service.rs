@@ -177,6 +177,11 @@ impl Service {
         self.link.as_ref().map(|link| link.enter(number, access))
     }
 
+    /// Libraries, where there can be any.
+    pub(crate) fn libraries(&self) -> Option<&Link> {
+        self.link.as_deref()
+    }
+
     /// The socket to which libraries connect, if there is one.
     pub(crate) fn socket(&self) -> Option<&Path> {
         self.link.as_ref().map(|link| link.socket())

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::Mounted;
 use common::library::{Leased, Library};
+use common::{Mounted, sys};
 use landfall_fs_link::{Kind, LinkState, Reason};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -255,6 +255,42 @@ fn a_library_that_does_not_give_a_lease_back_is_fenced_and_the_file_is_served() 
     assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected, "nothing of it counts");
     let (mut other, mut leased) = linked(&mounted);
     assert!(other.write(&mut leased, 0, &[9; 4096]), "another library is served");
+}
+
+/// A counter of the mount's page of metrics.
+fn counted(mounted: &Mounted, name: &str) -> u64 {
+    let page = sys::xattr(&mounted.point(), "landfall.metrics", 1 << 16).expect("the page");
+    let page = String::from_utf8(page).expect("text");
+    let value =
+        |line: &str| line.strip_prefix("landfall_fs_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    page.lines().find_map(value).unwrap_or_else(|| panic!("{name}: {page}"))
+}
+
+#[test]
+fn a_mount_counts_what_libraries_do() {
+    let Some(mounted) = mounted() else { return };
+    let count = |name: &str| counted(&mounted, name);
+    let ended = |why: &str| count(&format!("leases_ended_total{{why=\"{why}\"}}"));
+    let logs_ended = |why: &str| count(&format!("library_logs_ended_total{{why=\"{why}\"}}"));
+    let now = || (count("libraries"), count("leases"), count("leases_granted_total"));
+    assert_eq!(now(), (0, 0, 0));
+    let (mut library, mut leased) = linked(&mounted);
+    (0..3).for_each(|block| assert!(library.write(&mut leased, block * 4096, &[7; 4096])));
+    assert_eq!(now(), (1, 1, 1));
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), [7; 12_288]);
+    assert_eq!((now(), ended("conflict")), ((1, 0, 1), 1));
+    assert_eq!((count("library_operations_total"), count("library_bytes_total")), (3, 12_288));
+    let Leased { place, generation, .. } = library.acquire(Kind::Write, inode(&mounted));
+    library.ask(&landfall_fs_link::Request::Release { place, generation });
+    assert_eq!((now(), ended("released")), ((1, 0, 2), 1));
+    let mut leased = library.acquire(Kind::Write, inode(&mounted));
+    assert!(library.write(&mut leased, 100, &[8; 4096]), "it breaks a rule");
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), [7; 12_288]);
+    assert_eq!((now(), ended("ended"), logs_ended("refused")), ((0, 0, 3), 1, 1));
+    let (slow, leased) = linked(&mounted);
+    assert!(slow.enter(&leased, Kind::Write), "and it stays in");
+    assert_eq!(fs::read(mounted.at("file")).expect("reads"), [7; 12_288]);
+    assert_eq!((now(), logs_ended("slow"), count("library_operations_total")), ((0, 0, 4), 1, 3));
 }
 
 #[test]

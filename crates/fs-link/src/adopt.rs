@@ -75,6 +75,7 @@ pub struct ClientLog {
     /// Behind everything that adopted operations refer to.
     used: LandingPlace,
     adopted: u64,
+    adopted_bytes: u64,
     leases: BTreeMap<u64, Held>,
     /// Nothing more is adopted.
     has_ended: bool,
@@ -93,6 +94,7 @@ impl ClientLog {
             done: 0,
             used: (0, 0),
             adopted: 0,
+            adopted_bytes: 0,
             leases: BTreeMap::new(),
             has_ended: false,
         }
@@ -106,6 +108,11 @@ impl ClientLog {
     /// Number of operations that are adopted.
     pub fn adopted(&self) -> u64 {
         self.adopted
+    }
+
+    /// Bytes of these operations.
+    pub fn adopted_bytes(&self) -> u64 {
+        self.adopted_bytes
     }
 
     /// True if anything was granted: the client appends, or is about to.
@@ -253,6 +260,7 @@ impl ClientLog {
             .collect();
         self.files.execute_foreign(self.client, &foreign)?;
         self.adopted += writes.len() as u64;
+        self.adopted_bytes += writes.iter().map(|(write, _)| write.len).sum::<u64>();
         if is_full {
             self.slabs.pop_front();
         }

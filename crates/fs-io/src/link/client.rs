@@ -1,11 +1,12 @@
 //! One client: its log, its leases, and the memory that it shares.
 
+use super::counts::{Fenced, Why};
 use super::shared::{Shared, reason_of};
 use crate::sys::SharedMemory;
 use landfall_fs::{Access, FilePart, Files, FsError, InodeNumber, LeaseNumber};
 use landfall_fs_link::{
     CONTROL_WORDS, ClientLog, Control, Identity, Kind, LEASE_TIME, LEASES_MAX, LeaseFields, LinkState,
-    PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
+    LogEnd, PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
 };
 use landfall_heap::{ForeignData, HeapError};
 use landfall_media::{Extent, RUN_SIZE};
@@ -112,8 +113,9 @@ impl Client {
         if state.is_over {
             return;
         }
-        if let Err(error) = state.log.adopt(self.control()) {
+        if let Err(error) = state.adopt(shared, self.control()) {
             tracing::warn!(client = self.number, %error, "a library breaks a rule: it is fenced");
+            shared.counts.note_fenced(Fenced::Refused);
             self.close(shared, state, LinkState::Fenced);
         }
     }
@@ -137,7 +139,7 @@ impl Client {
     }
 
     /// Takes a lease back: waits for the threads that use it, and adopts what they have appended.
-    pub(super) fn take_back(&self, shared: &Shared, number: LeaseNumber) {
+    pub(super) fn take_back(&self, shared: &Shared, number: LeaseNumber, why: Why) {
         let mut state = self.state.lock();
         let Some(place) = state.leases.get(&number).map(|held| held.place) else { return };
         let word = self.control().lease_word(place);
@@ -146,9 +148,10 @@ impl Client {
             self.adopt_locked(shared, &mut state);
         } else {
             tracing::warn!(client = self.number, "a library does not give a lease back: it is fenced");
+            shared.counts.note_fenced(Fenced::Slow);
             self.close(shared, &mut state, LinkState::Fenced);
         }
-        state.drop_lease(shared, number);
+        state.drop_lease(shared, number, why);
     }
 
     /// The client has ended, or the mount ends.
@@ -173,12 +176,12 @@ impl Client {
             control.set_state(LinkState::Fenced);
         }
         // What breaks a rule does not count, and neither does what is behind it.
-        let _ = state.log.adopt(control);
+        let _ = state.adopt(shared, control);
         shared.files.end_client(self.number);
         shared.publish_end(self.number);
         let numbers: Vec<LeaseNumber> = state.leases.keys().copied().collect();
         for number in numbers {
-            state.drop_lease(shared, number);
+            state.drop_lease(shared, number, Why::Ended);
             shared.leases.lock().release(number);
         }
         state.copies = None;
@@ -187,6 +190,11 @@ impl Client {
     /// True if nothing of the client counts any more.
     pub(super) fn is_over(&self) -> bool {
         self.state.lock().is_over
+    }
+
+    /// Number of its leases.
+    pub(super) fn leases(&self) -> u64 {
+        self.state.lock().leases.len() as u64
     }
 
     /// True if the client has this lease.
@@ -234,6 +242,7 @@ impl Client {
         }
         state.leases.insert(number, Held { place, inode, extents: Vec::new() });
         lease::grant(control.lease_word(place), generation, kind_of(access));
+        shared.counts.note_granted();
         Ok((u32::try_from(place).unwrap_or(u32::MAX), generation))
     }
 
@@ -290,8 +299,17 @@ impl State {
         (0..LEASES_MAX).find(is_free)
     }
 
-    fn drop_lease(&mut self, shared: &Shared, number: LeaseNumber) {
+    /// Adopts what is appended, and counts it.
+    fn adopt(&mut self, shared: &Shared, control: Control<'_>) -> Result<(), LogEnd> {
+        let before = (self.log.adopted(), self.log.adopted_bytes());
+        let done = self.log.adopt(control);
+        shared.counts.note_adopted(self.log.adopted() - before.0, self.log.adopted_bytes() - before.1);
+        done.map(drop)
+    }
+
+    fn drop_lease(&mut self, shared: &Shared, number: LeaseNumber, why: Why) {
         if let Some(held) = self.leases.remove(&number) {
+            shared.counts.note_taken_back(why);
             release(shared, &held.extents);
             self.log.end_lease(number);
         }

@@ -5,12 +5,14 @@
 
 mod client;
 mod connection;
+mod counts;
 mod listen;
 mod roll;
 mod server;
 mod shared;
 mod sys;
 
+pub(crate) use counts::{Fenced, Why};
 pub(crate) use listen::{Accepted, Listener, Threads};
 pub(crate) use roll::Roll;
 pub use roll::end_earlier_libraries;

@@ -1,8 +1,9 @@
 //! All clients, and what the mount asks of them.
 
 use super::client::Client;
+use super::counts::{Counts, Why};
 use super::roll::Roll;
-use super::shared::{PAUSE, Shared, Why, reason_of};
+use super::shared::{PAUSE, Shared, reason_of};
 use crate::forget::Forgetting;
 use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
 use landfall_fs_link::{Kind, Reason};
@@ -106,6 +107,18 @@ impl Link {
         &self.shared
     }
 
+    /// Libraries that are attached, and the leases that they have.
+    pub(crate) fn attached(&self) -> (u64, u64) {
+        let clients = self.all();
+        let running = clients.iter().filter(|client| !client.is_over());
+        (running.count() as u64, clients.iter().map(|client| client.leases()).sum())
+    }
+
+    /// What they have done.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
     /// The socket to which libraries connect.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
@@ -150,7 +163,7 @@ impl Link {
         let Some(client) = active else { return };
         let client = self.clients.lock().get(&client).cloned();
         if let Some(client) = client {
-            client.take_back(shared, number);
+            client.take_back(shared, number, why);
         }
         why.end(&mut shared.leases.lock(), shared.now(), number);
     }
@@ -182,7 +195,7 @@ impl Link {
                 }
                 Acquired::Conflicts(conflicts) => {
                     for number in conflicts {
-                        let why = if client.has(number) { Why::Upkeep } else { Why::Conflict };
+                        let why = if client.has(number) { Why::Released } else { Why::Conflict };
                         self.take_back(number, why);
                     }
                 }
@@ -201,7 +214,7 @@ impl Link {
     /// A client gives a lease back that it does not need any more.
     pub(super) fn release(&self, client: &Client, place: u32, generation: u32) -> Result<(), Reason> {
         let number = client.lease_at(place, generation).ok_or(Reason::Revoked)?;
-        self.take_back(number, Why::Upkeep);
+        self.take_back(number, Why::Released);
         Ok(())
     }
 
@@ -258,7 +271,7 @@ impl Link {
             }
             let clients = self.all();
             for number in clients.iter().flat_map(|client| client.tend(&self.shared)) {
-                self.take_back(number, Why::Upkeep);
+                self.take_back(number, Why::Expired);
             }
             if self.shared.now() - tidied > TIDY_EVERY {
                 tidied = self.shared.now();

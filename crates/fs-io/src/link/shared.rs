@@ -1,7 +1,8 @@
 //! What a mount and its clients share, apart from the clients themselves.
 
+use super::counts::Counts;
 use crate::forget::Forgetting;
-use landfall_fs::{Files, FsError, InodeNumber, LeaseNumber, Leases, Publisher};
+use landfall_fs::{Files, FsError, InodeNumber, Leases, Publisher};
 use landfall_fs_link::Reason;
 use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
@@ -20,12 +21,14 @@ pub(super) struct Shared {
     /// Through which the kernel learns that what it keeps is out of date.
     forgetting: Forgetting,
     pub(super) leases: Mutex<Leases>,
+    pub(super) counts: Counts,
     begun: Instant,
 }
 
 impl Shared {
     pub(super) fn new(files: Arc<Files>, publisher: Arc<Mutex<Publisher>>, forgetting: Forgetting) -> Self {
-        Self { files, publisher, forgetting, leases: Mutex::default(), begun: Instant::now() }
+        let (leases, counts) = (Mutex::default(), Counts::default());
+        Self { files, publisher, forgetting, leases, counts, begun: Instant::now() }
     }
 
     /// The time since the mount began.
@@ -59,25 +62,6 @@ impl Shared {
     /// The mount ends: nobody waits for the kernel any more.
     pub(super) fn end_invalidations(&self) {
         self.forgetting.close();
-    }
-}
-
-/// Why a lease is taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// Somebody else needs the inode.
-    Conflict,
-    /// Its client does not need it, asks for another one, or holds too much with it.
-    Upkeep,
-}
-
-impl Why {
-    /// The lease has ended.
-    pub(super) fn end(self, leases: &mut Leases, now: Duration, number: LeaseNumber) {
-        match self {
-            Self::Conflict => leases.end(now, number),
-            Self::Upkeep => leases.release(number),
-        }
     }
 }
 
