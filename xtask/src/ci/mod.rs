@@ -3,6 +3,7 @@
 //! [`steps::Step`] lists the steps. A step passes, fails, or is *skipped* with a reason: a skipped step
 //! never counts as passed, and neither does a test that skips itself by printing `SKIP: what: why`.
 
+mod lanes;
 mod report;
 mod steps;
 pub(crate) mod suite;

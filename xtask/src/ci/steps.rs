@@ -1,5 +1,6 @@
 //! The steps of continuous integration, in order.
 
+use super::lanes::side_by_side;
 use super::report::Verdict;
 use super::suite::{FUZZ_PREFIX, Program, Suite, report};
 use super::tally::Tally;
@@ -116,7 +117,7 @@ fn tidy(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error>
 fn test(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
     let (deadline, verbose) = (context.deadline, context.verbose);
     let suite = context.suite()?;
-    run_all(suite, suite.inner(), deadline, verbose, tally)?;
+    tally.add(&run_all(suite, suite.inner(), deadline, verbose)?);
     let mut doc = context.cargo(&["test", "--workspace", "--doc", "--", "--show-output"]);
     let finished = process::run(&mut doc, Keep::Both, context.left())?;
     tally.add(&report("doc tests", &finished, verbose));
@@ -129,24 +130,22 @@ fn e2e(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
     if suite.end_to_end().next().is_none() {
         return Ok(Verdict::Skipped("crates/landfall/tests has no test".to_owned()));
     }
-    run_all(suite, suite.end_to_end(), deadline, verbose, tally)?;
+    tally.add(&run_all(suite, suite.end_to_end(), deadline, verbose)?);
     Ok(Verdict::Passed)
 }
 
-/// Runs programs one after the other, without their fuzz targets, which have their own step.
+/// Runs programs without their fuzz targets, which have their own step.
 fn run_all<'p>(
     suite: &Suite,
-    programs: impl Iterator<Item = &'p Program>,
+    programs: impl Iterator<Item = &'p Program> + Send,
     deadline: Instant,
     verbose: bool,
-    tally: &mut Tally,
-) -> Result<(), Error> {
+) -> Result<Tally, Error> {
     let seeded = [("PROPTEST_RNG_SEED", fuzz::FIRST_SEED.to_string())];
-    for program in programs {
+    side_by_side(programs, |program| {
         let finished = suite.run(program, &["--skip", FUZZ_PREFIX], &seeded, deadline)?;
-        tally.add(&report(&program.title(), &finished, verbose));
-    }
-    Ok(())
+        Ok(report(&program.title(), &finished, verbose))
+    })
 }
 
 fn crash(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
@@ -166,9 +165,8 @@ fn fuzz(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> 
         return Ok(Verdict::Skipped("there is no fuzz target".to_owned()));
     }
     let slice = fuzz::slice(FUZZ_SMOKE, targets.len());
-    for target in &targets {
-        tally.add(&target.turn(suite, slice, fuzz::FIRST_SEED, deadline)?);
-    }
+    let run = |target: &fuzz::Target<'_>| target.turn(suite, slice, fuzz::FIRST_SEED, deadline);
+    tally.add(&side_by_side(targets.iter(), run)?);
     Ok(Verdict::Passed)
 }
 

@@ -170,15 +170,17 @@ impl Program {
 /// Prints the result of a test program, with its whole output where it failed. Returns the counts.
 pub(crate) fn report(title: &str, finished: &Finished, verbose: bool) -> Tally {
     let tally = Tally::read(&finished.stdout, &finished.stderr, finished.success);
+    let mut text = String::new();
     if verbose || !finished.success {
-        print!("{}{}", finished.stdout, finished.stderr);
+        text = format!("{}{}", finished.stdout, finished.stderr);
     }
     if !finished.success {
-        println!("  {title} {}", finished.ending);
+        text += &format!("  {title} {}\n", finished.ending);
     }
     let Tally { passed, failed, skipped, .. } = tally;
     let took = finished.took.as_secs_f64();
-    println!("  {title:<52} {passed:>4} ok {failed:>3} bad {skipped:>3} skip {took:>7.1} s");
+    // One call: another program's result is not printed in between.
+    println!("{text}  {title:<52} {passed:>4} ok {failed:>3} bad {skipped:>3} skip {took:>7.1} s");
     tally
 }
 
