@@ -187,6 +187,5 @@ fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = Vec<u8>> {
 
 /// A hash that tells images apart, so that none is judged twice: most images are the same after the next operation.
 fn fingerprint(image: &[u8]) -> u64 {
-    let words = image.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
-    words.fold(7, |sum: u64, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    xxhash_rust::xxh3::xxh3_64(image)
 }
