@@ -10,7 +10,7 @@ mod common;
 use common::{DEFERRED, Model, Rng, Step, apply, create, open, options};
 use landfall_bench_handlers::{HandlerError, Store, Structure};
 use landfall_media::Media;
-use landfall_media::sim::{CrashState, SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, CrashState, SimMedia, SimOptions};
 use std::sync::Arc;
 
 /// Size of the region of a short trace, bytes: every image is a full copy.
@@ -53,21 +53,21 @@ fn run(media: &Arc<SimMedia>, structure: Structure, batches: &Batches) -> Result
     Ok(ends)
 }
 
-fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = Vec<u8>> {
+fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = CrashImage> {
     let all = state.crash_images_exhaustive(LINES_MAX).into_iter().flatten();
     let seeds = (0..SAMPLES).map(move |n| seed * 1000 + n);
     let state = state.clone();
-    all.chain(seeds.map(move |seed| state.crash_image_seeded(seed)))
+    all.chain(seeds.map(move |seed| state.draw(seed)))
 }
 
 /// Opens an image, and returns which of the states it holds.
 fn judge(
-    image: Vec<u8>,
+    image: &CrashImage,
     structure: Structure,
     states: &[Model],
     committed: usize,
 ) -> (Arc<SimMedia>, Store, usize) {
-    let media = SimMedia::from_image(image, SimOptions::default());
+    let media = SimMedia::restart(image, SimOptions::default());
     let store = open(&media, structure).expect("recovery");
     let found = Model::of(&store).expect("whole after recovery");
     let index = (committed..=committed + 1).find(|index| states.get(*index) == Some(&found));
@@ -87,7 +87,7 @@ fn every_crash(structure: Structure, medium: SimOptions, batches: &Batches) -> u
         run(&media, structure, batches).expect("nothing fails");
         let committed = ends.iter().filter(|end| **end <= at).count().saturating_sub(1);
         for image in images(&media.frozen().expect("reached"), at) {
-            judge(image, structure, &states, committed);
+            judge(&image, structure, &states, committed);
             tried += 1;
         }
     }
@@ -144,8 +144,8 @@ fn campaign(structure: Structure, seed: u64) {
             store.commit().expect("nothing fails");
             committed += usize::from(media.frozen().is_none());
         }
-        let image = media.frozen().expect("reached").crash_image_seeded(rng.draw());
-        let (next, opened, index) = judge(image, structure, &states, committed);
+        let image = media.frozen().expect("reached").draw(rng.draw());
+        let (next, opened, index) = judge(&image, structure, &states, committed);
         (media, store, model) = (next, opened, states[index].clone());
     }
 }
@@ -179,7 +179,7 @@ fn a_crash_in_recovery_is_survived() {
         media.freeze_at(at);
         open(&media, structure).expect("recovery");
         for image in images(&media.frozen().expect("reached"), at) {
-            judge(image, structure, std::slice::from_ref(&model), 0);
+            judge(&image, structure, std::slice::from_ref(&model), 0);
         }
     }
 }
@@ -203,15 +203,15 @@ fn a_power_failure_after_the_end_of_the_process_is_survived() {
     drop(store);
     let visible =
         media.bytes(landfall_media::Extent::new(0, SHORT_BYTES as u32)).expect("in bounds").to_vec();
-    let durable = media.crash_state().durable_image();
+    let durable = media.crash_state().durable();
     for at in 1..200 {
-        let media = SimMedia::from_image(durable.clone(), SimOptions::default());
+        let media = SimMedia::restart(&durable, SimOptions::default());
         media.store(0, &visible).expect("in bounds");
         media.freeze_at(media.ops().total() + at);
         open(&media, structure).expect("recovery");
         let Some(state) = media.frozen() else { return };
         for image in images(&state, at) {
-            judge(image, structure, &states, 2);
+            judge(&image, structure, &states, 2);
         }
     }
     panic!("recovery has an end");
@@ -232,7 +232,7 @@ fn a_failed_commit_closes_the_store_until_it_is_opened_again() {
     assert_eq!(store.len().expect("readable"), 1, "the batch that failed is not shown");
     let states = states(&vec![vec![set("a", 10)], vec![set("b", 10)]]);
     for seed in 0..20 {
-        judge(media.crash_image_seeded(seed), structure, &states, 1);
+        judge(&media.crash_state().draw(seed), structure, &states, 1);
     }
 }
 

@@ -27,8 +27,8 @@ fn linked() -> Linked {
 }
 
 fn after_a_crash(world: &World) -> World {
-    let image = world.media.crash_state().durable_image();
-    World::open(SimMedia::from_image(image, SimOptions::default()))
+    let left = world.media.crash_state().durable();
+    World::open(SimMedia::restart(&left, SimOptions::default()))
 }
 
 #[test]

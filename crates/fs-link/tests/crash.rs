@@ -244,8 +244,8 @@ proptest! {
         pair.world.media.freeze_at(begin + all * crash / 1000);
         steps.iter().for_each(|step| pair.run(step));
         let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
-        let image = state.crash_image_seeded(seed);
-        let medium = || SimMedia::from_image(image.clone(), SimOptions::default());
+        let image = state.draw(seed);
+        let medium = || SimMedia::restart(&image, SimOptions::default());
         let world = World::open(medium());
         let seen = contents(&world);
         prop_assert!(pair.is_possible(&seen), "no prefixes: {:?}", pair.durable);
@@ -255,7 +255,7 @@ proptest! {
         medium.freeze_at(world.media.ops().total() * again / 1000);
         drop(World::open(Arc::clone(&medium)));
         let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
-        let twice = World::open(SimMedia::from_image(state.crash_image_seeded(seed ^ 1), SimOptions::default()));
+        let twice = World::open(SimMedia::restart(&state.draw(seed ^ 1), SimOptions::default()));
         prop_assert!(contents(&twice) == seen, "after a crash of recovery");
     }
 }

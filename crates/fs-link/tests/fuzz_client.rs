@@ -92,8 +92,8 @@ proptest! {
         prop_assert!(world.bytes(other) == expected);
         world.compact();
         world.files.sync_all().expect("syncs");
-        let image = world.media.crash_state().durable_image();
-        let again = World::open_damaged(SimMedia::from_image(image, SimOptions::default())).0;
+        let left = world.media.crash_state().durable();
+        let again = World::open_damaged(SimMedia::restart(&left, SimOptions::default())).0;
         prop_assert!(again.bytes(again.find("other")) == expected);
     }
 }

@@ -412,8 +412,8 @@ proptest! {
         steps.iter().for_each(|step| pair.run(step));
         pair.world.files.sync_all().expect("syncs");
         let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
-        let image = state.crash_image_seeded(seed);
-        let medium = || SimMedia::from_image(image.clone(), SimOptions::default());
+        let image = state.draw(seed);
+        let medium = || SimMedia::restart(&image, SimOptions::default());
         check(medium());
         let mut world = World::open(medium());
         let seen = world.view();
@@ -424,7 +424,7 @@ proptest! {
         medium.freeze_at(world.media.ops().total() * again / 1000);
         drop(World::open(Arc::clone(&medium)));
         let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
-        let twice = SimMedia::from_image(state.crash_image_seeded(seed ^ 1), SimOptions::default());
+        let twice = SimMedia::restart(&state.draw(seed ^ 1), SimOptions::default());
         check(Arc::clone(&twice));
         assert_same(&World::open(twice).view(), &seen, "after a crash of recovery");
         // The tree that was recovered can be changed, published and read again.

@@ -257,12 +257,12 @@ fn an_inode_that_cannot_be_read_is_an_error_for_good_and_hides_nothing_else() {
     world.publish();
     world.set_size(damaged, 5000);
     world.publish();
-    let image = world.media.crash_state().durable_image();
-    let media = SimMedia::from_image(image, SimOptions::default());
+    let left = world.media.crash_state().durable();
+    let media = SimMedia::restart(&left, SimOptions::default());
     let (recovery, _) = open_damaged(&media);
     let slot = recovery.settled().inodes[&damaged];
     media.damage_medium(slot.off() + 40, 0xff);
-    let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
+    let media = SimMedia::restart(&media.crash_state().durable(), SimOptions::default());
     let (recovery, heap) = open_damaged(&media);
     let (files, mut publisher, _) = recovery.open(&heap, &common::OPTIONS).unwrap();
     let is_damaged = |error: &FsError| matches!(error, FsError::Heap(HeapError::Damaged { .. }));
@@ -279,7 +279,7 @@ fn an_inode_that_cannot_be_read_is_an_error_for_good_and_hides_nothing_else() {
     }
     let mut compactor = Compactor::new(Arc::clone(&heap));
     while !compactor.step(&*files, CompactGoal::DENSE_SLABS, 1 << 20).unwrap().is_idle {}
-    let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
+    let media = SimMedia::restart(&media.crash_state().durable(), SimOptions::default());
     let (recovery, heap) = open_damaged(&media);
     let (files, ..) = recovery.open(&heap, &common::OPTIONS).unwrap();
     assert!(
@@ -295,12 +295,12 @@ fn an_inode_whose_value_is_damaged_does_not_keep_the_others_from_being_opened() 
     let damaged = world.create(ROOT, "damaged", FileType::File);
     world.create(ROOT, "whole", FileType::File);
     world.publish();
-    let media = SimMedia::from_image(world.media.crash_state().durable_image(), SimOptions::default());
+    let media = SimMedia::restart(&world.media.crash_state().durable(), SimOptions::default());
     let (recovery, heap) = open_damaged(&media);
     let slot = recovery.settled().inodes[&damaged];
     let value = heap.value_extents(slot, &heap.record(slot).unwrap()).unwrap()[0];
     media.damage_medium(value.off, 0xff);
-    let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
+    let media = SimMedia::restart(&media.crash_state().durable(), SimOptions::default());
     let (recovery, heap) = open_damaged(&media);
     let (files, ..) = recovery.open(&heap, &common::OPTIONS).expect("what is whole is served");
     let is_damaged = |error: &FsError| matches!(error, FsError::Heap(HeapError::Damaged { .. }));

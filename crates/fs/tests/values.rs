@@ -60,8 +60,8 @@ impl Both {
     fn reopened(self) -> Self {
         let media = Arc::clone(&self.media);
         drop(self);
-        let image = media.crash_state().durable_image();
-        Self::open(SimMedia::from_image(image, SimOptions::default()))
+        let left = media.crash_state().durable();
+        Self::open(SimMedia::restart(&left, SimOptions::default()))
     }
 
     /// Sets the key to bytes that land in pieces of `piece` bytes, as packets do.
@@ -328,8 +328,8 @@ fn a_crash_leaves_the_old_file_or_the_new_one() {
         // What was stored and not fenced is there in part: which parts there are matters until the file is durable.
         let seeds = if at <= durable { 16 } else { 1 };
         for seed in 0..seeds {
-            let image = state.crash_image_seeded(at * 64 + seed);
-            let medium = || SimMedia::from_image(image.clone(), SimOptions::default());
+            let image = state.draw(at * 64 + seed);
+            let medium = || SimMedia::restart(&image, SimOptions::default());
             check(medium());
             let both = Both::open(medium());
             let file =

@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::violation::Violation;
 use crate::world::{Setup, World};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_media::sim::{CrashState, SimMedia};
+use landfall_media::sim::{CrashImage, CrashState, SimMedia};
 use landfall_media::{Media, Site};
 use std::sync::Arc;
 
@@ -134,36 +134,36 @@ impl Campaign {
     fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
         self.summary.crashes += 1;
         if self.rng.one_in(2) {
-            let image = state.crash_image_seeded(self.rng.draw());
+            let image = state.draw(self.rng.draw());
             self.recover_image(image).map(|_| ())?;
         }
-        let image = state.crash_image_seeded(self.rng.draw());
+        let image = state.draw(self.rng.draw());
         let (media, found) = self.recover_image(image)?;
         self.resume(media, &found)
     }
 
     /// Recovers an image, with crashes of recovery in between, and judges the result.
-    fn recover_image(&mut self, mut image: Vec<u8>) -> Result<(Arc<SimMedia>, State), Violation> {
+    fn recover_image(&mut self, mut image: CrashImage) -> Result<(Arc<SimMedia>, State), Violation> {
         self.summary.images += 1;
         for _ in 0..self.rng.between(0, RECOVERY_CRASHES_MAX) {
-            image = self.crash_recovery(image)?;
+            image = self.crash_recovery(&image)?;
         }
-        let media = self.medium(image);
+        let media = self.medium(&image);
         let found = self.judged(&media)?;
         Ok((media, found))
     }
 
     /// Crashes during the recovery of `image`, and returns an image that the crash may leave.
-    fn crash_recovery(&mut self, image: Vec<u8>) -> Result<Vec<u8>, Violation> {
+    fn crash_recovery(&mut self, image: &CrashImage) -> Result<CrashImage, Violation> {
         let media = self.medium(image);
         media.freeze_at(1 + self.rng.below(20));
         self.judged(&media)?;
         self.summary.recovery_crashes += 1;
         let state = media.frozen().unwrap_or_else(|| media.crash_state());
-        Ok(state.crash_image_seeded(self.rng.draw()))
+        Ok(state.draw(self.rng.draw()))
     }
 
-    fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
+    fn medium(&self, image: &CrashImage) -> Arc<SimMedia> {
         let media = self.world.medium(image);
         skip_site(&media, self.plan.skip);
         media
@@ -201,7 +201,7 @@ impl Campaign {
         if self.rng.one_in(2) {
             self.world.engine.heap().mark_slabs(1)?;
         }
-        let image = self.world.media.crash_state().durable_image();
+        let image = self.world.media.crash_state().durable();
         let (media, found) = self.recover_image(image)?;
         self.resume(media, &found)
     }
@@ -230,7 +230,7 @@ mod tests {
         let plan = Plan { crashes: 1, ops_max: 10, skip: None };
         let mut campaign = Campaign::new(1, plan).unwrap();
         (0..10).for_each(|_| campaign.op().unwrap());
-        let image = campaign.world.media.crash_state().durable_image();
+        let image = campaign.world.media.crash_state().durable();
         let mut crashes = || {
             let before = campaign.summary.recovery_crashes;
             campaign.recover_image(image.clone()).unwrap();

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
 use landfall_heap::{CompactGoal, Compactor, Entry, HeapError, Kind, NewRegion, Source, Until, Writer};
 use landfall_kv::{Engine, KvError, TxnKey};
-use landfall_media::sim::{CrashState, SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, CrashState, SimMedia, SimOptions};
 use landfall_media::{Media, RUN_SIZE};
 use std::ops::Range;
 use std::sync::Arc;
@@ -236,16 +236,16 @@ impl TransactionCampaign {
     /// Recovers an image of the crash, through crashes of recovery, judges what is found and goes on.
     fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
         self.summary.crashes += 1;
-        let mut image = state.crash_image_seeded(self.rng.draw());
+        let mut image = state.draw(self.rng.draw());
         for _ in 0..self.rng.between(0, RECOVERY_CRASHES_MAX) {
-            let media = self.medium(image);
+            let media = self.medium(&image);
             media.freeze_at(1 + self.rng.below(20));
             self.judged(&media)?;
             self.summary.recovery_crashes += 1;
             let state = media.frozen().unwrap_or_else(|| media.crash_state());
-            image = state.crash_image_seeded(self.rng.draw());
+            image = state.draw(self.rng.draw());
         }
-        self.media = self.medium(image);
+        self.media = self.medium(&image);
         let (engine, found) = self.judged(&self.media)?;
         let early = |(owner, state): (&Owner, &State)| owner.judge(state) > Some(owner.acknowledged);
         self.summary.found_early += u64::from(self.owners.iter().zip(&found).any(early));
@@ -254,8 +254,8 @@ impl TransactionCampaign {
         Ok(())
     }
 
-    fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
-        let media = SimMedia::from_image(image, SimOptions { deferred: self.deferred });
+    fn medium(&self, image: &CrashImage) -> Arc<SimMedia> {
+        let media = SimMedia::restart(image, SimOptions { deferred: self.deferred });
         skip_site(&media, self.plan.skip);
         media
     }

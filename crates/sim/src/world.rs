@@ -11,7 +11,7 @@ use crate::oracle::Oracle;
 use crate::violation::Violation;
 use landfall_heap::{CompactGoal, Compacted, Compactor, NewRegion, Writer};
 use landfall_kv::{Engine, Recovered};
-use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use landfall_media::{Dirty, Media, RUN_SIZE};
 use std::sync::Arc;
 
@@ -121,8 +121,8 @@ impl World {
     }
 
     /// A medium that holds `image`, for a restart.
-    pub fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
-        SimMedia::from_image(image, self.setup.options())
+    pub fn medium(&self, image: &CrashImage) -> Arc<SimMedia> {
+        SimMedia::restart(image, self.setup.options())
     }
 
     /// Executes one operation, and notes it in the oracle.

@@ -5,7 +5,7 @@
 mod common;
 
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_media::sim::SimMedia;
+use landfall_media::sim::{CrashImage, SimMedia};
 use landfall_media::{Extent, LINE_SIZE, Media, RUN_SIZE, Site};
 use landfall_sim::{Campaign, Op, Oracle, Piece, Plan, Setup, Violation, World, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -79,10 +79,10 @@ fn set(writer: usize, key: usize, len: usize) -> Op {
 
 /// Crashes so that all pending lines are lost, recovers, judges, and continues.
 fn crash(world: World, skip: Option<Site>) -> Result<World, Violation> {
-    resume(&world, world.media.crash_state().durable_image(), skip)
+    resume(&world, &world.media.crash_state().durable(), skip)
 }
 
-fn resume(world: &World, image: Vec<u8>, skip: Option<Site>) -> Result<World, Violation> {
+fn resume(world: &World, image: &CrashImage, skip: Option<Site>) -> Result<World, Violation> {
     let media = world.medium(image);
     skip_site(&media, skip);
     let mut oracle: Oracle = world.oracle.clone();
@@ -134,7 +134,7 @@ fn erase(skip: Option<Site>) -> Result<(), Violation> {
         image[at..at + LINE_SIZE as usize]
             .copy_from_slice(world.media.bytes(Extent::new(line * LINE_SIZE, 64))?);
     }
-    let mut world = resume(&world, image, skip)?;
+    let mut world = resume(&world, &image.into(), skip)?;
     world.run_all(&[set(0, 4, 13), Op::Commit { writer: 0 }])?;
     crash(world, skip).map(|_| ())
 }
@@ -165,7 +165,7 @@ fn order(skip: Option<Site>) -> Result<(), Violation> {
         let at = Extent::new(line * LINE_SIZE, LINE_SIZE as u32);
         image[at.off as usize..at.end() as usize].copy_from_slice(world.media.bytes(at)?);
     }
-    resume(&world, image, skip).map(|_| ())
+    resume(&world, &image.into(), skip).map(|_| ())
 }
 
 /// Lines that differ between the image and the durable state.

@@ -126,5 +126,5 @@ fn only_the_part_in_the_victim_run_of_a_value_that_spans_several_runs_moves() {
         engine.get(0, b"long", 0).expect("reads").ungated().map(|item| item.to_vec().expect("reads"))
     };
     assert!(read(&engine).as_ref() == Some(&value));
-    assert!(read(&common::reopen(&common::medium(media.crash_state().durable_image()))) == Some(value));
+    assert!(read(&common::reopen(&common::medium(media.crash_state().durable()))) == Some(value));
 }

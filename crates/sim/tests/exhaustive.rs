@@ -6,7 +6,7 @@ mod common;
 
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_media::Media;
-use landfall_media::sim::{CrashState, SimMedia};
+use landfall_media::sim::{CrashImage, CrashState, SimMedia};
 use landfall_sim::{Op, Oracle, Piece, Setup, Violation, World, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn create_and_grow(media: &Arc<SimMedia>) -> Result<(), Violation> {
 }
 
 /// A region whose creation was interrupted may be refused. One that opens must be empty and usable.
-fn check_new_region(image: Vec<u8>, index: u64) {
+fn check_new_region(image: CrashImage, index: u64) {
     use landfall_heap::HeapError::{NotARegion, SuperblockDamaged};
     let media = common::medium(image);
     let engine = match common::try_reopen(&media) {
@@ -120,7 +120,7 @@ fn check_new_region(image: Vec<u8>, index: u64) {
     common::set(&engine, &mut writer, b"key", b"value");
     writer.commit_now().expect("commits");
     assert_eq!(
-        common::get(&common::medium(media.crash_state().durable_image()), b"key").expect("opens"),
+        common::get(&common::medium(media.crash_state().durable()), b"key").expect("opens"),
         Some(b"value".to_vec())
     );
 }
@@ -139,10 +139,10 @@ fn every_crash(before: &[Op], ops: &[Op]) {
 fn restarted(before: &[Op], ops: &[Op]) {
     let mut world = World::create(SETUP, |_| {}).expect("a new region");
     world.run_all(before).expect("nothing fails");
-    let image = world.media.crash_state().durable_image();
+    let image = world.media.crash_state().durable();
     let mut oracle: Oracle = world.oracle.clone();
     oracle.collapse(&world.oracle.newest(NOW_MS));
-    over(ops, || World::open(SETUP, world.medium(image.clone()), oracle.clone(), NOW_MS));
+    over(ops, || World::open(SETUP, world.medium(&image), oracle.clone(), NOW_MS));
 }
 
 fn over(ops: &[Op], start: impl Fn() -> Result<World, Violation>) {
@@ -164,28 +164,28 @@ fn over(ops: &[Op], start: impl Fn() -> Result<World, Violation>) {
         }
         let state = world.media.frozen().expect("it was frozen before");
         for image in images(&state, index).filter(|image| seen.insert(fingerprint(image))) {
-            judge(&world, image)
+            judge(&world, &image)
                 .unwrap_or_else(|violation| panic!("operation {}: {violation}", index - first));
             judged += 1;
         }
     }
 }
 
-fn judge(world: &World, image: Vec<u8>) -> Result<(), Violation> {
+fn judge(world: &World, image: &CrashImage) -> Result<(), Violation> {
     let engine = landfall_sim::recover(&(world.medium(image) as Arc<dyn Media>))?;
     let found = landfall_sim::observe(&engine, NOW_MS)?;
     world.oracle.judge(&found, NOW_MS)?;
     landfall_sim::recount(&engine, 0)
 }
 
-fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = Vec<u8>> {
+fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = CrashImage> {
     let all = state.crash_images_exhaustive(LINES_MAX);
     let state = state.clone();
-    let samples = (0..SAMPLES).map(move |sample| state.crash_image_seeded(seed * 1000 + sample));
+    let samples = (0..SAMPLES).map(move |sample| state.draw(seed * 1000 + sample));
     all.into_iter().flatten().chain(samples)
 }
 
 /// A hash that tells images apart, so that none is judged twice: most images are the same after the next operation.
-fn fingerprint(image: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(image)
+fn fingerprint(image: &CrashImage) -> u64 {
+    image.stored().fold(7, |sum, (off, bytes)| xxhash_rust::xxh3::xxh3_64_with_seed(bytes, sum ^ off))
 }

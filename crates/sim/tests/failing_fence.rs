@@ -8,6 +8,7 @@ use landfall_heap::Writer;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_kv::KvError;
 use landfall_media::Media;
+use landfall_media::sim::CrashImage;
 use landfall_sim::{Key, Op, Piece, Setup, Violation, World, Write, key};
 use std::sync::Arc;
 
@@ -112,12 +113,12 @@ fn check_closed(world: &World) {
 
 fn check_restart(world: &World, fence: u64) {
     for seed in 0..3 {
-        let image = world.media.crash_image_seeded(seed * 100 + fence);
-        judge(world, image).unwrap_or_else(|violation| panic!("fence {fence}: {violation}"));
+        let image = world.media.crash_state().draw(seed * 100 + fence);
+        judge(world, &image).unwrap_or_else(|violation| panic!("fence {fence}: {violation}"));
     }
 }
 
-fn judge(world: &World, image: Vec<u8>) -> Result<(), Violation> {
+fn judge(world: &World, image: &CrashImage) -> Result<(), Violation> {
     let engine = landfall_sim::recover(&(world.medium(image) as Arc<dyn Media>))?;
     world.oracle.judge(&landfall_sim::observe(&engine, NOW_MS)?, NOW_MS)
 }

@@ -46,7 +46,7 @@ fn refused_at_its_fourth_record() -> (Arc<SimMedia>, Engine, Writer, SlotId, Cra
 fn reused_slots_of_a_refused_group_do_not_bring_a_part_of_it_back() {
     let (media, engine, mut writer, first, state) = refused_at_its_fourth_record();
     let group = state.crash_images_exhaustive(LINES_OF_THREE_RECORDS).and_then(Iterator::last);
-    let group = group.expect("few lines are pending");
+    let group = group.expect("few lines are pending").to_vec();
     for key in [&b"x"[..], b"y", b"z", b"w"] {
         set(&engine, &mut writer, key, b"later");
     }

@@ -28,7 +28,7 @@ fn copied(says_so: bool) -> Result<(), Violation> {
     txn.commit(&mut writer, 1)?.ungated();
     writer.commit_now()?;
     landfall_sim::recount(&engine, 1)?;
-    landfall_sim::recount(&reopen(&medium(media.crash_state().durable_image())), 0)
+    landfall_sim::recount(&reopen(&medium(media.crash_state().durable())), 0)
 }
 
 #[test]
@@ -162,7 +162,7 @@ impl Shared {
 
     fn restarted(mut self) -> Result<Self, Violation> {
         self.check()?;
-        let media = medium(self.media.crash_state().durable_image());
+        let media = medium(self.media.crash_state().durable());
         let engine = reopen(&media);
         let mut again = Self::around(media, engine, self.model, self.rng);
         again.check().map(|()| again)

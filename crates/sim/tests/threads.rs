@@ -43,7 +43,7 @@ fn concurrent_workers_compactor_and_readers_lose_and_leak_nothing() {
     check(&engine, &acknowledged);
     // The runs that the writers and the compactor were filling were released when they were dropped.
     landfall_sim::recount(&engine, 0).expect("every count adds up");
-    let again = reopen(&medium(media.crash_state().durable_image()));
+    let again = reopen(&medium(media.crash_state().durable()));
     check(&again, &acknowledged);
     landfall_sim::recount(&again, 0).expect("every count adds up");
 }

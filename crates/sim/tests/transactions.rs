@@ -101,7 +101,7 @@ fn nothing_older_passes_for_a_transaction_whose_commit_record_the_medium_has_los
     set(&engine, &mut writer, b"a", b"newer");
     writer.commit_now().expect("commits");
     assert_eq!(read(&engine, b"a").expect("reads"), Some(b"newer".to_vec()));
-    let (engine, _) = try_reopen(&medium(media.crash_state().durable_image())).expect("opens");
+    let (engine, _) = try_reopen(&medium(media.crash_state().durable())).expect("opens");
     assert_eq!(read(&engine, b"a").expect("reads"), Some(b"newer".to_vec()));
     assert!(matches!(read(&engine, b"b"), Err(KvError::Damaged { .. })));
 }

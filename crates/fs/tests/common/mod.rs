@@ -86,8 +86,8 @@ impl World {
     pub fn reopened(self) -> Self {
         let Self { media, files, publisher, compactor, .. } = self;
         drop((files, publisher, compactor));
-        let image = media.crash_state().durable_image();
-        Self::open(SimMedia::from_image(image, SimOptions::default()))
+        let left = media.crash_state().durable();
+        Self::open(SimMedia::restart(&left, SimOptions::default()))
     }
 
     pub fn run(&mut self, operation: &Operation<'_>) {

@@ -49,6 +49,11 @@ impl Chunks {
         Self { chunks: chunks.collect(), len: bytes.len() }
     }
 
+    /// Zeroes: a whole number of lines.
+    pub(super) fn blank(len: usize) -> Self {
+        Self { chunks: vec![None; len.div_ceil(CHUNK_BYTES)], len }
+    }
+
     fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk {
         Arc::make_mut(self.chunks[chunk].get_or_insert_with(|| Arc::new(EMPTY)))
     }
@@ -160,8 +165,9 @@ mod tests {
     fn bytes_are_read_across_chunks_whether_something_was_stored_there_or_not() {
         // The region ends within a chunk.
         let len = 2 * CHUNK_BYTES + 128;
-        let mut chunks = Chunks::new(&vec![0; len]);
-        assert_eq!(chunks.stored().count(), 0);
+        assert_eq!(Chunks::new(&vec![0; len]).stored().count(), 0);
+        let mut chunks = Chunks::blank(len);
+        assert_eq!((chunks.stored().count(), chunks.to_vec()), (0, vec![0; len]));
         chunks.set(CHUNK_LINES as u64, &version(1, 3));
         chunks.set(2 * CHUNK_LINES as u64 + 1, &version(2, 4));
         assert_eq!(chunks.stored().map(|(_, part)| part.len()).collect::<Vec<_>>(), [CHUNK_BYTES, 128]);

@@ -1,10 +1,10 @@
 //! What a crash may leave behind.
 
-use std::sync::Arc;
-
-use super::chunks::Line;
+use super::chunks::{Chunks, Line};
 use super::lines::{Lines, Versions};
 use super::rng::Rng;
+use crate::units::LINE_SIZE;
+use std::sync::Arc;
 
 /// Most pending lines whose subsets are ever enumerated: 2 to this power images.
 pub const EXHAUSTIVE_LINES_MAX: usize = 24;
@@ -81,11 +81,11 @@ impl CrashState {
         })
     }
 
-    fn subset(&self, mask: u64) -> Vec<u8> {
+    fn subset(&self, mask: u64) -> CrashImage {
         let newest = |_, bit: usize, versions: &Versions| {
             (mask >> bit & 1 == 1).then(|| versions[versions.len() - 1].line)
         };
-        self.with(newest).to_vec()
+        self.with(newest)
     }
 }
 
@@ -100,6 +100,26 @@ impl CrashImage {
     pub fn to_vec(&self) -> Vec<u8> {
         self.lines.durable().to_vec()
     }
+
+    /// The parts of the region that something was stored to, with their offsets. All other bytes are zero.
+    pub fn stored(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.lines.durable().stored()
+    }
+}
+
+impl From<Vec<u8>> for CrashImage {
+    /// # Panics
+    /// If these are not whole lines.
+    fn from(bytes: Vec<u8>) -> Self {
+        assert_is_whole(bytes.len() as u64);
+        Self { lines: Lines::new(Chunks::new(&bytes)) }
+    }
+}
+
+/// # Panics
+/// If a region cannot have this length.
+pub(super) fn assert_is_whole(len: u64) {
+    assert!(len.is_multiple_of(LINE_SIZE), "a region is a whole number of lines, not {len} bytes");
 }
 
 /// The images of [`CrashState::crash_images_exhaustive`].
@@ -111,9 +131,9 @@ pub struct Subsets {
 }
 
 impl Iterator for Subsets {
-    type Item = Vec<u8>;
+    type Item = CrashImage;
 
-    fn next(&mut self) -> Option<Vec<u8>> {
+    fn next(&mut self) -> Option<CrashImage> {
         let mask = (self.next < self.end).then_some(self.next)?;
         self.next += 1;
         Some(self.state.subset(mask))

@@ -32,9 +32,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A region with `durable` bytes and no pending lines. The length is a multiple of a line.
-    pub(super) fn new(durable: &[u8]) -> Self {
-        Self { durable: Chunks::new(durable), pending: BTreeMap::new(), stores: 0 }
+    /// A region with these durable bytes, and no pending lines.
+    pub(super) fn new(durable: Chunks) -> Self {
+        Self { durable, pending: BTreeMap::new(), stores: 0 }
     }
 
     /// Durable bytes of the whole region.

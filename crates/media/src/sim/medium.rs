@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::blocks::Blocks;
-use super::chunks::Line;
-use super::crash::{CrashImage, CrashState, Subsets};
+use super::chunks::{Chunks, Line};
+use super::crash::{CrashImage, CrashState, Subsets, assert_is_whole};
 use super::lines::Lines;
 use super::paging::Paging;
 use crate::dirty::Dirty;
@@ -84,7 +84,9 @@ impl SimMedia {
     /// # Panics
     /// If `len` is not a multiple of [`LINE_SIZE`], or memory for the image cannot be allocated.
     pub fn new(len: u64, options: SimOptions) -> Arc<Self> {
-        Self::from_image(vec![0; usize::try_from(len).expect("a length that fits memory")], options)
+        assert_is_whole(len);
+        let durable = Chunks::blank(usize::try_from(len).expect("a length that fits memory"));
+        Self::of_lines(Lines::new(durable), options)
     }
 
     /// A region that holds `durable`: what a process finds when it restarts after a crash.
@@ -92,9 +94,7 @@ impl SimMedia {
     /// # Panics
     /// As [`SimMedia::new`].
     pub fn from_image(durable: Vec<u8>, options: SimOptions) -> Arc<Self> {
-        let len = durable.len() as u64;
-        assert!(len.is_multiple_of(LINE_SIZE), "a region is a whole number of lines, not {len} bytes");
-        Self::of_lines(Lines::new(&durable), options)
+        Self::of_lines(CrashImage::from(durable).lines, options)
     }
 
     /// A region that holds what a crash has left. It costs as much as what was stored to the region.

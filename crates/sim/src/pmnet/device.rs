@@ -7,7 +7,7 @@ use super::fault::Broken;
 use crate::rng::Rng;
 use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
-use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Side, Verdict, table};
@@ -96,7 +96,7 @@ pub(super) struct DeviceNode {
     media: Arc<SimMedia>,
     running: Option<Running>,
     /// The image that a crash has left.
-    image: Option<Vec<u8>>,
+    image: Option<CrashImage>,
     /// A crash in the middle of an operation is scheduled; the device will then be down for so long.
     armed: Option<Duration>,
     life: u64,
@@ -255,7 +255,7 @@ impl DeviceNode {
         if self.running.is_some() {
             let state = self.media.frozen().filter(|_| self.armed.is_some());
             let state = state.unwrap_or_else(|| self.media.crash_state());
-            self.image = Some(state.crash_image_seeded(fabric.rng.draw()));
+            self.image = Some(state.draw(fabric.rng.draw()));
             self.stop();
         }
     }
@@ -280,19 +280,19 @@ impl DeviceNode {
         }
         let Some(mut image) = self.image.take() else { return self.run(blank(&self.setup)?, fabric) };
         if fabric.rng.one_in(5) {
-            image = self.crash_recovery(image, fabric)?;
+            image = self.crash_recovery(&image, fabric)?;
         }
-        let media = SimMedia::from_image(image, options(&self.setup));
+        let media = SimMedia::restart(&image, options(&self.setup));
         self.run(media, fabric)
     }
 
-    fn crash_recovery(&mut self, image: Vec<u8>, fabric: &mut Fabric) -> Result<Vec<u8>, Violation> {
-        let media = SimMedia::from_image(image, options(&self.setup));
+    fn crash_recovery(&mut self, image: &CrashImage, fabric: &mut Fabric) -> Result<CrashImage, Violation> {
+        let media = SimMedia::restart(image, options(&self.setup));
         media.freeze_at(1 + fabric.rng.below(20));
         let _ = Log::open(Arc::clone(&media) as Arc<dyn Media>, self.setup.limits)?;
         self.recovery_crashes += 1;
         let state = media.frozen().unwrap_or_else(|| media.crash_state());
-        Ok(state.crash_image_seeded(fabric.rng.draw()))
+        Ok(state.draw(fabric.rng.draw()))
     }
 
     // ---- events ----

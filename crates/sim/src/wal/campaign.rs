@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::violation::Violation;
 use crate::world::Setup;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_media::sim::{CrashState, SimMedia};
+use landfall_media::sim::{CrashImage, CrashState, SimMedia};
 use std::sync::Arc;
 
 /// Most crashes of recovery before it completes.
@@ -117,10 +117,10 @@ impl WalCampaign {
     fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
         self.summary.crashes += 1;
         if self.rng.one_in(2) {
-            let image = state.crash_image_seeded(self.rng.draw());
+            let image = state.draw(self.rng.draw());
             self.recover_image(image)?;
         }
-        let image = state.crash_image_seeded(self.rng.draw());
+        let image = state.draw(self.rng.draw());
         let (media, found) = self.recover_image(image)?;
         self.summary.moved += self.world.compacted.moved_records;
         self.summary.entries += found.values().map(|log| log.entries.len() as u64).sum::<u64>();
@@ -130,26 +130,26 @@ impl WalCampaign {
         self.world.check()
     }
 
-    fn recover_image(&mut self, mut image: Vec<u8>) -> Result<(Arc<SimMedia>, LogsState), Violation> {
+    fn recover_image(&mut self, mut image: CrashImage) -> Result<(Arc<SimMedia>, LogsState), Violation> {
         self.summary.images += 1;
         for _ in 0..self.rng.between(0, RECOVERY_CRASHES_MAX) {
-            image = self.crash_recovery(image)?;
+            image = self.crash_recovery(&image)?;
         }
-        let media = self.medium(image);
+        let media = self.medium(&image);
         let found = self.judged(&media)?;
         Ok((media, found))
     }
 
-    fn crash_recovery(&mut self, image: Vec<u8>) -> Result<Vec<u8>, Violation> {
+    fn crash_recovery(&mut self, image: &CrashImage) -> Result<CrashImage, Violation> {
         let media = self.medium(image);
         media.freeze_at(1 + self.rng.below(20));
         self.judged(&media)?;
         self.summary.recovery_crashes += 1;
         let state = media.frozen().unwrap_or_else(|| media.crash_state());
-        Ok(state.crash_image_seeded(self.rng.draw()))
+        Ok(state.draw(self.rng.draw()))
     }
 
-    fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
+    fn medium(&self, image: &CrashImage) -> Arc<SimMedia> {
         let media = self.world.medium(image);
         skip_site(&media, self.plan.skip);
         media
@@ -173,7 +173,7 @@ mod tests {
         let plan = Plan { crashes: 1, ops_max: 10, skip: None };
         let mut campaign = WalCampaign::new(1, plan).unwrap();
         (0..10).for_each(|_| campaign.op().unwrap());
-        let image = campaign.world.media.crash_state().durable_image();
+        let image = campaign.world.media.crash_state().durable();
         let mut crashes = || {
             let before = campaign.summary.recovery_crashes;
             campaign.recover_image(image.clone()).unwrap();

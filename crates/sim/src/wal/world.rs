@@ -10,7 +10,7 @@ use landfall_heap::{
     Until, Writer, spaces,
 };
 use landfall_kv::{Engine, KvError, SetRequest};
-use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
 use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
 use std::sync::Arc;
@@ -130,8 +130,8 @@ impl WalWorld {
     }
 
     /// A medium that holds `image`, for a restart.
-    pub fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
-        SimMedia::from_image(image, SimOptions { deferred: self.setup.deferred })
+    pub fn medium(&self, image: &CrashImage) -> Arc<SimMedia> {
+        SimMedia::restart(image, SimOptions { deferred: self.setup.deferred })
     }
 
     /// Executes one operation, and notes it in the oracle.

@@ -4,7 +4,7 @@
 
 use landfall_heap::{NewRegion, SlotId, Source, Writer};
 use landfall_kv::{Engine, KvError, Recovered, Recovery, SetRequest};
-use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use landfall_media::{Media, RUN_SIZE};
 use landfall_sim::Violation;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -108,15 +108,15 @@ pub fn try_reopen(media: &Arc<SimMedia>) -> Result<(Engine, Recovered), KvError>
 }
 
 /// A medium that holds an image.
-pub fn medium(image: Vec<u8>) -> Arc<SimMedia> {
-    SimMedia::from_image(image, SimOptions::default())
+pub fn medium(image: impl Into<CrashImage>) -> Arc<SimMedia> {
+    SimMedia::restart(&image.into(), SimOptions::default())
 }
 
 /// Some of the images that a crash at this moment may leave: one without the pending lines, and four samples.
 pub fn crash_now(media: &SimMedia) -> impl Iterator<Item = Arc<SimMedia>> {
     let state = media.crash_state();
-    let images = std::iter::once(state.durable_image());
-    images.chain((0..4).map(move |seed| state.crash_image_seeded(seed))).map(medium)
+    let images = std::iter::once(state.durable());
+    images.chain((0..4).map(move |seed| state.draw(seed))).map(medium)
 }
 
 /// Writes a key in database 0.
