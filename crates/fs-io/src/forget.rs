@@ -9,7 +9,7 @@ use landfall_fuse::{Device, Node, Notification};
 use parking_lot::{Condvar, Mutex};
 
 /// Sends a question with a number. False if the holder is gone.
-pub(crate) type Send = Box<dyn Fn(u64, InodeNumber) -> bool + std::marker::Send>;
+pub(crate) type Ask = Box<dyn Fn(u64, InodeNumber) -> bool + Send>;
 
 /// Who tells the kernel.
 pub(crate) enum Forgetting {
@@ -55,7 +55,7 @@ pub(crate) struct Questions {
 #[derive(Default)]
 struct State {
     /// How to ask, once the mount is accepted.
-    send: Option<Send>,
+    send: Option<Ask>,
     is_closed: bool,
     asked: u64,
     answered: u64,
@@ -63,7 +63,7 @@ struct State {
 
 impl Questions {
     /// The mount is accepted: the holder listens.
-    pub(crate) fn open(&self, send: Send) {
+    pub(crate) fn open(&self, send: Ask) {
         self.state.lock().send = Some(send);
         self.changed.notify_all();
     }

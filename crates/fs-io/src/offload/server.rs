@@ -335,7 +335,7 @@ impl Server {
 }
 
 /// Asks the holder to make the kernel drop what it keeps.
-fn asks(channel: &Arc<Channel>) -> crate::forget::Send {
+fn asks(channel: &Arc<Channel>) -> crate::forget::Ask {
     let channel = Arc::clone(channel);
     Box::new(move |question, inode: InodeNumber| {
         channel.send(&Message::Forget { question, inode: inode.0 }, &[]).is_ok()
