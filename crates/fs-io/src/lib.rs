@@ -15,6 +15,7 @@
 mod acl;
 mod attributes;
 mod background;
+mod beside;
 mod clock;
 mod counter;
 mod counters;

@@ -326,7 +326,7 @@ fn a_crash_leaves_the_old_file_or_the_new_one() {
         let state = both.media.frozen().unwrap_or_else(|| both.media.crash_state());
         drop(both);
         // What was stored and not fenced is there in part: which parts there are matters until the file is durable.
-        let seeds = if at <= durable { 16 } else { 1 };
+        let seeds = if at <= durable { 24 } else { 1 };
         for seed in 0..seeds {
             let image = state.draw(at * 64 + seed);
             let medium = || SimMedia::restart(&image, SimOptions::default());

@@ -5,14 +5,14 @@
 //! dead one would have done: it revokes all leases, and waits until nobody is in. `docs/format/fs-link.md`, "The next server".
 
 use super::sys;
+use crate::beside::beside;
+use crate::counter::wait;
 use crate::sys::SharedMemory;
 use landfall_fs_link::{CONTROL_WORDS, Control, LEASE_TIME, LEASES_MAX, LinkState, lease};
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 const ENDING: &str = ".clients";
 /// What the kernel calls a control memory, before ` (deleted)`: `SharedMemory::new` names it.
 const MEMORY: &[u8] = b"/memfd:landfall";
-/// Places of the file.
-pub(super) const PLACES: usize = 64;
+/// Most clients at a time. The file has a place for each.
+pub(super) const CLIENTS_MAX: usize = 64;
 /// Bytes of a place.
 const PLACE_BYTES: usize = 24;
 /// How often it is asked whether threads have left.
@@ -35,7 +35,7 @@ pub(crate) struct Roll {
     file: File,
     path: PathBuf,
     /// Who has which place.
-    used: Mutex<[Option<u32>; PLACES]>,
+    used: Mutex<[Option<u32>; CLIENTS_MAX]>,
 }
 
 /// A client, as the file names it.
@@ -63,20 +63,14 @@ impl Entry {
     }
 }
 
-fn beside(socket: &Path) -> PathBuf {
-    let mut name = socket.file_name().map_or_else(OsString::new, OsString::from);
-    name.push(ENDING);
-    socket.with_file_name(name)
-}
-
 impl Roll {
     /// A new file, without clients.
     ///
     /// # Errors
     /// An error of the kernel.
     pub(crate) fn create(socket: &Path) -> io::Result<Self> {
-        let path = beside(socket);
-        Ok(Self { file: File::create(&path)?, path, used: Mutex::new([None; PLACES]) })
+        let path = beside(socket, ENDING);
+        Ok(Self { file: File::create(&path)?, path, used: Mutex::new([None; CLIENTS_MAX]) })
     }
 
     /// Notes a client before it is welcomed.
@@ -155,18 +149,16 @@ impl Left {
     }
 
     fn has_ended(&self) -> bool {
-        let mut polled = [PollFd::new(&self.process, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+        wait(&[self.process.as_fd()], Some(Duration::ZERO)).is_ok_and(|ended| ended.is_some())
     }
 }
 
 /// Ends the libraries of a server that was killed, whose libraries connected to `socket`. To be called by whoever has locked
 /// the region, before it is opened.
 pub fn end_earlier_libraries(socket: &Path) {
-    let path = beside(socket);
+    let path = beside(socket, ENDING);
     let Ok(bytes) = std::fs::read(&path) else { return };
-    let entries = bytes.chunks(PLACE_BYTES).take(PLACES).map(Entry::decode);
+    let entries = bytes.chunks(PLACE_BYTES).take(CLIENTS_MAX).map(Entry::decode);
     let left: Vec<Left> = entries.filter(|entry| entry.process != 0).filter_map(Left::find).collect();
     left.iter().for_each(Left::end);
     let until = Instant::now() + LEASE_TIME;
@@ -187,7 +179,6 @@ pub fn end_earlier_libraries(socket: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn clients_are_found_until_they_are_forgotten() {

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::counts::{Counts, Why};
-use super::roll::Roll;
+use super::roll::{CLIENTS_MAX, Roll};
 use super::shared::{PAUSE, Shared, reason_of};
 use crate::forget::Forgetting;
 use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
@@ -17,8 +17,6 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// Most clients at a time.
-const CLIENTS_MAX: usize = 64;
 /// The pause between two rounds of adopting while there is no client.
 const PAUSE_IDLE: Duration = Duration::from_millis(100);
 /// How often old conflicts are forgotten.

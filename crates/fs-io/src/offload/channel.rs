@@ -1,7 +1,7 @@
 //! The socket between a holder and a server. One packet is one message, descriptors included.
 
 use super::message::{DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Message, MessageError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::counter::wait;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
@@ -111,25 +111,5 @@ impl Channel {
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// Waits until one of these is readable or has ended, for `limit` at most. Returns its index.
-///
-/// # Errors
-/// An error of the kernel.
-pub(super) fn wait(files: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Option<usize>> {
-    let mut polled: Vec<PollFd<'_>> =
-        files.iter().map(|file| PollFd::from_borrowed_fd(*file, PollFlags::IN)).collect();
-    let limit = limit.map(|limit| Timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
-    loop {
-        match poll(&mut polled, limit.as_ref()) {
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-            Ok(_) => return Ok(polled.iter().position(|file| !file.revents().is_empty())),
-        }
     }
 }

@@ -1,10 +1,9 @@
 //! Which mount a region's server has served last: only that one may resume.
 //!
 //! What a kernel keeps of a mount is out of date once another mount has changed the region. A file beside the socket names
-//! the mount that was accepted last. A mount that
-//! serves itself removes it ([`forget_offloaded`]).
+//! the mount that was accepted last. A mount that serves itself removes it ([`forget_offloaded`]).
 
-use std::ffi::OsString;
+use crate::beside::beside;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,10 +11,8 @@ use std::path::{Path, PathBuf};
 const ENDING: &str = ".mount";
 
 /// The file beside a socket.
-pub(super) fn beside(socket: &Path) -> PathBuf {
-    let mut name = socket.file_name().map_or_else(OsString::new, OsString::from);
-    name.push(ENDING);
-    socket.with_file_name(name)
+pub(super) fn file_of(socket: &Path) -> PathBuf {
+    beside(socket, ENDING)
 }
 
 /// The mount that was served last, if it has not ended.
@@ -38,7 +35,7 @@ pub(super) fn note(file: &Path, mount: [u8; 16]) -> io::Result<()> {
 /// # Errors
 /// The file that names it is there, and cannot be removed.
 pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
-    forget(&beside(socket))
+    forget(&file_of(socket))
 }
 
 /// No mount may resume any more.
@@ -59,7 +56,7 @@ mod tests {
     #[test]
     fn the_last_mount_is_known_until_it_is_forgotten() {
         let dir = tempfile::tempdir().expect("a directory");
-        let file = beside(&dir.path().join("offload.sock"));
+        let file = file_of(&dir.path().join("offload.sock"));
         assert_eq!(file, dir.path().join("offload.sock.mount"));
         assert_eq!(last(&file), None);
         forget(&file).expect("there is nothing to forget");

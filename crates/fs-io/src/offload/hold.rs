@@ -1,9 +1,9 @@
 //! The process that mounts, and keeps the mount while its server is away.
 
-use super::channel::{Channel, ChannelError, wait};
+use super::channel::{Channel, ChannelError};
 use super::message::{Again, Attach, Message, MessageError, Since};
 use super::refuse::Refusing;
-use crate::counter::{counter, raise};
+use crate::counter::{counter, raise, wait};
 use crate::forget;
 use crate::ledger::Ledger;
 use crate::session::{Detached, LINGER, Ready, SessionError, Settings, detach, write_back};

@@ -1,6 +1,6 @@
 //! Answers while there is no server: programs that do not want to wait any longer get `EIO`.
 
-use super::channel::wait;
+use crate::counter::wait;
 use landfall_fuse::{Device, Errno, HEAD_BYTES, Negotiated, Notification, Received, Reply};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};

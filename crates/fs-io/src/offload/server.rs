@@ -1,9 +1,9 @@
 //! The server of mounts that other processes hold, one at a time.
 
-use super::channel::{Channel, ChannelError, wait};
+use super::channel::{Channel, ChannelError};
 use super::earlier;
 use super::message::{Again, Attach, Message, Since};
-use crate::counter::{counter, raise};
+use crate::counter::{counter, raise, wait};
 use crate::forget::Questions;
 use crate::keeping::Keeper;
 use crate::ledger::Ledger;
@@ -155,7 +155,7 @@ impl Server {
             publisher: Arc::new(Mutex::new(publisher)),
             settings,
             listener,
-            last: earlier::beside(socket),
+            last: earlier::file_of(socket),
             found: Some(found),
             current: Current::default(),
             stop: Arc::new(counter()?),
