@@ -8,7 +8,7 @@ use landfall_media::{Attached, Extent, Site};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recv, recvmsg, send, socket_with,
@@ -102,7 +102,7 @@ fn socket(path: &[u8]) -> Result<OwnedFd, ConnectError> {
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     // The attribute that names the socket is the mount's word, and anybody may mount something: whoever serves it could
     // take the memory away that it has lent.
-    let is_own = sockopt::socket_peercred(&socket)?.uid == rustix::process::geteuid();
+    let is_own = crate::sys::user_behind(socket.as_fd()) == Some(rustix::process::geteuid().as_raw());
     if is_own { Ok(socket) } else { Err(ConnectError::Foreign) }
 }
 

@@ -44,15 +44,24 @@ fn library() -> PathBuf {
 struct Mounted {
     place: TempDir,
     serving: Option<(Child, ChildStdin)>,
+    /// The server has a namespace of processes of its own.
+    is_apart: bool,
 }
+
+/// Starts a program in a namespace of processes of its own, which ends with it.
+const APART: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--"];
 
 impl Mounted {
     fn new() -> Option<Self> {
+        Self::with_server(false)
+    }
+
+    fn with_server(is_apart: bool) -> Option<Self> {
         let place = tempfile::tempdir_in("/dev/shm").ok();
         if place.is_none() || fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
             skip("a FUSE mount of a region in memory: there is no /dev/fuse or /dev/shm");
         }
-        let mut mounted = Self { place: place?, serving: None };
+        let mut mounted = Self { place: place?, serving: None, is_apart };
         fs::create_dir(mounted.point()).unwrap();
         fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
         mounted.start();
@@ -68,7 +77,8 @@ impl Mounted {
     }
 
     fn start(&mut self) {
-        let mut command = Command::new(built().join("examples/mount_for_library"));
+        let server = built().join("examples/mount_for_library");
+        let mut command = if self.is_apart { apart(&server) } else { Command::new(&server) };
         command.arg(self.point()).arg(self.place.path().join("region")).args(["192", "socket"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
@@ -108,6 +118,21 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn apart(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(APART[0]);
+    command.args(&APART[1..]).arg(program);
+    command
+}
+
+/// Whether there may be namespaces of processes. Says SKIP if not.
+fn has_namespaces() -> bool {
+    let is_possible = apart("true").output().is_ok_and(|output| output.status.success());
+    if !is_possible {
+        skip("a namespace of processes: not root, or no unshare");
+    }
+    is_possible
 }
 
 fn output(command: &mut Command) -> Output {
@@ -343,4 +368,32 @@ fn a_server_of_another_user_is_not_talked_to() {
     let received = lines.next().and_then(Result::ok).unwrap_or_default();
     assert_eq!(received, "received 0", "the connection was closed at once");
     server.wait().unwrap();
+}
+
+#[test]
+fn a_program_in_a_namespace_of_processes_is_answered_in_its_process() {
+    let Some(mounted) = Mounted::new().filter(|_| has_namespaces()) else { return };
+    let mut copy = apart("env");
+    copy.arg(format!("LD_PRELOAD={}", library().display())).args([
+        "LANDFALL_FS_STATS=1",
+        "dd",
+        "if=/dev/zero",
+    ]);
+    copy.args(["bs=5000", "count=200"]).arg(format!("of={}", mounted.at("file").display()));
+    assert!(answered(&output(&mut copy)) > 150, "the server has no number there, and is the user's own");
+    assert!(fs::read(mounted.at("file")).unwrap() == vec![0; 1_000_000]);
+}
+
+#[test]
+fn a_program_that_the_server_has_no_number_for_uses_the_mount() {
+    if !has_namespaces() {
+        return;
+    }
+    let Some(mounted) = Mounted::with_server(true) else { return };
+    let to = format!("of={}", mounted.at("file").display());
+    for _ in 0..2 {
+        let copied = output(mounted.program("dd").args(["if=/dev/zero", "bs=5000", "count=200"]).arg(&to));
+        assert_eq!(answered(&copied), 0, "the server could not know when it ends");
+        assert!(fs::read(mounted.at("file")).unwrap() == vec![0; 1_000_000]);
+    }
 }

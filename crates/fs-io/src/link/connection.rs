@@ -25,7 +25,8 @@ pub(super) struct Connection {
 impl Connection {
     /// Answers requests until the other end closes the socket, or the mount ends.
     pub(super) fn serve(self) {
-        // A process that has ended already has nothing more to say.
+        // A process that has ended already has nothing more to say. One that has no number here, in a namespace that is not
+        // within this one, gets no region: nobody could know when it ends.
         let Ok(process) = sys::watch_process(self.process) else { return };
         let mut client = None;
         if let Err(error) = self.answer_all(&mut client) {

@@ -3,12 +3,12 @@
 use super::connection::{Connection, wait_for};
 use super::server::Link;
 use super::shared::PAUSE;
+use super::sys::{Peer, peer};
 use crate::panics::{self, Holder};
 use crate::sys;
 use landfall_fs_link::Reason;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-    sockopt::socket_peercred,
 };
 use std::fs::Permissions;
 use std::io;
@@ -62,8 +62,8 @@ impl Listener {
     /// An error of the kernel.
     pub(crate) fn accept(&self) -> io::Result<Accepted> {
         let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
-        let peer = socket_peercred(&socket)?;
-        Ok(Accepted { socket, user: peer.uid.as_raw(), process: peer.pid.as_raw_nonzero().get() })
+        let Peer { user, process } = peer(socket.as_fd())?;
+        Ok(Accepted { socket, user, process })
     }
 }
 
