@@ -58,6 +58,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: campaign::suites::command,
     },
     Command {
+        name: "programs",
+        usage: "programs [--cycles N] [--seed S] [--only NAME[,NAME]] [--with mount|library|all] [--built FOLDER]",
+        about: "programs that people run (git, databases, a compiler) on a mount of files, killed with its server or alone",
+        run: campaign::programs::command,
+    },
+    Command {
         name: "fuzz",
         usage: "fuzz [--seconds N] [--seed S] [TARGET]",
         about: "run the fuzz targets with new seeds until the time is up",

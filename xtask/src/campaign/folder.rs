@@ -29,6 +29,11 @@ impl Folder {
         Ok(Self(folder))
     }
 
+    /// Leaves it where it is, for whoever wants to see what went wrong.
+    pub(super) fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.0
@@ -37,6 +42,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        if !self.0.as_os_str().is_empty() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod attack;
 pub(crate) mod crash;
 mod folder;
 pub(crate) mod fuzz;
+pub(crate) mod programs;
 pub(crate) mod sim;
 pub(crate) mod suites;
 mod table;

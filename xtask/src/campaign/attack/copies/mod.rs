@@ -6,12 +6,13 @@
 
 mod model;
 
-use self::model::{Model, Operation, Random, Value};
+use self::model::{Model, Operation, Value};
 use super::client::{Resp, encode};
 use super::server::{Server, data_of};
 use crate::campaign::folder::Folder;
 use crate::error::Error;
 use crate::process::{self, Keep};
+use crate::seed::Random;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;

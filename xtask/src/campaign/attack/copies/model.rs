@@ -1,34 +1,12 @@
 //! What a client has requested, and what its keys may hold after a kill.
 
+use crate::seed::Random;
 use std::collections::BTreeSet;
 
 /// Minimum and maximum length of a value, bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 10..=900_000;
 /// Number of possible doublings of the minimum length: 0 to 16.
 const DOUBLINGS: usize = 17;
-
-/// Random numbers from a seed.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// SplitMix64.
-    pub(super) fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.number() % end.max(1) as u64).unwrap_or(0)
-    }
-}
 
 /// A value, represented by the seed and length of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

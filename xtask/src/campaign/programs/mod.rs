@@ -1,0 +1,265 @@
+//! Programs that people run, on a mount of files: killed with the mount's server, without it, or alone.
+//!
+//! Read [`list`] first: each program is a script with three functions. `prepare` makes its data, `load` changes them
+//! until it is killed and writes down what was acknowledged as synced, `verify` lets the program's own checker judge and
+//! compares with what was acknowledged. [`plan`] draws what is killed when, [`place`] is the mount, [`job`] runs scripts.
+//! A killed server loses what no `fsync` had made durable where its region is on a file: what a power loss would take.
+
+mod job;
+mod list;
+mod place;
+mod plan;
+
+use self::job::Job;
+use self::list::{PROGRAMS, Program, STORE};
+use self::place::{Place, With};
+use self::plan::{Kill, Moment, Victim};
+use super::folder::Folder;
+use super::{crash, table};
+use crate::args::{Args, Grammar};
+use crate::error::Error;
+use crate::json::Json;
+use crate::peers;
+use crate::process::{self, Keep};
+use crate::seed::{Random, fresh_seed};
+use crate::workspace::Workspace;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The default number of kills of each program.
+const CYCLES: u64 = 10;
+/// Time limits.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+const SCRIPT_LIMIT: Duration = Duration::from_secs(300);
+/// How long programs may take to see that their mount has ended. Then they are killed.
+const NOTICE: Duration = Duration::from_secs(5);
+
+const GRAMMAR: Grammar =
+    Grammar { values: &["cycles", "seed", "only", "with", "built"], switches: &[], words_max: 0 };
+
+/// `cargo xtask programs`.
+///
+/// # Errors
+/// [`Error::Environment`] where nothing can be mounted; [`Error::Found`] where a program has lost something.
+pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
+    let args = GRAMMAR.parse(line)?;
+    let cycles = args.number("cycles")?.unwrap_or(CYCLES);
+    let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
+    let (programs, ways) = (chosen(&args.list("only"))?, ways(&args.list("with"))?);
+    if !is_root() {
+        println!("SKIPPED: mounts for other users and namespaces of processes need root");
+        return Ok(());
+    }
+    let binary = binary(workspace, &args)?;
+    println!("again with: cargo xtask programs --cycles {cycles} --seed {seed}");
+    let (mut runs, mut skipped, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+    for program in programs {
+        if let Some(missing) = peers::ensure(program.needs) {
+            println!("SKIPPED: {}: {missing}", program.name);
+            skipped.push(program.name);
+            continue;
+        }
+        for with in &ways {
+            let campaign = Campaign { binary: &binary, source: &workspace.root, program, with: *with };
+            match campaign.run(cycles, seed) {
+                Ok(tally) => runs.push(tally.report(program.name, *with)),
+                Err(Error::Found(what)) => faults.push(format!("{}, {}: {what}", program.name, with.name())),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    print!("{}", table::render(&serde_json::json!({ "runs": runs, "skipped": skipped })));
+    if faults.is_empty() { Ok(()) } else { Err(Error::Found(faults.join("\n"))) }
+}
+
+fn chosen(names: &[&str]) -> Result<Vec<&'static Program>, Error> {
+    if let Some(unknown) = names.iter().find(|name| PROGRAMS.iter().all(|program| program.name != **name)) {
+        let all: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
+        return Err(Error::Usage(format!("no program `{unknown}`: {}", all.join(", "))));
+    }
+    let is_chosen = |program: &&Program| names.is_empty() || names.contains(&program.name);
+    Ok(PROGRAMS.iter().filter(is_chosen).collect())
+}
+
+fn ways(names: &[&str]) -> Result<Vec<With>, Error> {
+    match names {
+        [] | ["all"] => Ok(vec![With::Mount, With::Library]),
+        ["mount"] => Ok(vec![With::Mount]),
+        ["library"] => Ok(vec![With::Library]),
+        other => Err(Error::Usage(format!("`--with {}`: mount, library or all", other.join(",")))),
+    }
+}
+
+fn is_root() -> bool {
+    let user = process::run(Command::new("id").arg("-u"), Keep::Both, PROBE_LIMIT);
+    user.is_ok_and(|finished| finished.stdout.trim() == "0")
+}
+
+/// The server's program, with the library beside it.
+fn binary(workspace: &Workspace, args: &Args) -> Result<PathBuf, Error> {
+    if let Some(folder) = args.list("built").first() {
+        return Ok(Path::new(folder).join("landfall"));
+    }
+    let mut cargo = process::cargo();
+    cargo.args(["build", "--release", "-p", "landfall-fs-lib"]).current_dir(&workspace.root);
+    process::must(&mut cargo, Keep::Nothing, BUILD_LIMIT)?;
+    Ok(PathBuf::from(crash::build(workspace, &["--release"])?))
+}
+
+/// One program, by mount or with the library.
+struct Campaign<'a> {
+    binary: &'a Path,
+    source: &'a Path,
+    program: &'static Program,
+    with: With,
+}
+
+/// What a campaign has done.
+#[derive(Default)]
+struct Tally {
+    servers: u64,
+    programs: u64,
+    both: u64,
+    verified: u64,
+    /// Operations of libraries.
+    adopted: u64,
+    /// What the last verification says.
+    last: String,
+    took: Duration,
+}
+
+impl Tally {
+    fn count(&mut self, victim: Victim) {
+        match victim {
+            Victim::Server => self.servers += 1,
+            Victim::Program => self.programs += 1,
+            Victim::Both => self.both += 1,
+        }
+    }
+
+    fn report(&self, program: &str, with: With) -> Json {
+        serde_json::json!({
+            "program": program,
+            "with": with.name(),
+            "servers killed": self.servers,
+            "programs killed": self.programs,
+            "both killed": self.both,
+            "verified": self.verified,
+            "library operations": self.adopted,
+            "s": self.took.as_secs(),
+            "at the end": self.last,
+        })
+    }
+}
+
+impl Campaign<'_> {
+    /// Runs `cycles` kills. The folder stays where something is wrong.
+    fn run(&self, cycles: u64, seed: u64) -> Result<Tally, Error> {
+        println!("{}, {}:", self.program.name, self.with.name());
+        let beside = Folder::within(std::env::temp_dir())?;
+        let store = beside.path().join(STORE.0);
+        std::fs::write(&store, STORE.1).map_err(|source| Error::file("write", &store, source))?;
+        let memory = if self.with == With::Library { Some(Folder::in_memory()?) } else { None };
+        let region = memory.as_ref().unwrap_or(&beside).path().join("region");
+        let mut place = Place::new(self.binary, beside.path(), region, self.with)?;
+        let outcome = self.cycles(&mut place, cycles, seed);
+        place.abandon();
+        if let Err(Error::Found(_)) = &outcome {
+            let kept = [Some(beside), memory].into_iter().flatten().map(Folder::keep);
+            kept.for_each(|path| println!("  kept: {}", path.display()));
+        }
+        outcome
+    }
+
+    fn cycles(&self, place: &mut Place, cycles: u64, seed: u64) -> Result<Tally, Error> {
+        let (begun, mut tally, mut random) = (Instant::now(), Tally::default(), Random::new(seed));
+        place.mount()?;
+        self.script(place, "prepare", seed)?;
+        for cycle in 0..cycles {
+            let kill = Kill::draw(&mut random, &self.program.load_ms, cycle + 1 == cycles);
+            self.load(place, &kill, random.number())?;
+            tally.count(kill.victim);
+            if kill.victim != Victim::Program {
+                place.check()?;
+                place.mount()?;
+            }
+            let verified = if kill.is_verified { self.script(place, "verify", seed)? } else { String::new() };
+            println!("  {cycle:>4} {kill}: {}", if kill.is_verified { &verified } else { "verified later" });
+            if kill.is_verified {
+                tally.verified += 1;
+                tally.last = verified;
+            }
+        }
+        place.stop()?;
+        place.check()?;
+        (tally.adopted, tally.took) = (place.adopted(), begun.elapsed());
+        Ok(tally)
+    }
+
+    /// Runs the load until the kill. A load that ends before fails the campaign.
+    fn load(&self, place: &mut Place, kill: &Kill, seed: u64) -> Result<(), Error> {
+        let mut job = Job::start(place, self.program, self.source, "load", seed)?;
+        std::thread::sleep(kill.after);
+        place.count_adopted();
+        if kill.moment == Moment::Acknowledged {
+            place.wait_for_acknowledgement();
+        }
+        if let Some(status) = job.ended_within(Duration::ZERO)? {
+            return Err(Error::Found(format!(
+                "the load ended with {status} before the kill:\n{}",
+                job.said()
+            )));
+        }
+        if kill.victim != Victim::Program {
+            place.kill()?;
+        }
+        if kill.victim == Victim::Server {
+            job.ended_within(NOTICE)?;
+        }
+        job.kill()
+    }
+
+    /// Runs one function of the script to its end. Returns the last line that it prints.
+    fn script(&self, place: &Place, function: &str, seed: u64) -> Result<String, Error> {
+        let mut job = Job::start(place, self.program, self.source, function, seed)?;
+        let status = job.ended_within(SCRIPT_LIMIT)?;
+        let said = job.said();
+        match status {
+            Some(status) if status.success() => Ok(said.lines().last().unwrap_or_default().to_owned()),
+            Some(status) => Err(Error::Found(format!("`{function}` ended with {status}:\n{said}"))),
+            None => {
+                job.kill()?;
+                Err(Error::Found(format!("`{function}` took {} s:\n{said}", SCRIPT_LIMIT.as_secs())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_ways_are_chosen_by_name() {
+        assert_eq!(chosen(&[]).unwrap().len(), PROGRAMS.len());
+        let names: Vec<&str> = chosen(&["git"]).unwrap().iter().map(|program| program.name).collect();
+        assert_eq!(names, ["git"]);
+        assert!(chosen(&["git", "gti"]).is_err());
+        assert_eq!(ways(&["all"]).unwrap(), [With::Mount, With::Library]);
+        assert_eq!(ways(&["library"]).unwrap(), [With::Library]);
+        assert!(ways(&["both"]).is_err());
+    }
+
+    #[test]
+    fn a_report_counts_each_kind_of_kill() {
+        let mut tally = Tally { last: "3 found".to_owned(), verified: 2, ..Tally::default() };
+        [Victim::Server, Victim::Both, Victim::Server].into_iter().for_each(|victim| tally.count(victim));
+        let report = tally.report("git", With::Mount);
+        assert_eq!(report["servers killed"], 2);
+        assert_eq!(report["programs killed"], 0);
+        assert_eq!(report["both killed"], 1);
+        assert_eq!(report["at the end"], "3 found");
+    }
+}
