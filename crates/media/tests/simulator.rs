@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use landfall_media::sim::{SimMedia, SimOptions, VERSIONS_MAX};
+use landfall_media::sim::{CrashState, SimMedia, SimOptions, VERSIONS_MAX};
 use landfall_media::{
     BLOCK_SIZE, CHUNK_SIZE, CommitMode, Dirty, Evict, Extent, LINE_SIZE, Media, MediaError, MediaKind,
     RUN_SIZE, Site, persist,
@@ -213,6 +213,12 @@ fn later_operations_do_not_change_a_frozen_state() {
     media.freeze_at(total + 1);
     workload(&media);
     assert!(media.frozen().is_none(), "not reached");
+    let media = sim();
+    media.freeze_at_each([0, 2, 3, 6, total + 1]);
+    workload(&media);
+    let kept = media.frozen_each();
+    assert_eq!(kept.iter().map(CrashState::pending_count).collect::<Vec<_>>(), [0, 1, 0, 0]);
+    assert!(kept[3].durable_image() == media.crash_state().durable_image(), "the last one was not reached");
 }
 
 #[test]

@@ -131,6 +131,16 @@ impl Chunks {
         })
     }
 
+    /// True if all bytes are equal. Chunks that are shared are not compared.
+    pub(super) fn has_bytes_of(&self, other: &Self) -> bool {
+        let is_equal = |(one, other): (&Option<Arc<Chunk>>, &Option<Arc<Chunk>>)| match (one, other) {
+            (None, None) => true,
+            (Some(chunk), None) | (None, Some(chunk)) => *chunk.lines.as_flattened() == BLANK,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.lines == other.lines,
+        };
+        self.len == other.len && self.chunks.iter().zip(&other.chunks).all(is_equal)
+    }
+
     /// Bytes of the region.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -159,6 +169,23 @@ mod tests {
         *chunks.byte_mut(1) = 8;
         assert_eq!((chunks.line(300)[0], chunks.store(300), chunks.to_vec()[1]), (9, 5, 8));
         assert_eq!((copy.line(300)[0], copy.store(300), copy.to_vec()[1]), (7, 0, 7));
+    }
+
+    #[test]
+    fn regions_have_equal_bytes_whoever_stored_them() {
+        let blank = Chunks::blank(3 * CHUNK_BYTES);
+        let mut one = blank.clone();
+        assert!(one.has_bytes_of(&blank));
+        one.set(300, &version(5, 0));
+        assert!(one.has_bytes_of(&blank) && blank.has_bytes_of(&one), "zeroes were stored");
+        one.set(300, &version(6, 1));
+        assert!(!one.has_bytes_of(&blank) && !blank.has_bytes_of(&one));
+        let mut other = blank.clone();
+        other.set(300, &version(7, 1));
+        assert!(one.has_bytes_of(&other));
+        other.set(700, &version(8, 1));
+        assert!(!one.has_bytes_of(&other));
+        assert!(!blank.has_bytes_of(&Chunks::blank(2 * CHUNK_BYTES)), "it is longer");
     }
 
     #[test]

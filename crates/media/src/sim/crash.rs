@@ -107,6 +107,15 @@ impl CrashImage {
     }
 }
 
+/// Images are equal whose bytes are. It costs as much as what is not shared.
+impl PartialEq for CrashImage {
+    fn eq(&self, other: &Self) -> bool {
+        self.lines.durable().has_bytes_of(other.lines.durable())
+    }
+}
+
+impl Eq for CrashImage {}
+
 impl From<Vec<u8>> for CrashImage {
     /// # Panics
     /// If these are not whole lines.

@@ -135,6 +135,12 @@ impl Lines {
         lines.iter().for_each(|index| _ = self.pending.remove(index));
     }
 
+    /// Offsets and lengths of all that may not be zero in memory.
+    pub(super) fn stored(&self) -> impl Iterator<Item = (u64, u64)> {
+        let durable = self.durable.stored().map(|(off, part)| (off, part.len() as u64));
+        durable.chain(self.pending.keys().map(|index| (index * LINE_SIZE, LINE_SIZE)))
+    }
+
     /// Extends the region with durable zeroes.
     pub(super) fn grow(&mut self, len: usize) {
         self.durable.grow(len);

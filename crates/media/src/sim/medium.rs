@@ -1,6 +1,6 @@
 //! The simulated medium.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +12,7 @@ use super::chunks::{Chunks, Line};
 use super::crash::{CrashImage, CrashState, Subsets, assert_is_whole};
 use super::lines::Lines;
 use super::paging::Paging;
+use super::spare::Lent;
 use crate::dirty::Dirty;
 use crate::error::MediaError;
 use crate::extent::Extent;
@@ -20,7 +21,6 @@ use crate::media::{CommitMode, Media};
 use crate::pages::Pages;
 use crate::site::Site;
 use crate::standing::Standing;
-use crate::sys::Image;
 use crate::units::{LINE_SIZE, RUN_SIZE};
 
 /// Address space reserved for growth, as a multiple of the length.
@@ -54,7 +54,7 @@ impl OpCounts {
 
 /// A region in memory that records what a crash may leave behind. The module's documentation states the fault model.
 pub struct SimMedia {
-    image: Image,
+    image: Lent,
     options: SimOptions,
     state: Mutex<State>,
     has_unreadable: AtomicBool,
@@ -74,8 +74,9 @@ struct State {
     bare: BTreeSet<u64>,
     /// The medium has no space for bare runs.
     full: bool,
-    freeze_at: Option<u64>,
-    frozen: Option<CrashState>,
+    /// Operations behind which the state is kept, in order, and the states that were.
+    freeze_at: VecDeque<u64>,
+    frozen: Vec<CrashState>,
 }
 
 impl SimMedia {
@@ -107,7 +108,7 @@ impl SimMedia {
 
     fn of_lines(lines: Lines, options: SimOptions) -> Arc<Self> {
         let len = lines.durable().len() as u64;
-        let image = Image::anonymous(len, len * RESERVE_FACTOR).expect("memory for a simulated region");
+        let image = Lent::new(len, len * RESERVE_FACTOR);
         for (off, bytes) in lines.durable().stored() {
             image.store(off, bytes).expect("the image is as long as the region");
         }
@@ -147,13 +148,23 @@ impl SimMedia {
     /// Keeps the state directly after operation `op_index` (1 is the first store, flush or fence of the region), or the
     /// present state if that operation has passed. Replaces an earlier choice and the state kept for it.
     pub fn freeze_at(&self, op_index: u64) {
+        self.freeze_at_each([op_index]);
+    }
+
+    /// As [`SimMedia::freeze_at`], for several operations in ascending order.
+    pub fn freeze_at_each(&self, op_indices: impl IntoIterator<Item = u64>) {
         let mut state = self.state.lock();
-        (state.freeze_at, state.frozen) = (Some(op_index), None);
+        (state.freeze_at, state.frozen) = (op_indices.into_iter().collect(), Vec::new());
         state.freeze_if_due();
     }
 
     /// The state that [`SimMedia::freeze_at`] asked for, once it was reached.
     pub fn frozen(&self) -> Option<CrashState> {
+        self.state.lock().frozen.first().cloned()
+    }
+
+    /// The states that [`SimMedia::freeze_at_each`] asked for, as far as they were reached.
+    pub fn frozen_each(&self) -> Vec<CrashState> {
         self.state.lock().frozen.clone()
     }
 
@@ -314,6 +325,15 @@ impl SimMedia {
     }
 }
 
+impl Drop for SimMedia {
+    fn drop(&mut self) {
+        // What has left the memory of a paged region is zero nowhere.
+        if self.paging.get().is_none() {
+            self.image.give_back(self.state.get_mut().lines.stored());
+        }
+    }
+}
+
 impl State {
     fn new(lines: Lines) -> Self {
         Self {
@@ -326,15 +346,15 @@ impl State {
             unreadable: BTreeSet::new(),
             bare: BTreeSet::new(),
             full: false,
-            freeze_at: None,
-            frozen: None,
+            freeze_at: VecDeque::new(),
+            frozen: Vec::new(),
         }
     }
 
     fn freeze_if_due(&mut self) {
-        let due = self.freeze_at.is_some_and(|at| self.ops.total() >= at);
-        if due && self.frozen.is_none() {
-            self.frozen = Some(CrashState::new(self.lines.clone()));
+        while self.freeze_at.front().is_some_and(|at| self.ops.total() >= *at) {
+            self.freeze_at.pop_front();
+            self.frozen.push(CrashState::new(self.lines.clone()));
         }
     }
 

@@ -39,6 +39,7 @@ mod medium;
 mod pages;
 mod paging;
 mod rng;
+mod spare;
 
 pub use crash::{CrashImage, CrashState, EXHAUSTIVE_LINES_MAX, Subsets};
 pub use lines::VERSIONS_MAX;
