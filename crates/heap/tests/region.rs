@@ -4,8 +4,8 @@ mod common;
 
 use common::{Nobody, heap, put};
 use landfall_heap::{
-    CompactGoal, Compactor, DamagedSlot, Entry, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView,
-    Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
+    CompactGoal, Compactor, DamagedSlot, Entry, Found, Heap, HeapError, Judge, Keeper, Kind, Opening,
+    RecordView, Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, RUN_SIZE};
@@ -143,6 +143,20 @@ fn each_system_of_a_region_gets_its_own_records_and_kept_records_stay_live() {
     assert_eq!((files.slots().len(), others.slots().len()), (1, 1));
     let slots = [files.slots()[0], others.slots()[0]];
     assert!(slots.iter().all(|slot| used(&heap, *slot)), "{slots:?}");
+}
+
+#[test]
+fn records_behind_blocks_that_the_medium_has_lost_are_found() {
+    let mut slots = Vec::new();
+    let mut image = region(|writer| {
+        slots.extend((0..100).map(|n| append(writer, Kind::Put, FILES, format!("key {n}").as_bytes())));
+    });
+    let (run, last) = (slots[0].run(), slots[99].index());
+    assert_eq!((slots[0].index(), slots[99].run(), last), (0, run, 99));
+    image[run.off() as usize..][..64 * 128].fill(0);
+    let opening = Opening::begin(SimMedia::from_image(image, SimOptions::default())).expect("opens");
+    let unit = opening.units().iter().find(|unit| unit.run == run).expect("it is a slab");
+    assert_eq!(unit.filled(), 100);
 }
 
 #[test]
