@@ -2,7 +2,8 @@
 //!
 //! `cargo test` runs all workloads of one operation and a sample of those of two and three. `LANDFALL_SIM_SEEDS=N` samples N
 //! workloads; `LANDFALL_SIM_SEED=S` begins with seed S, and alone runs just S. `LANDFALL_ACE_SECONDS=N` also runs the
-//! workloads of two operations, pair by pair, for N seconds or until all are done.
+//! workloads of two operations, pair by pair, for N seconds or until all are done. `LANDFALL_ACE_PART=K/N` runs part K of N
+//! of the pairs (1/4 to 4/4, say): parts can be run one after another, or by several machines.
 #![allow(clippy::print_stdout, reason = "the result includes how much was tried")]
 
 mod common;
@@ -11,6 +12,7 @@ use landfall_media::Site;
 use landfall_sim::files::ace::{Bounds, Op, Workload, continued, drawn, ended};
 use landfall_sim::files::{Explored, Explorer, Fault, Points};
 use landfall_sim::{Rng, Violation};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,18 +100,37 @@ fn pair(first: &Op, second: &Op) -> Vec<Workload> {
 #[test]
 fn each_workload_of_two_operations_leaves_a_prefix_of_its_calls() {
     let Some(seconds) = std::env::var("LANDFALL_ACE_SECONDS").ok().and_then(|text| text.parse().ok()) else {
-        eprintln!("SKIP: all of them take hours; LANDFALL_ACE_SECONDS says how long it may take");
+        eprintln!("SKIP: all of them take minutes; LANDFALL_ACE_SECONDS says how long it may take");
         return;
     };
     let operations = Bounds::ACE.operations();
     let count = operations.len() * operations.len();
+    let part = std::env::var("LANDFALL_ACE_PART").unwrap_or_else(|_| "1/1".into());
+    let range = part_of(&part, count).expect("LANDFALL_ACE_PART is K/N, K from 1 to N");
     let until = Instant::now() + Duration::from_secs(seconds);
-    let (done, explored) = over_all(count, Some(until), |index, explorer| {
-        let at = index * STRIDE % count;
+    let (done, explored) = over_all(range.len(), Some(until), |index, explorer| {
+        let at = (range.start + index) * STRIDE % count;
         let all = pair(&operations[at / operations.len()], &operations[at % operations.len()]);
         all.iter().try_for_each(|workload| explorer.check(&workload.steps, Points::Last(2)))
     });
-    println!("{done} of {count} pairs: {explored:?}");
+    println!("part {part}: {done} of {} pairs, {count} in all: {explored:?}", range.len());
+}
+
+/// Part `K/N` of `count` things.
+fn part_of(part: &str, count: usize) -> Option<Range<usize>> {
+    let (part, parts) = part.split_once('/')?;
+    let (part, parts): (usize, usize) = (part.parse().ok()?, parts.parse().ok()?);
+    (1..=parts).contains(&part).then(|| (part - 1) * count / parts..part * count / parts)
+}
+
+#[test]
+fn each_pair_is_in_one_part() {
+    assert_eq!(part_of("1/1", 100), Some(0..100));
+    assert_eq!(
+        ["1/3", "2/3", "3/3"].map(|part| part_of(part, 100)),
+        [Some(0..33), Some(33..66), Some(66..100)]
+    );
+    assert_eq!(["0/3", "4/3", "0/0", "3", "x/3"].map(|part| part_of(part, 100)), [const { None }; 5]);
 }
 
 fn is_caught(fault: Fault) -> bool {

@@ -1,19 +1,25 @@
 //! Crashes at points of a workload, each judged.
 
 use super::call::{Bytes, Call, Persist, Step};
-use super::mount::{Mount, new_region};
-use super::play::{Fault, Played, Recovered, call_both, crash, observe_as, play, recover, recover_twice};
+use super::mount::{Mount, Observed, new_region};
+use super::play::{
+    Fault, Played, Recovered, call_both, crash_at_each, observe_as, play, recover, recover_twice,
+};
 use super::posix::Posix;
 use super::view::{Body, View, join};
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
 use landfall_media::sim::{CrashImage, CrashState};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// One in so many recovered trees is changed, published, opened again and compared.
 const EXERCISED_ONE_IN: u64 = 12;
 /// One in so many recoveries crashes, too.
 const CRASHED_AGAIN_ONE_IN: u64 = 12;
+
+/// Recovered images that are kept: as many as a few similar workloads leave.
+const KNOWN_MAX: usize = 256;
 
 /// Where workloads are crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +39,10 @@ pub struct Explored {
     pub workloads: u64,
     /// Different traces of operations on the medium.
     pub traces: u64,
-    /// Crash images recovered and compared.
+    /// Crash images judged.
     pub images: u64,
+    /// Different ones among them: recovered, checked and read.
+    pub recovered: u64,
     /// Recoveries that crashed, too.
     pub again: u64,
     /// Recovered trees that were used on.
@@ -46,6 +54,7 @@ impl std::ops::AddAssign for Explored {
         self.workloads += other.workloads;
         self.traces += other.traces;
         self.images += other.images;
+        self.recovered += other.recovered;
         self.again += other.again;
         self.exercised += other.exercised;
     }
@@ -62,6 +71,13 @@ struct Judged {
     calls: Vec<usize>,
 }
 
+/// What recovery makes of an image.
+#[derive(Debug)]
+struct Tree {
+    observed: Observed,
+    inodes: usize,
+}
+
 /// What a program finds in a recovered tree, after so many of its steps had returned.
 pub type Judge<'j> = dyn FnMut(&View, usize) -> Result<(), Violation> + 'j;
 
@@ -70,6 +86,9 @@ pub struct Explorer {
     base: CrashImage,
     fault: Fault,
     traces: BTreeMap<Trace, Vec<Judged>>,
+    /// The newest images that were recovered. Crashes of similar workloads often leave the same bytes, and what recovery
+    /// makes of them depends on nothing else.
+    known: VecDeque<(CrashImage, Arc<Tree>)>,
     /// How much was tried.
     pub explored: Explored,
 }
@@ -80,12 +99,14 @@ impl Explorer {
     /// # Errors
     /// A new region that cannot be used.
     pub fn new(fault: Fault) -> Result<Self, Violation> {
-        Ok(Self { base: new_region()?, fault, traces: BTreeMap::new(), explored: Explored::default() })
+        let (base, traces, known) = (new_region()?, BTreeMap::new(), VecDeque::new());
+        Ok(Self { base, fault, traces, known, explored: Explored::default() })
     }
 
-    /// Forgets traces: later workloads are not like earlier ones.
+    /// Forgets traces and images: later workloads are not like earlier ones.
     pub fn forget(&mut self) {
         self.traces.clear();
+        self.known.clear();
     }
 
     /// Executes a workload, crashes it, and judges each tree that is recovered.
@@ -147,8 +168,8 @@ impl Explorer {
         let mut rng = Rng::new(played.end() << 20 | played.states.len() as u64);
         let points = points_of(steps, played, points, &mut rng);
         let (first, last) = (points.first().copied(), points.last().copied());
-        for at in points {
-            let state = crash(&self.base, self.fault, (steps, played), at)?;
+        let states = crash_at_each(&self.base, self.fault, (steps, played), &points)?;
+        for (at, state) in points.into_iter().zip(states) {
             let is_edge = Some(at) == first || Some(at) == last;
             for image in images(&state, is_edge, &mut rng) {
                 let judged = self.judge(played, at, &image, &mut rng, program);
@@ -170,24 +191,39 @@ impl Explorer {
         program: &mut Judge<'_>,
     ) -> Result<Vec<usize>, Violation> {
         self.explored.images += 1;
-        let Recovered { mount, observed } = recover(image)?;
-        let (calls, possible) = (played.states_like(&observed), played.possible(at));
+        let tree = self.tree_of(image)?;
+        let (calls, possible) = (played.states_like(&tree.observed), played.possible(at));
         let Some(found) = calls.iter().find(|calls| possible.contains(calls)) else {
-            return Err(played.explain(&observed, &possible));
+            return Err(played.explain(&tree.observed, &possible));
         };
         let posix = &played.states[*found].posix;
-        ensure!(mount.inode_count() == posix.inode_count(), "inodes without a name are left");
-        program(&observed.view, played.returned(at))?;
+        ensure!(tree.inodes == posix.inode_count(), "inodes without a name are left");
+        program(&tree.observed.view, played.returned(at))?;
         if rng.one_in(CRASHED_AGAIN_ONE_IN) {
             self.explored.again += 1;
             let again = recover_twice(image, rng).map_err(|v| v.during("a crash of recovery"))?;
-            ensure!(again.observed == observed, "after a crash of recovery the tree is another one");
+            ensure!(again.observed == tree.observed, "after a crash of recovery the tree is another one");
         }
         if rng.one_in(EXERCISED_ONE_IN) {
             self.explored.exercised += 1;
+            let mount = recover(image)?.mount;
             exercise(mount, posix.clone()).map_err(|v| v.during("using on what was recovered"))?;
         }
         Ok(calls)
+    }
+
+    fn tree_of(&mut self, image: &CrashImage) -> Result<Arc<Tree>, Violation> {
+        if let Some((_, tree)) = self.known.iter().find(|(known, _)| known == image) {
+            return Ok(Arc::clone(tree));
+        }
+        self.explored.recovered += 1;
+        let Recovered { mount, observed } = recover(image)?;
+        let tree = Arc::new(Tree { observed, inodes: mount.inode_count() });
+        if self.known.len() == KNOWN_MAX {
+            self.known.pop_front();
+        }
+        self.known.push_back((image.clone(), Arc::clone(&tree)));
+        Ok(tree)
     }
 }
 

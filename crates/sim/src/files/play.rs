@@ -8,6 +8,7 @@ use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
 use landfall_media::Site;
 use landfall_media::sim::{CrashImage, CrashState, SimMedia, SimOptions};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -139,20 +140,30 @@ pub(super) fn play(
     Ok(played)
 }
 
-/// Executes steps that were played until the medium has seen `at` operations: what may be there after a crash then.
+/// Executes steps that were played: what may be there after a crash behind `at` operations of the medium.
 pub(super) fn crash(
     base: &CrashImage,
     fault: Fault,
-    (steps, played): (&[Step], &Played),
+    played: (&[Step], &Played),
     at: u64,
 ) -> Result<CrashState, Violation> {
+    Ok(crash_at_each(base, fault, played, &BTreeSet::from([at]))?.remove(0))
+}
+
+/// As [`crash`], for several crashes.
+pub(super) fn crash_at_each(
+    base: &CrashImage,
+    fault: Fault,
+    (steps, played): (&[Step], &Played),
+    points: &BTreeSet<u64>,
+) -> Result<Vec<CrashState>, Violation> {
     let mut mount = open(base, fault)?;
     // What is read stays in memory, and decides how the next call is executed: all that was observed is.
     mount.observe()?;
-    mount.media.freeze_at(at);
+    mount.media.freeze_at_each(points.iter().copied());
     for (step, mark) in steps.iter().zip(&played.marks) {
-        if let Some(state) = mount.media.frozen() {
-            return Ok(state);
+        if points.last().is_none_or(|last| *last <= mount.media.ops().total()) {
+            break;
         }
         execute(&mut mount, step)?;
         if matches!(step, Step::Call(_)) {
@@ -160,7 +171,9 @@ pub(super) fn crash(
         }
         ensure!(mount.media.ops().total() == mark.after, "the medium has seen other operations for {step:?}");
     }
-    mount.media.frozen().ok_or_else(|| Violation(format!("there are less than {at} operations")))
+    let states = mount.media.frozen_each();
+    ensure!(states.len() == points.len(), "there are less operations than {:?}", points.last());
+    Ok(states)
 }
 
 /// Checks what a crash has left, recovers it and reads all of it.
