@@ -59,7 +59,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "programs",
-        usage: "programs [--cycles N] [--seed S] [--only NAME[,NAME]] [--with mount|library|all] [--built FOLDER]",
+        usage: "programs [--cycles N] [--seed S] [--only NAME[,NAME]] [--with mount|library|server|all] [--built FOLDER]",
         about: "programs that people run (git, databases, a compiler) on a mount of files, killed with its server or alone",
         run: campaign::programs::command,
     },

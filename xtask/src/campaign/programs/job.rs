@@ -78,15 +78,22 @@ impl Job {
         Err(Error::Found(format!("processes do not end when they are killed:\n{}", self.said())))
     }
 
+    /// Sends the signal, and does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Environment`].
+    pub(super) fn strike(&self) -> Result<(), Error> {
+        let Some(first) = self.first() else { return Ok(()) };
+        // An error means that it has ended meanwhile.
+        process::run(Command::new("kill").args(["-KILL", &first]), Keep::Both, LIMIT).map(|_| ())
+    }
+
+    /// Whether all have ended.
     fn kill_all(&mut self) -> Result<bool, Error> {
         let until = Instant::now() + LIMIT;
-        while self.ended_within(Duration::ZERO)?.is_none() && Instant::now() < until {
-            let Some(first) = self.first() else { continue };
-            // An error means that it has ended meanwhile.
-            process::run(Command::new("kill").args(["-KILL", &first]), Keep::Both, LIMIT)?;
-            if self.ended_within(LIMIT)?.is_some() {
-                return Ok(true);
-            }
+        while self.ended_within(POLL)?.is_none() && Instant::now() < until {
+            // The first process may not be there yet.
+            self.strike()?;
         }
         Ok(self.ended_within(Duration::ZERO)?.is_some())
     }

@@ -12,7 +12,7 @@ mod plan;
 
 use self::job::Job;
 use self::list::{PROGRAMS, Program, STORE};
-use self::place::{Place, With};
+use self::place::{Place, WAYS, With};
 use self::plan::{Kill, Moment, Victim};
 use super::folder::Folder;
 use super::{crash, table};
@@ -33,6 +33,8 @@ const CYCLES: u64 = 10;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 const SCRIPT_LIMIT: Duration = Duration::from_secs(300);
+/// Servers that are killed during one load where programs go on with the next one.
+const SERVERS: u32 = 3;
 /// How long programs may take to see that their mount has ended. Then they are killed.
 const NOTICE: Duration = Duration::from_secs(5);
 
@@ -85,10 +87,11 @@ fn chosen(names: &[&str]) -> Result<Vec<&'static Program>, Error> {
 
 fn ways(names: &[&str]) -> Result<Vec<With>, Error> {
     match names {
-        [] | ["all"] => Ok(vec![With::Mount, With::Library]),
-        ["mount"] => Ok(vec![With::Mount]),
-        ["library"] => Ok(vec![With::Library]),
-        other => Err(Error::Usage(format!("`--with {}`: mount, library or all", other.join(",")))),
+        [] | ["all"] => Ok(WAYS.to_vec()),
+        [one] if WAYS.iter().any(|with| with.name() == *one) => {
+            Ok(WAYS.iter().copied().filter(|with| with.name() == *one).collect())
+        }
+        other => Err(Error::Usage(format!("`--with {}`: mount, library, server or all", other.join(",")))),
     }
 }
 
@@ -131,8 +134,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, victim: Victim) {
+    fn count(&mut self, victim: Victim, with: With) {
         match victim {
+            Victim::Server if with == With::Server => self.servers += u64::from(SERVERS),
             Victim::Server => self.servers += 1,
             Victim::Program => self.programs += 1,
             Victim::Both => self.both += 1,
@@ -161,11 +165,11 @@ impl Campaign<'_> {
         let beside = Folder::within(std::env::temp_dir())?;
         let store = beside.path().join(STORE.0);
         std::fs::write(&store, STORE.1).map_err(|source| Error::file("write", &store, source))?;
-        let memory = if self.with == With::Library { Some(Folder::in_memory()?) } else { None };
+        let memory = if self.with == With::Mount { None } else { Some(Folder::in_memory()?) };
         let region = memory.as_ref().unwrap_or(&beside).path().join("region");
         let mut place = Place::new(self.binary, beside.path(), region, self.with)?;
         let outcome = self.cycles(&mut place, cycles, seed);
-        place.abandon();
+        drop(place);
         if let Err(Error::Found(_)) = &outcome {
             let kept = [Some(beside), memory].into_iter().flatten().map(Folder::keep);
             kept.for_each(|path| println!("  kept: {}", path.display()));
@@ -180,11 +184,7 @@ impl Campaign<'_> {
         for cycle in 0..cycles {
             let kill = Kill::draw(&mut random, &self.program.load_ms, cycle + 1 == cycles);
             self.load(place, &kill, random.number())?;
-            tally.count(kill.victim);
-            if kill.victim != Victim::Program {
-                place.check()?;
-                place.mount()?;
-            }
+            tally.count(kill.victim, self.with);
             let verified = if kill.is_verified { self.script(place, "verify", seed)? } else { String::new() };
             println!("  {cycle:>4} {kill}: {}", if kill.is_verified { &verified } else { "verified later" });
             if kill.is_verified {
@@ -198,7 +198,7 @@ impl Campaign<'_> {
         Ok(tally)
     }
 
-    /// Runs the load until the kill. A load that ends before fails the campaign.
+    /// Runs the load until the kill, and mounts again. A load that ends before fails the campaign.
     fn load(&self, place: &mut Place, kill: &Kill, seed: u64) -> Result<(), Error> {
         let mut job = Job::start(place, self.program, self.source, "load", seed)?;
         std::thread::sleep(kill.after);
@@ -206,19 +206,13 @@ impl Campaign<'_> {
         if kill.moment == Moment::Acknowledged {
             place.wait_for_acknowledgement();
         }
-        if let Some(status) = job.ended_within(Duration::ZERO)? {
-            return Err(Error::Found(format!(
-                "the load ended with {status} before the kill:\n{}",
-                job.said()
-            )));
+        still_runs(&mut job, "before the kill")?;
+        match (kill.victim, self.with) {
+            (Victim::Program, _) => job.kill(),
+            (Victim::Server, With::Server) => go_on(place, job),
+            (Victim::Both, With::Server) => kill_with_server(place, job),
+            (victim, _) => kill_with_mount(place, job, victim),
         }
-        if kill.victim != Victim::Program {
-            place.kill()?;
-        }
-        if kill.victim == Victim::Server {
-            job.ended_within(NOTICE)?;
-        }
-        job.kill()
     }
 
     /// Runs one function of the script to its end. Returns the last line that it prints.
@@ -237,6 +231,52 @@ impl Campaign<'_> {
     }
 }
 
+fn still_runs(job: &mut Job, when: &str) -> Result<(), Error> {
+    match job.ended_within(Duration::ZERO)? {
+        Some(status) => Err(Error::Found(format!("the load ended with {status} {when}:\n{}", job.said()))),
+        None => Ok(()),
+    }
+}
+
+/// The mount ends with its server.
+fn kill_with_mount(place: &mut Place, mut job: Job, victim: Victim) -> Result<(), Error> {
+    place.kill()?;
+    if victim == Victim::Server {
+        job.ended_within(NOTICE)?;
+    }
+    job.kill()?;
+    place.detach();
+    place.check()?;
+    place.mount()
+}
+
+/// Servers are killed one after the other, and the program goes on as if nothing had happened. In the end it is killed.
+fn go_on(place: &mut Place, mut job: Job) -> Result<(), Error> {
+    for _ in 0..SERVERS {
+        place.kill()?;
+        place.check()?;
+        place.mount()?;
+        let goes_on = place.wait_for_acknowledgement();
+        still_runs(&mut job, "when its server was killed")?;
+        if !goes_on {
+            return Err(Error::Found(format!(
+                "the load does not go on with the next server:\n{}",
+                job.said()
+            )));
+        }
+    }
+    job.kill()
+}
+
+/// The program is killed while it waits for a server. A call that a server had begun ends with the next one.
+fn kill_with_server(place: &mut Place, job: Job) -> Result<(), Error> {
+    place.kill()?;
+    job.strike()?;
+    place.check()?;
+    place.mount()?;
+    job.kill()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,7 +287,7 @@ mod tests {
         let names: Vec<&str> = chosen(&["git"]).unwrap().iter().map(|program| program.name).collect();
         assert_eq!(names, ["git"]);
         assert!(chosen(&["git", "gti"]).is_err());
-        assert_eq!(ways(&["all"]).unwrap(), [With::Mount, With::Library]);
+        assert_eq!(ways(&["all"]).unwrap(), WAYS);
         assert_eq!(ways(&["library"]).unwrap(), [With::Library]);
         assert!(ways(&["both"]).is_err());
     }
@@ -255,11 +295,14 @@ mod tests {
     #[test]
     fn a_report_counts_each_kind_of_kill() {
         let mut tally = Tally { last: "3 found".to_owned(), verified: 2, ..Tally::default() };
-        [Victim::Server, Victim::Both, Victim::Server].into_iter().for_each(|victim| tally.count(victim));
+        let victims = [Victim::Server, Victim::Both, Victim::Server];
+        victims.into_iter().for_each(|victim| tally.count(victim, With::Mount));
         let report = tally.report("git", With::Mount);
         assert_eq!(report["servers killed"], 2);
         assert_eq!(report["programs killed"], 0);
         assert_eq!(report["both killed"], 1);
         assert_eq!(report["at the end"], "3 found");
+        tally.count(Victim::Server, With::Server);
+        assert_eq!(tally.report("git", With::Server)["servers killed"], 2 + SERVERS);
     }
 }

@@ -26,7 +26,12 @@ pub(super) enum With {
     Mount,
     /// With the library of files in its process. The region is in memory, which processes can share.
     Library,
+    /// Through a mount that a server of its own serves. The region is in memory: programs go on with the next server.
+    Server,
 }
+
+/// All ways.
+pub(super) const WAYS: [With; 3] = [With::Mount, With::Library, With::Server];
 
 impl With {
     /// As in `--with`, and in what scripts are told.
@@ -34,6 +39,7 @@ impl With {
         match self {
             Self::Mount => "mount",
             Self::Library => "library",
+            Self::Server => "server",
         }
     }
 }
@@ -47,6 +53,8 @@ pub(super) struct Place {
     pub(super) with: With,
     region: PathBuf,
     server: Option<Child>,
+    /// The process that has made the mount, if that is not the server.
+    holder: Option<Child>,
     /// Operations that the servers have adopted from libraries: of those before, and of this one.
     adopted: [u64; 2],
 }
@@ -63,36 +71,56 @@ impl Place {
         let point = beside.join("mount");
         std::fs::create_dir_all(&point).map_err(|source| Error::file("create", &point, source))?;
         let (binary, beside) = (binary.to_owned(), beside.to_owned());
-        Ok(Self { binary, beside, point, with, region, server: None, adopted: [0; 2] })
+        Ok(Self { binary, beside, point, with, region, server: None, holder: None, adopted: [0; 2] })
     }
 
-    /// Mounts the region.
+    /// Mounts the region. A mount that has lost its server goes on with the one that is started now.
     ///
     /// # Errors
     /// [`Error::Found`] where nothing is mounted, [`Error::Environment`] where the server cannot be started.
     pub(super) fn mount(&mut self) -> Result<(), Error> {
+        self.adopted = [self.adopted(), 0];
+        let mut command = Command::new(&self.binary);
+        if self.with != With::Server {
+            command.args(["fs", "mount"]).arg(&self.point).arg("--dir").arg(&self.region);
+            command.args(["--size", SIZE, "-o", "allow_other"]);
+            self.server = Some(self.start(command, "mounted:")?);
+            return Ok(());
+        }
+        command.args(["fs", "serve", "--size", SIZE, "--dir"]).arg(&self.region);
+        self.server = Some(self.start(command, "serving:")?);
+        if self.holder.is_none() {
+            let mut command = Command::new(&self.binary);
+            command.args(["fs", "mount"]).arg(&self.point).args(["-o", "allow_other", "--offload"]);
+            command.arg(self.region.join("offload.sock"));
+            self.holder = Some(self.start(command, "mounted:")?);
+        }
+        Ok(())
+    }
+
+    /// Starts a process that says so on a line that begins with `ready`.
+    fn start(&self, mut command: Command, ready: &str) -> Result<Child, Error> {
         let log = self.beside.join("mount.log");
         let file = OpenOptions::new().create(true).append(true).open(&log);
         let file = file.map_err(|source| Error::file("open", &log, source))?;
-        let mut command = Command::new(&self.binary);
-        command.args(["fs", "mount"]).arg(&self.point).arg("--dir").arg(&self.region);
-        command.args(["--size", SIZE, "-o", "allow_other"]).stdout(Stdio::piped()).stderr(file);
-        let mut child = command.spawn().map_err(|source| Error::file("start", &self.binary, source))?;
+        let spawned = command.stdout(Stdio::piped()).stderr(file).spawn();
+        let mut child = spawned.map_err(|source| Error::file("start", &self.binary, source))?;
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             // An error means the same as an end: nothing is mounted.
             let _ = BufReader::new(out).read_line(&mut line);
         }
-        self.server = Some(child);
-        self.adopted = [self.adopted(), 0];
-        if line.starts_with("mounted:") {
-            return Ok(());
+        if line.starts_with(ready) {
+            return Ok(child);
         }
+        // It has closed its output: it has ended, or is of no use.
+        let _ = child.kill();
+        ends(&mut child);
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         Err(Error::Found(format!("nothing is mounted:\n{said}")))
     }
 
-    /// Kills the server, and removes the mount that nobody serves.
+    /// Kills the server. The mount stays: until programs have ended they must not find what is below it.
     ///
     /// # Errors
     /// [`Error::Found`] where the server was dead already, or does not end.
@@ -101,7 +129,6 @@ impl Place {
         let by_itself = server.try_wait().ok().flatten();
         let _ = server.kill();
         let is_gone = ends(&mut server).is_some();
-        self.detach();
         match by_itself {
             Some(status) => Err(Error::Found(format!("the server ended by itself with {status}"))),
             None if is_gone => Ok(()),
@@ -112,20 +139,21 @@ impl Place {
     /// Ends the mount in good order.
     ///
     /// # Errors
-    /// [`Error::Found`] where the server ends in another way.
+    /// [`Error::Found`] where a process ends in another way.
     pub(super) fn stop(&mut self) -> Result<(), Error> {
-        let Some(mut server) = self.server.take() else { return Ok(()) };
-        let id = server.id().to_string();
-        process::must(Command::new("kill").args(["-TERM", &id]), Keep::Nothing, END_LIMIT)?;
-        match ends(&mut server) {
-            Some(true) => Ok(()),
-            Some(false) => Err(Error::Found("the mount did not end in good order".to_owned())),
-            None => {
-                let _ = server.kill();
+        for mut child in [self.holder.take(), self.server.take()].into_iter().flatten() {
+            let id = child.id().to_string();
+            process::must(Command::new("kill").args(["-TERM", &id]), Keep::Nothing, END_LIMIT)?;
+            let ended = ends(&mut child);
+            if ended != Some(true) {
+                let _ = child.kill();
                 self.detach();
-                Err(Error::Found("the mount does not end when it is told to".to_owned()))
+                return Err(Error::Found(
+                    "the mount did not end in good order when it was told to".to_owned(),
+                ));
             }
         }
+        Ok(())
     }
 
     /// Asks the server how much it has adopted. It adopts from libraries only.
@@ -143,14 +171,15 @@ impl Place {
         self.adopted.iter().sum()
     }
 
-    /// Waits until a script acknowledges something, for a time.
-    pub(super) fn wait_for_acknowledgement(&self) {
+    /// Waits until a script acknowledges something, for a time. Whether it did.
+    pub(super) fn wait_for_acknowledgement(&self) -> bool {
         let path = self.beside.join("acknowledged");
         let len = || std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
         let (before, until) = (len(), Instant::now() + ACKNOWLEDGED_LIMIT);
         while len() == before && Instant::now() < until {
             std::thread::sleep(ACKNOWLEDGED_POLL);
         }
+        len() != before
     }
 
     /// Checks the region, which is not mounted.
@@ -167,16 +196,8 @@ impl Place {
         Err(Error::Found(format!("`landfall check` {}:\n{said}", finished.ending)))
     }
 
-    /// Kills what is left and removes the mount.
-    pub(super) fn abandon(&mut self) {
-        if self.server.is_some() {
-            // There is a fault already, which is reported.
-            let _ = self.kill();
-        }
-    }
-
-    /// An error means that nothing is mounted there.
-    fn detach(&self) {
+    /// Removes a mount that nobody serves. An error means that nothing is mounted there.
+    pub(super) fn detach(&self) {
         let mut command = Command::new("umount");
         let _ = process::run(command.args(["-f", "-l"]).arg(&self.point), Keep::Both, END_LIMIT);
     }
@@ -184,7 +205,15 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.abandon();
+        let mut left: Vec<Child> = [self.server.take(), self.holder.take()].into_iter().flatten().collect();
+        for child in &mut left {
+            // An error means that it has ended.
+            let _ = child.kill();
+        }
+        self.detach();
+        for child in &mut left {
+            ends(child);
+        }
     }
 }
 
