@@ -209,9 +209,9 @@ impl Campaign<'_> {
         still_runs(&mut job, "before the kill")?;
         match (kill.victim, self.with) {
             (Victim::Program, _) => job.kill(),
-            (Victim::Server, With::Server) => go_on(place, job),
-            (Victim::Both, With::Server) => kill_with_server(place, job),
-            (victim, _) => kill_with_mount(place, job, victim),
+            (Victim::Server, With::Server) => go_on(place, job, kill),
+            (Victim::Both, With::Server) => kill_with_server(place, job, kill),
+            _ => kill_with_mount(place, job, kill),
         }
     }
 
@@ -239,23 +239,30 @@ fn still_runs(job: &mut Job, when: &str) -> Result<(), Error> {
 }
 
 /// The mount ends with its server.
-fn kill_with_mount(place: &mut Place, mut job: Job, victim: Victim) -> Result<(), Error> {
+fn kill_with_mount(place: &mut Place, mut job: Job, kill: &Kill) -> Result<(), Error> {
     place.kill()?;
-    if victim == Victim::Server {
+    if kill.victim == Victim::Server {
         job.ended_within(NOTICE)?;
     }
     job.kill()?;
     place.detach();
+    mount_again(place, kill)
+}
+
+/// Mounts what a killed server has left, perhaps in two attempts.
+fn mount_again(place: &mut Place, kill: &Kill) -> Result<(), Error> {
     place.check()?;
+    if let Some(after) = kill.again {
+        place.mount_and_kill(after)?;
+    }
     place.mount()
 }
 
 /// Servers are killed one after the other, and the program goes on as if nothing had happened. In the end it is killed.
-fn go_on(place: &mut Place, mut job: Job) -> Result<(), Error> {
+fn go_on(place: &mut Place, mut job: Job, kill: &Kill) -> Result<(), Error> {
     for _ in 0..SERVERS {
         place.kill()?;
-        place.check()?;
-        place.mount()?;
+        mount_again(place, kill)?;
         let goes_on = place.wait_for_acknowledgement();
         still_runs(&mut job, "when its server was killed")?;
         if !goes_on {
@@ -269,11 +276,10 @@ fn go_on(place: &mut Place, mut job: Job) -> Result<(), Error> {
 }
 
 /// The program is killed while it waits for a server. A call that a server had begun ends with the next one.
-fn kill_with_server(place: &mut Place, job: Job) -> Result<(), Error> {
+fn kill_with_server(place: &mut Place, job: Job, kill: &Kill) -> Result<(), Error> {
     place.kill()?;
     job.strike()?;
-    place.check()?;
-    place.mount()?;
+    mount_again(place, kill)?;
     job.kill()
 }
 

@@ -80,16 +80,9 @@ impl Place {
     /// [`Error::Found`] where nothing is mounted, [`Error::Environment`] where the server cannot be started.
     pub(super) fn mount(&mut self) -> Result<(), Error> {
         self.adopted = [self.adopted(), 0];
-        let mut command = Command::new(&self.binary);
-        if self.with != With::Server {
-            command.args(["fs", "mount"]).arg(&self.point).arg("--dir").arg(&self.region);
-            command.args(["--size", SIZE, "-o", "allow_other"]);
-            self.server = Some(self.start(command, "mounted:")?);
-            return Ok(());
-        }
-        command.args(["fs", "serve", "--size", SIZE, "--dir"]).arg(&self.region);
-        self.server = Some(self.start(command, "serving:")?);
-        if self.holder.is_none() {
+        let ready = if self.with == With::Server { "serving:" } else { "mounted:" };
+        self.server = Some(self.start(self.server_command(), ready)?);
+        if self.with == With::Server && self.holder.is_none() {
             let mut command = Command::new(&self.binary);
             command.args(["fs", "mount"]).arg(&self.point).args(["-o", "allow_other", "--offload"]);
             command.arg(self.region.join("offload.sock"));
@@ -98,13 +91,47 @@ impl Place {
         Ok(())
     }
 
-    /// Starts a process that says so on a line that begins with `ready`.
-    fn start(&self, mut command: Command, ready: &str) -> Result<Child, Error> {
-        let log = self.beside.join("mount.log");
+    /// Starts a server and kills it, whatever it has come to: most often it recovers the region. Checks what it leaves.
+    ///
+    /// # Errors
+    /// As [`Place::kill`] and [`Place::check`].
+    pub(super) fn mount_and_kill(&mut self, after: Duration) -> Result<(), Error> {
+        let child = self.spawn(self.server_command())?;
+        std::thread::sleep(after);
+        self.server = Some(child);
+        self.kill()?;
+        if self.with != With::Server {
+            self.detach();
+        }
+        self.check()
+    }
+
+    fn server_command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        if self.with == With::Server {
+            command.args(["fs", "serve", "--size", SIZE, "--dir"]).arg(&self.region);
+        } else {
+            command.args(["fs", "mount"]).arg(&self.point).arg("--dir").arg(&self.region);
+            command.args(["--size", SIZE, "-o", "allow_other"]);
+        }
+        command
+    }
+
+    fn spawn(&self, mut command: Command) -> Result<Child, Error> {
+        let log = self.log();
         let file = OpenOptions::new().create(true).append(true).open(&log);
         let file = file.map_err(|source| Error::file("open", &log, source))?;
         let spawned = command.stdout(Stdio::piped()).stderr(file).spawn();
-        let mut child = spawned.map_err(|source| Error::file("start", &self.binary, source))?;
+        spawned.map_err(|source| Error::file("start", &self.binary, source))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.beside.join("mount.log")
+    }
+
+    /// Starts a process that says so on a line that begins with `ready`.
+    fn start(&self, command: Command, ready: &str) -> Result<Child, Error> {
+        let mut child = self.spawn(command)?;
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             // An error means the same as an end: nothing is mounted.
@@ -116,7 +143,7 @@ impl Place {
         // It has closed its output: it has ended, or is of no use.
         let _ = child.kill();
         ends(&mut child);
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let said = std::fs::read_to_string(self.log()).unwrap_or_default();
         Err(Error::Found(format!("nothing is mounted:\n{said}")))
     }
 

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 /// One in so many kills is not verified: the next load, and the next kill, meet what the program has yet to recover.
 const UNVERIFIED: usize = 5;
+/// One in so many servers that follow a killed one is killed, too, within this time of its start: while it recovers.
+const RECOVERING: usize = 3;
+const RECOVERY_MS: u64 = 60;
 
 /// What is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(super) struct Kill {
     /// From the start of the load on.
     pub(super) after: Duration,
     pub(super) moment: Moment,
+    /// The next server is killed so long after its start, and another one started.
+    pub(super) again: Option<Duration>,
     pub(super) is_verified: bool,
 }
 
@@ -49,8 +54,11 @@ impl Kill {
         };
         let after = load_ms.start + random.number() % (load_ms.end - load_ms.start).max(1);
         let moment = if random.below(2) == 0 { Moment::Any } else { Moment::Acknowledged };
+        let again =
+            (random.below(RECOVERING) == 0).then(|| Duration::from_millis(random.number() % RECOVERY_MS));
+        let again = again.filter(|_| victim != Victim::Program);
         let is_verified = random.below(UNVERIFIED) != 0 || is_last;
-        Self { victim, after: Duration::from_millis(after), moment, is_verified }
+        Self { victim, after: Duration::from_millis(after), moment, again, is_verified }
     }
 }
 
@@ -65,7 +73,11 @@ impl fmt::Display for Kill {
             Moment::Any => "",
             Moment::Acknowledged => " and an acknowledgement",
         };
-        write!(f, "{victim:<7} killed after {:>4} ms{moment}", self.after.as_millis())
+        write!(f, "{victim:<7} killed after {:>4} ms{moment}", self.after.as_millis())?;
+        match self.again {
+            Some(after) => write!(f, ", the next server after {} ms", after.as_millis()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -93,6 +105,8 @@ mod tests {
             }
             assert!(kills.iter().all(|kill| (100..200).contains(&kill.after.as_millis())));
             assert!(kills.iter().any(|kill| !kill.is_verified));
+            assert!(kills.iter().any(|kill| kill.again.is_some()));
+            assert!(kills.iter().all(|kill| kill.again.is_none() || kill.victim != Victim::Program));
             for moment in [Moment::Any, Moment::Acknowledged] {
                 assert!(kills.iter().any(|kill| kill.moment == moment), "{moment:?}");
             }
