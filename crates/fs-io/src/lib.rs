@@ -39,6 +39,7 @@ mod queues;
 mod rounds;
 mod service;
 mod session;
+mod slices;
 mod syncs;
 mod sys;
 mod transport;

@@ -15,6 +15,7 @@ use crate::panics::{self, Holder};
 use crate::queues::{self, Queues};
 use crate::rounds::Rounds;
 use crate::service::{Held, Service, SyncMode, Written};
+use crate::slices;
 use crate::syncs::Syncs;
 use crate::sys::{self, Image};
 use crate::transport::{DeviceQueue, Transport, TransportKind};
@@ -308,6 +309,7 @@ impl Session {
             libraries: None,
         };
         if !is_kept {
+            background::prepare(&session.service.files);
             session.start_keeper()?;
         }
         session.start_publisher()?;
@@ -390,6 +392,7 @@ impl Session {
         let serve = {
             let shared = Arc::clone(&shared);
             move || {
+                slices::answer_soon();
                 let Work { syncs, negotiated, image, ahead } = work;
                 let heap = Arc::clone(service.files.heap());
                 let landing = Landing::new(heap, image, negotiated.frame_bytes(), ahead);
@@ -437,7 +440,10 @@ impl Session {
     fn start_syncing(&mut self, syncs: Arc<Syncs>) -> io::Result<()> {
         let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
         let own = Arc::clone(&syncs);
-        let run = move || panics::essential(&shared.holder, || own.run(&service));
+        let run = move || {
+            slices::answer_soon();
+            panics::essential(&shared.holder, || own.run(&service));
+        };
         self.syncing = Some((syncs, std::thread::Builder::new().name("sync".into()).spawn(run)?));
         Ok(())
     }

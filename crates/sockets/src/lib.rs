@@ -26,7 +26,7 @@ pub use error::TransportError;
 pub use event::Event;
 pub use frames::Frames;
 pub use outgoing::{Outgoing, Part};
-pub use policy::{prefer_slices_of, run_soon_when_woken};
+pub use policy::run_soon_when_woken;
 pub use poller::Poller;
 pub use transport::{LIMITED_BYTES_MAX, OpenedTransport, Transport, Wait};
 pub use waker::Waker;

@@ -1,5 +1,6 @@
 //! Times and limits that both transports share, and the meaning of errors of `accept`.
 
+use landfall_spin::prefer_slices_of;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -26,14 +27,6 @@ pub fn run_soon_when_woken() {
 /// Makes the calling thread, which writes back, run soon after it is woken. Best effort.
 pub(crate) fn write_back_soon_when_woken() {
     prefer_slices_of(WRITE_BACK_SLICE);
-}
-
-/// Sets the CPU time slice of the calling thread: with a shorter slice the thread runs sooner after it is woken. Best
-/// effort.
-pub fn prefer_slices_of(slice: Duration) {
-    if let Err(error) = crate::sys::prefer_short_slices(slice) {
-        tracing::debug!(%error, "the scheduler takes no wish for short slices");
-    }
 }
 
 /// True if only this connection attempt failed, and the next one may be accepted at once.

@@ -14,7 +14,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::progress::{check_stop, say};
 use crate::common::sys::pin;
 use hdrhistogram::Histogram;
-use landfall_sockets::prefer_slices_of;
+use landfall_spin::prefer_slices_of;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,6 +5,7 @@ use super::server::Link;
 use super::shared::PAUSE;
 use super::sys::{Peer, peer};
 use crate::panics::{self, Holder};
+use crate::slices;
 use crate::sys;
 use landfall_fs_link::Reason;
 use rustix::net::{
@@ -154,6 +155,9 @@ fn accept(
     }
     let connection = Connection { link: link.clone(), socket, process, stop: stop.try_clone()? };
     let holder = holder.clone();
-    let serve = move || panics::essential(&holder, || connection.serve());
+    let serve = move || {
+        slices::answer_soon();
+        panics::essential(&holder, || connection.serve());
+    };
     Ok(Some(std::thread::Builder::new().name("library".into()).spawn(serve)?))
 }

@@ -12,7 +12,6 @@ mod file;
 mod message;
 mod region;
 mod ring;
-mod schedule;
 mod socket;
 
 pub(crate) use buffers::{BUFFERS_MAX, BufferId};
@@ -22,5 +21,4 @@ pub(crate) use file::write_durably;
 pub(crate) use message::Message;
 pub(crate) use region::Region;
 pub(crate) use ring::{Completion, Ring, SideRing};
-pub(crate) use schedule::prefer_short_slices;
 pub(crate) use socket::{adopt, receive, send};

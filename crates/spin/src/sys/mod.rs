@@ -1,6 +1,8 @@
 //! CPU time slices of the calling thread.
 
-use super::checked::checked;
+// sched_setattr has no safe wrapper.
+#![allow(unsafe_code)]
+
 use std::io;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ pub(crate) fn prefer_short_slices(slice: Duration) -> io::Result<()> {
     let (this_thread, flags) = (0, 0);
     // SAFETY: the kernel reads `size` bytes of the structure, which lives until the call returns.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, this_thread, &raw const attributes, flags) };
-    checked(result).map(drop)
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
