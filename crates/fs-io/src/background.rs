@@ -1,5 +1,6 @@
 //! The background threads: one publishes, one keeps the heap.
 
+use crate::counters::StageTimes;
 use crate::rounds::{Job, Rounds};
 use crate::service::Service;
 use landfall_fs::{Files, FsError, Publisher};
@@ -91,11 +92,13 @@ pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
 
 fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found, FsError> {
     let begun = Instant::now();
-    let published = publisher.lock().step()?;
+    let mut publisher = publisher.lock();
+    let mut times = StageTimes::new();
+    let published = publisher.step_by_stages(&mut |stage| times.begin(stage))?;
     if published.operations == 0 {
         return Ok(Found::Nothing);
     }
-    service.counters.note_published(begun, &published);
+    service.counters.note_published(begun, times, &published);
     Ok(Found::Work)
 }
 
@@ -106,6 +109,13 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found
 pub(crate) fn publish_all(service: &Service, publisher: &Mutex<Publisher>) -> Result<(), FsError> {
     while publish_some(service, publisher)? == Found::Work {}
     Ok(())
+}
+
+/// Prepares space before the first request comes: the first writes would otherwise go to blocks that the file system below
+/// has not written yet, and each of them would wait for its metadata.
+pub(crate) fn prepare(files: &Files) {
+    // Where it fails, the keeper fails, too, and says so.
+    let _ = files.heap().maintain_free_runs(FreeGoal::TOGETHER, false);
 }
 
 /// Keeps the heap until the mount ends.

@@ -1,9 +1,9 @@
 //! What a mount counts since it began: requests by kind, commits, published chunks. Shown by [`crate::inspect`].
 
-use landfall_fs::Published;
+use landfall_fs::{Published, Stage};
 use landfall_fuse::Op;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Kinds of requests that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,34 @@ impl Timed {
     }
 }
 
+/// Times of the stages of one chunk.
+#[derive(Debug)]
+pub(crate) struct StageTimes {
+    since: Instant,
+    current: Option<Stage>,
+    times: [Duration; Stage::ALL.len()],
+}
+
+impl StageTimes {
+    pub(crate) fn new() -> Self {
+        Self { since: Instant::now(), current: None, times: Default::default() }
+    }
+
+    /// A stage begins, and the one before it ends.
+    pub(crate) fn begin(&mut self, stage: Stage) {
+        self.end();
+        self.current = Some(stage);
+    }
+
+    fn end(&mut self) {
+        let now = Instant::now();
+        if let Some(stage) = self.current.take() {
+            self.times[stage as usize] += now - self.since;
+        }
+        self.since = now;
+    }
+}
+
 pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
@@ -99,7 +127,11 @@ pub(crate) struct Counters {
     pub(crate) committed_requests: AtomicU64,
     /// Waits of requests for space.
     pub(crate) space_waits: Timed,
+    /// Waits of requests until less of the log is not published.
+    pub(crate) backlog_waits: Timed,
     pub(crate) chunks: Timed,
+    /// Nanoseconds of each stage of publishing.
+    stages: [AtomicU64; Stage::ALL.len()],
     pub(crate) published_operations: AtomicU64,
     pub(crate) published_records: AtomicU64,
     pub(crate) relinked_bytes: AtomicU64,
@@ -115,9 +147,18 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Time that publishing has taken for a stage, seconds.
+    pub(crate) fn stage_seconds(&self, stage: Stage) -> f64 {
+        read(&self.stages[stage as usize]) as f64 / 1e9
+    }
+
     /// A chunk was published.
-    pub(crate) fn note_published(&self, begun: Instant, published: &Published) {
+    pub(crate) fn note_published(&self, begun: Instant, mut times: StageTimes, published: &Published) {
         self.chunks.note(begun);
+        times.end();
+        for (sum, time) in self.stages.iter().zip(times.times) {
+            Self::add(sum, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        }
         Self::add(&self.published_operations, published.operations);
         Self::add(&self.published_records, published.records);
         Self::add(&self.relinked_bytes, published.relinked_bytes);

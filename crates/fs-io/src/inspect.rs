@@ -9,7 +9,7 @@ use crate::link::{Fenced, Link, Why};
 use crate::rounds::{Job, Rounds};
 use crate::service::Service;
 use crate::sys;
-use landfall_fs::{Files, InodeNumber, Placed};
+use landfall_fs::{Files, InodeNumber, Placed, Stage};
 use landfall_fuse::Errno;
 use landfall_metrics::{Kind, Text};
 use std::ffi::OsStr;
@@ -124,12 +124,26 @@ fn commits(text: &mut Text, counters: &Counters) {
     );
 }
 
+/// Labels of the stages of publishing.
+const STAGES: [(Stage, &str); 4] = [
+    (Stage::Fetch, "fetch"),
+    (Stage::Log, "log"),
+    (Stage::Commit, "commit"),
+    (Stage::Acknowledge, "acknowledge"),
+];
+
 fn publishing(text: &mut Text, files: &Files, counters: &Counters) {
     let (operations, bytes) = files.log_len();
     text.gauge("log_operations", "Operations in the log that are not published.", operations);
     text.gauge("log_bytes", "Bytes of these operations.", bytes);
     text.counter("chunks_total", "Chunks of the log that were published.", counters.chunks.count());
     text.counter("publish_seconds_total", "Time of publishing.", counters.chunks.seconds());
+    let name = "publish_stage_seconds_total";
+    let help = "Time of publishing, by stage: records put together, log made durable, records committed and applied.";
+    text.metric(Kind::Counter, name, help);
+    for (stage, label) in STAGES {
+        text.sample(name, &[("stage", label)], counters.stage_seconds(stage));
+    }
     text.counter(
         "published_operations_total",
         "Operations that were published.",
@@ -182,6 +196,9 @@ fn libraries(text: &mut Text, link: &Link) {
 fn space(text: &mut Text, rounds: &Rounds, counters: &Counters) {
     text.counter("space_waits_total", "Requests that waited for space.", counters.space_waits.count());
     text.counter("space_wait_seconds_total", "Time of these waits.", counters.space_waits.seconds());
+    let help = "Requests that waited because too much of the log was not published.";
+    text.counter("backlog_waits_total", help, counters.backlog_waits.count());
+    text.counter("backlog_wait_seconds_total", "Time of these waits.", counters.backlog_waits.seconds());
     text.metric(Kind::Gauge, "space_wanted", "1 while requests for space wait for a background thread.");
     for (job, label) in [(Job::Publish, "publish"), (Job::Keep, "keep")] {
         text.sample("space_wanted", &[("thread", label)], u8::from(rounds.is_asked(job)));

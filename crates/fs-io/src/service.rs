@@ -230,7 +230,7 @@ impl Service {
                     }
                 }
                 Some(Until::Space) => {
-                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.rounds));
+                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.rounds, &error));
                     if let Err(errno) = wait.go_on(&self.rounds, seen) {
                         self.end_wait(waits.as_ref());
                         return Err(errno);
@@ -241,8 +241,10 @@ impl Service {
     }
 
     fn end_wait(&self, wait: Option<&SpaceWait>) {
-        if let Some(wait) = wait {
-            self.counters.space_waits.note(wait.begun);
+        let Some(wait) = wait else { return };
+        match wait.is_for_log {
+            true => self.counters.backlog_waits.note(wait.begun),
+            false => self.counters.space_waits.note(wait.begun),
         }
     }
 
@@ -323,22 +325,24 @@ impl Service {
 fn until(error: &FsError) -> Option<Until> {
     match error {
         FsError::Wait(until) => Some(*until),
-        FsError::Heap(HeapError::Full) => Some(Until::Space),
+        FsError::Heap(HeapError::Full) | FsError::Backlog => Some(Until::Space),
         _ => None,
     }
 }
 
-/// A request waits for space.
+/// A request waits for space, in the region or in the log.
 struct SpaceWait {
     question: u64,
     begun: Instant,
+    is_for_log: bool,
     /// Both background threads have found nothing more to do: the next attempt is the last one.
     is_last: bool,
 }
 
 impl SpaceWait {
-    fn new(rounds: &Rounds) -> Self {
-        Self { question: rounds.ask(), begun: Instant::now(), is_last: false }
+    fn new(rounds: &Rounds, error: &FsError) -> Self {
+        let is_for_log = matches!(error, FsError::Backlog);
+        Self { question: rounds.ask(), begun: Instant::now(), is_for_log, is_last: false }
     }
 
     /// Waits for progress after `seen`.
@@ -362,4 +366,50 @@ pub(crate) fn number_of(node: landfall_fuse::Node) -> InodeNumber {
 /// A name of a directory entry.
 pub(crate) fn name_of(name: &OsStr) -> Result<Name<'_>, Errno> {
     Name::new(name.as_bytes()).map_err(errors::of_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_fs::{Attributes, BACKLOG_OPERATIONS, FilesRecovery, OpenFiles, Publisher};
+    use landfall_heap::{NewRegion, Region, Tenant};
+    use landfall_media::sim::{SimMedia, SimOptions};
+    use landfall_media::{Media, RUN_SIZE};
+
+    fn service() -> (Service, Publisher) {
+        let media = SimMedia::new(64 * RUN_SIZE, SimOptions::default());
+        let new = NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 };
+        landfall_heap::create(&*media, &new).expect("a new region");
+        let recovery = Arc::new(FilesRecovery::default());
+        let tenants = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
+        let (heap, _) = Region::run(media as Arc<dyn Media>, tenants).expect("opens");
+        let (now_ns, identity, mode) = (1, [7; 16], 0o755);
+        let options =
+            OpenFiles { now_ns, identity, mode, uid: 0, gid: 0, log_writer: 249, publish_writer: 250 };
+        let (files, publisher, _) = recovery.open(&heap, &options).expect("opens");
+        let modes = (SyncMode::Fsync, Written::Through);
+        (Service::new(files, Arc::default(), modes, None, (None, Lives::default())), publisher)
+    }
+
+    #[test]
+    fn a_request_waits_while_too_much_of_the_log_is_not_published_and_is_counted() {
+        let (service, mut publisher) = service();
+        let attributes = Attributes { uid: Some(7), ..Attributes::default() };
+        let change = Operation::SetAttributes { number: InodeNumber::ROOT, attributes };
+        while service.files.log_len().0 < BACKLOG_OPERATIONS as u64 {
+            service.execute(1, &change).expect("the log has room");
+        }
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| service.execute(2, &change));
+            while !service.rounds.is_asked(crate::rounds::Job::Publish) {
+                std::thread::yield_now();
+            }
+            assert!(!waiting.is_finished(), "nothing is published");
+            publisher.step().expect("publishes");
+            service.rounds.note_progress();
+            waiting.join().expect("no panic").expect("the log has room again");
+        });
+        assert_eq!((service.counters.backlog_waits.count(), service.counters.space_waits.count()), (1, 0));
+        assert_eq!(service.files.log_len().0, 1);
+    }
 }

@@ -73,7 +73,7 @@ impl Files {
     /// last block.
     ///
     /// # Errors
-    /// [`TreeError`]; [`FsError::Wait`], [`FsError::Heap`]. Nothing is written then.
+    /// [`TreeError`]; [`FsError::Wait`], [`FsError::Backlog`], [`FsError::Heap`]. Nothing is written then.
     pub fn write(
         &self,
         file: InodeNumber,
@@ -91,6 +91,7 @@ impl Files {
         if len == 0 {
             return Ok(());
         }
+        state.check_backlog()?;
         let pieces = if is_whole && (end.is_multiple_of(BLOCK_BYTES) || end >= size) {
             vec![Piece::Landed(offset, data.into(), crcs)]
         } else {

@@ -17,9 +17,10 @@ impl Files {
     /// Where a file is cut off, punched or zeroed within a block, the rest of the block is written again.
     ///
     /// # Errors
-    /// [`crate::TreeError`]; [`FsError::Wait`], [`FsError::Heap`]. Nothing has changed then.
+    /// [`crate::TreeError`]; [`FsError::Wait`], [`FsError::Backlog`], [`FsError::Heap`]. Nothing has changed then.
     pub fn execute(&self, time_ns: i64, operation: &Operation<'_>) -> Result<(), FsError> {
         let mut state = self.lock();
+        state.check_backlog()?;
         let stamp = Stamp { lease: state.log.lease, time_ns };
         match *operation {
             Operation::SetAttributes { number, attributes } if attributes.size.is_some() => {

@@ -14,6 +14,10 @@ pub enum FsError {
     /// It cannot be done yet: the caller tries again after the event.
     #[error("not yet: {0:?}")]
     Wait(Until),
+    /// The log of the mount has as much that is not published as it may have. The caller tries again when a chunk is
+    /// published.
+    #[error("not yet: too much of the log is not published")]
+    Backlog,
     /// A failure of the region; [`HeapError::Full`] is `ENOSPC`, all others are `EIO`.
     #[error(transparent)]
     Heap(HeapError),

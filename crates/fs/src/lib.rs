@@ -78,7 +78,7 @@ pub use node::{Body, Extended, Node};
 pub use open::{OpenFiles, Orphans};
 pub use operation::{Attributes, Operation, Stamp};
 pub use placed::Placed;
-pub use publish::{CHUNK_BYTES, CHUNK_OPERATIONS, Publisher};
+pub use publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS, CHUNK_BYTES, CHUNK_OPERATIONS, Publisher, Stage};
 pub use published::Published;
 pub use recover::{
     DamagedRecord, FilesRecovery, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled,

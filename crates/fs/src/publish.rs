@@ -21,6 +21,30 @@ pub const CHUNK_BYTES: u64 = 4 << 20;
 /// Operations after which a chunk is published.
 pub const CHUNK_OPERATIONS: usize = 4096;
 
+/// Bytes of writes in the log of the mount above which it takes no operation until a chunk is published.
+pub const BACKLOG_BYTES: u64 = 16 * CHUNK_BYTES;
+/// Operations above which it takes none.
+pub const BACKLOG_OPERATIONS: usize = 16 * CHUNK_OPERATIONS;
+
+/// What the publisher does to a chunk, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Fetches what the logs have, and puts the records together, under the lock of the tree. What the operations undo is
+    /// left out. They were validated when they were executed.
+    Fetch,
+    /// Makes the log durable up to the newest operation of the chunk.
+    Log,
+    /// Commits the records in one transaction.
+    Commit,
+    /// Applies them, and drops the operations, under the lock of the tree.
+    Acknowledge,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 4] = [Self::Fetch, Self::Log, Self::Commit, Self::Acknowledge];
+}
+
 /// Publishes the logs of [`Files`].
 #[derive(Debug)]
 pub struct Publisher {
@@ -43,6 +67,12 @@ impl Files {
 }
 
 impl State {
+    /// Refuses operations while too many are not published.
+    pub(crate) fn check_backlog(&self) -> Result<(), FsError> {
+        let is_full = self.log.bytes >= BACKLOG_BYTES || self.log.slots.len() >= BACKLOG_OPERATIONS;
+        if is_full { Err(FsError::Backlog) } else { Ok(()) }
+    }
+
     fn logs_len(&self) -> (u64, u64) {
         let len = |log: &Log| (log.slots.len() as u64, log.bytes);
         self.logs().map(len).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
@@ -70,10 +100,21 @@ impl Publisher {
     /// [`FsError::Wait`] and [`landfall_heap::HeapError::Full`] while there is no space for the records: the logs stay as they are. The
     /// medium's.
     pub fn step(&mut self) -> Result<Published, FsError> {
-        let Some((built, transaction, ticket)) = self.begin()? else { return Ok(Published::default()) };
-        let committed = ticket
-            .map_or(Ok(()), |ticket| self.files.sync_to(ticket))
-            .and_then(|()| Ok(self.writer.commit(transaction)?));
+        self.step_by_stages(&mut |_| {})
+    }
+
+    /// As [`Self::step`]. `begins` is called when a stage begins. None does if there is nothing to publish, but the first.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn step_by_stages(&mut self, begins: &mut dyn FnMut(Stage)) -> Result<Published, FsError> {
+        begins(Stage::Fetch);
+        let Some((built, transaction, ticket)) = self.fetch()? else { return Ok(Published::default()) };
+        begins(Stage::Log);
+        let logged = ticket.map_or(Ok(()), |ticket| self.files.sync_to(ticket));
+        begins(Stage::Commit);
+        let committed = logged.and_then(|()| Ok(self.writer.commit(transaction)?));
+        begins(Stage::Acknowledge);
         let mut state = self.files.lock();
         match committed {
             Ok(_) => Ok(apply::apply(&mut state, built)),
@@ -99,7 +140,7 @@ impl Publisher {
         Ok(())
     }
 
-    fn begin(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
+    fn fetch(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
         let mut state = self.files.lock();
         if !state.tree.has_changed() && state.is_published() {
             return Ok(None);

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Content, ROOT, World, region};
-use landfall_fs::{FileType, FilesRecovery, FsError, Name, Operation, Seek, TreeError};
+use landfall_fs::{
+    Attributes, BACKLOG_OPERATIONS, FileType, FilesRecovery, FsError, Name, Operation, Seek, Stage, TreeError,
+};
 use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Region, Tenant, Until};
 use landfall_media::Media;
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -38,6 +40,37 @@ fn what_is_synced_is_there_after_a_crash_and_what_is_published_stays() {
     let published = world.view();
     let world = world.reopened();
     assert_eq!(world.view(), published, "from the tree");
+}
+
+#[test]
+fn a_log_takes_nothing_above_its_bounds_until_a_chunk_is_published() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    let attributes = Attributes { uid: Some(7), ..Attributes::default() };
+    let change = Operation::SetAttributes { number: file, attributes };
+    for count in (1..).take(BACKLOG_OPERATIONS - 1) {
+        world.files.execute(count, &change).expect("the log has room");
+    }
+    let before = world.files.stat(file).unwrap();
+    assert!(matches!(world.files.execute(-1, &change), Err(FsError::Backlog)));
+    assert!(matches!(world.try_write(file, 0, b"more"), Err(FsError::Backlog)));
+    assert_eq!(world.files.stat(file).unwrap(), before, "what is refused has changed nothing");
+    assert_eq!(world.files.log_len().0, BACKLOG_OPERATIONS as u64);
+    world.publish();
+    world.files.execute(-1, &change).expect("it has room again");
+    world.write(file, 0, &pattern(100, 1));
+}
+
+#[test]
+fn the_stages_of_publishing_follow_each_other_and_only_the_first_looks_for_work() {
+    let mut world = World::open(region());
+    world.create(ROOT, "a", FileType::File);
+    let mut stages = Vec::new();
+    world.publisher.step_by_stages(&mut |stage| stages.push(stage)).unwrap();
+    assert_eq!(stages, Stage::ALL);
+    stages.clear();
+    world.publisher.step_by_stages(&mut |stage| stages.push(stage)).unwrap();
+    assert_eq!(stages, [Stage::Fetch]);
 }
 
 #[test]

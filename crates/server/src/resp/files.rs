@@ -49,6 +49,8 @@ fn failure(path: &[u8], error: FsError) -> Fail {
         // The files' own batch is durable now: it is the command's turn again.
         FsError::Wait(Until::Commit | Until::Ticket(_)) => Fail::Wait(Until::Commit),
         FsError::Wait(until) => Fail::Wait(until),
+        // Only requests of the mount meet it, and publishing ends it.
+        FsError::Backlog => Fail::Wait(Until::Space),
         FsError::Heap(error) => error.into(),
         FsError::Tree(error) => Fail::Error(format!("ERR {}: {error}", String::from_utf8_lossy(path)).into()),
     }
