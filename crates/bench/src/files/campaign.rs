@@ -6,12 +6,12 @@ use crate::common::measure::stats::Summary;
 use crate::common::progress::say;
 use crate::common::report::write_report;
 use crate::files::args::{FsArgs, LoadChoice};
+use crate::files::below::{file_system_of, remark_on};
 use crate::files::child;
 use crate::files::loads;
 use crate::files::place::{Kind, Place};
 use crate::files::ran::Ran;
 use crate::files::report::{Results, Row};
-use std::path::Path;
 use std::time::Instant;
 
 /// What one run of a load has found.
@@ -26,7 +26,9 @@ struct Sample {
 pub(crate) fn run(args: &FsArgs) -> Result<(), BenchError> {
     let args = args.bounded();
     let folder = file_system_of(&args.dir);
+    let remark = remark_on(&folder, &args.dir);
     let mut results = Results::new(args.clone(), folder, Machine::here());
+    results.notes.extend(remark.map(str::to_owned));
     let began = Instant::now();
     let outcome = measure(&args, &mut results);
     results.took_seconds = began.elapsed().as_secs_f64();
@@ -109,16 +111,4 @@ fn once(load: LoadChoice, threads: u32, args: &FsArgs, kind: Kind) -> Result<Sam
         p99_us: ran.quantile(0.99),
         cpu_us: cpu_ns as f64 / 1000.0 / ran.count.max(1.0),
     })
-}
-
-/// The type of the file system with a folder, as the kernel names it.
-fn file_system_of(dir: &Path) -> String {
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.into());
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let all = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        Some((fields.next()?, fields.next()?))
-    });
-    let below = all.filter(|(point, _)| dir.starts_with(point));
-    below.max_by_key(|(point, _)| point.len()).map_or("a folder".into(), |(_, kind)| kind.into())
 }

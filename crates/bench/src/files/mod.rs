@@ -3,6 +3,7 @@
 //! [`run`] gives both the same loads, in turns; `report` writes what came of them.
 
 mod args;
+mod below;
 mod campaign;
 mod child;
 mod databases;
