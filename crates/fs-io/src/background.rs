@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause between checks for work.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Pause between checks for work, at first. While nothing happens it doubles each time.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(40);
 /// Pause after a failure, so that it does not use a core for nothing.
 const PAUSE_FAILED: Duration = Duration::from_secs(1);
 /// Prepared slabs that are kept ready.
@@ -64,13 +65,34 @@ impl Complaint {
 enum Found {
     #[default]
     Nothing,
-    Work,
+    /// It is done, and there may be more soon.
+    Some,
+    /// There is more at once.
+    More,
+}
+
+/// The pauses of a thread: longer and longer while it finds nothing, so that a mount that nobody uses costs little.
+struct Pauses {
+    next: Duration,
+}
+
+impl Pauses {
+    fn new() -> Self {
+        Self { next: PAUSE_MIN }
+    }
+
+    fn next(&mut self, is_idle: bool) -> Duration {
+        let pause = if is_idle { self.next } else { PAUSE_MIN };
+        self.next = (pause * 2).min(PAUSE_MAX);
+        pause
+    }
 }
 
 /// Publishes until the mount ends.
 pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
     let (files, rounds) = (&service.files, &service.rounds);
     let (mut complaint, mut published_at) = (Complaint::default(), Instant::now());
+    let mut pauses = Pauses::new();
     rounds.join_in();
     while !rounds.is_stopping() {
         let asked = rounds.asked();
@@ -84,7 +106,8 @@ pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
         let (found, failed) = complaint.about("publishing", step);
         if service.release_left() == 0 && found == Found::Nothing {
             rounds.answer(Job::Publish, asked);
-            std::thread::park_timeout(if failed { PAUSE_FAILED } else { PAUSE });
+            let pause = pauses.next(files.log_len().0 == 0);
+            std::thread::park_timeout(if failed { PAUSE_FAILED } else { pause });
         }
         rounds.note_progress();
     }
@@ -99,7 +122,7 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found
         return Ok(Found::Nothing);
     }
     service.counters.note_published(begun, times, &published);
-    Ok(Found::Work)
+    Ok(Found::More)
 }
 
 /// Publishes everything, after the last request.
@@ -107,7 +130,7 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found
 /// # Errors
 /// [`FsError`]: what is not published stays in the log, and is published after the next start.
 pub(crate) fn publish_all(service: &Service, publisher: &Mutex<Publisher>) -> Result<(), FsError> {
-    while publish_some(service, publisher)? == Found::Work {}
+    while publish_some(service, publisher)? == Found::More {}
     Ok(())
 }
 
@@ -122,6 +145,7 @@ pub(crate) fn prepare(files: &Files) {
 pub(crate) fn keep(files: &Arc<Files>, rounds: &Rounds) {
     let mut keeper = Keeper::new(files);
     let (mut complaint, mut is_closed) = (Complaint::default(), false);
+    let mut pauses = Pauses::new();
     rounds.join_in();
     while !rounds.is_stopping() {
         let asked = rounds.asked();
@@ -138,9 +162,10 @@ pub(crate) fn keep(files: &Arc<Files>, rounds: &Rounds) {
             }
             None => complaint.about("keeping the region", keeper.step(rounds)),
         };
-        if found == Found::Nothing {
+        if found != Found::More {
             rounds.answer(Job::Keep, asked);
-            std::thread::park_timeout(if failed { PAUSE_FAILED } else { PAUSE });
+            let pause = pauses.next(found == Found::Nothing);
+            std::thread::park_timeout(if failed { PAUSE_FAILED } else { pause });
         }
     }
 }
@@ -163,7 +188,7 @@ impl<'f> Keeper<'f> {
 
     fn step(&mut self, rounds: &Rounds) -> Result<Found, FsError> {
         let heap = self.files.heap();
-        let mut loading = true;
+        let (mut loading, mut is_idle) = (true, true);
         for _ in 0..LOADS_PER_STEP {
             loading = loading && heap.media().load_some()?;
         }
@@ -176,13 +201,18 @@ impl<'f> Keeper<'f> {
             if !heap.maintain_free_runs(FreeGoal::TOGETHER, window_over && step == 0)? {
                 break;
             }
+            is_idle = false;
         }
         if heap.has_room() && heap.spare_slabs() < SPARE_SLABS {
             heap.prepare_slab_within_reserve()?;
         }
         heap.mark_slabs(if window_over { 1 } else { MARK_STEP })?;
         let compacting = self.compact(rounds)?;
-        Ok(if loading { Found::Work } else { compacting })
+        Ok(match (loading, compacting) {
+            (false, Found::Nothing) if is_idle => Found::Nothing,
+            (false, Found::Nothing) => Found::Some,
+            _ => Found::More,
+        })
     }
 
     /// Makes space while too few runs are free, as fast as possible: writers wait for it.
@@ -204,6 +234,19 @@ impl<'f> Keeper<'f> {
                 return Ok(Found::Nothing);
             }
         }
-        Ok(Found::Work)
+        Ok(Found::More)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_limit_while_nothing_happens_and_begin_anew_when_something_does() {
+        let mut pauses = Pauses::new();
+        let idle: Vec<u128> = (0..5).map(|_| pauses.next(true).as_millis()).collect();
+        assert_eq!(idle, [5, 10, 20, 40, 40]);
+        assert_eq!([false, false, true].map(|is_idle| pauses.next(is_idle).as_millis()), [5, 5, 10]);
     }
 }
