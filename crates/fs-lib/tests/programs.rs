@@ -334,7 +334,7 @@ import os, socket, sys
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.bind(sys.argv[1])
 os.chmod(sys.argv[1], 0o777)
-os.setgid(65534); os.setuid(65534)
+os.setgid(4321); os.setuid(4321)
 server.listen(8)
 print('listens', flush=True)
 server.settimeout(10)
@@ -343,8 +343,25 @@ peer.settimeout(10)
 print('received', len(peer.recv(4096)), flush=True)
 ";
 
+/// Starts a program in a namespace in which no user has a number.
+const NAMELESS: [&str; 3] = ["unshare", "--user", "--"];
+
 #[test]
 fn a_server_of_another_user_is_not_talked_to() {
+    a_foreign_server_is_left_alone_by(&[]);
+}
+
+#[test]
+fn a_server_is_not_talked_to_where_users_have_no_numbers() {
+    let is_possible = Command::new(NAMELESS[0]).args(&NAMELESS[1..]).arg("true").output();
+    if !is_possible.is_ok_and(|output| output.status.success()) {
+        return skip("a namespace of users: there are none, or no unshare");
+    }
+    a_foreign_server_is_left_alone_by(&NAMELESS);
+}
+
+/// `before`: what starts the program.
+fn a_foreign_server_is_left_alone_by(before: &[&str]) {
     let Some(mounted) = Mounted::new().filter(|_| has("python3")) else { return };
     if !rustix::process::geteuid().is_root() {
         return skip("a server of another user: not root");
@@ -361,8 +378,10 @@ fn a_server_of_another_user_is_not_talked_to() {
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "listens");
     let to = format!("of={}", file.display());
-    let mut copy = mounted.program("dd");
-    copy.env(LEASE_AFTER, "0").args(["if=/dev/zero", "bs=5", "count=3", "conv=notrunc", "seek=1"]).arg(to);
+    let words: Vec<&str> = before.iter().copied().chain(["dd"]).collect();
+    let mut copy = mounted.program(words[0]);
+    copy.env(LEASE_AFTER, "0").args(&words[1..]);
+    copy.args(["if=/dev/zero", "bs=5", "count=3", "conv=notrunc", "seek=1"]).arg(to);
     output(&mut copy);
     assert_eq!(fs::read(&file).unwrap(), b"bytes\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     let received = lines.next().and_then(Result::ok).unwrap_or_default();
