@@ -66,7 +66,7 @@ enum Found {
     #[default]
     Nothing,
     /// It is done, and there may be more soon.
-    Some,
+    Done,
     /// There is more at once.
     More,
 }
@@ -116,7 +116,7 @@ pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
 fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found, FsError> {
     let begun = Instant::now();
     let mut publisher = publisher.lock();
-    let mut times = StageTimes::new();
+    let mut times = StageTimes::default();
     let published = publisher.step_by_stages(&mut |stage| times.begin(stage))?;
     if published.operations == 0 {
         return Ok(Found::Nothing);
@@ -210,7 +210,7 @@ impl<'f> Keeper<'f> {
         let compacting = self.compact(rounds)?;
         Ok(match (loading, compacting) {
             (false, Found::Nothing) if is_idle => Found::Nothing,
-            (false, Found::Nothing) => Found::Some,
+            (false, Found::Nothing) => Found::Done,
             _ => Found::More,
         })
     }

@@ -85,30 +85,23 @@ impl Timed {
 }
 
 /// Times of the stages of one chunk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StageTimes {
-    since: Instant,
-    current: Option<Stage>,
+    current: Option<(Stage, Instant)>,
     times: [Duration; Stage::ALL.len()],
 }
 
 impl StageTimes {
-    pub(crate) fn new() -> Self {
-        Self { since: Instant::now(), current: None, times: Default::default() }
-    }
-
     /// A stage begins, and the one before it ends.
     pub(crate) fn begin(&mut self, stage: Stage) {
         self.end();
-        self.current = Some(stage);
+        self.current = Some((stage, Instant::now()));
     }
 
     fn end(&mut self) {
-        let now = Instant::now();
-        if let Some(stage) = self.current.take() {
-            self.times[stage as usize] += now - self.since;
+        if let Some((stage, since)) = self.current.take() {
+            self.times[stage as usize] += since.elapsed();
         }
-        self.since = now;
     }
 }
 

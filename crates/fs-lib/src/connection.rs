@@ -2,7 +2,7 @@
 
 use crate::sys::{ControlMemory, Kept};
 use landfall_fs_client::{Client, Gone, Host, Now};
-use landfall_fs_link::{Control, MESSAGE_BYTES_MAX, Reply, Request};
+use landfall_fs_link::{Control, MESSAGE_BYTES_MAX, Reply, Request, is_same_user};
 use landfall_heap::RunId;
 use landfall_media::{Attached, Extent, Site};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -102,7 +102,8 @@ fn socket(path: &[u8]) -> Result<OwnedFd, ConnectError> {
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     // The attribute that names the socket is the mount's word, and anybody may mount something: whoever serves it could
     // take the memory away that it has lent.
-    let is_own = crate::sys::user_behind(socket.as_fd()) == Some(rustix::process::geteuid().as_raw());
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = crate::sys::user_behind(socket.as_fd()).is_some_and(|user| is_same_user(user, own));
     if is_own { Ok(socket) } else { Err(ConnectError::Foreign) }
 }
 

@@ -17,6 +17,7 @@ mod message;
 #[cfg(test)]
 mod model;
 mod record;
+mod user;
 
 pub use adopt::{ClientLog, LogEnd};
 pub use control::{Control, Identity, LeaseFields, LinkState, SlabGrant, Unusable};
@@ -27,3 +28,4 @@ pub use layout::{
 pub use lease::{Kind, Refused, Word};
 pub use message::{MESSAGE_BYTES_MAX, Malformed, PARTS_MAX, Part, Reason, Refusal, Reply, Request};
 pub use record::{Broken, Checked, WriteRecord};
+pub use user::is_same_user;

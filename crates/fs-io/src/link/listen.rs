@@ -7,7 +7,7 @@ use super::sys::{Peer, peer};
 use crate::panics::{self, Holder};
 use crate::slices;
 use crate::sys;
-use landfall_fs_link::Reason;
+use landfall_fs_link::{Reason, is_same_user};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
@@ -149,7 +149,7 @@ fn accept(
 ) -> io::Result<Option<JoinHandle<()>>> {
     let Accepted { socket, user, process } = listener.accept()?;
     // Whoever is connected gets the region.
-    if !sys::is_own_user(user) {
+    if !is_same_user(user, sys::own_user()) {
         tracing::warn!(uid = user, "another user asks for files: refused");
         return Ok(None);
     }

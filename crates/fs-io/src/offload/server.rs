@@ -11,6 +11,7 @@ use crate::link::{Accepted, Listener};
 use crate::session::{Earlier, Elsewhere, End, Inspector, Ready, Session, SessionError, Settings, release};
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered};
+use landfall_fs_link::is_same_user;
 use landfall_fuse::{Device, Features, Mount, Negotiated};
 use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
@@ -222,7 +223,7 @@ impl Server {
     fn greet(&self) -> Result<Channel, AttachError> {
         let Accepted { socket, user, .. } = self.listener.accept().map_err(ChannelError::from)?;
         let channel = Channel::new(socket);
-        if sys::is_own_user(user) {
+        if is_same_user(user, sys::own_user()) {
             return Ok(channel);
         }
         let error = AttachError::User(user);

@@ -63,14 +63,6 @@ pub(crate) fn sync_file_system(file: BorrowedFd<'_>) -> std::io::Result<()> {
     }
 }
 
-/// The number that the kernel shows for every user without one in a namespace of users (`/proc/sys/kernel/overflowuid`).
-const OVERFLOW_USER: u32 = 65534;
-
-/// True if this is the user of this process. The number that stands for several users is nobody's.
-pub(crate) fn is_own_user(user: u32) -> bool {
-    user == own_user() && user != OVERFLOW_USER
-}
-
 /// The user of this process.
 pub(crate) fn own_user() -> u32 {
     // SAFETY: the call takes nothing, and cannot fail.

@@ -23,19 +23,15 @@ pub(crate) fn attribute(fd: i32, name: &str) -> Option<Vec<u8>> {
     bytes.get(..len).map(<[u8]>::to_vec)
 }
 
-/// The number that the kernel shows for every user without one in a namespace of users (`/proc/sys/kernel/overflowuid`).
-const OVERFLOW_USER: u32 = 65534;
-
-/// The user of the process at the other end of a socket; `None` if its number may stand for several users. That process
-/// has no number, 0, in a namespace of processes to which it does not belong: so this is no call of rustix, whose type for
-/// numbers has no such value.
+/// The user of the process at the other end of a socket. That process has no number, 0, in a namespace of processes to
+/// which it does not belong: so this is no call of rustix, whose type for numbers has no such value.
 pub(crate) fn user_behind(socket: BorrowedFd<'_>) -> Option<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = libc::socklen_t::try_from(size_of_val(&peer)).unwrap_or(0);
     let (fd, into) = (socket.as_raw_fd(), (&raw mut peer).cast());
     // SAFETY: the kernel writes what it is told that there is room for.
     let returned = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut len) };
-    (returned == 0 && peer.uid != OVERFLOW_USER).then_some(peer.uid)
+    (returned == 0).then_some(peer.uid)
 }
 
 /// Closes a descriptor that the process has from its parent. Its owner never uses it again.
