@@ -19,6 +19,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 const SLICES_MAX: usize = 1023;
 
 const DATA_SYNC: u32 = libc::O_DSYNC.cast_unsigned();
+const DIRECT: u32 = libc::O_DIRECT.cast_unsigned();
 const APPEND: u32 = libc::O_APPEND.cast_unsigned();
 const SEEK_DATA: u32 = libc::SEEK_DATA.cast_unsigned();
 const SEEK_HOLE: u32 = libc::SEEK_HOLE.cast_unsigned();
@@ -45,6 +46,7 @@ pub(crate) fn write(
     if offset != write.offset {
         service.note_moved(number);
     }
+    service.note_written(number, offset..offset + u64::from(write.size));
     Counters::add(&service.counters.written_bytes, u64::from(write.size));
     let reply = Reply::written(request.unique, write.size);
     // What the kernel writes back is made durable by the FSYNC that follows.
@@ -82,6 +84,9 @@ pub(crate) fn read(
     let _entered = service.enter(number, Access::Read);
     let range = read.offset..read.offset.saturating_add(u64::from(read.size));
     let parts = service.retry(|| service.files.read(number, range.clone()))?;
+    if read.flags & DIRECT == 0 {
+        service.note_read(number, range);
+    }
     verify(service, number, &parts)?;
     let slices = slices_of(service, &parts)?;
     let bytes: usize = slices.iter().map(|slice| slice.len()).sum();

@@ -39,6 +39,63 @@ impl Forgetting {
     }
 }
 
+/// Makes the kernel drop what it keeps, at once or soon.
+pub(crate) struct Forgetter {
+    forgetting: Forgetting,
+    soon: Mutex<Soon>,
+    changed: Condvar,
+}
+
+/// Inodes of which the kernel is to drop what it keeps.
+#[derive(Default)]
+struct Soon {
+    inodes: Vec<InodeNumber>,
+    is_closed: bool,
+}
+
+impl Forgetter {
+    pub(crate) fn new(forgetting: Forgetting) -> Self {
+        Self { forgetting, soon: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// As [`Forgetting::forget`].
+    pub(crate) fn forget(&self, inode: InodeNumber) -> bool {
+        self.forgetting.forget(inode)
+    }
+
+    /// The thread in [`Self::run`] makes the kernel drop what it keeps of an inode. For threads that answer requests: the
+    /// kernel waits for those that are being answered.
+    pub(crate) fn forget_soon(&self, inode: InodeNumber) {
+        self.soon.lock().inodes.push(inode);
+        self.changed.notify_one();
+    }
+
+    /// Does what is to be done soon, until the mount ends.
+    pub(crate) fn run(&self) {
+        while let Some(inodes) = self.next() {
+            for inode in inodes {
+                // Where the mount has ended, the kernel keeps nothing.
+                let _ = self.forgetting.forget(inode);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Vec<InodeNumber>> {
+        let mut soon = self.soon.lock();
+        while soon.inodes.is_empty() && !soon.is_closed {
+            self.changed.wait(&mut soon);
+        }
+        (!soon.is_closed).then(|| std::mem::take(&mut soon.inodes))
+    }
+
+    /// The mount ends: nobody waits for the kernel any more.
+    pub(crate) fn close(&self) {
+        self.forgetting.close();
+        self.soon.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
 /// Tells the kernel itself.
 pub(crate) fn tell(device: &Device, inode: InodeNumber) {
     // The kernel may know nothing of the inode, which is well.

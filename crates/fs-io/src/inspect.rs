@@ -112,6 +112,11 @@ fn requests(text: &mut Text, counters: &Counters) {
     }
     text.counter("read_bytes_total", "Bytes that were read.", read(&counters.read_bytes));
     text.counter("written_bytes_total", "Bytes that were written.", read(&counters.written_bytes));
+    text.counter(
+        "dropped_caches_total",
+        "Files written little by little that the kernel was made to drop, so that it reads ahead.",
+        read(&counters.dropped_caches),
+    );
 }
 
 fn commits(text: &mut Text, counters: &Counters) {

@@ -36,6 +36,7 @@ mod names;
 mod offload;
 mod panics;
 mod queues;
+mod ragged;
 mod rounds;
 mod service;
 mod session;

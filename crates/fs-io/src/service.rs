@@ -3,16 +3,19 @@
 use crate::clock;
 use crate::counters::Counters;
 use crate::errors::{self, NO_SPACE, STALE};
+use crate::forget::Forgetter;
 use crate::ledger::{Begun, Ledger};
 use crate::link::{Entered, Link};
 use crate::lives::{Fate, Lives};
 use crate::losses::Losses;
+use crate::ragged::Ragged;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Name, Operation, Stat};
 use landfall_fuse::{Errno, Reply, Request, Unique};
 use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,6 +83,9 @@ pub(crate) struct Service {
     pub(crate) written: Written,
     pub(crate) counters: Counters,
     pub(crate) held: Option<Held>,
+    /// Through which the kernel drops what it keeps.
+    pub(crate) forgetter: Arc<Forgetter>,
+    ragged: Ragged,
     /// Libraries in other programs, where there can be any.
     link: Option<Arc<Link>>,
     /// Orphans to which nobody refers, and that could not be deleted so far.
@@ -91,11 +97,11 @@ impl Service {
         files: Arc<Files>,
         rounds: Arc<Rounds>,
         (sync, written): (SyncMode, Written),
-        link: Option<Arc<Link>>,
+        (link, forgetter): (Option<Arc<Link>>, Arc<Forgetter>),
         (held, lives): (Option<Held>, Lives),
     ) -> Self {
-        let counters = Counters::default();
-        Self { files, lives, rounds, sync, written, counters, held, link, unreleased: Mutex::default() }
+        let (counters, ragged, unreleased) = Default::default();
+        Self { files, lives, rounds, sync, written, counters, held, forgetter, ragged, link, unreleased }
     }
 
     /// A number for a new inode.
@@ -189,7 +195,23 @@ impl Service {
 
     /// Data of a file are not where the kernel believes.
     pub(crate) fn note_moved(&self, number: InodeNumber) {
-        self.link.iter().for_each(|link| link.note_moved(number));
+        self.forgetter.forget_soon(number);
+    }
+
+    /// A write was done.
+    pub(crate) fn note_written(&self, number: InodeNumber, bytes: Range<u64>) {
+        // What the kernel writes back it knows.
+        if self.written == Written::Through {
+            self.ragged.note_write(number, bytes);
+        }
+    }
+
+    /// The kernel has read for a program, into its cache.
+    pub(crate) fn note_read(&self, number: InodeNumber, bytes: Range<u64>) {
+        if self.ragged.note_read(number, bytes) {
+            Counters::add(&self.counters.dropped_caches, 1);
+            self.forgetter.forget_soon(number);
+        }
     }
 
     /// True if a library may change the file now.
@@ -371,6 +393,7 @@ pub(crate) fn name_of(name: &OsStr) -> Result<Name<'_>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forget::Forgetting;
     use landfall_fs::{Attributes, BACKLOG_OPERATIONS, FilesRecovery, OpenFiles, Publisher};
     use landfall_heap::{NewRegion, Region, Tenant};
     use landfall_media::sim::{SimMedia, SimOptions};
@@ -388,7 +411,8 @@ mod tests {
             OpenFiles { now_ns, identity, mode, uid: 0, gid: 0, log_writer: 249, publish_writer: 250 };
         let (files, publisher, _) = recovery.open(&heap, &options).expect("opens");
         let modes = (SyncMode::Fsync, Written::Through);
-        (Service::new(files, Arc::default(), modes, None, (None, Lives::default())), publisher)
+        let forgetter = Arc::new(Forgetter::new(Forgetting::Holder(Arc::default())));
+        (Service::new(files, Arc::default(), modes, (None, forgetter), (None, Lives::default())), publisher)
     }
 
     #[test]

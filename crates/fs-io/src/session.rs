@@ -3,7 +3,7 @@
 use crate::background;
 use crate::clock;
 use crate::counter::{counter, raise};
-use crate::forget::{Forgetting, Questions};
+use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
@@ -201,6 +201,8 @@ pub struct Session {
     /// The thread that commits for requests over io_uring.
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     libraries: Option<Threads>,
+    /// The thread that makes the kernel drop what it keeps.
+    forgetting: Option<JoinHandle<()>>,
 }
 
 /// Ends a session from another thread.
@@ -290,8 +292,9 @@ impl Session {
         let (mount, serving) = (Mutex::new(mount), AtomicUsize::new(0));
         let shared = Arc::new(Shared { point, holder, mount, stop, ended, serving });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
-        let link = link(&files, &publisher, forgetting, settings, device);
-        let (available, sync) = (link.as_ref().ok().cloned(), settings.sync);
+        let forgetter = Arc::new(Forgetter::new(forgetting));
+        let link = link(&files, &publisher, &forgetter, settings, device);
+        let (available, sync) = ((link.as_ref().ok().cloned(), forgetter), settings.sync);
         let (held, lives) = match ledger {
             Some(ledger) => held(&files, ledger, earlier.as_ref()),
             None => (None, Lives::default()),
@@ -307,12 +310,14 @@ impl Session {
             publishing: None,
             syncing: None,
             libraries: None,
+            forgetting: None,
         };
         if !is_kept {
             background::prepare(&session.service.files);
             session.start_keeper()?;
         }
         session.start_publisher()?;
+        session.start_forgetting()?;
         session.start_libraries(link, settings)?;
         if let Some(earlier) = &earlier {
             take_over(&queues, negotiated, &earlier.lost)?;
@@ -338,6 +343,13 @@ impl Session {
             panics::essential(&shared.holder, work);
         };
         self.publishing = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
+        Ok(())
+    }
+
+    fn start_forgetting(&mut self) -> io::Result<()> {
+        let (forgetter, shared) = (Arc::clone(&self.service.forgetter), Arc::clone(&self.shared));
+        let forget = move || panics::essential(&shared.holder, || forgetter.run());
+        self.forgetting = Some(std::thread::Builder::new().name("forget".into()).spawn(forget)?);
         Ok(())
     }
 
@@ -520,12 +532,11 @@ impl Session {
         if let Some(mut libraries) = self.libraries.take() {
             libraries.end();
         }
+        self.service.forgetter.close();
         self.service.rounds.stop();
-        if let Some(keeper) = self.keeper.take() {
-            keeper.join().expect("a panic ends the process");
-        }
-        if let Some(publishing) = self.publishing.take() {
-            publishing.join().expect("a panic ends the process");
+        let threads = [self.forgetting.take(), self.keeper.take(), self.publishing.take()];
+        for thread in threads.into_iter().flatten() {
+            thread.join().expect("a panic ends the process");
         }
     }
 }
@@ -540,7 +551,7 @@ impl Drop for Session {
 fn link(
     files: &Arc<Files>,
     publisher: &Arc<Mutex<Publisher>>,
-    forgetting: Forgetting,
+    forgetter: &Arc<Forgetter>,
     settings: &Settings,
     device: u64,
 ) -> Result<Arc<Link>, Reason> {
@@ -558,8 +569,8 @@ fn link(
     };
     let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
     let roll = Roll::create(socket).map_err(failed)?;
-    let (files, publisher) = (Arc::clone(files), Arc::clone(publisher));
-    Ok(Arc::new(Link::new(files, publisher, forgetting, (region, roll), (socket, device))))
+    let (files, publisher, forgetter) = (Arc::clone(files), Arc::clone(publisher), Arc::clone(forgetter));
+    Ok(Arc::new(Link::new(files, publisher, forgetter, (region, roll), (socket, device))))
 }
 
 /// `st_dev` of the mount that the kernel's table calls `id`. It is not asked of the mount: a server that waits for its own

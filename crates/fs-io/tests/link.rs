@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::Mounted;
 use common::library::{Leased, Library};
-use common::{Mounted, sys};
 use landfall_fs_link::{Kind, LinkState, Reason};
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -257,19 +257,10 @@ fn a_library_that_does_not_give_a_lease_back_is_fenced_and_the_file_is_served() 
     assert!(other.write(&mut leased, 0, &[9; 4096]), "another library is served");
 }
 
-/// A counter of the mount's page of metrics.
-fn counted(mounted: &Mounted, name: &str) -> u64 {
-    let page = sys::xattr(&mounted.point(), "landfall.metrics", 1 << 16).expect("the page");
-    let page = String::from_utf8(page).expect("text");
-    let value =
-        |line: &str| line.strip_prefix("landfall_fs_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-    page.lines().find_map(value).unwrap_or_else(|| panic!("{name}: {page}"))
-}
-
 #[test]
 fn a_mount_counts_what_libraries_do() {
     let Some(mounted) = mounted() else { return };
-    let count = |name: &str| counted(&mounted, name);
+    let count = |name: &str| mounted.counted(name);
     let ended = |why: &str| count(&format!("leases_ended_total{{why=\"{why}\"}}"));
     let logs_ended = |why: &str| count(&format!("library_logs_ended_total{{why=\"{why}\"}}"));
     let now = || (count("libraries"), count("leases"), count("leases_granted_total"));

@@ -420,6 +420,31 @@ fn when_the_medium_fails_changes_are_eio_and_what_was_synced_is_there() {
     mounted.stop();
 }
 
+/// The kernel drops each page of which a part is written at a file's end, keeps its place, and would read every one alone.
+#[test]
+fn a_file_that_was_written_record_by_record_is_read_ahead() {
+    let Some(mut mounted) = Mounted::new(64, &[]) else { return };
+    let (file, data) = (create(&mounted.at("f")), bytes(2 * MIB, 1));
+    for (at, record) in data.chunks(1000).enumerate() {
+        file.write_all_at(record, at as u64 * 1000).unwrap();
+    }
+    let reads = || mounted.counted("requests_total{kind=\"read\"}");
+    let before = reads();
+    sys::mapped(&file, data.len(), |mapped| {
+        let pages = data.len() / 4096;
+        // Each page once, in no order.
+        for page in (0..pages).map(|index| index * 211 % pages) {
+            let at = page * 4096 + 17;
+            assert_eq!(mapped[at], data[at], "{at}");
+        }
+    });
+    let requests = reads() - before;
+    assert!(requests < 200, "{requests} requests for {} pages", data.len() / 4096);
+    assert!(mounted.counted("dropped_caches_total") >= 1);
+    assert!(fs::read(mounted.at("f")).unwrap() == data);
+    mounted.stop();
+}
+
 #[test]
 fn what_the_kernel_keeps_is_no_hole() {
     let Some(mut mounted) = Mounted::new(64, &["writeback"]) else { return };

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::counts::{Counts, Why};
 use super::roll::{CLIENTS_MAX, Roll};
 use super::shared::{PAUSE, Shared, reason_of};
-use crate::forget::Forgetting;
+use crate::forget::Forgetter;
 use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
 use landfall_fs_link::{Kind, Reason};
 use parking_lot::Mutex;
@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 use std::time::Duration;
 
 /// The pause between two rounds of adopting while there is no client.
@@ -36,10 +35,6 @@ pub(crate) struct Link {
     /// For the next server, if this one is killed.
     roll: Roll,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
-    /// Inodes of which the kernel keeps data at wrong places: [`Self::run`] tells it.
-    moved: Mutex<Vec<InodeNumber>>,
-    /// The thread in [`Self::run`].
-    adopter: OnceLock<Thread>,
     is_stopping: AtomicBool,
 }
 
@@ -60,19 +55,17 @@ impl Link {
     pub(crate) fn new(
         files: Arc<Files>,
         publisher: Arc<Mutex<Publisher>>,
-        forgetting: Forgetting,
+        forgetter: Arc<Forgetter>,
         (region, roll): (File, Roll),
         (socket, device): (&Path, u64),
     ) -> Self {
         Self {
-            shared: Shared::new(files, publisher, forgetting),
+            shared: Shared::new(files, publisher, forgetter),
             region,
             socket: std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()),
             device,
             roll,
             clients: Mutex::default(),
-            moved: Mutex::default(),
-            adopter: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -120,13 +113,6 @@ impl Link {
     /// The socket to which libraries connect.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
-    }
-
-    /// Data of the inode are not where the kernel believes. It is told by a thread that answers no requests, because it
-    /// waits for those that are being answered.
-    pub(crate) fn note_moved(&self, inode: InodeNumber) {
-        self.moved.lock().push(inode);
-        self.adopter.get().into_iter().for_each(Thread::unpark);
     }
 
     /// The region, for a client.
@@ -259,14 +245,7 @@ impl Link {
     /// Adopts what clients append until the mount ends.
     pub(super) fn run(&self) {
         let mut tidied = self.shared.now();
-        // It is the only thread here.
-        let _ = self.adopter.set(std::thread::current());
         while !self.is_stopping() {
-            let moved = std::mem::take(&mut *self.moved.lock());
-            for inode in moved {
-                // Where the mount has ended, the kernel keeps nothing.
-                let _ = self.shared.invalidate(inode);
-            }
             let clients = self.all();
             for number in clients.iter().flat_map(|client| client.tend(&self.shared)) {
                 self.take_back(number, Why::Expired);

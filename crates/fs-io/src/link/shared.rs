@@ -1,7 +1,7 @@
 //! What a mount and its clients share, apart from the clients themselves.
 
 use super::counts::Counts;
-use crate::forget::Forgetting;
+use crate::forget::Forgetter;
 use landfall_fs::{Files, FsError, InodeNumber, Leases, Publisher};
 use landfall_fs_link::Reason;
 use landfall_heap::{HeapError, Until};
@@ -19,16 +19,20 @@ pub(super) struct Shared {
     pub(super) files: Arc<Files>,
     publisher: Arc<Mutex<Publisher>>,
     /// Through which the kernel learns that what it keeps is out of date.
-    forgetting: Forgetting,
+    forgetter: Arc<Forgetter>,
     pub(super) leases: Mutex<Leases>,
     pub(super) counts: Counts,
     begun: Instant,
 }
 
 impl Shared {
-    pub(super) fn new(files: Arc<Files>, publisher: Arc<Mutex<Publisher>>, forgetting: Forgetting) -> Self {
+    pub(super) fn new(
+        files: Arc<Files>,
+        publisher: Arc<Mutex<Publisher>>,
+        forgetter: Arc<Forgetter>,
+    ) -> Self {
         let (leases, counts) = (Mutex::default(), Counts::default());
-        Self { files, publisher, forgetting, leases, counts, begun: Instant::now() }
+        Self { files, publisher, forgetter, leases, counts, begun: Instant::now() }
     }
 
     /// The time since the mount began.
@@ -56,12 +60,12 @@ impl Shared {
     /// What the kernel keeps of an inode is out of date. It waits for requests that are being answered. False if the mount
     /// ends meanwhile.
     pub(super) fn invalidate(&self, inode: InodeNumber) -> bool {
-        self.forgetting.forget(inode)
+        self.forgetter.forget(inode)
     }
 
     /// The mount ends: nobody waits for the kernel any more.
     pub(super) fn end_invalidations(&self) {
-        self.forgetting.close();
+        self.forgetter.close();
     }
 }
 

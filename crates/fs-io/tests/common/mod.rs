@@ -92,6 +92,16 @@ impl Mounted {
         self.point().join(name)
     }
 
+    /// A counter of the mount's page of metrics.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        let page = sys::xattr(&self.point(), "landfall.metrics", 1 << 16).expect("the page");
+        let page = String::from_utf8(page).expect("text");
+        let value = |line: &str| {
+            line.strip_prefix("landfall_fs_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
+        };
+        page.lines().find_map(value).unwrap_or_else(|| panic!("{name}: {page}"))
+    }
+
     fn command(&self) -> Command {
         let test = std::env::current_exe().expect("the test's path");
         let built = test.parent().and_then(Path::parent).expect("target/PROFILE/deps");

@@ -25,8 +25,8 @@ use crate::sys::lock::LockedFile;
 use crate::sys::region::Region;
 use crate::units::{BLOCK_SIZE, RUN_SIZE};
 
-/// Bytes of one write of zeroes.
-const ZEROES_BYTES: u32 = 256 << 10;
+/// Bytes of one write of zeroes. Whoever syncs waits for the one that the device has just begun.
+const ZEROES_BYTES: u32 = 64 << 10;
 
 /// How writes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
