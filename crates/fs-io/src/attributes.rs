@@ -9,10 +9,7 @@ use landfall_fs::{
 };
 use landfall_fuse::{Attr, Entry, Errno, Node, Reply, Request, SetAttr, SetTime, StatFs, Statx};
 use landfall_media::RUN_SIZE;
-use std::time::Duration;
 
-/// How long the kernel may keep names and attributes: nobody else changes them.
-pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of a block in `statfs` and of the best transfer.
 const BLOCK_BYTES: u32 = 4096;
 /// Units of `st_blocks` in a block.
@@ -46,22 +43,22 @@ pub(crate) fn attr_of(stat: &Stat) -> Attr {
 }
 
 /// A name's inode as the kernel has it. Numbers are never used again, so that there is one generation.
-pub(crate) fn entry_of(stat: &Stat) -> Entry {
-    let node = Node(stat.number.0);
-    Entry { node, generation: 0, entry_valid: VALID, attr_valid: VALID, attr: attr_of(stat) }
+pub(crate) fn entry_of(service: &Service, stat: &Stat) -> Entry {
+    let (node, valid) = (Node(stat.number.0), service.valid());
+    Entry { node, generation: 0, entry_valid: valid, attr_valid: valid, attr: attr_of(stat) }
 }
 
 /// GETATTR.
 pub(crate) fn get(service: &Service, request: &Request<'_>) -> Answered {
     let stat = service.stat(number_of(request.node))?;
-    Ok(Answer::Now(Reply::attr(request.unique, &attr_of(&stat), VALID)))
+    Ok(Answer::Now(Reply::attr(request.unique, &attr_of(&stat), service.valid())))
 }
 
 /// STATX.
 pub(crate) fn statx(service: &Service, request: &Request<'_>) -> Answered {
     let stat = service.stat(number_of(request.node))?;
     let btime = clock::time_of(stat.inode.btime_ns);
-    let statx = Statx { valid: VALID, mask: STATX_ALL, attr: attr_of(&stat), btime };
+    let statx = Statx { valid: service.valid(), mask: STATX_ALL, attr: attr_of(&stat), btime };
     Ok(Answer::Now(Reply::statx(request.unique, &statx)))
 }
 
@@ -93,7 +90,7 @@ pub(crate) fn set(service: &Service, request: &Request<'_>, set: &SetAttr) -> An
         service.execute(time_ns, &Operation::SetAttributes { number, attributes })?;
     }
     let stat = service.stat(number)?;
-    Ok(service.changed(number, Reply::attr(request.unique, &attr_of(&stat), VALID)))
+    Ok(service.changed(number, Reply::attr(request.unique, &attr_of(&stat), service.valid())))
 }
 
 /// An ACL says what a new mode says.

@@ -63,10 +63,11 @@ fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<u
     Ok(service.begin(request, || Ok([find()?, 0]))?.numbers[0])
 }
 
-/// Where a write goes. The kernel appends where it believes the file to end; a library may have made it longer since. The
+/// Where a write goes. The kernel appends where it believes the file to end; a library or another mount may have made it longer since. The
 /// end does not move meanwhile: the caller has entered the inode.
 fn offset_of(service: &Service, number: InodeNumber, write: &Write) -> Result<u64, Errno> {
-    let appends = write.flags & APPEND != 0 && !write.from_cache && service.socket().is_some();
+    let appends =
+        write.flags & APPEND != 0 && !write.from_cache && (service.socket().is_some() || service.is_shared());
     if !appends {
         return Ok(write.offset);
     }
@@ -180,6 +181,10 @@ pub(crate) fn seek(service: &Service, request: &Request<'_>, offset: u64, whence
 
 /// COPY_FILE_RANGE: whole blocks are shared. The kernel copies the rest by reading and writing.
 pub(crate) fn copy(service: &Service, request: &Request<'_>, copy: &CopyFileRange) -> Answered {
+    if service.is_shared() {
+        // The lengths of both files may change meanwhile.
+        return Err(NOT_SUPPORTED);
+    }
     let (source, number) = (number_of(request.node), number_of(copy.node_out));
     let _entered = (service.enter(source, Access::Read), service.enter(number, Access::Write));
     let (size, target_size) = (service.stat(source)?.inode.size, service.stat(number)?.inode.size);

@@ -56,12 +56,12 @@ pub(crate) fn read_plus(
         // by name.
         let is_leased = service.is_leased(entry.number);
         let stat = if is_leased { None } else { service.files.stat(entry.number).ok() };
-        let found = stat.map(|stat| entry_of(&stat));
+        let found = stat.map(|stat| entry_of(service, &stat));
         if !buffer.push_plus(&dir_entry(entry), found.as_ref()) {
             break;
         }
         if found.is_some() {
-            service.lives.look_up(entry.number);
+            service.look_up(entry.number);
         }
     }
     Ok(())

@@ -6,10 +6,11 @@ use crate::sys::SharedMemory;
 use landfall_fs::{InodeNumber, Witness};
 use landfall_fuse::Unique;
 use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first word: "LFLEDGR1".
@@ -33,10 +34,18 @@ const WORDS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
 const LOST: u64 = u64::MAX;
 /// The end of one that is lost, and that nobody need be told of any more.
 const TOLD: u64 = u64::MAX - 1;
+/// The end of a request's first operation that was found after its server had died.
+const DONE: u64 = u64::MAX;
 
 thread_local! {
     /// The request that this thread answers; 0 for none.
     static ANSWERS: Cell<u64> = const { Cell::new(0) };
+    /// The place of that request in the ledger, if it has begun to change something.
+    static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
+    /// An operation of that request has been executed by this thread.
+    static FIRST_IS_EXECUTED: Cell<bool> = const { Cell::new(false) };
+    /// The ledger of the mount whose requests this thread answers.
+    static LEDGER: RefCell<Option<Arc<Ledger>>> = const { RefCell::new(None) };
 }
 
 /// What a request is about to change.
@@ -46,6 +55,8 @@ pub(crate) struct Begun {
     pub(crate) numbers: [u64; 2],
     /// A server that has died had begun it.
     pub(crate) is_again: bool,
+    /// That server had executed its first operation, and what it has done is not lost.
+    pub(crate) is_done: bool,
 }
 
 /// What was executed, and did not survive its server.
@@ -124,6 +135,13 @@ impl Ledger {
     /// The calling thread answers a request, until it answers another one.
     pub(crate) fn note_answering(unique: Unique) {
         ANSWERS.set(unique.first().0);
+        PLACE.set(None);
+        FIRST_IS_EXECUTED.set(false);
+    }
+
+    /// From now on the calling thread answers requests of this ledger's mount.
+    pub(crate) fn answer_by_this_thread(self: &Arc<Self>) {
+        LEDGER.set(Some(Arc::clone(self)));
     }
 
     /// A request begins to change what `find` finds. If it had begun under an earlier server, what that one has found.
@@ -139,17 +157,20 @@ impl Ledger {
         if unique.is_resent()
             && let Some(place) = self.requests.lock().begun.get(&id)
         {
-            let [_, first, second, _] = entry(&self.memory, AT_REQUESTS, *place);
+            let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
             let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
-            return Ok(Begun { numbers, is_again: true });
+            PLACE.set(Some(*place));
+            return Ok(Begun { numbers, is_again: true, is_done: end.load(Ordering::Acquire) == DONE });
         }
         let numbers = find()?;
         let place = self.take_place(id);
-        let [key, first, second, _] = entry(&self.memory, AT_REQUESTS, place);
+        let [key, first, second, end] = entry(&self.memory, AT_REQUESTS, place);
         first.store(numbers[0], Ordering::Relaxed);
         second.store(numbers[1], Ordering::Relaxed);
+        end.store(0, Ordering::Relaxed);
         key.store(id, Ordering::Release);
-        Ok(Begun { numbers, is_again: false })
+        PLACE.set(Some(place));
+        Ok(Begun { numbers, is_again: false, is_done: false })
     }
 
     /// Each request in flight has a place, and most have ended when there is no other one.
@@ -196,6 +217,14 @@ impl Ledger {
             }
         }
         lost.are_more = self.word(AT_ALL_LOST).load(Ordering::Acquire) > 0;
+        for place in 0..REQUESTS {
+            let [.., end] = entry(&self.memory, AT_REQUESTS, place);
+            match end.load(Ordering::Acquire) {
+                0 | DONE => {}
+                found if found <= log_end => end.store(DONE, Ordering::Release),
+                _ => end.store(0, Ordering::Release),
+            }
+        }
         lost
     }
 
@@ -247,7 +276,19 @@ impl Requests {
     }
 }
 
-impl Witness for Ledger {
+impl Ledger {
+    /// The first operation of a request is in the log if all those below `end` are.
+    fn appending(&self, end: Option<u64>) {
+        let Some(place) = PLACE.get() else { return };
+        let [.., at_end] = entry(&self.memory, AT_REQUESTS, place);
+        match end {
+            Some(end) if at_end.load(Ordering::Relaxed) == 0 => at_end.store(end, Ordering::Release),
+            // Behind an operation that was executed, this one is not the first.
+            None if !FIRST_IS_EXECUTED.get() => at_end.store(0, Ordering::Release),
+            _ => {}
+        }
+    }
+
     fn executed(&self, end: u64, touched: &[InodeNumber]) {
         let count = self.word(AT_TOUCHED).load(Ordering::Relaxed);
         for (position, inode) in (count..).zip(touched) {
@@ -259,6 +300,46 @@ impl Witness for Ledger {
             number.store(inode.0, Ordering::Release);
         }
         self.word(AT_TOUCHED).store(count + touched.len() as u64, Ordering::Release);
+        FIRST_IS_EXECUTED.set(true);
+    }
+}
+
+/// The ledgers of all mounts that are served.
+#[derive(Debug, Default)]
+pub(crate) struct Ledgers {
+    all: Mutex<Vec<Arc<Ledger>>>,
+}
+
+impl Ledgers {
+    pub(crate) fn add(&self, ledger: Arc<Ledger>) {
+        self.all.lock().push(ledger);
+    }
+
+    pub(crate) fn remove(&self, ledger: &Arc<Ledger>) {
+        self.all.lock().retain(|other| !Arc::ptr_eq(other, ledger));
+    }
+
+    /// A number is given to an inode. The kernel of each mount may come to know it.
+    pub(crate) fn note_number(&self, number: InodeNumber) {
+        self.all.lock().iter().for_each(|ledger| ledger.note_number(number));
+    }
+
+    /// Calls `note` with the ledger of the mount whose request this thread answers, or with all of them.
+    fn each(&self, note: impl Fn(&Ledger)) {
+        LEDGER.with_borrow(|own| match own {
+            Some(own) => note(own),
+            None => self.all.lock().iter().for_each(|ledger| note(ledger)),
+        });
+    }
+}
+
+impl Witness for Ledgers {
+    fn appending(&self, end: Option<u64>) {
+        self.each(|ledger| ledger.appending(end));
+    }
+
+    fn executed(&self, end: u64, touched: &[InodeNumber]) {
+        self.each(|ledger| ledger.executed(end, touched));
     }
 }
 
@@ -292,16 +373,48 @@ mod tests {
     #[test]
     fn the_next_server_knows_what_a_request_was_about_to_change_until_it_is_answered() {
         let first = ledger();
-        assert_eq!(begin(&first, 2, [7, 8]), Begun { numbers: [7, 8], is_again: false });
+        assert_eq!(begin(&first, 2, [7, 8]), Begun { numbers: [7, 8], is_again: false, is_done: false });
         begin(&first, 4, [9, 0]);
         first.end(Unique(4));
         let second = next(&first.memory);
-        assert_eq!(begin(&second, 2 | AGAIN, [0, 0]), Begun { numbers: [7, 8], is_again: true });
+        assert_eq!(
+            begin(&second, 2 | AGAIN, [0, 0]),
+            Begun { numbers: [7, 8], is_again: true, is_done: false }
+        );
         assert!(!begin(&second, 4 | AGAIN, [1, 1]).is_again, "it was answered");
         let third = next(&second.memory);
         assert!(begin(&third, 2 | AGAIN, [0, 0]).is_again, "the second server has not answered it either");
         third.end(Unique(2 | AGAIN));
         assert!(!begin(&next(&third.memory), 2 | AGAIN, [0, 0]).is_again);
+    }
+
+    #[test]
+    fn a_request_is_done_if_its_first_operation_was_found() {
+        let first = ledger();
+        let start = |unique: u64, ends: &[Option<u64>]| {
+            Ledger::note_answering(Unique(unique));
+            begin(&first, unique, [0, 0]);
+            for end in ends {
+                first.appending(*end);
+                end.iter().for_each(|end| first.executed(*end, &[A]));
+            }
+        };
+        start(2, &[Some(10), Some(14)]);
+        start(4, &[Some(11), None]);
+        start(6, &[Some(12)]);
+        Ledger::note_answering(Unique(8));
+        begin(&first, 8, [0, 0]);
+        first.appending(Some(9));
+        first.appending(None);
+        let second = next(&first.memory);
+        second.settle(11);
+        let is_done = |ledger: &Ledger, unique: u64| begin(ledger, unique | AGAIN, [0, 0]).is_done;
+        assert!(is_done(&second, 2) && is_done(&second, 4), "the first operation counts");
+        assert!(!is_done(&second, 6), "it is lost");
+        assert!(!is_done(&second, 8), "it was refused");
+        let third = next(&second.memory);
+        third.settle(20);
+        assert!(is_done(&third, 2) && !is_done(&third, 6), "indices are used again");
     }
 
     #[test]

@@ -1,80 +1,116 @@
-//! Which inodes the kernel knows: it has looked them up, and has not forgotten them.
+//! Which inodes the kernels know: each mount's kernel has looked them up, and has not forgotten them.
 //!
-//! An inode without a name (an *orphan*) lives as long as the kernel knows it. That covers open files: the kernel forgets
-//! an inode only after its last file is closed, and all reads and writes of it have been answered.
+//! An inode without a name (an *orphan*) lives as long as the kernel of some mount knows it. That covers open files: a
+//! kernel forgets an inode only after its last file is closed, and all reads and writes of it have been answered.
 
 use landfall_fs::InodeNumber;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
 /// Locks of the table: workers seldom need the same one.
 const SHARDS: usize = 16;
 
-/// What is known of an inode that the kernel knows.
+/// Number of a mount among those of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountNumber(pub(crate) u32);
+
+/// What is known of an inode that a kernel knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Life {
-    lookups: u64,
+    lookups: SmallVec<[(MountNumber, u64); 1]>,
     /// It has no name.
     is_orphan: bool,
 }
 
-/// The inodes that the kernel knows.
+impl Life {
+    /// Sets what `count` makes of a mount's lookups.
+    fn count(&mut self, mount: MountNumber, count: impl FnOnce(u64) -> u64) {
+        let at = self.lookups.iter().position(|(other, _)| *other == mount);
+        let before = at.map_or(0, |at| self.lookups.remove(at).1);
+        match count(before) {
+            0 => {}
+            lookups => self.lookups.push((mount, lookups)),
+        }
+    }
+}
+
+/// A mount whose kernel may know inodes from an earlier server, which has counted their lookups.
+#[derive(Debug)]
+struct Resumed {
+    mount: MountNumber,
+    /// Their numbers are lower.
+    below: InodeNumber,
+}
+
+/// The inodes that the kernels know.
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
     shards: [Mutex<HashMap<InodeNumber, Life>>; SHARDS],
-    /// The kernel may know inodes below this number from an earlier server, which has counted their lookups.
-    earlier_below: u64,
+    resumed: Mutex<Vec<Resumed>>,
 }
 
 /// Whether an inode is to be deleted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Fate {
-    /// It has a name, or the kernel knows it.
+    /// It has a name, or a kernel knows it.
     Lives,
     /// Neither: delete it.
     Ends,
 }
 
+fn shard_of(number: InodeNumber) -> usize {
+    usize::try_from(number.0 % SHARDS as u64).unwrap_or(0)
+}
+
 impl Lives {
-    /// The inodes that the kernel knows from an earlier server: none with `below` or a higher number. `orphans` have no name;
-    /// each is deleted when the kernel forgets it, which it does once, of all lookups.
-    pub(crate) fn of_earlier(below: InodeNumber, orphans: &[InodeNumber]) -> Self {
-        let lives = Self { earlier_below: below.0, ..Self::default() };
+    /// A mount's kernel may know inodes below `below` from an earlier server. `orphans` have no name; each is deleted when
+    /// the kernels forget it, which each does once, of all lookups.
+    pub(crate) fn resume(&self, mount: MountNumber, below: InodeNumber, orphans: &[InodeNumber]) {
+        self.resumed.lock().push(Resumed { mount, below });
         for number in orphans {
-            let _ = lives.change(*number, |life| *life = Life { lookups: 1, is_orphan: true });
+            let _ = self.change(*number, |life| {
+                life.is_orphan = true;
+                life.count(mount, |lookups| lookups.max(1));
+            });
         }
-        lives
     }
 
     fn change(&self, number: InodeNumber, change: impl FnOnce(&mut Life)) -> Fate {
-        let shard = usize::try_from(number.0 % SHARDS as u64).unwrap_or(0);
-        let mut lives = self.shards[shard].lock();
+        let mut lives = self.shards[shard_of(number)].lock();
         let life = lives.entry(number).or_default();
         change(life);
-        let life = *life;
-        if life.lookups > 0 {
+        if !life.lookups.is_empty() {
             return Fate::Lives;
         }
+        let is_orphan = life.is_orphan;
         lives.remove(&number);
-        if life.is_orphan { Fate::Ends } else { Fate::Lives }
+        if is_orphan { Fate::Ends } else { Fate::Lives }
     }
 
-    /// The kernel has looked the inode up once more.
-    pub(crate) fn look_up(&self, number: InodeNumber) {
-        let _ = self.change(number, |life| life.lookups += 1);
+    /// A mount's kernel has looked the inode up once more.
+    pub(crate) fn look_up(&self, mount: MountNumber, number: InodeNumber) {
+        let _ = self.change(number, |life| life.count(mount, |lookups| lookups + 1));
     }
 
-    /// The kernel has forgotten so many lookups.
-    pub(crate) fn forget(&self, number: InodeNumber, lookups: u64) -> Fate {
-        self.change(number, |life| life.lookups = life.lookups.saturating_sub(lookups))
+    /// A mount's kernel has forgotten so many lookups.
+    pub(crate) fn forget(&self, mount: MountNumber, number: InodeNumber, forgotten: u64) -> Fate {
+        self.change(number, |life| life.count(mount, |lookups| lookups.saturating_sub(forgotten)))
     }
 
     /// The inode has lost its last name, or never had one.
-    pub(crate) fn orphan(&self, number: InodeNumber) -> Fate {
-        // The kernel looks up what it removes. What it knows from an earlier server is not counted here.
-        let least = u64::from(number.0 < self.earlier_below);
-        self.change(number, |life| *life = Life { lookups: life.lookups.max(least), is_orphan: true })
+    ///
+    /// What a kernel knows from an earlier server is not counted here: `knows` asks it.
+    pub(crate) fn orphan(&self, number: InodeNumber, knows: impl Fn(MountNumber) -> bool) -> Fate {
+        let resumed = self.resumed.lock();
+        let may_know = resumed.iter().filter(|resumed| number < resumed.below);
+        let know: SmallVec<[MountNumber; 2]> =
+            may_know.map(|resumed| resumed.mount).filter(|mount| knows(*mount)).collect();
+        self.change(number, |life| {
+            life.is_orphan = true;
+            know.into_iter().for_each(|mount| life.count(mount, |lookups| lookups.max(1)));
+        })
     }
 
     /// The inode has a name (again).
@@ -82,17 +118,29 @@ impl Lives {
         let _ = self.change(number, |life| life.is_orphan = false);
     }
 
-    /// How many inodes the kernel knows.
+    /// True if a kernel knows the inode, as far as that was counted.
+    pub(crate) fn is_known(&self, number: InodeNumber) -> bool {
+        self.shards[shard_of(number)].lock().contains_key(&number)
+    }
+
+    /// How many inodes the kernels know.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// All orphans, when the kernel refers to nothing any more.
-    pub(crate) fn take_orphans(&self) -> Vec<InodeNumber> {
-        let of_shard = |shard: &Mutex<HashMap<InodeNumber, Life>>| {
-            std::mem::take(&mut *shard.lock()).into_iter().filter(|(_, life)| life.is_orphan)
-        };
-        self.shards.iter().flat_map(of_shard).map(|(number, _)| number).collect()
+    /// A mount has ended: its kernel refers to nothing any more. Returns the orphans that no other one knows.
+    pub(crate) fn end_mount(&self, mount: MountNumber) -> Vec<InodeNumber> {
+        self.resumed.lock().retain(|resumed| resumed.mount != mount);
+        let mut orphans = Vec::new();
+        for shard in &self.shards {
+            shard.lock().retain(|number, life| {
+                life.count(mount, |_| 0);
+                let is_known = !life.lookups.is_empty();
+                orphans.extend(Some(*number).filter(|_| life.is_orphan && !is_known));
+                is_known
+            });
+        }
+        orphans
     }
 }
 
@@ -101,46 +149,56 @@ mod tests {
     use super::*;
 
     const A: InodeNumber = InodeNumber(5);
+    const FIRST: MountNumber = MountNumber(1);
+    const SECOND: MountNumber = MountNumber(2);
 
     #[test]
     fn an_orphan_ends_when_the_kernel_has_forgotten_it() {
         let lives = Lives::default();
-        lives.look_up(A);
-        lives.look_up(A);
-        assert_eq!(lives.orphan(A), Fate::Lives);
-        assert_eq!(lives.forget(A, 1), Fate::Lives, "one lookup is left");
-        assert_eq!(lives.forget(A, 1), Fate::Ends);
-        assert_eq!(lives.orphan(A), Fate::Ends, "the kernel does not know it");
+        lives.look_up(FIRST, A);
+        lives.look_up(FIRST, A);
+        assert_eq!(lives.orphan(A, |_| true), Fate::Lives);
+        assert_eq!(lives.forget(FIRST, A, 1), Fate::Lives, "one lookup is left");
+        assert_eq!(lives.forget(FIRST, A, 1), Fate::Ends);
+        assert_eq!(lives.orphan(A, |_| true), Fate::Ends, "the kernel does not know it");
+    }
+
+    #[test]
+    fn an_orphan_lives_as_long_as_the_kernel_of_any_mount_knows_it() {
+        let lives = Lives::default();
+        lives.look_up(FIRST, A);
+        lives.look_up(SECOND, A);
+        assert_eq!(lives.orphan(A, |_| true), Fate::Lives);
+        assert_eq!(lives.forget(FIRST, A, 9), Fate::Lives, "the other one has it open");
+        assert_eq!(lives.forget(SECOND, A, 1), Fate::Ends);
+        [FIRST, SECOND].into_iter().for_each(|mount| lives.look_up(mount, A));
+        assert_eq!(lives.orphan(A, |_| true), Fate::Lives);
+        assert!(lives.end_mount(FIRST).is_empty());
+        assert_eq!((lives.end_mount(SECOND), lives.len()), (vec![A], 0));
     }
 
     #[test]
     fn an_inode_with_a_name_never_ends() {
         let lives = Lives::default();
-        lives.look_up(A);
-        assert_eq!(lives.forget(A, 1), Fate::Lives);
-        lives.look_up(A);
-        assert_eq!(lives.orphan(A), Fate::Lives);
+        lives.look_up(FIRST, A);
+        assert_eq!(lives.forget(FIRST, A, 1), Fate::Lives);
+        lives.look_up(FIRST, A);
+        assert_eq!(lives.orphan(A, |_| true), Fate::Lives);
         lives.name(A);
-        assert_eq!(lives.forget(A, 1), Fate::Lives, "it was linked again");
+        assert_eq!(lives.forget(FIRST, A, 1), Fate::Lives, "it was linked again");
     }
 
     #[test]
-    fn what_the_kernel_knows_from_an_earlier_server_lives_until_it_is_forgotten() {
+    fn what_kernels_know_from_an_earlier_server_lives_until_each_has_forgotten_it() {
         const OPEN: InodeNumber = InodeNumber(7);
-        let lives = Lives::of_earlier(InodeNumber(9), &[OPEN]);
-        assert_eq!(lives.forget(OPEN, 3), Fate::Ends);
-        assert_eq!(lives.orphan(A), Fate::Lives, "it may be open");
-        assert_eq!(lives.forget(A, 2), Fate::Ends);
-        assert_eq!(lives.orphan(InodeNumber(9)), Fate::Ends, "it is new");
-    }
-
-    #[test]
-    fn orphans_are_left_when_the_mount_ends() {
         let lives = Lives::default();
-        lives.look_up(A);
-        lives.look_up(InodeNumber(6));
-        let _ = lives.orphan(A);
-        assert_eq!(lives.take_orphans(), [A]);
-        assert!(lives.take_orphans().is_empty());
+        [FIRST, SECOND].into_iter().for_each(|mount| lives.resume(mount, InodeNumber(9), &[OPEN]));
+        assert_eq!(lives.forget(FIRST, OPEN, 3), Fate::Lives);
+        assert_eq!(lives.forget(SECOND, OPEN, 1), Fate::Ends);
+        assert_eq!(lives.orphan(InodeNumber(4), |_| false), Fate::Ends, "no kernel knows it");
+        assert_eq!(lives.orphan(A, |_| true), Fate::Lives, "it may be open");
+        assert!(lives.end_mount(SECOND).is_empty());
+        assert_eq!(lives.forget(FIRST, A, 2), Fate::Ends);
+        assert_eq!(lives.orphan(InodeNumber(9), |_| true), Fate::Ends, "it is new");
     }
 }

@@ -1,27 +1,29 @@
 //! Names: finding, making, linking, removing and renaming them.
 
 use crate::acl::{self, Acl};
-use crate::attributes::{VALID, entry_of};
+use crate::attributes::entry_of;
 use crate::clock;
-use crate::errors::INVALID;
+use crate::errors::{INVALID, STALE};
 use crate::extended;
+use crate::mates::Why;
 use crate::service::{Answer, Answered, Service, name_of, number_of};
-use landfall_fs::{InodeNumber, Mode, Name, Operation};
-use landfall_fuse::{Errno, Node, OpenFlags, Opened, Reply, Request};
+use landfall_fs::{FileType, InodeNumber, Mode, Name, Operation, Stat};
+use landfall_fuse::{Errno, Node, Open, Opened, Reply, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 /// The bits of a mode that say who may do what.
 const PERMISSIONS: u32 = 0o777;
+const EXCLUSIVE: u32 = libc::O_EXCL.cast_unsigned();
 
 /// LOOKUP.
 pub(crate) fn lookup(service: &Service, request: &Request<'_>, name: &OsStr) -> Answered {
     match service.lookup(number_of(request.node), name_of(name)?) {
         Ok(stat) => {
-            service.lives.look_up(stat.number);
-            Ok(Answer::Now(Reply::entry(request.unique, &entry_of(&stat))))
+            service.look_up(stat.number);
+            Ok(Answer::Now(Reply::entry(request.unique, &entry_of(service, &stat))))
         }
-        Err(Errno::NOENT) => Ok(Answer::Now(Reply::no_entry(request.unique, VALID))),
+        Err(Errno::NOENT) => Ok(Answer::Now(Reply::no_entry(request.unique, service.valid()))),
         Err(errno) => Err(errno),
     }
 }
@@ -40,8 +42,8 @@ pub(crate) struct New {
 pub(crate) fn make(service: &Service, request: &Request<'_>, name: &OsStr, new: &New) -> Answered {
     let parent = number_of(request.node);
     let (number, _) = create(service, request, Some(name_of(name)?), new)?;
-    service.lives.look_up(number);
-    let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));
+    service.look_up(number);
+    let reply = Reply::entry(request.unique, &entry_of(service, &service.stat(number)?));
     Ok(service.changed(parent, reply))
 }
 
@@ -51,18 +53,23 @@ pub(crate) fn make_open(
     request: &Request<'_>,
     name: Option<&OsStr>,
     (mode, umask): (u32, u32),
+    open: Open,
 ) -> Answered {
     let new = New { mode: libc::S_IFREG | mode & !libc::S_IFMT, rdev: 0, umask };
-    let (number, made) = create(service, request, name.map(name_of).transpose()?, &new)?;
+    let made = create(service, request, name.map(name_of).transpose()?, &new);
+    // Another mount has made the name since the kernel has looked: it looks again.
+    let is_there = made.is_err_and(|errno| errno == Errno::from_raw(libc::EEXIST));
+    let (number, made) =
+        if service.is_shared() && is_there && open.flags & EXCLUSIVE == 0 { Err(STALE) } else { made }?;
     // An orphan that an earlier server has made was found at the start.
     if name.is_some() || made == Made::Now {
-        service.lives.look_up(number);
+        service.look_up(number);
     }
     if name.is_none() {
-        let _ = service.lives.orphan(number);
+        let _ = service.orphan(number);
     }
-    let opened = Opened { flags: OpenFlags::KEEP_CACHE, ..Opened::default() };
-    let reply = Reply::created(request.unique, &entry_of(&service.stat(number)?), opened);
+    let opened = Opened { flags: service.open_flags(), ..Opened::default() };
+    let reply = Reply::created(request.unique, &entry_of(service, &service.stat(number)?), opened);
     Ok(service.changed(number, reply))
 }
 
@@ -117,6 +124,10 @@ fn number(service: &Service, request: &Request<'_>) -> Result<(InodeNumber, Made
     let begun = service.begin(request, || Ok([service.take_number().0, 0]))?;
     let number = InodeNumber(begun.numbers[0]);
     let is_made = begun.is_again && service.exists(number)?;
+    if begun.is_done && !is_made {
+        // Another mount has deleted it since.
+        return Err(STALE);
+    }
     Ok((number, if is_made { Made::Before } else { Made::Now }))
 }
 
@@ -148,8 +159,8 @@ pub(crate) fn symlink(service: &Service, request: &Request<'_>, name: &OsStr, ta
     if made == Made::Now {
         service.execute_now(&Operation::Symlink { parent, name, number, uid, gid, target })?;
     }
-    service.lives.look_up(number);
-    let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));
+    service.look_up(number);
+    let reply = Reply::entry(request.unique, &entry_of(service, &service.stat(number)?));
     Ok(service.changed(parent, reply))
 }
 
@@ -162,31 +173,27 @@ pub(crate) fn read_link(service: &Service, request: &Request<'_>) -> Answered {
 /// LINK.
 pub(crate) fn link(service: &Service, request: &Request<'_>, target: Node, name: &OsStr) -> Answered {
     let (parent, name, number) = (number_of(request.node), name_of(name)?, number_of(target));
-    // Nobody else makes the name while the kernel waits for the reply.
-    let is_made =
-        request.unique.is_resent() && service.lookup(parent, name).is_ok_and(|stat| stat.number == number);
-    if !is_made {
+    if !service.begin(request, || Ok([0, 0]))?.is_done {
         service.execute_now(&Operation::Link { parent, name, number, replaces: false })?;
     }
     service.lives.name(number);
-    service.lives.look_up(number);
-    let reply = Reply::entry(request.unique, &entry_of(&service.stat(number)?));
+    service.look_up(number);
+    let reply = Reply::entry(request.unique, &entry_of(service, &service.stat(number)?));
     Ok(service.changed(parent, reply))
 }
 
 /// UNLINK and RMDIR.
 pub(crate) fn unlink(service: &Service, request: &Request<'_>, name: &OsStr, is_directory: bool) -> Answered {
     let (parent, name) = (number_of(request.node), name_of(name)?);
-    // The kernel lets nobody change the directory meanwhile.
-    let number = match service.lookup(parent, name) {
-        // It was there when the kernel asked first: a server that has died since has removed it.
-        Err(Errno::NOENT) if request.unique.is_resent() => {
-            return Ok(service.changed(parent, Reply::ok(request.unique)));
-        }
-        found => found?.number,
-    };
-    service.execute_now(&Operation::Unlink { parent, name, is_directory })?;
+    let there = || service.lookup(parent, name).map(|stat| stat.number);
+    let begun = service.begin(request, || Ok([there()?.0, 0]))?;
+    // Another mount may have changed the name since a server that has died had found it.
+    let number = if begun.is_again && !begun.is_done { there()? } else { InodeNumber(begun.numbers[0]) };
+    if !begun.is_done {
+        service.execute_now(&Operation::Unlink { parent, name, is_directory })?;
+    }
     service.unlinked(number);
+    service.tell_others(Why::Removed, (parent, name), number);
     Ok(service.changed(parent, Reply::ok(request.unique)))
 }
 
@@ -204,21 +211,26 @@ pub(crate) fn rename(
         return Err(INVALID);
     }
     let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
-    let there = || number_at(service, new_parent, new_name);
-    let here = || number_at(service, parent, name);
-    let begun = service.begin(request, || {
-        // Only a later server asks what had the old name.
-        Ok([if service.held.is_some() { here()? } else { 0 }, there()?])
-    })?;
-    let [renamed, replaced] = begun.numbers;
-    let has_left = || Ok::<_, Errno>(here()? == if exchange { replaced } else { 0 });
-    if begun.is_again && there()? == renamed && has_left()? {
-        return Ok(service.changed(new_parent, Reply::ok(request.unique)));
-    }
+    let find = || {
+        // Only other mounts need to know what had the old name.
+        let renamed = if service.is_shared() { number_at(service, parent, name)? } else { 0 };
+        Ok([renamed, number_at(service, new_parent, new_name)?])
+    };
+    let begun = service.begin(request, find)?;
+    // Another mount may have changed the names since a server that has died had found them.
+    let [renamed, replaced] = if begun.is_again && !begun.is_done { find()? } else { begun.numbers };
     let operation = Operation::Rename { parent, name, new_parent, new_name, no_replace, exchange };
-    service.execute(clock::now_ns(), &operation)?;
+    if !begun.is_done {
+        service.execute(clock::now_ns(), &operation)?;
+    }
     if flags == 0 && replaced != 0 {
         service.unlinked(InodeNumber(replaced));
+        service.tell_others(Why::Removed, (new_parent, new_name), InodeNumber(replaced));
+    }
+    // A directory may be where a program works.
+    let is_file = |stat: Stat| stat.inode.mode.file_type() != FileType::Directory;
+    if renamed != 0 && service.stat(InodeNumber(renamed)).is_ok_and(is_file) {
+        service.tell_others(Why::Renamed, (parent, name), InodeNumber(renamed));
     }
     Ok(service.changed(new_parent, Reply::ok(request.unique)))
 }
@@ -235,5 +247,5 @@ fn number_at(service: &Service, parent: InodeNumber, name: Name<'_>) -> Result<u
 /// The kernel has forgotten lookups of an inode.
 pub(crate) fn forget(service: &Service, node: Node, lookups: u64) {
     let number = number_of(node);
-    service.end(number, service.lives.forget(number, lookups));
+    service.end(number, service.forget(number, lookups));
 }

@@ -1,19 +1,21 @@
 //! What all workers share, and how a request waits for what it needs.
 
 use crate::clock;
+use crate::common::{Common, Sharing};
 use crate::counters::Counters;
 use crate::errors::{self, NO_SPACE, STALE};
 use crate::forget::Forgetter;
 use crate::ledger::{Begun, Ledger};
 use crate::link::{Entered, Link};
-use crate::lives::{Fate, Lives};
+use crate::lives::{Fate, Lives, MountNumber};
 use crate::losses::Losses;
+use crate::mates::{Gone, Why};
 use crate::ragged::Ragged;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Name, Operation, Stat};
-use landfall_fuse::{Errno, Reply, Request, Unique};
+use landfall_fuse::{Errno, OpenFlags, Reply, Request, Unique};
 use landfall_heap::{HeapError, Until};
-use parking_lot::Mutex;
+use parking_lot::MutexGuard;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +29,9 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(20);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// How often it asks whether data have been read.
 const LOAD_EVERY: Duration = Duration::from_micros(200);
+
+/// How long the kernel may keep names and attributes: nobody else changes them.
+const VALID: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a worker takes at most to note a request that it has received.
 const NOTE_LIMIT: Duration = Duration::from_millis(50);
@@ -77,37 +82,106 @@ pub(crate) struct Held {
 /// What the workers share.
 pub(crate) struct Service {
     pub(crate) files: Arc<Files>,
-    pub(crate) lives: Lives,
+    pub(crate) lives: Arc<Lives>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) sync: SyncMode,
     pub(crate) written: Written,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) held: Option<Held>,
     /// Through which the kernel drops what it keeps.
     pub(crate) forgetter: Arc<Forgetter>,
     ragged: Ragged,
     /// Libraries in other programs, where there can be any.
     link: Option<Arc<Link>>,
-    /// Orphans to which nobody refers, and that could not be deleted so far.
-    unreleased: Mutex<Vec<InodeNumber>>,
+    common: Common,
+    mount: MountNumber,
+    sharing: Sharing,
+}
+
+/// Which mount a service serves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Which {
+    pub(crate) mount: MountNumber,
+    pub(crate) sharing: Sharing,
 }
 
 impl Service {
     pub(crate) fn new(
         files: Arc<Files>,
-        rounds: Arc<Rounds>,
+        common: Common,
         (sync, written): (SyncMode, Written),
         (link, forgetter): (Option<Arc<Link>>, Arc<Forgetter>),
-        (held, lives): (Option<Held>, Lives),
+        (held, Which { mount, sharing }): (Option<Held>, Which),
     ) -> Self {
-        let (counters, ragged, unreleased) = Default::default();
-        Self { files, lives, rounds, sync, written, counters, held, forgetter, ragged, link, unreleased }
+        let (Common { rounds, counters, lives, .. }, ragged) = (common.clone(), Ragged::default());
+        Self {
+            files,
+            lives,
+            rounds,
+            sync,
+            written,
+            counters,
+            held,
+            forgetter,
+            ragged,
+            link,
+            common,
+            mount,
+            sharing,
+        }
+    }
+
+    /// True if other mounts change the files, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sharing == Sharing::Shared
+    }
+
+    /// How long the kernel may keep names and attributes.
+    pub(crate) fn valid(&self) -> Duration {
+        if self.is_shared() { Duration::ZERO } else { VALID }
+    }
+
+    /// The flags of open files.
+    pub(crate) fn open_flags(&self) -> OpenFlags {
+        match self.sharing {
+            Sharing::Alone => OpenFlags::KEEP_CACHE,
+            Sharing::Shared => OpenFlags::DIRECT_IO.with(OpenFlags::NO_FLUSH),
+        }
+    }
+
+    /// Waits for a request's turn among those of all mounts. One kernel alone lets nothing happen at the same time that
+    /// must not.
+    pub(crate) fn turn(&self, request: &Request<'_>) -> Option<MutexGuard<'_, ()>> {
+        if self.is_shared() { self.common.turns.take(&request.op, number_of(request.node)) } else { None }
+    }
+
+    /// The kernel has looked an inode up once more.
+    pub(crate) fn look_up(&self, number: InodeNumber) {
+        self.lives.look_up(self.mount, number);
+    }
+
+    /// An inode has no name.
+    pub(crate) fn orphan(&self, number: InodeNumber) -> Fate {
+        self.lives.orphan(number, |mount| self.common.mates.knows(mount, number))
+    }
+
+    /// A name does not lead to its inode any more: other mounts' kernels need not keep that.
+    pub(crate) fn tell_others(&self, why: Why, (parent, name): (InodeNumber, Name<'_>), inode: InodeNumber) {
+        if self.is_shared() {
+            let gone = Gone { why, parent, inode, name: name.bytes().to_vec() };
+            self.common.mates.tell_others(self.mount, &gone);
+        }
+    }
+
+    /// The kernel has forgotten so many lookups of an inode.
+    pub(crate) fn forget(&self, number: InodeNumber, lookups: u64) -> Fate {
+        self.lives.forget(self.mount, number, lookups)
     }
 
     /// A number for a new inode.
     pub(crate) fn take_number(&self) -> InodeNumber {
         let number = self.files.take_number();
-        self.held.iter().for_each(|held| held.ledger.note_number(number));
+        self.common.ledgers.note_number(number);
         number
     }
 
@@ -122,7 +196,7 @@ impl Service {
     ) -> Result<Begun, Errno> {
         match &self.held {
             Some(held) => held.ledger.begin(request.unique, find),
-            None => find().map(|numbers| Begun { numbers, is_again: false }),
+            None => find().map(|numbers| Begun { numbers, is_again: false, is_done: false }),
         }
     }
 
@@ -195,20 +269,22 @@ impl Service {
 
     /// Data of a file are not where the kernel believes.
     pub(crate) fn note_moved(&self, number: InodeNumber) {
-        self.forgetter.forget_soon(number);
+        if !self.is_shared() {
+            self.forgetter.forget_soon(number);
+        }
     }
 
     /// A write was done.
     pub(crate) fn note_written(&self, number: InodeNumber, bytes: Range<u64>) {
         // What the kernel writes back it knows.
-        if self.written == Written::Through {
+        if self.written == Written::Through && !self.is_shared() {
             self.ragged.note_write(number, bytes);
         }
     }
 
     /// The kernel has read for a program, into its cache.
     pub(crate) fn note_read(&self, number: InodeNumber, bytes: Range<u64>) {
-        if self.ragged.note_read(number, bytes) {
+        if !self.is_shared() && self.ragged.note_read(number, bytes) {
             Counters::add(&self.counters.dropped_caches, 1);
             self.forgetter.forget_soon(number);
         }
@@ -311,7 +387,7 @@ impl Service {
     /// An inode has lost a name.
     pub(crate) fn unlinked(&self, number: InodeNumber) {
         if self.stat(number).is_ok_and(|stat| stat.inode.nlink == 0) {
-            self.end(number, self.lives.orphan(number));
+            self.end(number, self.orphan(number));
         }
     }
 
@@ -321,7 +397,7 @@ impl Service {
             return;
         }
         if self.release(number).is_err() {
-            self.unreleased.lock().push(number);
+            self.common.unreleased.lock().push(number);
         }
     }
 
@@ -333,12 +409,12 @@ impl Service {
     /// Deletes orphans that could not be deleted when nobody referred to them any more. Returns how many are deleted. What
     /// is left when the mount ends is deleted at the next start.
     pub(crate) fn release_left(&self) -> usize {
-        let left = std::mem::take(&mut *self.unreleased.lock());
+        let left = std::mem::take(&mut *self.common.unreleased.lock());
         let count = left.len();
         let still: Vec<InodeNumber> =
             left.into_iter().filter(|number| self.release(*number).is_err()).collect();
         let released = count - still.len();
-        self.unreleased.lock().extend(still);
+        self.common.unreleased.lock().extend(still);
         released
     }
 }
@@ -412,7 +488,10 @@ mod tests {
         let (files, publisher, _) = recovery.open(&heap, &options).expect("opens");
         let modes = (SyncMode::Fsync, Written::Through);
         let forgetter = Arc::new(Forgetter::new(Forgetting::Holder(Arc::default())));
-        (Service::new(files, Arc::default(), modes, (None, forgetter), (None, Lives::default())), publisher)
+        (
+            Service::new(files, Common::default(), modes, (None, forgetter), (None, Which::default())),
+            publisher,
+        )
     }
 
     #[test]

@@ -2,26 +2,27 @@
 
 use crate::background;
 use crate::clock;
+use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise};
 use crate::forget::{Forgetter, Forgetting, Questions};
+use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
 use crate::link::{Link, Listener, Roll, Threads};
-use crate::lives::Lives;
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
 use crate::queues::{self, Queues};
 use crate::rounds::Rounds;
-use crate::service::{Held, Service, SyncMode, Written};
+use crate::service::{Held, Service, SyncMode, Which, Written};
 use crate::slices;
 use crate::syncs::Syncs;
 use crate::sys::{self, Image};
 use crate::transport::{DeviceQueue, Transport, TransportKind};
 use crate::values::Values;
 use crate::worker::Worker;
-use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher, Witness};
+use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher};
 use landfall_fs_link::Reason;
 use landfall_fuse::{
     Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Notification,
@@ -62,6 +63,8 @@ pub struct Settings {
     pub socket: Option<PathBuf>,
     /// How requests come and replies go.
     pub transport: TransportKind,
+    /// Whether other mounts of a server change the files, too.
+    pub sharing: Sharing,
 }
 
 impl Default for Settings {
@@ -75,6 +78,7 @@ impl Default for Settings {
             mount: MountOptions::default(),
             socket: None,
             transport: TransportKind::default(),
+            sharing: Sharing::default(),
         }
     }
 }
@@ -149,13 +153,15 @@ pub(crate) struct Elsewhere {
     pub(crate) ended: OwnedFd,
     /// What the holder is asked.
     pub(crate) questions: Arc<Questions>,
+    pub(crate) common: Common,
+    pub(crate) which: Which,
 }
 
 /// What an earlier server of a mount has left.
 pub(crate) struct Earlier {
     pub(crate) lost: LostChanges,
-    /// Inodes without a name, which programs may have open.
-    pub(crate) orphans: Vec<InodeNumber>,
+    /// It has changed no inode with this number or a higher one.
+    pub(crate) below: InodeNumber,
 }
 
 /// How a session ends.
@@ -195,9 +201,11 @@ pub struct Session {
     service: Arc<Service>,
     notifier: Arc<Device>,
     workers: Vec<JoinHandle<io::Result<()>>>,
-    keeper: Option<JoinHandle<()>>,
     publisher: Arc<Mutex<Publisher>>,
-    publishing: Option<JoinHandle<()>>,
+    /// The threads that work for this mount only.
+    household: Option<Household>,
+    which: Which,
+    common: Common,
     /// The thread that commits for requests over io_uring.
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     libraries: Option<Threads>,
@@ -269,24 +277,29 @@ impl Session {
             false => Vec::new(),
         };
         let is_kept = matches!(keeper, Keeper::Program(_));
-        if !is_kept {
+        let heap_keeper = if is_kept { HeapKeeper::Program } else { HeapKeeper::Thread };
+        if !is_kept && elsewhere.is_none() {
             let workers = queues.len() + shares.len();
             files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
         }
-        let rounds = Arc::new(match keeper {
-            Keeper::Session => Rounds::default(),
-            Keeper::Program(wake) => Rounds::beside(wake),
-        });
+        let own = match keeper {
+            Keeper::Session => Common::default(),
+            Keeper::Program(wake) => Common::with_rounds(Rounds::beside(wake)),
+        };
         let notifier = Arc::new(
             queues.first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?.clone_queue()?,
         );
         let point = mount.point().to_owned();
         let holder = if elsewhere.is_some() { Holder::Another } else { Holder::This(point.clone()) };
-        let (ended, earlier, ledger, forgetting) = match elsewhere {
-            Some(Elsewhere { ledger, earlier, ended, questions }) => {
-                (Some(ended), earlier, Some(ledger), Forgetting::Holder(questions))
+        let is_own = elsewhere.is_none();
+        let (ended, earlier, ledger, forgetting, common, which) = match elsewhere {
+            Some(Elsewhere { ledger, earlier, ended, questions, common, which }) => {
+                (Some(ended), earlier, Some(ledger), Forgetting::Holder(questions), common, which)
             }
-            None => (None, None, None, Forgetting::This(notifier.clone_queue()?)),
+            None => {
+                let forgetting = Forgetting::This(notifier.clone_queue()?);
+                (None, None, None, forgetting, own, Which::default())
+            }
         };
         let device = mount.id().and_then(device_of).unwrap_or_default();
         let (mount, serving) = (Mutex::new(mount), AtomicUsize::new(0));
@@ -295,28 +308,25 @@ impl Session {
         let forgetter = Arc::new(Forgetter::new(forgetting));
         let link = link(&files, &publisher, &forgetter, settings, device);
         let (available, sync) = ((link.as_ref().ok().cloned(), forgetter), settings.sync);
-        let (held, lives) = match ledger {
-            Some(ledger) => held(&files, ledger, earlier.as_ref()),
-            None => (None, Lives::default()),
-        };
-        let service = Service::new(files, rounds, (sync, written), available, (held, lives));
+        let held = ledger.map(|ledger| held(&files, ledger, earlier.as_ref(), &common));
+        let service = Service::new(files, common.clone(), (sync, written), available, (held, which));
         let mut session = Self {
             shared,
             service: Arc::new(service),
             notifier,
             workers: Vec::new(),
-            keeper: None,
             publisher,
-            publishing: None,
+            household: None,
+            which,
+            common,
             syncing: None,
             libraries: None,
             forgetting: None,
         };
-        if !is_kept {
-            background::prepare(&session.service.files);
-            session.start_keeper()?;
+        if is_own {
+            let (service, holder) = (&session.service, &session.shared.holder);
+            session.household = Some(Household::start(service, &session.publisher, holder, heap_keeper)?);
         }
-        session.start_publisher()?;
         session.start_forgetting()?;
         session.start_libraries(link, settings)?;
         if let Some(earlier) = &earlier {
@@ -324,26 +334,6 @@ impl Session {
         }
         session.start_workers(queues, shares, negotiated, image)?;
         Ok(session)
-    }
-
-    fn start_keeper(&mut self) -> io::Result<()> {
-        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
-        let keep = move || {
-            panics::essential(&shared.holder, || background::keep(&service.files, &service.rounds));
-        };
-        self.keeper = Some(std::thread::Builder::new().name("keep".into()).spawn(keep)?);
-        Ok(())
-    }
-
-    fn start_publisher(&mut self) -> io::Result<()> {
-        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
-        let publisher = Arc::clone(&self.publisher);
-        let publish = move || {
-            let work = || background::publish(&service, &publisher);
-            panics::essential(&shared.holder, work);
-        };
-        self.publishing = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
-        Ok(())
     }
 
     fn start_forgetting(&mut self) -> io::Result<()> {
@@ -405,6 +395,7 @@ impl Session {
             let shared = Arc::clone(&shared);
             move || {
                 slices::answer_soon();
+                service.held.iter().for_each(|held| held.ledger.answer_by_this_thread());
                 let Work { syncs, negotiated, image, ahead } = work;
                 let heap = Arc::clone(service.files.heap());
                 let landing = Landing::new(heap, image, negotiated.frame_bytes(), ahead);
@@ -510,8 +501,8 @@ impl Session {
         self.end_background();
         let files = &self.service.files;
         if end == End::Unmount {
-            files.set_witness(None);
-            release(files, self.service.lives.take_orphans());
+            self.service.held.iter().for_each(|held| self.common.ledgers.remove(&held.ledger));
+            release(files, self.common.lives.end_mount(self.which.mount));
         }
         background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
@@ -533,11 +524,10 @@ impl Session {
             libraries.end();
         }
         self.service.forgetter.close();
-        self.service.rounds.stop();
-        let threads = [self.forgetting.take(), self.keeper.take(), self.publishing.take()];
-        for thread in threads.into_iter().flatten() {
-            thread.join().expect("a panic ends the process");
+        if let Some(forgetting) = self.forgetting.take() {
+            forgetting.join().expect("a panic ends the process");
         }
+        self.household = None;
     }
 }
 
@@ -581,18 +571,13 @@ fn device_of(id: &str) -> Option<u64> {
 }
 
 /// What a session knows of a mount that another process holds.
-fn held(files: &Files, ledger: Arc<Ledger>, earlier: Option<&Earlier>) -> (Option<Held>, Lives) {
-    files.set_witness(Some(Arc::clone(&ledger) as Arc<dyn Witness>));
-    let below = InodeNumber(ledger.next_number());
-    files.raise_next_number(below.0);
-    let (lives, losses) = match earlier {
-        Some(earlier) => {
-            let losses = Losses::new(earlier.lost.clone(), below);
-            (Lives::of_earlier(below, &earlier.orphans), Some(losses))
-        }
-        None => (Lives::default(), None),
-    };
-    (Some(Held { ledger, losses }), lives)
+fn held(files: &Files, ledger: Arc<Ledger>, earlier: Option<&Earlier>, common: &Common) -> Held {
+    // The mount's kernel may come to know what was made before it came, and is not durable yet: no such number is given
+    // again.
+    ledger.note_number(files.take_number());
+    common.ledgers.add(Arc::clone(&ledger));
+    let losses = earlier.map(|earlier| Losses::new(earlier.lost.clone(), earlier.below));
+    Held { ledger, losses }
 }
 
 /// Takes over from a server that has died: the kernel delivers again what that one has not answered, and forgets names if
@@ -707,6 +692,11 @@ fn wanted(settings: &Settings) -> Wanted {
     let features = match settings.writeback {
         true => features.with(&[F::WritebackCache]),
         false => features,
+    };
+    let features = match settings.sharing {
+        // What one kernel would keep itself, locks as well as attributes, others would not see.
+        Sharing::Shared => features.without(&[F::DoReaddirplus]).with(&[F::PosixLocks, F::FlockLocks]),
+        Sharing::Alone => features,
     };
     let features = match settings.transport {
         TransportKind::Uring => features.with(&[F::OverIoUring]),

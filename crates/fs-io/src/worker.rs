@@ -1,6 +1,7 @@
 //! A worker: it receives requests, answers them, and receives the next ones.
 
 use crate::counters::RequestKind;
+use crate::errors::{NO_LOCKS, STALE};
 use crate::landing::Landing;
 use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
@@ -8,7 +9,9 @@ use crate::syncs::{Syncs, Waiting};
 use crate::transport::{Incoming, Transport};
 use crate::{attributes, data, directories, extended};
 use landfall_fs::Access;
-use landfall_fuse::{Decoder, DirBuffer, Errno, Op, ReadDir, Reply, Request, Sent};
+use landfall_fuse::{
+    Decoder, DirBuffer, Errno, LockKind, Op, OpenFlags, Opened, ReadDir, Reply, Request, Sent,
+};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,16 +59,21 @@ impl<T: Transport> Worker<T> {
     /// Answers a request.
     fn answer(&mut self, request: &Request<'_>, entries: &mut DirBuffer) -> io::Result<Sent> {
         self.service.note_received(request.unique);
+        match &request.op {
+            Op::ReadDir(dir) => return self.list(request, *dir, directories::read, entries),
+            Op::ReadDirPlus(dir) => return self.list(request, *dir, directories::read_plus, entries),
+            _ => {}
+        }
+        let turn = self.service.turn(request);
         let answered = match &request.op {
             Op::Read(read) => match data::read(&self.service, &mut self.transport, request, read) {
                 Ok(sent) => return Ok(sent),
                 Err(errno) => Err(errno),
             },
-            Op::ReadDir(dir) => return self.list(request, *dir, directories::read, entries),
-            Op::ReadDirPlus(dir) => return self.list(request, *dir, directories::read_plus, entries),
             Op::Write(write) => data::write(&self.service, &mut self.landing, request, write),
             _ => answer(&self.service, request),
         };
+        drop(turn);
         let unique = request.unique;
         let sent = match answered {
             Ok(Answer::Now(reply)) => self.transport.reply(&reply),
@@ -164,14 +172,34 @@ fn answer_names(service: &Service, request: &Request<'_>) -> Answered {
             let mode = libc::S_IFDIR | mode & !libc::S_IFMT;
             names::make(service, request, name, &New { mode, rdev: 0, umask })
         }
-        Op::Create { name, mode, umask, .. } => names::make_open(service, request, Some(name), (mode, umask)),
-        Op::TmpFile { mode, umask, .. } => names::make_open(service, request, None, (mode, umask)),
+        Op::Create { name, mode, umask, open } => {
+            names::make_open(service, request, Some(name), (mode, umask), open)
+        }
+        Op::TmpFile { mode, umask, open } => names::make_open(service, request, None, (mode, umask), open),
         Op::Link { target, name } => names::link(service, request, target, name),
         Op::Unlink { name } => names::unlink(service, request, name, false),
         Op::RmDir { name } => names::unlink(service, request, name, true),
         Op::Rename { name, new_parent, new_name, flags } => {
             names::rename(service, request, name, (new_parent, new_name), flags)
         }
+        _ if service.is_shared() => answer_shared(service, request),
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+/// Answers a request that only the kernel of a shared mount makes: it keeps no data of files that are opened so, and no
+/// locks.
+fn answer_shared(service: &Service, request: &Request<'_>) -> Answered {
+    let opened = |flags| Reply::opened(request.unique, Opened { flags, ..Opened::default() });
+    match request.op {
+        Op::Open(_) if !service.exists(number_of(request.node))? => Err(STALE),
+        Op::Open(_) => Ok(Answer::Now(opened(service.open_flags()))),
+        Op::OpenDir(_) => Ok(Answer::Now(opened(OpenFlags::NONE))),
+        Op::GetLock(_) => Err(NO_LOCKS),
+        Op::SetLock(lock) | Op::SetLockWait(lock) => match lock.lock.kind {
+            LockKind::Unlock => Ok(Answer::Now(Reply::ok(request.unique))),
+            LockKind::Read | LockKind::Write => Err(NO_LOCKS),
+        },
         _ => Err(Errno::NOSYS),
     }
 }

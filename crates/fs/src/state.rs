@@ -88,7 +88,9 @@ impl State {
         let frees_space = matches!(steps, [Step::Operation(first), ..] if first.frees_space());
         loop {
             self.writer.set_frees_space(frees_space);
-            let slots = self.log.append(&mut self.writer, &self.heap, stamp.time_ns, &entries)?;
+            self.note_appending(Some(self.log.next() + entries.len() as u64));
+            let appended = self.log.append(&mut self.writer, &self.heap, stamp.time_ns, &entries);
+            let slots = appended.inspect_err(|_| self.note_appending(None))?;
             let done = self.execute(stamp, steps, &entries, &slots);
             match done {
                 Ok(()) => {
@@ -103,12 +105,17 @@ impl State {
                 }
                 Err(refused) => {
                     self.writer.take_back(&slots).map_err(HeapError::from)?;
+                    self.note_appending(None);
                     self.tree.take_touched();
                     let TreeError::Unread(unread) = refused else { return Err(refused.into()) };
                     self.load(unread)?;
                 }
             }
         }
+    }
+
+    fn note_appending(&self, end: Option<u64>) {
+        self.witness.iter().for_each(|witness| witness.appending(end));
     }
 
     /// Executes steps on the tree. Only the first one can be refused: the caller has checked the others.

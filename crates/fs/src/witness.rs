@@ -5,6 +5,12 @@ use std::fmt::Debug;
 
 /// Learns of each operation of the mount's log when it has been executed.
 pub trait Witness: Debug + Send + Sync {
+    /// Operations are about to be appended: they are in the log if all those below `end` are. `None`: they were refused, and
+    /// are not in the log.
+    ///
+    /// It is called by the thread that executes, under a lock: it must be quick.
+    fn appending(&self, end: Option<u64>);
+
     /// Operations were executed; those with indices below `end` are in the log now. They have changed, made or deleted the
     /// inodes `touched`.
     ///

@@ -14,8 +14,8 @@ use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
 use landfall_fs_io::{
-    HoldError, ServerError, Session, SessionError, Settings, SyncMode, TransportKind, end_earlier_libraries,
-    forget_offloaded,
+    HoldError, ServerError, Session, SessionError, Settings, Sharing, SyncMode, TransportKind,
+    end_earlier_libraries, forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
@@ -82,6 +82,9 @@ struct MountArgs {
     /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever]
     #[arg(long, value_name = "SECONDS", requires = "offload")]
     patience: Option<u32>,
+    /// Let the server have other mounts of the files at the same time, all of them with this flag: the kernel keeps nothing
+    #[arg(long, requires = "offload")]
+    shared: bool,
     /// Size of the region; an existing smaller one grows [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -242,7 +245,8 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
     }
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
     if let Some(socket) = &args.offload {
-        return offload::mount(&args.mountpoint, socket, settings.mount, args.patience);
+        let sharing = if args.shared { Sharing::Shared } else { Sharing::Alone };
+        return offload::mount(&args.mountpoint, socket, settings.mount, (args.patience, sharing));
     }
     let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
     forget_offloaded(&offload::socket_in(args.dir())).map_err(FsCliError::Earlier)?;

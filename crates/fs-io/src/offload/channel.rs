@@ -75,6 +75,12 @@ impl Channel {
         Ok(())
     }
 
+    /// Sends a message that may be lost: the other side has too many already.
+    pub(super) fn try_send(&self, message: &Message) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::send(&self.socket, &message.encode(), flags);
+    }
+
     /// Says that nothing more will be sent.
     pub(super) fn finish(&self) {
         // If the other side is gone, it knows.

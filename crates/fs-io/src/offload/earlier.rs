@@ -1,11 +1,14 @@
-//! Which mount a region's server has served last: only that one may resume.
+//! Which mounts a region's server has served last: only these may resume.
 //!
-//! What a kernel keeps of a mount is out of date once another mount has changed the region. A file beside the socket names
-//! the mount that was accepted last. A mount that serves itself removes it ([`forget_offloaded`]).
+//! What a kernel keeps of a mount is out of date once others have changed the region without it. A file beside the socket
+//! names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
 
 use crate::beside::beside;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Bytes that name a mount.
+pub(super) type MountId = [u8; 16];
 
 /// Ending of the file's name.
 const ENDING: &str = ".mount";
@@ -15,18 +18,21 @@ pub(super) fn file_of(socket: &Path) -> PathBuf {
     beside(socket, ENDING)
 }
 
-/// The mount that was served last, if it has not ended.
-pub(super) fn last(file: &Path) -> Option<[u8; 16]> {
-    std::fs::read(file).ok()?.try_into().ok()
+/// The mounts that were served last, and have not ended.
+pub(super) fn known(file: &Path) -> Vec<MountId> {
+    std::fs::read(file).map(|bytes| bytes.as_chunks().0.to_vec()).unwrap_or_default()
 }
 
-/// A mount is accepted.
+/// These mounts, and no others, are served.
 ///
 /// # Errors
-/// The file cannot be written: the mount could not be told from others.
-pub(super) fn note(file: &Path, mount: [u8; 16]) -> io::Result<()> {
+/// The file cannot be written: the mounts could not be told from others.
+pub(super) fn note(file: &Path, mounts: &[MountId]) -> io::Result<()> {
+    if mounts.is_empty() {
+        return forget(file);
+    }
     let new = file.with_extension("new");
-    std::fs::write(&new, mount)?;
+    std::fs::write(&new, mounts.concat())?;
     std::fs::rename(new, file)
 }
 
@@ -42,7 +48,7 @@ pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The file is there, and cannot be removed.
-pub(super) fn forget(file: &Path) -> io::Result<()> {
+fn forget(file: &Path) -> io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -54,16 +60,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_mount_is_known_until_it_is_forgotten() {
+    fn the_mounts_are_known_until_they_are_forgotten() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = file_of(&dir.path().join("offload.sock"));
         assert_eq!(file, dir.path().join("offload.sock.mount"));
-        assert_eq!(last(&file), None);
+        assert!(known(&file).is_empty());
         forget(&file).expect("there is nothing to forget");
-        note(&file, [7; 16]).expect("a file");
-        note(&file, [8; 16]).expect("a file");
-        assert_eq!(last(&file), Some([8; 16]));
-        forget(&file).expect("a file");
-        assert_eq!((last(&file), std::fs::read_dir(dir.path()).expect("a directory").count()), (None, 0));
+        note(&file, &[[7; 16]]).expect("a file");
+        note(&file, &[[8; 16], [9; 16]]).expect("a file");
+        assert_eq!(known(&file), [[8; 16], [9; 16]]);
+        note(&file, &[]).expect("a file");
+        assert!(known(&file).is_empty());
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
     }
 }

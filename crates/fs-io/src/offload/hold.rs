@@ -3,9 +3,11 @@
 use super::channel::{Channel, ChannelError};
 use super::message::{Again, Attach, Message, MessageError, Since};
 use super::refuse::Refusing;
+use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
 use crate::forget;
 use crate::ledger::Ledger;
+use crate::mates::Gone;
 use crate::session::{Detached, LINGER, Ready, SessionError, Settings, detach, write_back};
 use crate::sys::SharedMemory;
 use landfall_fs::InodeNumber;
@@ -39,6 +41,8 @@ pub struct HoldSettings {
     pub mount: MountOptions,
     /// How long programs wait while there is no server; then their calls fail with `EIO`. `None`: for ever.
     pub patience: Option<Duration>,
+    /// Whether the server's other mounts change the files, too.
+    pub sharing: Sharing,
 }
 
 /// Why there is no mount, or why it has ended.
@@ -117,11 +121,12 @@ pub struct Hold {
     stop: Arc<OwnedFd>,
 }
 
-/// A question of a server: what the kernel is to drop.
-struct Question {
-    number: u64,
-    inode: InodeNumber,
-    channel: Arc<Channel>,
+/// What the kernel is to drop.
+enum Question {
+    /// What it keeps of an inode: the server waits for it.
+    Forget { number: u64, inode: InodeNumber, channel: Arc<Channel> },
+    /// A name.
+    Gone(Gone),
 }
 
 /// Ends a mount from another thread.
@@ -155,7 +160,8 @@ impl Hold {
     pub fn start(point: &Path, settings: HoldSettings) -> Result<Self, HoldError> {
         let (channel, workers, region) = connect(&settings.socket)?;
         let stop = Arc::new(counter()?);
-        let mount_settings = Settings { workers, mount: settings.mount.clone(), ..Settings::default() };
+        let (mount, sharing) = (settings.mount.clone(), settings.sharing);
+        let mount_settings = Settings { workers, mount, sharing, ..Settings::default() };
         let ready = Ready::make(point, &mount_settings, stop.as_fd())?;
         let mut mount = [0; 16];
         getrandom(&mut mount[..], GetRandomFlags::empty()).map_err(io::Error::from)?;
@@ -189,6 +195,11 @@ impl Hold {
                 Ok((Message::Ended(what), _)) => return ended(what),
                 Ok((Message::Forget { question, inode }, _)) => {
                     self.forget(question, inode);
+                    continue;
+                }
+                Ok((Message::Gone(gone), _)) => {
+                    // More than the queue holds stay with the kernel until it needs the memory.
+                    let _ = self.questions.try_send(Question::Gone(gone));
                     continue;
                 }
                 _ => {}
@@ -228,6 +239,7 @@ impl Hold {
             }
             match self.channel.receive() {
                 Ok((Message::Forget { question, inode }, _)) => self.forget(question, inode),
+                Ok((Message::Gone(_), _)) => {}
                 Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
                 _ => {
                     let why = "nothing: it has died, and publishes what is durable when it is back";
@@ -239,7 +251,8 @@ impl Hold {
 
     /// Has the kernel drop what it keeps of an inode, and tells the server.
     fn forget(&self, number: u64, inode: u64) {
-        let question = Question { number, inode: InodeNumber(inode), channel: Arc::clone(&self.channel) };
+        let (inode, channel) = (InodeNumber(inode), Arc::clone(&self.channel));
+        let question = Question::Forget { number, inode, channel };
         // Only questions of servers that have died fill the queue.
         let _ = self.questions.try_send(question);
     }
@@ -254,6 +267,7 @@ impl Hold {
             features: negotiated.features.bits(),
             max_write: negotiated.max_write,
             max_readahead: negotiated.max_readahead,
+            sharing: self.settings.sharing,
             id: self.ready.mount.id().unwrap_or_default().to_owned(),
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
@@ -262,9 +276,13 @@ impl Hold {
         let socket = &self.settings.socket;
         let failed = |source| HoldError::Server { socket: socket.clone(), source };
         channel.send(&Message::Attach(attach), &descriptors).map_err(failed)?;
-        match channel.receive().map_err(failed)?.0 {
-            Message::Accepted => Ok(()),
-            other => Err(refusal(socket, other)),
+        loop {
+            match channel.receive().map_err(failed)?.0 {
+                Message::Accepted => return Ok(()),
+                // Another mount is served already.
+                Message::Gone(_) => {}
+                other => return Err(refusal(socket, other)),
+            }
         }
     }
 
@@ -343,10 +361,15 @@ fn answering(ready: &Ready) -> io::Result<mpsc::SyncSender<Question>> {
     let (sender, questions) = mpsc::sync_channel::<Question>(QUESTIONS_MAX);
     let device = ready.queues[0].clone_queue()?;
     let answer = move || {
-        for Question { number, inode, channel } in questions {
-            forget::tell(&device, inode);
-            // A server that is gone needs no answer.
-            let _ = channel.send(&Message::Forgotten { question: number }, &[]);
+        for question in questions {
+            match question {
+                Question::Gone(gone) => gone.tell(&device),
+                Question::Forget { number, inode, channel } => {
+                    forget::tell(&device, inode);
+                    // A server that is gone needs no answer.
+                    let _ = channel.send(&Message::Forgotten { question: number }, &[]);
+                }
+            }
         }
     };
     std::thread::Builder::new().name("forget".into()).spawn(answer)?;

@@ -1,7 +1,11 @@
 //! Messages between the holder of a mount and a server. Byte tables: `docs/format/fs-offload.md`, "Messages".
 
+use crate::common::Sharing;
+use crate::mates::{Gone, Why};
+use landfall_fs::InodeNumber;
+
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -16,6 +20,7 @@ const REFUSED: u16 = 4;
 const ENDED: u16 = 5;
 const FORGET: u16 = 6;
 const FORGOTTEN: u16 = 7;
+const GONE: u16 = 8;
 
 /// Whether a mount has had a server before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,7 @@ pub(super) struct Attach {
     pub(super) features: u64,
     pub(super) max_write: u32,
     pub(super) max_readahead: u32,
+    pub(super) sharing: Sharing,
     /// What the kernel's table of mounts calls it.
     pub(super) id: String,
     /// The mountpoint.
@@ -65,6 +71,8 @@ pub(super) enum Message {
     Forget { question: u64, inode: u64 },
     /// It has done so, for the questions up to this one.
     Forgotten { question: u64 },
+    /// A name is gone by another mount: the kernel need not keep it.
+    Gone(Gone),
     /// The mount has ended, and everything is durable; otherwise what went wrong.
     Ended(String),
 }
@@ -101,6 +109,7 @@ impl Message {
                 (FORGET, [question.to_le_bytes(), inode.to_le_bytes()].concat())
             }
             Self::Forgotten { question } => (FORGOTTEN, question.to_le_bytes().to_vec()),
+            Self::Gone(gone) => (GONE, encode_gone(gone)),
             Self::Ended(what) => (ENDED, what.as_bytes().to_vec()),
         };
         let mut bytes = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes(), &kind.to_le_bytes()].concat();
@@ -137,11 +146,28 @@ impl Message {
             ACCEPTED => Self::Accepted,
             FORGET => Self::Forget { question: fields.u64()?, inode: fields.u64()? },
             FORGOTTEN => Self::Forgotten { question: fields.u64()? },
+            GONE => return decode_gone(fields).map(Self::Gone),
             ENDED => return Ok(Self::Ended(fields.text())),
             _ => return Err(MessageError::Malformed),
         };
         if fields.0.is_empty() { Ok(message) } else { Err(MessageError::Malformed) }
     }
+}
+
+fn encode_gone(gone: &Gone) -> Vec<u8> {
+    let why: u64 = if gone.why == Why::Removed { 0 } else { 1 };
+    let numbers = [why, gone.parent.0, gone.inode.0].map(u64::to_le_bytes).concat();
+    [&numbers[..], &gone.name].concat()
+}
+
+fn decode_gone(mut fields: Fields<'_>) -> Result<Gone, MessageError> {
+    let why = match fields.u64()? {
+        0 => Why::Removed,
+        1 => Why::Renamed,
+        _ => return Err(MessageError::Malformed),
+    };
+    let (parent, inode) = (InodeNumber(fields.u64()?), InodeNumber(fields.u64()?));
+    Ok(Gone { why, parent, inode, name: fields.0.to_vec() })
 }
 
 impl Attach {
@@ -157,7 +183,7 @@ impl Attach {
             &self.max_readahead.to_le_bytes(),
             &len(self.id.len()),
             &len(self.point.len()),
-            &[0; 4],
+            &u32::from(self.sharing == Sharing::Shared).to_le_bytes(),
             self.id.as_bytes(),
             &self.point,
         ]
@@ -175,12 +201,15 @@ impl Attach {
         let (max_write, max_readahead) = (fields.u32()?, fields.u32()?);
         let id_len = usize::from(u16::from_le_bytes(fields.array()?));
         let point_len = usize::from(u16::from_le_bytes(fields.array()?));
-        let zero = fields.u32()?;
+        let sharing = match fields.u32()? {
+            0 => Sharing::Alone,
+            1 => Sharing::Shared,
+            _ => return Err(MessageError::Malformed),
+        };
         let id = String::from_utf8(fields.take(id_len)?.to_vec()).map_err(|_| MessageError::Malformed)?;
         let point = fields.take(point_len)?.to_vec();
-        let is_whole = zero == 0 && fields.0.is_empty();
-        let attach = Self { since, mount, minor, features, max_write, max_readahead, id, point };
-        is_whole.then_some(attach).ok_or(MessageError::Malformed)
+        let attach = Self { since, mount, minor, features, max_write, max_readahead, sharing, id, point };
+        fields.0.is_empty().then_some(attach).ok_or(MessageError::Malformed)
     }
 }
 
@@ -224,6 +253,7 @@ mod tests {
             features: 0x0102,
             max_write: 1 << 20,
             max_readahead: 3,
+            sharing: Sharing::Shared,
             id: "0:41".to_owned(),
             point: b"/mnt/f".to_vec(),
         }
@@ -232,12 +262,12 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 2, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 3, 0, kind, 0].to_vec();
         let offer = Message::Offer { workers: 4, region: *b"0123456789abcdef" };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], b"0123456789abcdef"].concat();
         assert_eq!(offer.encode(), bytes);
         let mut bytes = [&head(2)[..], &[1, 0, 0, 0, 45, 0, 0, 0], b"0123456789abcdef"].concat();
-        bytes.extend([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, 0, 0, 4, 0, 6, 0, 0, 0, 0, 0]);
+        bytes.extend([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, 0, 0, 4, 0, 6, 0, 1, 0, 0, 0]);
         bytes.extend(b"0:41/mnt/f");
         assert_eq!(Message::Attach(attach()).encode(), bytes);
         assert_eq!(Message::Accepted.encode(), head(3));
@@ -249,8 +279,14 @@ mod tests {
         let bytes = [&head(6)[..], &[3, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(forget.encode(), bytes);
         assert_eq!(forgotten.encode(), [&head(7)[..], &[3, 0, 0, 0, 0, 0, 0, 0]].concat());
+        let (parent, inode) = (InodeNumber(1), InodeNumber(258));
+        let gone = Message::Gone(Gone { why: Why::Renamed, parent, inode, name: b"ab".to_vec() });
+        let bytes =
+            [&head(8)[..], &[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0], b"ab"]
+                .concat();
+        assert_eq!(gone.encode(), bytes);
         let ended = Message::Ended("why".into());
-        let all = [offer, Message::Attach(attach()), Message::Accepted, ended, forget, forgotten];
+        let all = [offer, Message::Attach(attach()), Message::Accepted, ended, forget, forgotten, gone];
         all.iter().for_each(|message| assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message)));
     }
 
@@ -270,7 +306,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_none(kind in 0_u8..9, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 2, 0, kind, 0][..], &body].concat();
+            let bytes = [&[b'L', b'F', b'O', b'F', 3, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

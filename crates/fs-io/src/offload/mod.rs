@@ -5,6 +5,7 @@
 
 mod channel;
 mod earlier;
+mod gathering;
 mod hold;
 mod message;
 mod refuse;

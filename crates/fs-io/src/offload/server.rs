@@ -1,31 +1,46 @@
-//! The server of mounts that other processes hold, one at a time.
+//! The server of mounts that other processes hold.
+//!
+//! Each has a session of its own, and they share what is in [`Common`]. A server that follows another one waits for the
+//! mounts of that one before it serves the first of them ([`Gathering`]).
 
 use super::channel::{Channel, ChannelError};
-use super::earlier;
+use super::earlier::{self, MountId};
+use super::gathering::{Admitted, Attached, Gathering};
 use super::message::{Again, Attach, Message, Since};
+use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise, wait};
-use crate::forget::Questions;
+use crate::forget::{Forgetter, Forgetting, Questions};
+use crate::household::{HeapKeeper, Household};
+use crate::inspect;
 use crate::keeping::Keeper;
 use crate::ledger::Ledger;
 use crate::link::{Accepted, Listener};
-use crate::session::{Earlier, Elsewhere, End, Inspector, Ready, Session, SessionError, Settings, release};
+use crate::lives::MountNumber;
+use crate::mates::Gone;
+use crate::panics::Holder;
+use crate::service::{Service, Which, Written};
+use crate::session::{Earlier, Elsewhere, End, Ready, Session, SessionError, Settings, release};
 use crate::sys;
-use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered};
+use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
 use landfall_fuse::{Device, Features, Mount, Negotiated};
+use landfall_heap::LANDING_RESERVE_RUNS;
 use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
 use parking_lot::Mutex;
-use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a holder may take to mount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(10);
+/// Most mounts at a time.
+const MOUNTS_MAX: usize = 16;
+/// What the landing runs of several mounts reserve is one part in so many of the region at most.
+const RESERVE_SHARE: usize = 2;
 /// The kernel's counts are in pages of so many bytes.
 const PAGE_BYTES: u32 = 4096;
 
@@ -61,6 +76,10 @@ enum AttachError {
     User(u32),
     #[error("the files were mounted elsewhere since, or that mount has ended")]
     Stale,
+    #[error("the files are mounted on {}, and not both mounts are --shared", .0.display())]
+    Mounted(PathBuf),
+    #[error("there are {MOUNTS_MAX} mounts, or the region is too small for the buffers of one more")]
+    Many,
     #[error("what it gets of the mount makes no sense")]
     Invalid,
     #[error("its ledger or its queues cannot be used: {0}")]
@@ -69,23 +88,20 @@ enum AttachError {
     Session(#[from] SessionError),
 }
 
-/// What recovery has found: for a mount that has outlived its server.
-#[derive(Clone, Debug, Default)]
-struct Found {
-    log_end: u64,
-    orphans: Vec<InodeNumber>,
-}
-
 /// Serves mounts that other processes hold.
 pub struct Server {
     files: Arc<Files>,
     publisher: Arc<Mutex<Publisher>>,
     settings: Settings,
     listener: Listener,
-    /// Names the mount that was accepted last.
-    last: PathBuf,
-    /// Until the first mount is served.
-    found: Option<Found>,
+    common: Common,
+    household: Household,
+    /// Names the mounts that are served.
+    known: PathBuf,
+    gathering: Gathering,
+    served: Vec<Served>,
+    /// The number of the next mount.
+    next: u32,
     current: Current,
     stop: Arc<OwnedFd>,
 }
@@ -97,43 +113,56 @@ pub struct ServerStopper {
 }
 
 impl ServerStopper {
-    /// Ends the server. Its mount waits for the next one.
+    /// Ends the server. Its mounts wait for the next one.
     pub fn stop(&self) {
         raise(&self.stop);
     }
 }
 
 /// Shows what the server does now.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Current {
-    inspector: Arc<Mutex<Option<Inspector>>>,
+    service: Arc<Service>,
+    mounts: Arc<AtomicUsize>,
 }
 
 impl Current {
-    /// The page of metrics of the mount that is served: Prometheus text format.
+    /// The page of metrics of all mounts that are served: Prometheus text format.
     pub fn metrics(&self) -> String {
-        let inspector = self.inspector.lock().clone();
         let mut text = Text::new("landfall_fs");
-        text.gauge("mounts", "Mounts that are served now.", u8::from(inspector.is_some()));
+        text.gauge("mounts", "Mounts that are served now.", self.mounts.load(Ordering::Relaxed));
         let own: String = text.into();
-        own + &inspector.map(|inspector| inspector.metrics()).unwrap_or_default()
-    }
-
-    fn set(&self, inspector: Option<Inspector>) {
-        *self.inspector.lock() = inspector;
+        own + &inspect::metrics(&self.service)
     }
 }
 
 /// A mount that is served.
 struct Served {
     session: Session,
+    number: MountNumber,
+    attach: Attach,
     channel: Arc<Channel>,
+    workers: usize,
     questions: Arc<Questions>,
-    point: PathBuf,
     /// Ends its workers.
     stop: OwnedFd,
     /// Readable when they have ended.
     ended: OwnedFd,
+}
+
+impl Served {
+    fn point(&self) -> &Path {
+        self.session.point()
+    }
+}
+
+/// What one mount has said to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Its workers have ended: it is unmounted.
+    Ended,
+    /// Its holder has said something, or died.
+    Word,
 }
 
 impl Server {
@@ -150,16 +179,30 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let listener = Listener::bind(socket)
             .map_err(|source| ServerError::Listen { socket: socket.to_owned(), source })?;
-        let found = Found { log_end: recovered.log_end, orphans: recovered.orphans.clone() };
+        let (known, common) = (earlier::file_of(socket), Common::default());
+        let publisher = Arc::new(Mutex::new(publisher));
+        files.set_witness(Some(Arc::clone(&common.ledgers) as Arc<dyn Witness>));
+        let modes = (settings.sync, Written::Through);
+        let (no_mount, forgetting) = ((None, Which::default()), Forgetting::Holder(Arc::default()));
+        let no_kernel = (None, Arc::new(Forgetter::new(forgetting)));
+        let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
+        let household = Household::start(&service, &publisher, &Holder::Another, HeapKeeper::Thread)?;
+        let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
+        let current = Current { service, mounts: Arc::default() };
+        let (stop, served) = (Arc::new(counter()?), Vec::new());
         Ok(Self {
             files,
-            publisher: Arc::new(Mutex::new(publisher)),
+            publisher,
             settings,
             listener,
-            last: earlier::file_of(socket),
-            found: Some(found),
-            current: Current::default(),
-            stop: Arc::new(counter()?),
+            common,
+            household,
+            known,
+            gathering,
+            served,
+            next: 0,
+            current,
+            stop,
         })
     }
 
@@ -173,47 +216,67 @@ impl Server {
         self.current.clone()
     }
 
-    /// Serves one mount after the other until it is stopped, and leaves the region clean.
+    /// Serves mounts until it is stopped, and leaves the region clean.
     ///
     /// # Errors
     /// An error of the kernel, or of the region.
     pub fn run(mut self) -> Result<(), ServerError> {
         let stop = Arc::clone(&self.stop);
-        while wait(&[stop.as_fd(), self.listener.as_fd()], None)? == Some(1) {
-            let served = match self.accept() {
-                Ok(served) => served,
-                Err(error) => {
-                    tracing::warn!(%error, "a mount is refused");
-                    continue;
+        loop {
+            let mounts = self.served.iter().flat_map(|served| [served.ended.as_fd(), served.channel.as_fd()]);
+            let files: Vec<BorrowedFd<'_>> =
+                [stop.as_fd(), self.listener.as_fd()].into_iter().chain(mounts).collect();
+            match wait(&files, self.gathering.limit())? {
+                Some(0) => return self.leave(),
+                Some(1) => {
+                    let accepted = self.accept();
+                    report(accepted);
                 }
-            };
-            let end = self.attend(&served)?;
-            self.end(served, end)?;
-            if end == End::Leave {
-                return Ok(());
+                Some(at) => {
+                    let said = if at % 2 == 0 { Said::Ended } else { Said::Word };
+                    self.listen((at - 2) / 2, said)?;
+                }
+                None => {}
+            }
+            if self.gathering.is_over() {
+                self.resume_gathered();
             }
         }
-        while self.publisher.lock().step()?.operations > 0 {}
-        self.files.heap().mark_slabs(1).map_err(FsError::Heap)?;
-        Ok(())
     }
 
-    /// Accepts a connection, and serves its mount.
-    fn accept(&mut self) -> Result<Served, AttachError> {
-        let (channel, questions) = (Arc::new(self.greet()?), Arc::<Questions>::default());
-        let served = self.attach(&channel, &questions);
-        match served {
-            Ok((session, point, stop, ended)) => {
-                channel.send(&Message::Accepted, &[])?;
-                questions.open(asks(&channel));
-                tracing::info!(point = %point.display(), "a mount is served");
-                self.current.set(Some(session.inspector()));
-                Ok(Served { session, channel, questions, point, stop, ended })
+    /// Leaves all mounts to the next server.
+    fn leave(self) -> Result<(), ServerError> {
+        let Self { files, publisher, served, household, .. } = self;
+        served.iter().for_each(|served| raise(&served.stop));
+        let mut outcome = Ok(());
+        for Served { session, .. } in served {
+            outcome = outcome.and(session.end(End::Leave));
+        }
+        drop(household);
+        while publisher.lock().step()?.operations > 0 {}
+        files.heap().mark_slabs(1).map_err(FsError::Heap)?;
+        Ok(outcome?)
+    }
+
+    /// Accepts a connection, and serves its mount now or when others have come back.
+    fn accept(&mut self) -> Result<(), AttachError> {
+        let channel = Arc::new(self.greet()?);
+        let admitted = self.receive(&channel).and_then(|attached| {
+            let refused = self.admit(&attached);
+            refused.map(|admitted| (attached, admitted))
+        });
+        match admitted {
+            Ok((attached, Admitted::Now)) => self.serve(attached, None),
+            Ok((attached, Admitted::WithOthers)) => {
+                self.gathering.arrived.push(attached);
+                Ok(())
+            }
+            Ok((attached, Admitted::BehindOthers)) => {
+                self.gathering.waiting.push(attached);
+                Ok(())
             }
             Err(error) => {
-                let ever = if matches!(error, AttachError::Stale) { Again::Never } else { Again::Later };
-                // If it is gone, it needs no answer.
-                let _ = channel.send(&Message::Refused { ever, why: error.to_string() }, &[]);
+                refuse(&channel, &error);
                 Err(error)
             }
         }
@@ -227,17 +290,12 @@ impl Server {
             return Ok(channel);
         }
         let error = AttachError::User(user);
-        // As above.
-        let _ = channel.send(&Message::Refused { ever: Again::Never, why: error.to_string() }, &[]);
+        refuse(&channel, &error);
         Err(error)
     }
 
-    /// Offers the files to a holder, and serves its mount.
-    fn attach(
-        &mut self,
-        channel: &Channel,
-        questions: &Arc<Questions>,
-    ) -> Result<(Session, PathBuf, OwnedFd, OwnedFd), AttachError> {
+    /// Offers the files to a holder, and receives its mount.
+    fn receive(&mut self, channel: &Arc<Channel>) -> Result<Attached, AttachError> {
         let workers = u32::try_from(self.settings.workers).unwrap_or(u32::MAX);
         channel.send(&Message::Offer { workers, region: self.files.identity() }, &[])?;
         let answered = wait(&[channel.as_fd(), self.stop.as_fd()], Some(MOUNT_LIMIT));
@@ -248,82 +306,172 @@ impl Server {
             return Err(AttachError::Invalid);
         };
         let (ledger, queues) = checked(&attach, descriptors)?;
-        let earlier = self.earlier(&attach, &ledger)?;
-        earlier::note(&self.last, attach.mount).map_err(AttachError::Descriptors)?;
-        let features = Features::of_bits(attach.features);
-        let negotiated =
-            Negotiated::elsewhere(attach.minor, features, attach.max_write, attach.max_readahead);
-        let point = PathBuf::from(OsString::from_vec(attach.point));
-        let ready = Ready { mount: Mount::of_another(point.clone(), attach.id), queues, negotiated };
-        let (stop, ended) = (new_counter()?, new_counter()?);
-        let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
-        let (ledger, questions) = (Arc::new(ledger), Arc::clone(questions));
-        let elsewhere = Elsewhere { ledger, earlier, ended: copy(&ended)?, questions };
-        let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
-        let session =
-            Session::serve(files, ready, (copy(&stop)?, Some(elsewhere)), (&self.settings, Keeper::Session))?;
-        Ok((session, point, stop, ended))
+        self.next += 1;
+        let (number, ledger) = (MountNumber(self.next), Arc::new(ledger));
+        Ok(Attached { number, attach, ledger, queues, channel: Arc::clone(channel) })
     }
 
-    /// What an earlier server has left of a mount. Only the mount that was accepted last may resume: others have not seen
-    /// what was done since.
-    fn earlier(&mut self, attach: &Attach, ledger: &Ledger) -> Result<Option<Earlier>, AttachError> {
-        if attach.since == Since::New {
-            // Whoever had them open is gone.
-            let found = self.found.take().unwrap_or_default();
-            release(&self.files, found.orphans);
-            return Ok(None);
+    /// Decides when a mount is served.
+    fn admit(&mut self, attached: &Attached) -> Result<Admitted, AttachError> {
+        let attach = &attached.attach;
+        if attach.since == Since::Resumed {
+            return match self.gathering.expects(attach.mount) {
+                true => Ok(Admitted::WithOthers),
+                false => Err(AttachError::Stale),
+            };
         }
-        if earlier::last(&self.last) != Some(attach.mount) {
-            return Err(AttachError::Stale);
+        let is_shared = attach.sharing == Sharing::Shared;
+        let served = self.served.iter().map(|served| (served.attach.sharing, served.point().to_owned()));
+        let come = self.gathering.arrived.iter().chain(&self.gathering.waiting);
+        let mut others = served.chain(come.map(|other| (other.attach.sharing, other.point())));
+        if let Some((sharing, point)) = others.next() {
+            if !(is_shared && sharing == Sharing::Shared) {
+                return Err(AttachError::Mounted(point));
+            }
+            if !self.has_room(attached.queues.len(), 1 + others.count()) {
+                return Err(AttachError::Many);
+            }
         }
-        let Found { log_end, orphans } = self.found.take().ok_or(AttachError::Stale)?;
-        Ok(Some(Earlier { lost: ledger.settle(log_end), orphans }))
+        if is_shared && self.gathering.is_expecting() {
+            self.gathering.begin();
+            return Ok(Admitted::BehindOthers);
+        }
+        // Whoever was served before has lost the files to this one.
+        self.gathering.give_up();
+        self.resume_gathered();
+        Ok(Admitted::Now)
     }
 
-    /// Waits until a mount ends. Others are refused meanwhile.
-    fn attend(&self, served: &Served) -> Result<End, ServerError> {
-        let Served { channel, questions, point, stop, ended, .. } = served;
-        loop {
-            let files = [self.stop.as_fd(), ended.as_fd(), channel.as_fd(), self.listener.as_fd()];
-            match wait(&files, None)? {
-                Some(0) => {
-                    raise(stop);
-                    return Ok(End::Leave);
+    /// True if the region has room for the landing runs of another mount.
+    fn has_room(&self, workers: usize, mounts: usize) -> bool {
+        let all = workers + self.served.iter().map(|served| served.workers).sum::<usize>();
+        let runs = all * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
+        mounts < MOUNTS_MAX && runs <= self.files.heap().geometry().runs as usize
+    }
+
+    /// Serves the mounts that have come back, and then those that have waited.
+    fn resume_gathered(&mut self) {
+        let Some(gathered) = self.gathering.take() else { return };
+        let ledgers = gathered.arrived.iter().map(|attached| attached.ledger.next_number());
+        ledgers.for_each(|next| self.files.raise_next_number(next));
+        // No mount changes anything before all kernels can be asked.
+        let below = self.files.take_number();
+        gathered.arrived.iter().for_each(|attached| self.meet(attached));
+        for attached in &gathered.arrived {
+            let is_known = |orphan: &&InodeNumber| self.common.mates.knows(attached.number, **orphan);
+            let known: Vec<InodeNumber> = gathered.orphans.iter().filter(is_known).copied().collect();
+            self.common.lives.resume(attached.number, below, &known);
+        }
+        let unknown = |orphan: &InodeNumber| !self.common.lives.is_known(*orphan);
+        release(&self.files, gathered.orphans.into_iter().filter(unknown).collect());
+        for attached in gathered.arrived {
+            let earlier = Earlier { lost: attached.ledger.settle(gathered.log_end), below };
+            report(self.serve(attached, Some(earlier)));
+        }
+        // Until all are served again, each of them may go on with the next server.
+        report(self.note_mounts().map_err(AttachError::Descriptors));
+        gathered.waiting.into_iter().for_each(|attached| report(self.serve(attached, None)));
+    }
+
+    /// Serves a mount, and says so to its holder.
+    fn serve(&mut self, attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
+        let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
+        let (is_new, number) = (earlier.is_none(), attached.number);
+        if is_new {
+            self.meet(&attached);
+        }
+        match self.start_session(attached, earlier, &questions) {
+            Ok(served) => {
+                tracing::info!(point = %served.point().display(), "a mount is served");
+                self.served.push(served);
+                if is_new {
+                    self.note_mounts().map_err(AttachError::Descriptors)?;
                 }
-                Some(1) => return Ok(End::Unmount),
-                Some(2) => {
-                    if let Ok((Message::Forgotten { question }, _)) = channel.receive() {
-                        questions.note_answered(question);
-                        continue;
-                    }
-                    tracing::info!(point = %point.display(), "the mount's holder has ended");
-                    raise(stop);
-                    return Ok(End::Unmount);
-                }
-                _ => self.refuse(point),
+                channel.send(&Message::Accepted, &[])?;
+                questions.open(asks(&channel));
+                Ok(())
+            }
+            Err(error) => {
+                self.common.mates.remove(number);
+                release(&self.files, self.common.lives.end_mount(number));
+                refuse(&channel, &error);
+                Err(error)
             }
         }
     }
 
-    /// Refuses a mount while there is one.
-    fn refuse(&self, point: &Path) {
-        let Ok(channel) = self.greet() else { return };
-        let why = format!("the files are mounted on {}", point.display());
-        tracing::warn!("a second mount is refused: {why}");
-        // If it is gone, it needs no answer.
-        let _ = channel.send(&Message::Refused { ever: Again::Later, why }, &[]);
+    /// From now on the other mounts know this one.
+    fn meet(&self, attached: &Attached) {
+        let Some(Ok(notifier)) = attached.queues.first().map(Device::clone_queue) else { return };
+        let channel = Arc::clone(&attached.channel);
+        let tell = Box::new(move |gone: &Gone| channel.try_send(&Message::Gone(gone.clone())));
+        self.common.mates.add(attached.number, notifier, tell);
     }
 
-    /// Ends what was served, and says so to its holder, unless the mount stays.
-    fn end(&self, served: Served, end: End) -> Result<(), ServerError> {
-        let Served { session, channel, point, .. } = served;
-        self.current.set(None);
-        let outcome = session.end(end);
-        if end == End::Leave {
-            return Ok(outcome?);
+    fn start_session(
+        &self,
+        attached: Attached,
+        earlier: Option<Earlier>,
+        questions: &Arc<Questions>,
+    ) -> Result<Served, AttachError> {
+        let point = attached.point();
+        let Attached { number, attach, ledger, queues, channel } = attached;
+        let features = Features::of_bits(attach.features);
+        let negotiated =
+            Negotiated::elsewhere(attach.minor, features, attach.max_write, attach.max_readahead);
+        let workers = queues.len();
+        let ready = Ready { mount: Mount::of_another(point, attach.id.clone()), queues, negotiated };
+        let (stop, ended) = (new_counter()?, new_counter()?);
+        let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
+        let elsewhere = Elsewhere {
+            ledger,
+            earlier,
+            ended: copy(&ended)?,
+            questions: Arc::clone(questions),
+            common: self.common.clone(),
+            which: Which { mount: number, sharing: attach.sharing },
+        };
+        // Libraries change files behind the other mounts' backs.
+        let socket = self.settings.socket.clone().filter(|_| attach.sharing == Sharing::Alone);
+        let settings = Settings { socket, ..self.settings.clone() };
+        let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
+        let session =
+            Session::serve(files, ready, (copy(&stop)?, Some(elsewhere)), (&settings, Keeper::Session))?;
+        let questions = Arc::clone(questions);
+        Ok(Served { session, number, attach, channel, workers, questions, stop, ended })
+    }
+
+    /// The mounts that are served have changed.
+    fn note_mounts(&self) -> io::Result<()> {
+        let mounts: Vec<MountId> = self.served.iter().map(|served| served.attach.mount).collect();
+        let workers: usize = self.served.iter().map(|served| served.workers).sum();
+        self.files.heap().reserve_landing(u32::try_from(workers.max(1)).unwrap_or(u32::MAX));
+        self.current.mounts.store(mounts.len(), Ordering::Relaxed);
+        earlier::note(&self.known, &mounts)
+    }
+
+    /// A mount has something to say.
+    fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
+        let Served { session, channel, questions, stop, .. } = &self.served[at];
+        if said == Said::Word {
+            if let Ok((Message::Forgotten { question }, _)) = channel.receive() {
+                questions.note_answered(question);
+                return Ok(());
+            }
+            tracing::info!(point = %session.point().display(), "the mount's holder has ended");
+            raise(stop);
         }
-        earlier::forget(&self.last)?;
+        let served = self.served.remove(at);
+        self.end(served)
+    }
+
+    /// Ends what was served, and says so to its holder.
+    fn end(&self, served: Served) -> Result<(), ServerError> {
+        let Served { session, number, channel, .. } = served;
+        let point = session.point().to_owned();
+        self.common.mates.remove(number);
+        let outcome = session.end(End::Unmount);
+        self.note_mounts()?;
         match &outcome {
             Ok(()) => tracing::info!(point = %point.display(), "the mount has ended; everything is durable"),
             Err(error) => tracing::error!(%error, point = %point.display(), "the mount has ended"),
@@ -333,6 +481,21 @@ impl Server {
         let _ = channel.send(&Message::Ended(what), &[]);
         Ok(())
     }
+}
+
+/// Says that a mount is not served.
+fn report(outcome: Result<(), AttachError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(%error, "a mount is refused");
+    }
+}
+
+/// Says to a holder why its mount is not served.
+fn refuse(channel: &Channel, error: &AttachError) {
+    let is_final = matches!(error, AttachError::Stale | AttachError::User(_));
+    let ever = if is_final { Again::Never } else { Again::Later };
+    // If it is gone, it needs no answer.
+    let _ = channel.send(&Message::Refused { ever, why: error.to_string() }, &[]);
 }
 
 /// Asks the holder to make the kernel drop what it keeps.

@@ -5,7 +5,7 @@ use crate::output::{self, fail};
 use crate::sys;
 use clap::Args;
 use landfall_fs::Orphans;
-use landfall_fs_io::{Hold, HoldSettings, Server, Settings};
+use landfall_fs_io::{Hold, HoldSettings, Server, Settings, Sharing};
 use landfall_fuse::MountOptions;
 use landfall_server::config::Size;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -107,10 +107,10 @@ pub(super) fn mount(
     point: &Path,
     socket: &Path,
     mount: MountOptions,
-    patience: Option<u32>,
+    (patience, sharing): (Option<u32>, Sharing),
 ) -> Result<(), FsCliError> {
     let patience = patience.map(|seconds| Duration::from_secs(seconds.into()));
-    let hold = Hold::start(point, HoldSettings { socket: socket.to_owned(), mount, patience })?;
+    let hold = Hold::start(point, HoldSettings { socket: socket.to_owned(), mount, patience, sharing })?;
     output::announce(&[format!("mounted: {} on {}", socket.display(), hold.point().display())]);
     sys::notify_ready();
     let stopper = hold.stopper();

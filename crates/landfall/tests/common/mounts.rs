@@ -132,6 +132,13 @@ impl Site {
         }
     }
 
+    /// One of several mounts of the files.
+    pub(crate) fn shared_mount(&self, point: &Path) -> Process {
+        let process = self.start_mount_on(point, &["--shared", "--offload", self.socket().to_str().unwrap()]);
+        assert!(process.announced.starts_with("mounted: "), "{}{}", process.announced, self.place.log());
+        process
+    }
+
     fn mount_by(&self, flags: &[&str]) -> Process {
         let process = self.start_mount(flags);
         assert!(process.announced.starts_with("mounted: "), "{}{}", process.announced, self.place.log());
@@ -139,16 +146,20 @@ impl Site {
     }
 
     fn start_mount(&self, flags: &[&str]) -> Process {
+        self.start_mount_on(self.point.path(), flags)
+    }
+
+    fn start_mount_on(&self, point: &Path, flags: &[&str]) -> Process {
         let mut command = Command::new(binary());
-        command.args(["fs", "mount"]).arg(self.point.path()).args(flags);
+        command.args(["fs", "mount"]).arg(point).args(flags);
         let process = Process::start(&mut command, &self.log());
         if process.announced.is_empty() {
             return process;
         }
         // The kernel asks once whether closing a file needs a request. A child of this process closes all files when it
         // becomes another program: it must not have to ask a server that is yet to be started by it.
-        drop(File::create(self.at("closed")).unwrap());
-        fs::remove_file(self.at("closed")).unwrap();
+        drop(File::create(point.join("closed")).unwrap());
+        fs::remove_file(point.join("closed")).unwrap();
         process
     }
 

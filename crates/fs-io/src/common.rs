@@ -1,0 +1,83 @@
+//! What all mounts of one tree of files have in common.
+
+use crate::counters::Counters;
+use crate::ledger::Ledgers;
+use crate::lives::Lives;
+use crate::mates::Mates;
+use crate::rounds::Rounds;
+use landfall_fs::InodeNumber;
+use landfall_fuse::Op;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// Whether other mounts change the files, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// No: the kernel keeps names, attributes and data.
+    #[default]
+    Alone,
+    /// Yes: the kernel keeps nothing.
+    Shared,
+}
+
+/// What all mounts have in common.
+#[derive(Clone, Default)]
+pub(crate) struct Common {
+    pub(crate) rounds: Arc<Rounds>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) lives: Arc<Lives>,
+    pub(crate) ledgers: Arc<Ledgers>,
+    pub(crate) mates: Arc<Mates>,
+    pub(crate) turns: Arc<Turns>,
+    /// Orphans to which nobody refers, and that could not be deleted so far.
+    pub(crate) unreleased: Arc<Mutex<Vec<InodeNumber>>>,
+}
+
+impl Common {
+    pub(crate) fn with_rounds(rounds: Rounds) -> Self {
+        Self { rounds: Arc::new(rounds), ..Self::default() }
+    }
+}
+
+/// Locks of inodes: those with the same remainder share one.
+const INODE_LOCKS: usize = 64;
+
+/// Locks that one kernel takes itself, and several kernels cannot: requests of several steps go one after the other.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    names: Mutex<()>,
+    inodes: [Mutex<()>; INODE_LOCKS],
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { names: Mutex::default(), inodes: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl Turns {
+    /// Waits for the turn of a request, and has it until this is dropped. Most requests are one step.
+    pub(crate) fn take(&self, op: &Op<'_>, number: InodeNumber) -> Option<MutexGuard<'_, ()>> {
+        match op {
+            Op::Lookup { .. }
+            | Op::Create { .. }
+            | Op::TmpFile { .. }
+            | Op::MkNod { .. }
+            | Op::MkDir { .. }
+            | Op::Symlink { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::RmDir { .. }
+            | Op::Rename { .. } => Some(self.names.lock()),
+            Op::Write(_)
+            | Op::SetAttr(_)
+            | Op::Fallocate { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. } => {
+                let at = usize::try_from(number.0 % INODE_LOCKS as u64).unwrap_or(0);
+                Some(self.inodes[at].lock())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The mounts of a server that has died come back: the next one waits for all of them before it serves the first.
+//!
+//! Each has a ledger that says what the dead server had given and begun for it, and a kernel that knows inodes. What one
+//! mount changes before another one is back might take a number, or free an inode, that the other one's kernel knows.
+
+use super::channel::Channel;
+use super::earlier::MountId;
+use super::message::Attach;
+use crate::ledger::Ledger;
+use crate::lives::MountNumber;
+use landfall_fs::InodeNumber;
+use landfall_fuse::Device;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long mounts that are back wait for others: less than a holder waits for an answer.
+const GATHER_LIMIT: Duration = Duration::from_secs(5);
+
+/// A mount whose holder waits for the server's answer.
+pub(super) struct Attached {
+    pub(super) number: MountNumber,
+    pub(super) attach: Attach,
+    pub(super) ledger: Arc<Ledger>,
+    /// As its holder has opened them: what was received from one is lost with its last descriptor.
+    pub(super) queues: Vec<Device>,
+    pub(super) channel: Arc<Channel>,
+}
+
+impl Attached {
+    /// The mountpoint.
+    pub(super) fn point(&self) -> PathBuf {
+        PathBuf::from(OsString::from_vec(self.attach.point.clone()))
+    }
+}
+
+/// When a mount is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admitted {
+    Now,
+    /// With the others that come back.
+    WithOthers,
+    /// It is new, and others have yet to come back.
+    BehindOthers,
+}
+
+/// What recovery has found, and the mounts that come back.
+pub(super) struct Gathering {
+    expected: Vec<MountId>,
+    /// Those that are back.
+    pub(super) arrived: Vec<Attached>,
+    /// New ones.
+    pub(super) waiting: Vec<Attached>,
+    until: Option<Instant>,
+    /// Until all are back, or given up.
+    found: Option<Found>,
+}
+
+struct Found {
+    log_end: u64,
+    orphans: Vec<InodeNumber>,
+}
+
+/// Everything that is needed to serve them.
+pub(super) struct Gathered {
+    pub(super) arrived: Vec<Attached>,
+    pub(super) waiting: Vec<Attached>,
+    pub(super) log_end: u64,
+    pub(super) orphans: Vec<InodeNumber>,
+}
+
+impl Gathering {
+    pub(super) fn new(expected: Vec<MountId>, log_end: u64, orphans: Vec<InodeNumber>) -> Self {
+        let found = Some(Found { log_end, orphans });
+        Self { expected, arrived: Vec::new(), waiting: Vec::new(), until: None, found }
+    }
+
+    /// True once for each mount that is expected.
+    pub(super) fn expects(&mut self, mount: MountId) -> bool {
+        let before = self.expected.len();
+        self.expected.retain(|expected| *expected != mount);
+        let is_expected = self.expected.len() < before;
+        if is_expected {
+            self.begin();
+        }
+        is_expected
+    }
+
+    pub(super) fn is_expecting(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    /// Somebody waits: the others have limited time from now on.
+    pub(super) fn begin(&mut self) {
+        self.until.get_or_insert_with(|| Instant::now() + GATHER_LIMIT);
+    }
+
+    /// Nobody is waited for any more.
+    pub(super) fn give_up(&mut self) {
+        if !self.expected.is_empty() {
+            tracing::warn!(
+                mounts = self.expected.len(),
+                "mounts have not come back: they may not resume any more"
+            );
+        }
+        self.expected.clear();
+    }
+
+    /// How long to wait at most.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// True if somebody waits, and nobody need be waited for.
+    pub(super) fn is_over(&mut self) -> bool {
+        let is_late = self.limit() == Some(Duration::ZERO);
+        if is_late {
+            self.give_up();
+        }
+        self.until.is_some() && self.expected.is_empty()
+    }
+
+    /// The mounts that are back, once.
+    pub(super) fn take(&mut self) -> Option<Gathered> {
+        self.until = None;
+        let Found { log_end, orphans } = self.found.take()?;
+        let (arrived, waiting) = (std::mem::take(&mut self.arrived), std::mem::take(&mut self.waiting));
+        Some(Gathered { arrived, waiting, log_end, orphans })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_waited_for_as_long_as_somebody_waits_and_may_not_come_later() {
+        let mut gathering = Gathering::new(vec![[1; 16], [2; 16]], 7, vec![InodeNumber(5)]);
+        assert!(!gathering.is_over() && gathering.limit().is_none(), "nobody waits");
+        assert!(!gathering.expects([3; 16]) && gathering.expects([1; 16]) && !gathering.expects([1; 16]));
+        assert!(!gathering.is_over() && gathering.limit().is_some_and(|limit| limit <= GATHER_LIMIT));
+        gathering.until = Some(Instant::now());
+        assert!(gathering.is_over());
+        assert!(!gathering.expects([2; 16]), "it is too late");
+        let gathered = gathering.take().expect("what was found");
+        assert_eq!((gathered.log_end, gathered.orphans), (7, vec![InodeNumber(5)]));
+        assert!(!gathering.is_over() && gathering.take().is_none());
+    }
+}
