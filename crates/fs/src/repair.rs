@@ -1,7 +1,9 @@
 //! Repair of a damaged tree: `docs/format/fs.md`, "Repair".
 //!
 //! 1. Tombstones for the keys whose records cannot be read or mean nothing, in one transaction; then these slots are
-//!    overwritten. In the other order a crash would let older versions pass for current.
+//!    overwritten. In the other order a crash would let older versions pass for current. The slots of which nothing is
+//!    known are overwritten with them: while they are there, nobody knows of a transaction that a crash has left without
+//!    its commit record whether it counts.
 //! 2. In memory, what inodes, names and data say of each other is made to fit. The operations of the logs are executed on
 //!    that. Bytes that fail their checksums become holes.
 //! 3. All of it is published in one transaction, the ends of damaged logs among it.
@@ -29,8 +31,9 @@ use std::sync::Arc;
 
 impl FilesRecovery {
     /// Ends recovery of a damaged region: repairs its files, and executes what their log has. `suspects` are records
-    /// whose values may be damaged, as [`landfall_heap::RegionCheck`] names them. Slots that cannot be read are the
-    /// caller's to overwrite afterwards, as far as they still say that they are damaged.
+    /// whose values may be damaged, as [`landfall_heap::RegionCheck`] names them. `nameless` are slots that cannot be read
+    /// and of which no key is known, once no other system needs them any more. Slots that still cannot be read afterwards
+    /// are the caller's to overwrite.
     ///
     /// Returns what was done, one line each; none if nothing was wrong.
     ///
@@ -41,12 +44,14 @@ impl FilesRecovery {
         heap: &Arc<Heap>,
         options: &OpenFiles,
         suspects: &BTreeSet<SlotId>,
+        nameless: &[SlotId],
     ) -> Result<Vec<String>, FsError> {
         let (mut settled, mut notes) = (self.take_settled(), Notes::default());
         if !has_tree(&settled) {
             return Ok(Vec::new());
         }
         let damaged = settled.damaged.clone();
+        let is_doubtful = is_doubtful(&settled);
         let is_lost = logs::mend(heap, &mut settled, options.identity, suspects, &mut notes)?;
         let ended = logs::take_lost(&mut settled);
         let mut report = std::mem::take(&mut settled.report);
@@ -58,6 +63,9 @@ impl FilesRecovery {
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
         drop_unreadable(heap, &files, &mut publisher, &damaged, &mut notes)?;
+        if !is_doubtful {
+            nameless.iter().try_for_each(|slot| heap.overwrite_with_tombstone(*slot))?;
+        }
         let mut state = files.lock();
         records::put_root(&mut state, &damaged, options, &mut notes)?;
         files.raise_next_number(logs::number_above(heap, &operations)?);
@@ -77,6 +85,16 @@ impl FilesRecovery {
 fn has_tree(settled: &Settled) -> bool {
     let Settled { header, inodes, logs, damaged, .. } = settled;
     header.is_some() || !inodes.is_empty() || !logs.is_empty() || !damaged.is_empty()
+}
+
+/// True if a lost record may have been the commit record of a header, a bound or the root's inode, none of which gets a
+/// tombstone: an older one would pass for current if a crash followed.
+fn is_doubtful(settled: &Settled) -> bool {
+    let of_tree = settled.damaged.iter().flat_map(|(number, all)| all.iter().map(|record| (*number, record)));
+    let mut kept =
+        of_tree.filter(|(number, record)| number.0 == 0 || records::is_root(*number, record.space));
+    kept.any(|(_, record)| record.what == Damage::Undecided)
+        || settled.logs.values().any(|log| log.damage.is_some_and(|damage| damage.what == Damage::Undecided))
 }
 
 fn drop_unreadable(

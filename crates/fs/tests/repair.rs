@@ -1,12 +1,13 @@
-//! Random trees with random damage, repaired: the tree is whole then, and what was not hit has its bytes.
+//! Random trees with random damage, repaired: the tree is whole then, and what was not hit has its bytes. A crash of the
+//! repair changes nothing of that.
 
 mod common;
 
 use common::{Content, OPTIONS, ROOT, View, World, check, region};
-use landfall_fs::{FileType, FilesRecovery, InodeNumber};
+use landfall_fs::{FileType, FilesRecovery, InodeNumber, check_tree};
 use landfall_heap::{Checked, Damage, Region, RegionCheck, SlotId, spaces};
 use landfall_media::RUN_SIZE;
-use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,8 +54,8 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at * 13 % 241) as u8 ^ seed).collect()
 }
 
-/// The bytes of a region with a random tree, and the tree.
-fn grown(steps: &[Step]) -> (Vec<u8>, View) {
+/// The bytes of a region with a random tree, and the tree. If `is_published`, the log is empty.
+fn grown(steps: &[Step], is_published: bool) -> (Vec<u8>, View) {
     let mut world = World::open(region());
     let (mut directories, mut files) = (vec![ROOT], Vec::new());
     for (count, step) in steps.iter().enumerate() {
@@ -76,7 +77,9 @@ fn grown(steps: &[Step]) -> (Vec<u8>, View) {
         }
     }
     world.files.sync_all().expect("durable");
-    world.publish();
+    if is_published {
+        world.publish();
+    }
     world.files.heap().mark_slabs(1).expect("stored");
     let view = world.view();
     (world.media.crash_state().durable_image(), view)
@@ -107,26 +110,45 @@ fn damage(image: &mut [u8], hits: &[Hit]) {
     }
 }
 
-fn media(image: &[u8]) -> Arc<SimMedia> {
-    SimMedia::from_image(image.to_vec(), SimOptions::default())
+fn media(image: &CrashImage) -> Arc<SimMedia> {
+    SimMedia::restart(image, SimOptions::default())
 }
 
-fn look(image: &[u8]) -> Checked {
+fn look(image: &CrashImage) -> (Checked, u64) {
     let files = Arc::new(FilesRecovery::default());
-    RegionCheck::run(media(image), vec![files as _]).expect("a region")
+    let check = RegionCheck::complete(media(image), vec![Arc::clone(&files) as _]).expect("a region");
+    let tree = check_tree(&files.settled(), &check).expect("readable");
+    (check.report(), tree.findings_count)
 }
 
 /// Repairs as `landfall check` does.
-fn repair(image: &[u8], found: &Checked) -> (Vec<String>, Arc<SimMedia>) {
-    let (files, media) = (Arc::new(FilesRecovery::default()), media(image));
-    let (heap, _) = Region::run(Arc::clone(&media) as _, vec![Arc::clone(&files) as _]).expect("opens");
+fn repair(media: &Arc<SimMedia>, found: &Checked) -> Vec<String> {
+    let files = Arc::new(FilesRecovery::default());
+    let (heap, _) = Region::run(Arc::clone(media) as _, vec![Arc::clone(&files) as _]).expect("opens");
     let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
-    let lines = files.repair(&heap, &OPTIONS, &suspects).expect("there is room");
     let unreadable = [Damage::RecordChecksum, Damage::RecordFields, Damage::KeyHash];
-    for finding in found.findings.iter().filter(|f| f.what.is_none_or(|what| unreadable.contains(&what))) {
-        heap.overwrite_with_tombstone(finding.slot).expect("stored");
+    let unreadable = found.findings.iter().filter(|f| f.what.is_none_or(|what| unreadable.contains(&what)));
+    let nameless: Vec<SlotId> =
+        unreadable.clone().filter(|finding| finding.named.is_none()).map(|finding| finding.slot).collect();
+    let lines = files.repair(&heap, &OPTIONS, &suspects, &nameless).expect("there is room");
+    unreadable.for_each(|finding| heap.overwrite_with_tombstone(finding.slot).expect("stored"));
+    found.copies.runs.iter().for_each(|run| heap.mark_not_slab(*run).expect("stored"));
+    heap.mark_slabs(1).expect("stored");
+    lines
+}
+
+/// What is there if a repair crashes somewhere, and what it has left is repaired unless the check finds nothing.
+fn repaired_after_a_crash(image: &CrashImage, found: &Checked, at: u64, seed: u64) -> Arc<SimMedia> {
+    let crashing = media(image);
+    crashing.freeze_at(at);
+    repair(&crashing, found);
+    let left = crashing.frozen().expect("the repair is the same one").draw(seed);
+    let media = media(&left);
+    let (found, findings) = look(&left);
+    if !found.is_clean() || findings > 0 {
+        repair(&media, &found);
     }
-    (lines, media)
+    media
 }
 
 /// The inodes of which an older version, or other bytes, may be there after the repair. `None` if that may be any.
@@ -143,29 +165,54 @@ fn hit_inodes(found: &Checked) -> Option<BTreeSet<InodeNumber>> {
     Some(inodes?.into_iter().flatten().collect())
 }
 
+/// As many cases as `PROPTEST_CASES` says.
+fn config() -> ProptestConfig {
+    let cases =
+        if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 48 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
     #[test]
     fn whatever_is_damaged_a_repair_leaves_a_clean_tree_and_all_other_files(
         steps in prop::collection::vec(step(), 1..40),
         hits in prop::collection::vec(hit(), 1..6),
+        is_published in prop::bool::weighted(0.7),
+        crashes in prop::collection::vec((0..1000_u64, any::<u64>()), 4),
     ) {
-        let (mut image, before) = grown(&steps);
+        let (mut image, before) = grown(&steps, is_published);
         damage(&mut image, &hits);
-        let found = look(&image);
-        let (lines, media) = repair(&image, &found);
+        let image = CrashImage::from(image);
+        let (found, _) = look(&image);
+        let media = media(&image);
+        let lines = repair(&media, &found);
+        let operations = media.ops().total();
         check(Arc::clone(&media));
         let mut world = World::open(media);
-        let after: BTreeMap<InodeNumber, Content> =
-            world.view().into_values().map(|seen| (seen.number, seen.content)).collect();
-        if let Some(hit) = hit_inodes(&found) {
+        let repaired = world.view();
+        let after: BTreeMap<InodeNumber, &Content> =
+            repaired.values().map(|seen| (seen.number, &seen.content)).collect();
+        // What an operation of the log refers to may be lost.
+        if let Some(hit) = hit_inodes(&found).filter(|_| is_published) {
             for (path, seen) in before.iter().filter(|(_, seen)| !hit.contains(&seen.number)) {
-                let is_there = after.get(&seen.number) == Some(&seen.content);
+                let is_there = after.get(&seen.number) == Some(&&seen.content);
                 prop_assert!(is_there, "{path}: {:?}, {:?}", lines, found.findings);
             }
         }
         world.create(ROOT, "new", FileType::File);
         world.files.sync_all().expect("durable");
         world.publish();
+        for (at, seed) in crashes {
+            let at = operations * at / 1000;
+            let media = repaired_after_a_crash(&image, &found, at, seed);
+            check(Arc::clone(&media));
+            let seen = World::open(media).view();
+            for (path, inode) in &repaired {
+                let is_there = seen.get(path) == Some(inode);
+                prop_assert!(is_there, "{path}, a crash behind operation {at}: {lines:?}, {:?}", found.findings);
+            }
+            prop_assert_eq!(seen.len(), repaired.len(), "{:?}, {:?}", lines, found.findings);
+        }
     }
 }

@@ -1,81 +1,28 @@
 //! Trees are written by hand with one thing wrong, and repaired.
 
+mod command;
+mod crash;
+
 use crate::by_hand::plan::{Plan, attributes_of};
 use crate::by_hand::{Draft, World, bound, data, draft, header, names, no_data, operation};
-use crate::check::check_tree;
 use crate::inode::{FileType, Mode};
 use crate::key::{InodeNumber, NamesKey};
-use crate::open::OpenFiles;
 use crate::recover::FilesRecovery;
-use landfall_heap::{Checked, Damage, Kind, Region, RegionCheck, SlotId, spaces};
-use landfall_media::sim::{SimMedia, SimOptions};
-use std::collections::{BTreeMap, BTreeSet};
+use command::{OPTIONS, Values, look, media, repair};
+use landfall_heap::{Kind, Region, SlotId, spaces};
+use landfall_media::Site;
+use landfall_media::sim::CrashImage;
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 
-const OPTIONS: OpenFiles =
-    OpenFiles { now_ns: 5, identity: [9; 16], mode: 0o755, uid: 0, gid: 0, log_writer: 0, publish_writer: 1 };
-
-fn media(image: &[u8]) -> Arc<SimMedia> {
-    SimMedia::from_image(image.to_vec(), SimOptions::default())
-}
-
-/// What a check of a region finds in its records and in its tree, and the values of the tree's records.
-struct Looked {
-    found: Checked,
-    tree: Vec<String>,
-    /// By number, space and place in the inode.
-    values: BTreeMap<(u64, u8, u64), Option<Vec<u8>>>,
-}
-
-fn look(image: &[u8]) -> Looked {
-    let files = Arc::new(FilesRecovery::default());
-    let check = RegionCheck::complete(media(image), vec![Arc::clone(&files) as _]).expect("a region");
-    let settled = files.settled();
-    let tree = check_tree(&settled, &check).expect("readable").findings;
-    let mut values = BTreeMap::new();
-    let mut add = |number: InodeNumber, space, place, slot: SlotId| {
-        use landfall_heap::Keeper;
-        let mut value = None;
-        let mut read = |view: &landfall_heap::RecordView<'_>| {
-            value = check.heap().value_bytes(slot, view).ok().map(|bytes| bytes.to_vec());
-            Ok(false)
-        };
-        check.keep(slot, &mut read).expect("readable");
-        values.insert((number.0, space, place), value);
-    };
-    settled.inodes.iter().for_each(|(number, slot)| add(*number, spaces::FILES_INODE, 0, *slot));
-    settled.names.iter().for_each(|((number, first), slot)| {
-        add(*number, spaces::FILES_NAMES, first.0, *slot);
-    });
-    settled.data.iter().for_each(|((number, first), slot)| {
-        add(*number, spaces::FILES_DATA, u64::from(*first), *slot);
-    });
-    settled.extended.iter().for_each(|(number, slot)| add(*number, spaces::FILES_EXTENDED, 0, *slot));
-    drop(settled);
-    Looked { found: check.report(), tree, values }
-}
-
-/// What a repair has said, and the bytes that it has left. Slots that cannot be read are overwritten as the command does.
-fn repair(image: &[u8]) -> (Vec<String>, Vec<u8>) {
-    let found = look(image).found;
-    let files = Arc::new(FilesRecovery::default());
-    let media = media(image);
-    let (heap, _) = Region::run(Arc::clone(&media) as _, vec![Arc::clone(&files) as _]).expect("opens");
-    let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
-    let lines = files.repair(&heap, &OPTIONS, &suspects).expect("there is room");
-    for finding in &found.findings {
-        if matches!(finding.what, None | Some(Damage::RecordChecksum | Damage::RecordFields)) {
-            heap.overwrite_with_tombstone(finding.slot).expect("stored");
-        }
-    }
-    (lines, media.crash_state().durable_image())
-}
-
 /// Repairs an image, and verifies that nothing is wrong then, that what no line names is as it was, and that a second
-/// repair finds nothing to do.
-fn repaired(image: &[u8]) -> (Vec<String>, Vec<u8>) {
-    let before = look(image).values;
-    let (lines, image) = repair(image);
+/// repair finds nothing to do. Crashes of the repair change nothing of this.
+fn repaired(image: &[u8]) -> (Vec<String>, CrashImage) {
+    let image = CrashImage::from(image.to_vec());
+    crash::crash(&image, None);
+    let before = look(&image).values;
+    let (lines, image) = repair(&image);
     let after = look(&image);
     assert_eq!(after.found.findings, [], "{lines:?}");
     assert_eq!(after.tree, Vec::<String>::new(), "{lines:?}");
@@ -84,7 +31,7 @@ fn repaired(image: &[u8]) -> (Vec<String>, Vec<u8>) {
     let mut named: BTreeSet<u64> = numbers.filter_map(|two| two[1].parse().ok()).collect();
     // It was open, and has no name.
     named.insert(9);
-    let untouched = |values: BTreeMap<(u64, u8, u64), Option<Vec<u8>>>| -> Vec<_> {
+    let untouched = |values: Values| -> Vec<_> {
         values.into_iter().filter(|((number, ..), _)| !named.contains(number)).collect()
     };
     assert_eq!(untouched(after.values), untouched(before), "{lines:?}");
@@ -116,7 +63,7 @@ fn without(plan: Plan, space: u8, key: &[u8]) -> Vec<u8> {
 }
 
 /// All names, with their inodes.
-fn listing(image: &[u8]) -> Vec<(String, u64)> {
+fn listing(image: &CrashImage) -> Vec<(String, u64)> {
     let files = Arc::new(FilesRecovery::default());
     let (heap, _) = Region::run(media(image), vec![Arc::clone(&files) as _]).expect("opens");
     let (files, _, _) = files.open(&heap, &OPTIONS).expect("opens");
@@ -136,7 +83,7 @@ fn listing(image: &[u8]) -> Vec<(String, u64)> {
     all
 }
 
-fn assert_listing(image: &[u8], expected: &[(&str, u64)]) {
+fn assert_listing(image: &CrashImage, expected: &[(&str, u64)]) {
     let expected: Vec<(String, u64)> = expected.iter().map(|(path, n)| ((*path).to_owned(), *n)).collect();
     assert_eq!(listing(image), expected);
 }
@@ -148,7 +95,7 @@ fn a_whole_tree_and_a_region_without_files_stay_as_they_are() {
     let (lines, image) = repaired(&Plan::new().image());
     assert_eq!(lines, Vec::<String>::new());
     assert_listing(&image, &WHOLE);
-    let empty = World::new().image();
+    let empty = CrashImage::from(World::new().image());
     assert_eq!(repair(&empty), (Vec::new(), empty));
 }
 
@@ -258,12 +205,17 @@ fn a_name_that_no_lookup_finds_is_put_where_it_is_looked_for() {
     assert_listing(&image, &WHOLE);
 }
 
-#[test]
-fn an_inode_that_cannot_be_read_is_lost_and_no_older_one_comes_back() {
+/// The inode of a file cannot be read, and the medium has an older version.
+fn with_an_older_inode() -> Vec<u8> {
     let mut plan = Plan::new();
     let older = plan.inodes[&7];
     plan.others.push(draft(Kind::Put, spaces::FILES_INODE, &InodeNumber(7).key(), &older.encode()));
-    let (lines, image) = repaired(&without(plan, spaces::FILES_INODE, &InodeNumber(7).key()));
+    without(plan, spaces::FILES_INODE, &InodeNumber(7).key())
+}
+
+#[test]
+fn an_inode_that_cannot_be_read_is_lost_and_no_older_one_comes_back() {
+    let (lines, image) = repaired(&with_an_older_inode());
     assert_eq!(lines[0], "inode 7: it cannot be read, and is deleted");
     assert_listing(&image, &[("/d", 8)]);
     let (_, image) = repaired(&without(Plan::new(), spaces::FILES_INODE, &InodeNumber(8).key()));
@@ -273,6 +225,31 @@ fn an_inode_that_cannot_be_read_is_lost_and_no_older_one_comes_back() {
         lines[0],
         "inode 1 (/): the root directory is made anew, and keeps the names that can be read"
     );
+    assert_listing(&image, &WHOLE);
+}
+
+/// The test of crashes can fail.
+#[test]
+fn a_repair_that_leaves_out_a_flush_or_fence_is_caught() {
+    let image = CrashImage::from(with_an_older_inode());
+    let is_caught = |site: &Site| catch_unwind(|| crash::crash(&image, Some(*site))).is_err();
+    let sites = [Site::Record, Site::Commit, Site::Transaction];
+    let caught: Vec<Site> = sites.into_iter().filter(is_caught).collect();
+    assert_eq!(caught, sites);
+}
+
+/// A crash of the second transaction would leave it without its commit record, which the lost record may have been.
+#[test]
+fn a_crash_beside_a_record_of_which_nothing_is_known_casts_no_doubt_on_what_a_repair_writes() {
+    let mut plan = Plan::new();
+    plan.inode(7).nlink = 3;
+    let extended = draft(Kind::Put, spaces::FILES_EXTENDED, &InodeNumber(9).key(), b"");
+    plan.others.push(extended);
+    let mut image = without(plan, spaces::FILES_EXTENDED, &InodeNumber(9).key());
+    let key = image.chunks_exact(128).position(|record| record[7] == spaces::FILES_EXTENDED).expect("stored");
+    image[key * 128 + 32] ^= 0x55;
+    let (lines, image) = repaired(&image);
+    assert_eq!(lines, ["inode 7 (/d/b): its nlink was 3, and is 2 now"]);
     assert_listing(&image, &WHOLE);
 }
 

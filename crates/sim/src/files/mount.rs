@@ -88,7 +88,7 @@ pub(super) fn repair(media: Arc<SimMedia>) -> Result<Vec<String>, Violation> {
     let recovery = Arc::new(FilesRecovery::default());
     let tenants = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
     let (heap, _) = Region::run(media as Arc<dyn Media>, tenants)?;
-    Ok(recovery.repair(&heap, &OPTIONS, &BTreeSet::new())?)
+    Ok(recovery.repair(&heap, &OPTIONS, &BTreeSet::new(), &[])?)
 }
 
 fn errno_of(error: FsError) -> Result<Errno, Violation> {

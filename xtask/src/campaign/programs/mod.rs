@@ -1,4 +1,4 @@
-//! Programs that people run, on a mount of files: killed with the mount's server, without it, or alone.
+//! Programs that people run, on a mount of files: killed with the mount's server or holder, without it, or alone.
 //!
 //! Read [`list`] first: each program is a script with three functions. `prepare` makes its data, `load` changes them
 //! until it is killed and writes down what was acknowledged as synced, `verify` lets the program's own checker judge and
@@ -9,11 +9,13 @@ mod job;
 mod list;
 mod place;
 mod plan;
+mod ring;
 
 use self::job::Job;
 use self::list::{PROGRAMS, Program, STORE};
 use self::place::{Place, WAYS, With};
 use self::plan::{Kill, Moment, Victim};
+use self::ring::Allowed;
 use super::folder::Folder;
 use super::{crash, table};
 use crate::args::{Args, Grammar};
@@ -64,6 +66,11 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
             continue;
         }
         for with in &ways {
+            let allowed = (*with == With::Ring).then(Allowed::begin);
+            if matches!(allowed, Some(None)) {
+                println!("SKIPPED: {}, {}: the kernel allows no io_uring here", program.name, with.name());
+                continue;
+            }
             let campaign = Campaign { binary: &binary, source: &workspace.root, program, with: *with };
             match campaign.run(cycles, seed) {
                 Ok(tally) => runs.push(tally.report(program.name, *with)),
@@ -88,11 +95,15 @@ fn chosen(names: &[&str]) -> Result<Vec<&'static Program>, Error> {
 fn ways(names: &[&str]) -> Result<Vec<With>, Error> {
     match names {
         [] | ["all"] => Ok(WAYS.to_vec()),
-        [one] if WAYS.iter().any(|with| with.name() == *one) => {
-            Ok(WAYS.iter().copied().filter(|with| with.name() == *one).collect())
-        }
-        other => Err(Error::Usage(format!("`--with {}`: mount, library, server or all", other.join(",")))),
+        names => names.iter().map(|name| way(name)).collect(),
     }
+}
+
+fn way(name: &str) -> Result<With, Error> {
+    WAYS.into_iter().find(|with| with.name() == name).ok_or_else(|| {
+        let all = WAYS.map(With::name).join(", ");
+        Error::Usage(format!("`--with {name}`: all, or some of {all}"))
+    })
 }
 
 fn is_root() -> bool {
@@ -123,6 +134,7 @@ struct Campaign<'a> {
 #[derive(Default)]
 struct Tally {
     servers: u64,
+    holders: u64,
     programs: u64,
     both: u64,
     verified: u64,
@@ -137,6 +149,7 @@ impl Tally {
     fn count(&mut self, victim: Victim, with: With) {
         match victim {
             Victim::Server if with == With::Server => self.servers += u64::from(SERVERS),
+            Victim::Server if with == With::Holder => self.holders += 1,
             Victim::Server => self.servers += 1,
             Victim::Program => self.programs += 1,
             Victim::Both => self.both += 1,
@@ -148,6 +161,7 @@ impl Tally {
             "program": program,
             "with": with.name(),
             "servers killed": self.servers,
+            "mounts' processes killed": self.holders,
             "programs killed": self.programs,
             "both killed": self.both,
             "verified": self.verified,
@@ -165,7 +179,7 @@ impl Campaign<'_> {
         let beside = Folder::within(std::env::temp_dir())?;
         let store = beside.path().join(STORE.0);
         std::fs::write(&store, STORE.1).map_err(|source| Error::file("write", &store, source))?;
-        let memory = if self.with == With::Mount { None } else { Some(Folder::in_memory()?) };
+        let memory = if self.with.is_in_memory() { Some(Folder::in_memory()?) } else { None };
         let region = memory.as_ref().unwrap_or(&beside).path().join("region");
         let mut place = Place::new(self.binary, beside.path(), region, self.with)?;
         let outcome = self.cycles(&mut place, cycles, seed);
@@ -186,7 +200,13 @@ impl Campaign<'_> {
             self.load(place, &kill, random.number())?;
             tally.count(kill.victim, self.with);
             let verified = if kill.is_verified { self.script(place, "verify", seed)? } else { String::new() };
-            println!("  {cycle:>4} {kill}: {}", if kill.is_verified { &verified } else { "verified later" });
+            let killed = kill.to_string();
+            let killed =
+                if self.with == With::Holder { killed.replacen("server", "holder", 1) } else { killed };
+            println!(
+                "  {cycle:>4} {killed}: {}",
+                if kill.is_verified { &verified } else { "verified later" }
+            );
             if kill.is_verified {
                 tally.verified += 1;
                 tally.last = verified;
@@ -210,7 +230,9 @@ impl Campaign<'_> {
         match (kill.victim, self.with) {
             (Victim::Program, _) => job.kill(),
             (Victim::Server, With::Server) => go_on(place, job, kill),
-            (Victim::Both, With::Server) => kill_with_server(place, job, kill),
+            (Victim::Server, With::Disk) => lose_server(place, job, kill),
+            (Victim::Both, With::Server | With::Disk) => kill_with_server(place, job, kill),
+            (_, With::Holder) => kill_with_holder(place, job, kill),
             _ => kill_with_mount(place, job, kill),
         }
     }
@@ -275,12 +297,35 @@ fn go_on(place: &mut Place, mut job: Job, kill: &Kill) -> Result<(), Error> {
     job.kill()
 }
 
+/// The program goes on with the next server, and may see that something is lost which it had not synced. Then it is killed.
+fn lose_server(place: &mut Place, mut job: Job, kill: &Kill) -> Result<(), Error> {
+    place.kill()?;
+    mount_again(place, kill)?;
+    job.ended_within(NOTICE)?;
+    job.kill()?;
+    place.take_losses()
+}
+
+/// The mount ends with the process that has made it, and perhaps the server is killed as well. The kernel may unmount
+/// then: the program must have been struck before, so that it does not find what is below the mount.
+fn kill_with_holder(place: &mut Place, job: Job, kill: &Kill) -> Result<(), Error> {
+    job.strike()?;
+    place.kill_holder()?;
+    if kill.victim == Victim::Both {
+        place.kill()?;
+    }
+    job.kill()?;
+    place.detach();
+    if kill.victim == Victim::Both { mount_again(place, kill) } else { place.mount() }
+}
+
 /// The program is killed while it waits for a server. A call that a server had begun ends with the next one.
 fn kill_with_server(place: &mut Place, job: Job, kill: &Kill) -> Result<(), Error> {
     place.kill()?;
     job.strike()?;
     mount_again(place, kill)?;
-    job.kill()
+    job.kill()?;
+    place.take_losses()
 }
 
 #[cfg(test)]
@@ -295,7 +340,8 @@ mod tests {
         assert!(chosen(&["git", "gti"]).is_err());
         assert_eq!(ways(&["all"]).unwrap(), WAYS);
         assert_eq!(ways(&["library"]).unwrap(), [With::Library]);
-        assert!(ways(&["both"]).is_err());
+        assert_eq!(ways(&["disk", "uring"]).unwrap(), [With::Disk, With::Ring]);
+        assert!(ways(&["disk", "both"]).is_err());
     }
 
     #[test]
@@ -310,5 +356,11 @@ mod tests {
         assert_eq!(report["at the end"], "3 found");
         tally.count(Victim::Server, With::Server);
         assert_eq!(tally.report("git", With::Server)["servers killed"], 2 + SERVERS);
+        tally.count(Victim::Server, With::Holder);
+        let report = tally.report("git", With::Holder);
+        assert_eq!(
+            (&report["servers killed"], &report["mounts' processes killed"]),
+            (&(2 + SERVERS).into(), &1.into())
+        );
     }
 }

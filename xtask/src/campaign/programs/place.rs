@@ -24,23 +24,46 @@ const PROBE_LIMIT: Duration = Duration::from_secs(20);
 pub(super) enum With {
     /// Through the mount. The region is on a file.
     Mount,
+    /// As `Mount`, and the kernel keeps what is written until a file is closed or synced.
+    Writeback,
+    /// As `Mount`, with requests over io_uring.
+    Ring,
     /// With the library of files in its process. The region is in memory, which processes can share.
     Library,
     /// Through a mount that a server of its own serves. The region is in memory: programs go on with the next server.
     Server,
+    /// As `Server`, with the region on a file: what no `fsync` had made durable is lost with a server.
+    Disk,
+    /// As `Server`, and the process that has made the mount is killed, not the server: the mount ends.
+    Holder,
 }
 
 /// All ways.
-pub(super) const WAYS: [With; 3] = [With::Mount, With::Library, With::Server];
+pub(super) const WAYS: [With; 7] =
+    [With::Mount, With::Writeback, With::Ring, With::Library, With::Server, With::Disk, With::Holder];
 
 impl With {
     /// As in `--with`, and in what scripts are told.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Mount => "mount",
+            Self::Writeback => "writeback",
+            Self::Ring => "uring",
             Self::Library => "library",
             Self::Server => "server",
+            Self::Disk => "disk",
+            Self::Holder => "holder",
         }
+    }
+
+    /// Whether the region is in memory, which outlives its server.
+    pub(super) fn is_in_memory(self) -> bool {
+        matches!(self, Self::Library | Self::Server | Self::Holder)
+    }
+
+    /// Whether one process mounts and another one serves.
+    pub(super) fn has_holder(self) -> bool {
+        matches!(self, Self::Server | Self::Disk | Self::Holder)
     }
 }
 
@@ -74,15 +97,18 @@ impl Place {
         Ok(Self { binary, beside, point, with, region, server: None, holder: None, adopted: [0; 2] })
     }
 
-    /// Mounts the region. A mount that has lost its server goes on with the one that is started now.
+    /// Mounts the region. A mount that has lost its server goes on with the one that is started now, and a server that has
+    /// lost its mount with the next one.
     ///
     /// # Errors
     /// [`Error::Found`] where nothing is mounted, [`Error::Environment`] where the server cannot be started.
     pub(super) fn mount(&mut self) -> Result<(), Error> {
         self.adopted = [self.adopted(), 0];
-        let ready = if self.with == With::Server { "serving:" } else { "mounted:" };
-        self.server = Some(self.start(self.server_command(), ready)?);
-        if self.with == With::Server && self.holder.is_none() {
+        let ready = if self.with.has_holder() { "serving:" } else { "mounted:" };
+        if self.server.is_none() {
+            self.server = Some(self.start(self.server_command(), ready)?);
+        }
+        if self.with.has_holder() && self.holder.is_none() {
             let mut command = Command::new(&self.binary);
             command.args(["fs", "mount"]).arg(&self.point).args(["-o", "allow_other", "--offload"]);
             command.arg(self.region.join("offload.sock"));
@@ -100,7 +126,7 @@ impl Place {
         std::thread::sleep(after);
         self.server = Some(child);
         self.kill()?;
-        if self.with != With::Server {
+        if !self.with.has_holder() {
             self.detach();
         }
         self.check()
@@ -108,11 +134,16 @@ impl Place {
 
     fn server_command(&self) -> Command {
         let mut command = Command::new(&self.binary);
-        if self.with == With::Server {
+        if self.with.has_holder() {
             command.args(["fs", "serve", "--size", SIZE, "--dir"]).arg(&self.region);
         } else {
             command.args(["fs", "mount"]).arg(&self.point).arg("--dir").arg(&self.region);
-            command.args(["--size", SIZE, "-o", "allow_other"]);
+            let options = match self.with {
+                With::Writeback => "allow_other,writeback",
+                With::Ring => "allow_other,transport=uring",
+                _ => "allow_other",
+            };
+            command.args(["--size", SIZE, "-o", options]);
         }
         command
     }
@@ -152,15 +183,15 @@ impl Place {
     /// # Errors
     /// [`Error::Found`] where the server was dead already, or does not end.
     pub(super) fn kill(&mut self) -> Result<(), Error> {
-        let Some(mut server) = self.server.take() else { return Ok(()) };
-        let by_itself = server.try_wait().ok().flatten();
-        let _ = server.kill();
-        let is_gone = ends(&mut server).is_some();
-        match by_itself {
-            Some(status) => Err(Error::Found(format!("the server ended by itself with {status}"))),
-            None if is_gone => Ok(()),
-            None => Err(Error::Found("the server does not end when it is killed".to_owned())),
-        }
+        self.server.take().map_or(Ok(()), |server| kill(server, "server"))
+    }
+
+    /// Kills the process that has made the mount, which ends with it.
+    ///
+    /// # Errors
+    /// As [`Place::kill`].
+    pub(super) fn kill_holder(&mut self) -> Result<(), Error> {
+        self.holder.take().map_or(Ok(()), |holder| kill(holder, "mount's process"))
     }
 
     /// Ends the mount in good order.
@@ -181,6 +212,21 @@ impl Place {
             }
         }
         Ok(())
+    }
+
+    /// Syncs everything once, where a dead server may have lost something: the next `fsync` of that says so, and another
+    /// program would take it for a fault of its own.
+    ///
+    /// # Errors
+    /// [`Error::Environment`].
+    pub(super) fn take_losses(&self) -> Result<(), Error> {
+        if self.with != With::Disk {
+            return Ok(());
+        }
+        let mut sync = Command::new("find");
+        // What was lost is an error of `sync`, and expected.
+        process::run(sync.arg(&self.point).args(["-exec", "sync", "{}", "+"]), Keep::Both, CHECK_LIMIT)
+            .map(drop)
     }
 
     /// Asks the server how much it has adopted. It adopts from libraries only.
@@ -248,6 +294,18 @@ impl Drop for Place {
 fn counter(printed: &str, name: &str) -> u64 {
     let line = printed.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn kill(mut child: Child, what: &str) -> Result<(), Error> {
+    let by_itself = child.try_wait().ok().flatten();
+    // An error means that it has ended.
+    let _ = child.kill();
+    let is_gone = ends(&mut child).is_some();
+    match by_itself {
+        Some(status) => Err(Error::Found(format!("the {what} ended by itself with {status}"))),
+        None if is_gone => Ok(()),
+        None => Err(Error::Found(format!("the {what} does not end when it is killed"))),
+    }
 }
 
 /// Whether it succeeded; `None` if it does not end.

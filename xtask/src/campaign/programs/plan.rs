@@ -14,7 +14,7 @@ const RECOVERY_MS: u64 = 60;
 /// What is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Victim {
-    /// The server of the mount. The program sees its calls fail.
+    /// The server of the mount, or the process that has made it, as the way says. The program may see its calls fail.
     Server,
     /// The program with all its processes. The mount stays.
     Program,
