@@ -19,6 +19,7 @@ mod records;
 
 use crate::error::FsError;
 use crate::files::Files;
+use crate::key::InodeNumber;
 use crate::open::{OpenFiles, Refused, delete_orphans, execute_again, restore};
 use crate::publish::Publisher;
 use crate::recover::{FilesRecovery, Settled};
@@ -51,7 +52,7 @@ impl FilesRecovery {
             return Ok(Vec::new());
         }
         let damaged = settled.damaged.clone();
-        let is_doubtful = is_doubtful(&settled);
+        let keeps_nameless = keeps_nameless(&settled);
         let is_lost = logs::mend(heap, &mut settled, options.identity, suspects, &mut notes)?;
         let ended = logs::take_lost(&mut settled);
         let mut report = std::mem::take(&mut settled.report);
@@ -63,7 +64,7 @@ impl FilesRecovery {
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
         drop_unreadable(heap, &files, &mut publisher, &damaged, &mut notes)?;
-        if !is_doubtful {
+        if !keeps_nameless {
             nameless.iter().try_for_each(|slot| heap.overwrite_with_tombstone(*slot))?;
         }
         let mut state = files.lock();
@@ -87,14 +88,16 @@ fn has_tree(settled: &Settled) -> bool {
     header.is_some() || !inodes.is_empty() || !logs.is_empty() || !damaged.is_empty()
 }
 
-/// True if a lost record may have been the commit record of a header, a bound or the root's inode, none of which gets a
-/// tombstone: an older one would pass for current if a crash followed.
-fn is_doubtful(settled: &Settled) -> bool {
-    let of_tree = settled.damaged.iter().flat_map(|(number, all)| all.iter().map(|record| (*number, record)));
-    let mut kept =
-        of_tree.filter(|(number, record)| number.0 == 0 || records::is_root(*number, record.space));
-    kept.any(|(_, record)| record.what == Damage::Undecided)
-        || settled.logs.values().any(|log| log.damage.is_some_and(|damage| damage.what == Damage::Undecided))
+/// True if the header, a log or the root's inode has damage. None of these gets a tombstone: a slot of which nothing is
+/// known may be the only sign of what is lost, and an older one would pass for current if a crash followed.
+fn keeps_nameless(settled: &Settled) -> bool {
+    let mut damaged =
+        settled.damaged.iter().flat_map(|(number, all)| all.iter().map(|record| (*number, record.space)));
+    let has_header = settled.header.is_some_and(|found| found.header.is_ok());
+    !has_header
+        || !settled.inodes.contains_key(&InodeNumber::ROOT)
+        || settled.logs.values().any(|log| log.damage.is_some())
+        || damaged.any(|(number, space)| number.0 == 0 || records::is_root(number, space))
 }
 
 fn drop_unreadable(
