@@ -198,8 +198,7 @@ impl Hold {
                     continue;
                 }
                 Ok((Message::Gone(gone), _)) => {
-                    // More than the queue holds stay with the kernel until it needs the memory.
-                    let _ = self.questions.try_send(Question::Gone(gone));
+                    self.note_gone(gone);
                     continue;
                 }
                 _ => {}
@@ -257,6 +256,12 @@ impl Hold {
         let _ = self.questions.try_send(question);
     }
 
+    /// Has the kernel drop a name.
+    fn note_gone(&self, gone: Gone) {
+        // More than the queue holds stay with the kernel until it needs the memory.
+        let _ = self.questions.try_send(Question::Gone(gone));
+    }
+
     /// Says to a server what it is to serve.
     fn attach(&self, channel: &Channel, since: Since) -> Result<(), HoldError> {
         let negotiated = self.ready.negotiated;
@@ -280,7 +285,7 @@ impl Hold {
             match channel.receive().map_err(failed)?.0 {
                 Message::Accepted => return Ok(()),
                 // Another mount is served already.
-                Message::Gone(_) => {}
+                Message::Gone(gone) => self.note_gone(gone),
                 other => return Err(refusal(socket, other)),
             }
         }
