@@ -230,12 +230,14 @@ impl Operation<'_> {
         }
     }
 
-    /// True if the operation frees space, so that it must be possible when there is none: it removes something, or cuts a
-    /// file off or punches it.
-    pub(crate) fn frees_space(&self) -> bool {
+    /// True if the operation takes no space once it is published, so that it must be possible when there is none: it removes
+    /// something, cuts a file off or punches it, or changes attributes, whose record replaces one that is as long.
+    pub(crate) fn keeps_space(&self) -> bool {
         match self {
-            Self::Unlink { .. } | Self::RemoveExtended { .. } | Self::Release { .. } => true,
-            Self::SetAttributes { attributes, .. } => attributes.size.is_some(),
+            Self::Unlink { .. }
+            | Self::RemoveExtended { .. }
+            | Self::Release { .. }
+            | Self::SetAttributes { .. } => true,
             Self::Allocate { mode, .. } => mode & (PUNCH_HOLE | COLLAPSE_RANGE) != 0,
             _ => false,
         }

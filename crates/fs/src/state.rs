@@ -85,9 +85,9 @@ impl State {
                 }
             })
             .collect();
-        let frees_space = matches!(steps, [Step::Operation(first), ..] if first.frees_space());
+        let keeps_space = matches!(steps, [Step::Operation(first), ..] if first.keeps_space());
         loop {
-            self.writer.set_frees_space(frees_space);
+            self.writer.set_frees_space(keeps_space);
             self.note_appending(Some(self.log.next() + entries.len() as u64));
             let appended = self.log.append(&mut self.writer, &self.heap, stamp.time_ns, &entries);
             let slots = appended.inspect_err(|_| self.note_appending(None))?;

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Content, ROOT, World, region};
 use landfall_fs::{
-    Attributes, BACKLOG_OPERATIONS, FileType, FilesRecovery, FsError, Name, Operation, Seek, Stage, TreeError,
+    Attributes, BACKLOG_OPERATIONS, CHUNK_OPERATIONS, FileType, FilesRecovery, FsError, InodeNumber, Name,
+    Operation, Seek, Stage, TreeError,
 };
 use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Region, Tenant, Until};
 use landfall_media::Media;
@@ -215,8 +216,8 @@ fn clones_share_their_bytes_until_one_of_them_changes() {
     assert_eq!(*of_view, bytes);
 }
 
-#[test]
-fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
+/// A full region: a file of 10,000 bytes, and the files that have filled it.
+fn filled() -> (World, InodeNumber, Vec<(String, InodeNumber)>) {
     let mut world = World::open(region());
     let heap = Arc::clone(world.files.heap());
     let file = world.create(ROOT, "kept", FileType::File);
@@ -244,6 +245,12 @@ fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     let is_expected =
         |error: &FsError| matches!(error, FsError::Heap(HeapError::Full) | FsError::Wait(Until::Space));
     assert!(is_expected(&full), "{full}");
+    (world, file, numbers)
+}
+
+#[test]
+fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
+    let (mut world, file, numbers) = filled();
     world.set_size(file, 5000);
     for (text, number) in &numbers {
         world.run(&Operation::Unlink { parent: ROOT, name: name(text), is_directory: false });
@@ -255,6 +262,31 @@ fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     let again = world.create(ROOT, "again", FileType::File);
     world.write(again, 0, &pattern(1 << 20, 2));
     world.publish();
+    let view = world.view();
+    assert_eq!(world.reopened().view(), view);
+}
+
+#[test]
+fn a_full_region_takes_changes_of_attributes_and_publishes_them_by_chunks() {
+    const CHANGES: u32 = 20_000;
+    let (mut world, file, numbers) = filled();
+    world.publish();
+    let mut published = 0;
+    for change in 0..CHANGES {
+        let (_, number) = numbers[change as usize % numbers.len()];
+        let attributes = Attributes { permissions: Some(change % 0o1000), ..Attributes::default() };
+        world.run(&Operation::SetAttributes { number, attributes });
+        if world.files.publishing_is_due() {
+            world.publish();
+            world.compact(CompactGoal::DENSE_DATA);
+            published += 1;
+        }
+    }
+    assert!(published <= CHANGES as usize / CHUNK_OPERATIONS + 1, "{published} times");
+    let (_, last) = numbers[(CHANGES - 1) as usize % numbers.len()];
+    let stat = world.files.stat(last).expect("it is there");
+    assert_eq!(stat.inode.mode.bits() & 0o777, (CHANGES - 1) % 0o1000);
+    assert_eq!(world.bytes(file), pattern(10_000, 7));
     let view = world.view();
     assert_eq!(world.reopened().view(), view);
 }
