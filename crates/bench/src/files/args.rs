@@ -29,7 +29,7 @@ pub struct FsArgs {
     /// Bytes of the file that is written in sequence and read, MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub file_mib: u64,
-    /// Small files that are made, looked at and removed
+    /// Small files that are made, looked at and removed; and that are there when a mount starts
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(16..=10_000_000))]
     pub small_files: u32,
     /// Worker threads of the mount; its default where absent
@@ -97,6 +97,8 @@ pub enum LoadChoice {
     GitStatus,
     /// Build a crate by cargo
     Build,
+    /// Start with as many small files after a kill, to the first ls; beside landfall serve with as many records
+    Restart,
 }
 
 impl LoadChoice {
@@ -119,6 +121,7 @@ impl LoadChoice {
             Self::Untar => "untar",
             Self::GitStatus => "git status",
             Self::Build => "cargo build",
+            Self::Restart => "start with small files, to the first ls",
         }
     }
 
@@ -132,6 +135,7 @@ impl LoadChoice {
         match self {
             Self::Write | Self::ReadSequential | Self::ReadSequentialCold => "MiB/s",
             Self::Untar => "files/s",
+            Self::Restart => "starts/s",
             _ => "operations/s",
         }
     }

@@ -12,6 +12,7 @@ use crate::files::loads;
 use crate::files::place::{Kind, Place};
 use crate::files::ran::Ran;
 use crate::files::report::{Results, Row};
+use crate::files::restart;
 use std::time::Instant;
 
 /// What one run of a load has found.
@@ -70,6 +71,9 @@ fn threads_of(load: LoadChoice, args: &FsArgs) -> Vec<u32> {
 
 /// Runs a load on every place, in turns.
 fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Result<Vec<Row>, BenchError> {
+    if load == LoadChoice::Restart {
+        return restart::compare(args);
+    }
     let kinds = Kind::of(load, &args.transport, folder);
     let mut samples: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.rounds {

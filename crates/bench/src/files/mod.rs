@@ -12,6 +12,7 @@ mod place;
 mod ran;
 mod random;
 mod report;
+mod restart;
 mod trees;
 
 pub use args::{FsArgs, LoadChoice};

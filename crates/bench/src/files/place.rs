@@ -23,8 +23,12 @@ pub(crate) const URING: &str = "landfall mount, io_uring";
 pub(crate) const LIBRARY: &str = "landfall library";
 /// The name of a folder that is mounted once more by FUSE, by a program that passes all calls on to the folder.
 pub(crate) const PASSTHROUGH: &str = "bindfs";
+/// The name of a server of keys, with which starts are compared.
+pub(crate) const SERVER: &str = "landfall serve";
 /// Memory that is touched before each run, bytes: most loads write less than this.
 const WARM_BYTES: u64 = 2 << 30;
+/// Bytes of the region for each small file.
+const SMALL_FILE_BYTES: u64 = 4 << 10;
 /// Bytes of the region beyond what the loads write.
 const REGION_SPARE: u64 = 4 << 30;
 
@@ -116,6 +120,17 @@ impl Place {
         Ok(())
     }
 
+    /// Kills a mount's server, which empties its memory, and starts it anew.
+    pub(crate) fn kill_and_start(&mut self, args: &FsArgs) -> Result<(), BenchError> {
+        if let Some(mut server) = self.server.take() {
+            // It may have ended already.
+            let _ = server.child.kill();
+            let _ = server.child.wait();
+        }
+        self.server = Mounted::of(self.kind, self.scratch.path(), &self.files, args)?;
+        Ok(())
+    }
+
     /// The folder for the load's files.
     pub(crate) fn files(&self) -> &Path {
         &self.files
@@ -201,7 +216,8 @@ impl Mounted {
     fn start(scratch: &Path, point: &Path, args: &FsArgs, options: &[&str]) -> Result<Self, BenchError> {
         let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
         let data = scratch.join("data");
-        let size = (args.file_mib << 20) * 2 + u64::from(args.files) * (256 << 10) + REGION_SPARE;
+        let small = u64::from(args.small_files) * SMALL_FILE_BYTES;
+        let size = (args.file_mib << 20) * 2 + u64::from(args.files) * (256 << 10) + small + REGION_SPARE;
         let mut command = Command::new(program);
         command.args(["fs", "mount"]).arg(point).arg("--dir").arg(&data).arg("--size").arg(size.to_string());
         command.args(options);

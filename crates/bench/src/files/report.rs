@@ -9,7 +9,7 @@ use crate::common::report::Report;
 use crate::common::tables::{Page, bytes, spread, spread_of, target_table};
 use crate::common::targets::{Bound, Target};
 use crate::files::args::{FsArgs, LoadChoice};
-use crate::files::place::{LIBRARY, MOUNT, PASSTHROUGH};
+use crate::files::place::{LIBRARY, MOUNT, PASSTHROUGH, SERVER};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -58,18 +58,18 @@ impl Results {
         }
     }
 
-    /// A mount's row and the folder's, for each load.
+    /// A mount's row and that of what it is compared with, for each load: the folder, or a server of keys.
     fn pairs(&self) -> impl Iterator<Item = (&Row, &Row)> {
         let load = |row: &Row| (row.load, row.threads);
         let (theirs, ours): (Vec<&Row>, Vec<&Row>) =
-            self.rows.iter().partition(|row| row.place == self.folder);
+            self.rows.iter().partition(|row| row.place == self.folder || row.place == SERVER);
         ours.into_iter()
             .filter_map(move |ours| Some((ours, *theirs.iter().find(|row| load(row) == load(ours))?)))
     }
 }
 
 /// What the mount is to reach of the folder's rate. A time that may be 1.25 times as long is a rate of 0.8.
-const RATES: [(LoadChoice, u32, f64); 14] = [
+const RATES: [(LoadChoice, u32, f64); 15] = [
     (LoadChoice::Varmail, 16, 2.5),
     (LoadChoice::Create, 1, 4.0),
     (LoadChoice::Create, 16, 3.0),
@@ -84,6 +84,8 @@ const RATES: [(LoadChoice, u32, f64); 14] = [
     (LoadChoice::Untar, 1, 0.8),
     (LoadChoice::GitStatus, 1, 0.8),
     (LoadChoice::Build, 1, 0.8),
+    // A start may take 1.2 times as long as that of a server of keys.
+    (LoadChoice::Restart, 1, 0.83),
 ];
 
 impl Results {
