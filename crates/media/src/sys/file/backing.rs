@@ -18,6 +18,7 @@ use crate::file_write::FileWrite;
 use crate::in_flight::Entered;
 use crate::sys::call::{self, magic};
 use crate::sys::create::{allocate, space_error};
+use crate::sys::file::pace::Pace;
 use crate::sys::holes::find_holes;
 use crate::sys::image::Image;
 use crate::sys::kind::Found;
@@ -49,6 +50,7 @@ pub(super) struct Backing {
     zeroes: Image,
     /// The gate that every write passes.
     gate: Arc<WriteGate>,
+    pace: Pace,
 }
 
 impl Backing {
@@ -58,7 +60,17 @@ impl Backing {
             |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
         let method = choose_method(&file, &found).map_err(fail)?;
         let zeroes = Image::anonymous(u64::from(ZEROES_BYTES), u64::from(ZEROES_BYTES)).map_err(fail)?;
-        Ok(Self { file, path, found, method, created, read_only, zeroes, gate: Arc::default() })
+        Ok(Self {
+            file,
+            path,
+            found,
+            method,
+            created,
+            read_only,
+            zeroes,
+            gate: Arc::default(),
+            pace: Pace::default(),
+        })
     }
 
     pub(super) fn describe(&self) -> String {
@@ -114,6 +126,7 @@ impl Backing {
 
     /// A batch of planned writes for whoever executes them: a driver, or this medium.
     pub(super) fn batch(&self, writes: SmallVec<[FileWrite; 4]>) -> Batch {
+        self.pace.note(writes.iter().map(|write| u64::from(write.extent.len())).sum());
         Batch::new(self.fd(), writes, &self.gate)
     }
 
@@ -187,8 +200,9 @@ impl Backing {
         self.gate.hold(extent)
     }
 
-    /// Allocates the blocks of runs, and writes zeroes to them where that pays: where writes go in place and unwritten
-    /// blocks cost more than written ones. The caller holds the runs exclusively.
+    /// Allocates the blocks of runs, and writes zeroes to them where that pays: where writes go in place, few bytes are
+    /// written at a time ([`Pace`]), and so unwritten blocks cost more than written ones. The caller holds the runs
+    /// exclusively.
     ///
     /// The file system's journal is committed by the next sync after its blocks have changed, and who syncs then waits
     /// for it. So neighbours are allocated together, and one sync follows the zeroes of all.
@@ -196,14 +210,15 @@ impl Backing {
         for range in neighbours(runs) {
             self.allocate(range.start * RUN_SIZE, (range.end - range.start) * RUN_SIZE)?;
         }
-        if self.method == Method::Direct { self.write_zero_runs(runs) } else { Ok(()) }
+        let pays = self.method == Method::Direct && self.pace.take_is_small();
+        if pays { self.write_zero_runs(runs) } else { Ok(()) }
     }
 
     /// Durably writes zeroes over runs that the caller holds exclusively.
     fn write_zero_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
         let parts = |run: &u64| (run * RUN_SIZE..(run + 1) * RUN_SIZE).step_by(ZEROES_BYTES as usize);
         let write = |off| FileWrite { extent: Extent::new(off, ZEROES_BYTES), addr: self.zeroes.base() };
-        let batch = self.batch(runs.iter().flat_map(parts).map(write).collect());
+        let batch = Batch::new(self.fd(), runs.iter().flat_map(parts).map(write).collect(), &self.gate);
         let outcome = batch.run(|_, writes| {
             // One after the other: between two of them the device has time for writes that somebody waits for.
             writes.iter().try_for_each(|write| self.write(write, false))?;

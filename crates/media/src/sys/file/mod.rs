@@ -2,6 +2,7 @@
 //! to the file with direct I/O, and runs are read from the file when they are first needed.
 
 mod backing;
+mod pace;
 mod paged;
 mod pairs;
 mod reads;

@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | absent | meaningless | busy (being read), resident (claimed unread), prepared (forgotten), paged |
 //! | busy | the run is being read, or its file space or memory is being changed | the previous state, or the new one |
-//! | fresh | zeroes; the file has no blocks, or unwritten ones | busy, prepared (zeroed), resident (blocks allocated) |
-//! | prepared | zeroes; the file has written blocks: zeroes or unneeded bytes | busy, resident, fresh (given back) |
+//! | fresh | zeroes; the file has no blocks, or unwritten ones | busy, prepared (allocated, zeroed), resident (blocks allocated) |
+//! | prepared | zeroes; the file has blocks: zeroes, unwritten ones or unneeded bytes | busy, resident, fresh (given back) |
 //! | resident | at least as new as the file, or free | busy, prepared or fresh (given back, while free), paged |
 //! | paged | some blocks only: `paged.rs` knows which; they are as new as the file | resident, busy (given back) |
 //!
@@ -197,7 +197,7 @@ impl Residency {
         Ok(run < count)
     }
 
-    /// Zeroes the file space of those of the runs that are fresh. Returns what all of them have then.
+    /// Prepares the file space of those of the runs that are fresh, by calling `zero`. Returns what all of them have then.
     pub(super) fn prepare<E>(
         &self,
         runs: &[u64],

@@ -123,6 +123,27 @@ fn runs_are_zeroed_ahead_of_use_on_request() {
 }
 
 #[test]
+fn no_zeroes_are_written_ahead_while_much_is_written_at_a_time() {
+    let file = allocated(8);
+    let media = media(&file, 8 * RUN_SIZE, true);
+    let save = |extent: Extent| {
+        media.store(extent.off, &vec![7; extent.len() as usize]).expect("in bounds");
+        persist(&media, extent, Site::Data, Site::Commit).expect("durable");
+    };
+    let prepare = |run: u64| {
+        assert_eq!(media.back_run(run * RUN_SIZE).expect("prepares"), Standing::Backed);
+        call::seek_hole(&file, run * RUN_SIZE).expect("seeks")
+    };
+    save(Extent::new(0, RUN_SIZE as u32));
+    let hole = prepare(2);
+    // tmpfs has no unwritten blocks: there, every block counts as data from the start.
+    assert!(hole == 2 * RUN_SIZE || hole == 8 * RUN_SIZE, "{hole}");
+    save(Extent::new(RUN_SIZE, 4096));
+    let hole = prepare(4);
+    assert!(hole == 5 * RUN_SIZE || hole == 8 * RUN_SIZE, "{hole}");
+}
+
+#[test]
 fn a_run_given_back_has_no_blocks_reads_as_zeroes_and_can_be_used_again() {
     let file = allocated(4);
     let media = media(&file, 4 * RUN_SIZE, true);
