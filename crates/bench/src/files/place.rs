@@ -2,7 +2,7 @@
 
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
-use crate::common::measure::proc::warm_memory;
+use crate::common::measure::proc::{resident_in_small_mappings, storage_bytes_written, warm_memory};
 use crate::common::peers::{not_ready, spawn};
 use crate::files::args::{FsArgs, LoadChoice, TransportChoice};
 use std::fs;
@@ -84,6 +84,13 @@ impl Kind {
     }
 }
 
+/// What a mount's server has of the device and of memory, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Footprint {
+    pub(crate) written: u64,
+    pub(crate) memory: u64,
+}
+
 /// A place for one run. It is empty, and removed with everything in it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -136,10 +143,23 @@ impl Place {
         &self.files
     }
 
+    /// Bytes that the mount's server has written to the device so far, and bytes that it has in memory beside the region.
+    pub(crate) fn footprint(&self, args: &FsArgs) -> Option<Footprint> {
+        let server = self.server.as_ref()?.child.id();
+        let memory = resident_in_small_mappings(server, region_bytes(args));
+        Some(Footprint { written: storage_bytes_written(server)?, memory })
+    }
+
     /// CPU time of the mount's server.
     pub(crate) fn server_cpu(&self) -> CpuTime {
         self.server.as_ref().map(|server| CpuTime::of(server.child.id())).unwrap_or_default()
     }
+}
+
+/// Bytes of the region of a mount.
+fn region_bytes(args: &FsArgs) -> u64 {
+    let small = u64::from(args.small_files) * SMALL_FILE_BYTES;
+    (args.file_mib << 20) * 2 + u64::from(args.files) * (256 << 10) + small + REGION_SPARE
 }
 
 /// Drops what the kernel keeps of files; the loads' have been synced.
@@ -216,8 +236,7 @@ impl Mounted {
     fn start(scratch: &Path, point: &Path, args: &FsArgs, options: &[&str]) -> Result<Self, BenchError> {
         let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
         let data = scratch.join("data");
-        let small = u64::from(args.small_files) * SMALL_FILE_BYTES;
-        let size = (args.file_mib << 20) * 2 + u64::from(args.files) * (256 << 10) + small + REGION_SPARE;
+        let size = region_bytes(args);
         let mut command = Command::new(program);
         command.args(["fs", "mount"]).arg(point).arg("--dir").arg(&data).arg("--size").arg(size.to_string());
         command.args(options);

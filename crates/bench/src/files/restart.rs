@@ -2,6 +2,7 @@
 //! beside `landfall serve` with as many records.
 
 use crate::common::error::BenchError;
+use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::{Landfall, Peer, Programs};
 use crate::common::progress::{check_stop, say};
@@ -20,21 +21,32 @@ const VALUE: [u8; 100] = [7; 100];
 /// Bytes of a region for each record, at least.
 const RECORD_BYTES: u64 = 1024;
 
-/// Starts of one kind of server, seconds and CPU seconds.
+/// One start of a server.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    seconds: f64,
+    cpu_seconds: f64,
+    /// Bytes in memory beside the region, for each file.
+    memory: Option<f64>,
+}
+
+/// Starts of one kind of server.
 #[derive(Default)]
-struct Starts(Vec<(f64, f64)>);
+struct Starts(Vec<Start>);
 
 impl Starts {
     fn row(&self, place: &str) -> Option<Row> {
-        let of = |value: fn(&(f64, f64)) -> f64| Summary::of(self.0.iter().map(value));
+        let of = |value: fn(&Start) -> f64| Summary::of(self.0.iter().map(value));
         Some(Row {
             load: LoadChoice::Restart,
             threads: 1,
             place: place.into(),
-            rate: of(|(seconds, _)| 1.0 / seconds)?,
-            p50_us: of(|(seconds, _)| seconds * 1e6),
+            rate: of(|start| 1.0 / start.seconds)?,
+            p50_us: of(|start| start.seconds * 1e6),
             p99_us: None,
-            cpu_us: of(|(_, cpu)| cpu * 1e6)?,
+            cpu_us: of(|start| start.cpu_seconds * 1e6)?,
+            device_bytes: None,
+            memory_bytes: Summary::of(self.0.iter().filter_map(|start| start.memory)),
         })
     }
 }
@@ -53,11 +65,13 @@ pub(super) fn compare(args: &FsArgs) -> Result<Vec<Row>, BenchError> {
         let began = Instant::now();
         place.kill_and_start(args)?;
         let folders = fs::read_dir(place.files()).map_err(BenchError::file(place.files()))?.count();
-        let took = began.elapsed().as_secs_f64();
+        let seconds = began.elapsed().as_secs_f64();
         if folders == 0 {
             return Err(BenchError::Nothing("a mount has no folders after its restart"));
         }
-        mounts.0.push((took, place.server_cpu().since_ns(Default::default()) as f64 / 1e9));
+        let cpu_seconds = place.server_cpu().since_ns(CpuTime::default()) as f64 / 1e9;
+        let memory = place.footprint(args).map(|now| now.memory as f64 / f64::from(args.small_files));
+        mounts.0.push(Start { seconds, cpu_seconds, memory });
     }
     let rows = [servers.row(SERVER), mounts.row(Kind::Mount.name(SERVER))];
     Ok(rows.into_iter().flatten().collect())
@@ -88,12 +102,12 @@ impl Keys {
     }
 
     /// Starts it, waits until it has every key, and kills it.
-    fn start(&self) -> Result<(f64, f64), BenchError> {
+    fn start(&self) -> Result<Start, BenchError> {
         let server = self.peer.start(self.scratch.path(), self.capacity())?;
-        let took = server.wait_for_keys(self.records)?.as_secs_f64();
-        let cpu = server.cpu().since_ns(Default::default()) as f64 / 1e9;
+        let seconds = server.wait_for_keys(self.records)?.as_secs_f64();
+        let cpu_seconds = server.cpu().since_ns(CpuTime::default()) as f64 / 1e9;
         server.kill();
-        Ok((took, cpu))
+        Ok(Start { seconds, cpu_seconds, memory: None })
     }
 }
 
@@ -103,7 +117,8 @@ mod tests {
 
     #[test]
     fn starts_are_rates_and_times() {
-        let row = Starts(vec![(0.5, 0.25), (0.25, 0.25), (1.0, 0.25)]).row("here").unwrap();
+        let start = |seconds| Start { seconds, cpu_seconds: 0.25, memory: None };
+        let row = Starts([0.5, 0.25, 1.0].map(start).into()).row("here").unwrap();
         assert_eq!((row.rate.median, row.cpu_us.median), (2.0, 250_000.0));
         assert_eq!(row.p50_us.map(|time| time.median), Some(500_000.0));
         assert!(Starts::default().row("here").is_none());
