@@ -115,8 +115,6 @@ pub(crate) struct Counters {
     requests: [Timed; RequestKind::ALL.len()],
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
-    /// Files of which the kernel was made to drop what it kept, so that it reads ahead again.
-    pub(crate) dropped_caches: AtomicU64,
     /// Commits for requests that waited, and the requests.
     pub(crate) commits: Timed,
     pub(crate) committed_requests: AtomicU64,

@@ -7,6 +7,7 @@
 use landfall_fs::InodeNumber;
 use landfall_fuse::{Device, Node, Notification};
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sends a question with a number. False if the holder is gone.
 pub(crate) type Ask = Box<dyn Fn(u64, InodeNumber) -> bool + Send>;
@@ -44,6 +45,8 @@ pub(crate) struct Forgetter {
     forgetting: Forgetting,
     soon: Mutex<Soon>,
     changed: Condvar,
+    /// Inodes of which the kernel has dropped what it kept, soon.
+    dropped: AtomicU64,
 }
 
 /// Inodes of which the kernel is to drop what it keeps.
@@ -55,7 +58,7 @@ struct Soon {
 
 impl Forgetter {
     pub(crate) fn new(forgetting: Forgetting) -> Self {
-        Self { forgetting, soon: Mutex::default(), changed: Condvar::new() }
+        Self { forgetting, soon: Mutex::default(), changed: Condvar::new(), dropped: AtomicU64::new(0) }
     }
 
     /// As [`Forgetting::forget`].
@@ -76,8 +79,14 @@ impl Forgetter {
             for inode in inodes {
                 // Where the mount has ended, the kernel keeps nothing.
                 let _ = self.forgetting.forget(inode);
+                self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// How often the kernel has dropped soon what it kept of an inode.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     fn next(&self) -> Option<Vec<InodeNumber>> {

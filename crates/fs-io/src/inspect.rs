@@ -87,6 +87,11 @@ pub(crate) fn metrics(service: &Service) -> String {
     let closed = u8::from(media.closed().is_some());
     text.gauge("region_closed", "1 once the region takes no more writes because the medium failed.", closed);
     requests(&mut text, &service.counters);
+    text.counter(
+        "dropped_caches_total",
+        "Files that the kernel was made to drop: written little by little, or appended to by libraries.",
+        service.forgetter.dropped(),
+    );
     commits(&mut text, &service.counters);
     publishing(&mut text, &service.files, &service.counters);
     space(&mut text, &service.rounds, &service.counters);
@@ -112,11 +117,6 @@ fn requests(text: &mut Text, counters: &Counters) {
     }
     text.counter("read_bytes_total", "Bytes that were read.", read(&counters.read_bytes));
     text.counter("written_bytes_total", "Bytes that were written.", read(&counters.written_bytes));
-    text.counter(
-        "dropped_caches_total",
-        "Files written little by little that the kernel was made to drop, so that it reads ahead.",
-        read(&counters.dropped_caches),
-    );
 }
 
 fn commits(text: &mut Text, counters: &Counters) {

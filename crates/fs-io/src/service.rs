@@ -285,7 +285,6 @@ impl Service {
     /// The kernel has read for a program, into its cache.
     pub(crate) fn note_read(&self, number: InodeNumber, bytes: Range<u64>) {
         if !self.is_shared() && self.ragged.note_read(number, bytes) {
-            Counters::add(&self.counters.dropped_caches, 1);
             self.forgetter.forget_soon(number);
         }
     }

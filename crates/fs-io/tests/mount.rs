@@ -429,18 +429,20 @@ fn a_file_that_was_written_record_by_record_is_read_ahead() {
         file.write_all_at(record, at as u64 * 1000).unwrap();
     }
     let reads = || mounted.counted("requests_total{kind=\"read\"}");
-    let before = reads();
+    let pages = data.len() / 4096;
+    // Each page once, in no order.
+    let places: Vec<usize> = (0..pages).map(|index| index * 211 % pages * 4096 + 17).collect();
     sys::mapped(&file, data.len(), |mapped| {
-        let pages = data.len() / 4096;
-        // Each page once, in no order.
-        for page in (0..pages).map(|index| index * 211 % pages) {
-            let at = page * 4096 + 17;
-            assert_eq!(mapped[at], data[at], "{at}");
+        let (some, others) = places.split_at(32);
+        some.iter().for_each(|at| assert_eq!(mapped[*at], data[*at], "{at}"));
+        while mounted.counted("dropped_caches_total") == 0 {
+            std::thread::yield_now();
         }
+        let before = reads();
+        others.iter().for_each(|at| assert_eq!(mapped[*at], data[*at], "{at}"));
+        let requests = reads() - before;
+        assert!(requests < 100, "{requests} requests for {pages} pages");
     });
-    let requests = reads() - before;
-    assert!(requests < 200, "{requests} requests for {} pages", data.len() / 4096);
-    assert!(mounted.counted("dropped_caches_total") >= 1);
     assert!(fs::read(mounted.at("f")).unwrap() == data);
     mounted.stop();
 }
