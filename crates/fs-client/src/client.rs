@@ -85,7 +85,7 @@ impl<'m> Client<'m> {
     /// A server that was killed says nothing, and another one may open the region at once. So the client asks the kernel,
     /// once in a millisecond, whether its server is there.
     pub fn is_over(&self) -> bool {
-        if self.is_over.load(Ordering::Relaxed) || self.control.state() != LinkState::Running {
+        if self.has_ended() {
             return true;
         }
         let now_ms = self.host.now().ms;
@@ -94,6 +94,11 @@ impl<'m> Client<'m> {
         }
         self.end();
         true
+    }
+
+    /// True if it was seen that the kernel answers for all files: it is not asked whether the server is there.
+    pub fn has_ended(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed) || self.control.state() != LinkState::Running
     }
 
     /// True while the client has a lease of the file: calls are answered without a word to the server.

@@ -50,6 +50,20 @@ impl File {
         Self { inode, state: Mutex::new(State { lease: None, asking, size: 0, segments }) }
     }
 
+    /// The same file for the client of another server: it has no lease there. What is left to the kernel stays so.
+    pub fn anew(&self) -> Self {
+        let file = Self::new(self.inode);
+        if self.lock().asking == Asking::Never {
+            file.leave();
+        }
+        file
+    }
+
+    /// The kernel answers for the file from now on. A lease that there is stays: [`crate::Client::leave`] gives it back, too.
+    pub fn leave(&self) {
+        self.lock().asking = Asking::Never;
+    }
+
     /// The inode.
     pub fn inode(&self) -> InodeNumber {
         self.inode

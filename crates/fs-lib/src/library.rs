@@ -1,6 +1,6 @@
 //! The files of all mounts, for which the library answers.
 
-use crate::connection::Connection;
+use crate::mount::Mount;
 use crate::sys::{self, Kept};
 use landfall_fs::InodeNumber;
 use landfall_fs_calls::{Engine, FileId, Opened, Refused, Use};
@@ -21,28 +21,6 @@ const LEASE_AFTER: u32 = 8;
 /// The extended attribute that names the socket of a mount's server.
 const ATTRIBUTE: &str = "landfall.link";
 
-/// A mount of files.
-struct Mount {
-    device: u64,
-    /// The socket of its server.
-    socket: Vec<u8>,
-    /// The connection, once a program has written a few times; `None` if there is none.
-    connection: OnceLock<Option<Connection>>,
-}
-
-impl Mount {
-    /// The client of the connection, which is opened if there has been none.
-    fn client(&self) -> Option<&Client<'static>> {
-        let connect = || Connection::open(&self.socket, self.device).ok();
-        Some(&self.connection.get_or_init(connect).as_ref()?.client)
-    }
-
-    /// The client of a connection that is open.
-    fn connected(&self) -> Option<&Client<'static>> {
-        Some(&self.connection.get()?.as_ref()?.client)
-    }
-}
-
 /// A file system that a program has opened files of.
 struct Device {
     number: u64,
@@ -53,28 +31,58 @@ struct Device {
 /// A file that a program has opened.
 struct Known {
     mount: &'static Mount,
+    /// The client that has asked, or may ask, for a lease of it. It stays, also when it has ended.
+    client: OnceLock<&'static Client<'static>>,
     file: File,
     /// Writes that the kernel has answered since the last one that was answered here.
     writes: AtomicU32,
 }
 
 impl Known {
+    fn new(mount: &'static Mount, file: File) -> Self {
+        Self { mount, client: OnceLock::new(), file, writes: AtomicU32::new(0) }
+    }
+
+    /// True if the server that it was asked of has ended. The next one may answer.
+    fn has_ended(&self) -> bool {
+        self.client.get().is_some_and(|client| client.has_ended())
+    }
+
     /// What answers a call here, if it is not the kernel's. Under a lease every call is answered here. Without one a lease is
     /// asked for only after some writes, which count, and never in order to read: the kernel's pages are as quick to read as
     /// the region. A program that never gets so far does not even connect.
     fn client(&self, using: Use, lease_after: u32) -> Option<&'static Client<'static>> {
-        let has_lease = |client: &&Client<'static>| client.has_lease(&self.file);
-        if let Some(client) = self.mount.connected().filter(has_lease) {
+        let has_lease = |client: &&'static Client<'static>| client.has_lease(&self.file);
+        if let Some(client) = self.client.get().copied().filter(has_lease) {
             return Some(client);
         }
         if using == Use::Read {
             return None;
         }
         if self.writes.load(Ordering::Relaxed) >= lease_after {
-            return self.mount.client();
+            return self.connect();
         }
         self.writes.fetch_add(1, Ordering::Relaxed);
         None
+    }
+
+    fn connect(&self) -> Option<&'static Client<'static>> {
+        match self.client.get() {
+            Some(client) => Some(client),
+            None => {
+                let client = self.mount.client()?;
+                Some(self.client.get_or_init(|| client))
+            }
+        }
+    }
+
+    /// The kernel answers for the file from now on.
+    fn leave(&self) {
+        // Who connects meanwhile sees it before a lease is asked for.
+        self.file.leave();
+        if let Some(client) = self.client.get() {
+            client.leave(&self.file);
+        }
     }
 }
 
@@ -125,8 +133,7 @@ impl Library {
             return None;
         }
         let mount = sys::attribute(opened.fd, ATTRIBUTE).map(|socket| {
-            let mount = Mount { device: opened.device, socket, connection: OnceLock::new() };
-            let kept: &'static Mount = Kept::new(mount);
+            let kept: &'static Mount = Kept::new(Mount::new(opened.device, socket));
             kept
         });
         devices.push(Device { number: opened.device, mount });
@@ -134,8 +141,19 @@ impl Library {
     }
 
     fn known(&self, file: FileId) -> Option<Arc<Known>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files.known.get(file.0 as usize)?.clone()
+        let known = {
+            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+            files.known.get(file.0 as usize)?.clone()?
+        };
+        if !known.has_ended() {
+            return Some(known);
+        }
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let known = files.known.get_mut(file.0 as usize)?.as_mut()?;
+        if known.has_ended() {
+            *known = Arc::new(Known::new(known.mount, known.file.anew()));
+        }
+        Some(Arc::clone(known))
     }
 
     fn client(&self, known: &Known, using: Use) -> Option<&'static Client<'static>> {
@@ -162,10 +180,10 @@ impl Files {
         let is_this = |known: &Option<Arc<Known>>| {
             known
                 .as_ref()
-                .is_some_and(|known| known.mount.device == mount.device && known.file.inode() == inode)
+                .is_some_and(|known| known.mount.device() == mount.device() && known.file.inode() == inode)
         };
         let index = self.known.iter().position(is_this).unwrap_or_else(|| {
-            let known = Some(Arc::new(Known { mount, file: File::new(inode), writes: AtomicU32::new(0) }));
+            let known = Some(Arc::new(Known::new(mount, File::new(inode))));
             match self.known.iter().position(Option::is_none) {
                 Some(free) => {
                     self.known[free] = known;
@@ -201,7 +219,7 @@ impl Engine for Library {
         let unused = files.take_unused();
         drop(files);
         if let Some(unused) = unused
-            && let Some(client) = unused.mount.connected()
+            && let Some(client) = unused.client.get()
         {
             client.put_away(&unused.file);
         }
@@ -241,9 +259,12 @@ impl Engine for Library {
     }
 
     fn leave(&self, file: FileId) {
-        let Some(known) = self.known(file) else { return };
-        if let Some(client) = known.mount.client() {
-            client.leave(&known.file);
+        while let Some(known) = self.known(file) {
+            known.leave();
+            // Another thread may have put a new one in its place before.
+            if self.known(file).is_none_or(|now| Arc::ptr_eq(&now, &known)) {
+                return;
+            }
         }
     }
 
@@ -251,7 +272,6 @@ impl Engine for Library {
         // Another thread may have held the lock when the process forked; the child has no other threads, and its table
         // is off: nobody else comes here.
         let Ok(devices) = self.devices.try_lock() else { return };
-        let connections = devices.iter().filter_map(|device| device.mount?.connection.get()?.as_ref());
-        connections.for_each(Connection::close_in_child);
+        devices.iter().filter_map(|device| device.mount).for_each(Mount::close_in_child);
     }
 }

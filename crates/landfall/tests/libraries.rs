@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounts::{Process, Random, Site, wait_for_file};
+use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file};
 use common::writers::{Acknowledged, By, Programs, Writer};
 use common::{Place, can_mount};
 use std::fs;
@@ -37,6 +37,35 @@ fn a_program_with_the_library_is_answered_in_its_process_where_a_server_serves_t
     writer.check();
     writer.wait_for_records(2 * RECORDS);
     assert!(writer.stop() > RECORDS, "it has leases: {}", writer.said());
+    writer.check();
+    mount.stop();
+    server.stop();
+    is_clean(&site);
+}
+
+/// Operations of libraries that the server has adopted.
+fn adopted(site: &Site) -> Option<u64> {
+    let mut page = vec![0; 1 << 16];
+    let len = rustix::fs::lgetxattr(site.point.path(), "landfall.metrics", &mut page[..]).ok()?;
+    let page = String::from_utf8_lossy(&page[..len]);
+    page.lines().find_map(|line| line.strip_prefix("landfall_fs_library_operations_total ")?.parse().ok())
+}
+
+#[test]
+fn a_program_with_the_library_joins_the_next_server() {
+    let Some((site, programs)) = in_memory(&[]) else { return };
+    let (mut server, mount) = (site.server(), site.mount(&[]));
+    let mut writer = Writer::start(&site, &programs, By::Library(0), Acknowledged::Returned, 1);
+    writer.wait_for_records(RECORDS);
+    let ends: [fn(Process); 2] = [Process::kill, Process::stop];
+    for end in ends {
+        end(server);
+        server = site.server();
+        let is_joined = || adopted(&site).filter(|adopted| *adopted > 0);
+        common::wait_until(END_LIMIT, is_joined).expect("it is answered in its process again");
+        assert!(writer.is_running(), "{}", writer.said());
+    }
+    writer.stop();
     writer.check();
     mount.stop();
     server.stop();
