@@ -22,7 +22,6 @@ struct Sample {
     p99_us: Option<f64>,
     cpu_us: f64,
     device_bytes: Option<f64>,
-    memory_bytes: Option<f64>,
 }
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
@@ -94,7 +93,6 @@ fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Resul
             p99_us: of(|sample| sample.p99_us),
             cpu_us: of(|sample| Some(sample.cpu_us))?,
             device_bytes: of(|sample| sample.device_bytes),
-            memory_bytes: of(|sample| sample.memory_bytes),
         })
     };
     Ok(kinds.iter().zip(&samples).filter_map(row).collect())
@@ -106,22 +104,21 @@ fn once(load: LoadChoice, threads: u32, args: &FsArgs, kind: Kind) -> Result<Sam
     if load.is_cold() {
         place.cool(args)?;
     }
-    let footprint = || place.footprint(args).filter(|_| load == LoadChoice::Write);
-    let (server_before, before) = (place.server_cpu(), footprint());
+    let device = || place.device_bytes().filter(|_| load == LoadChoice::Write);
+    let (server_before, before) = (place.server_cpu(), device());
     let loaded = match kind {
         Kind::Library => child::run_by_library(load, threads, place.files(), args)?,
         _ => child::run_here(load, threads, place.files(), args)?,
     };
     let cpu_ns = loaded.cpu_ns + place.server_cpu().since_ns(server_before);
     let ran: Ran = loaded.ran;
-    let used = before.zip(footprint());
+    let used = before.zip(device());
     let bytes = (args.file_mib << 20) as f64;
     Ok(Sample {
         rate: ran.count / ran.seconds,
         p50_us: ran.quantile(0.5),
         p99_us: ran.quantile(0.99),
         cpu_us: cpu_ns as f64 / 1000.0 / ran.count.max(1.0),
-        device_bytes: used.map(|(before, after)| (after.written - before.written) as f64 / bytes),
-        memory_bytes: used.map(|(before, after)| after.memory.saturating_sub(before.memory) as f64 / bytes),
+        device_bytes: used.map(|(before, after)| (after - before) as f64 / bytes),
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
-use crate::common::measure::proc::{resident_in_small_mappings, storage_bytes_written, warm_memory};
+use crate::common::measure::proc::{storage_bytes_written, warm_memory};
 use crate::common::peers::{not_ready, spawn};
 use crate::files::args::{FsArgs, LoadChoice, TransportChoice};
 use std::fs;
@@ -84,13 +84,6 @@ impl Kind {
     }
 }
 
-/// What a mount's server has of the device and of memory, bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Footprint {
-    pub(crate) written: u64,
-    pub(crate) memory: u64,
-}
-
 /// A place for one run. It is empty, and removed with everything in it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -143,11 +136,9 @@ impl Place {
         &self.files
     }
 
-    /// Bytes that the mount's server has written to the device so far, and bytes that it has in memory beside the region.
-    pub(crate) fn footprint(&self, args: &FsArgs) -> Option<Footprint> {
-        let server = self.server.as_ref()?.child.id();
-        let memory = resident_in_small_mappings(server, region_bytes(args));
-        Some(Footprint { written: storage_bytes_written(server)?, memory })
+    /// Bytes that the mount's server has written to the device so far.
+    pub(crate) fn device_bytes(&self) -> Option<u64> {
+        storage_bytes_written(self.server.as_ref()?.child.id())
     }
 
     /// CPU time of the mount's server.

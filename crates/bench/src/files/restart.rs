@@ -26,8 +26,6 @@ const RECORD_BYTES: u64 = 1024;
 struct Start {
     seconds: f64,
     cpu_seconds: f64,
-    /// Bytes in memory beside the region, for each file.
-    memory: Option<f64>,
 }
 
 /// Starts of one kind of server.
@@ -46,7 +44,6 @@ impl Starts {
             p99_us: None,
             cpu_us: of(|start| start.cpu_seconds * 1e6)?,
             device_bytes: None,
-            memory_bytes: Summary::of(self.0.iter().filter_map(|start| start.memory)),
         })
     }
 }
@@ -70,8 +67,7 @@ pub(super) fn compare(args: &FsArgs) -> Result<Vec<Row>, BenchError> {
             return Err(BenchError::Nothing("a mount has no folders after its restart"));
         }
         let cpu_seconds = place.server_cpu().since_ns(CpuTime::default()) as f64 / 1e9;
-        let memory = place.footprint(args).map(|now| now.memory as f64 / f64::from(args.small_files));
-        mounts.0.push(Start { seconds, cpu_seconds, memory });
+        mounts.0.push(Start { seconds, cpu_seconds });
     }
     let rows = [servers.row(SERVER), mounts.row(Kind::Mount.name(SERVER))];
     Ok(rows.into_iter().flatten().collect())
@@ -107,7 +103,7 @@ impl Keys {
         let seconds = server.wait_for_keys(self.records)?.as_secs_f64();
         let cpu_seconds = server.cpu().since_ns(CpuTime::default()) as f64 / 1e9;
         server.kill();
-        Ok(Start { seconds, cpu_seconds, memory: None })
+        Ok(Start { seconds, cpu_seconds })
     }
 }
 
@@ -117,7 +113,7 @@ mod tests {
 
     #[test]
     fn starts_are_rates_and_times() {
-        let start = |seconds| Start { seconds, cpu_seconds: 0.25, memory: None };
+        let start = |seconds| Start { seconds, cpu_seconds: 0.25 };
         let row = Starts([0.5, 0.25, 1.0].map(start).into()).row("here").unwrap();
         assert_eq!((row.rate.median, row.cpu_us.median), (2.0, 250_000.0));
         assert_eq!(row.p50_us.map(|time| time.median), Some(500_000.0));

@@ -28,24 +28,6 @@ impl Memory {
     }
 }
 
-/// Resident bytes of a process in mappings of fewer than `below` bytes: without the region, if that is as large.
-pub(crate) fn resident_in_small_mappings(pid: u32, below: u64) -> u64 {
-    in_small_mappings(&fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default(), below)
-}
-
-fn in_small_mappings(smaps: &str, below: u64) -> u64 {
-    let (mut sum, mut is_small) = (0, false);
-    for line in smaps.lines() {
-        let kib = |rest: &str| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok();
-        if let Some(size) = line.strip_prefix("Size:").and_then(kib) {
-            is_small = size << 10 < below;
-        } else if let Some(resident) = line.strip_prefix("Rss:").and_then(kib).filter(|_| is_small) {
-            sum += resident << 10;
-        }
-    }
-    sum
-}
-
 /// The most memory that was ever resident of a process, bytes; zero for a process that has ended.
 pub(crate) fn peak_resident(pid: u32) -> u64 {
     status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmHWM")
@@ -152,16 +134,6 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::{Memory, bytes_below, field, write_bytes};
-
-    #[test]
-    fn large_mappings_do_not_count() {
-        let smaps = "0-1 rw-p 0 0:0 0\nSize:   100 kB\nRss:    40 kB\nPss: 1 kB\n1-2 rw-p 0 0:0 0\nSize: 4096 kB\nRss: 9 kB\n";
-        assert_eq!(
-            (super::in_small_mappings(smaps, 4 << 20), super::in_small_mappings(smaps, 5 << 20)),
-            (40 << 10, 49 << 10)
-        );
-        assert!(super::resident_in_small_mappings(std::process::id(), u64::MAX) > 0);
-    }
 
     #[test]
     fn memory_is_read_from_status() {

@@ -43,12 +43,6 @@ impl Summary {
         Self::of([self.median / other.median])
     }
 
-    /// Returns it in a unit of which `times` are one of this.
-    pub(crate) fn scaled(&self, times: f64) -> Self {
-        let samples = self.samples.iter().map(|sample| sample * times).collect();
-        Self { median: self.median * times, min: self.min * times, max: self.max * times, samples }
-    }
-
     /// Returns the difference to `other`, round by round. If the numbers of rounds differ, the result is the difference
     /// of the medians.
     pub(crate) fn less(&self, other: &Self) -> Option<Self> {
