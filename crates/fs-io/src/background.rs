@@ -90,7 +90,7 @@ impl Pauses {
 
 /// Publishes until the mount ends.
 pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
-    let (files, rounds) = (&service.files, &service.rounds);
+    let (files, rounds) = (&service.files, &service.common.rounds);
     let (mut complaint, mut published_at) = (Complaint::default(), Instant::now());
     let mut pauses = Pauses::new();
     rounds.join_in();
@@ -121,7 +121,7 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found
     if published.operations == 0 {
         return Ok(Found::Nothing);
     }
-    service.counters.note_published(begun, times, &published);
+    service.common.counters.note_published(begun, times, &published);
     Ok(Found::More)
 }
 

@@ -1,6 +1,6 @@
 //! What all mounts of one tree of files have in common.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, RequestKind};
 use crate::ledger::Ledgers;
 use crate::lives::Lives;
 use crate::mates::Mates;
@@ -59,16 +59,9 @@ impl Turns {
     /// Waits for the turn of a request, and has it until this is dropped. Most requests are one step.
     pub(crate) fn take(&self, op: &Op<'_>, number: InodeNumber) -> Option<MutexGuard<'_, ()>> {
         match op {
-            Op::Lookup { .. }
-            | Op::Create { .. }
-            | Op::TmpFile { .. }
-            | Op::MkNod { .. }
-            | Op::MkDir { .. }
-            | Op::Symlink { .. }
-            | Op::Link { .. }
-            | Op::Unlink { .. }
-            | Op::RmDir { .. }
-            | Op::Rename { .. } => Some(self.names.lock()),
+            _ if matches!(RequestKind::of(op), RequestKind::Lookup | RequestKind::Names) => {
+                Some(self.names.lock())
+            }
             Op::Write(_)
             | Op::SetAttr(_)
             | Op::Fallocate { .. }

@@ -47,7 +47,7 @@ pub(crate) fn write(
         service.note_moved(number);
     }
     service.note_written(number, offset..offset + u64::from(write.size));
-    Counters::add(&service.counters.written_bytes, u64::from(write.size));
+    Counters::add(&service.common.counters.written_bytes, u64::from(write.size));
     let reply = Reply::written(request.unique, write.size);
     // What the kernel writes back is made durable by the FSYNC that follows.
     let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
@@ -63,8 +63,8 @@ fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<u
     Ok(service.begin(request, || Ok([find()?, 0]))?.numbers[0])
 }
 
-/// Where a write goes. The kernel appends where it believes the file to end; a library or another mount may have made it longer since. The
-/// end does not move meanwhile: the caller has entered the inode.
+/// Where a write goes. The kernel appends where it believes the file to end; a library or another mount may have made it
+/// longer since. The end does not move meanwhile: the caller has entered the inode, and has its turn among all mounts.
 fn offset_of(service: &Service, number: InodeNumber, write: &Write) -> Result<u64, Errno> {
     let appends =
         write.flags & APPEND != 0 && !write.from_cache && (service.socket().is_some() || service.is_shared());
@@ -91,7 +91,7 @@ pub(crate) fn read(
     verify(service, number, &parts)?;
     let slices = slices_of(service, &parts)?;
     let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
-    Counters::add(&service.counters.read_bytes, bytes as u64);
+    Counters::add(&service.common.counters.read_bytes, bytes as u64);
     let sent = if slices.len() <= SLICES_MAX {
         transport.reply_data(request.unique, &slices)
     } else {

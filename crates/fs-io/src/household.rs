@@ -38,7 +38,8 @@ impl Household {
         let mut household = Self { service: Arc::clone(service), threads: Vec::new() };
         if keeper == HeapKeeper::Thread {
             background::prepare(&service.files);
-            household.run("keep", holder, |service| background::keep(&service.files, &service.rounds))?;
+            household
+                .run("keep", holder, |service| background::keep(&service.files, &service.common.rounds))?;
         }
         let publisher = Arc::clone(publisher);
         household.run("publish", holder, move |service| background::publish(service, &publisher))?;
@@ -60,7 +61,7 @@ impl Household {
 
 impl Drop for Household {
     fn drop(&mut self) {
-        self.service.rounds.stop();
+        self.service.common.rounds.stop();
         for thread in self.threads.drain(..) {
             thread.join().expect("a panic ends the process");
         }

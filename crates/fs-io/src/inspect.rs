@@ -86,18 +86,18 @@ pub(crate) fn metrics(service: &Service) -> String {
     text.sample("info", &labels, 1);
     let closed = u8::from(media.closed().is_some());
     text.gauge("region_closed", "1 once the region takes no more writes because the medium failed.", closed);
-    requests(&mut text, &service.counters);
+    requests(&mut text, &service.common.counters);
     text.counter(
         "dropped_caches_total",
         "Files that the kernel was made to drop: written little by little, or appended to by libraries.",
         service.forgetter.dropped(),
     );
-    commits(&mut text, &service.counters);
-    publishing(&mut text, &service.files, &service.counters);
-    space(&mut text, &service.rounds, &service.counters);
+    commits(&mut text, &service.common.counters);
+    publishing(&mut text, &service.files, &service.common.counters);
+    space(&mut text, &service.common.rounds, &service.common.counters);
     service.libraries().into_iter().for_each(|link| libraries(&mut text, link));
     text.gauge("inodes", "Inodes, those without a name included.", service.files.inode_count());
-    text.gauge("known_inodes", "Inodes that the kernel knows.", service.lives.len());
+    text.gauge("known_inodes", "Inodes that the kernel knows.", service.common.lives.len());
     landfall_metrics::region(&mut text, service.files.heap());
     text.into()
 }

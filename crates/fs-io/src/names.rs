@@ -176,7 +176,7 @@ pub(crate) fn link(service: &Service, request: &Request<'_>, target: Node, name:
     if !service.begin(request, || Ok([0, 0]))?.is_done {
         service.execute_now(&Operation::Link { parent, name, number, replaces: false })?;
     }
-    service.lives.name(number);
+    service.common.lives.name(number);
     service.look_up(number);
     let reply = Reply::entry(request.unique, &entry_of(service, &service.stat(number)?));
     Ok(service.changed(parent, reply))

@@ -2,12 +2,11 @@
 
 use crate::clock;
 use crate::common::{Common, Sharing};
-use crate::counters::Counters;
 use crate::errors::{self, NO_SPACE, STALE};
 use crate::forget::Forgetter;
 use crate::ledger::{Begun, Ledger};
 use crate::link::{Entered, Link};
-use crate::lives::{Fate, Lives, MountNumber};
+use crate::lives::{Fate, MountNumber};
 use crate::losses::Losses;
 use crate::mates::{Gone, Why};
 use crate::ragged::Ragged;
@@ -82,20 +81,17 @@ pub(crate) struct Held {
 /// What the workers share.
 pub(crate) struct Service {
     pub(crate) files: Arc<Files>,
-    pub(crate) lives: Arc<Lives>,
-    pub(crate) rounds: Arc<Rounds>,
     pub(crate) sync: SyncMode,
     pub(crate) written: Written,
-    pub(crate) counters: Arc<Counters>,
     pub(crate) held: Option<Held>,
     /// Through which the kernel drops what it keeps.
     pub(crate) forgetter: Arc<Forgetter>,
     ragged: Ragged,
     /// Libraries in other programs, where there can be any.
     link: Option<Arc<Link>>,
-    common: Common,
-    mount: MountNumber,
-    sharing: Sharing,
+    /// What it has in common with the other mounts of the files.
+    pub(crate) common: Common,
+    which: Which,
 }
 
 /// Which mount a service serves.
@@ -111,29 +107,14 @@ impl Service {
         common: Common,
         (sync, written): (SyncMode, Written),
         (link, forgetter): (Option<Arc<Link>>, Arc<Forgetter>),
-        (held, Which { mount, sharing }): (Option<Held>, Which),
+        (held, which): (Option<Held>, Which),
     ) -> Self {
-        let (Common { rounds, counters, lives, .. }, ragged) = (common.clone(), Ragged::default());
-        Self {
-            files,
-            lives,
-            rounds,
-            sync,
-            written,
-            counters,
-            held,
-            forgetter,
-            ragged,
-            link,
-            common,
-            mount,
-            sharing,
-        }
+        Self { files, sync, written, held, forgetter, ragged: Ragged::default(), link, common, which }
     }
 
     /// True if other mounts change the files, too.
     pub(crate) fn is_shared(&self) -> bool {
-        self.sharing == Sharing::Shared
+        self.which.sharing == Sharing::Shared
     }
 
     /// How long the kernel may keep names and attributes.
@@ -143,7 +124,7 @@ impl Service {
 
     /// The flags of open files.
     pub(crate) fn open_flags(&self) -> OpenFlags {
-        match self.sharing {
+        match self.which.sharing {
             Sharing::Alone => OpenFlags::KEEP_CACHE,
             Sharing::Shared => OpenFlags::DIRECT_IO.with(OpenFlags::NO_FLUSH),
         }
@@ -157,25 +138,30 @@ impl Service {
 
     /// The kernel has looked an inode up once more.
     pub(crate) fn look_up(&self, number: InodeNumber) {
-        self.lives.look_up(self.mount, number);
+        self.common.lives.look_up(self.which.mount, number);
+    }
+
+    /// The kernel refers to nothing any more. Returns the orphans that no other one knows.
+    pub(crate) fn forget_all(&self) -> Vec<InodeNumber> {
+        self.common.lives.end_mount(self.which.mount)
     }
 
     /// An inode has no name.
     pub(crate) fn orphan(&self, number: InodeNumber) -> Fate {
-        self.lives.orphan(number, |mount| self.common.mates.knows(mount, number))
+        self.common.lives.orphan(number, |mount| self.common.mates.knows(mount, number))
     }
 
     /// A name does not lead to its inode any more: other mounts' kernels need not keep that.
     pub(crate) fn tell_others(&self, why: Why, (parent, name): (InodeNumber, Name<'_>), inode: InodeNumber) {
         if self.is_shared() {
             let gone = Gone { why, parent, inode, name: name.bytes().to_vec() };
-            self.common.mates.tell_others(self.mount, &gone);
+            self.common.mates.tell_others(self.which.mount, &gone);
         }
     }
 
     /// The kernel has forgotten so many lookups of an inode.
     pub(crate) fn forget(&self, number: InodeNumber, lookups: u64) -> Fate {
-        self.lives.forget(self.mount, number, lookups)
+        self.common.lives.forget(self.which.mount, number, lookups)
     }
 
     /// A number for a new inode.
@@ -308,7 +294,7 @@ impl Service {
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T, FsError>) -> Result<T, Errno> {
         let mut waits: Option<SpaceWait> = None;
         loop {
-            let seen = self.rounds.progress();
+            let seen = self.common.rounds.progress();
             let error = match attempt() {
                 Ok(done) => {
                     self.end_wait(waits.as_ref());
@@ -327,8 +313,8 @@ impl Service {
                     }
                 }
                 Some(Until::Space) => {
-                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.rounds, &error));
-                    if let Err(errno) = wait.go_on(&self.rounds, seen) {
+                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
+                    if let Err(errno) = wait.go_on(&self.common.rounds, seen) {
                         self.end_wait(waits.as_ref());
                         return Err(errno);
                     }
@@ -340,8 +326,8 @@ impl Service {
     fn end_wait(&self, wait: Option<&SpaceWait>) {
         let Some(wait) = wait else { return };
         match wait.is_for_log {
-            true => self.counters.backlog_waits.note(wait.begun),
-            false => self.counters.space_waits.note(wait.begun),
+            true => self.common.counters.backlog_waits.note(wait.begun),
+            false => self.common.counters.space_waits.note(wait.begun),
         }
     }
 
@@ -503,15 +489,18 @@ mod tests {
         }
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| service.execute(2, &change));
-            while !service.rounds.is_asked(crate::rounds::Job::Publish) {
+            while !service.common.rounds.is_asked(crate::rounds::Job::Publish) {
                 std::thread::yield_now();
             }
             assert!(!waiting.is_finished(), "nothing is published");
             publisher.step().expect("publishes");
-            service.rounds.note_progress();
+            service.common.rounds.note_progress();
             waiting.join().expect("no panic").expect("the log has room again");
         });
-        assert_eq!((service.counters.backlog_waits.count(), service.counters.space_waits.count()), (1, 0));
+        assert_eq!(
+            (service.common.counters.backlog_waits.count(), service.common.counters.space_waits.count()),
+            (1, 0)
+        );
         assert_eq!(service.files.log_len().0, 1);
     }
 }

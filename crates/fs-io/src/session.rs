@@ -204,8 +204,6 @@ pub struct Session {
     publisher: Arc<Mutex<Publisher>>,
     /// The threads that work for this mount only.
     household: Option<Household>,
-    which: Which,
-    common: Common,
     /// The thread that commits for requests over io_uring.
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     libraries: Option<Threads>,
@@ -309,7 +307,7 @@ impl Session {
         let link = link(&files, &publisher, &forgetter, settings, device);
         let (available, sync) = ((link.as_ref().ok().cloned(), forgetter), settings.sync);
         let held = ledger.map(|ledger| held(&files, ledger, earlier.as_ref(), &common));
-        let service = Service::new(files, common.clone(), (sync, written), available, (held, which));
+        let service = Service::new(files, common, (sync, written), available, (held, which));
         let mut session = Self {
             shared,
             service: Arc::new(service),
@@ -317,8 +315,6 @@ impl Session {
             workers: Vec::new(),
             publisher,
             household: None,
-            which,
-            common,
             syncing: None,
             libraries: None,
             forgetting: None,
@@ -463,7 +459,7 @@ impl Session {
 
     /// How the program answers requests that wait for space ([`Keeper::Program`]).
     pub fn keeping(&self) -> Keeping {
-        Keeping::new(Arc::clone(&self.service.rounds))
+        Keeping::new(Arc::clone(&self.service.common.rounds))
     }
 
     /// Values of other systems in the region as files, and files as values.
@@ -501,8 +497,8 @@ impl Session {
         self.end_background();
         let files = &self.service.files;
         if end == End::Unmount {
-            self.service.held.iter().for_each(|held| self.common.ledgers.remove(&held.ledger));
-            release(files, self.common.lives.end_mount(self.which.mount));
+            self.service.held.iter().for_each(|held| self.service.common.ledgers.remove(&held.ledger));
+            release(files, self.service.forget_all());
         }
         background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;

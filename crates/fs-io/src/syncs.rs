@@ -110,8 +110,8 @@ impl Syncs {
 fn sync_group(service: &Service, group: Vec<Waiting>) {
     let (begun, requests) = (Instant::now(), group.len() as u64);
     sync(service, group);
-    service.counters.commits.note(begun);
-    Counters::add(&service.counters.committed_requests, requests);
+    service.common.counters.commits.note(begun);
+    Counters::add(&service.common.counters.committed_requests, requests);
 }
 
 fn sync(service: &Service, group: Vec<Waiting>) {

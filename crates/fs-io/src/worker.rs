@@ -38,7 +38,7 @@ impl<T: Transport> Worker<T> {
                 Incoming::Request(request) => {
                     let begun = Instant::now();
                     let sent = self.answer(&request, &mut entries)?;
-                    self.service.counters.requests(RequestKind::of(&request.op)).note(begun);
+                    self.service.common.counters.requests(RequestKind::of(&request.op)).note(begun);
                     sent
                 }
                 Incoming::Malformed(malformed) => {

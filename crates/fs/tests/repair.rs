@@ -5,7 +5,7 @@ mod common;
 
 use common::{Content, OPTIONS, ROOT, View, World, check, region};
 use landfall_fs::{FileType, FilesRecovery, InodeNumber, check_tree};
-use landfall_heap::{Checked, Damage, Region, RegionCheck, SlotId, spaces};
+use landfall_heap::{Checked, Region, RegionCheck, SlotId, spaces};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use proptest::prelude::*;
@@ -126,12 +126,8 @@ fn repair(media: &Arc<SimMedia>, found: &Checked) -> Vec<String> {
     let files = Arc::new(FilesRecovery::default());
     let (heap, _) = Region::run(Arc::clone(media) as _, vec![Arc::clone(&files) as _]).expect("opens");
     let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
-    let unreadable = [Damage::RecordChecksum, Damage::RecordFields, Damage::KeyHash];
-    let unreadable = found.findings.iter().filter(|f| f.what.is_none_or(|what| unreadable.contains(&what)));
-    let nameless: Vec<SlotId> =
-        unreadable.clone().filter(|finding| finding.named.is_none()).map(|finding| finding.slot).collect();
-    let lines = files.repair(&heap, &OPTIONS, &suspects, &nameless).expect("there is room");
-    unreadable.for_each(|finding| heap.overwrite_with_tombstone(finding.slot).expect("stored"));
+    let lines = files.repair(&heap, &OPTIONS, &suspects, &found.nameless()).expect("there is room");
+    found.unreadable().for_each(|finding| heap.overwrite_with_tombstone(finding.slot).expect("stored"));
     found.copies.runs.iter().for_each(|run| heap.mark_not_slab(*run).expect("stored"));
     heap.mark_slabs(1).expect("stored");
     lines

@@ -77,6 +77,26 @@ impl Checked {
     pub fn is_clean(&self) -> bool {
         self.findings_count == 0 && self.correctable.is_empty() && self.copies == DamagedCopies::default()
     }
+
+    /// The unreadable records that a repair overwrites. None while there are more doubtful keys than a check lists: older
+    /// versions of the others would become current.
+    pub fn unreadable(&self) -> impl Iterator<Item = &Finding> {
+        let unreadable = |finding: &&Finding| {
+            matches!(
+                finding.what,
+                None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash)
+            )
+        };
+        let is_doubtful = |finding: &Finding| finding.what == Some(Damage::Undecided);
+        let is_listed = self.findings_count == self.findings.len() as u64;
+        let may_clear = is_listed || !self.findings.iter().any(is_doubtful);
+        self.findings.iter().filter(unreadable).filter(move |_| may_clear)
+    }
+
+    /// Those of them of which no key is known.
+    pub fn nameless(&self) -> Vec<SlotId> {
+        self.unreadable().filter(|finding| finding.named.is_none()).map(|finding| finding.slot).collect()
+    }
 }
 
 /// A check under way.

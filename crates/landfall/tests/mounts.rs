@@ -42,6 +42,17 @@ impl Drop for Pair {
     }
 }
 
+/// Two mounts of a server whose region is on a file. `None` where there can be no mount.
+fn mounted() -> Option<(Pair, Process, Process, Process)> {
+    if !can_mount() {
+        return None;
+    }
+    let pair = Pair::new(Place::new(), &[]);
+    let server = pair.site.server();
+    let (first, second) = pair.mounts();
+    Some((pair, server, first, second))
+}
+
 /// Inodes of the region.
 fn inodes(point: &Path) -> u64 {
     let df = landfall(&["fs", "df", point.to_str().unwrap()]);
@@ -64,12 +75,7 @@ fn errno<T>(done: std::io::Result<T>) -> Option<i32> {
 
 #[test]
 fn what_is_done_at_one_mount_is_seen_at_the_other_when_the_call_has_returned() {
-    if !can_mount() {
-        return;
-    }
-    let pair = Pair::new(Place::new(), &[]);
-    let server = pair.site.server();
-    let mounts = pair.mounts();
+    let Some((pair, server, first, second)) = mounted() else { return };
     let [here, there] = pair.at("file");
     assert!(!there.exists());
     let mut file = File::create(&here).unwrap();
@@ -111,21 +117,16 @@ fn what_is_done_at_one_mount_is_seen_at_the_other_when_the_call_has_returned() {
     assert!(!renamed_there.exists());
     assert_eq!(other.metadata().unwrap().nlink(), 0);
     drop((file, other));
-    mounts.0.stop();
+    first.stop();
     fs::write(pair.at("alone")[1].as_path(), b"one mount is left").unwrap();
-    mounts.1.stop();
+    second.stop();
     server.stop();
     pair.is_clean();
 }
 
 #[test]
 fn a_file_that_is_open_at_one_mount_outlives_its_name_and_the_other_mount() {
-    if !can_mount() {
-        return;
-    }
-    let pair = Pair::new(Place::new(), &[]);
-    let server = pair.site.server();
-    let (first, second) = pair.mounts();
+    let Some((pair, server, first, second)) = mounted() else { return };
     let [here, there] = pair.at("file");
     fs::write(&here, common::pattern(3, 70_000)).unwrap();
     let open = OpenOptions::new().read(true).write(true).open(&there).unwrap();
@@ -236,14 +237,9 @@ struct Known {
 #[test]
 #[allow(clippy::print_stderr, reason = "the seed of a failure must be known")]
 fn operations_at_two_mounts_in_turns_are_those_of_one_file_system() {
-    if !can_mount() {
-        return;
-    }
+    let Some((pair, server, first, second)) = mounted() else { return };
     let seed = std::env::var("LANDFALL_SEED").map_or(11, |text| text.parse().unwrap());
     eprintln!("LANDFALL_SEED={seed}");
-    let pair = Pair::new(Place::new(), &[]);
-    let server = pair.site.server();
-    let (first, second) = pair.mounts();
     let mut random = Random(seed);
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
     for step in 0..3000_u64 {
@@ -304,12 +300,7 @@ fn operations_at_two_mounts_in_turns_are_those_of_one_file_system() {
 #[test]
 fn programs_that_append_and_create_at_the_same_time_do_not_lose_each_others_work() {
     const ROUNDS: usize = 400;
-    if !can_mount() {
-        return;
-    }
-    let pair = Pair::new(Place::new(), &[]);
-    let server = pair.site.server();
-    let (first, second) = pair.mounts();
+    let Some((pair, server, first, second)) = mounted() else { return };
     let work = |side: usize| {
         for round in 0..ROUNDS {
             let open = |name: &str| OpenOptions::new().append(true).create(true).open(&pair.at(name)[side]);
@@ -341,12 +332,7 @@ fn programs_that_append_and_create_at_the_same_time_do_not_lose_each_others_work
 
 #[test]
 fn a_lock_that_would_not_count_at_the_other_mount_is_refused() {
-    if !can_mount() {
-        return;
-    }
-    let pair = Pair::new(Place::new(), &[]);
-    let server = pair.site.server();
-    let (first, second) = pair.mounts();
+    let Some((pair, server, first, second)) = mounted() else { return };
     let file = File::create(&pair.at("file")[0]).unwrap();
     assert_eq!(
         errno(rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(Into::into)),
@@ -362,12 +348,7 @@ fn a_lock_that_would_not_count_at_the_other_mount_is_refused() {
 
 #[test]
 fn a_stopped_holder_holds_nobody_up_but_a_server_that_starts_and_loses_its_mount_then() {
-    if !can_mount() {
-        return;
-    }
-    let pair = Pair::new(Place::new(), &[]);
-    let server = pair.site.server();
-    let (first, second) = pair.mounts();
+    let Some((pair, server, first, second)) = mounted() else { return };
     let [here, there] = pair.at("file");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&here).unwrap();
     second.signal("-STOP");

@@ -5,7 +5,7 @@
 //! medium still has one, would become current again. So the tombstone must be durable before.
 
 use landfall_fs::{FilesRecovery, FsError, OpenFiles};
-use landfall_heap::{Checked, Damage, Finding, Heap, HeapError, RegionCheck, SlotId, Tenant, Writer, spaces};
+use landfall_heap::{Checked, Heap, HeapError, RegionCheck, SlotId, Tenant, Writer, spaces};
 use landfall_kv::{Engine, KvError, Recovery};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
@@ -98,9 +98,7 @@ fn repair_files(
     };
     let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
     // Keys and logs have their tombstones.
-    let nameless: Vec<SlotId> =
-        unreadable(found).filter(|finding| finding.named.is_none()).map(|finding| finding.slot).collect();
-    Ok(files.repair(heap, &options, &suspects, &nameless)?)
+    Ok(files.repair(heap, &options, &suspects, &found.nameless())?)
 }
 
 /// Every key that must get a tombstone: the named keys, and the keys of which only the hash is known, by the names in
@@ -145,21 +143,9 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
     Ok(())
 }
 
-/// The unreadable records that are overwritten. None while there are more doubtful keys than a check lists: older versions
-/// of the others would become current.
-fn unreadable(found: &Checked) -> impl Iterator<Item = &Finding> {
-    let unreadable = |finding: &&Finding| {
-        matches!(finding.what, None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash))
-    };
-    let is_doubtful = |finding: &Finding| finding.what == Some(Damage::Undecided);
-    let is_listed = found.findings_count == found.findings.len() as u64;
-    let may_clear = is_listed || !found.findings.iter().any(is_doubtful);
-    found.findings.iter().filter(unreadable).filter(move |_| may_clear)
-}
-
 /// Overwrites unreadable records. Keys that were found by their value have a tombstone already.
 fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvError> {
-    for finding in unreadable(found) {
+    for finding in found.unreadable() {
         heap.overwrite_with_tombstone(finding.slot)?;
         done.push(format!("record {}: cleared", finding.slot.0));
     }

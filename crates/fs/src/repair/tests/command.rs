@@ -4,7 +4,7 @@ use crate::check::check_tree;
 use crate::key::InodeNumber;
 use crate::open::OpenFiles;
 use crate::recover::FilesRecovery;
-use landfall_heap::{Checked, Damage, Keeper, RecordView, Region, RegionCheck, SlotId, spaces};
+use landfall_heap::{Checked, Keeper, RecordView, Region, RegionCheck, SlotId, spaces};
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,12 +65,8 @@ pub(super) fn repair_on(media: &Arc<SimMedia>, found: &Checked) -> Vec<String> {
     let files = Arc::new(FilesRecovery::default());
     let (heap, _) = Region::run(Arc::clone(media) as _, vec![Arc::clone(&files) as _]).expect("opens");
     let suspects: BTreeSet<SlotId> = found.findings.iter().map(|finding| finding.slot).collect();
-    let unreadable = [Damage::RecordChecksum, Damage::RecordFields, Damage::KeyHash];
-    let unreadable = found.findings.iter().filter(|f| f.what.is_none_or(|what| unreadable.contains(&what)));
-    let nameless: Vec<SlotId> =
-        unreadable.clone().filter(|finding| finding.named.is_none()).map(|finding| finding.slot).collect();
-    let lines = files.repair(&heap, &OPTIONS, &suspects, &nameless).expect("there is room");
-    unreadable.for_each(|finding| heap.overwrite_with_tombstone(finding.slot).expect("stored"));
+    let lines = files.repair(&heap, &OPTIONS, &suspects, &found.nameless()).expect("there is room");
+    found.unreadable().for_each(|finding| heap.overwrite_with_tombstone(finding.slot).expect("stored"));
     found.copies.runs.iter().for_each(|run| heap.mark_not_slab(*run).expect("stored"));
     heap.mark_slabs(1).expect("stored");
     lines
