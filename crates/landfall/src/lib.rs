@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod demo;
+mod etcd;
 mod fs;
 pub mod log;
 mod output;

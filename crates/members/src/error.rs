@@ -55,7 +55,7 @@ pub enum MembersError {
         path: PathBuf,
     },
     /// Misuse: an invalid address of etcd.
-    #[error("{text:?} is no address of etcd: write http://HOST:PORT, without TLS")]
+    #[error("{text:?} is no address of etcd: write https://HOST:PORT, or http://HOST:PORT without TLS")]
     Endpoint {
         /// What was given.
         text: String,
@@ -68,6 +68,9 @@ pub enum MembersError {
         /// Most.
         max: usize,
     },
+    /// Misuse: the files for TLS.
+    #[error("TLS of etcd: {0}")]
+    TlsFile(#[from] TlsFileError),
     /// Misuse: the TTL of a member is out of range.
     #[error("the TTL of a member is {min} to {max} s, not {asked}")]
     Ttl {
@@ -97,10 +100,24 @@ pub enum MembersError {
     /// Environment: etcd cannot be reached, or does not answer in time. A change may have been made or not.
     #[error("etcd at {endpoint} does not answer: {source}")]
     Unreachable {
-        /// Which of the addresses, the last that was tried.
+        /// Which of the addresses.
         endpoint: String,
         /// The system's error.
         source: io::Error,
+    },
+    /// Peer: there is no TLS connection that both sides trust.
+    #[error("etcd at {endpoint}: TLS: {source}{}", advice(source))]
+    Tls {
+        /// Which of the addresses.
+        endpoint: String,
+        /// What TLS says.
+        source: rustls::Error,
+    },
+    /// None of several addresses has served: what each of them said, in the order of the attempts.
+    #[error("no address of etcd serves: {}", joined(failures))]
+    Addresses {
+        /// One for each address that was tried.
+        failures: Vec<MembersError>,
     },
     /// Peer: etcd refuses.
     #[error("etcd at {endpoint} refuses ({status}, code {code}): {message}")]
@@ -173,9 +190,90 @@ impl MembersError {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => *status >= 500,
+            Self::Addresses { failures } => failures.iter().any(Self::passes),
             _ => false,
         }
     }
+
+    /// The error of a call that has failed at each of these addresses, at least one.
+    pub(crate) fn of_addresses(mut failures: Vec<Self>) -> Self {
+        match failures.pop() {
+            Some(only) if failures.is_empty() => only,
+            last => {
+                failures.extend(last);
+                Self::Addresses { failures }
+            }
+        }
+    }
+}
+
+fn joined(failures: &[MembersError]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// What to do about an error of TLS, where one can tell.
+fn advice(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription as Alert, CertificateError as Wrong, Error, InvalidMessage};
+    match error {
+        Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => {
+            ": give the CA that has signed its certificate"
+        }
+        Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
+            ": use an address that is in its certificate"
+        }
+        Error::AlertReceived(Alert::CertificateRequired | Alert::BadCertificate | Alert::UnknownCA) => {
+            ": it demands a client certificate that its own CA has signed"
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => ": if it has no TLS, write http://",
+        _ => "",
+    }
+}
+
+/// Why the files for TLS cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsFileError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file holds nothing of this kind.
+    #[error("{} holds no {what} in PEM (\"-----BEGIN ...\"): give a PEM file", path.display())]
+    NotPem {
+        /// Which file.
+        path: PathBuf,
+        /// `certificate` or `private key without a passphrase`.
+        what: &'static str,
+    },
+    /// A certificate that cannot be used, or a key that does not belong to it.
+    #[error("the certificate in {} cannot be used: {source}", path.display())]
+    Certificate {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::Error,
+    },
+    /// A certificate without its key.
+    #[error("a client certificate needs its private key: give both files")]
+    NoKey,
+    /// A key without its certificate.
+    #[error("a private key needs its client certificate: give both files")]
+    NoCertificate,
+    /// A file for TLS with an address that has none.
+    #[error("{host} is an address without TLS, for which a {what} has no use: write https://{host}")]
+    Plain {
+        /// `HOST:PORT`.
+        host: String,
+        /// `CA`, `certificate` or `key`.
+        what: &'static str,
+    },
+    /// The system trusts nobody.
+    #[error("this machine has no CA certificates: give the CA that has signed etcd's")]
+    NoRoots,
 }
 
 /// Why something is no chain, or a change to one cannot be made.

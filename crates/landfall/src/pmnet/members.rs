@@ -1,6 +1,7 @@
 //! Members of a deployment, from a file or from etcd. `docs/pmnet-members.md` says what is stored where.
 
 use super::options::BadValue;
+use crate::etcd::EtcdArgs;
 use clap::Args;
 use landfall_members::{
     Chain, Etcd, Event, Keeper, Member, MembersError, Membership, Role, Standing, StaticFile,
@@ -28,9 +29,8 @@ pub(super) struct ChainArgs {
     /// The chain in a TOML file
     #[arg(long, value_name = "FILE", conflicts_with = "etcd")]
     chain_file: Option<PathBuf>,
-    /// The chain in etcd: its addresses, http://HOST:PORT, several separated by commas
-    #[arg(long, value_name = "URLS", value_delimiter = ',', requires = "chain")]
-    etcd: Vec<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// Name of the chain in etcd
     #[arg(long, value_name = "NAME", requires = "etcd")]
     chain: Option<String>,
@@ -57,9 +57,10 @@ impl ChainArgs {
         if let Some(path) = &self.chain_file {
             return Ok(Some(Membership::Static(StaticFile::new(path))));
         }
-        match &self.chain {
-            Some(name) => Ok(Some(Membership::Etcd(Etcd::new(&self.etcd, name)?))),
-            None => Ok(None),
+        match (self.etcd.client()?, &self.chain) {
+            (Some(client), Some(name)) => Ok(Some(Membership::Etcd(Etcd::of(client, name)?))),
+            (Some(_), None) => Err(BadValue::new("--etcd", "name the chain, too: --chain NAME").into()),
+            (None, _) => Ok(None),
         }
     }
 

@@ -1,21 +1,19 @@
 //! Calls of etcd's v3 API through its JSON gateway: keys and values are in base64, 64-bit numbers are strings, and
 //! fields that are zero are omitted.
 
-use super::http::{Answer, Endpoint};
+use super::cluster::{Cluster, Repeat, Request, is_not_found};
+use super::http::Endpoint;
 use crate::error::MembersError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// gRPC's code *not found*, which etcd returns for an unknown lease.
-const NOT_FOUND: u32 = 5;
-
-/// Calls to the first address that answers.
+/// Calls with a time limit each.
 pub(super) struct Api<'e> {
-    endpoints: &'e [Endpoint],
+    cluster: &'e Cluster,
     limit: Duration,
 }
 
@@ -53,8 +51,8 @@ pub(super) struct Entry {
 pub(super) struct Lease(u64);
 
 impl<'e> Api<'e> {
-    pub(super) fn new(endpoints: &'e [Endpoint], limit: Duration) -> Self {
-        Self { endpoints, limit }
+    pub(super) fn new(cluster: &'e Cluster, limit: Duration) -> Self {
+        Self { cluster, limit }
     }
 
     /// All keys with a prefix, at most `limit` of them.
@@ -95,7 +93,7 @@ impl<'e> Api<'e> {
             json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": modified.to_string()});
         let put = json!({"request_put": {"key": key, "value": coded(value), "lease": lease}});
         let request = json!({"compare": [compare], "success": [put]});
-        Ok(self.call::<TxnAnswer>("/v3/kv/txn", &request)?.1.succeeded)
+        Ok(self.call_once::<TxnAnswer>("/v3/kv/txn", &request)?.succeeded)
     }
 
     /// A new lease, and its TTL, which may be longer than requested.
@@ -126,49 +124,23 @@ impl<'e> Api<'e> {
         }
     }
 
-    /// Calls one address after the other until one answers. All of them share the time limit.
+    /// A call that does no harm if it is carried out twice.
     fn call<T: DeserializeOwned>(
         &self,
-        path: &str,
-        request: &serde_json::Value,
+        path: &'static str,
+        json: &serde_json::Value,
     ) -> Result<(&'e Endpoint, T), MembersError> {
-        let request = request.to_string();
-        let share = self.limit / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
-        let mut last = None;
-        for endpoint in self.endpoints {
-            let answer = endpoint.post(path, request.as_bytes(), Instant::now() + share);
-            match answer.and_then(|answer| understand(endpoint, &answer)) {
-                Ok(answer) => return Ok((endpoint, answer)),
-                Err(error) if is_not_found(&error) => return Err(error),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.expect("an etcd has an address"))
+        self.cluster.call(&Request { path, json, repeat: Repeat::Always }, self.limit)
     }
-}
 
-/// Whether etcd does not know the lease. The answer is the same at all addresses.
-pub(super) fn is_not_found(error: &MembersError) -> bool {
-    matches!(error, MembersError::Refused { code: NOT_FOUND, .. })
-}
-
-fn understand<T: DeserializeOwned>(endpoint: &Endpoint, answer: &Answer) -> Result<T, MembersError> {
-    if answer.status != 200 {
-        return Err(refusal(endpoint, answer));
-    }
-    serde_json::from_slice(&answer.body).map_err(|_| endpoint.nonsense("not the JSON that was expected"))
-}
-
-fn refusal(endpoint: &Endpoint, answer: &Answer) -> MembersError {
-    /// Longest part of a message that is passed on, characters.
-    const MESSAGE_MAX: usize = 200;
-    let refusal: Refusal = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let message = if refusal.message.is_empty() { refusal.error } else { refusal.message };
-    MembersError::Refused {
-        endpoint: endpoint.name().to_owned(),
-        status: answer.status,
-        code: refusal.code,
-        message: message.chars().take(MESSAGE_MAX).collect(),
+    /// A call that is sent once.
+    fn call_once<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        json: &serde_json::Value,
+    ) -> Result<T, MembersError> {
+        let request = Request { path, json, repeat: Repeat::Unsent };
+        self.cluster.call(&request, self.limit).map(|(_, answer)| answer)
     }
 }
 
@@ -246,20 +218,17 @@ struct Streamed<T> {
 #[derive(Deserialize)]
 struct Nothing {}
 
-#[derive(Default, Deserialize, Serialize)]
-#[serde(default)]
-struct Refusal {
-    error: String,
-    message: String,
-    code: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::cluster::understand;
+    use crate::etcd::config::EtcdConfig;
+    use crate::etcd::http::{Address, Answer};
+    use crate::etcd::tls::Tls;
 
     fn endpoint() -> Endpoint {
-        Endpoint::parse("127.0.0.1:2379").unwrap()
+        let tls = Tls::new(&EtcdConfig::default(), false).unwrap();
+        Endpoint::new(Address::parse("127.0.0.1:2379").unwrap(), tls)
     }
 
     fn understood<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, MembersError> {
@@ -286,7 +255,9 @@ mod tests {
         assert!(is_not_found(&error), "{error}");
         assert!(error.to_string().contains("no such lease"));
         let error = understood::<Nothing>(503, "busy").err().unwrap();
-        assert!(matches!(error, MembersError::Refused { status: 503, code: 0, .. }));
+        assert!(
+            matches!(error, MembersError::Refused { status: 503, code: 0, ref message, .. } if message == "busy")
+        );
     }
 
     #[test]

@@ -1,23 +1,45 @@
 //! POST requests to etcd's gateway, each with a time limit.
 //!
 //! `ureq` implements HTTP. It blocks the calling thread, limits the time of a whole exchange including name resolution,
-//! and accepts chunked bodies with trailers, which the gateway uses for errors. It is built without TLS. Each connection
-//! serves one request, so that no call uses a connection that etcd has closed meanwhile.
+//! and accepts chunked bodies with trailers, which the gateway uses for errors. Each connection serves one request, so
+//! that no call uses a connection that etcd has closed meanwhile; TLS resumes the session of an earlier one.
 
+use super::tls::Tls;
 use crate::error::MembersError;
 use std::io;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector, TcpConnector};
 use ureq::{Agent, Error};
 
 /// Longest answer, bytes: all members and a chain, in base64, are a tenth of it.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
 
+/// What may be wrong if etcd closes a connection that is to be encrypted.
+const CLOSED: &str = "it closes the connection: it may demand a client certificate that its own CA has signed; \
+    if it has no TLS, write http://";
+
 /// One address of etcd.
 #[derive(Clone, Debug)]
-pub(super) struct Endpoint {
+pub(super) struct Address {
+    scheme: Scheme,
     /// `HOST:PORT`.
     host: String,
-    agent: Agent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+/// An address and what a connection to it needs.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    address: Address,
+    tls: Tls,
 }
 
 /// An answer that was read to its end.
@@ -29,80 +51,149 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-impl Endpoint {
-    /// Reads `http://HOST:PORT`, or without the scheme.
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: MembersError,
+    /// Whether etcd may have received the request. If not, another address can be asked without doing anything twice.
+    pub(super) sent: bool,
+}
+
+impl Address {
+    /// Reads `https://HOST:PORT` or `http://HOST:PORT`. Without a scheme it is `http`.
     pub(super) fn parse(text: &str) -> Result<Self, MembersError> {
-        let host = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+        let (scheme, host) = match text.strip_prefix("https://") {
+            Some(host) => (Scheme::Https, host),
+            None => (Scheme::Http, text.strip_prefix("http://").unwrap_or(text)),
+        };
+        let host = host.trim_end_matches('/');
         let port =
             host.rsplit_once(':').filter(|(name, _)| !name.is_empty()).map(|(_, port)| port.parse::<u16>());
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]%".contains(&byte);
         if matches!(port, Some(Ok(1..))) && host.bytes().all(plain) {
-            return Ok(Self { host: host.to_owned(), agent: agent() });
+            return Ok(Self { scheme, host: host.to_owned() });
         }
         Err(MembersError::Endpoint { text: text.to_owned() })
     }
 
-    /// The name in messages.
-    pub(super) fn name(&self) -> &str {
+    /// Whether connections to it are encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::Https
+    }
+
+    /// `HOST:PORT`.
+    pub(super) fn host(&self) -> &str {
         &self.host
     }
 
+    fn url(&self, path: &str) -> String {
+        let scheme = if self.is_encrypted() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.host)
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(address: Address, tls: Tls) -> Self {
+        Self { address, tls }
+    }
+
+    /// The name in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.address.host
+    }
+
     /// Posts `json` and reads the answer. Both end by `end`.
-    pub(super) fn post(&self, path: &str, json: &[u8], end: Instant) -> Result<Answer, MembersError> {
+    pub(super) fn post(&self, path: &str, json: &[u8], end: Instant) -> Result<Answer, Failure> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(self.unreachable(io::ErrorKind::TimedOut.into()));
+            return Err(Failure { error: self.unreachable(io::ErrorKind::TimedOut.into()), sent: false });
         }
-        let request = self.agent.post(format!("http://{}{path}", self.host));
-        let request = request.config().timeout_global(Some(left)).build();
-        let request = request.content_type("application/json").header("Connection", "close");
+        let connected = Arc::default();
         let exchange = || {
+            let request = self.agent(left, &connected).post(self.address.url(path));
+            let request = request.content_type("application/json").header("Connection", "close");
             let mut response = request.send(json)?;
             let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
             Ok(Answer { status: response.status().as_u16(), body })
         };
-        exchange().map_err(|error| self.failed(error))
+        exchange()
+            .map_err(|error| Failure { error: self.failed(error), sent: connected.load(Ordering::Relaxed) })
+    }
+
+    /// An agent that connects to the address itself: it uses no proxy from the environment and follows no redirect. It
+    /// has its own limits of time, because `ureq` parses certificates anew for limits of a request.
+    fn agent(&self, limit: Duration, connected: &Arc<AtomicBool>) -> Agent {
+        let config = Agent::config_builder()
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .max_idle_connections(0)
+            .tls_config(self.tls.config())
+            .timeout_global(Some(limit))
+            .build();
+        let connector = TcpConnector::default().chain(self.tls.connector(connected));
+        Agent::with_parts(config, connector, DefaultResolver::default())
     }
 
     fn failed(&self, error: Error) -> MembersError {
         match error {
             Error::Timeout(_) => self.unreachable(io::ErrorKind::TimedOut.into()),
             Error::HostNotFound => self.unreachable(io::Error::new(io::ErrorKind::NotFound, "no such host")),
-            Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                self.nonsense("it ends in the middle")
-            }
-            Error::Io(source) => self.unreachable(source),
+            Error::Rustls(source) => self.no_tls(source),
+            Error::Io(source) => self.failed_io(source),
             Error::ConnectionFailed => self.unreachable(io::ErrorKind::ConnectionRefused.into()),
             Error::BodyExceedsLimit(_) => self.nonsense("it is too long"),
             _ => self.nonsense("no HTTP"),
         }
     }
 
+    fn failed_io(&self, source: io::Error) -> MembersError {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        if let Some(tls) = tls_error(&source) {
+            return self.no_tls(tls.clone());
+        }
+        match source.kind() {
+            UnexpectedEof => self.nonsense(self.cut_short()),
+            // An alert that says more may be lost, because etcd closes the connection right after it.
+            kind @ (BrokenPipe | ConnectionReset) if self.address.is_encrypted() => {
+                self.unreachable(io::Error::new(kind, CLOSED))
+            }
+            _ => self.unreachable(source),
+        }
+    }
+
+    /// What an answer is that ends early. etcd closes connections that are not what it expects.
+    fn cut_short(&self) -> &'static str {
+        match self.address.scheme {
+            Scheme::Https => "it ends in the middle; if etcd has no TLS, write http://",
+            Scheme::Http => "it ends in the middle; if etcd has TLS, write https://",
+        }
+    }
+
     fn unreachable(&self, source: io::Error) -> MembersError {
-        MembersError::Unreachable { endpoint: self.host.clone(), source }
+        MembersError::Unreachable { endpoint: self.name().to_owned(), source }
+    }
+
+    fn no_tls(&self, source: rustls::Error) -> MembersError {
+        MembersError::Tls { endpoint: self.name().to_owned(), source }
     }
 
     /// The error for an invalid answer.
     pub(super) fn nonsense(&self, what: &'static str) -> MembersError {
-        MembersError::Answer { endpoint: self.host.clone(), what }
+        MembersError::Answer { endpoint: self.name().to_owned(), what }
     }
 }
 
-/// An agent that connects to the address itself: it uses no proxy from the environment and follows no redirect.
-fn agent() -> Agent {
-    Agent::config_builder()
-        .proxy(None)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .http_status_as_error(false)
-        .max_idle_connections(0)
-        .build()
-        .new_agent()
+/// The error of TLS that a system's error wraps.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|source| source.downcast_ref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::config::EtcdConfig;
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::Duration;
@@ -117,10 +208,15 @@ mod tests {
     const ELSEWHERE: &[u8] =
         b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
 
+    fn plain(listener: &TcpListener) -> Endpoint {
+        let address = Address::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        Endpoint::new(address, Tls::new(&EtcdConfig::default(), false).unwrap())
+    }
+
     /// The outcome of a request that a server answers with these bytes before it closes the connection.
     fn answered(bytes: &[u8]) -> Result<Answer, MembersError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let endpoint = plain(&listener);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -133,7 +229,8 @@ mod tests {
                 }
                 stream.write_all(bytes).unwrap();
             });
-            endpoint.post("/v3/kv/range", b"{\"q\":1}", Instant::now() + Duration::from_secs(30))
+            let end = Instant::now() + Duration::from_secs(30);
+            endpoint.post("/v3/kv/range", b"{\"q\":1}", end).map_err(|failure| failure.error)
         })
     }
 
@@ -186,24 +283,40 @@ mod tests {
 
     #[test]
     fn addresses_are_a_host_and_a_port() {
-        for text in ["http://127.0.0.1:2379", "127.0.0.1:2379", "http://[::1]:2379/", "etcd.lab:2379"] {
-            assert!(Endpoint::parse(text).is_ok(), "{text}");
+        for (text, encrypted) in [
+            ("http://127.0.0.1:2379", false),
+            ("127.0.0.1:2379", false),
+            ("http://[::1]:2379/", false),
+            ("https://etcd.lab:2379", true),
+        ] {
+            assert_eq!(Address::parse(text).unwrap().is_encrypted(), encrypted, "{text}");
         }
-        for text in
-            ["", "http://", "host", "https://h:1", "h:0", "h:70000", ":1", "h:1/path", "h\r\n:1", "u@h:1"]
-        {
-            assert!(Endpoint::parse(text).is_err(), "{text}");
+        for text in [
+            "",
+            "http://",
+            "host",
+            "https://h",
+            "ftp://h:1",
+            "h:0",
+            "h:70000",
+            ":1",
+            "h:1/path",
+            "h\r\n:1",
+            "u@h:1",
+        ] {
+            assert!(Address::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_peer_that_does_not_answer_is_given_up_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let endpoint = plain(&listener);
         let begun = Instant::now();
         let outcome = endpoint.post("/", b"{}", begun + Duration::from_millis(100)).unwrap_err();
+        assert!(outcome.sent);
         assert!(
-            matches!(outcome, MembersError::Unreachable { ref source, .. } if source.kind() == io::ErrorKind::TimedOut)
+            matches!(outcome.error, MembersError::Unreachable { ref source, .. } if source.kind() == io::ErrorKind::TimedOut)
         );
         assert!(begun.elapsed() < Duration::from_secs(5));
     }

@@ -1,6 +1,7 @@
 //! A member's registration: a key in etcd that exists as long as a process renews its lease.
 
-use super::api::{Lease, is_not_found};
+use super::api::Lease;
+use super::cluster::is_not_found;
 use super::source::{Etcd, TRIES_MAX};
 use crate::backoff::Backoff;
 use crate::chain::check_name;

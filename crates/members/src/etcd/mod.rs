@@ -2,11 +2,16 @@
 //! etcd deletes when their leases end.
 
 mod api;
+mod cluster;
+mod config;
 mod http;
 mod keeper;
 mod poller;
 mod source;
+mod tls;
 
+pub use cluster::{ENDPOINTS_MAX, EtcdClient};
+pub use config::EtcdConfig;
 pub use keeper::{Keeper, Standing, TTL_MAX, TTL_MIN};
 pub(crate) use poller::EtcdPoller;
-pub use source::{ENDPOINTS_MAX, Etcd};
+pub use source::Etcd;

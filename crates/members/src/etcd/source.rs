@@ -1,7 +1,8 @@
 //! Reads and changes one chain in etcd.
 
 use super::api::{Api, Revision};
-use super::http::Endpoint;
+use super::cluster::EtcdClient;
+use super::config::EtcdConfig;
 use crate::backoff::Backoff;
 use crate::chain::{Chain, check_name};
 use crate::error::{ChainError, MembersError};
@@ -10,8 +11,6 @@ use crate::view::View;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most addresses of one etcd.
-pub const ENDPOINTS_MAX: usize = 8;
 /// Prefix of every key.
 const ROOT: &str = "/landfall/pmnet/";
 /// Attempts of a change while others change the chain or etcd does not answer.
@@ -24,7 +23,7 @@ const LIMIT_MIN: Duration = Duration::from_millis(50);
 /// A chain in etcd, 3.4 or later, through its JSON gateway.
 #[derive(Clone, Debug)]
 pub struct Etcd {
-    endpoints: Vec<Endpoint>,
+    client: EtcdClient,
     limit: Duration,
     chain: String,
 }
@@ -40,19 +39,22 @@ pub(super) struct Held {
 }
 
 impl Etcd {
-    /// The chain of this name in the etcd that has these addresses, each `http://HOST:PORT`. Nothing is sent yet.
+    /// The chain of this name in the etcd that has these addresses, each `http://HOST:PORT` or `https://HOST:PORT`.
+    /// Nothing is sent yet.
     ///
     /// # Errors
-    /// [`MembersError::Endpoint`], [`MembersError::Endpoints`], or [`ChainError::BadName`].
+    /// Those of [`EtcdClient::new`]; [`ChainError::BadName`].
     pub fn new<S: AsRef<str>>(endpoints: &[S], chain: &str) -> Result<Self, MembersError> {
+        Self::of(EtcdClient::new(&EtcdConfig::at(endpoints))?, chain)
+    }
+
+    /// The chain of this name in an etcd.
+    ///
+    /// # Errors
+    /// [`ChainError::BadName`].
+    pub fn of(client: EtcdClient, chain: &str) -> Result<Self, MembersError> {
         check_name("chain", chain)?;
-        let count = endpoints.len();
-        if !(1..=ENDPOINTS_MAX).contains(&count) {
-            return Err(MembersError::Endpoints { count, max: ENDPOINTS_MAX });
-        }
-        let endpoints =
-            endpoints.iter().map(|text| Endpoint::parse(text.as_ref())).collect::<Result<_, _>>()?;
-        Ok(Self { endpoints, limit: LIMIT, chain: chain.to_owned() })
+        Ok(Self { client, limit: LIMIT, chain: chain.to_owned() })
     }
 
     /// Sets the time limit of one call, over all addresses.
@@ -87,7 +89,7 @@ impl Etcd {
     }
 
     pub(super) fn api(&self) -> Api<'_> {
-        Api::new(&self.endpoints, self.limit)
+        Api::new(self.client.cluster(), self.limit)
     }
 
     /// The current contents of etcd, confirmed by a majority of its servers. One call.
@@ -101,12 +103,16 @@ impl Etcd {
     pub(crate) fn init(&self, chain: &Chain) -> Result<(), MembersError> {
         chain.check()?;
         same_name(&self.chain, &chain.name)?;
+        self.repeatedly(|| self.try_init(chain))
+    }
+
+    fn try_init(&self, chain: &Chain) -> Result<Option<()>, MembersError> {
         if self.swap(0, chain)? {
-            return Ok(());
+            return Ok(Some(()));
         }
         let found = self.view()?.chain;
         // The answer to the attempt before was lost; the attempt had succeeded.
-        if found == *chain { Ok(()) } else { Err(self.exists(found.epoch)) }
+        if found == *chain { Ok(Some(())) } else { Err(self.exists(found.epoch)) }
     }
 
     /// Changes the chain, also while others change it.
@@ -114,14 +120,23 @@ impl Etcd {
         &self,
         change: impl Fn(&Chain) -> Result<Chain, ChainError>,
     ) -> Result<Chain, MembersError> {
-        let (mut wanted, mut last) = (None, None);
+        let mut wanted = None;
+        self.repeatedly(|| self.try_update(&change, &mut wanted))
+    }
+
+    /// Tries a change until it is made, while others come first (`None`) or etcd does not answer.
+    fn repeatedly<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<Option<T>, MembersError>,
+    ) -> Result<T, MembersError> {
+        let mut last = None;
         let mut backoff = Backoff::new();
-        for attempt in 0..TRIES_MAX {
-            if attempt > 0 {
+        for tries in 0..TRIES_MAX {
+            if tries > 0 {
                 std::thread::sleep(backoff.pause());
             }
-            match self.try_update(&change, &mut wanted) {
-                Ok(Some(chain)) => return Ok(chain),
+            match attempt() {
+                Ok(Some(done)) => return Ok(done),
                 Ok(None) => last = None,
                 Err(error) if error.passes() => last = Some(error),
                 Err(error) => return Err(error),
@@ -234,7 +249,7 @@ mod tests {
         assert!(matches!(refused(&["h:1"], "a/b"), MembersError::Chain(ChainError::BadName { .. })));
         assert!(matches!(refused(&[], "lab"), MembersError::Endpoints { count: 0, .. }));
         assert!(matches!(refused(&["h:1"; 9], "lab"), MembersError::Endpoints { count: 9, .. }));
-        assert!(matches!(refused(&["https://h:1"], "lab"), MembersError::Endpoint { .. }));
+        assert!(matches!(refused(&["ftp://h:1"], "lab"), MembersError::Endpoint { .. }));
     }
 
     #[test]
