@@ -1,8 +1,14 @@
 //! How commands reach an etcd: the flags, which all of them have in common.
 
+use crate::serve::read_password;
 use clap::Args;
-use landfall_members::{EtcdClient, EtcdConfig, MembersError};
+use landfall_members::{EtcdClient, EtcdConfig, EtcdUser, MembersError};
+use landfall_server::config::ConfigError;
 use std::path::PathBuf;
+
+/// The environment variable with the user's password. Only the process's owner and root can read it, as opposed to the
+/// command line.
+const PASSWORD_VARIABLE: &str = "LANDFALL_ETCD_PASSWORD";
 
 /// Flags that say where etcd is, and by what each side knows the other.
 #[derive(Clone, Debug, Default, Args)]
@@ -20,23 +26,80 @@ pub(crate) struct EtcdArgs {
     /// Private key of the own certificate, in PEM
     #[arg(id = "etcd_key", long = "etcd-key", value_name = "FILE", requires_all = ["etcd", "etcd_cert"])]
     key: Option<PathBuf>,
+    /// User, if etcd demands one. The password comes from --etcd-password-file, or from the environment variable
+    /// LANDFALL_ETCD_PASSWORD
+    #[arg(id = "etcd_user", long = "etcd-user", value_name = "NAME", requires = "etcd", value_parser = parse_user)]
+    user: Option<String>,
+    /// File with the user's password, on its first line
+    #[arg(
+        id = "etcd_password_file",
+        long = "etcd-password-file",
+        value_name = "FILE",
+        requires = "etcd_user"
+    )]
+    password_file: Option<PathBuf>,
+}
+
+/// Why the flags name no etcd that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EtcdArgsError {
+    #[error(transparent)]
+    Members(#[from] MembersError),
+    #[error(transparent)]
+    Password(#[from] ConfigError),
+    #[error(
+        "etcd's user {user:?} has no password: give --etcd-password-file FILE, or set {PASSWORD_VARIABLE}"
+    )]
+    NoPassword { user: String },
 }
 
 impl EtcdArgs {
     /// The etcd, if the flags name one. Its files are read now; nothing is sent yet.
-    pub(crate) fn client(&self) -> Result<Option<EtcdClient>, MembersError> {
+    pub(crate) fn client(&self) -> Result<Option<EtcdClient>, EtcdArgsError> {
+        self.client_with(|| std::env::var(PASSWORD_VARIABLE).ok())
+    }
+
+    fn client_with(
+        &self,
+        environment: impl Fn() -> Option<String>,
+    ) -> Result<Option<EtcdClient>, EtcdArgsError> {
         if self.addresses.is_empty() {
             return Ok(None);
         }
+        let user =
+            |name: &String| Ok::<_, EtcdArgsError>(EtcdUser::new(name, self.password(name, environment)?));
         let config = EtcdConfig {
             addresses: self.addresses.clone(),
             ca: self.ca.clone(),
             certificate: self.certificate.clone(),
             key: self.key.clone(),
+            user: self.user.as_ref().map(user).transpose()?,
         };
-        EtcdClient::new(&config).map(Some)
+        Ok(Some(EtcdClient::new(&config)?))
+    }
+
+    /// The password. A file goes before the environment.
+    fn password(
+        &self,
+        user: &str,
+        environment: impl Fn() -> Option<String>,
+    ) -> Result<String, EtcdArgsError> {
+        if let Some(path) = &self.password_file {
+            return Ok(read_password(path)?);
+        }
+        let password = environment().filter(|password| !password.is_empty());
+        password.ok_or_else(|| EtcdArgsError::NoPassword { user: user.to_owned() })
     }
 }
+
+/// A user's name. `NAME:PASSWORD`, as etcdctl takes it, would show the password to everybody on this machine.
+fn parse_user(text: &str) -> Result<String, BadUser> {
+    if text.is_empty() || text.contains(':') { Err(BadUser) } else { Ok(text.to_owned()) }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("give the name only; the password comes from --etcd-password-file, or from {PASSWORD_VARIABLE}")]
+struct BadUser;
 
 #[cfg(test)]
 mod tests {
@@ -69,6 +132,8 @@ mod tests {
             "--etcd-cert c.pem --etcd-key k.pem",
             "--etcd https://a:1 --etcd-cert c.pem",
             "--etcd https://a:1 --etcd-key k.pem",
+            "--etcd-user operator",
+            "--etcd https://a:1 --etcd-password-file p",
         ] {
             assert_eq!(parsed(line).unwrap_err(), ErrorKind::MissingRequiredArgument, "{line}");
         }
@@ -83,5 +148,27 @@ mod tests {
         assert!(text.contains("/does/not/exist: No such file"), "{text}");
         let text = refused("--etcd https://a:1 --etcd-ca /dev/null");
         assert!(text.contains("give a PEM file"), "{text}");
+    }
+
+    #[test]
+    fn a_password_comes_from_a_file_or_from_the_environment_and_never_from_the_command_line() {
+        let files = tempfile::tempdir().unwrap();
+        let path = files.path().join("password");
+        std::fs::write(&path, "from the file\n").unwrap();
+        let environment = || Some("from the environment".to_owned());
+        let user = "--etcd https://a:1 --etcd-user operator";
+        let args = parsed(user).unwrap();
+        assert_eq!(args.password("operator", environment).unwrap(), "from the environment");
+        assert!(args.client_with(environment).is_ok());
+        let both = parsed(&format!("{user} --etcd-password-file {}", path.display())).unwrap();
+        assert_eq!(both.password("operator", environment).unwrap(), "from the file");
+        for environment in [None, Some(String::new())] {
+            let error = args.client_with(|| environment.clone()).unwrap_err().to_string();
+            assert!(error.contains("--etcd-password-file FILE, or set LANDFALL_ETCD_PASSWORD"), "{error}");
+        }
+        assert_eq!(
+            parsed("--etcd https://a:1 --etcd-user a:secret").unwrap_err(),
+            ErrorKind::ValueValidation
+        );
     }
 }

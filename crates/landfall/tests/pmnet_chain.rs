@@ -5,7 +5,8 @@ mod deployment;
 
 use common::{Place, Reply, Resp, binary, landfall};
 use deployment::{PATIENCE, Process};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -70,6 +71,62 @@ impl Etcd {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
+}
+
+impl Etcd {
+    /// Posts JSON as an operator with curl would. Whether etcd accepts it.
+    fn post(&self, path: &str, json: &str) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.url.strip_prefix("http://").unwrap()) else {
+            return false;
+        };
+        let head = format!("POST /v3/auth/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        write!(stream, "{head}Content-Length: {}\r\n\r\n{json}", json.len()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.starts_with("HTTP/1.1 200")
+    }
+
+    /// Demands a password from now on. There is one user: root.
+    fn demand_password(&self, password: &str) {
+        let begun = Instant::now();
+        while !self.post("user/add", &format!(r#"{{"name":"root","password":"{password}"}}"#)) {
+            assert!(begun.elapsed() < PATIENCE, "etcd does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(self.post("user/grant", r#"{"user":"root","role":"root"}"#));
+        assert!(self.post("enable", "{}"));
+    }
+}
+
+#[test]
+fn commands_log_in_to_an_etcd_that_demands_it_and_print_no_password() {
+    let files = tempfile::tempdir().unwrap();
+    let Some(etcd) = start_etcd(&files.path().join("etcd")) else { return };
+    etcd.demand_password("correct horse");
+    let file = files.path().join("password");
+    let run = |words: &[&str], environment: Option<&str>| {
+        let mut command = Command::new(binary());
+        command.args(["pmnet", "chain"]).args(words).args(etcd.flags()).env_remove("LANDFALL_ETCD_PASSWORD");
+        if let Some(password) = environment {
+            command.env("LANDFALL_ETCD_PASSWORD", password);
+        }
+        let output = command.output().unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(printed).unwrap())
+    };
+    let by_file = ["--etcd-user", "root", "--etcd-password-file", file.to_str().unwrap()];
+    std::fs::write(&file, "correct horse\n").unwrap();
+    let (done, text) = run(&[&["init", "--server", "10.0.0.9:51000", "near"], &by_file[..]].concat(), None);
+    assert!(done, "{text}");
+    let (done, text) = run(&["show", "--etcd-user", "root"], Some("correct horse"));
+    assert!(done && text.contains("near"), "{text}");
+    std::fs::write(&file, "wrong battery\n").unwrap();
+    let (done, text) = run(&[&["show"], &by_file[..]].concat(), None);
+    assert!(!done && text.contains(r#"does not let user "root" in"#) && !text.contains("battery"), "{text}");
+    let (done, text) = run(&["show"], None);
+    assert!(!done && text.contains("give a user and a password"), "{text}");
+    let (done, text) = run(&["show", "--etcd-user", "root"], None);
+    assert!(!done && text.contains("--etcd-password-file FILE"), "{text}");
 }
 
 fn start(arguments: &[&str], log: &Path) -> Process {

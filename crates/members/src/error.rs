@@ -113,6 +113,16 @@ pub enum MembersError {
         /// What TLS says.
         source: rustls::Error,
     },
+    /// Peer: etcd does not let the user in.
+    #[error("etcd at {endpoint} does not let user {user:?} in: {message}{}", refusal_advice(message))]
+    Login {
+        /// Which of the addresses.
+        endpoint: String,
+        /// Who.
+        user: String,
+        /// What etcd says.
+        message: String,
+    },
     /// None of several addresses has served: what each of them said, in the order of the attempts.
     #[error("no address of etcd serves: {}", joined(failures))]
     Addresses {
@@ -120,7 +130,7 @@ pub enum MembersError {
         failures: Vec<MembersError>,
     },
     /// Peer: etcd refuses.
-    #[error("etcd at {endpoint} refuses ({status}, code {code}): {message}")]
+    #[error("etcd at {endpoint} refuses ({status}, code {code}): {message}{}", refusal_advice(message))]
     Refused {
         /// Which of the addresses.
         endpoint: String,
@@ -227,6 +237,15 @@ fn advice(error: &rustls::Error) -> &'static str {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => ": if it has no TLS, write http://",
         _ => "",
     }
+}
+
+/// What to do about a refusal, where one can tell.
+fn refusal_advice(message: &str) -> &'static str {
+    const ADVICE: [(&str, &str); 2] = [
+        ("user name is empty", ": give a user and a password"),
+        ("CommonName of client sending a request", ": use a client certificate without a common name"),
+    ];
+    ADVICE.iter().find(|(words, _)| message.contains(words)).map_or("", |(_, advice)| advice)
 }
 
 /// Why the files for TLS cannot be used.

@@ -23,7 +23,7 @@ mod watch;
 
 pub use chain::{CHAIN_BYTES_MAX, Chain, DEVICES_MAX, Device, NAME_BYTES_MAX, REPLICAS_MAX};
 pub use error::{ChainError, MembersError, TlsFileError};
-pub use etcd::{ENDPOINTS_MAX, Etcd, EtcdClient, EtcdConfig, Keeper, Standing, TTL_MAX, TTL_MIN};
+pub use etcd::{ENDPOINTS_MAX, Etcd, EtcdClient, EtcdConfig, EtcdUser, Keeper, Standing, TTL_MAX, TTL_MIN};
 pub use file::StaticFile;
 pub use member::{MEMBERS_MAX, Member, Role};
 pub use membership::Membership;

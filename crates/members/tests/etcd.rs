@@ -237,28 +237,12 @@ fn a_lease_that_somebody_ends_is_told_and_taken_anew() {
     assert_eq!(alive(&membership), ["near"]);
 }
 
-/// As an operator with curl would.
 fn end_all_leases(server: &Server) {
-    let ids = post(server, "/v3/lease/leases", "{}");
+    let ids = server.post("/v3/lease/leases", "{}", None);
     for id in ids.split("\"ID\":\"").skip(1) {
-        post(server, "/v3/lease/revoke", &format!("{{\"ID\":\"{}\"}}", id.split('"').next().unwrap()));
+        let json = format!("{{\"ID\":\"{}\"}}", id.split('"').next().unwrap());
+        server.post("/v3/lease/revoke", &json, None);
     }
-}
-
-fn post(server: &Server, path: &str, json: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream =
-        std::net::TcpStream::connect(server.endpoint().strip_prefix("http://").unwrap()).unwrap();
-    let length = json.len();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{json}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    answer
 }
 
 #[test]
@@ -278,7 +262,7 @@ fn a_watch_does_not_mind_that_history_is_compacted() {
     for n in 0..20 {
         membership.add_device(&format!("d{n}"), None, None).unwrap();
     }
-    post(&server, "/v3/kv/compaction", r#"{"revision":"15","physical":true}"#);
+    server.post("/v3/kv/compaction", r#"{"revision":"15","physical":true}"#, None);
     membership.fail_device("far").unwrap();
     assert!(comes_true(|| matches!(next(&watch), Event::ChainChanged(chain) if chain.epoch == 22)));
 }

@@ -63,7 +63,7 @@ fn a_server_whose_certificate_has_another_name_is_not_trusted() {
 #[test]
 fn a_client_certificate_that_is_demanded_is_shown() {
     let certificates = Certificates::new();
-    let [certificate, key] = certificates.sign("client", &[]);
+    let [certificate, key] = certificates.sign("client", &[], Some("client"));
     let mut setup = Setup::demanding(&certificates);
     setup.client.certificate = Some(certificate);
     setup.client.key = Some(key);
@@ -72,7 +72,7 @@ fn a_client_certificate_that_is_demanded_is_shown() {
 
     let without = EtcdConfig { certificate: None, key: None, ..server.config() };
     let other = Certificates::new();
-    let [certificate, key] = other.sign("stranger", &[]);
+    let [certificate, key] = other.sign("stranger", &[], Some("stranger"));
     let strange = EtcdConfig { certificate: Some(certificate), key: Some(key), ..server.config() };
     for config in [without, strange] {
         let error = refused(&config);
@@ -101,8 +101,8 @@ fn start_error(config: &EtcdConfig) -> TlsFileError {
 #[test]
 fn files_that_do_not_fit_are_refused_at_the_start() {
     let certificates = Certificates::new();
-    let [certificate, key] = certificates.sign("client", &[]).map(Some);
-    let [_, other_key] = certificates.sign("other", &[]).map(Some);
+    let [certificate, key] = certificates.sign("client", &[], Some("client")).map(Some);
+    let [_, other_key] = certificates.sign("other", &[], Some("other")).map(Some);
     let file = |name: &str, bytes: &str| -> Option<PathBuf> {
         let path = certificates.folder().join(name);
         fs::write(&path, bytes).unwrap();
@@ -135,7 +135,7 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
 #[test]
 fn a_key_is_not_in_what_is_printed() {
     let certificates = Certificates::new();
-    let [certificate, key] = certificates.sign("client", &[]);
+    let [certificate, key] = certificates.sign("client", &[], Some("client"));
     let pem = fs::read_to_string(&key).unwrap();
     let secret = pem.lines().nth(1).unwrap();
     let config = EtcdConfig {

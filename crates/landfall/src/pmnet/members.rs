@@ -1,7 +1,7 @@
 //! Members of a deployment, from a file or from etcd. `docs/pmnet-members.md` says what is stored where.
 
 use super::options::BadValue;
-use crate::etcd::EtcdArgs;
+use crate::etcd::{EtcdArgs, EtcdArgsError};
 use clap::Args;
 use landfall_members::{
     Chain, Etcd, Event, Keeper, Member, MembersError, Membership, Role, Standing, StaticFile,
@@ -41,6 +41,8 @@ pub(super) struct ChainArgs {
 pub(super) enum ChainError {
     #[error(transparent)]
     Members(#[from] MembersError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdArgsError),
     #[error(transparent)]
     Value(#[from] BadValue),
     #[error("a thread: {0}")]

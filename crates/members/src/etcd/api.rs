@@ -1,13 +1,11 @@
-//! Calls of etcd's v3 API through its JSON gateway: keys and values are in base64, 64-bit numbers are strings, and
-//! fields that are zero are omitted.
+//! Calls of etcd's v3 API through its JSON gateway.
 
-use super::cluster::{Cluster, Repeat, Request, is_not_found};
+use super::cluster::{Cluster, Repeat, Request};
 use super::http::Endpoint;
+use super::wire::{coded, decoded, end_of, is_not_found, number};
 use crate::error::MembersError;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::time::Duration;
 
@@ -144,37 +142,6 @@ impl<'e> Api<'e> {
     }
 }
 
-fn coded(bytes: impl AsRef<[u8]>) -> String {
-    STANDARD.encode(bytes)
-}
-
-fn decoded(endpoint: &Endpoint, text: &str) -> Result<Vec<u8>, MembersError> {
-    STANDARD.decode(text).map_err(|_| endpoint.nonsense("no base64"))
-}
-
-/// The first key behind all those with this prefix, which ends in a slash.
-fn end_of(prefix: &str) -> Vec<u8> {
-    let mut end = prefix.as_bytes().to_vec();
-    if let Some(last) = end.last_mut() {
-        *last += 1;
-    }
-    end
-}
-
-/// A number of 64 bits: a string, as protobuf's JSON has it, or a number.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Either {
-        Text(String),
-        Number(u64),
-    }
-    match Either::deserialize(from)? {
-        Either::Number(number) => Ok(number),
-        Either::Text(text) => text.parse().map_err(|_| D::Error::custom("no number")),
-    }
-}
-
 #[derive(Deserialize)]
 struct RangeAnswer {
     header: Revision,
@@ -221,10 +188,10 @@ struct Nothing {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::cluster::understand;
     use crate::etcd::config::EtcdConfig;
     use crate::etcd::http::{Address, Answer};
     use crate::etcd::tls::Tls;
+    use crate::etcd::wire::understand;
 
     fn endpoint() -> Endpoint {
         let tls = Tls::new(&EtcdConfig::default(), false).unwrap();
@@ -258,6 +225,13 @@ mod tests {
         assert!(
             matches!(error, MembersError::Refused { status: 503, code: 0, ref message, .. } if message == "busy")
         );
+    }
+
+    #[test]
+    fn a_refusal_in_a_stream_comes_with_the_status_of_a_success() {
+        let json = r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader"}}"#;
+        let error = understood::<Streamed<LeaseAnswer>>(200, json).err().unwrap();
+        assert!(matches!(error, MembersError::Refused { status: 503, code: 14, .. }), "{error:?}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The addresses of one etcd: which of them is asked, and which next.
 
 use super::config::EtcdConfig;
-use super::http::{Address, Answer, Endpoint, Failure};
+use super::http::{Address, Endpoint, Failure};
+use super::login::Login;
 use super::tls::Tls;
+use super::wire::{is_final, is_token_refused, understand};
 use crate::error::{MembersError, TlsFileError};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +13,6 @@ use std::time::{Duration, Instant};
 
 /// Most addresses of one etcd.
 pub const ENDPOINTS_MAX: usize = 8;
-/// gRPC's code *not found*, which etcd returns for an unknown lease.
-const NOT_FOUND: u32 = 5;
 
 /// One etcd, 3.4 or later, through its JSON gateway. Clones share the address in use.
 #[derive(Clone, Debug)]
@@ -27,6 +26,8 @@ pub(super) struct Cluster {
     endpoints: Vec<Endpoint>,
     /// The index of the address that is asked first.
     current: AtomicUsize,
+    /// The user, if etcd demands one.
+    login: Option<Login>,
 }
 
 /// What a call is, and when it may be made at one more address.
@@ -65,7 +66,8 @@ impl EtcdClient {
         }
         let tls = Tls::new(config, addresses.iter().any(Address::is_encrypted))?;
         let endpoints = addresses.into_iter().map(|address| Endpoint::new(address, tls.clone())).collect();
-        Ok(Self { cluster: Arc::new(Cluster { endpoints, current: AtomicUsize::new(0) }) })
+        let login = config.user.clone().map(Login::new);
+        Ok(Self { cluster: Arc::new(Cluster { endpoints, current: AtomicUsize::new(0), login }) })
     }
 
     pub(super) fn cluster(&self) -> &Cluster {
@@ -82,30 +84,65 @@ impl Cluster {
         limit: Duration,
     ) -> Result<(&Endpoint, T), MembersError> {
         let json = request.json.to_string();
+        self.in_turn(request.repeat, limit, |endpoint, token, end| {
+            let answer = endpoint.post(request.path, json.as_bytes(), token, end)?;
+            understand(endpoint, &answer).map_err(|error| Failure { error, sent: true })
+        })
+    }
+
+    fn in_turn<T>(
+        &self,
+        repeat: Repeat,
+        limit: Duration,
+        ask: impl Fn(&Endpoint, Option<&str>, Instant) -> Result<T, Failure>,
+    ) -> Result<(&Endpoint, T), MembersError> {
         let (end, first) = (Instant::now() + limit, self.current.load(Ordering::Relaxed));
         let mut failures = Vec::new();
         for (turn, others) in (0..self.endpoints.len()).rev().enumerate() {
             let at = (first + turn) % self.endpoints.len();
             let endpoint = &self.endpoints[at];
-            let Failure { error, sent } = match ask(endpoint, request.path, &json, share(end, others)) {
-                Ok(answer) => {
-                    self.current.store(at, Ordering::Relaxed);
-                    return Ok((endpoint, answer));
-                }
-                Err(failure) => failure,
-            };
+            let end = share(end, others);
+            let Failure { error, sent } =
+                match self.logged_in(endpoint, end, |token| ask(endpoint, token, end)) {
+                    Ok(answer) => {
+                        self.current.store(at, Ordering::Relaxed);
+                        return Ok((endpoint, answer));
+                    }
+                    Err(failure) => failure,
+                };
             if is_final(&error) {
                 self.current.store(at, Ordering::Relaxed);
                 return Err(error);
             }
             failures.push(error);
-            if sent && request.repeat == Repeat::Unsent {
+            if sent && repeat == Repeat::Unsent {
                 // The next call begins with another address.
                 self.current.store((at + 1) % self.endpoints.len(), Ordering::Relaxed);
                 break;
             }
         }
         Err(MembersError::of_addresses(failures))
+    }
+
+    /// Asks with a token, if there is a user. A token that is refused is renewed once.
+    fn logged_in<T>(
+        &self,
+        endpoint: &Endpoint,
+        end: Instant,
+        ask: impl Fn(Option<&str>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let Some(login) = &self.login else { return ask(None) };
+        let token = login.token(endpoint, end)?;
+        match ask(Some(&token.text)) {
+            Err(failure) if is_token_refused(&failure.error) => {
+                login.forget(&token);
+                if token.is_new {
+                    return Err(failure);
+                }
+                ask(Some(&login.token(endpoint, end)?.text))
+            }
+            outcome => outcome,
+        }
     }
 }
 
@@ -114,59 +151,4 @@ fn share(end: Instant, others: usize) -> Instant {
     let now = Instant::now();
     let shares = u32::try_from(others + 1).unwrap_or(u32::MAX);
     now + end.saturating_duration_since(now) / shares
-}
-
-fn ask<T: DeserializeOwned>(endpoint: &Endpoint, path: &str, json: &str, end: Instant) -> Result<T, Failure> {
-    let answer = endpoint.post(path, json.as_bytes(), end)?;
-    understand(endpoint, &answer).map_err(|error| Failure { error, sent: true })
-}
-
-/// Whether the other addresses would answer the same: etcd has understood the request and refuses it.
-fn is_final(error: &MembersError) -> bool {
-    matches!(error, MembersError::Refused { status, code, .. } if *status < 500 && *code != 0)
-}
-
-/// Whether etcd does not know the lease.
-pub(super) fn is_not_found(error: &MembersError) -> bool {
-    matches!(error, MembersError::Refused { code: NOT_FOUND, .. })
-}
-
-pub(super) fn understand<T: DeserializeOwned>(
-    endpoint: &Endpoint,
-    answer: &Answer,
-) -> Result<T, MembersError> {
-    if answer.status != 200 {
-        return Err(refusal(endpoint, answer));
-    }
-    serde_json::from_slice(&answer.body).map_err(|_| endpoint.nonsense("not the JSON that was expected"))
-}
-
-/// The JSON of a refusal.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Refusal {
-    error: String,
-    message: String,
-    code: u32,
-}
-
-fn refusal(endpoint: &Endpoint, answer: &Answer) -> MembersError {
-    let refusal = serde_json::from_slice(&answer.body).unwrap_or_else(|_| Refusal {
-        // A server that is no gateway, or that wants TLS, says so in text.
-        message: String::from_utf8_lossy(&answer.body).trim().to_owned(),
-        ..Refusal::default()
-    });
-    let message = if refusal.message.is_empty() { refusal.error } else { refusal.message };
-    refused(endpoint, answer.status, refusal.code, &message)
-}
-
-fn refused(endpoint: &Endpoint, status: u16, code: u32, message: &str) -> MembersError {
-    /// Longest part of a message that is passed on, characters.
-    const MESSAGE_MAX: usize = 200;
-    MembersError::Refused {
-        endpoint: endpoint.name().to_owned(),
-        status,
-        code,
-        message: message.chars().filter(|char| !char.is_control()).take(MESSAGE_MAX).collect(),
-    }
 }

@@ -1,5 +1,6 @@
-//! How an etcd is reached: its addresses, and the files for TLS.
+//! How an etcd is reached: its addresses, the files for TLS, and the user.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// How an etcd is reached. Nothing is read or sent before [`EtcdClient::new`](super::EtcdClient::new).
@@ -13,6 +14,37 @@ pub struct EtcdConfig {
     pub certificate: Option<PathBuf>,
     /// PEM file of the certificate's private key.
     pub key: Option<PathBuf>,
+    /// The user, if etcd demands one.
+    pub user: Option<EtcdUser>,
+}
+
+/// A user of etcd and their password, which is not printed.
+#[derive(Clone)]
+pub struct EtcdUser {
+    name: String,
+    password: String,
+}
+
+impl EtcdUser {
+    /// The user of this name with this password.
+    pub fn new(name: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { name: name.into(), password: password.into() }
+    }
+
+    /// Their name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn password(&self) -> &str {
+        &self.password
+    }
+}
+
+impl fmt::Debug for EtcdUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EtcdUser").field(&self.name).finish()
+    }
 }
 
 impl EtcdConfig {

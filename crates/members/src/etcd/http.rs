@@ -102,8 +102,14 @@ impl Endpoint {
         &self.address.host
     }
 
-    /// Posts `json` and reads the answer. Both end by `end`.
-    pub(super) fn post(&self, path: &str, json: &[u8], end: Instant) -> Result<Answer, Failure> {
+    /// Posts `json`, with the token of a user if there is one, and reads the answer. Both end by `end`.
+    pub(super) fn post(
+        &self,
+        path: &str,
+        json: &[u8],
+        token: Option<&str>,
+        end: Instant,
+    ) -> Result<Answer, Failure> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure { error: self.unreachable(io::ErrorKind::TimedOut.into()), sent: false });
@@ -112,6 +118,10 @@ impl Endpoint {
         let exchange = || {
             let request = self.agent(left, &connected).post(self.address.url(path));
             let request = request.content_type("application/json").header("Connection", "close");
+            let request = match token {
+                Some(token) => request.header("Authorization", token),
+                None => request,
+            };
             let mut response = request.send(json)?;
             let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
             Ok(Answer { status: response.status().as_u16(), body })
@@ -230,7 +240,7 @@ mod tests {
                 stream.write_all(bytes).unwrap();
             });
             let end = Instant::now() + Duration::from_secs(30);
-            endpoint.post("/v3/kv/range", b"{\"q\":1}", end).map_err(|failure| failure.error)
+            endpoint.post("/v3/kv/range", b"{\"q\":1}", None, end).map_err(|failure| failure.error)
         })
     }
 
@@ -313,7 +323,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = plain(&listener);
         let begun = Instant::now();
-        let outcome = endpoint.post("/", b"{}", begun + Duration::from_millis(100)).unwrap_err();
+        let outcome = endpoint.post("/", b"{}", None, begun + Duration::from_millis(100)).unwrap_err();
         assert!(outcome.sent);
         assert!(
             matches!(outcome.error, MembersError::Unreachable { ref source, .. } if source.kind() == io::ErrorKind::TimedOut)

@@ -1,8 +1,8 @@
 //! A member's registration: a key in etcd that exists as long as a process renews its lease.
 
 use super::api::Lease;
-use super::cluster::is_not_found;
 use super::source::{Etcd, TRIES_MAX};
+use super::wire::is_not_found;
 use crate::backoff::Backoff;
 use crate::chain::check_name;
 use crate::error::MembersError;

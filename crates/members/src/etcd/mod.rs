@@ -6,12 +6,14 @@ mod cluster;
 mod config;
 mod http;
 mod keeper;
+mod login;
 mod poller;
 mod source;
 mod tls;
+mod wire;
 
 pub use cluster::{ENDPOINTS_MAX, EtcdClient};
-pub use config::EtcdConfig;
+pub use config::{EtcdConfig, EtcdUser};
 pub use keeper::{Keeper, Standing, TTL_MAX, TTL_MIN};
 pub(crate) use poller::EtcdPoller;
 pub use source::Etcd;

@@ -1,7 +1,8 @@
 //! A CA, and certificates that it has signed, in PEM files.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,10 +36,13 @@ impl Certificates {
 
     /// A certificate for these names, and its key. It is for servers and for clients, as etcd's gateway needs it, which
     /// is a client of its own server.
-    pub fn sign(&self, file: &str, names: &[&str]) -> [PathBuf; 2] {
+    pub fn sign(&self, file: &str, names: &[&str], common_name: Option<&str>) -> [PathBuf; 2] {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut parameters = CertificateParams::new(names).unwrap();
-        parameters.distinguished_name.push(DnType::CommonName, file);
+        parameters.distinguished_name = DistinguishedName::new();
+        if let Some(name) = common_name {
+            parameters.distinguished_name.push(DnType::CommonName, name);
+        }
         parameters.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();

@@ -5,7 +5,8 @@
 mod certificates;
 
 pub use certificates::Certificates;
-use landfall_members::{Etcd, EtcdClient, EtcdConfig, Membership};
+use landfall_members::{Etcd, EtcdClient, EtcdConfig, MembersError, Membership};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ pub struct Setup {
 impl Setup {
     /// With TLS, by a certificate for loopback. Clients trust its CA.
     pub fn encrypted(certificates: &Certificates) -> Self {
-        let [certificate, key] = certificates.sign("server", &["127.0.0.1", "localhost"]);
+        let [certificate, key] = certificates.sign("server", &["127.0.0.1", "localhost"], Some("etcd"));
         let paths = [("--cert-file", certificate), ("--key-file", key)];
         let arguments =
             paths.iter().flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()]);
@@ -114,6 +115,20 @@ impl Server {
         membership(&self.config(), chain)
     }
 
+    /// Posts JSON to the gateway of an etcd without TLS, as an operator with curl would, with the token of a user if
+    /// there is one.
+    pub fn post(&self, path: &str, json: &str, token: Option<&str>) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).unwrap();
+        let token = token.map_or_else(String::new, |token| format!("Authorization: {token}\r\n"));
+        let length = json.len();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\n{token}Connection: close\r\n");
+        write!(stream, "{head}Content-Length: {length}\r\n\r\n{json}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        answer
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -141,13 +156,20 @@ impl Server {
         assert!(self.answers(), "etcd does not start again");
     }
 
+    /// Ends it, and starts it on the same data, but otherwise set up.
+    pub fn restart_as(&mut self, setup: &Setup) {
+        self.kill();
+        self.setup = setup.clone();
+        self.restart();
+    }
+
     /// Whether it answers before it ends or takes too long.
     fn answers(&mut self) -> bool {
         let begun = Instant::now();
         let probe = self.membership("probe");
         while begun.elapsed() < START && self.child.try_wait().unwrap().is_none() {
             let listens = TcpStream::connect(("127.0.0.1", self.ports[0])).is_ok();
-            let missing = |error: &_| matches!(error, landfall_members::MembersError::NoChain { .. });
+            let missing = |error: &_| matches!(error, MembersError::NoChain { .. });
             if listens && probe.show().as_ref().err().is_some_and(missing) {
                 return true;
             }
