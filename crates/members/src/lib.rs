@@ -7,6 +7,8 @@
 //! Two rules hold everywhere. A chain's `epoch` grows with each change and never goes back. A process that can no
 //! longer be sure that others count on it stops claiming to be a member by itself ([`Keeper::is_member`]).
 //!
+//! The client of etcd behind it is of use for other things, too: [`etcd`].
+//!
 //! What is kept where: `docs/pmnet-members.md`. Source: PMNet, §IV-C and §IV-E2.
 
 #![forbid(unsafe_code)]
@@ -14,7 +16,7 @@
 mod backoff;
 mod chain;
 mod error;
-mod etcd;
+pub mod etcd;
 mod file;
 mod member;
 mod membership;

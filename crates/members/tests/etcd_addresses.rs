@@ -4,9 +4,7 @@
 
 mod server;
 
-use landfall_members::{
-    Chain, Etcd, EtcdClient, EtcdConfig, Member, MembersError, Membership, Role, Standing,
-};
+use landfall_members::{Chain, EtcdClient, EtcdConfig, Member, MembersError, Membership, Role, Standing};
 use server::{Certificates, Server, Setup, membership};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -62,9 +60,9 @@ fn the_session_goes_on_when_the_member_in_use_is_killed() {
 #[test]
 fn a_member_that_never_answers_is_left_for_another_which_stays_in_use() {
     let Some(server) = Server::start() else { return };
+    reach(&[server.endpoint()]).init(&chain()).unwrap();
     let (listener, silence) = silent();
     let lab = reach(&[silence, server.endpoint()]);
-    lab.init(&chain()).unwrap();
     (0..20).for_each(|_| drop(lab.show().unwrap()));
     listener.set_nonblocking(true).unwrap();
     let asked = std::iter::from_fn(|| listener.accept().ok()).count();
@@ -81,16 +79,20 @@ fn a_change_is_made_once_though_the_first_address_never_answers() {
 }
 
 #[test]
-fn a_change_goes_to_the_next_address_where_no_connection_is_made() {
+fn a_write_goes_to_the_next_address_where_no_connection_is_made() {
     let Some(server) = Server::start() else { return };
-    reach(&[server.endpoint()]).init(&chain()).unwrap();
     for dead in ["http://127.0.0.1:1", "http://no-such-host.invalid:2379"] {
-        // One call, which is not repeated.
         let client = EtcdClient::new(&EtcdConfig::at(&[dead.to_owned(), server.endpoint()])).unwrap();
-        let lab = Membership::Etcd(Etcd::of(client, &format!("lab{}", dead.len())).unwrap());
-        let named = Chain { name: format!("lab{}", dead.len()), ..chain() };
-        lab.init(&named).unwrap();
+        client.within(WAIT).put("/k", b"", None).unwrap();
     }
+    let (_listener, silence) = silent();
+    let client = EtcdClient::new(&EtcdConfig::at(&[silence, server.endpoint()])).unwrap();
+    let calls = client.within(Duration::from_secs(4));
+    assert!(
+        matches!(calls.put("/k", b"", None), Err(MembersError::Unreachable { .. })),
+        "it may have arrived"
+    );
+    calls.put("/k", b"", None).unwrap();
 }
 
 #[test]
@@ -116,7 +118,6 @@ fn a_handshake_that_never_ends_is_given_up() {
     let (_listener, silence) = silent();
     let mut config = server.config();
     config.addresses.insert(0, silence.replace("http://", "https://"));
-    let lab = membership(&config, "lab");
-    lab.init(&chain()).unwrap();
-    assert_eq!(lab.show().unwrap().chain.epoch, 1);
+    // Nothing was sent, so that a write may go to the next address.
+    EtcdClient::new(&config).unwrap().within(Duration::from_secs(10)).put("/k", b"", None).unwrap();
 }

@@ -90,7 +90,8 @@ impl Cluster {
         })
     }
 
-    fn in_turn<T>(
+    /// As [`Cluster::call`], for any question.
+    pub(super) fn in_turn<T>(
         &self,
         repeat: Repeat,
         limit: Duration,
@@ -137,7 +138,8 @@ impl Cluster {
             Err(failure) if is_token_refused(&failure.error) => {
                 login.forget(&token);
                 if token.is_new {
-                    return Err(failure);
+                    // What is refused is not carried out: another address may be asked.
+                    return Err(Failure { sent: false, ..failure });
                 }
                 ask(Some(&login.token(endpoint, end)?.text))
             }

@@ -10,9 +10,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use ureq::typestate::WithBody;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector, TcpConnector};
-use ureq::{Agent, Error};
+use ureq::{Agent, Error, RequestBuilder};
 
 /// Longest answer, bytes: all members and a chain, in base64, are a tenth of it.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
@@ -49,6 +50,16 @@ pub(super) struct Answer {
     pub(super) status: u16,
     /// The body.
     pub(super) body: Vec<u8>,
+}
+
+/// Limits of the time of an exchange and of its parts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    pub(super) whole: Option<Duration>,
+    pub(super) connect: Option<Duration>,
+    /// From the request to the head of the answer.
+    pub(super) response: Option<Duration>,
+    pub(super) body: Option<Duration>,
 }
 
 /// Why there is no answer.
@@ -111,28 +122,41 @@ impl Endpoint {
         end: Instant,
     ) -> Result<Answer, Failure> {
         let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Failure { error: self.unreachable(io::ErrorKind::TimedOut.into()), sent: false });
-        }
-        let connected = Arc::default();
-        let exchange = || {
-            let request = self.agent(left, &connected).post(self.address.url(path));
-            let request = request.content_type("application/json").header("Connection", "close");
-            let request = match token {
-                Some(token) => request.header("Authorization", token),
-                None => request,
-            };
-            let mut response = request.send(json)?;
+        self.exchange(Limits { whole: Some(left), ..Limits::default() }, |agent| {
+            let mut response = self.request(agent, path, token).send(json)?;
             let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
             Ok(Answer { status: response.status().as_u16(), body })
-        };
-        exchange()
+        })
+    }
+
+    /// An exchange within limits of time.
+    pub(super) fn exchange<T>(
+        &self,
+        limits: Limits,
+        exchange: impl FnOnce(&Agent) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        let connected = Arc::default();
+        if [limits.whole, limits.connect].contains(&Some(Duration::ZERO)) {
+            return Err(Failure { error: self.unreachable(io::ErrorKind::TimedOut.into()), sent: false });
+        }
+        let outcome = exchange(&self.agent(limits, &connected));
+        outcome
             .map_err(|error| Failure { error: self.failed(error), sent: connected.load(Ordering::Relaxed) })
+    }
+
+    /// A request, with the token of a user if there is one.
+    pub(super) fn request(&self, agent: &Agent, path: &str, token: Option<&str>) -> RequestBuilder<WithBody> {
+        let request = agent.post(self.address.url(path));
+        let request = request.content_type("application/json").header("Connection", "close");
+        match token {
+            Some(token) => request.header("Authorization", token),
+            None => request,
+        }
     }
 
     /// An agent that connects to the address itself: it uses no proxy from the environment and follows no redirect. It
     /// has its own limits of time, because `ureq` parses certificates anew for limits of a request.
-    fn agent(&self, limit: Duration, connected: &Arc<AtomicBool>) -> Agent {
+    fn agent(&self, limits: Limits, connected: &Arc<AtomicBool>) -> Agent {
         let config = Agent::config_builder()
             .proxy(None)
             .max_redirects(0)
@@ -140,13 +164,16 @@ impl Endpoint {
             .http_status_as_error(false)
             .max_idle_connections(0)
             .tls_config(self.tls.config())
-            .timeout_global(Some(limit))
+            .timeout_global(limits.whole)
+            .timeout_connect(limits.connect)
+            .timeout_recv_response(limits.response)
+            .timeout_recv_body(limits.body)
             .build();
         let connector = TcpConnector::default().chain(self.tls.connector(connected));
         Agent::with_parts(config, connector, DefaultResolver::default())
     }
 
-    fn failed(&self, error: Error) -> MembersError {
+    pub(super) fn failed(&self, error: Error) -> MembersError {
         match error {
             Error::Timeout(_) => self.unreachable(io::ErrorKind::TimedOut.into()),
             Error::HostNotFound => self.unreachable(io::Error::new(io::ErrorKind::NotFound, "no such host")),
@@ -189,6 +216,11 @@ impl Endpoint {
         MembersError::Tls { endpoint: self.name().to_owned(), source }
     }
 
+    /// The error for an answer that goes on, but was ended.
+    pub(super) fn ended(&self) -> MembersError {
+        self.unreachable(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended the stream"))
+    }
+
     /// The error for an invalid answer.
     pub(super) fn nonsense(&self, what: &'static str) -> MembersError {
         MembersError::Answer { endpoint: self.name().to_owned(), what }
@@ -206,7 +238,6 @@ mod tests {
     use crate::etcd::config::EtcdConfig;
     use std::io::{Read, Write};
     use std::net::TcpListener;
-    use std::time::Duration;
 
     /// As etcd 3.4 answers for a lease that it does not know.
     const REFUSAL: &[u8] =

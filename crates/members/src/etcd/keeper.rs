@@ -1,6 +1,6 @@
 //! A member's registration: a key in etcd that exists as long as a process renews its lease.
 
-use super::api::Lease;
+use super::keys::Lease;
 use super::source::{Etcd, TRIES_MAX};
 use super::wire::is_not_found;
 use crate::backoff::Backoff;
@@ -106,7 +106,7 @@ impl Keeper {
     /// Those of etcd. etcd then deletes the key at the end of the lease.
     pub fn resign(mut self) -> Result<(), MembersError> {
         match self.end() {
-            Some(lease) => self.etcd.api().revoke(lease),
+            Some(lease) => self.etcd.calls().revoke(lease),
             None => Ok(()),
         }
     }
@@ -215,13 +215,13 @@ impl Keep {
     /// Registers with a new lease. Only the process's `first` registration takes the place of another incarnation.
     fn enter(&mut self, first: bool) -> Result<(), MembersError> {
         let key = self.etcd.member_key(&self.member.name);
-        let found = self.etcd.api().get(&key)?;
+        let found = self.etcd.calls().get(&key)?;
         if !first && found.as_ref().is_some_and(|entry| !self.is_ours(&entry.value)) {
             self.standing = Some(Standing::Replaced);
             return Ok(());
         }
         let sent = Instant::now();
-        let (lease, ttl) = self.etcd.api().grant(self.ttl)?;
+        let (lease, ttl) = self.etcd.calls().grant(self.ttl)?;
         if !self.write(found.map_or(0, |entry| entry.modified), lease)? {
             // Another process was faster, or the answer to a successful write was lost. The lease ends by itself, and the
             // next attempt reads the key again.
@@ -235,7 +235,7 @@ impl Keep {
         let key = self.etcd.member_key(&self.member.name);
         let json = serde_json::to_vec(&self.member);
         let json = json.map_err(|source| MembersError::Value { key: key.clone(), source })?;
-        self.etcd.api().swap(&key, modified, &json, Some(lease))
+        self.etcd.calls().swap(&key, modified, &json, Some(lease))
     }
 
     fn hold(&mut self, lease: Lease, until: Instant) {
@@ -247,7 +247,7 @@ impl Keep {
 
     fn renew(&mut self, lease: Lease) -> Result<(), MembersError> {
         let sent = Instant::now();
-        let Some(ttl) = self.etcd.api().keep_alive(lease)? else {
+        let Some(ttl) = self.etcd.calls().keep_alive(lease)? else {
             self.note_lost();
             self.report();
             return self.enter(false);
@@ -264,7 +264,7 @@ impl Keep {
     /// Whether the key is still this process's. Writes it again if it has been deleted.
     fn check_own_key(&self, lease: Lease) -> Result<bool, MembersError> {
         let key = self.etcd.member_key(&self.member.name);
-        match self.etcd.api().get(&key)? {
+        match self.etcd.calls().get(&key)? {
             Some(entry) => Ok(self.is_ours(&entry.value)),
             // If the lease has ended or another process has taken the key, the next renewal notices.
             None => match self.write(0, lease) {

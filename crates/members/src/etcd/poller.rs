@@ -1,6 +1,6 @@
 //! Polls a chain in etcd.
 
-use super::api::Revision;
+use super::keys::Revision;
 use super::source::Etcd;
 use crate::error::MembersError;
 use crate::view::View;

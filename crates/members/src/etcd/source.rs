@@ -1,8 +1,9 @@
 //! Reads and changes one chain in etcd.
 
-use super::api::{Api, Revision};
+use super::calls::Calls;
 use super::cluster::EtcdClient;
 use super::config::EtcdConfig;
+use super::keys::Revision;
 use crate::backoff::Backoff;
 use crate::chain::{Chain, check_name};
 use crate::error::{ChainError, MembersError};
@@ -88,8 +89,8 @@ impl Etcd {
         format!("{ROOT}{}/alive/", self.chain)
     }
 
-    pub(super) fn api(&self) -> Api<'_> {
-        Api::new(self.client.cluster(), self.limit)
+    pub(super) fn calls(&self) -> Calls<'_> {
+        self.client.within(self.limit)
     }
 
     /// The current contents of etcd, confirmed by a majority of its servers. One call.
@@ -171,13 +172,13 @@ impl Etcd {
         let key = self.order_key();
         let json =
             serde_json::to_vec(chain).map_err(|source| MembersError::Value { key: key.clone(), source })?;
-        self.api().swap(&key, modified, &json, None)
+        self.calls().swap(&key, modified, &json, None)
     }
 
     /// The contents of etcd for the chain; `None` if they are still those of revision `known`.
     pub(super) fn held(&self, known: Option<&Revision>) -> Result<Option<Held>, MembersError> {
         let prefix = format!("{ROOT}{}/", self.chain);
-        let range = self.api().range_of(&prefix, MEMBERS_MAX + 1)?;
+        let range = self.calls().get_prefix(&prefix, MEMBERS_MAX + 1)?;
         if known == Some(&range.revision) {
             return Ok(None);
         }

@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 mod certificates;
+pub mod gate;
 
 pub use certificates::Certificates;
 use landfall_members::{Etcd, EtcdClient, EtcdConfig, MembersError, Membership};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,10 @@ impl Server {
         format!("{}://127.0.0.1:{}", self.setup.scheme(), self.ports[0])
     }
 
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.ports[0]).into()
+    }
+
     /// How it is reached.
     pub fn config(&self) -> EtcdConfig {
         EtcdConfig { addresses: vec![self.endpoint()], ..self.setup.client.clone() }
@@ -154,6 +159,22 @@ impl Server {
     pub fn restart(&mut self) {
         self.child = spawn(&self.folder, &self.setup, &self.name, self.ports, &self.members);
         assert!(self.answers(), "etcd does not start again");
+    }
+
+    /// Keeps a copy of its data, which do not change at the moment.
+    pub fn keep_copy(&self) {
+        self.copy("data", "copy");
+    }
+
+    /// Puts the copy in the place of its data.
+    pub fn restore_copy(&self) {
+        std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
+        self.copy("copy", "data");
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.folder.path().join(name));
+        assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
     }
 
     /// Ends it, and starts it on the same data, but otherwise set up.
