@@ -34,6 +34,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("http", true, true),
     layer("pmnet", true, true),
     layer("fs", true, true),
+    layer("chain", true, false),
     layer("fs-link", true, false),
     layer("fs-client", true, false),
     layer("metrics", false, false),

@@ -91,6 +91,12 @@ pub enum HeapError {
         /// Largest capacity.
         max: u64,
     },
+    /// Environment: the batch is durable in this region, and the server stops before another node has it.
+    #[error("{node} has not acknowledged a batch, and the wait was ended")]
+    Alone {
+        /// The node.
+        node: String,
+    },
     /// Corrupt: a record, or the data that it refers to, fails its check.
     #[error("the record in slot {} is damaged ({what})", slot.0)]
     Damaged {

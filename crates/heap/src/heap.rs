@@ -333,6 +333,11 @@ impl Heap {
         self.take_seqs(1)
     }
 
+    /// The version number that is drawn next.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq.load(Ordering::Relaxed)
+    }
+
     /// So many consecutive version numbers, as [`Self::draw_seq`]. Returns the first.
     pub fn draw_seqs(&self, count: u64) -> u64 {
         self.take_seqs(count)

@@ -57,6 +57,7 @@ mod space;
 pub mod spaces;
 mod stale;
 mod superblock;
+mod successor;
 mod superseded;
 mod table;
 mod tenant;
@@ -106,6 +107,7 @@ pub use superblock::{
     FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
     decode as decode_superblock, hash_of,
 };
+pub use successor::Successor;
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Tickets};
 pub use transactions::Transaction;

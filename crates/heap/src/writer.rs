@@ -5,6 +5,7 @@
 
 mod pieces;
 mod room;
+mod sent;
 mod transaction;
 
 use crate::bond::{Bond, Group};
@@ -24,6 +25,7 @@ use crate::pieces::{Certified, Crcs, KeptCrcs, PIECES_FROM, Patch};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
 use crate::slab_directory::SpareSlab;
+use crate::successor::Successor;
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::Gated;
@@ -65,6 +67,9 @@ struct InFlight {
     batch: u64,
     slab: Option<(RunId, u32)>,
     superseded: Superseded,
+    /// What the successor gets.
+    records: Vec<SlotId>,
+    is_sent: bool,
 }
 
 /// Appends records to the heap for one worker.
@@ -106,6 +111,11 @@ pub struct Writer {
     asked_unfinished: Option<u64>,
     /// Age of the data that the compactor moves, as [`crate::Runs`] counts it.
     born: u32,
+    successor: Option<Arc<dyn Successor>>,
+    /// The records of the transaction whose commit record is in the current batch.
+    decided: Vec<SlotId>,
+    /// A batch will never be complete: nothing may be appended behind it.
+    is_lost: bool,
 }
 
 impl Writer {
@@ -144,6 +154,9 @@ impl Writer {
             asked: None,
             asked_unfinished: None,
             born: 0,
+            successor: None,
+            decided: Vec::new(),
+            is_lost: false,
         }
     }
 
@@ -273,7 +286,8 @@ impl Writer {
 
     #[inline]
     fn check_open(&self) -> Result<(), MediaError> {
-        self.heap.media.closed().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
+        let lost = self.is_lost.then(|| String::from("another node has not acknowledged a batch"));
+        self.heap.media.closed().or(lost).map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
     }
 
     /// The compactor begins to empty this run.
@@ -691,10 +705,11 @@ impl Writer {
     /// If a commit is under way: a block must never be in two writes at once.
     pub fn begin_commit(&mut self) -> Option<Dirty> {
         assert!(self.in_flight.is_none(), "one commit at a time");
-        if !self.has_work() {
+        if !self.has_work() || self.is_lost {
             return None;
         }
         self.flush_batch();
+        let records = self.records_to_send();
         let slab = self.slab.map(|slab| (slab.run, slab.next));
         let batch = std::mem::replace(&mut self.batch, self.heap.lanes.issue(self.id));
         self.batch_start = slab.map_or(0, |(_, next)| next);
@@ -702,18 +717,23 @@ impl Writer {
             self.heap.runs.get(run).begin_batch(self.batch, next);
         }
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
-        self.in_flight = Some(InFlight { batch, slab, superseded });
+        let mut in_flight = InFlight { batch, slab, superseded, records, is_sent: false };
+        if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
+            self.send(&mut in_flight);
+        }
+        self.in_flight = Some(in_flight);
         Some(self.dirty.take())
     }
 
     /// Completes the batch under way. On success its records are durable, and superseded versions are released. On
-    /// failure the batch never becomes durable.
+    /// failure the batch never becomes durable. Waits for the successor, if it has not got the batch yet.
     ///
     /// # Errors
-    /// The error of `outcome`.
+    /// The error of `outcome`; the successor's.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), HeapError> {
-        let in_flight = self.in_flight.take().expect("a commit is under way");
+        let mut in_flight = self.in_flight.take().expect("a commit is under way");
         outcome?;
+        self.wait_for_successor(&mut in_flight)?;
         if let Some((run, upto)) = in_flight.slab {
             self.heap.runs.mark_durable(run, upto);
         }
@@ -740,7 +760,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.has_appended() || self.is_committing() {
+        if self.has_appended() || self.is_committing() || self.is_lost {
             self.heap.lanes.abandon(self.id);
         }
         self.close_slab();

@@ -63,6 +63,9 @@ impl Writer {
         let (id, slots) = (transaction.id, std::mem::take(&mut transaction.slots));
         // No rollback from here on: after a failure, the commit record may still be on the medium.
         let commit = self.write_record(self.heap.commit_record(id), &Pieces::default())?;
+        if self.successor.is_some() {
+            self.decided.clone_from(&slots);
+        }
         self.commit_now()?;
         self.heap.note_committed(id, commit, slots.len() as u64);
         Ok(slots)

@@ -1,0 +1,200 @@
+//! What a node knows of the node behind it.
+
+use crate::hello::Welcome;
+use crate::view::{Member, View};
+
+/// What is known of the node behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: it may be in step.
+    Unknown,
+    /// It is behind, and stays so until it is told that a copy ends.
+    Behind,
+    /// It is in step, or may have been told so: every batch waits for it.
+    InStep,
+}
+
+/// A copy under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copying {
+    number: u64,
+}
+
+/// What a node knows of the node behind it, and when its batches are complete.
+#[derive(Clone, Debug)]
+pub struct Downstream {
+    version: u64,
+    node: Option<Member>,
+    standing: Standing,
+    /// Which streams are connected. The copy's is not among them.
+    connected: Vec<bool>,
+    /// The copy that may end well.
+    copying: Option<Copying>,
+    copies: u64,
+}
+
+impl Downstream {
+    /// For a node with so many streams. It knows of no view.
+    pub fn new(streams: usize) -> Self {
+        Self {
+            version: 0,
+            node: None,
+            standing: Standing::Unknown,
+            connected: vec![false; streams],
+            copying: None,
+            copies: 0,
+        }
+    }
+
+    /// Another view counts. All connections must be closed.
+    pub fn set_view(&mut self, view: &View, me: &str) {
+        let streams = self.connected.len();
+        let copies = self.copies;
+        *self = Self { version: view.version, node: view.behind(me).cloned(), copies, ..Self::new(streams) };
+    }
+
+    /// The view that counts.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The node behind, if there is one.
+    pub fn node(&self) -> Option<&Member> {
+        self.node.as_ref()
+    }
+
+    /// What is known of it.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// A stream is connected. False if the view has changed since the connection was begun: it must be closed.
+    pub fn connected(&mut self, stream: usize, version: u64, welcome: Welcome) -> bool {
+        let Some(node) = self.node.as_ref().filter(|_| version == self.version) else { return false };
+        self.standing = if welcome.since == node.since { Standing::InStep } else { Standing::Behind };
+        // A stream that is opened while a copy is under way ends it at the other side, too.
+        self.copying = None;
+        self.connected[stream] = true;
+        true
+    }
+
+    /// A stream is not connected any more.
+    pub fn lost(&mut self, stream: usize) {
+        self.connected[stream] = false;
+        self.copying = None;
+    }
+
+    /// True if a batch of a stream is complete although the node behind has not acknowledged it.
+    pub fn is_complete_alone(&self, stream: usize) -> bool {
+        self.node.is_none() || (self.standing == Standing::Behind && !self.connected[stream])
+    }
+
+    /// True if a copy may begin at a node that is in step.
+    pub fn wants_copy(&self) -> bool {
+        let is_behind = self.node.is_some() && self.standing == Standing::Behind;
+        is_behind && self.copying.is_none() && self.connected.iter().all(|connected| *connected)
+    }
+
+    /// A copy begins, if one may: every chunk from now on reaches the node behind, or the copy does not end well.
+    pub fn begin_copy(&mut self) -> Option<Copying> {
+        if !self.wants_copy() {
+            return None;
+        }
+        self.copies += 1;
+        self.copying = Some(Copying { number: self.copies });
+        self.copying
+    }
+
+    /// True as long as a copy may end well.
+    pub fn is_copying(&self, copy: Copying) -> bool {
+        self.copying == Some(copy)
+    }
+
+    /// Everything is copied and acknowledged: from now on every batch waits for the node behind. Only if this is true may
+    /// it be told that the copy ends.
+    pub fn end_copy(&mut self, copy: Copying) -> bool {
+        if !self.is_copying(copy) {
+            return false;
+        }
+        self.copying = None;
+        self.standing = Standing::InStep;
+        true
+    }
+
+    /// The copy has failed.
+    pub fn give_copy_up(&mut self, copy: Copying) {
+        if self.is_copying(copy) {
+            self.copying = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(version: u64, members: &[(&str, u64)]) -> View {
+        let member = |(name, since): &(&str, u64)| Member {
+            name: (*name).into(),
+            address: ([127, 0, 0, 1], u16::from(name.as_bytes()[0])).into(),
+            since: *since,
+        };
+        View { name: "orders".into(), version, members: members.iter().map(member).collect() }
+    }
+
+    fn downstream(since: u64) -> Downstream {
+        let mut downstream = Downstream::new(2);
+        downstream.set_view(&view(5, &[("a", 1), ("b", since)]), "a");
+        downstream
+    }
+
+    #[test]
+    fn a_batch_waits_for_a_node_of_which_nothing_is_known() {
+        let mut downstream = downstream(5);
+        assert!(!downstream.is_complete_alone(0));
+        downstream.connected(0, 5, Welcome { since: 5 });
+        downstream.lost(0);
+        assert!(!downstream.is_complete_alone(0), "it was in step");
+    }
+
+    #[test]
+    fn a_batch_does_not_wait_where_there_is_nobody() {
+        let mut downstream = downstream(5);
+        downstream.set_view(&view(6, &[("a", 1)]), "a");
+        assert!(downstream.is_complete_alone(0));
+    }
+
+    #[test]
+    fn a_node_behind_is_waited_for_while_it_is_connected() {
+        let mut downstream = downstream(5);
+        downstream.connected(0, 5, Welcome { since: 1 });
+        assert!(!downstream.is_complete_alone(0));
+        assert!(downstream.is_complete_alone(1), "this stream is not connected");
+    }
+
+    #[test]
+    fn a_copy_needs_every_stream_all_the_time() {
+        let mut downstream = downstream(5);
+        downstream.connected(0, 5, Welcome { since: 0 });
+        assert_eq!(downstream.begin_copy(), None);
+        downstream.connected(1, 5, Welcome { since: 0 });
+        let copy = downstream.begin_copy().unwrap();
+        assert!(downstream.is_copying(copy));
+        downstream.lost(1);
+        assert!(!downstream.end_copy(copy));
+        downstream.connected(1, 5, Welcome { since: 0 });
+        let next = downstream.begin_copy().unwrap();
+        assert!(!downstream.end_copy(copy), "another copy");
+        assert!(downstream.end_copy(next));
+        downstream.lost(1);
+        assert!(!downstream.is_complete_alone(1), "it may be in step");
+    }
+
+    #[test]
+    fn a_connection_of_an_older_view_is_refused() {
+        let mut downstream = downstream(5);
+        downstream.set_view(&view(6, &[("a", 1), ("b", 6)]), "a");
+        assert!(!downstream.connected(0, 5, Welcome { since: 5 }));
+        assert_eq!(downstream.standing(), Standing::Unknown);
+    }
+}

@@ -1,0 +1,29 @@
+//! Several machines with the same data: views, messages, and what a node knows of its neighbours.
+//!
+//! A [`View`] is the chain at one version. A node before another one sends [`Record`]s in messages ([`Header`],
+//! [`Parser`]). [`Downstream`] is what it knows of the node behind it, and decides when a batch is complete; [`Upstream`]
+//! is what a node knows of the one before it, and decides what it applies. The rules and the argument:
+//! `docs/format/chain.md`.
+//!
+//! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: every malformed byte
+//! is a [`WireError`], after which the connection is to be closed.
+#![forbid(unsafe_code)]
+
+mod downstream;
+mod hello;
+mod parser;
+mod record;
+mod upstream;
+mod view;
+mod wire;
+
+pub use downstream::{Copying, Downstream, Standing};
+pub use hello::{Hello, Reason, Refusal, Welcome};
+pub use parser::{Message, Parser};
+pub use record::{Record, RecordKind, Records};
+pub use upstream::{Copied, Upstream};
+pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, State, View, ViewError};
+pub use wire::{Code, HEADER_BYTES, Header, WireError, message};
+
+/// The stream of a copy. Other streams are numbered by their writers.
+pub const COPY_STREAM: u8 = 255;

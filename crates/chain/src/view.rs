@@ -1,0 +1,263 @@
+//! The chain at one version, and a node's own state.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Most nodes of a chain.
+pub const MEMBERS_MAX: usize = 16;
+/// Longest name of a chain or a node, bytes.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Why a document is no view, or a view is of no use here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// Misuse: no TOML, or other fields.
+    #[error("no view of a chain: {0}")]
+    Syntax(String),
+    /// Misuse: a name is empty, too long, or has other characters.
+    #[error("{0:?} is no name: expected 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`")]
+    Name(String),
+    /// Misuse: the version is 0.
+    #[error("a view has a version of at least 1")]
+    Version,
+    /// Misuse: no members, or too many.
+    #[error("a chain has 1 to {MEMBERS_MAX} members, not {0}")]
+    Count(usize),
+    /// Misuse: two members with one name or address.
+    #[error("{0} is there twice")]
+    Twice(String),
+    /// Misuse: `since` is 0, above the version, or falls along the chain.
+    #[error("`since` of {0} must be at least 1 and that of the member before it, and at most the version of the view")]
+    Since(String),
+    /// Misuse: the node is no member.
+    #[error("{node} is no member of the chain {chain} in version {version}")]
+    NoMember {
+        /// The node.
+        node: String,
+        /// The chain.
+        chain: String,
+        /// The version of the view.
+        version: u64,
+    },
+}
+
+/// A node of a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Where it listens for the node before it.
+    pub address: SocketAddr,
+    /// The version with which it was added.
+    pub since: u64,
+}
+
+/// A chain at one version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// The name of the chain.
+    pub name: String,
+    /// Grows with each change. The first is 1.
+    pub version: u64,
+    /// The nodes. The first one takes writes.
+    #[serde(rename = "member")]
+    pub members: Vec<Member>,
+}
+
+impl View {
+    /// Reads and checks a document.
+    ///
+    /// # Errors
+    /// [`ViewError`] says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, ViewError> {
+        let view: Self = toml::from_str(text).map_err(|error| ViewError::Syntax(error.to_string()))?;
+        view.check()?;
+        Ok(view)
+    }
+
+    /// The document.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("name = \"{}\"\nversion = {}\n", self.name, self.version);
+        for Member { name, address, since } in &self.members {
+            text += &format!("\n[[member]]\nname = \"{name}\"\naddress = \"{address}\"\nsince = {since}\n");
+        }
+        text
+    }
+
+    /// Checks names, versions and order.
+    ///
+    /// # Errors
+    /// [`ViewError`] says what is wrong.
+    pub fn check(&self) -> Result<(), ViewError> {
+        check_name(&self.name)?;
+        if self.version == 0 {
+            return Err(ViewError::Version);
+        }
+        if self.members.is_empty() || self.members.len() > MEMBERS_MAX {
+            return Err(ViewError::Count(self.members.len()));
+        }
+        let mut before = 1;
+        for (at, member) in self.members.iter().enumerate() {
+            check_name(&member.name)?;
+            if !(before..=self.version).contains(&member.since) {
+                return Err(ViewError::Since(member.name.clone()));
+            }
+            before = member.since;
+            let earlier = &self.members[..at];
+            if earlier.iter().any(|other| other.name == member.name) {
+                return Err(ViewError::Twice(member.name.clone()));
+            }
+            if earlier.iter().any(|other| other.address == member.address) {
+                return Err(ViewError::Twice(member.address.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A node's place in the chain, from 0 on, and its entry.
+    ///
+    /// # Errors
+    /// [`ViewError::NoMember`].
+    pub fn find(&self, node: &str) -> Result<(usize, &Member), ViewError> {
+        let (chain, version) = (self.name.clone(), self.version);
+        let mut members = self.members.iter().enumerate();
+        let missing = || ViewError::NoMember { node: node.into(), chain, version };
+        members.find(|(_, member)| member.name == node).ok_or_else(missing)
+    }
+
+    /// The node behind another one.
+    pub fn behind(&self, node: &str) -> Option<&Member> {
+        self.find(node).ok().and_then(|(at, _)| self.members.get(at + 1))
+    }
+
+    /// The node before another one.
+    pub fn before(&self, node: &str) -> Option<&Member> {
+        self.find(node).ok().and_then(|(at, _)| self.members.get(at.checked_sub(1)?))
+    }
+
+    /// True if the node takes writes.
+    pub fn is_first(&self, node: &str) -> bool {
+        self.members.first().is_some_and(|member| member.name == node)
+    }
+
+    /// The next view, with one more node at the end.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn with(&self, name: &str, address: SocketAddr) -> Result<Self, ViewError> {
+        let mut next = self.clone();
+        next.version += 1;
+        next.members.push(Member { name: name.into(), address, since: next.version });
+        next.check()?;
+        Ok(next)
+    }
+
+    /// The next view, without a node.
+    ///
+    /// # Errors
+    /// [`ViewError::NoMember`]; [`ViewError::Count`] for the last one.
+    pub fn without(&self, name: &str) -> Result<Self, ViewError> {
+        let at = self.find(name)?.0;
+        let mut next = self.clone();
+        next.version += 1;
+        next.members.remove(at);
+        next.check()?;
+        Ok(next)
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ViewError> {
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fine);
+    if is_name { Ok(()) } else { Err(ViewError::Name(name.into())) }
+}
+
+/// What a node knows durably of its place in a chain: the file `chain` beside its region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The chain.
+    pub chain: String,
+    /// The node.
+    pub node: String,
+    /// The `since` of the node for which it is in step; 0: it is behind.
+    pub since: u64,
+    /// How often the node has started: newer connections have higher incarnations.
+    pub starts: u64,
+}
+
+impl State {
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// [`ViewError::Syntax`].
+    pub fn parse(text: &str) -> Result<Self, ViewError> {
+        toml::from_str(text).map_err(|error| ViewError::Syntax(error.to_string()))
+    }
+
+    /// The document.
+    pub fn to_text(&self) -> String {
+        let Self { chain, node, since, starts } = self;
+        format!("chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(members: &[(&str, u16, u64)]) -> View {
+        let member = |(name, port, since): &(&str, u16, u64)| Member {
+            name: (*name).into(),
+            address: SocketAddr::from(([127, 0, 0, 1], *port)),
+            since: *since,
+        };
+        View { name: "orders".into(), version: 3, members: members.iter().map(member).collect() }
+    }
+
+    #[test]
+    fn documents_are_read_as_they_were_written() {
+        let view = view(&[("a", 1, 1), ("b", 2, 1), ("c", 3, 3)]);
+        assert_eq!(View::parse(&view.to_text()), Ok(view));
+        let state = State { chain: "orders".into(), node: "b".into(), since: 3, starts: 7 };
+        assert_eq!(State::parse(&state.to_text()), Ok(state));
+    }
+
+    #[test]
+    fn neighbours_are_by_order() {
+        let view = view(&[("a", 1, 1), ("b", 2, 1), ("c", 3, 3)]);
+        assert_eq!(view.behind("a").map(|member| &*member.name), Some("b"));
+        assert_eq!(view.behind("c"), None);
+        assert_eq!(view.before("c").map(|member| &*member.name), Some("b"));
+        assert_eq!(view.before("a"), None);
+        assert!(view.is_first("a") && !view.is_first("b"));
+    }
+
+    #[test]
+    fn changes_make_a_higher_version() -> Result<(), ViewError> {
+        let first = view(&[("a", 1, 1), ("b", 2, 1)]);
+        let without = first.without("a")?;
+        assert_eq!((without.version, without.is_first("b")), (4, true));
+        let again = without.with("a", SocketAddr::from(([127, 0, 0, 1], 1)))?;
+        assert_eq!((again.version, again.members[1].since), (5, 5));
+        assert_eq!(first.with("a", SocketAddr::from(([127, 0, 0, 1], 9))), Err(ViewError::Twice("a".into())));
+        let alone = view(&[("a", 1, 1)]);
+        assert_eq!(alone.without("a"), Err(ViewError::Count(0)));
+        Ok(())
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let wrong = |members: &[(&str, u16, u64)]| view(members).check().unwrap_err();
+        assert_eq!(wrong(&[]), ViewError::Count(0));
+        assert_eq!(wrong(&[("a", 1, 1), ("a", 2, 1)]), ViewError::Twice("a".into()));
+        assert_eq!(wrong(&[("a", 1, 1), ("b", 1, 1)]), ViewError::Twice("127.0.0.1:1".into()));
+        assert_eq!(wrong(&[("a", 1, 2), ("b", 2, 1)]), ViewError::Since("b".into()));
+        assert_eq!(wrong(&[("a", 1, 4)]), ViewError::Since("a".into()));
+        assert_eq!(wrong(&[("a/b", 1, 1)]), ViewError::Name("a/b".into()));
+        assert!(matches!(View::parse("name = 3"), Err(ViewError::Syntax(_))));
+    }
+}

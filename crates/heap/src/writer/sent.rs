@@ -1,0 +1,56 @@
+//! Batches that another machine gets, too: `docs/format/chain.md`.
+
+use super::{InFlight, Writer};
+use crate::error::HeapError;
+use crate::layout::SlotId;
+use crate::record::Kind;
+use crate::successor::Successor;
+use std::sync::Arc;
+
+impl Writer {
+    /// From now on every batch is sent to `successor`, and is durable only when that has it.
+    pub fn set_successor(&mut self, successor: Arc<dyn Successor>) {
+        self.successor = Some(successor);
+    }
+
+    /// The batch under way is durable in this region. Where there is a successor, the driver calls this before
+    /// [`Self::finish_commit`], which it then calls when [`Self::is_sent_on`] is true, so that it does not block.
+    pub fn send_on(&mut self) {
+        if let Some(mut in_flight) = self.in_flight.take() {
+            self.send(&mut in_flight);
+            self.in_flight = Some(in_flight);
+        }
+    }
+
+    /// True if the successor has everything that was sent to it, or if there is none.
+    pub fn is_sent_on(&self) -> bool {
+        self.successor.as_ref().is_none_or(|successor| successor.is_done())
+    }
+
+    pub(super) fn send(&self, in_flight: &mut InFlight) {
+        let Some(successor) = &self.successor else { return };
+        if !std::mem::replace(&mut in_flight.is_sent, true) && !in_flight.records.is_empty() {
+            successor.send(&self.heap, &in_flight.records);
+        }
+    }
+
+    pub(super) fn wait_for_successor(&mut self, in_flight: &mut InFlight) -> Result<(), HeapError> {
+        self.send(in_flight);
+        let outcome = self.successor.as_ref().map_or(Ok(()), |successor| successor.wait());
+        self.is_lost |= outcome.is_err();
+        outcome
+    }
+
+    /// The records of the current batch that its successor gets: not those of transactions without a commit record.
+    pub(super) fn records_to_send(&mut self) -> Vec<SlotId> {
+        let Some(slab) = self.slab.filter(|_| self.successor.is_some()) else { return Vec::new() };
+        let mut records = std::mem::take(&mut self.decided);
+        let heap = &self.heap;
+        let counts = |slot: &SlotId| {
+            heap.record(*slot).is_ok_and(|view| view.transaction().is_none() && view.kind() != Kind::Commit)
+        };
+        let batch = (self.batch_start..slab.next).map(|index| SlotId::new(slab.run, index));
+        records.extend(batch.filter(counts));
+        records
+    }
+}

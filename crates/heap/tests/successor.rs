@@ -1,0 +1,118 @@
+//! A batch is durable when its successor has it.
+
+mod common;
+
+use common::{heap, put};
+use landfall_heap::{Heap, HeapError, SlotId, Source, Successor, Writer};
+use landfall_media::Media;
+use landfall_media::sim::SimOptions;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug, Default)]
+struct Node {
+    is_early: bool,
+    is_done: AtomicBool,
+    is_gone: AtomicBool,
+    got: Mutex<Vec<Vec<Vec<u8>>>>,
+}
+
+impl Node {
+    fn got(&self) -> Vec<Vec<Vec<u8>>> {
+        self.got.lock().expect("no panic").clone()
+    }
+}
+
+impl Successor for Node {
+    fn sends_early(&self) -> bool {
+        self.is_early
+    }
+
+    fn send(&self, heap: &Heap, records: &[SlotId]) {
+        let key = |slot: &SlotId| heap.key(&heap.record(*slot).expect("a record")).expect("its key").to_vec();
+        self.got.lock().expect("no panic").push(records.iter().map(key).collect());
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self) -> Result<(), HeapError> {
+        if self.is_gone.load(Ordering::Relaxed) { Err(HeapError::Alone { node: "b".into() }) } else { Ok(()) }
+    }
+}
+
+fn writer(heap: &Arc<Heap>, node: &Arc<Node>) -> Writer {
+    let mut writer = Writer::new(Arc::clone(heap), 0);
+    writer.set_successor(Arc::clone(node) as _);
+    writer
+}
+
+fn append(writer: &mut Writer, key: &[u8]) -> SlotId {
+    let heap = Arc::clone(writer.heap());
+    writer.append(&put(&heap, key, Source::Bytes(b"value"))).expect("room")
+}
+
+#[test]
+fn a_batch_is_sent_when_it_is_durable_here_and_is_durable_when_the_successor_has_it() {
+    let (media, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node::default());
+    let mut writer = writer(&heap, &node);
+    let slot = append(&mut writer, b"a");
+    append(&mut writer, b"b");
+    let mut dirty = writer.begin_commit().expect("work");
+    assert!(node.got().is_empty(), "it may still be lost here");
+    let fenced = media.fence(&mut dirty, landfall_media::Site::Commit);
+    fenced.expect("fences");
+    writer.send_on();
+    assert_eq!(node.got(), [[b"a".to_vec(), b"b".to_vec()]]);
+    assert!(!writer.is_sent_on() && heap.pending(slot).is_some());
+    node.is_done.store(true, Ordering::Relaxed);
+    assert!(writer.is_sent_on());
+    writer.finish_commit(Ok(())).expect("completes");
+    assert!(heap.pending(slot).is_none());
+    assert_eq!(node.got().len(), 1, "sent once");
+}
+
+#[test]
+fn a_node_in_the_middle_sends_while_it_makes_durable() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_early: true, ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    append(&mut writer, b"a");
+    let _dirty = writer.begin_commit().expect("work");
+    assert_eq!(node.got(), [[b"a".to_vec()]]);
+}
+
+#[test]
+fn a_transaction_is_sent_whole_and_only_once_it_counts() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node::default());
+    let mut writer = writer(&heap, &node);
+    append(&mut writer, b"before");
+    let mut transaction = writer.begin_transaction(0).expect("begins");
+    for key in [b"x", b"y"] {
+        writer.append_to(&mut transaction, &put(&heap, key, Source::Bytes(b"v"))).expect("room");
+    }
+    writer.commit(transaction).expect("commits");
+    let mut given_up = writer.begin_transaction(0).expect("begins");
+    writer.append_to(&mut given_up, &put(&heap, b"z", Source::Bytes(b"v"))).expect("room");
+    drop(given_up);
+    append(&mut writer, b"after");
+    writer.commit_now().expect("commits");
+    let got = node.got();
+    assert_eq!(got, [vec![b"before".to_vec()], vec![b"x".to_vec(), b"y".to_vec()], vec![b"after".to_vec()]]);
+}
+
+#[test]
+fn nothing_is_durable_behind_a_batch_that_the_successor_never_gets() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node::default());
+    let mut writer = writer(&heap, &node);
+    node.is_gone.store(true, Ordering::Relaxed);
+    let slot = append(&mut writer, b"a");
+    assert!(matches!(writer.commit_now(), Err(HeapError::Alone { .. })));
+    assert!(heap.pending(slot).is_some());
+    assert!(writer.append(&put(&heap, b"b", Source::Bytes(b"v"))).is_err(), "it would seem to cover the first one");
+    assert!(writer.begin_commit().is_none());
+}
