@@ -38,6 +38,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("fs-link", true, false),
     layer("fs-client", true, false),
     layer("metrics", false, false),
+    layer("chain-io", false, false),
     layer("server", false, false),
     layer("fs-io", false, false),
     layer("fs-calls", false, false),

@@ -24,6 +24,8 @@ pub struct Copying {
 #[derive(Clone, Debug)]
 pub struct Downstream {
     version: u64,
+    /// This node belongs to the chain.
+    is_member: bool,
     node: Option<Member>,
     standing: Standing,
     /// Which streams are connected. The copy's is not among them.
@@ -38,6 +40,7 @@ impl Downstream {
     pub fn new(streams: usize) -> Self {
         Self {
             version: 0,
+            is_member: false,
             node: None,
             standing: Standing::Unknown,
             connected: vec![false; streams],
@@ -49,8 +52,13 @@ impl Downstream {
     /// Another view counts. All connections must be closed.
     pub fn set_view(&mut self, view: &View, me: &str) {
         let streams = self.connected.len();
-        let copies = self.copies;
-        *self = Self { version: view.version, node: view.behind(me).cloned(), copies, ..Self::new(streams) };
+        *self = Self {
+            version: view.version,
+            is_member: view.find(me).is_ok(),
+            node: view.behind(me).cloned(),
+            copies: self.copies,
+            ..Self::new(streams)
+        };
     }
 
     /// The view that counts.
@@ -84,9 +92,11 @@ impl Downstream {
         self.copying = None;
     }
 
-    /// True if a batch of a stream is complete although the node behind has not acknowledged it.
+    /// True if a batch of a stream is complete although the node behind has not acknowledged it. At a node that is not in
+    /// the chain any more none is: another one may have become the first.
     pub fn is_complete_alone(&self, stream: usize) -> bool {
-        self.node.is_none() || (self.standing == Standing::Behind && !self.connected[stream])
+        let is_last = self.is_member && self.node.is_none();
+        is_last || (self.standing == Standing::Behind && !self.connected[stream])
     }
 
     /// True if a copy may begin at a node that is in step.
@@ -162,6 +172,8 @@ mod tests {
         let mut downstream = downstream(5);
         downstream.set_view(&view(6, &[("a", 1)]), "a");
         assert!(downstream.is_complete_alone(0));
+        downstream.set_view(&view(7, &[("b", 5)]), "a");
+        assert!(!downstream.is_complete_alone(0), "it is not in the chain any more");
     }
 
     #[test]

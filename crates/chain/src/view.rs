@@ -187,6 +187,8 @@ pub struct State {
     pub since: u64,
     /// How often the node has started: newer connections have higher incarnations.
     pub starts: u64,
+    /// Records of this region with a lower seq are at the node behind, too.
+    pub floor: u64,
 }
 
 impl State {
@@ -200,8 +202,8 @@ impl State {
 
     /// The document.
     pub fn to_text(&self) -> String {
-        let Self { chain, node, since, starts } = self;
-        format!("chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\n")
+        let Self { chain, node, since, starts, floor } = self;
+        format!("chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\nfloor = {floor}\n")
     }
 }
 
@@ -222,7 +224,7 @@ mod tests {
     fn documents_are_read_as_they_were_written() {
         let view = view(&[("a", 1, 1), ("b", 2, 1), ("c", 3, 3)]);
         assert_eq!(View::parse(&view.to_text()), Ok(view));
-        let state = State { chain: "orders".into(), node: "b".into(), since: 3, starts: 7 };
+        let state = State { chain: "orders".into(), node: "b".into(), since: 3, starts: 7, floor: 9 };
         assert_eq!(State::parse(&state.to_text()), Ok(state));
     }
 

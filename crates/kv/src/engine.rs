@@ -3,7 +3,7 @@
 use crate::error::KvError;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_heap::{Entry, Gated, Heap, Kind, Patch, SlotId, Source, Ticket, Tickets, Until, Writer};
+use landfall_heap::{Entry, Gated, Heap, HeapError, Kind, Patch, SlotId, Source, Ticket, Tickets, Until, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -139,21 +139,52 @@ impl Engine {
         let mut crcs = None;
         let value = writer.certified(request.value, &mut crcs)?;
         let found = self.find_for_write(&shard, writer, &lookup)?;
-        let tomb = if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
+        let slot = self.set_found(&mut shard, writer, &lookup, &SetRequest { value, ..*request }, found)?;
+        Ok(writer.gate(Written { slot, old_expiry_ms: found.current.map(|hit| hit.view.expiry_ms()) }))
+    }
+
+    /// Writes a key instead of what was found.
+    #[inline]
+    fn set_found(
+        &self,
+        shard: &mut Shard,
+        writer: &mut Writer,
+        lookup: &Lookup<'_>,
+        request: &SetRequest<'_>,
+        found: Found<'_>,
+    ) -> Result<SlotId, KvError> {
+        let tomb = if found.current.is_none() { self.tomb_for_write(shard, writer, lookup)? } else { None };
         let entry = Entry {
             kind: Kind::Put,
             space: request.space,
             hash: lookup.hash,
             key: request.key,
             key_at: request.key_at,
-            value,
+            value: request.value,
             arrival_ns: request.arrival_ns,
             expiry_ms: request.expiry_ms,
             aux: 0,
         };
         let slot = writer.append(&entry)?;
-        self.install(&mut shard, writer, &lookup, slot, request.expiry_ms, found, tomb);
-        Ok(writer.gate(Written { slot, old_expiry_ms: found.current.map(|hit| hit.view.expiry_ms()) }))
+        self.install(shard, writer, lookup, slot, request.expiry_ms, found, tomb);
+        Ok(slot)
+    }
+
+    /// Writes a key of which there is no version, expired ones included; false if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub fn set_absent(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<bool, KvError> {
+        let lookup = Lookup::new(&self.heap, request.space, request.key);
+        let mut shard = self.shard(lookup.hash);
+        let found = self.find_for_write(&shard, writer, &lookup)?;
+        if !found.is_nothing() {
+            return Ok(false);
+        }
+        let mut crcs = None;
+        let value = writer.certified(request.value, &mut crcs)?;
+        self.set_found(&mut shard, writer, &lookup, &SetRequest { value, ..*request }, found)?;
+        Ok(true)
     }
 
     /// Deletes a key; false if the key was absent.
@@ -354,6 +385,26 @@ impl Engine {
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);
         Ok(writer.gate(()))
+    }
+
+    /// Current records, tombstones and the flush mark included, with this seq or a higher one, in the order of their seqs.
+    ///
+    /// # Errors
+    /// The medium's. Records that cannot be read are left out.
+    pub fn records_from(&self, seq: u64) -> Result<Vec<SlotId>, KvError> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for entry in shard.table.iter().chain(shard.tombs.iter()) {
+                match self.heap.record(entry.slot) {
+                    Ok(view) if view.seq() >= seq => found.push((view.seq(), entry.slot)),
+                    Ok(_) | Err(HeapError::Damaged { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        found.sort_unstable();
+        Ok(found.into_iter().map(|(_, slot)| slot).collect())
     }
 
     /// Number of keys in a database, expired ones included until they are purged.

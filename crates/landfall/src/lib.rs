@@ -3,6 +3,7 @@
 //!
 //! Read [`Command`] first: it lists the commands. [`run`] runs one.
 
+mod chain;
 mod check;
 mod client;
 mod demo;
@@ -20,6 +21,7 @@ mod wal;
 use clap::Subcommand;
 use std::process::ExitCode;
 
+pub use chain::ChainArgs;
 pub use check::CheckArgs;
 pub use demo::DemoArgs;
 pub use demo::wire::{Http, Response};
@@ -41,6 +43,8 @@ pub enum Command {
     Pmnet(Box<PmnetArgs>),
     /// Files: mount a directory whose files are in a region.
     Fs(Box<FsArgs>),
+    /// Several servers with the same data: make a chain, add and remove its nodes.
+    Chain(ChainArgs),
     /// Verify every record and value of a region that no server has open.
     Check(CheckArgs),
     /// Show the counters of a running server: the sections of INFO, with the dropped packets.
@@ -63,6 +67,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Wal(args) => wal::run(*args),
         Command::Pmnet(args) => pmnet::run(*args),
         Command::Fs(args) => fs::run(*args),
+        Command::Chain(args) => chain::run(args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -7,7 +7,7 @@ use crate::output::{self, fail};
 use crate::sys;
 use clap::Args;
 use landfall_server::config::{
-    Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
+    ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
     parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode, parse_xdp_offload,
 };
 use landfall_server::writes::{InRegion, PlainWrites};
@@ -129,6 +129,12 @@ pub struct ServeArgs {
     /// rights of the server: they can read and replace every file, whatever its permissions say
     #[arg(long)]
     files_commands: bool,
+    /// File of the view of a chain: what this server acknowledges, all nodes of the chain have
+    #[arg(long, value_name = "FILE")]
+    chain: Option<PathBuf>,
+    /// Which node of the chain this server is
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -237,6 +243,11 @@ impl ServeArgs {
         config.files = self.files.or(file.files);
         config.files_options = self.files_options.or(file.files_options);
         config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
+        config.chain = match (self.chain.or(file.chain), self.node.or(file.node)) {
+            (None, None) => None,
+            (Some(view), Some(node)) => Some(ChainConfig { view, node }),
+            _ => return Err(ConfigError::ChainNode),
+        };
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));
         set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));
@@ -323,6 +334,9 @@ pub(crate) fn read_password(path: &Path) -> Result<String, ConfigError> {
 }
 
 fn check_ranges(config: &Config) -> Result<(), ConfigError> {
+    if config.chain.is_some() && config.files.is_some() {
+        return Err(ConfigError::ChainFiles);
+    }
     let bad = |what, text: String, expected| Err(ConfigError::Value { what, text, expected });
     if !(1..=64).contains(&config.workers) {
         return bad("number of workers", config.workers.to_string(), "1 to 64");

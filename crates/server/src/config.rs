@@ -112,6 +112,12 @@ pub enum ConfigError {
         "--memory has no meaning with --xdp: the kernel keeps all of the region in memory, so that packets can land in it"
     )]
     MemoryOverXdp,
+    /// Misuse: a chain needs to know which of its nodes this is.
+    #[error("--chain FILE and --node NAME are given together: the file of the view, and which of its members this server is")]
+    ChainNode,
+    /// Misuse: a chain carries keys only.
+    #[error("--chain carries keys only so far: files need a server of their own (leave --files out)")]
+    ChainFiles,
     /// Misuse: the server could be reached from other machines without a password.
     #[error(
         "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"
@@ -203,6 +209,17 @@ pub struct Config {
     pub files_options: Option<String>,
     /// Clients may make files of values, and values of files, whatever the permissions of these files say.
     pub files_commands: bool,
+    /// The place of the server in a chain; `None`: it is in none.
+    pub chain: Option<ChainConfig>,
+}
+
+/// A place in a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainConfig {
+    /// The file of the view.
+    pub view: PathBuf,
+    /// The name of the node.
+    pub node: String,
 }
 
 impl Default for Config {
@@ -235,6 +252,7 @@ impl Default for Config {
             files: None,
             files_options: None,
             files_commands: false,
+            chain: None,
         }
     }
 }
@@ -310,6 +328,10 @@ pub struct FileConfig {
     pub files_options: Option<String>,
     /// `--files-commands`
     pub files_commands: Option<bool>,
+    /// `--chain`
+    pub chain: Option<PathBuf>,
+    /// `--node`
+    pub node: Option<String>,
     /// `--memory`
     #[serde(deserialize_with = "parsed")]
     pub memory: Option<Size>,

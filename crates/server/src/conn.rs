@@ -2,6 +2,7 @@
 
 use crate::admission::{self, Held};
 use crate::ahead::{Ahead, KnownCrc};
+use crate::chain::ChainSession;
 use crate::context::{Context, Outcome, Tail};
 use crate::counters::count;
 use crate::http::{AwaitedBody, HttpSession};
@@ -39,6 +40,8 @@ const UNAUTHENTICATED: &str = "too much was sent without authenticating";
 pub(crate) enum Speaks {
     Resp { parser: landfall_resp::Parser, session: Session },
     Http { parser: landfall_http::Parser, session: HttpSession },
+    /// The node before this one in a chain.
+    Chain { parser: landfall_chain::Parser, session: ChainSession },
 }
 
 /// Why the next command of a connection is not executed yet.
@@ -146,6 +149,7 @@ impl Conn {
         match &self.speaks {
             Speaks::Resp { parser, .. } => parser.bytes_wanted(),
             Speaks::Http { parser, .. } => parser.bytes_wanted(),
+            Speaks::Chain { parser, .. } => parser.bytes_wanted(),
         }
     }
 
@@ -154,6 +158,7 @@ impl Conn {
         match &self.speaks {
             Speaks::Resp { parser, .. } => parser.awaited(),
             Speaks::Http { parser, .. } => parser.awaited(),
+            Speaks::Chain { .. } => None,
         }
     }
 
@@ -222,6 +227,7 @@ impl Conn {
         let understood = match &self.speaks {
             Speaks::Resp { parser, .. } => parser.understood(),
             Speaks::Http { parser, .. } => parser.understood(),
+            Speaks::Chain { .. } => 0,
         };
         if understood == 0 {
             return Ok(true);
@@ -231,6 +237,7 @@ impl Conn {
         Ok(match &mut self.speaks {
             Speaks::Resp { parser, .. } => parser.go_on(&tail),
             Speaks::Http { parser, .. } => parser.go_on(&tail),
+            Speaks::Chain { .. } => true,
         })
     }
 
@@ -314,6 +321,7 @@ impl Conn {
         let is_authenticated = match &self.speaks {
             Speaks::Resp { session, .. } => session.is_authenticated(),
             Speaks::Http { parser, session } => !session.needs_password() || parser.head().is_some(),
+            Speaks::Chain { session, .. } => session.is_welcome(),
         };
         let waits = match self.park {
             None => self.inbox.len() < self.wanted(),
@@ -334,6 +342,7 @@ impl Conn {
         let parts = match &self.speaks {
             Speaks::Resp { parser, .. } => parser.taken().len(),
             Speaks::Http { parser, .. } => parser.chunks_taken(),
+            Speaks::Chain { .. } => 0,
         };
         if parts < PARTS_MIN && self.awaited().is_some() {
             return Ok(());
@@ -438,6 +447,28 @@ impl Conn {
                     Step::End(chain.len())
                 }
             },
+            Speaks::Chain { .. } => self.step_of_chain(core, heap, chain, from),
+        }
+    }
+
+    fn step_of_chain(&mut self, core: &mut Core<'_>, heap: &Heap, chain: &Chain<'_>, from: usize) -> Step {
+        let (id, arrival_ns) = (self.id, self.arrival_ns);
+        let Speaks::Chain { parser, session } = &mut self.speaks else { return Step::NeedMore(from) };
+        match parser.next(chain, from) {
+            Ok(None) => self.check_room(core, heap, from, chain.len()),
+            Ok(Some(message)) => {
+                let mut reply = self.outbox.begin(heap, core.round);
+                let outcome =
+                    session.execute(&mut core.context(id, arrival_ns), &message, chain, &mut reply);
+                settle(reply, outcome, message.end())
+            }
+            Err(error) => {
+                let mut reply = self.outbox.begin(heap, core.round);
+                session.refuse(&error.into(), 0, &mut reply);
+                reply.finish();
+                count(&core.shared.counters.errors, 1);
+                Step::End(chain.len())
+            }
         }
     }
 
@@ -508,6 +539,9 @@ impl Conn {
                 let error = landfall_http::HttpError::new(status, text);
                 session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
             }
+            Speaks::Chain { session, .. } => {
+                session.refuse(&landfall_chain::Refusal::new(landfall_chain::Reason::Message, text), 0, &mut reply);
+            }
         }
         reply.finish();
         count(&core.shared.counters.errors, 1);
@@ -520,8 +554,10 @@ impl Conn {
         let heap = shared.engine.heap();
         self.inbox.clear(heap);
         self.outbox.clear(heap);
-        if let Speaks::Resp { session, .. } = &mut self.speaks {
-            session.end(shared);
+        match &mut self.speaks {
+            Speaks::Resp { session, .. } => session.end(shared),
+            Speaks::Chain { session, .. } => session.end(shared.chain.as_ref()),
+            Speaks::Http { .. } => {}
         }
     }
 }

@@ -5,6 +5,7 @@
 mod admission;
 mod ahead;
 pub mod args;
+mod chain;
 pub mod config;
 mod conn;
 pub mod context;

@@ -2,6 +2,7 @@
 //! scrubbing. All of it runs in small steps, so that no lock is held for long. It is for all systems in the region: the
 //! mount of its files has no thread of its own for the heap.
 
+use crate::chain;
 use crate::counters::count;
 use crate::files::FilesMount;
 use crate::scrubber::Scrubber;
@@ -255,7 +256,9 @@ impl Maintenance {
 
     fn purge(&mut self) -> Result<bool, KvError> {
         let now_ms = now_ns() / 1_000_000;
-        if self.shared.engine.next_expiry_ms().is_none_or(|due| due > now_ms) {
+        if !chain::may_purge(&self.shared)
+            || self.shared.engine.next_expiry_ms().is_none_or(|due| due > now_ms)
+        {
             return Ok(false);
         }
         let purged = match self.shared.engine.purge_expired(&mut self.purger, now_ms, STEP_KEYS) {

@@ -1,5 +1,6 @@
 //! Starts and stops the server: the store, the listeners, the workers, the background thread.
 
+use crate::chain;
 use crate::config::{Config, ConfigError, XdpConfig};
 use crate::counters::Counters;
 use crate::loads::Loads;
@@ -7,7 +8,7 @@ use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
 use crate::supervise;
-use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};
+use crate::worker::{LISTENER_CHAIN, LISTENER_HTTP, LISTENER_RESP, Worker};
 use crate::writes::{InRegion, PlainWrites};
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -31,6 +32,12 @@ pub enum ServerError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The place in the chain cannot be taken.
+    #[error(transparent)]
+    Chain(#[from] landfall_chain_io::NodeError),
+    /// From the engine: what the node behind may lack cannot be listed.
+    #[error(transparent)]
+    Unsent(landfall_kv::KvError),
     /// The transport cannot be opened.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -80,8 +87,10 @@ impl Server {
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
-        let listeners = Listeners::bind(&config)?;
-        let opened = open_transports(&config, &store)?;
+        let chain = chain::open(&config, &store)?;
+        let on_chain = chain::address(chain.as_ref());
+        let listeners = Listeners::bind(&config, on_chain)?;
+        let opened = open_transports(&config, &store, on_chain)?;
         let at = |listeners: &[TcpListener], configured: Option<SocketAddr>| match opened.own_address {
             Some(ip) => configured.map(|address| SocketAddr::new(ip, address.port())),
             None => listeners.first().and_then(|l| l.local_addr().ok()),
@@ -93,6 +102,7 @@ impl Server {
             engine: store.engine,
             logs: store.logs,
             files: store.files,
+            chain,
             writes,
             recovered: store.recovered,
             recovery_ns: store.took.as_nanos() as u64,
@@ -111,6 +121,7 @@ impl Server {
             config,
         });
         log_recovery(&shared);
+        chain::start(&shared)?;
         Self::spawn(shared, listeners, opened.makers)
     }
 
@@ -207,6 +218,7 @@ impl Server {
         for thread in self.loaders.drain(..) {
             thread.join().expect("a thread that reads the region panicked");
         }
+        self.shared.chain.iter().for_each(|node| node.join());
         maintenance::leave_clean(&self.shared);
         Ok(outcome?)
     }
@@ -239,10 +251,14 @@ struct Opened {
 }
 
 /// Opens the transport once here, so that a refusal fails the start instead of a worker.
-fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, ServerError> {
+fn open_transports(
+    config: &Config,
+    store: &store::Store,
+    on_chain: Option<SocketAddr>,
+) -> Result<Opened, ServerError> {
     let media = store.engine.heap().media();
     if let Some(xdp) = &config.xdp {
-        return open_network(config, xdp, media.pin_image().unwrap_or((0, 0)));
+        return open_network(config, xdp, media.pin_image().unwrap_or((0, 0)), on_chain);
     }
     let image = media.image().unwrap_or((0, 0));
     let probe = landfall_sockets::open(config.transport, image)?;
@@ -257,10 +273,19 @@ fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, Serv
 }
 
 /// Opens the interface once, and one of its queues for each worker.
-fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result<Opened, ServerError> {
+fn open_network(
+    config: &Config,
+    xdp: &XdpConfig,
+    image: (usize, u64),
+    on_chain: Option<SocketAddr>,
+) -> Result<Opened, ServerError> {
     let port = |address: Option<SocketAddr>, tag| address.map(|address| (address.port(), tag));
-    let ports: Vec<(u16, u32)> =
-        [port(config.resp, LISTENER_RESP), port(config.http, LISTENER_HTTP)].into_iter().flatten().collect();
+    let ports = [
+        port(config.resp, LISTENER_RESP),
+        port(config.http, LISTENER_HTTP),
+        port(on_chain, LISTENER_CHAIN),
+    ];
+    let ports: Vec<(u16, u32)> = ports.into_iter().flatten().collect();
     if ports.iter().any(|(port, _)| *port == 0) {
         // With sockets the kernel selects a port.
         let expected = "one from 1 to 65535: with --xdp there is no automatic choice";
@@ -293,21 +318,23 @@ fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result
 struct Listeners {
     resp: Vec<TcpListener>,
     http: Vec<TcpListener>,
+    chain: Vec<TcpListener>,
 }
 
 impl Listeners {
-    fn bind(config: &Config) -> Result<Self, ServerError> {
+    fn bind(config: &Config, on_chain: Option<SocketAddr>) -> Result<Self, ServerError> {
         if config.xdp.is_some() {
-            return Ok(Self { resp: Vec::new(), http: Vec::new() });
+            return Ok(Self { resp: Vec::new(), http: Vec::new(), chain: Vec::new() });
         }
         let bind =
             |address: Option<SocketAddr>| address.map_or(Ok(Vec::new()), |a| bind_all(a, config.workers));
-        Ok(Self { resp: bind(config.resp)?, http: bind(config.http)? })
+        Ok(Self { resp: bind(config.resp)?, http: bind(config.http)?, chain: bind(on_chain)? })
     }
 
     fn split(self, workers: usize) -> Vec<Vec<(TcpListener, u32)>> {
         let mut split: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        for (listeners, tag) in [(self.resp, LISTENER_RESP), (self.http, LISTENER_HTTP)] {
+        let all = [(self.resp, LISTENER_RESP), (self.http, LISTENER_HTTP), (self.chain, LISTENER_CHAIN)];
+        for (listeners, tag) in all {
             for (worker, listener) in split.iter_mut().zip(listeners) {
                 worker.push((listener, tag));
             }

@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::files::RegionFiles;
 use crate::loads::Loads;
 use crate::writes::PlainWrites;
+use landfall_chain_io::Node;
 use landfall_heap::Integrity;
 use landfall_kv::{Engine, Recovered};
 use landfall_sockets::Waker;
@@ -76,6 +77,8 @@ pub struct Shared {
     pub logs: Logs,
     /// The files in the region, and their mount.
     pub files: RegionFiles,
+    /// The place in a chain, if the server has one.
+    pub chain: Option<Arc<Node>>,
     /// Destination of plain writes.
     pub writes: Box<dyn PlainWrites>,
     /// Findings of recovery at start.

@@ -15,6 +15,7 @@ mod state;
 pub(crate) use state::Worker;
 
 use crate::admission::{self, Held};
+use crate::chain::ChainSession;
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::counters::{COMMIT_BOUNDS_US, count};
@@ -26,7 +27,7 @@ use crate::phase::{Phase, Sending};
 use crate::resp::Session;
 use crate::shared::{Shared, now_ns};
 use landfall_heap::{Heap, HeapError, Ticket, Until};
-use landfall_media::{CommitMode, Extent};
+use landfall_media::{CommitMode, Extent, MediaError, Site};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
 use paged::Paged;
 use state::{Commit, TICK};
@@ -39,6 +40,8 @@ use std::time::{Duration, Instant};
 pub(crate) const LISTENER_RESP: u32 = 0;
 /// Tag of the HTTP listener.
 pub(crate) const LISTENER_HTTP: u32 = 1;
+/// Tag of the listener for the node before this one in a chain.
+pub(crate) const LISTENER_CHAIN: u32 = 2;
 
 /// How long a round lingers for more requests if several clients are active and a commit is a fence.
 const LINGER: Duration = Duration::from_micros(80);
@@ -77,7 +80,9 @@ impl Worker {
         while !(self.conns.is_empty() && self.commit.is_none()) && Instant::now() < until {
             self.round()?;
         }
-        if self.commit.is_none() {
+        if self.commit.is_none() && self.writer.has_work() {
+            // From now on no node is waited for without end.
+            self.shared.chain.iter().for_each(|node| node.stop());
             self.commit_in_line();
         }
         self.transport.shut_down(&mut self.landing)
@@ -137,6 +142,7 @@ impl Worker {
             Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
             Event::WrittenBack { id, outcome } => self.written_back(id, outcome),
             Event::Woken => {
+                self.finish_if_complete();
                 self.paged.iter_mut().for_each(Paged::note_event);
                 self.resume_waiting();
                 self.resume_tails();
@@ -152,10 +158,10 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         count(&shared.counters.connections, 1);
         let clients = shared.counters.clients.fetch_add(1, Ordering::Relaxed) + 1;
-        let speaks = if listener == LISTENER_HTTP {
-            speaks_http(&shared)
-        } else {
-            speaks_resp(&shared, id, self.id, peer)
+        let speaks = match listener {
+            LISTENER_HTTP => speaks_http(&shared),
+            LISTENER_CHAIN => speaks_chain(&shared),
+            _ => speaks_resp(&shared, id, self.id, peer),
         };
         let mut conn = Box::new(Conn::new(id, speaks, self.transport.lands_apart(), self.now_ns / 1_000_000));
         // Clients that connect while the server stops do not delay it.
@@ -372,15 +378,22 @@ impl Worker {
             return;
         }
         let media = Arc::clone(self.heap.media());
-        if media.commit_mode() == CommitMode::Immediate {
+        let is_immediate = media.commit_mode() == CommitMode::Immediate;
+        if is_immediate && self.link.is_none() {
             return self.commit_in_line();
         }
-        let Some(dirty) = self.writer.begin_commit() else { return };
+        self.seq_begun = self.heap.next_seq();
+        let Some(mut dirty) = self.writer.begin_commit() else { return };
         let begun = Instant::now();
+        if is_immediate {
+            let outcome = media.fence(&mut dirty, Site::Commit);
+            self.commit = Some(Commit { id: self.round, begun, _dirty: dirty, outcome: None });
+            return self.durable_here(outcome);
+        }
         let batch = media.file_writes(&dirty);
         count(&self.shared.counters.written_bytes, batch.bytes());
         let id = self.round;
-        self.commit = Some(Commit { id, begun, _dirty: dirty });
+        self.commit = Some(Commit { id, begun, _dirty: dirty, outcome: None });
         if batch.is_empty() {
             self.written_back(id, Ok(()));
         } else if self.conns.len() <= 1 {
@@ -402,10 +415,42 @@ impl Worker {
     }
 
     fn written_back(&mut self, id: u64, outcome: std::io::Result<()>) {
-        let Some(commit) = self.commit.take_if(|commit| commit.id == id) else { return };
-        let outcome = self.heap.media().finish_writes(outcome);
+        if self.commit.as_ref().is_some_and(|commit| commit.id == id && commit.outcome.is_none()) {
+            let outcome = self.heap.media().finish_writes(outcome);
+            self.durable_here(outcome);
+        }
+    }
+
+    /// The batch under way is durable in this region, or never will be.
+    fn durable_here(&mut self, outcome: Result<(), MediaError>) {
+        if outcome.is_ok() {
+            self.writer.send_on();
+        }
+        if let Some(commit) = &mut self.commit {
+            commit.outcome = Some(outcome);
+        }
+        self.finish_if_complete();
+    }
+
+    /// Completes the batch under way, if it is durable here and behind.
+    fn finish_if_complete(&mut self) {
+        let writer = &self.writer;
+        let is_complete = |commit: &mut Commit| match &commit.outcome {
+            Some(Ok(())) => writer.is_sent_on(),
+            Some(Err(_)) => true,
+            None => false,
+        };
+        let Some(Commit { begun, outcome: Some(outcome), .. }) = self.commit.take_if(is_complete) else { return };
         let outcome = self.writer.finish_commit(outcome);
-        self.finish_commit(commit.begun, outcome);
+        if outcome.is_ok() {
+            self.note_complete(self.seq_begun);
+        }
+        self.finish_commit(begun, outcome);
+    }
+
+    /// Everything that this worker has appended with a lower seq is at the node behind.
+    fn note_complete(&self, seq: u64) {
+        self.link.iter().for_each(|link| link.note_complete(seq));
     }
 
     fn finish_commit(&mut self, begun: Instant, outcome: Result<(), HeapError>) {
@@ -524,6 +569,10 @@ impl Worker {
 
     fn tick(&mut self) {
         self.next_tick = Instant::now() + TICK;
+        self.finish_if_complete();
+        if self.commit.is_none() && !self.writer.has_work() {
+            self.note_complete(self.heap.next_seq());
+        }
         if self.heap.media().closed().is_some() {
             self.drop_unanswerable();
         }
@@ -587,6 +636,11 @@ fn speaks_resp(shared: &Shared, id: ConnId, worker: usize, peer: Option<SocketAd
     Speaks::Resp { parser, session }
 }
 
+fn speaks_chain(shared: &Shared) -> Speaks {
+    let connection = shared.next_client.fetch_add(1, Ordering::Relaxed);
+    Speaks::Chain { parser: landfall_chain::Parser::default(), session: ChainSession::new(connection) }
+}
+
 fn speaks_http(shared: &Shared) -> Speaks {
     let limits = landfall_http::Limits {
         head_bytes_max: shared.config.max_header.0 as usize,
@@ -636,7 +690,8 @@ fn is_overdue(conn: &mut Conn, config: &Config, now_ms: u64) -> bool {
     let stuck = conn.leaving.is_stuck(now_ms, config.request_timeout)
         || (conn.inbox.len() > 0 && conn.arriving.is_stuck(now_ms, config.request_timeout));
     let idle_ms = u128::from(now_ms.saturating_sub(conn.active_ms));
-    let idle = !config.idle_timeout.is_zero() && idle_ms > config.idle_timeout.as_millis();
+    let may_be_idle = config.idle_timeout.is_zero() || matches!(conn.speaks, Speaks::Chain { .. });
+    let idle = !may_be_idle && idle_ms > config.idle_timeout.as_millis();
     stuck || (idle && !matches!(conn.park, Some(Park::Log(_))))
 }
 

@@ -81,6 +81,7 @@ mod wal;
 
 pub use values::AwaitedBody;
 
+use crate::chain::{self, NotHere};
 use crate::context::{Context, Outcome};
 use crate::counters::count;
 use crate::reply::Reply;
@@ -278,7 +279,19 @@ fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refus
     }
     let route = route?;
     route.check(&request.method)?;
+    admit_here(ctx.shared, &route, &request.method)?;
     Ok(route)
+}
+
+/// Checks that this node of a chain, if it is one, may execute a request.
+fn admit_here(shared: &Shared, route: &Route<'_>, method: &Method) -> Result<(), Refusal> {
+    let writes = matches!(method, Method::Put | Method::Post | Method::Delete);
+    let admitted = match route {
+        Route::Key(_) | Route::Scan => chain::admit(shared, writes),
+        Route::Wal(_) if writes && shared.chain.is_some() => Err(NotHere::NotCarried),
+        _ => Ok(()),
+    };
+    admitted.map_err(|why| Refusal::new(why.status(), why.text()))
 }
 
 fn options(answer: &mut Answer<'_, '_>, route: &Route<'_>) {

@@ -29,6 +29,8 @@ impl Flags {
     pub(super) const ALL_KEYS: Self = Self(1 << 12);
     /// Needs the engine's statistics. Not shown.
     pub(super) const STATS: Self = Self(1 << 13);
+    /// Changes what a chain does not carry. Not shown.
+    pub(super) const NOT_CARRIED: Self = Self(1 << 14);
     /// Flags of most commands about the server.
     pub(super) const SERVER: Self = Self::LOADING.and(Self::STALE);
 

@@ -7,6 +7,8 @@ use super::flags::Flags;
 use crate::counters::COMMIT_BOUNDS_US;
 use crate::process;
 use crate::shared::Shared;
+use landfall_chain::Standing;
+use landfall_chain_io::{Node, Role};
 use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
 use std::fmt::{Display, Write as _};
@@ -177,13 +179,38 @@ fn statistics(text: &mut Text, shared: &Shared) {
 }
 
 fn replication(text: &mut Text, shared: &Shared) {
-    text.line("role", "master");
-    text.line("connected_slaves", 0);
+    let is_first = shared.chain.as_ref().is_none_or(|node| node.role() == Role::First);
+    text.line("role", if is_first { "master" } else { "slave" });
+    let behind = shared.chain.as_ref().and_then(|node| node.behind());
+    text.line("connected_slaves", u8::from(behind.is_some()));
+    if let Some(node) = &shared.chain {
+        chain(text, node, behind.as_ref());
+    }
     text.line("master_failover_state", "no-failover");
     text.line("master_replid", &shared.run_id);
     text.line("master_repl_offset", 0);
     text.line("second_repl_offset", -1);
     text.line("repl_backlog_active", 0);
+}
+
+fn chain(text: &mut Text, node: &Node, behind: Option<&(String, Standing)>) {
+    let view = node.view();
+    text.line("chain_name", &view.name);
+    text.line("chain_version", view.version);
+    text.line("chain_node", node.name());
+    text.line("chain_role", format!("{:?}", node.role()).to_lowercase());
+    text.line("chain_in_step", u8::from(node.is_in_step()));
+    if let Some(first) = view.members.first() {
+        text.line("chain_first", format_args!("{},{}", first.name, first.address));
+    }
+    if let Some((name, standing)) = behind {
+        let standing = match standing {
+            Standing::Unknown => "unknown",
+            Standing::Behind => "behind",
+            Standing::InStep => "in_step",
+        };
+        text.line("chain_next", format_args!("name={name},state={standing}"));
+    }
 }
 
 fn cpu(text: &mut Text, _: &Shared) {

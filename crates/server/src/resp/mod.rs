@@ -39,6 +39,7 @@ mod words;
 
 pub use command::Session;
 
+use crate::chain::{self, NotHere};
 use crate::context::{Context, Outcome};
 use crate::counters::count;
 use crate::reply::Reply;
@@ -57,6 +58,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use words::Words;
+
+/// Checks that this node of a chain, if it is one, may execute a command.
+fn admit_here(shared: &Shared, spec: &'static Spec) -> Result<&'static Spec, Fail> {
+    let writes = spec.has(Flags::WRITE);
+    let admitted = match (&shared.chain, spec.has(Flags::LOADING) && !writes) {
+        (None, _) | (_, true) => Ok(()),
+        (Some(_), false) if spec.has(Flags::NOT_CARRIED) => Err(NotHere::NotCarried),
+        (Some(_), false) => chain::admit(shared, writes),
+    };
+    admitted.map(|()| spec).map_err(|why| Fail::Error(why.resp().into()))
+}
 
 impl Session {
     /// Begins a session and registers it as a client.
@@ -144,7 +156,7 @@ impl Session {
         words: Words<'c>,
         reply: &'c mut Reply<'_>,
     ) -> Result<(), Fail> {
-        let spec = self.admit(words);
+        let spec = self.admit(words).and_then(|spec| admit_here(ctx.shared, spec));
         if let Some(queue) = &mut self.queue
             && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))
             && !words.is(0, "exec")

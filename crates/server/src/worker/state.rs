@@ -2,6 +2,7 @@
 
 use super::paged::Paged;
 use crate::admission::Excess;
+use crate::chain;
 use crate::conn::{Conn, Core};
 use crate::counters::count;
 use crate::landing::Landing;
@@ -9,8 +10,9 @@ use crate::lookahead::Lookahead;
 use crate::phase::Phase;
 use crate::shared::{Shared, now_ns};
 use crate::tails::Tails;
+use landfall_chain_io::Link;
 use landfall_heap::{Heap, Writer};
-use landfall_media::Dirty;
+use landfall_media::{Dirty, MediaError};
 use landfall_sockets::{ConnId, Event, Transport};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -47,6 +49,8 @@ pub(super) struct Commit {
     pub(super) begun: Instant,
     /// Kept until the writes are done, because the medium may read it again.
     pub(super) _dirty: Dirty,
+    /// Whether the batch is durable in this region, once that is known.
+    pub(super) outcome: Option<Result<(), MediaError>>,
 }
 
 /// One worker.
@@ -71,6 +75,10 @@ pub(crate) struct Worker {
     /// What commands wait for that has left memory; `None` where all of the region may be in memory.
     pub(super) paged: Option<Paged>,
     pub(super) commit: Option<Commit>,
+    /// Sends what is committed to the next node, in a chain.
+    pub(super) link: Option<Link>,
+    /// What has been appended with a lower seq is in the batch under way, or in an earlier one.
+    pub(super) seq_begun: u64,
     /// The transport has found no landing space.
     pub(super) starved: bool,
     /// What was held at the last decision about connections to close.
@@ -88,7 +96,8 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
         let heap = Arc::clone(shared.engine.heap());
-        let writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
+        let mut writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
+        let link = chain::join(&shared, id, &mut writer);
         let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
         Self {
             landing: Landing::new(Arc::clone(&heap)),
@@ -106,6 +115,8 @@ impl Worker {
             tails: Tails::default(),
             paged,
             commit: None,
+            link,
+            seq_begun: 0,
             starved: false,
             relieved: Excess::default(),
             returned: 0,

@@ -1,0 +1,159 @@
+//! A connection to the node behind.
+
+use landfall_chain::{Code, HEADER_BYTES, Header, Hello, Reason, Refusal, Welcome, WireError};
+use landfall_heap::crc;
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How long a node may take to say welcome.
+const WELCOME_MAX: Duration = Duration::from_secs(10);
+/// How long a read waits before it looks whether the node is to stop.
+const TURN: Duration = Duration::from_millis(100);
+/// A peer of which nothing is heard for this long is asked whether it is there, ...
+const SILENCE: Duration = Duration::from_secs(2);
+/// ... and is not, if bytes are not taken for this long.
+const DEAD_AFTER: Duration = Duration::from_secs(10);
+/// Longest head of a message that is answered, bytes.
+const HEAD_BYTES_MAX: u32 = 4096;
+
+/// Why a connection is over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Lost {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The caller does not want to wait any more.
+    #[error("the wait was ended")]
+    Ended,
+}
+
+impl Lost {
+    /// True if only a change can help, which people must be told about.
+    pub(crate) fn needs_people(&self) -> bool {
+        let Self::Refused(refusal) = self else { return false };
+        matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password)
+    }
+}
+
+/// A stream that the node behind has welcomed.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    tcp: TcpStream,
+    /// Version of the view in which it was opened.
+    version: u64,
+    /// Number of the last message.
+    number: u64,
+}
+
+impl Connection {
+    /// Opens a stream.
+    pub(crate) fn open(
+        address: SocketAddr,
+        version: u64,
+        hello: &Hello,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(Self, Welcome), Lost> {
+        let tcp = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(TURN))?;
+        let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE);
+        SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
+        SockRef::from(&tcp).set_tcp_user_timeout(Some(DEAD_AFTER))?;
+        let mut connection = Self { tcp, version, number: 0 };
+        connection.tcp.write_all(&hello.encode(version))?;
+        let until = Instant::now() + WELCOME_MAX;
+        let (header, head) = connection.read(&|| goes_on() && Instant::now() < until)?;
+        match header.code {
+            Code::Welcome => Ok((connection, Welcome::decode(&head)?)),
+            code => Err(WireError::Unexpected(code).into()),
+        }
+    }
+
+    /// Version of the view in which it was opened.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The number of the next message.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    pub(crate) fn writer(&mut self) -> &mut TcpStream {
+        &mut self.tcp
+    }
+
+    /// Waits until everything that was sent is acknowledged.
+    pub(crate) fn wait_for_all(&mut self, goes_on: &dyn Fn() -> bool) -> Result<(), Lost> {
+        loop {
+            let (header, _) = self.read(goes_on)?;
+            if header.code != Code::Acknowledged || header.number > self.number {
+                return Err(WireError::Unexpected(header.code).into());
+            }
+            if header.number == self.number {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fails if the peer has closed the connection, or has sent what nobody waits for.
+    pub(crate) fn check(&mut self) -> Result<(), Lost> {
+        self.tcp.set_nonblocking(true)?;
+        let mut byte = [0];
+        let peeked = self.tcp.peek(&mut byte);
+        self.tcp.set_nonblocking(false)?;
+        match peeked {
+            Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            // A refusal, since everything is acknowledged.
+            Ok(_) => self.read(&|| true).map(|(header, _)| header.code).and_then(|code| {
+                Err(WireError::Unexpected(code).into())
+            }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The next message. A refusal is an error.
+    fn read(&mut self, goes_on: &dyn Fn() -> bool) -> Result<(Header, Vec<u8>), Lost> {
+        let mut bytes = [0; HEADER_BYTES];
+        self.read_exact(&mut bytes, goes_on)?;
+        let header = Header::decode(&bytes)?;
+        if header.head_len > HEAD_BYTES_MAX || header.payload_len > 0 {
+            return Err(WireError::Unexpected(header.code).into());
+        }
+        let mut head = vec![0; header.head_len as usize];
+        self.read_exact(&mut head, goes_on)?;
+        if crc::of(&head) != header.head_crc {
+            return Err(WireError::Checksum.into());
+        }
+        if header.code == Code::Refused {
+            return Err(Refusal::decode(&head)?.into());
+        }
+        Ok((header, head))
+    }
+
+    fn read_exact(&mut self, mut into: &mut [u8], goes_on: &dyn Fn() -> bool) -> Result<(), Lost> {
+        while !into.is_empty() {
+            match self.tcp.read(into) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(count) => into = &mut into[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if !goes_on() {
+                        return Err(Lost::Ended);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Copies everything to the node behind, if that is behind.
+
+use crate::connection::{Connection, Lost};
+use crate::node::Node;
+use crate::outgoing::Outgoing;
+use landfall_chain::{COPY_STREAM, Code, Copying, Member, message};
+use landfall_heap::{HeapError, Item};
+use std::fmt::Debug;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// How often a copy that is wanted is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Pause before a copy that has failed begins anew.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Pause before a page is read again whose bytes are being loaded.
+const LOAD_WAIT: Duration = Duration::from_millis(2);
+
+/// Takes a version of a key: its space, the key, the value.
+pub type AddValue<'a, 'h> = &'a mut dyn FnMut(u8, &[u8], Item<'h>) -> Result<(), HeapError>;
+
+/// Where a walk over all keys is; the default is its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The space.
+    pub space: u8,
+    /// The last key of the space that was visited.
+    pub after: Option<Vec<u8>>,
+}
+
+/// Everything that a region has, page by page.
+pub trait Pages: Debug + Send + Sync {
+    /// Passes some current versions to `add`; `None` at the end. A key that is there all the time is visited once.
+    ///
+    /// # Errors
+    /// [`HeapError::Loading`]: the page is read again after a while. The medium's.
+    fn page<'h>(&'h self, from: &Position, add: AddValue<'_, 'h>) -> Result<Option<Position>, HeapError>;
+}
+
+/// Copies whenever that is wanted, until the node stops.
+pub(crate) fn run(node: &Node, pages: &dyn Pages) {
+    while !node.is_stopping() {
+        let is_wanted = node.is_ready() && node.is_in_step() && node.downstream.lock().wants_copy();
+        if !is_wanted {
+            node.wait_for_change(LOOK_EVERY);
+            continue;
+        }
+        if let Err(lost) = (Copier { node, pages, generation: node.generation() }).run() {
+            tracing::warn!(error = %lost, "a copy to the node behind has failed and begins anew");
+            node.wait_for_change(RETRY_AFTER);
+        }
+    }
+}
+
+struct Copier<'n> {
+    node: &'n Node,
+    pages: &'n dyn Pages,
+    generation: u64,
+}
+
+impl Copier<'_> {
+    fn goes_on(&self) -> bool {
+        !self.node.is_stopping() && self.node.generation() == self.generation
+    }
+
+    fn run(&self) -> Result<(), Lost> {
+        let (version, member) = {
+            let downstream = self.node.downstream.lock();
+            (downstream.version(), downstream.node().cloned())
+        };
+        let Some(member) = member else { return Ok(()) };
+        let hello = self.node.hello_for(&self.node.view(), &member.name, COPY_STREAM);
+        let (mut connection, _) = Connection::open(member.address, version, &hello, &|| self.goes_on())?;
+        let Some(copy) = self.node.downstream.lock().begin_copy() else { return Ok(()) };
+        let copied = self.copy(&mut connection, copy, &member);
+        if copied.is_err() {
+            self.node.downstream.lock().give_copy_up(copy);
+        }
+        copied
+    }
+
+    fn copy(&self, connection: &mut Connection, copy: Copying, member: &Member) -> Result<(), Lost> {
+        let begun = Instant::now();
+        tracing::info!(node = member.name, "copying everything to the node behind");
+        self.say(connection, Code::CopyBegins, &[])?;
+        let (mut at, mut keys) = (Some(Position::default()), 0);
+        while let Some(from) = at {
+            let (next, count) = self.page(connection, &from)?;
+            (at, keys) = (next, keys + count);
+            if !self.node.downstream.lock().is_copying(copy) {
+                return Err(io::Error::other("a stream was lost").into());
+            }
+        }
+        if !self.node.downstream.lock().end_copy(copy) {
+            return Err(io::Error::other("a stream was lost").into());
+        }
+        let ended = self.say(connection, Code::CopyEnds, &member.since.to_le_bytes());
+        if ended.is_err() {
+            // Whether the node behind is in step now, only it can tell.
+            self.node.reconnect();
+        }
+        ended?;
+        tracing::info!(node = member.name, keys, ms = begun.elapsed().as_millis() as u64, "copied");
+        Ok(())
+    }
+
+    fn say(&self, connection: &mut Connection, code: Code, head: &[u8]) -> Result<(), Lost> {
+        let number = connection.next_number();
+        let bytes = message(code, connection.version(), number, head, 0);
+        connection.writer().write_all(&bytes)?;
+        connection.wait_for_all(&|| self.goes_on())
+    }
+
+    /// Sends a page; returns where the next one begins, and how many keys were in it.
+    fn page(&self, connection: &mut Connection, from: &Position) -> Result<(Option<Position>, u64), Lost> {
+        let heap = &self.node.heap;
+        loop {
+            let (mut out, mut keys) = (Outgoing::default(), 0);
+            let read = self.pages.page(from, &mut |space, key, item| {
+                keys += 1;
+                out.add_value(heap, space, key, item)
+            });
+            match read {
+                Ok(next) => {
+                    if !out.is_empty() {
+                        let number = connection.next_number();
+                        let version = connection.version();
+                        out.write(heap, connection.writer(), (Code::Copied, version, number))?;
+                        connection.wait_for_all(&|| self.goes_on())?;
+                    }
+                    return Ok((next, keys));
+                }
+                Err(HeapError::Loading(_)) if self.goes_on() => std::thread::sleep(LOAD_WAIT),
+                Err(error) => return Err(io::Error::other(error).into()),
+            }
+        }
+    }
+}

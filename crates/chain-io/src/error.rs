@@ -1,0 +1,66 @@
+//! Why a node cannot take its place in a chain.
+
+use landfall_chain::ViewError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a node cannot take its place in a chain.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// Environment: a file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Misuse: a file is no view, or no state.
+    #[error("{}: {source}", path.display())]
+    View {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ViewError,
+    },
+    /// Misuse: the region belongs to another node or chain.
+    #[error(
+        "{} says that the region beside it is {node} of the chain {chain}: give the node's own region, or remove that file \
+         if the data are to be replaced by those of the chain",
+        path.display()
+    )]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// The node.
+        node: String,
+        /// The chain.
+        chain: String,
+    },
+    /// Misuse: the first node of the chain does not have the chain's data.
+    #[error(
+        "{node} is the first of the chain {chain}, and its region does not hold the chain's data: if the chain is new, run \
+         `landfall chain init`; otherwise remove {node} from the view, so that another node is the first one, and add it again"
+    )]
+    FirstIsBehind {
+        /// The node.
+        node: String,
+        /// The chain.
+        chain: String,
+    },
+    /// Misuse: another node is the first one.
+    #[error("{node} is not the first of the chain, {first} is: only the first one begins with data of its own")]
+    NotFirst {
+        /// The node.
+        node: String,
+        /// The first one.
+        first: String,
+    },
+    /// Environment: a thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// Misuse: the password is too long to be sent.
+    #[error("a password of a chain has at most 255 bytes")]
+    Password,
+}

@@ -1,0 +1,22 @@
+//! A node of a chain over TCP: its connections to the node behind it, its view, and its state.
+//!
+//! A server opens a [`Node`], gives the [`Link`] of each worker to that worker's writer, and passes what arrives from the
+//! node before to [`Node::hello`], [`Node::admit`] and the others. The rules: `docs/format/chain.md`.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod copier;
+mod error;
+mod link;
+mod node;
+mod outgoing;
+mod state_file;
+mod view_file;
+
+pub use copier::{AddValue, Pages, Position};
+pub use error::NodeError;
+pub use link::Link;
+pub use node::{Node, Role, Settings};
+pub use outgoing::Outgoing;
+pub use state_file::{STATE_NAME, initialise};
+pub use view_file::{read_view, write_view};

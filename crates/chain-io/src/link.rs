@@ -1,0 +1,275 @@
+//! The stream of one writer to the node behind.
+
+use crate::connection::{Connection, Lost};
+use crate::node::Node;
+use crate::outgoing::messages;
+use landfall_chain::{Code, Standing};
+use landfall_heap::{Heap, HeapError, SlotId, Successor};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Pause before a connection is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How often an idle connection is looked at.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// How long a batch is waited for when the node stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// What a writer and the thread of its stream share.
+#[derive(Default)]
+pub(crate) struct Slot {
+    /// The records of the batch that is not complete.
+    batch: Mutex<Option<Vec<SlotId>>>,
+    changed: Condvar,
+    is_busy: AtomicBool,
+    /// Records of the writer with a lower seq are complete.
+    complete_below: AtomicU64,
+    wake: OnceLock<Wake>,
+}
+
+impl Slot {
+    pub(crate) fn notify(&self) {
+        let _batch = self.batch.lock();
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn complete_below(&self) -> u64 {
+        self.complete_below.load(Ordering::Acquire)
+    }
+
+    fn complete(&self) {
+        *self.batch.lock() = None;
+        self.is_busy.store(false, Ordering::Release);
+        self.changed.notify_all();
+        self.wake.get().into_iter().for_each(|wake| wake());
+    }
+}
+
+/// Sends the batches of one writer to the node behind.
+#[derive(Clone, Debug)]
+pub struct Link {
+    node: Arc<Node>,
+    stream: usize,
+}
+
+impl Link {
+    pub(crate) fn new(node: Arc<Node>, stream: usize) -> Self {
+        Self { node, stream }
+    }
+
+    /// `wake` is called when a batch is complete.
+    pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.slot().wake.set(Box::new(wake));
+    }
+
+    /// Everything that the writer has appended with a lower seq is complete.
+    pub fn note_complete(&self, seq: u64) {
+        self.slot().complete_below.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.node.slots[self.stream]
+    }
+}
+
+impl Successor for Link {
+    fn sends_early(&self) -> bool {
+        !self.node.is_first()
+    }
+
+    fn send(&self, _: &Heap, records: &[SlotId]) {
+        if self.node.downstream.lock().is_complete_alone(self.stream) {
+            return;
+        }
+        let slot = self.slot();
+        slot.is_busy.store(true, Ordering::Release);
+        *slot.batch.lock() = Some(records.to_vec());
+        slot.changed.notify_all();
+    }
+
+    fn is_done(&self) -> bool {
+        !self.slot().is_busy.load(Ordering::Acquire)
+    }
+
+    fn wait(&self) -> Result<(), HeapError> {
+        let slot = self.slot();
+        let mut stops = None;
+        let mut batch = slot.batch.lock();
+        while batch.is_some() {
+            if self.node.is_stopping() && stops.get_or_insert_with(Instant::now).elapsed() >= GRACE {
+                let node = self.node.behind().map_or_else(|| "the chain".into(), |(name, _)| name);
+                return Err(HeapError::Alone { node });
+            }
+            slot.changed.wait_for(&mut batch, RETRY_AFTER);
+        }
+        Ok(())
+    }
+}
+
+/// The work of a stream's thread. The first stream sends what an earlier life may not have sent.
+pub(crate) fn run(node: &Node, stream: usize, unsent: Option<Vec<SlotId>>) {
+    Thread { node, stream, connection: None, generation: 0, unsent, told: String::new() }.run();
+}
+
+struct Thread<'n> {
+    node: &'n Node,
+    stream: usize,
+    connection: Option<Connection>,
+    /// The generation of the connection.
+    generation: u64,
+    unsent: Option<Vec<SlotId>>,
+    /// What people were told last.
+    told: String,
+}
+
+impl Thread<'_> {
+    fn run(&mut self) {
+        // A batch under way gets a little time when the node stops.
+        while !self.node.is_stopping() || self.is_in_grace() {
+            let outcome = self.turn();
+            if let Err(lost) = outcome {
+                self.lose(&lost);
+            }
+            self.complete_if_alone();
+        }
+    }
+
+    fn is_in_grace(&self) -> bool {
+        let is_busy = self.slot().batch.lock().is_some();
+        is_busy && self.connection.is_some()
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.node.slots[self.stream]
+    }
+
+    /// Sends one batch, or waits for one for a while.
+    fn turn(&mut self) -> Result<(), Lost> {
+        if self.generation != self.node.generation() {
+            self.connection = None;
+            self.generation = self.node.generation();
+        }
+        if self.connection.is_none() && !self.connect()? {
+            self.wait_for_work(CHECK_EVERY);
+            return Ok(());
+        }
+        let batch = self.slot().batch.lock().clone();
+        match batch {
+            Some(records) => {
+                self.transmit(&records)?;
+                self.slot().complete();
+                Ok(())
+            }
+            None => {
+                self.wait_for_work(CHECK_EVERY);
+                let idle = self.slot().batch.lock().is_none();
+                self.connection.as_mut().filter(|_| idle).map_or(Ok(()), Connection::check)
+            }
+        }
+    }
+
+    fn wait_for_work(&self, time: Duration) {
+        let slot = self.slot();
+        let mut batch = slot.batch.lock();
+        if batch.is_none() && !self.node.is_stopping() && self.generation == self.node.generation() {
+            slot.changed.wait_for(&mut batch, time);
+        }
+    }
+
+    /// Opens the stream; false if there is no node behind.
+    fn connect(&mut self) -> Result<bool, Lost> {
+        let (version, member) = {
+            let downstream = self.node.downstream.lock();
+            (downstream.version(), downstream.node().cloned())
+        };
+        let Some(member) = member else {
+            self.be_ready();
+            return Ok(false);
+        };
+        let view = self.node.view();
+        let stream = u8::try_from(self.stream).map_err(io::Error::other)?;
+        let hello = self.node.hello_for(&view, &member.name, stream);
+        let (node, generation) = (self.node, self.generation);
+        let goes_on = || !node.is_stopping() && node.generation() == generation;
+        let (connection, welcome) = Connection::open(member.address, version, &hello, &goes_on)?;
+        if !self.node.downstream.lock().connected(self.stream, version, welcome) {
+            return Err(Lost::Ended);
+        }
+        self.connection = Some(connection);
+        self.told.clear();
+        let standing = self.node.downstream.lock().standing();
+        tracing::info!(node = member.name, stream, ?standing, "connected to the node behind");
+        if standing == Standing::InStep
+            && let Some(unsent) = self.unsent.take().filter(|unsent| !unsent.is_empty())
+        {
+            tracing::info!(records = unsent.len(), "sending what may not have been sent before");
+            let sent = self.transmit(&unsent);
+            if sent.is_err() {
+                self.unsent = Some(unsent);
+            }
+            sent?;
+        }
+        self.be_ready();
+        self.node.notify();
+        Ok(true)
+    }
+
+    fn be_ready(&mut self) {
+        // Only the first stream decides.
+        if self.stream == 0 {
+            self.unsent = None;
+            self.node.set_ready();
+        }
+    }
+
+    /// Sends records, and waits until they are complete.
+    fn transmit(&mut self, records: &[SlotId]) -> Result<(), Lost> {
+        let (node, generation) = (self.node, self.generation);
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let version = connection.version();
+        for message in messages(&node.heap, records).map_err(io::Error::other)? {
+            let number = connection.next_number();
+            message.write(&node.heap, connection.writer(), (Code::Chunk, version, number))?;
+        }
+        let until = std::cell::Cell::new(None);
+        let goes_on = || {
+            let is_over = node.is_stopping() && {
+                let began = until.get().unwrap_or_else(Instant::now);
+                until.set(Some(began));
+                began.elapsed() >= GRACE
+            };
+            !is_over && node.generation() == generation
+        };
+        connection.wait_for_all(&goes_on)
+    }
+
+    /// The connection is of no use any more.
+    fn lose(&mut self, lost: &Lost) {
+        if self.connection.take().is_some() && self.generation == self.node.generation() {
+            self.node.downstream.lock().lost(self.stream);
+        }
+        let text = lost.to_string();
+        if text != self.told && !matches!(lost, Lost::Ended) {
+            match lost.needs_people() {
+                true => tracing::error!(stream = self.stream, error = text, "the node behind refuses this one"),
+                false => tracing::warn!(stream = self.stream, error = text, "no connection to the node behind"),
+            }
+            self.told = text;
+        }
+        self.complete_if_alone();
+        if !self.node.is_stopping() {
+            self.node.wait_for_change(RETRY_AFTER);
+        }
+    }
+
+    fn complete_if_alone(&self) {
+        if self.slot().batch.lock().is_some() && self.node.downstream.lock().is_complete_alone(self.stream) {
+            self.slot().complete();
+        }
+    }
+}

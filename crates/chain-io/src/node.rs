@@ -1,0 +1,432 @@
+//! A node: what it knows of the chain, and the threads that keep it up to date.
+
+use crate::copier::{self, Pages};
+use crate::error::NodeError;
+use crate::link::{self, Link, Slot};
+use crate::state_file::StateFile;
+use crate::view_file::read_view;
+use landfall_chain::{Copied, Downstream, Hello, Reason, Refusal, Standing, Upstream, View, Welcome};
+use landfall_heap::{Heap, SlotId};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the view is read.
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// How often a higher floor is noted.
+const FLOOR_EVERY: Duration = Duration::from_secs(1);
+/// Numbers of connections of one life.
+const INCARNATIONS_BITS: u32 = 32;
+
+/// What a node needs to know of itself.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The file of the view.
+    pub view: PathBuf,
+    /// The name of the node.
+    pub node: String,
+    /// The file of its state.
+    pub state: PathBuf,
+    /// The password of all nodes, if they have one.
+    pub password: Option<Vec<u8>>,
+    /// How many writers it has.
+    pub streams: usize,
+}
+
+/// What a node may do for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It takes writes.
+    First,
+    /// It answers reads.
+    Replica,
+    /// It does not hold the chain's data yet, or not for sure.
+    Waiting,
+    /// It is not in the chain any more.
+    Removed,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::First, Self::Replica, Self::Waiting, Self::Removed];
+}
+
+/// A node of a chain.
+pub struct Node {
+    settings: Settings,
+    pub(crate) heap: Arc<Heap>,
+    view: Mutex<Arc<View>>,
+    /// Connections of an older generation are to be closed.
+    generation: AtomicU64,
+    pub(crate) downstream: Mutex<Downstream>,
+    upstream: Mutex<Upstream>,
+    /// Held while a message of a stream is executed.
+    streams: Box<[Mutex<()>]>,
+    state: Mutex<StateFile>,
+    pub(crate) slots: Box<[Slot]>,
+    incarnations: AtomicU64,
+    /// Everything that the chain must know is at the node behind: clients are answered.
+    is_ready: AtomicBool,
+    /// A [`Role`].
+    role: AtomicU8,
+    is_first: AtomicBool,
+    is_stopping: AtomicBool,
+    /// Signalled when the view or what is known of the node behind changes.
+    changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Settings { node, view, .. } = &self.settings;
+        write!(f, "Node {{ {node}, {}, {:?} }}", view.display(), self.role())
+    }
+}
+
+impl Node {
+    /// Reads view and state.
+    ///
+    /// # Errors
+    /// [`NodeError`] says what is wrong and what to do.
+    pub fn open(settings: Settings, heap: &Arc<Heap>) -> Result<Arc<Self>, NodeError> {
+        if !settings.password.as_deref().is_none_or(Hello::may_send) {
+            return Err(NodeError::Password);
+        }
+        let view = read_view(&settings.view)?;
+        let me = &settings.node;
+        let wrong = |source| NodeError::View { path: settings.view.clone(), source };
+        view.find(me).map_err(wrong)?;
+        let mut state = StateFile::open(&settings.state, &view.name, me)?;
+        let mut upstream = Upstream::new(me, state.state().since);
+        upstream.set_view(&view);
+        if view.is_first(me) && !upstream.is_in_step() {
+            return Err(NodeError::FirstIsBehind { node: me.clone(), chain: view.name });
+        }
+        state.change(|state| state.starts += 1)?;
+        let is_first = view.is_first(me);
+        let mut downstream = Downstream::new(settings.streams);
+        downstream.set_view(&view, me);
+        Ok(Arc::new(Self {
+            heap: Arc::clone(heap),
+            view: Mutex::new(Arc::new(view)),
+            generation: AtomicU64::new(0),
+            downstream: Mutex::new(downstream),
+            upstream: Mutex::new(upstream),
+            streams: (0..=u8::MAX).map(|_| Mutex::default()).collect(),
+            incarnations: AtomicU64::new(state.state().starts << INCARNATIONS_BITS),
+            state: Mutex::new(state),
+            slots: (0..settings.streams).map(|_| Slot::default()).collect(),
+            is_ready: AtomicBool::new(false),
+            role: AtomicU8::new(Role::Waiting as u8),
+            is_first: AtomicBool::new(is_first),
+            is_stopping: AtomicBool::new(false),
+            changed: Condvar::new(),
+            threads: Mutex::default(),
+            settings,
+        }))
+    }
+
+    /// Connects to the node behind. `unsent` are the records from [`Self::floor`] on, in the order of their seqs: the node
+    /// behind gets them before anything else.
+    ///
+    /// # Errors
+    /// [`NodeError::Thread`].
+    pub fn start(self: &Arc<Self>, unsent: Vec<SlotId>, pages: Arc<dyn Pages>) -> Result<(), NodeError> {
+        let mut unsent = Some(unsent);
+        for stream in 0..self.settings.streams {
+            let (node, first) = (Arc::clone(self), unsent.take());
+            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream, first))?;
+        }
+        let node = Arc::clone(self);
+        self.spawn("chain-copy", move || copier::run(&node, &*pages))?;
+        let node = Arc::clone(self);
+        self.spawn("chain-view", move || node.watch())
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(work).map_err(NodeError::Thread)?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// What a writer sends its batches by.
+    ///
+    /// # Panics
+    /// If there are fewer streams.
+    pub fn link(self: &Arc<Self>, stream: usize) -> Link {
+        assert!(stream < self.settings.streams, "a stream for each writer");
+        Link::new(Arc::clone(self), stream)
+    }
+
+    /// Ends all waits for the node behind, which then fail. Batches that are not complete are sent at the next start.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.notify();
+    }
+
+    /// [`Self::stop`], and waits for the threads. Notes that nothing needs to be sent again, if that is so.
+    pub fn join(&self) {
+        self.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(|thread| thread.join().expect("a thread of the chain panicked"));
+        self.note_floor();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// The name of the node.
+    pub fn name(&self) -> &str {
+        &self.settings.node
+    }
+
+    /// The view that counts.
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.lock())
+    }
+
+    /// What is known of the node behind, if there is one.
+    pub fn behind(&self) -> Option<(String, Standing)> {
+        let downstream = self.downstream.lock();
+        downstream.node().map(|node| (node.name.clone(), downstream.standing()))
+    }
+
+    /// What the node may do for clients.
+    pub fn role(&self) -> Role {
+        let role = self.role.load(Ordering::Acquire);
+        Role::ALL.into_iter().find(|known| *known as u8 == role).unwrap_or(Role::Waiting)
+    }
+
+    /// Finds the role anew, after something has changed on which it depends.
+    fn find_role(&self) {
+        let view = self.view();
+        let role = match view.find(self.name()) {
+            Err(_) => Role::Removed,
+            Ok(_) if !self.is_in_step() || !self.is_ready() => Role::Waiting,
+            Ok((0, _)) => Role::First,
+            Ok(_) => Role::Replica,
+        };
+        self.is_first.store(view.is_first(self.name()), Ordering::Release);
+        self.role.store(role as u8, Ordering::Release);
+    }
+
+    /// True if no node is before this one.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_first.load(Ordering::Acquire)
+    }
+
+    /// True if the node holds everything that the chain has acknowledged.
+    pub fn is_in_step(&self) -> bool {
+        self.upstream.lock().is_in_step()
+    }
+
+    /// Records with a lower seq are at the node behind.
+    pub fn floor(&self) -> u64 {
+        self.state.lock().state().floor
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_ready(&self) {
+        if !self.is_ready.swap(true, Ordering::AcqRel) {
+            self.find_role();
+            tracing::info!(node = self.name(), role = ?self.role(), "the chain is served");
+        }
+        self.notify();
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Closes all connections to the node behind, and forgets what is known of it.
+    pub(crate) fn reconnect(&self) {
+        let view = self.view();
+        self.downstream.lock().set_view(&view, self.name());
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.notify();
+    }
+
+    /// Wakes every thread of the node that waits.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+        self.slots.iter().for_each(Slot::notify);
+    }
+
+    /// Waits until something changes, at most for `time`.
+    pub(crate) fn wait_for_change(&self, time: Duration) {
+        let mut downstream = self.downstream.lock();
+        if !self.is_stopping() {
+            self.changed.wait_for(&mut downstream, time);
+        }
+    }
+
+    /// A hello for the node behind.
+    pub(crate) fn hello_for(&self, view: &View, to: &str, stream: u8) -> Hello {
+        Hello {
+            stream,
+            incarnation: self.incarnations.fetch_add(1, Ordering::Relaxed) + 1,
+            chain: view.name.clone(),
+            from: self.name().into(),
+            to: to.into(),
+            password: self.settings.password.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Follows the view, and notes the floor, until the node stops.
+    fn watch(&self) {
+        let mut noted = Instant::now();
+        let mut told = String::new();
+        while !self.is_stopping() {
+            let outcome = read_view(&self.settings.view).map_err(|error| error.to_string());
+            let ignored = outcome.and_then(|view| self.take_view(view)).err().unwrap_or_default();
+            if ignored != told && !ignored.is_empty() {
+                tracing::warn!("{ignored}: the view that was read before counts");
+            }
+            told = ignored;
+            if noted.elapsed() >= FLOOR_EVERY {
+                self.note_floor();
+                noted = Instant::now();
+            }
+            self.wait_for_change(WATCH_EVERY);
+        }
+    }
+
+    /// Another view counts from now on, if it is newer; otherwise says why it is ignored.
+    fn take_view(&self, next: View) -> Result<(), String> {
+        let current = self.view();
+        if next == *current {
+            return Ok(());
+        }
+        if next.name != current.name || next.version <= current.version {
+            let (View { name, version, .. }, known) = (next, current.version);
+            return Err(format!(
+                "{} is version {version} of {name} and not a version above {known} of {}",
+                self.settings.view.display(),
+                current.name
+            ));
+        }
+        tracing::info!(version = next.version, members = next.members.len(), "the chain has changed");
+        let next = Arc::new(next);
+        // Nothing of the old view is executed any more when the new one counts.
+        let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
+        *self.view.lock() = Arc::clone(&next);
+        self.upstream.lock().set_view(&next);
+        self.find_role();
+        drop(streams);
+        self.reconnect();
+        tracing::info!(role = ?self.role(), "place in the chain");
+        if next.is_first(self.name()) && !self.is_in_step() {
+            tracing::error!(
+                "this node is the first of the chain and does not hold the chain's data: remove it from the view"
+            );
+        }
+        Ok(())
+    }
+
+    fn note_floor(&self) {
+        let floor = self.slots.iter().map(Slot::complete_below).min().unwrap_or(0);
+        if floor > self.floor()
+            && let Err(error) = self.state.lock().change(|state| state.floor = floor)
+        {
+            tracing::warn!(%error, "the state of the node cannot be written");
+        }
+    }
+
+    /// A connection asks for a stream of this node.
+    ///
+    /// # Errors
+    /// Why it does not get it.
+    pub fn hello(&self, hello: &Hello, version: u64, connection: u64) -> Result<Welcome, Refusal> {
+        if !same(&hello.password, self.settings.password.as_deref().unwrap_or_default()) {
+            return Err(Refusal::new(Reason::Password, "wrong password: all nodes of a chain have the same"));
+        }
+        if !self.is_ready() {
+            return Err(Refusal::new(Reason::View, format!("{} waits for the node behind it", self.name())));
+        }
+        let _stream = self.streams[usize::from(hello.stream)].lock();
+        self.upstream.lock().hello(hello, version, connection)
+    }
+
+    /// A message of a stream may be executed as long as the guard lives.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn admit(
+        &self,
+        stream: u8,
+        connection: u64,
+        version: u64,
+        number: u64,
+    ) -> Result<MutexGuard<'_, ()>, Refusal> {
+        let guard = self.streams[usize::from(stream)].lock();
+        self.upstream.lock().admit(stream, connection, version, number)?;
+        Ok(guard)
+    }
+
+    /// A copy begins: this node is behind, durably. The caller then deletes what it has.
+    ///
+    /// # Errors
+    /// The node is in step; its state cannot be written.
+    pub fn begin_copy(&self) -> Result<(), Refusal> {
+        let mut upstream = self.upstream.lock();
+        upstream.begin_copy()?;
+        self.note_since(0)?;
+        drop(upstream);
+        self.find_role();
+        Ok(())
+    }
+
+    /// The copy ends: this node is in step, durably.
+    ///
+    /// # Errors
+    /// The copy is over; the state cannot be written.
+    pub fn end_copy(&self, since: u64) -> Result<(), Refusal> {
+        self.upstream.lock().end_copy(since, || self.note_since(since))?;
+        self.find_role();
+        tracing::info!(node = self.name(), "the copy has ended: this node is in step");
+        self.notify();
+        Ok(())
+    }
+
+    fn note_since(&self, since: u64) -> Result<(), Refusal> {
+        let noted = self.state.lock().change(|state| state.since = since);
+        noted.map_err(|error| Refusal::new(Reason::Copy, error.to_string()))
+    }
+
+    /// Executes a copied record, unless a chunk has brought something newer.
+    ///
+    /// # Errors
+    /// The copy is over; what `put` returns. `put` must take the record only where there is none of the key.
+    pub fn copied<E: From<Refusal>>(&self, hash: u64, put: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let upstream = self.upstream.lock();
+        match upstream.copied(hash)? {
+            Copied::IfAbsent => put(),
+            Copied::Older => Ok(()),
+        }
+    }
+
+    /// A chunk is about to delete a key, or everything (`None`): no older version is copied after that.
+    pub fn note_deleted(&self, hash: Option<u64>) {
+        let mut upstream = self.upstream.lock();
+        match hash {
+            Some(hash) => upstream.note_deleted(hash),
+            None => upstream.note_flushed(),
+        }
+    }
+
+    /// A connection from the node before is closed.
+    pub fn closed(&self, connection: u64) {
+        self.upstream.lock().closed(connection);
+    }
+}
+
+/// Compares without telling by the time it takes where they differ.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (l, r)| sum | (l ^ r)) == 0
+}

@@ -1,0 +1,173 @@
+//! A message with records, as it leaves.
+
+use landfall_chain::{Code, Record, RecordKind, message};
+use landfall_heap::{Heap, HeapError, Item, Kind, RecordView, SlotId};
+use std::io::{self, IoSlice, Write};
+
+/// A message is complete when its payload has so many bytes, ...
+const PAYLOAD_BYTES: u64 = 1 << 20;
+/// ... or its head. A group is never divided.
+const HEAD_BYTES: usize = 256 << 10;
+/// Parts of a payload that are written at once.
+const SLICES_MAX: usize = 64;
+
+/// Records of one message.
+#[derive(Debug, Default)]
+pub struct Outgoing<'h> {
+    head: Vec<u8>,
+    values: Vec<Item<'h>>,
+    payload_len: u64,
+    /// The last record belongs to a group that goes on.
+    is_open: bool,
+}
+
+impl<'h> Outgoing<'h> {
+    /// True if there is no record in it.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_empty()
+    }
+
+    /// True if it should be sent before another record is added.
+    pub fn is_full(&self) -> bool {
+        !self.is_open && (self.payload_len >= PAYLOAD_BYTES || self.head.len() >= HEAD_BYTES)
+    }
+
+    /// Adds a record from the region. `more`: the next one belongs to the same group.
+    ///
+    /// # Errors
+    /// Damage; the medium's.
+    pub fn add(&mut self, heap: &'h Heap, slot: SlotId, more: bool) -> Result<(), HeapError> {
+        let view = heap.record(slot)?;
+        let kind = match view.kind() {
+            Kind::Put => RecordKind::Put,
+            Kind::Tombstone => RecordKind::Tombstone,
+            Kind::Flush => RecordKind::Flush,
+            _ => return Ok(()),
+        };
+        let key = heap.key(&view)?;
+        if kind == RecordKind::Put {
+            return self.add_item(&view_fields(&view, more), &key, Item::hold(heap, slot, &view)?, heap);
+        }
+        Record { kind, key: &key, ..view_fields(&view, more) }.encode(&mut self.head);
+        self.is_open = more;
+        Ok(())
+    }
+
+    /// Adds a version of a key.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn add_value(&mut self, heap: &'h Heap, space: u8, key: &[u8], item: Item<'h>) -> Result<(), HeapError> {
+        let (arrival_ns, mark) = (item.arrival_ns, item.expiry_ms);
+        let (kind, more, aux) = (RecordKind::Put, false, 0);
+        let fields = Record { kind, more, space, aux, arrival_ns, mark, key: &[], value_len: 0, value_crc: 0 };
+        self.add_item(&fields, key, item, heap)
+    }
+
+    fn add_item(
+        &mut self,
+        fields: &Record<'_>,
+        key: &[u8],
+        item: Item<'h>,
+        heap: &Heap,
+    ) -> Result<(), HeapError> {
+        let value_crc = match (item.crcs(), item.inline()) {
+            (Some(crcs), _) => crcs.whole(),
+            (None, Some(bytes)) => landfall_heap::crc::of(bytes),
+            (None, None) => heap.crc_of(item.extents())?,
+        };
+        let value_len = u32::try_from(item.len).unwrap_or(u32::MAX);
+        Record { key, value_len, value_crc, ..*fields }.encode(&mut self.head);
+        self.payload_len += u64::from(value_len);
+        self.is_open = fields.more;
+        self.values.push(item);
+        Ok(())
+    }
+
+    /// Writes the message.
+    ///
+    /// # Errors
+    /// The connection's; the medium's.
+    pub(crate) fn write(
+        &self,
+        heap: &Heap,
+        to: &mut impl Write,
+        (code, version, number): (Code, u64, u64),
+    ) -> io::Result<()> {
+        let first = message(code, version, number, &self.head, self.payload_len);
+        let mut pinned = Vec::new();
+        for item in &self.values {
+            for extent in item.extents() {
+                pinned.push(heap.pinned(*extent).map_err(io::Error::other)?);
+            }
+        }
+        let mut held = pinned.iter();
+        let mut slices = vec![IoSlice::new(&first)];
+        for item in &self.values {
+            match item.inline() {
+                Some(bytes) => slices.push(IoSlice::new(bytes)),
+                None => slices.extend(held.by_ref().take(item.extents().len()).map(|bytes| IoSlice::new(bytes))),
+            }
+        }
+        slices.chunks_mut(SLICES_MAX).try_for_each(|some| write_all(to, some))
+    }
+}
+
+/// The fields of a record but for its key and value.
+fn view_fields<'a>(view: &RecordView<'_>, more: bool) -> Record<'a> {
+    Record {
+        kind: RecordKind::Put,
+        more,
+        space: view.space(),
+        aux: view.aux(),
+        arrival_ns: view.arrival_ns(),
+        mark: view.expiry_ms(),
+        key: &[],
+        value_len: 0,
+        value_crc: 0,
+    }
+}
+
+fn write_all(to: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // Empty slices at the front would make a write of nothing look like the end.
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match to.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The messages for the records of a batch or a transaction: groups stay together.
+///
+/// # Errors
+/// Damage; the medium's.
+pub(crate) fn messages<'h>(heap: &'h Heap, records: &[SlotId]) -> Result<Vec<Outgoing<'h>>, HeapError> {
+    let mut all = Vec::new();
+    let mut next = Outgoing::default();
+    for (at, slot) in records.iter().enumerate() {
+        if next.is_full() {
+            all.push(std::mem::take(&mut next));
+        }
+        next.add(heap, *slot, belongs_with(heap, *slot, records.get(at + 1).copied())?)?;
+    }
+    if !next.is_empty() {
+        all.push(next);
+    }
+    Ok(all)
+}
+
+/// True if a record and the next one are of one group or transaction.
+fn belongs_with(heap: &Heap, slot: SlotId, next: Option<SlotId>) -> Result<bool, HeapError> {
+    let Some(next) = next else { return Ok(false) };
+    let (view, next) = (heap.record(slot)?, heap.record(next)?);
+    let in_group = view.group().is_some_and(|group| {
+        next.group().is_some_and(|other| other.first_seq == group.first_seq)
+    });
+    let in_transaction = view.transaction().is_some() && view.transaction() == next.transaction();
+    Ok(in_group || in_transaction)
+}

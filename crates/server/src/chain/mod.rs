@@ -1,0 +1,129 @@
+//! A server that is a node of a chain: `docs/chain.md`, `docs/format/chain.md`.
+
+mod pages;
+mod session;
+
+pub(crate) use session::ChainSession;
+
+use crate::config::{ChainConfig, Config};
+use crate::server::ServerError;
+use crate::shared::Shared;
+use crate::store::Store;
+use landfall_chain_io::{Link, Node, Role, STATE_NAME, Settings};
+use landfall_heap::Writer;
+use pages::EnginePages;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Takes the place in the chain that the configuration says; `None` if it says none.
+///
+/// # Errors
+/// View or state are wrong.
+pub(crate) fn open(config: &Config, store: &Store) -> Result<Option<Arc<Node>>, ServerError> {
+    let Some(ChainConfig { view, node }) = &config.chain else { return Ok(None) };
+    let settings = Settings {
+        view: view.clone(),
+        node: node.clone(),
+        state: config.dir.join(STATE_NAME),
+        password: config.password.as_ref().map(|password| password.clone().into_bytes()),
+        streams: config.workers,
+    };
+    Ok(Some(Node::open(settings, store.engine.heap())?))
+}
+
+/// Where the node listens for the one before it.
+pub(crate) fn address(node: Option<&Arc<Node>>) -> Option<SocketAddr> {
+    let node = node?;
+    node.view().find(node.name()).ok().map(|(_, member)| member.address)
+}
+
+/// Connects to the node behind.
+///
+/// # Errors
+/// A thread cannot be started; the medium's.
+pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), ServerError> {
+    let Some(node) = &shared.chain else { return Ok(()) };
+    let unsent = shared.engine.records_from(node.floor()).map_err(ServerError::Unsent)?;
+    node.start(unsent, Arc::new(EnginePages::new(shared)))?;
+    Ok(())
+}
+
+/// Sends the batches of a worker's writer to the node behind.
+pub(crate) fn join(shared: &Arc<Shared>, worker: usize, writer: &mut Writer) -> Option<Link> {
+    let link = shared.chain.as_ref()?.link(worker);
+    let to_wake = Arc::downgrade(shared);
+    link.wake_by(move || {
+        if let Some(shared) = to_wake.upgrade()
+            && let Some(workers) = shared.workers.get()
+        {
+            workers[worker].waker.wake();
+        }
+    });
+    writer.set_successor(Arc::new(link.clone()));
+    Some(link)
+}
+
+/// Why a client's request cannot be executed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotHere {
+    /// Writes go to the first node.
+    ReadOnly,
+    /// The node does not hold the chain's data, or not for sure.
+    Waiting,
+    /// The node is not in the chain any more.
+    Removed,
+    /// The chain carries keys only.
+    NotCarried,
+}
+
+impl NotHere {
+    /// The text for people, without a code.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "You can't write against a read only replica.",
+            Self::Waiting => "this node of the chain waits for the others, or is being copied to",
+            Self::Removed => "this node was removed from its chain",
+            Self::NotCarried => "a chain carries keys only so far: logs and files need a server of their own",
+        }
+    }
+
+    /// The status for a client of HTTP.
+    pub(crate) fn status(self) -> u16 {
+        match self {
+            Self::ReadOnly => 403,
+            Self::Waiting | Self::Removed => 503,
+            Self::NotCarried => 501,
+        }
+    }
+
+    /// The error for a client of RESP.
+    pub(crate) fn resp(self) -> String {
+        let code = match self {
+            Self::ReadOnly => "READONLY",
+            Self::Waiting => "LOADING",
+            Self::Removed => "MASTERDOWN",
+            Self::NotCarried => "ERR",
+        };
+        format!("{code} {}", self.text())
+    }
+}
+
+/// Checks whether this node may execute a request.
+///
+/// # Errors
+/// Why it may not.
+pub(crate) fn admit(shared: &Shared, writes: bool) -> Result<(), NotHere> {
+    let Some(node) = &shared.chain else { return Ok(()) };
+    match node.role() {
+        Role::First => Ok(()),
+        Role::Replica if !writes => Ok(()),
+        Role::Replica => Err(NotHere::ReadOnly),
+        Role::Waiting => Err(NotHere::Waiting),
+        Role::Removed => Err(NotHere::Removed),
+    }
+}
+
+/// True if this node may delete keys that have expired: what is being copied to it counts by what it has.
+pub(crate) fn may_purge(shared: &Shared) -> bool {
+    shared.chain.as_ref().is_none_or(|node| node.is_in_step())
+}

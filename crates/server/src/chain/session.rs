@@ -1,0 +1,300 @@
+//! What the node before sends.
+
+use crate::context::{Context, Outcome};
+use crate::reply::Reply;
+use landfall_chain::{
+    Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError, message as encode,
+};
+use landfall_chain_io::Node;
+use landfall_heap::{
+    Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until,
+};
+use landfall_kv::{DATABASES, KvError, SetRequest, TxnKey};
+use landfall_media::Chain;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Why a message was not executed.
+enum Stop {
+    /// It is executed again later, from where it was.
+    Wait(Until),
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<WireError> for Stop {
+    fn from(error: WireError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<KvError> for Stop {
+    fn from(error: KvError) -> Self {
+        match error {
+            KvError::Wait(until) => Self::Wait(until),
+            error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
+}
+
+impl From<HeapError> for Stop {
+    fn from(error: HeapError) -> Self {
+        KvError::from(error).into()
+    }
+}
+
+/// A record, and where its value lies in the stream.
+type Placed<'a> = (Record<'a>, Range<usize>);
+
+/// A connection from the node before.
+#[derive(Debug)]
+pub(crate) struct ChainSession {
+    connection: u64,
+    stream: Option<u8>,
+    /// Records of the message that are executed.
+    done: usize,
+    /// What must be durable before the message is acknowledged.
+    waits: Tickets,
+}
+
+impl ChainSession {
+    /// `connection` is unique among the connections of the server.
+    pub(crate) fn new(connection: u64) -> Self {
+        Self { connection, stream: None, done: 0, waits: Tickets::default() }
+    }
+
+    /// True once the node before has said who it is.
+    pub(crate) fn is_welcome(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The connection is closed.
+    pub(crate) fn end(&self, node: Option<&Arc<Node>>) {
+        node.into_iter().for_each(|node| node.closed(self.connection));
+    }
+
+    /// Executes a message. On [`Outcome::Wait`] it is executed again from where it was.
+    pub(crate) fn execute(
+        &mut self,
+        ctx: &mut Context<'_>,
+        message: &Message,
+        stream: &Chain<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let Some(node) = ctx.shared.chain.clone() else { return Outcome::Close };
+        match self.obey(&node, ctx, message, stream, reply) {
+            Ok(()) => Outcome::Done,
+            Err(Stop::Wait(until)) => Outcome::Wait(until),
+            Err(Stop::Refused(refusal)) => {
+                self.refuse(&refusal, message.header.version, reply);
+                Outcome::Close
+            }
+        }
+    }
+
+    /// Says why the connection ends.
+    pub(crate) fn refuse(&self, refusal: &Refusal, version: u64, reply: &mut Reply<'_>) {
+        tracing::warn!(stream = self.stream, error = %refusal, "a connection from the node before is refused");
+        reply.bytes().extend_from_slice(&refusal.encode(version));
+    }
+
+    fn obey(
+        &mut self,
+        node: &Node,
+        ctx: &mut Context<'_>,
+        message: &Message,
+        stream: &Chain<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Stop> {
+        let (header, head) = (message.header, message.head(stream)?);
+        if header.code == Code::Hello {
+            let hello = Hello::decode(&head)?;
+            let welcome = node.hello(&hello, header.version, self.connection)?;
+            self.stream = Some(hello.stream);
+            reply.bytes().extend_from_slice(&welcome.encode(header.version));
+            return Ok(());
+        }
+        let number = self.stream.ok_or(WireError::Unexpected(header.code))?;
+        let _admitted = node.admit(number, self.connection, header.version, header.number)?;
+        match header.code {
+            Code::Chunk => self.records(&head, message, |group| chunk(node, ctx, stream, group))?,
+            Code::Copied => self.records(&head, message, |group| copied(node, ctx, stream, group))?,
+            Code::CopyBegins => {
+                node.begin_copy()?;
+                self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
+            }
+            Code::CopyEnds => {
+                let since = head[..].try_into().map_err(|_| WireError::Length)?;
+                node.end_copy(u64::from_le_bytes(since))?;
+            }
+            code => return Err(WireError::Unexpected(code).into()),
+        }
+        self.waits.add_all(ctx.writer.so_far().tickets());
+        Gated::new((), std::mem::take(&mut self.waits)).open(reply);
+        reply.bytes().extend_from_slice(&encode(Code::Acknowledged, header.version, header.number, &[], 0));
+        Ok(())
+    }
+
+    /// Passes the records of a message to `execute`, group by group, from the first one on that is not executed.
+    fn records(
+        &mut self,
+        head: &[u8],
+        message: &Message,
+        mut execute: impl FnMut(&[Placed<'_>]) -> Result<Tickets, Stop>,
+    ) -> Result<(), Stop> {
+        let payload = message.payload();
+        let (mut at, mut count, mut group) = (payload.start, 0, Vec::new());
+        for record in Records::new(head) {
+            let record = record?;
+            let value = at..at + record.value_len as usize;
+            if value.end > payload.end {
+                return Err(WireError::Length.into());
+            }
+            at = value.end;
+            count += 1;
+            group.push((record, value));
+            if record.more {
+                continue;
+            }
+            if count > self.done {
+                self.waits.add_all(&execute(&group)?);
+                self.done = count;
+            }
+            group.clear();
+        }
+        if at != payload.end || !group.is_empty() {
+            return Err(WireError::Length.into());
+        }
+        self.done = 0;
+        Ok(())
+    }
+}
+
+/// Executes records that count together.
+fn chunk(
+    node: &Node,
+    ctx: &mut Context<'_>,
+    stream: &Chain<'_>,
+    group: &[Placed<'_>],
+) -> Result<Tickets, Stop> {
+    let heap = ctx.engine.heap();
+    for (record, _) in group.iter().filter(|(record, _)| record.kind != RecordKind::Put) {
+        let is_flush = record.kind == RecordKind::Flush;
+        node.note_deleted((!is_flush).then(|| heap.hash(record.space, record.key)));
+    }
+    match group {
+        [(record, value)] => single(ctx, stream, record, value.clone()),
+        records => together(ctx, stream, records),
+    }
+}
+
+fn single(
+    ctx: &mut Context<'_>,
+    stream: &Chain<'_>,
+    record: &Record<'_>,
+    value: Range<usize>,
+) -> Result<Tickets, Stop> {
+    let (engine, arrival_ns) = (ctx.engine, record.arrival_ns);
+    Ok(match record.kind {
+        RecordKind::Put => {
+            let landed = Landed::of(engine.heap(), stream, record, value)?;
+            engine.set(ctx.writer, &landed.request(record))?.tickets().clone()
+        }
+        RecordKind::Tombstone => {
+            check_space(record)?;
+            engine.delete(ctx.writer, record.space, record.key, ctx.now_ms, arrival_ns)?.tickets().clone()
+        }
+        RecordKind::Flush => engine.flush_all(ctx.writer, arrival_ns)?.tickets().clone(),
+    })
+}
+
+fn together(ctx: &mut Context<'_>, stream: &Chain<'_>, records: &[Placed<'_>]) -> Result<Tickets, Stop> {
+    let keys = records.iter().map(|(record, _)| TxnKey { space: record.space, key: record.key });
+    let mut waits = Tickets::default();
+    let mut txn = ctx.engine.transaction(keys, ctx.now_ms);
+    for (record, value) in records {
+        let (space, key) = (record.space, record.key);
+        match record.kind {
+            RecordKind::Put => {
+                let landed = Landed::of(ctx.engine.heap(), stream, record, value.clone())?;
+                txn.put_landed(space, key, None, &landed.extents, landed.crcs(), record.mark);
+            }
+            RecordKind::Tombstone => {
+                check_space(record)?;
+                waits.add_all(txn.delete(space, key)?.tickets());
+            }
+            RecordKind::Flush => return Err(Refusal::new(Reason::Message, "a flush in a group").into()),
+        }
+    }
+    let arrival_ns = records.first().map_or(0, |(record, _)| record.arrival_ns);
+    waits.add_all(txn.commit(ctx.writer, arrival_ns)?.tickets());
+    Ok(waits)
+}
+
+/// Takes a copied record, unless there is something newer.
+fn copied(
+    node: &Node,
+    ctx: &mut Context<'_>,
+    stream: &Chain<'_>,
+    group: &[Placed<'_>],
+) -> Result<Tickets, Stop> {
+    let [(record, value)] = group else {
+        return Err(Refusal::new(Reason::Message, "a group in a copy").into());
+    };
+    let heap = ctx.engine.heap();
+    let landed = Landed::of(heap, stream, record, value.clone())?;
+    node.copied(heap.hash(record.space, record.key), || {
+        ctx.engine.set_absent(ctx.writer, &landed.request(record)).map(drop).map_err(Stop::from)
+    })?;
+    Ok(Tickets::default())
+}
+
+fn check_space(record: &Record<'_>) -> Result<(), Refusal> {
+    if usize::from(record.space) < DATABASES {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Message, format!("space {} is none of a database", record.space)))
+}
+
+/// A value where it landed, verified.
+struct Landed {
+    extents: Extents,
+    crcs: Option<KeptCrcs>,
+}
+
+impl Landed {
+    fn of(heap: &Heap, stream: &Chain<'_>, record: &Record<'_>, value: Range<usize>) -> Result<Self, Stop> {
+        check_space(record)?;
+        let (mut extents, len) = (Extents::new(), value.len() as u64);
+        stream.extents(value, |extent| extents.push(extent));
+        let crcs = if len < PIECES_FROM {
+            KeptCrcs::Whole(heap.crc_of(&extents).map_err(HeapError::from)?)
+        } else {
+            heap.crcs_of(&extents).map_err(HeapError::from)?
+        };
+        if crcs.get().whole() != record.value_crc {
+            return Err(WireError::Checksum.into());
+        }
+        Ok(Self { extents, crcs: (!heap.trusts_sums()).then_some(crcs) })
+    }
+
+    fn crcs(&self) -> Option<Crcs<'_>> {
+        self.crcs.as_ref().map(KeptCrcs::get)
+    }
+
+    fn request<'a>(&'a self, record: &Record<'a>) -> SetRequest<'a> {
+        SetRequest {
+            space: record.space,
+            key: record.key,
+            key_at: None,
+            value: Source::Landed { extents: &self.extents, crc: self.crcs() },
+            expiry_ms: record.mark,
+            arrival_ns: record.arrival_ns,
+        }
+    }
+}
