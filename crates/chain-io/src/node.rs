@@ -36,6 +36,31 @@ pub struct Settings {
     pub streams: usize,
 }
 
+impl Settings {
+    /// Checks that the node may take its place, before its region is opened.
+    ///
+    /// # Errors
+    /// [`NodeError`] says what is wrong and what to do.
+    pub fn check(&self) -> Result<(), NodeError> {
+        self.read().map(drop)
+    }
+
+    fn read(&self) -> Result<(View, StateFile, Upstream), NodeError> {
+        if !self.password.as_deref().is_none_or(Hello::may_send) {
+            return Err(NodeError::Password);
+        }
+        let (view, me) = (read_view(&self.view)?, &self.node);
+        view.find(me).map_err(|source| NodeError::View { path: self.view.clone(), source })?;
+        let state = StateFile::open(&self.state, &view.name, me)?;
+        let mut upstream = Upstream::new(me, state.state().since);
+        upstream.set_view(&view);
+        if view.is_first(me) && !upstream.is_in_step() {
+            return Err(NodeError::FirstIsBehind { node: me.clone(), chain: view.name });
+        }
+        Ok((view, state, upstream))
+    }
+}
+
 /// What a node may do for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -91,19 +116,8 @@ impl Node {
     /// # Errors
     /// [`NodeError`] says what is wrong and what to do.
     pub fn open(settings: Settings, heap: &Arc<Heap>) -> Result<Arc<Self>, NodeError> {
-        if !settings.password.as_deref().is_none_or(Hello::may_send) {
-            return Err(NodeError::Password);
-        }
-        let view = read_view(&settings.view)?;
+        let (view, mut state, upstream) = settings.read()?;
         let me = &settings.node;
-        let wrong = |source| NodeError::View { path: settings.view.clone(), source };
-        view.find(me).map_err(wrong)?;
-        let mut state = StateFile::open(&settings.state, &view.name, me)?;
-        let mut upstream = Upstream::new(me, state.state().since);
-        upstream.set_view(&view);
-        if view.is_first(me) && !upstream.is_in_step() {
-            return Err(NodeError::FirstIsBehind { node: me.clone(), chain: view.name });
-        }
         state.change(|state| state.starts += 1)?;
         let is_first = view.is_first(me);
         let mut downstream = Downstream::new(settings.streams);

@@ -84,10 +84,11 @@ impl Server {
     pub fn start_over(config: Config, writes: Box<dyn PlainWrites>) -> Result<Self, ServerError> {
         config.check_exposure()?;
         config.check_memory()?;
+        let in_chain = chain::settings(&config)?;
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
-        let chain = chain::open(&config, &store)?;
+        let chain = chain::open(in_chain, &store)?;
         let on_chain = chain::address(chain.as_ref());
         let listeners = Listeners::bind(&config, on_chain)?;
         let opened = open_transports(&config, &store, on_chain)?;

@@ -8,6 +8,7 @@
     reason = "each test program uses its part, and says what it skips"
 )]
 
+pub(crate) mod chain;
 pub(crate) mod mounts;
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;

@@ -15,11 +15,12 @@ use pages::EnginePages;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Takes the place in the chain that the configuration says; `None` if it says none.
+/// The place in the chain that the configuration says, if it may be taken; `None` if it says none. The region need not be
+/// open yet.
 ///
 /// # Errors
 /// View or state are wrong.
-pub(crate) fn open(config: &Config, store: &Store) -> Result<Option<Arc<Node>>, ServerError> {
+pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, ServerError> {
     let Some(ChainConfig { view, node }) = &config.chain else { return Ok(None) };
     let settings = Settings {
         view: view.clone(),
@@ -28,7 +29,16 @@ pub(crate) fn open(config: &Config, store: &Store) -> Result<Option<Arc<Node>>, 
         password: config.password.as_ref().map(|password| password.clone().into_bytes()),
         streams: config.workers,
     };
-    Ok(Some(Node::open(settings, store.engine.heap())?))
+    settings.check()?;
+    Ok(Some(settings))
+}
+
+/// Takes the place.
+///
+/// # Errors
+/// As [`settings`].
+pub(crate) fn open(settings: Option<Settings>, store: &Store) -> Result<Option<Arc<Node>>, ServerError> {
+    Ok(settings.map(|settings| Node::open(settings, store.engine.heap())).transpose()?)
 }
 
 /// Where the node listens for the one before it.

@@ -1,0 +1,418 @@
+//! Servers in a chain: what one acknowledges, all nodes have, whatever is killed, removed or added.
+
+mod common;
+
+use common::chain::{Chain, REPLY_LIMIT};
+use common::{Place, Reply, Resp, Server, bulk, ok, pattern, wait_until};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Keys of a client.
+const KEYS: usize = 20;
+/// Clients that write.
+const CLIENTS: usize = 4;
+
+/// Everything that a node has, in all databases.
+fn contents(server: &Server) -> BTreeMap<(u8, Vec<u8>), Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut resp = server.resp();
+    for database in 0..16_u8 {
+        assert_eq!(resp.call(&[b"SELECT", database.to_string().as_bytes()]).unwrap(), ok());
+        let Reply::Array(keys) = resp.call(&[b"KEYS", b"*"]).unwrap() else { panic!("keys") };
+        for key in keys {
+            let Reply::Bulk(key) = key else { panic!("a key") };
+            let Reply::Bulk(value) = resp.call(&[b"GET", &key]).unwrap() else { panic!("a value of {key:?}") };
+            all.insert((database, key), value);
+        }
+    }
+    all
+}
+
+/// Fails unless all nodes that run have the same. Returns it.
+fn same_everywhere(chain: &Chain, running: &[usize]) -> BTreeMap<(u8, Vec<u8>), Vec<u8>> {
+    let first = contents(chain.server(running[0]));
+    for index in &running[1..] {
+        assert_eq!(contents(chain.server(*index)), first, "{}", chain.nodes[*index].name);
+    }
+    first
+}
+
+#[test]
+fn what_one_node_acknowledges_all_have() {
+    let mut chain = Chain::new(3, &["--workers", "2"]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    let long = pattern(7, 5 << 20);
+    assert_eq!(resp.call(&[b"SET", b"short", b"1"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SET", b"long", &long]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"MSET", b"m1", b"a", b"m2", &pattern(1, 3000), b"m3", b""]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"APPEND", b"long", b"end"]).unwrap(), Reply::Int((long.len() + 3) as i64));
+    assert_eq!(resp.call(&[b"SET", b"soon", b"gone", b"PX", b"100000"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SET", b"deleted", b"1"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"DEL", b"deleted"]).unwrap(), Reply::Int(1));
+    assert_eq!(resp.call(&[b"COPY", b"long", b"copy"]).unwrap(), Reply::Int(1));
+    assert_eq!(resp.call(&[b"RENAME", b"m1", b"renamed"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SELECT", b"3"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SET", b"short", b"of another database"]).unwrap(), ok());
+    let all = same_everywhere(&chain, &[0, 1, 2]);
+    assert_eq!(all.len(), 8);
+    assert_eq!(all[&(0, b"copy".to_vec())], [&long[..], b"end"].concat());
+    let Reply::Int(left) = chain.server(2).call(&["PTTL", "soon"]) else { panic!("a time") };
+    assert!((1..=100_000).contains(&left), "{left}");
+    assert_eq!(resp.call(&[b"FLUSHALL"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SET", b"after", b"1"]).unwrap(), ok());
+    assert_eq!(same_everywhere(&chain, &[0, 1, 2]).len(), 1);
+}
+
+#[test]
+fn a_transaction_is_there_whole() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    // More keys than a group has records.
+    let keys: Vec<Vec<u8>> = (0..9000_u32).map(|index| format!("key:{index}").into_bytes()).collect();
+    for round in [b"1", b"2"] {
+        let mut words: Vec<&[u8]> = vec![b"MSET"];
+        keys.iter().for_each(|key| words.extend([&key[..], &round[..]]));
+        assert_eq!(resp.call(&words).unwrap(), ok());
+        let all = same_everywhere(&chain, &[0, 1]);
+        assert_eq!(all.len(), keys.len());
+        assert!(all.values().all(|value| value == round));
+    }
+}
+
+#[test]
+fn values_land_at_every_node_without_a_copy() {
+    let mut chain = Chain::new(3, &["--scrub-rate", "0"]);
+    chain.start_all();
+    let copied = |server: &Server| {
+        let of = |path: &str| server.metric(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}"));
+        ["placed", "reply", "stalled", "consolidated"].map(of)
+    };
+    let before: Vec<_> = (0..3).map(|index| copied(chain.server(index))).collect();
+    let mut resp = chain.resp(0);
+    for seed in 0..50_u64 {
+        let key = format!("key:{seed}");
+        assert_eq!(resp.call(&[b"SET", key.as_bytes(), &pattern(seed, 4096)]).unwrap(), ok());
+    }
+    let after: Vec<_> = (0..3).map(|index| copied(chain.server(index))).collect();
+    assert_eq!(before, after);
+    assert_eq!(same_everywhere(&chain, &[0, 1, 2]).len(), 50);
+}
+
+#[test]
+fn replicas_answer_reads_and_refuse_writes() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
+    let replica = chain.server(1);
+    assert_eq!(replica.call(&["GET", "k"]), bulk("v"));
+    let refused = |reply: Reply, code: &str| matches!(reply, Reply::Error(text) if text.starts_with(code));
+    assert!(refused(replica.call(&["SET", "k", "w"]), "READONLY"));
+    assert!(refused(replica.call(&["FLUSHALL"]), "READONLY"));
+    let mut resp = replica.resp();
+    assert_eq!(resp.call(&[b"MULTI"]).unwrap(), ok());
+    assert!(refused(resp.call(&[b"INCR", b"k"]).unwrap(), "READONLY"));
+    assert!(refused(resp.call(&[b"EXEC"]).unwrap(), "EXECABORT"));
+    assert_eq!(replica.http().call("PUT", "/kv/k", "", b"w").unwrap().status, 403);
+    assert_eq!(replica.http().call("GET", "/kv/k", "", b"").unwrap().body, b"v");
+    assert!(refused(chain.server(0).call(&["LF.APPEND", "log", "x"]), "ERR a chain carries keys only"));
+    assert_eq!(chain.server(0).http().call("POST", "/wal/log", "", b"x").unwrap().status, 501);
+}
+
+#[test]
+fn a_write_waits_for_a_node_that_is_away_and_goes_on_when_it_is_back_or_removed() {
+    let mut chain = Chain::new(3, &[]);
+    chain.start_all();
+    for is_removed in [false, true] {
+        chain.kill(1);
+        let mut resp = chain.resp(0);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                assert_eq!(resp.call(&[b"SET", b"k", is_removed.to_string().as_bytes()]).unwrap(), ok());
+                is_done.store(true, Ordering::Release);
+            });
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(!is_done.load(Ordering::Acquire), "no other node has it");
+            if is_removed { chain.remove(1) } else { chain.start(1) }
+        });
+        chain.wait_until_in_step();
+        assert_eq!(chain.server(2).call(&["GET", "k"]), bulk(&is_removed.to_string()));
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_is_copied_to_while_clients_write() {
+    let mut chain = Chain::new(3, &["--workers", "2", "--capacity", "128MiB"]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    for index in 0..20_000_u32 {
+        let (key, value) = (format!("old:{index}"), pattern(u64::from(index), 200));
+        resp.push(&[b"SET", key.as_bytes(), &value]);
+        if index % 500 == 499 {
+            resp.flush().unwrap();
+            (0..500).for_each(|_| assert_eq!(resp.read().unwrap(), ok()));
+        }
+    }
+    chain.kill(2);
+    chain.remove(2);
+    chain.wait_until_in_step();
+    assert_eq!(chain.server(0).call(&["DEL", "old:1", "old:2"]), Reply::Int(2));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for client in 0..CLIENTS as u32 {
+            let (mut resp, over) = (chain.resp(0), &over);
+            threads.spawn(move || {
+                let mut count = 0_u32;
+                while !over.load(Ordering::Relaxed) {
+                    count += 1;
+                    // Every fourth of the old keys is written, deleted or both while it is copied.
+                    let key = format!("old:{}", count.wrapping_mul(2_654_435_761).wrapping_add(client) % 5000 * 4);
+                    let word: &[&[u8]] =
+                        if count % 3 == 0 { &[b"DEL", key.as_bytes()] } else { &[b"SET", key.as_bytes(), b"new"] };
+                    resp.call(word).unwrap();
+                }
+            });
+        }
+        chain.add(2);
+        chain.start(2);
+        chain.wait_until_in_step();
+        std::thread::sleep(Duration::from_millis(200));
+        over.store(true, Ordering::Relaxed);
+    });
+    let all = same_everywhere(&chain, &[0, 1, 2]);
+    assert!(!all.contains_key(&(0, b"old:1".to_vec())), "deleted while the node was away");
+    assert!(all.len() > 14_000, "{}", all.len());
+}
+
+#[test]
+fn wrong_places_are_refused_with_what_to_do() {
+    let mut chain = Chain::new(2, &[]);
+    let refused = |chain: &Chain, index| chain.try_start(index).err().expect("it is refused").words;
+    chain.start_all();
+    chain.kill(0);
+    // The data of the first node are gone: those of the others must not be replaced by nothing.
+    std::fs::remove_dir_all(chain.nodes[0].place.dir()).unwrap();
+    let words = refused(&chain, 0);
+    assert!(words.contains("its region does not hold the chain's data") && words.contains("chain init"), "{words}");
+    chain.kill(1);
+    std::fs::rename(chain.nodes[1].place.dir(), chain.nodes[0].place.dir()).unwrap();
+    let words = refused(&chain, 0);
+    assert!(words.contains("is b of the chain orders"), "{words}");
+    std::fs::rename(chain.nodes[0].place.dir(), chain.nodes[1].place.dir()).unwrap();
+    std::fs::write(chain.view_path(), "nonsense").unwrap();
+    let words = refused(&chain, 1);
+    assert!(words.contains("no view of a chain"), "{words}");
+    let output = common::landfall(&["serve", "--chain", chain.view()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--node NAME"));
+}
+
+#[test]
+fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let first = std::fs::read_to_string(chain.view_path()).unwrap();
+    chain.remove(0);
+    assert_eq!(chain.wait_until_in_step(), 1);
+    let is_removed = || {
+        let reply = chain.server(0).call(&["GET", "k"]);
+        matches!(reply, Reply::Error(text) if text.starts_with("MASTERDOWN")).then_some(())
+    };
+    wait_until(REPLY_LIMIT, is_removed).expect("it serves nothing");
+    std::fs::write(chain.view_path(), first).unwrap();
+    let is_ignored = || chain.nodes[1].place.log().contains("the view that was read before counts").then_some(());
+    wait_until(REPLY_LIMIT, is_ignored).expect("it says so");
+    assert_eq!(chain.server(1).call(&["SET", "k", "v"]), ok());
+}
+
+#[test]
+fn nodes_with_different_passwords_do_not_talk() {
+    let mut chain = Chain::new(2, &[]);
+    let (one, other) = (Place::new(), Place::new());
+    let (one, other) = (one.file("one", "secret\n"), other.file("other", "another\n"));
+    let start = |chain: &Chain, index: usize, password: &std::path::Path| {
+        let flags = ["--chain", chain.view(), "--node", &chain.nodes[index].name, "--password-file"];
+        chain.nodes[index].place.start(&[&flags[..], &[password.to_str().unwrap()]].concat())
+    };
+    let first = start(&chain, 0, &one);
+    let second = start(&chain, 1, &other);
+    let says = |chain: &Chain| chain.nodes[0].place.log().contains("wrong password").then_some(());
+    wait_until(REPLY_LIMIT, || says(&chain)).expect("it says so");
+    second.kill();
+    let second = start(&chain, 1, &one);
+    let mut resp = first.resp();
+    assert_eq!(resp.call(&[b"AUTH", b"secret"]).unwrap(), ok());
+    wait_until(REPLY_LIMIT, || (resp.call(&[b"SET", b"k", b"v"]).unwrap() == ok()).then_some(())).expect("served");
+    let mut resp = second.resp();
+    assert_eq!(resp.call(&[b"AUTH", b"secret"]).unwrap(), ok());
+    wait_until(REPLY_LIMIT, || (resp.call(&[b"GET", b"k"]).unwrap() == bulk("v")).then_some(())).expect("copied");
+    chain.nodes.clear();
+}
+
+/// What a client knows of its keys.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The highest number that was acknowledged.
+    acknowledged: u64,
+    /// The highest number that was sent.
+    sent: u64,
+    /// The highest number that a reader has seen, at any node.
+    seen: u64,
+}
+
+/// Where clients write now, and where they read.
+struct Addresses {
+    nodes: Mutex<Vec<Option<SocketAddr>>>,
+    first: AtomicUsize,
+}
+
+impl Addresses {
+    fn note(&self, chain: &Chain, running: &[usize]) {
+        let mut nodes = self.nodes.lock().unwrap();
+        for (index, address) in nodes.iter_mut().enumerate() {
+            *address = running.contains(&index).then(|| chain.server(index).resp);
+        }
+    }
+
+    fn of(&self, index: usize) -> Option<Resp> {
+        let address = self.nodes.lock().unwrap()[index]?;
+        Resp::connect(address, REPLY_LIMIT).ok()
+    }
+}
+
+/// Writes numbers that only grow, to the node that takes writes, until the end.
+fn write(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, client: usize) {
+    let mut resp = None;
+    let mut number = 0_u64;
+    while !over.load(Ordering::Relaxed) {
+        let Some(to) = &mut resp else {
+            resp = addresses.of(addresses.first.load(Ordering::Acquire));
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        number += 1;
+        let at = client * KEYS + number as usize % KEYS;
+        known.lock().unwrap()[at].sent = number;
+        let value = [format!("{number}:").into_bytes(), pattern(number, number as usize % 700)].concat();
+        let key = format!("key:{at}");
+        match to.call(&[b"SET", key.as_bytes(), &value]) {
+            Ok(reply) if reply == ok() => known.lock().unwrap()[at].acknowledged = number,
+            _ => resp = None,
+        }
+    }
+}
+
+fn number_of(value: &[u8]) -> u64 {
+    let end = value.iter().position(|byte| *byte == b':').expect("a number");
+    let number = std::str::from_utf8(&value[..end]).unwrap().parse().unwrap();
+    assert_eq!(value[end + 1..], pattern(number, number as usize % 700), "torn");
+    number
+}
+
+/// Reads at all nodes in turn, until the end.
+fn read(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, nodes: usize) {
+    let mut count = 0;
+    while !over.load(Ordering::Relaxed) {
+        count += 1;
+        let Some(mut resp) = addresses.of(count % nodes) else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        for at in 0..CLIENTS * KEYS {
+            let Ok(reply) = resp.call(&[b"GET", format!("key:{at}").as_bytes()]) else { break };
+            if let Reply::Bulk(value) = reply {
+                let number = number_of(&value);
+                let known = &mut known.lock().unwrap()[at];
+                known.seen = known.seen.max(number);
+            }
+        }
+    }
+}
+
+/// A small generator, seeded: the same faults each time.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+/// One fault, and what people do about it. All nodes are in step again when it returns.
+fn fault(chain: &mut Chain, draw: &mut Draw, addresses: &Addresses) {
+    let (nodes, victim) = (chain.nodes.len(), draw.below(chain.nodes.len()));
+    let everybody: Vec<usize> = (0..nodes).collect();
+    let others: Vec<usize> = everybody.iter().copied().filter(|index| *index != victim).collect();
+    match draw.below(4) {
+        // A node is killed, and is back soon.
+        0 => chain.kill(victim),
+        // It is stopped properly.
+        1 => assert!(chain.take(victim).stop().success()),
+        // It is removed, and added again, with what it has or with nothing.
+        kind => {
+            chain.kill(victim);
+            chain.remove(victim);
+            let first = chain.wait_until_in_step();
+            addresses.note(chain, &others);
+            addresses.first.store(first, Ordering::Release);
+            std::thread::sleep(Duration::from_millis(draw.below(300) as u64));
+            if kind == 3 {
+                std::fs::remove_dir_all(chain.nodes[victim].place.dir()).unwrap();
+            }
+            chain.add(victim);
+        }
+    }
+    addresses.note(chain, &others);
+    std::thread::sleep(Duration::from_millis(draw.below(300) as u64));
+    chain.start(victim);
+    addresses.note(chain, &everybody);
+    // While it is not in step yet, now and then.
+    if draw.below(3) == 0 {
+        std::thread::sleep(Duration::from_millis(draw.below(100) as u64));
+        let again = draw.below(nodes);
+        chain.kill(again);
+        chain.start(again);
+        addresses.note(chain, &everybody);
+    }
+    addresses.first.store(chain.wait_until_in_step(), Ordering::Release);
+}
+
+#[test]
+fn whatever_is_killed_removed_or_added_nothing_acknowledged_or_shown_is_lost() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (kills, mut draw) = (number("LANDFALL_KILLS", 8), Draw(number("LANDFALL_SEED", 1)));
+    let mut chain = Chain::new(3, &["--workers", "2"]);
+    chain.start_all();
+    let addresses = Addresses { nodes: Mutex::new(vec![None; 3]), first: AtomicUsize::new(0) };
+    addresses.note(&chain, &[0, 1, 2]);
+    let (over, known) = (AtomicBool::new(false), Mutex::new(vec![Known::default(); CLIENTS * KEYS]));
+    std::thread::scope(|threads| {
+        for client in 0..CLIENTS {
+            let (addresses, over, known) = (&addresses, &over, &known);
+            threads.spawn(move || write(addresses, over, known, client));
+        }
+        threads.spawn(|| read(&addresses, &over, &known, 3));
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_millis(draw.below(500) as u64));
+            fault(&mut chain, &mut draw, &addresses);
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        over.store(true, Ordering::Relaxed);
+    });
+    let all = same_everywhere(&chain, &[0, 1, 2]);
+    let mut acknowledged = 0;
+    for (at, known) in known.lock().unwrap().iter().enumerate() {
+        let found = all.get(&(0, format!("key:{at}").into_bytes())).map_or(0, |value| number_of(value));
+        let least = known.acknowledged.max(known.seen);
+        assert!((least..=known.sent).contains(&found), "key:{at}: {found}, {known:?}{}", chain.words());
+        acknowledged += known.acknowledged;
+    }
+    assert!(acknowledged > 100, "they did write: {acknowledged}");
+}
