@@ -55,11 +55,12 @@ pub(crate) struct Connection {
 impl Connection {
     /// Opens a stream.
     pub(crate) fn open(
-        address: SocketAddr,
+        address: &str,
         version: u64,
         hello: &Hello,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(Self, Welcome), Lost> {
+        let address: SocketAddr = address.parse().map_err(io::Error::other)?;
         let tcp = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(TURN))?;
@@ -113,9 +114,10 @@ impl Connection {
         match peeked {
             Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             // A refusal, since everything is acknowledged.
-            Ok(_) => self.read(&|| true).map(|(header, _)| header.code).and_then(|code| {
-                Err(WireError::Unexpected(code).into())
-            }),
+            Ok(_) => self
+                .read(&|| true)
+                .map(|(header, _)| header.code)
+                .and_then(|code| Err(WireError::Unexpected(code).into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -70,7 +70,7 @@ impl Copier<'_> {
         };
         let Some(member) = member else { return Ok(()) };
         let hello = self.node.hello_for(&self.node.view(), &member.name, COPY_STREAM);
-        let (mut connection, _) = Connection::open(member.address, version, &hello, &|| self.goes_on())?;
+        let (mut connection, _) = Connection::open(&member.address, version, &hello, &|| self.goes_on())?;
         let Some(copy) = self.node.downstream.lock().begin_copy() else { return Ok(()) };
         let copied = self.copy(&mut connection, copy, &member);
         if copied.is_err() {

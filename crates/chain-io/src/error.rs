@@ -16,7 +16,15 @@ pub enum NodeError {
         /// The cause.
         source: io::Error,
     },
-    /// Misuse: a file is no view, or no state.
+    /// Misuse: a file has another form.
+    #[error("{}: no view of a chain, or no state of a node: {source}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where, and what is wrong.
+        source: toml::de::Error,
+    },
+    /// Misuse: a view makes no sense, or not for this node.
     #[error("{}: {source}", path.display())]
     View {
         /// The file.
@@ -50,7 +58,9 @@ pub enum NodeError {
         chain: String,
     },
     /// Misuse: another node is the first one.
-    #[error("{node} is not the first of the chain, {first} is: only the first one begins with data of its own")]
+    #[error(
+        "{node} is not the first of the chain, {first} is: only the first one begins with data of its own"
+    )]
     NotFirst {
         /// The node.
         node: String,

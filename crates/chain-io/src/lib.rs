@@ -10,6 +10,8 @@ mod error;
 mod link;
 mod node;
 mod outgoing;
+mod slot;
+mod start;
 mod state_file;
 mod view_file;
 

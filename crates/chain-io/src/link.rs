@@ -3,12 +3,11 @@
 use crate::connection::{Connection, Lost};
 use crate::node::Node;
 use crate::outgoing::messages;
+use crate::slot::Slot;
 use landfall_chain::{Code, Standing};
 use landfall_heap::{Heap, HeapError, SlotId, Successor};
-use parking_lot::{Condvar, Mutex};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Pause before a connection is tried again.
@@ -18,38 +17,6 @@ const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// How long a batch is waited for when the node stops.
 const GRACE: Duration = Duration::from_secs(2);
 
-type Wake = Box<dyn Fn() + Send + Sync>;
-
-/// What a writer and the thread of its stream share.
-#[derive(Default)]
-pub(crate) struct Slot {
-    /// The records of the batch that is not complete.
-    batch: Mutex<Option<Vec<SlotId>>>,
-    changed: Condvar,
-    is_busy: AtomicBool,
-    /// Records of the writer with a lower seq are complete.
-    complete_below: AtomicU64,
-    wake: OnceLock<Wake>,
-}
-
-impl Slot {
-    pub(crate) fn notify(&self) {
-        let _batch = self.batch.lock();
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn complete_below(&self) -> u64 {
-        self.complete_below.load(Ordering::Acquire)
-    }
-
-    fn complete(&self) {
-        *self.batch.lock() = None;
-        self.is_busy.store(false, Ordering::Release);
-        self.changed.notify_all();
-        self.wake.get().into_iter().for_each(|wake| wake());
-    }
-}
-
 /// Sends the batches of one writer to the node behind.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -57,19 +24,26 @@ pub struct Link {
     stream: usize,
 }
 
-impl Link {
-    pub(crate) fn new(node: Arc<Node>, stream: usize) -> Self {
-        Self { node, stream }
+impl Node {
+    /// What a writer sends its batches by.
+    ///
+    /// # Panics
+    /// If there are fewer streams.
+    pub fn link(self: &Arc<Self>, stream: usize) -> Link {
+        assert!(stream < self.streams(), "a stream for each writer");
+        Link { node: Arc::clone(self), stream }
     }
+}
 
+impl Link {
     /// `wake` is called when a batch is complete.
     pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
-        let _ = self.slot().wake.set(Box::new(wake));
+        self.slot().wake_by(Box::new(wake));
     }
 
     /// Everything that the writer has appended with a lower seq is complete.
     pub fn note_complete(&self, seq: u64) {
-        self.slot().complete_below.fetch_max(seq, Ordering::AcqRel);
+        self.slot().note_complete(seq);
     }
 
     fn slot(&self) -> &Slot {
@@ -86,28 +60,21 @@ impl Successor for Link {
         if self.node.downstream.lock().is_complete_alone(self.stream) {
             return;
         }
-        let slot = self.slot();
-        slot.is_busy.store(true, Ordering::Release);
-        *slot.batch.lock() = Some(records.to_vec());
-        slot.changed.notify_all();
+        self.slot().begin(records);
     }
 
     fn is_done(&self) -> bool {
-        !self.slot().is_busy.load(Ordering::Acquire)
+        !self.slot().is_busy()
     }
 
     fn wait(&self) -> Result<(), HeapError> {
-        let slot = self.slot();
         let mut stops = None;
-        let mut batch = slot.batch.lock();
-        while batch.is_some() {
-            if self.node.is_stopping() && stops.get_or_insert_with(Instant::now).elapsed() >= GRACE {
-                let node = self.node.behind().map_or_else(|| "the chain".into(), |(name, _)| name);
-                return Err(HeapError::Alone { node });
-            }
-            slot.changed.wait_for(&mut batch, RETRY_AFTER);
+        let is_over = || self.node.is_stopping() && stops.get_or_insert_with(Instant::now).elapsed() >= GRACE;
+        if self.slot().wait(RETRY_AFTER, is_over) {
+            return Ok(());
         }
-        Ok(())
+        let node = self.node.behind().map_or_else(|| "the chain".into(), |(name, _)| name);
+        Err(HeapError::Alone { node })
     }
 }
 
@@ -140,8 +107,7 @@ impl Thread<'_> {
     }
 
     fn is_in_grace(&self) -> bool {
-        let is_busy = self.slot().batch.lock().is_some();
-        is_busy && self.connection.is_some()
+        self.slot().is_busy() && self.connection.is_some()
     }
 
     fn slot(&self) -> &Slot {
@@ -158,8 +124,7 @@ impl Thread<'_> {
             self.wait_for_work(CHECK_EVERY);
             return Ok(());
         }
-        let batch = self.slot().batch.lock().clone();
-        match batch {
+        match self.slot().batch() {
             Some(records) => {
                 self.transmit(&records)?;
                 self.slot().complete();
@@ -167,18 +132,15 @@ impl Thread<'_> {
             }
             None => {
                 self.wait_for_work(CHECK_EVERY);
-                let idle = self.slot().batch.lock().is_none();
+                let idle = !self.slot().is_busy();
                 self.connection.as_mut().filter(|_| idle).map_or(Ok(()), Connection::check)
             }
         }
     }
 
     fn wait_for_work(&self, time: Duration) {
-        let slot = self.slot();
-        let mut batch = slot.batch.lock();
-        if batch.is_none() && !self.node.is_stopping() && self.generation == self.node.generation() {
-            slot.changed.wait_for(&mut batch, time);
-        }
+        let may_wait = || !self.node.is_stopping() && self.generation == self.node.generation();
+        self.slot().wait_for_work(time, may_wait);
     }
 
     /// Opens the stream; false if there is no node behind.
@@ -196,7 +158,7 @@ impl Thread<'_> {
         let hello = self.node.hello_for(&view, &member.name, stream);
         let (node, generation) = (self.node, self.generation);
         let goes_on = || !node.is_stopping() && node.generation() == generation;
-        let (connection, welcome) = Connection::open(member.address, version, &hello, &goes_on)?;
+        let (connection, welcome) = Connection::open(&member.address, version, &hello, &goes_on)?;
         if !self.node.downstream.lock().connected(self.stream, version, welcome) {
             return Err(Lost::Ended);
         }
@@ -256,8 +218,12 @@ impl Thread<'_> {
         let text = lost.to_string();
         if text != self.told && !matches!(lost, Lost::Ended) {
             match lost.needs_people() {
-                true => tracing::error!(stream = self.stream, error = text, "the node behind refuses this one"),
-                false => tracing::warn!(stream = self.stream, error = text, "no connection to the node behind"),
+                true => {
+                    tracing::error!(stream = self.stream, error = text, "the node behind refuses this one")
+                }
+                false => {
+                    tracing::warn!(stream = self.stream, error = text, "no connection to the node behind")
+                }
             }
             self.told = text;
         }
@@ -268,7 +234,7 @@ impl Thread<'_> {
     }
 
     fn complete_if_alone(&self) {
-        if self.slot().batch.lock().is_some() && self.node.downstream.lock().is_complete_alone(self.stream) {
+        if self.slot().is_busy() && self.node.downstream.lock().is_complete_alone(self.stream) {
             self.slot().complete();
         }
     }

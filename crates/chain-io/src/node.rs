@@ -1,12 +1,11 @@
 //! A node: what it knows of the chain, and the threads that keep it up to date.
 
-use crate::copier::{self, Pages};
 use crate::error::NodeError;
-use crate::link::{self, Link, Slot};
+use crate::slot::Slot;
 use crate::state_file::StateFile;
 use crate::view_file::read_view;
 use landfall_chain::{Copied, Downstream, Hello, Reason, Refusal, Standing, Upstream, View, Welcome};
-use landfall_heap::{Heap, SlotId};
+use landfall_heap::Heap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -142,36 +141,10 @@ impl Node {
         }))
     }
 
-    /// Connects to the node behind. `unsent` are the records from [`Self::floor`] on, in the order of their seqs: the node
-    /// behind gets them before anything else.
-    ///
-    /// # Errors
-    /// [`NodeError::Thread`].
-    pub fn start(self: &Arc<Self>, unsent: Vec<SlotId>, pages: Arc<dyn Pages>) -> Result<(), NodeError> {
-        let mut unsent = Some(unsent);
-        for stream in 0..self.settings.streams {
-            let (node, first) = (Arc::clone(self), unsent.take());
-            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream, first))?;
-        }
-        let node = Arc::clone(self);
-        self.spawn("chain-copy", move || copier::run(&node, &*pages))?;
-        let node = Arc::clone(self);
-        self.spawn("chain-view", move || node.watch())
-    }
-
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(work).map_err(NodeError::Thread)?;
         self.threads.lock().push(thread);
         Ok(())
-    }
-
-    /// What a writer sends its batches by.
-    ///
-    /// # Panics
-    /// If there are fewer streams.
-    pub fn link(self: &Arc<Self>, stream: usize) -> Link {
-        assert!(stream < self.settings.streams, "a stream for each writer");
-        Link::new(Arc::clone(self), stream)
     }
 
     /// Ends all waits for the node behind, which then fail. Batches that are not complete are sent at the next start.
@@ -186,6 +159,11 @@ impl Node {
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(|thread| thread.join().expect("a thread of the chain panicked"));
         self.note_floor();
+    }
+
+    /// How many writers the node has.
+    pub(crate) fn streams(&self) -> usize {
+        self.settings.streams
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -293,7 +271,7 @@ impl Node {
     }
 
     /// Follows the view, and notes the floor, until the node stops.
-    fn watch(&self) {
+    pub(crate) fn watch(&self) {
         let mut noted = Instant::now();
         let mut told = String::new();
         while !self.is_stopping() {

@@ -57,10 +57,17 @@ impl<'h> Outgoing<'h> {
     ///
     /// # Errors
     /// The medium's.
-    pub fn add_value(&mut self, heap: &'h Heap, space: u8, key: &[u8], item: Item<'h>) -> Result<(), HeapError> {
+    pub fn add_value(
+        &mut self,
+        heap: &'h Heap,
+        space: u8,
+        key: &[u8],
+        item: Item<'h>,
+    ) -> Result<(), HeapError> {
         let (arrival_ns, mark) = (item.arrival_ns, item.expiry_ms);
         let (kind, more, aux) = (RecordKind::Put, false, 0);
-        let fields = Record { kind, more, space, aux, arrival_ns, mark, key: &[], value_len: 0, value_crc: 0 };
+        let fields =
+            Record { kind, more, space, aux, arrival_ns, mark, key: &[], value_len: 0, value_crc: 0 };
         self.add_item(&fields, key, item, heap)
     }
 
@@ -106,7 +113,9 @@ impl<'h> Outgoing<'h> {
         for item in &self.values {
             match item.inline() {
                 Some(bytes) => slices.push(IoSlice::new(bytes)),
-                None => slices.extend(held.by_ref().take(item.extents().len()).map(|bytes| IoSlice::new(bytes))),
+                None => {
+                    slices.extend(held.by_ref().take(item.extents().len()).map(|bytes| IoSlice::new(bytes)))
+                }
             }
         }
         slices.chunks_mut(SLICES_MAX).try_for_each(|some| write_all(to, some))
@@ -165,9 +174,9 @@ pub(crate) fn messages<'h>(heap: &'h Heap, records: &[SlotId]) -> Result<Vec<Out
 fn belongs_with(heap: &Heap, slot: SlotId, next: Option<SlotId>) -> Result<bool, HeapError> {
     let Some(next) = next else { return Ok(false) };
     let (view, next) = (heap.record(slot)?, heap.record(next)?);
-    let in_group = view.group().is_some_and(|group| {
-        next.group().is_some_and(|other| other.first_seq == group.first_seq)
-    });
+    let in_group = view
+        .group()
+        .is_some_and(|group| next.group().is_some_and(|other| other.first_seq == group.first_seq));
     let in_transaction = view.transaction().is_some() && view.transaction() == next.transaction();
     Ok(in_group || in_transaction)
 }

@@ -2,12 +2,38 @@
 
 use crate::error::NodeError;
 use crate::view_file::replace;
-use landfall_chain::{State, View};
+use landfall_chain::View;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the file, in the directory of the region.
 pub const STATE_NAME: &str = "chain";
+
+/// What a node knows durably of its place in a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct State {
+    /// The chain.
+    pub(crate) chain: String,
+    /// The node.
+    pub(crate) node: String,
+    /// The `since` of the node for which it is in step; 0: it is behind.
+    pub(crate) since: u64,
+    /// How often the node has started: newer connections have higher incarnations.
+    pub(crate) starts: u64,
+    /// Records of this region with a lower seq are at the node behind, too.
+    pub(crate) floor: u64,
+}
+
+impl State {
+    fn to_text(&self) -> String {
+        let Self { chain, node, since, starts, floor } = self;
+        format!(
+            "chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\nfloor = {floor}\n"
+        )
+    }
+}
 
 /// The file, and what it says.
 #[derive(Debug)]
@@ -26,7 +52,7 @@ impl StateFile {
             }
             Err(error) => return Err(fail(error)),
             Ok(text) => {
-                State::parse(&text).map_err(|source| NodeError::View { path: path.into(), source })?
+                toml::from_str(&text).map_err(|source| NodeError::Syntax { path: path.into(), source })?
             }
         };
         if state.chain != chain || state.node != node {
@@ -59,11 +85,31 @@ impl StateFile {
 /// [`NodeError::Other`] if it belongs to another one; those of the files; the node is not the first of the view.
 pub fn initialise(dir: &Path, view: &View, node: &str) -> Result<(), NodeError> {
     let path = dir.join(STATE_NAME);
-    let (place, member) =
-        view.find(node).map_err(|source| NodeError::View { path: path.clone(), source })?;
+    let (place, member) = view.find(node).map_err(|source| NodeError::View { path: path.clone(), source })?;
     if place != 0 {
         return Err(NodeError::NotFirst { node: node.into(), first: view.members[0].name.clone() });
     }
     std::fs::create_dir_all(dir).map_err(|source| NodeError::File { path: dir.into(), source })?;
     StateFile::open(&path, &view.name, node)?.change(|state| state.since = member.since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_kept_and_belongs_to_one_node_of_one_chain() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(STATE_NAME);
+        let mut file = StateFile::open(&path, "orders", "b").unwrap();
+        assert_eq!((file.state().since, file.state().starts), (0, 0));
+        file.change(|state| (state.since, state.floor) = (3, 77)).unwrap();
+        let again = StateFile::open(&path, "orders", "b").unwrap();
+        assert_eq!(again.state(), file.state());
+        assert!(matches!(StateFile::open(&path, "orders", "a"), Err(NodeError::Other { .. })));
+        assert!(matches!(StateFile::open(&path, "others", "b"), Err(NodeError::Other { .. })));
+        std::fs::remove_dir_all(place.path()).unwrap();
+        assert!(file.change(|state| state.since = 4).is_err());
+        assert_eq!(file.state().since, 3, "as it was");
+    }
 }

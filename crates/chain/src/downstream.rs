@@ -146,7 +146,7 @@ mod tests {
     fn view(version: u64, members: &[(&str, u64)]) -> View {
         let member = |(name, since): &(&str, u64)| Member {
             name: (*name).into(),
-            address: ([127, 0, 0, 1], u16::from(name.as_bytes()[0])).into(),
+            address: format!("127.0.0.1:{}", name.as_bytes()[0]),
             since: *since,
         };
         View { name: "orders".into(), version, members: members.iter().map(member).collect() }

@@ -22,8 +22,5 @@ pub use hello::{Hello, Reason, Refusal, Welcome};
 pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
 pub use upstream::{Copied, Upstream};
-pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, State, View, ViewError};
-pub use wire::{Code, HEADER_BYTES, Header, WireError, message};
-
-/// The stream of a copy. Other streams are numbered by their writers.
-pub const COPY_STREAM: u8 = 255;
+pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError};
+pub use wire::{COPY_STREAM, Code, HEADER_BYTES, Header, WireError, message};

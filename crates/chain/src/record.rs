@@ -122,7 +122,9 @@ mod tests {
 
     type Fields = (u8, bool, u8, u32, (u64, u64), Vec<u8>, (u32, u32));
 
-    fn record((kind, more, space, aux, (arrival_ns, mark), key, (value_len, value_crc)): &Fields) -> Record<'_> {
+    fn record(
+        (kind, more, space, aux, (arrival_ns, mark), key, (value_len, value_crc)): &Fields,
+    ) -> Record<'_> {
         let kind = [RecordKind::Put, RecordKind::Tombstone, RecordKind::Flush][usize::from(*kind)];
         let (more, space, aux) = (*more, *space, *aux);
         let (arrival_ns, mark, value_len, value_crc) = (*arrival_ns, *mark, *value_len, *value_crc);
@@ -151,7 +153,8 @@ mod tests {
         let mut head = Vec::new();
         let key = b"key";
         let (kind, more, space, aux) = (RecordKind::Put, false, 0, 0);
-        Record { kind, more, space, aux, arrival_ns: 1, mark: 2, key, value_len: 3, value_crc: 4 }.encode(&mut head);
+        Record { kind, more, space, aux, arrival_ns: 1, mark: 2, key, value_len: 3, value_crc: 4 }
+            .encode(&mut head);
         for end in 1..head.len() {
             assert_eq!(Records::new(&head[..end]).next(), Some(Err(WireError::Length)), "{end}");
         }

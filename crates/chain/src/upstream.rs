@@ -1,8 +1,8 @@
 //! What a node knows of the node before it.
 
-use crate::COPY_STREAM;
 use crate::hello::{Hello, Reason, Refusal, Welcome};
 use crate::view::View;
+use crate::wire::COPY_STREAM;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stream that was opened.
@@ -93,12 +93,7 @@ impl Upstream {
     ///
     /// # Errors
     /// Why it does not get it.
-    pub fn hello(
-        &mut self,
-        hello: &Hello,
-        version: u64,
-        connection: u64,
-    ) -> Result<Welcome, Refusal> {
+    pub fn hello(&mut self, hello: &Hello, version: u64, connection: u64) -> Result<Welcome, Refusal> {
         if hello.chain != self.chain || hello.to != self.me {
             let text = format!(
                 "this is {} of the chain {}, not {} of {}: check the addresses of the view",
@@ -186,7 +181,11 @@ impl Upstream {
     ///
     /// # Errors
     /// The copy is over, or is for another view; what `note` returns.
-    pub fn end_copy(&mut self, since: u64, note: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
+    pub fn end_copy(
+        &mut self,
+        since: u64,
+        note: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         if self.copy.is_none() || since != self.since {
             return Err(over());
         }
@@ -227,9 +226,9 @@ mod tests {
     use crate::view::Member;
 
     fn view(version: u64) -> View {
-        let member = |name: &str, port, since| Member {
+        let member = |name: &str, port: u16, since| Member {
             name: name.into(),
-            address: ([127, 0, 0, 1], port).into(),
+            address: format!("127.0.0.1:{port}"),
             since,
         };
         View { name: "orders".into(), version, members: vec![member("a", 1, 1), member("b", 2, 3)] }
@@ -255,9 +254,18 @@ mod tests {
         let mut upstream = upstream(3);
         assert_eq!(upstream.hello(&hello(0, 1), 5, 1), Ok(Welcome { since: 3 }));
         assert_eq!(reason(upstream.hello(&hello(0, 2), 4, 1)), Some(Reason::View));
-        assert_eq!(reason(upstream.hello(&Hello { from: "c".into(), ..hello(0, 2) }, 5, 1)), Some(Reason::View));
-        assert_eq!(reason(upstream.hello(&Hello { to: "c".into(), ..hello(0, 2) }, 5, 1)), Some(Reason::Other));
-        assert_eq!(reason(upstream.hello(&Hello { chain: "x".into(), ..hello(0, 2) }, 5, 1)), Some(Reason::Other));
+        assert_eq!(
+            reason(upstream.hello(&Hello { from: "c".into(), ..hello(0, 2) }, 5, 1)),
+            Some(Reason::View)
+        );
+        assert_eq!(
+            reason(upstream.hello(&Hello { to: "c".into(), ..hello(0, 2) }, 5, 1)),
+            Some(Reason::Other)
+        );
+        assert_eq!(
+            reason(upstream.hello(&Hello { chain: "x".into(), ..hello(0, 2) }, 5, 1)),
+            Some(Reason::Other)
+        );
     }
 
     #[test]

@@ -1,7 +1,4 @@
-//! The chain at one version, and a node's own state.
-
-use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+//! The chain at one version.
 
 /// Most nodes of a chain.
 pub const MEMBERS_MAX: usize = 16;
@@ -12,9 +9,6 @@ pub const NAME_BYTES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// Misuse: no TOML, or other fields.
-    #[error("no view of a chain: {0}")]
-    Syntax(String),
     /// Misuse: a name is empty, too long, or has other characters.
     #[error("{0:?} is no name: expected 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`")]
     Name(String),
@@ -28,7 +22,9 @@ pub enum ViewError {
     #[error("{0} is there twice")]
     Twice(String),
     /// Misuse: `since` is 0, above the version, or falls along the chain.
-    #[error("`since` of {0} must be at least 1 and that of the member before it, and at most the version of the view")]
+    #[error(
+        "`since` of {0} must be at least 1 and that of the member before it, and at most the version of the view"
+    )]
     Since(String),
     /// Misuse: the node is no member.
     #[error("{node} is no member of the chain {chain} in version {version}")]
@@ -43,50 +39,28 @@ pub enum ViewError {
 }
 
 /// A node of a chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// Where it listens for the node before it.
-    pub address: SocketAddr,
+    /// Where it listens for the node before it: a host and a port.
+    pub address: String,
     /// The version with which it was added.
     pub since: u64,
 }
 
 /// A chain at one version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The name of the chain.
     pub name: String,
     /// Grows with each change. The first is 1.
     pub version: u64,
     /// The nodes. The first one takes writes.
-    #[serde(rename = "member")]
     pub members: Vec<Member>,
 }
 
 impl View {
-    /// Reads and checks a document.
-    ///
-    /// # Errors
-    /// [`ViewError`] says what is wrong.
-    pub fn parse(text: &str) -> Result<Self, ViewError> {
-        let view: Self = toml::from_str(text).map_err(|error| ViewError::Syntax(error.to_string()))?;
-        view.check()?;
-        Ok(view)
-    }
-
-    /// The document.
-    pub fn to_text(&self) -> String {
-        let mut text = format!("name = \"{}\"\nversion = {}\n", self.name, self.version);
-        for Member { name, address, since } in &self.members {
-            text += &format!("\n[[member]]\nname = \"{name}\"\naddress = \"{address}\"\nsince = {since}\n");
-        }
-        text
-    }
-
     /// Checks names, versions and order.
     ///
     /// # Errors
@@ -111,7 +85,7 @@ impl View {
                 return Err(ViewError::Twice(member.name.clone()));
             }
             if earlier.iter().any(|other| other.address == member.address) {
-                return Err(ViewError::Twice(member.address.to_string()));
+                return Err(ViewError::Twice(member.address.clone()));
             }
         }
         Ok(())
@@ -147,10 +121,10 @@ impl View {
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn with(&self, name: &str, address: SocketAddr) -> Result<Self, ViewError> {
+    pub fn with(&self, name: &str, address: &str) -> Result<Self, ViewError> {
         let mut next = self.clone();
         next.version += 1;
-        next.members.push(Member { name: name.into(), address, since: next.version });
+        next.members.push(Member { name: name.into(), address: address.into(), since: next.version });
         next.check()?;
         Ok(next)
     }
@@ -175,38 +149,6 @@ fn check_name(name: &str) -> Result<(), ViewError> {
     if is_name { Ok(()) } else { Err(ViewError::Name(name.into())) }
 }
 
-/// What a node knows durably of its place in a chain: the file `chain` beside its region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct State {
-    /// The chain.
-    pub chain: String,
-    /// The node.
-    pub node: String,
-    /// The `since` of the node for which it is in step; 0: it is behind.
-    pub since: u64,
-    /// How often the node has started: newer connections have higher incarnations.
-    pub starts: u64,
-    /// Records of this region with a lower seq are at the node behind, too.
-    pub floor: u64,
-}
-
-impl State {
-    /// Reads the document.
-    ///
-    /// # Errors
-    /// [`ViewError::Syntax`].
-    pub fn parse(text: &str) -> Result<Self, ViewError> {
-        toml::from_str(text).map_err(|error| ViewError::Syntax(error.to_string()))
-    }
-
-    /// The document.
-    pub fn to_text(&self) -> String {
-        let Self { chain, node, since, starts, floor } = self;
-        format!("chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\nfloor = {floor}\n")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,18 +156,10 @@ mod tests {
     fn view(members: &[(&str, u16, u64)]) -> View {
         let member = |(name, port, since): &(&str, u16, u64)| Member {
             name: (*name).into(),
-            address: SocketAddr::from(([127, 0, 0, 1], *port)),
+            address: format!("127.0.0.1:{port}"),
             since: *since,
         };
         View { name: "orders".into(), version: 3, members: members.iter().map(member).collect() }
-    }
-
-    #[test]
-    fn documents_are_read_as_they_were_written() {
-        let view = view(&[("a", 1, 1), ("b", 2, 1), ("c", 3, 3)]);
-        assert_eq!(View::parse(&view.to_text()), Ok(view));
-        let state = State { chain: "orders".into(), node: "b".into(), since: 3, starts: 7, floor: 9 };
-        assert_eq!(State::parse(&state.to_text()), Ok(state));
     }
 
     #[test]
@@ -243,9 +177,9 @@ mod tests {
         let first = view(&[("a", 1, 1), ("b", 2, 1)]);
         let without = first.without("a")?;
         assert_eq!((without.version, without.is_first("b")), (4, true));
-        let again = without.with("a", SocketAddr::from(([127, 0, 0, 1], 1)))?;
+        let again = without.with("a", "127.0.0.1:1")?;
         assert_eq!((again.version, again.members[1].since), (5, 5));
-        assert_eq!(first.with("a", SocketAddr::from(([127, 0, 0, 1], 9))), Err(ViewError::Twice("a".into())));
+        assert_eq!(first.with("a", "127.0.0.1:9"), Err(ViewError::Twice("a".into())));
         let alone = view(&[("a", 1, 1)]);
         assert_eq!(alone.without("a"), Err(ViewError::Count(0)));
         Ok(())
@@ -260,6 +194,5 @@ mod tests {
         assert_eq!(wrong(&[("a", 1, 2), ("b", 2, 1)]), ViewError::Since("b".into()));
         assert_eq!(wrong(&[("a", 1, 4)]), ViewError::Since("a".into()));
         assert_eq!(wrong(&[("a/b", 1, 1)]), ViewError::Name("a/b".into()));
-        assert!(matches!(View::parse("name = 3"), Err(ViewError::Syntax(_))));
     }
 }

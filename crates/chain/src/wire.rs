@@ -2,6 +2,8 @@
 
 use landfall_heap::crc;
 
+/// The stream of a copy. Other streams are numbered by their writers.
+pub const COPY_STREAM: u8 = 255;
 /// Length of a header, bytes.
 pub const HEADER_BYTES: usize = 48;
 /// Longest head, bytes.

@@ -56,8 +56,8 @@ mod slabs;
 mod space;
 pub mod spaces;
 mod stale;
-mod superblock;
 mod successor;
+mod superblock;
 mod superseded;
 mod table;
 mod tenant;
@@ -103,11 +103,11 @@ pub use runs::{RunCounts, Runs};
 pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
+pub use successor::Successor;
 pub use superblock::{
     FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
     decode as decode_superblock, hash_of,
 };
-pub use successor::Successor;
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Tickets};
 pub use transactions::Transaction;

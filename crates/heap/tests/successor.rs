@@ -113,6 +113,9 @@ fn nothing_is_durable_behind_a_batch_that_the_successor_never_gets() {
     let slot = append(&mut writer, b"a");
     assert!(matches!(writer.commit_now(), Err(HeapError::Alone { .. })));
     assert!(heap.pending(slot).is_some());
-    assert!(writer.append(&put(&heap, b"b", Source::Bytes(b"v"))).is_err(), "it would seem to cover the first one");
+    assert!(
+        writer.append(&put(&heap, b"b", Source::Bytes(b"v"))).is_err(),
+        "it would seem to cover the first one"
+    );
     assert!(writer.begin_commit().is_none());
 }

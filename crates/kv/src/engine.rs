@@ -3,7 +3,9 @@
 use crate::error::KvError;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_heap::{Entry, Gated, Heap, HeapError, Kind, Patch, SlotId, Source, Ticket, Tickets, Until, Writer};
+use landfall_heap::{
+    Entry, Gated, Heap, HeapError, Kind, Patch, SlotId, Source, Ticket, Tickets, Until, Writer,
+};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;

@@ -95,7 +95,11 @@ fn execute(command: ChainCommand) -> Result<Vec<String>, ChainError> {
             if view.exists() {
                 return Err(ChainError::Exists(view));
             }
-            let member = |(name, address)| Member { name, address, since: 1 };
+            let member = |(name, address): (String, SocketAddr)| Member {
+                name,
+                address: address.to_string(),
+                since: 1,
+            };
             let new = View { name, version: 1, members: members.into_iter().map(member).collect() };
             new.check()?;
             write_view(&view, &new)?;
@@ -104,10 +108,14 @@ fn execute(command: ChainCommand) -> Result<Vec<String>, ChainError> {
         ChainCommand::Init { view, node, dir } => {
             let of = read_view(&view)?;
             initialise(&dir, &of, &node)?;
-            Ok(vec![format!("{} holds the data of the chain {} now, as its node {node}", dir.display(), of.name)])
+            Ok(vec![format!(
+                "{} holds the data of the chain {} now, as its node {node}",
+                dir.display(),
+                of.name
+            )])
         }
         ChainCommand::Add { view, member: (name, address) } => {
-            let next = read_view(&view)?.with(&name, address)?;
+            let next = read_view(&view)?.with(&name, &address.to_string())?;
             write_view(&view, &next)?;
             Ok(describe(&next))
         }

@@ -7,8 +7,9 @@ use crate::output::{self, fail};
 use crate::sys;
 use clap::Args;
 use landfall_server::config::{
-    ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
-    parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode, parse_xdp_offload,
+    ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
+    parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
+    parse_xdp_offload,
 };
 use landfall_server::writes::{InRegion, PlainWrites};
 use landfall_server::{Server, ServerError};

@@ -24,7 +24,9 @@ fn contents(server: &Server) -> BTreeMap<(u8, Vec<u8>), Vec<u8>> {
         let Reply::Array(keys) = resp.call(&[b"KEYS", b"*"]).unwrap() else { panic!("keys") };
         for key in keys {
             let Reply::Bulk(key) = key else { panic!("a key") };
-            let Reply::Bulk(value) = resp.call(&[b"GET", &key]).unwrap() else { panic!("a value of {key:?}") };
+            let Reply::Bulk(value) = resp.call(&[b"GET", &key]).unwrap() else {
+                panic!("a value of {key:?}")
+            };
             all.insert((database, key), value);
         }
     }
@@ -49,7 +51,7 @@ fn what_one_node_acknowledges_all_have() {
     assert_eq!(resp.call(&[b"SET", b"short", b"1"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"SET", b"long", &long]).unwrap(), ok());
     assert_eq!(resp.call(&[b"MSET", b"m1", b"a", b"m2", &pattern(1, 3000), b"m3", b""]).unwrap(), ok());
-    assert_eq!(resp.call(&[b"APPEND", b"long", b"end"]).unwrap(), Reply::Int((long.len() + 3) as i64));
+    assert_eq!(resp.call(&[b"APPEND", b"long", b"end"]).unwrap(), Reply::Int(5_242_883));
     assert_eq!(resp.call(&[b"SET", b"soon", b"gone", b"PX", b"100000"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"SET", b"deleted", b"1"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"DEL", b"deleted"]).unwrap(), Reply::Int(1));
@@ -141,7 +143,7 @@ fn a_write_waits_for_a_node_that_is_away_and_goes_on_when_it_is_back_or_removed(
             if is_removed { chain.remove(1) } else { chain.start(1) }
         });
         chain.wait_until_in_step();
-        assert_eq!(chain.server(2).call(&["GET", "k"]), bulk(&is_removed.to_string()));
+        assert_eq!(chain.server(2).call(&["GET", "k"]), bulk(if is_removed { "true" } else { "false" }));
     }
 }
 
@@ -171,9 +173,13 @@ fn a_node_that_comes_back_is_copied_to_while_clients_write() {
                 while !over.load(Ordering::Relaxed) {
                     count += 1;
                     // Every fourth of the old keys is written, deleted or both while it is copied.
-                    let key = format!("old:{}", count.wrapping_mul(2_654_435_761).wrapping_add(client) % 5000 * 4);
-                    let word: &[&[u8]] =
-                        if count % 3 == 0 { &[b"DEL", key.as_bytes()] } else { &[b"SET", key.as_bytes(), b"new"] };
+                    let key =
+                        format!("old:{}", count.wrapping_mul(2_654_435_761).wrapping_add(client) % 5000 * 4);
+                    let word: &[&[u8]] = if count.is_multiple_of(3) {
+                        &[b"DEL", key.as_bytes()]
+                    } else {
+                        &[b"SET", key.as_bytes(), b"new"]
+                    };
                     resp.call(word).unwrap();
                 }
             });
@@ -198,7 +204,10 @@ fn wrong_places_are_refused_with_what_to_do() {
     // The data of the first node are gone: those of the others must not be replaced by nothing.
     std::fs::remove_dir_all(chain.nodes[0].place.dir()).unwrap();
     let words = refused(&chain, 0);
-    assert!(words.contains("its region does not hold the chain's data") && words.contains("chain init"), "{words}");
+    assert!(
+        words.contains("its region does not hold the chain's data") && words.contains("chain init"),
+        "{words}"
+    );
     chain.kill(1);
     std::fs::rename(chain.nodes[1].place.dir(), chain.nodes[0].place.dir()).unwrap();
     let words = refused(&chain, 0);
@@ -224,7 +233,8 @@ fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
     };
     wait_until(REPLY_LIMIT, is_removed).expect("it serves nothing");
     std::fs::write(chain.view_path(), first).unwrap();
-    let is_ignored = || chain.nodes[1].place.log().contains("the view that was read before counts").then_some(());
+    let is_ignored =
+        || chain.nodes[1].place.log().contains("the view that was read before counts").then_some(());
     wait_until(REPLY_LIMIT, is_ignored).expect("it says so");
     assert_eq!(chain.server(1).call(&["SET", "k", "v"]), ok());
 }
@@ -246,10 +256,12 @@ fn nodes_with_different_passwords_do_not_talk() {
     let second = start(&chain, 1, &one);
     let mut resp = first.resp();
     assert_eq!(resp.call(&[b"AUTH", b"secret"]).unwrap(), ok());
-    wait_until(REPLY_LIMIT, || (resp.call(&[b"SET", b"k", b"v"]).unwrap() == ok()).then_some(())).expect("served");
+    wait_until(REPLY_LIMIT, || (resp.call(&[b"SET", b"k", b"v"]).unwrap() == ok()).then_some(()))
+        .expect("served");
     let mut resp = second.resp();
     assert_eq!(resp.call(&[b"AUTH", b"secret"]).unwrap(), ok());
-    wait_until(REPLY_LIMIT, || (resp.call(&[b"GET", b"k"]).unwrap() == bulk("v")).then_some(())).expect("copied");
+    wait_until(REPLY_LIMIT, || (resp.call(&[b"GET", b"k"]).unwrap() == bulk("v")).then_some(()))
+        .expect("copied");
     chain.nodes.clear();
 }
 

@@ -113,7 +113,9 @@ pub enum ConfigError {
     )]
     MemoryOverXdp,
     /// Misuse: a chain needs to know which of its nodes this is.
-    #[error("--chain FILE and --node NAME are given together: the file of the view, and which of its members this server is")]
+    #[error(
+        "--chain FILE and --node NAME are given together: the file of the view, and which of its members this server is"
+    )]
     ChainNode,
     /// Misuse: a chain carries keys only.
     #[error("--chain carries keys only so far: files need a server of their own (leave --files out)")]

@@ -38,10 +38,19 @@ const UNAUTHENTICATED: &str = "too much was sent without authenticating";
 
 /// The protocol of a connection.
 pub(crate) enum Speaks {
-    Resp { parser: landfall_resp::Parser, session: Session },
-    Http { parser: landfall_http::Parser, session: HttpSession },
+    Resp {
+        parser: landfall_resp::Parser,
+        session: Session,
+    },
+    Http {
+        parser: landfall_http::Parser,
+        session: HttpSession,
+    },
     /// The node before this one in a chain.
-    Chain { parser: landfall_chain::Parser, session: ChainSession },
+    Chain {
+        parser: landfall_chain::Parser,
+        session: ChainSession,
+    },
 }
 
 /// Why the next command of a connection is not executed yet.
@@ -458,8 +467,7 @@ impl Conn {
             Ok(None) => self.check_room(core, heap, from, chain.len()),
             Ok(Some(message)) => {
                 let mut reply = self.outbox.begin(heap, core.round);
-                let outcome =
-                    session.execute(&mut core.context(id, arrival_ns), &message, chain, &mut reply);
+                let outcome = session.execute(&mut core.context(id, arrival_ns), &message, chain, &mut reply);
                 settle(reply, outcome, message.end())
             }
             Err(error) => {
@@ -540,7 +548,11 @@ impl Conn {
                 session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
             }
             Speaks::Chain { session, .. } => {
-                session.refuse(&landfall_chain::Refusal::new(landfall_chain::Reason::Message, text), 0, &mut reply);
+                session.refuse(
+                    &landfall_chain::Refusal::new(landfall_chain::Reason::Message, text),
+                    0,
+                    &mut reply,
+                );
             }
         }
         reply.finish();

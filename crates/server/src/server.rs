@@ -35,9 +35,9 @@ pub enum ServerError {
     /// The place in the chain cannot be taken.
     #[error(transparent)]
     Chain(#[from] landfall_chain_io::NodeError),
-    /// From the engine: what the node behind may lack cannot be listed.
+    /// The node behind cannot be connected to.
     #[error(transparent)]
-    Unsent(landfall_kv::KvError),
+    ChainStart(#[from] chain::StartError),
     /// The transport cannot be opened.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -281,11 +281,8 @@ fn open_network(
     on_chain: Option<SocketAddr>,
 ) -> Result<Opened, ServerError> {
     let port = |address: Option<SocketAddr>, tag| address.map(|address| (address.port(), tag));
-    let ports = [
-        port(config.resp, LISTENER_RESP),
-        port(config.http, LISTENER_HTTP),
-        port(on_chain, LISTENER_CHAIN),
-    ];
+    let ports =
+        [port(config.resp, LISTENER_RESP), port(config.http, LISTENER_HTTP), port(on_chain, LISTENER_CHAIN)];
     let ports: Vec<(u16, u32)> = ports.into_iter().flatten().collect();
     if ports.iter().any(|(port, _)| *port == 0) {
         // With sockets the kernel selects a port.

@@ -440,7 +440,9 @@ impl Worker {
             Some(Err(_)) => true,
             None => false,
         };
-        let Some(Commit { begun, outcome: Some(outcome), .. }) = self.commit.take_if(is_complete) else { return };
+        let Some(Commit { begun, outcome: Some(outcome), .. }) = self.commit.take_if(is_complete) else {
+            return;
+        };
         let outcome = self.writer.finish_commit(outcome);
         if outcome.is_ok() {
             self.note_complete(self.seq_begun);

@@ -46,7 +46,14 @@ impl Chain {
             chain.nodes.iter().map(|node| format!("--member={}={}", node.name, node.address)).collect();
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
         chain.command(&[&["create", chain.view(), "--name", "orders"], &members[..]].concat());
-        chain.command(&["init", chain.view(), "--node", "a", "--dir", chain.nodes[0].place.dir().to_str().unwrap()]);
+        chain.command(&[
+            "init",
+            chain.view(),
+            "--node",
+            "a",
+            "--dir",
+            chain.nodes[0].place.dir().to_str().unwrap(),
+        ]);
         chain
     }
 
@@ -118,7 +125,8 @@ impl Chain {
     pub(crate) fn info(&self, index: usize, name: &str) -> Option<String> {
         let Reply::Bulk(text) = self.server(index).call(&["INFO", "replication"]) else { return None };
         let text = String::from_utf8(text).unwrap();
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().into()))
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().into()))
     }
 
     /// Waits until every running node is in step with the newest view, and one of them takes writes. Returns that.

@@ -6,11 +6,11 @@ mod session;
 pub(crate) use session::ChainSession;
 
 use crate::config::{ChainConfig, Config};
-use crate::server::ServerError;
 use crate::shared::Shared;
 use crate::store::Store;
-use landfall_chain_io::{Link, Node, Role, STATE_NAME, Settings};
+use landfall_chain_io::{Link, Node, NodeError, Role, STATE_NAME, Settings};
 use landfall_heap::Writer;
+use landfall_kv::KvError;
 use pages::EnginePages;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// View or state are wrong.
-pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, ServerError> {
+pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
     let Some(ChainConfig { view, node }) = &config.chain else { return Ok(None) };
     let settings = Settings {
         view: view.clone(),
@@ -37,25 +37,35 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, ServerError>
 ///
 /// # Errors
 /// As [`settings`].
-pub(crate) fn open(settings: Option<Settings>, store: &Store) -> Result<Option<Arc<Node>>, ServerError> {
-    Ok(settings.map(|settings| Node::open(settings, store.engine.heap())).transpose()?)
+pub(crate) fn open(settings: Option<Settings>, store: &Store) -> Result<Option<Arc<Node>>, NodeError> {
+    settings.map(|settings| Node::open(settings, store.engine.heap())).transpose()
 }
 
 /// Where the node listens for the one before it.
 pub(crate) fn address(node: Option<&Arc<Node>>) -> Option<SocketAddr> {
     let node = node?;
-    node.view().find(node.name()).ok().map(|(_, member)| member.address)
+    node.view().find(node.name()).ok().and_then(|(_, member)| member.address.parse().ok())
 }
 
-/// Connects to the node behind.
+/// Connects to the node behind, which gets what it may lack.
 ///
 /// # Errors
 /// A thread cannot be started; the medium's.
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), ServerError> {
+pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), StartError> {
     let Some(node) = &shared.chain else { return Ok(()) };
-    let unsent = shared.engine.records_from(node.floor()).map_err(ServerError::Unsent)?;
-    node.start(unsent, Arc::new(EnginePages::new(shared)))?;
-    Ok(())
+    let unsent = shared.engine.records_from(node.floor())?;
+    Ok(node.start(unsent, Arc::new(EnginePages::new(shared)))?)
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A thread cannot be started.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// What the node behind may lack cannot be listed.
+    #[error(transparent)]
+    Unsent(#[from] KvError),
 }
 
 /// Sends the batches of a worker's writer to the node behind.

@@ -2,12 +2,15 @@
 
 use crate::shared::{Shared, now_ns};
 use landfall_chain_io::{AddValue, Pages, Position};
-use landfall_heap::{Damage, HeapError, SlotId, Until};
-use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery};
+use landfall_heap::{Damage, Gated, HeapError, SlotId, Until};
+use landfall_kv::{DATABASES, KvError, Page, PageLimit, RangeQuery};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Keys of a page.
 const PAGE_KEYS: usize = 256;
+/// Pause between looks whether a page is durable.
+const WAIT: Duration = Duration::from_micros(200);
 /// Bytes of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -33,8 +36,8 @@ impl Pages for EnginePages {
             query.resume_after(after.clone());
         }
         let limit = PageLimit { keys: PAGE_KEYS, bytes: PAGE_BYTES, verify: true };
-        // What is not durable yet reaches the node behind in a chunk, too.
-        let page = self.0.engine.page(&query, limit, now_ns() / 1_000_000).map_err(heap_error)?.ungated();
+        let page = self.0.engine.page(&query, limit, now_ns() / 1_000_000).map_err(heap_error)?;
+        let page = durable(&self.0, page)?;
         for (key, item) in page.items {
             match item {
                 Ok(item) => add(from.space, &key, item)?,
@@ -51,6 +54,18 @@ impl Pages for EnginePages {
                 (usize::from(space) < DATABASES).then_some(Position { space, after: None })
             }
         })
+    }
+}
+
+/// Waits until a page is durable: only complete versions are copied.
+fn durable<'h>(shared: &'h Shared, mut page: Gated<Page<'h>>) -> Result<Page<'h>, HeapError> {
+    loop {
+        page = match page.if_durable(shared.engine.heap()) {
+            Ok(page) => return Ok(page),
+            Err(_) if shared.is_stopping() => return Err(HeapError::Busy),
+            Err(page) => page,
+        };
+        std::thread::sleep(WAIT);
     }
 }
 

@@ -6,9 +6,7 @@ use landfall_chain::{
     Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError, message as encode,
 };
 use landfall_chain_io::Node;
-use landfall_heap::{
-    Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until,
-};
+use landfall_heap::{Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until};
 use landfall_kv::{DATABASES, KvError, SetRequest, TxnKey};
 use landfall_media::Chain;
 use std::ops::Range;

@@ -1,0 +1,27 @@
+//! Starts the threads of a node.
+
+use crate::copier::{self, Pages};
+use crate::error::NodeError;
+use crate::link;
+use crate::node::Node;
+use landfall_heap::SlotId;
+use std::sync::Arc;
+
+impl Node {
+    /// Connects to the node behind. `unsent` are the records from [`Self::floor`] on, in the order of their seqs: the node
+    /// behind gets them before anything else.
+    ///
+    /// # Errors
+    /// [`NodeError::Thread`].
+    pub fn start(self: &Arc<Self>, unsent: Vec<SlotId>, pages: Arc<dyn Pages>) -> Result<(), NodeError> {
+        let mut unsent = Some(unsent);
+        for stream in 0..self.streams() {
+            let (node, first) = (Arc::clone(self), unsent.take());
+            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream, first))?;
+        }
+        let node = Arc::clone(self);
+        self.spawn("chain-copy", move || copier::run(&node, &*pages))?;
+        let node = Arc::clone(self);
+        self.spawn("chain-view", move || node.watch())
+    }
+}
