@@ -1,14 +1,18 @@
 //! A chain of servers on this machine.
 
 use super::{Place, Refused, Reply, Resp, Server, landfall, wait_until};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Time limit for a node to get in step, or for a change of the chain to count.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time limit of a reply that may wait for another node.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where nodes listen for each other.
+const PORT: u16 = 7101;
 
 /// Nodes of a chain; those that run have a server.
 pub(crate) struct Chain {
@@ -39,7 +43,7 @@ impl Chain {
             address,
             server: None,
         };
-        let nodes: Vec<Node> = free_addresses(nodes).into_iter().enumerate().map(node).collect();
+        let nodes: Vec<Node> = own_addresses(nodes).into_iter().enumerate().map(node).collect();
         let chain =
             Self { place: Place::new(), nodes, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
         let members: Vec<String> =
@@ -157,8 +161,11 @@ impl Chain {
     }
 }
 
-/// Addresses on which nobody listens now.
-fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
+/// Addresses that no other test has: each chain has a network of its own within that of this machine, where no server
+/// listens on a port that the kernel has chosen.
+fn own_addresses(count: usize) -> Vec<SocketAddr> {
+    static CHAINS: AtomicU32 = AtomicU32::new(0);
+    let chain = CHAINS.fetch_add(1, Ordering::Relaxed) as u8;
+    let process = (std::process::id() % 120) as u8 + 100;
+    (1..=count as u8).map(|node| SocketAddr::from(([127, process, chain, node], PORT))).collect()
 }
