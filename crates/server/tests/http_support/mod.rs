@@ -62,6 +62,7 @@ impl Rig {
             engine,
             logs,
             files,
+            chain: None,
             recovered,
             recovery_ns: 1_500_000,
             counters: Counters::default(),

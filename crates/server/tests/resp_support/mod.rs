@@ -44,6 +44,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
         engine,
         logs,
         files,
+        chain: None,
         recovered,
         recovery_ns: 0,
         counters: Counters::default(),
