@@ -1,6 +1,7 @@
 //! What follows when a chunk is published, or cannot be.
 
 use crate::build::{Built, LogPart, Record};
+use crate::data_changes::Sources;
 use crate::data_map::{Interval, Replaced};
 use crate::header::LOG_ENDED;
 use crate::kept::Tombstone;
@@ -23,8 +24,11 @@ pub(crate) fn apply(state: &mut State, built: Built) -> Published {
     };
     // Blocks are found by where they were, so they are replaced before anything is dropped. First each file gets its own
     // records: what is left of the old ones then was cloned or shifted since the chunk was put together.
-    let replaced: Vec<(InodeNumber, Interval, Replaced)> =
-        built.records.iter().filter_map(|(record, _, slot)| replaced_by(record, *slot, now)).collect();
+    let mut replaced = Vec::new();
+    for (record, _, slot) in &built.records {
+        let Record::Data(file, sources) = record else { continue };
+        replaced.extend(replaced_by(sources, *slot, now).map(|(part, replaced)| (*file, part, replaced)));
+    }
     for (file, part, replaced) in &replaced {
         state.tree.replace_blocks(*file, u64::from(part.first)..part.end(), replaced);
     }
@@ -52,15 +56,17 @@ fn drop_part(state: &mut State, part: &LogPart) {
     }
 }
 
-/// The blocks that a record holds instead of another one, which is at `now(slot)` if it has been moved.
+/// The blocks that a record holds instead of others, which are at `now(slot)` if they have been moved.
 fn replaced_by(
-    record: &Record,
+    sources: &Sources,
     new: SlotId,
     now: impl Fn(SlotId) -> SlotId,
-) -> Option<(InodeNumber, Interval, Replaced)> {
-    let Record::Data(file, part) = record else { return None };
-    let replaced = Replaced { old: now(part.slot), skip: part.skip()?, blocks: part.blocks, new };
-    Some((*file, *part, replaced))
+) -> impl Iterator<Item = (Interval, Replaced)> {
+    let first = sources[0].first;
+    sources.iter().filter_map(move |part| {
+        let (old, new_skip) = (now(part.slot), (part.first - first) as u16);
+        Some((*part, Replaced { old, skip: part.skip()?, blocks: part.blocks, new, new_skip }))
+    })
 }
 
 /// A record is current.
@@ -84,7 +90,7 @@ fn take_over(state: &mut State, record: Record, hash: u64, slot: SlotId) {
             note_names(state, number, first, None);
             (state.stored.names.remove(&(number, first)), Some((spaces::FILES_NAMES, number)))
         }
-        Record::Data(number, part) => (stored.data.insert((number, part.first), slot), None),
+        Record::Data(number, sources) => (stored.data.insert((number, sources[0].first), slot), None),
         Record::NoData(number, first) => {
             (stored.data.remove(&(number, first)), Some((spaces::FILES_DATA, number)))
         }

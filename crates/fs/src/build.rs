@@ -1,6 +1,6 @@
 //! The records of a chunk: what is current of everything that it has changed.
 
-use crate::data_map::{BLOCK_BYTES, Interval};
+use crate::data_changes::{Change, Sources, Value, write_changes};
 use crate::directory::NamesChange;
 use crate::error::FsError;
 use crate::header::{HEADER_KEY, LOG_BYTES, LOG_ENDED};
@@ -9,11 +9,8 @@ use crate::key::{DataKey, InodeNumber, NamesKey};
 use crate::log::Log;
 use crate::names::Position;
 use crate::node::{Body, Node, encode_extended};
-use crate::state::{State, interval_of};
-use landfall_heap::{
-    Crcs, Damage, Entry, Heap, HeapError, Item, ItemPart, Kind, PIECES_FROM, SlotId, Source, Transaction,
-    Writer, spaces,
-};
+use crate::state::State;
+use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Transaction, Writer, spaces};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,8 +24,8 @@ pub(crate) enum Record {
     NoInode(InodeNumber),
     Names(InodeNumber, Position),
     NoNames(InodeNumber, Position),
-    /// Blocks of a file, and where they were.
-    Data(InodeNumber, Interval),
+    /// Consecutive blocks of a file, and where they were.
+    Data(InodeNumber, Sources),
     NoData(InodeNumber, u32),
     Extended(InodeNumber),
     NoExtended(InodeNumber),
@@ -59,7 +56,10 @@ impl Record {
             Self::Names(directory, first) | Self::NoNames(directory, first) => {
                 SmallVec::from_slice(&NamesKey { directory: *directory, first: first.0 }.encode())
             }
-            Self::Data(file, Interval { first, .. }) | Self::NoData(file, first) => {
+            Self::Data(file, sources) => {
+                SmallVec::from_slice(&DataKey { file: *file, first: sources[0].first }.encode())
+            }
+            Self::NoData(file, first) => {
                 SmallVec::from_slice(&DataKey { file: *file, first: *first }.encode())
             }
             Self::Bound(client) | Self::EndedBound(client) => SmallVec::from_slice(&client.to_le_bytes()),
@@ -270,47 +270,21 @@ impl Builder<'_> {
         let data = state.tree.in_memory_mut(number).and_then(Node::data_mut);
         let ranges = data.map(|data| data.take_changes()).unwrap_or_default();
         self.built.ranges.push((number, ranges.clone()));
-        for change in changes_of(state, number, &ranges)? {
-            match change {
-                Change::Put(part) => self.blocks(state, number, part)?,
-                Change::Remove(first) => self.tombstone(Record::NoData(number, first))?,
-            }
-        }
-        Ok(())
+        write_changes(self.heap, state, number, &ranges, |change| match change {
+            Change::Put(sources, value) => self.blocks(number, sources, &value),
+            Change::Remove(first) => self.tombstone(Record::NoData(number, first)),
+        })
     }
 
-    /// Appends the record of consecutive blocks. It refers to the bytes of the record that has them now.
-    fn blocks(&mut self, state: &State, number: InodeNumber, part: Interval) -> Result<(), FsError> {
-        let mut fields = Fields { mark: u64::from(part.first), ..Fields::default() };
-        let record = Record::Data(number, part);
-        let Some(skip) = part.skip() else {
-            fields.aux = u32::from(part.blocks);
-            return self.put(record, Source::None, fields);
-        };
-        let heap = self.heap;
-        let view = heap.record(part.slot)?;
-        let len = view.value_len() as u64;
-        let start = u64::from(skip) * BLOCK_BYTES;
-        let end = len.min(start + u64::from(part.blocks) * BLOCK_BYTES);
-        self.built.relinked_bytes += end.saturating_sub(start);
-        let shared = state.tree.has_spread(part.slot) || view.is_shared();
-        if start == 0 && end == len {
-            let item = Item::hold(heap, part.slot, &view)?;
-            let value = stored(item.inline(), item.extents(), shared, item.crcs(), item.list());
-            return self.put(record, value, fields);
+    /// Appends the record of consecutive blocks. It refers to the bytes of the records that have them now.
+    fn blocks(&mut self, number: InodeNumber, sources: Sources, value: &Value<'_>) -> Result<(), FsError> {
+        let mut fields = Fields { mark: u64::from(sources[0].first), ..Fields::default() };
+        if let Value::Reserved = value {
+            fields.aux = u32::from(sources[0].blocks);
         }
-        let item = ItemPart::hold(heap, part.slot, &view, start as usize..end as usize)?;
-        let (is_whole, inline, extents) = (item.item().verify()?, item.inline(), item.extents());
-        if is_whole {
-            let crcs = heap.crcs_of(&extents)?;
-            return self.put(record, stored(inline, &extents, shared, Some(crcs.get()), None), fields);
-        }
-        // Damaged bytes stay damaged: reads of them fail, and everything else is published.
-        if end - start >= PIECES_FROM || inline.is_some() {
-            return Err(HeapError::Damaged { slot: part.slot, what: Damage::ValueChecksum }.into());
-        }
-        let wrong = Crcs::Whole(!heap.crc_of(&extents)?);
-        self.put(record, stored(None, &extents, shared, Some(wrong), None), fields)
+        let source = value.source();
+        self.built.relinked_bytes += source.len();
+        self.put(Record::Data(number, sources), source, fields)
     }
 
     fn bounds(&mut self, state: &State) -> Result<(), FsError> {
@@ -325,78 +299,4 @@ impl Builder<'_> {
         }
         Ok(())
     }
-}
-
-fn stored<'a>(
-    inline: Option<&'a [u8]>,
-    extents: &'a [landfall_media::Extent],
-    shared: bool,
-    crc: Option<Crcs<'a>>,
-    list: Option<landfall_heap::PieceList>,
-) -> Source<'a> {
-    match inline {
-        Some(bytes) => Source::Bytes(bytes),
-        None => Source::Stored { extents, landed: &[], durable: true, shared, crc, list },
-    }
-}
-
-/// What a file's records need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    Put(Interval),
-    Remove(u32),
-}
-
-/// The records that make the published blocks of a file what the file has in the changed ranges.
-fn changes_of(state: &State, file: InodeNumber, ranges: &[Range<u64>]) -> Result<Vec<Change>, FsError> {
-    let mut changes = Vec::new();
-    let mut done = 0;
-    for range in ranges {
-        let range = widened(state, file, range)?;
-        let range = range.start.max(done)..range.end;
-        if range.is_empty() {
-            continue;
-        }
-        done = range.end;
-        let data = state.tree.in_memory(file).and_then(Node::data);
-        let parts: Vec<Interval> = data.into_iter().flat_map(|data| data.parts(range.clone())).collect();
-        for part in &parts {
-            if stored_interval(state, file, part.first)? != Some(*part) {
-                changes.push(Change::Put(*part));
-            }
-        }
-        let start = u32::try_from(range.start).unwrap_or(u32::MAX);
-        for (first, _) in state.stored.data_from(file, start) {
-            if u64::from(first) >= range.end {
-                break;
-            }
-            if parts.binary_search_by_key(&first, |part| part.first).is_err() {
-                changes.push(Change::Remove(first));
-            }
-        }
-    }
-    Ok(changes)
-}
-
-/// The blocks of the record that begins at a block.
-fn stored_interval(state: &State, file: InodeNumber, first: u32) -> Result<Option<Interval>, FsError> {
-    let Some(slot) = state.stored.data.get(&(file, first)).copied() else { return Ok(None) };
-    let interval = interval_of(&state.heap.record(slot)?, first, slot);
-    Ok(Some(interval.map_err(|what| HeapError::Damaged { slot, what })?))
-}
-
-/// A range that ends where records of the file end.
-fn widened(state: &State, file: InodeNumber, range: &Range<u64>) -> Result<Range<u64>, FsError> {
-    let mut wide = range.clone();
-    let last = u32::try_from(range.end - 1).unwrap_or(u32::MAX);
-    let first = u32::try_from(range.start).unwrap_or(u32::MAX);
-    for block in [first, last] {
-        let Some((before, _)) = state.stored.data_before(file, block) else { continue };
-        if let Some(interval) = stored_interval(state, file, before)?
-            && interval.end() > range.start
-        {
-            wide = wide.start.min(u64::from(before))..wide.end.max(interval.end());
-        }
-    }
-    Ok(wide)
 }

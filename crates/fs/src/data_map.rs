@@ -71,7 +71,7 @@ impl Interval {
     }
 
     /// The part within `range`, which it must touch.
-    fn part(&self, range: &Range<u64>) -> Self {
+    pub(crate) fn part(&self, range: &Range<u64>) -> Self {
         let first = u64::from(self.first).max(range.start);
         let before = (first - u64::from(self.first)) as u16;
         let blocks = (self.end().min(range.end) - first) as u16;
@@ -119,12 +119,14 @@ pub(crate) struct Replaced {
     pub(crate) skip: u16,
     pub(crate) blocks: u16,
     pub(crate) new: SlotId,
+    /// Blocks of the new value before them.
+    pub(crate) new_skip: u16,
 }
 
 impl Replaced {
     /// All blocks of a record that was moved.
     pub(crate) fn moved(old: SlotId, new: SlotId) -> Self {
-        Self { old, skip: 0, blocks: RECORD_BLOCKS_MAX, new }
+        Self { old, skip: 0, blocks: RECORD_BLOCKS_MAX, new, new_skip: 0 }
     }
 
     /// The blocks of `part` that the new record holds, and what they are now.
@@ -132,7 +134,8 @@ impl Replaced {
         let skip = part.skip().filter(|_| part.slot == self.old)?;
         let (start, end) = (skip.max(self.skip), (skip + part.blocks).min(self.skip + self.blocks));
         let first = part.first + u32::from(start.saturating_sub(skip));
-        (start < end).then(|| Interval::written(first, end - start, self.new, start - self.skip))
+        (start < end)
+            .then(|| Interval::written(first, end - start, self.new, start - self.skip + self.new_skip))
     }
 }
 

@@ -29,6 +29,7 @@ mod bytes;
 mod change;
 mod check;
 mod clients;
+mod data_changes;
 mod data_map;
 mod directory;
 mod error;

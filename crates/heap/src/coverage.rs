@@ -1,5 +1,6 @@
 //! Counts how many records refer to each byte of a run.
 
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -17,6 +18,9 @@ struct Segment {
     refs: u32,
 }
 
+/// Some of the ranges, mostly few.
+type Near = SmallVec<[(u32, Segment); 4]>;
+
 impl Coverage {
     /// True if there is no range.
     pub(crate) fn is_empty(&self) -> bool {
@@ -28,7 +32,7 @@ impl Coverage {
     pub(crate) fn raise(&mut self, range: Range<u32>, first: u32) -> u32 {
         self.split_at(range.start);
         self.split_at(range.end);
-        let known: Vec<(u32, Segment)> =
+        let known: Near =
             self.segments.range(range.clone()).map(|(start, segment)| (*start, *segment)).collect();
         let (mut at, mut fresh) = (range.start, 0);
         for (start, Segment { end, refs }) in known {
@@ -55,7 +59,7 @@ impl Coverage {
         }
         self.split_at(range.start);
         self.split_at(range.end);
-        let known: Vec<(u32, Segment)> =
+        let known: Near =
             self.segments.range(range.clone()).map(|(start, segment)| (*start, *segment)).collect();
         let mut missing = range.end - range.start;
         for (start, Segment { end, refs }) in known {
@@ -100,7 +104,7 @@ impl Coverage {
     fn join(&mut self, range: Range<u32>) {
         let before = self.segments.range(..range.start).next_back().map_or(range.start, |(start, _)| *start);
         let mut last: Option<(u32, Segment)> = None;
-        let near: Vec<(u32, Segment)> =
+        let near: Near =
             self.segments.range(before..=range.end).map(|(start, segment)| (*start, *segment)).collect();
         for (start, segment) in near {
             match &mut last {

@@ -47,7 +47,8 @@ const SQUARES: [u32; SQUARES_MAX] = {
 /// x^(8 len) modulo the polynomial.
 fn shift_of(len: u64) -> u32 {
     let bits = len << 3;
-    (0..SQUARES_MAX).filter(|n| bits >> n & 1 != 0).fold(ONE, |shift, n| multiplied(SQUARES[n], shift))
+    let powers = (0..SQUARES_MAX).filter(|n| bits >> n & 1 != 0).map(|n| SQUARES[n]);
+    powers.reduce(multiplied).unwrap_or(ONE)
 }
 
 /// The product of two polynomials modulo the polynomial.

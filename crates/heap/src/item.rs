@@ -202,6 +202,11 @@ impl<'h> Item<'h> {
         self.list
     }
 
+    /// The checksums of the pieces of a value in pieces.
+    pub(crate) fn parts(&self) -> Option<&[PieceCrc]> {
+        (!self.parts.is_empty()).then_some(&self.parts)
+    }
+
     /// The known CRC-32C of the value or of its pieces.
     pub fn crcs(&self) -> Option<Crcs<'_>> {
         match &*self.parts {
@@ -298,7 +303,7 @@ impl<'h> Item<'h> {
 }
 
 /// The extents of pieces; adjacent pieces are joined.
-fn joined(pieces: &[Piece]) -> Vec<Extent> {
+pub(crate) fn joined(pieces: &[Piece]) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     for piece in pieces {
         match extents.last_mut() {

@@ -86,7 +86,8 @@ pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, S
 pub use load::{LoadId, Loader};
 pub use owner::{Gone, Named, Owner};
 pub use pieces::{
-    ArrivingCrcs, Change, Crcs, ItemPart, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Patch, PieceCrc, slice,
+    ArrivingCrcs, Change, Crcs, ItemPart, Joined, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Patch, PieceCrc,
+    slice,
 };
 pub use pin::{MemoryUse, Pinned};
 pub use policy::Integrity;

@@ -69,6 +69,11 @@ impl<'h> ItemPart<'h> {
         &self.item
     }
 
+    /// The item, and the range of the part in it.
+    pub(crate) fn into_parts(self) -> (Item<'h>, Range<usize>) {
+        (self.item, self.range)
+    }
+
     /// Offset of the part in the value.
     pub fn start(&self) -> usize {
         self.skip + self.range.start

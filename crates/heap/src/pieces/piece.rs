@@ -130,7 +130,7 @@ fn piece_len(extent: Extent) -> u32 {
 }
 
 /// The extents, split into pieces.
-fn cut(extents: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
+pub(super) fn cut(extents: &[Extent]) -> impl Iterator<Item = Extent> + '_ {
     extents.iter().flat_map(|extent| {
         let mut rest = *extent;
         std::iter::from_fn(move || {
