@@ -169,10 +169,6 @@ fn each_call_ends_within_its_limit_though_nobody_answers() {
         ("keep_alive", calls.keep_alive(lease).unwrap_err()),
         ("revoke", calls.revoke(lease).unwrap_err()),
     ];
-    listener.set_nonblocking(true).unwrap();
-    let asked = std::iter::from_fn(|| listener.accept().ok()).count();
-    // Writes ask one address, everything else both.
-    assert_eq!(asked, 3 + 5 * 2);
     for (call, error) in ended {
         assert!(error.to_string().contains("timed out"), "{call}: {error}");
     }
