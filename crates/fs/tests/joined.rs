@@ -92,6 +92,17 @@ fn a_last_block_that_is_short_ends_a_record_and_is_joined_again_when_it_grows() 
 }
 
 #[test]
+fn a_short_block_with_others_behind_it_reads_as_zeroes_up_to_them() {
+    let mut world = World::open(region());
+    let (file, mut model) = written(&mut world, "a", &[4096, 100]);
+    change(&mut world, (file, &mut model), 2 * 4096, &pattern(4096, 7));
+    world.publish();
+    assert_eq!((world.bytes(file), records(&world, file)), (model.clone(), 2));
+    check(Arc::clone(&world.media));
+    assert_eq!(world.reopened().bytes(file), model);
+}
+
+#[test]
 fn writes_within_a_joined_record_keep_it_one() {
     let mut world = World::open(region());
     let (file, mut model) = written(&mut world, "a", &[WRITE; 32]);
@@ -145,6 +156,7 @@ fn a_clone_of_a_part_of_a_joined_record_does_not_depend_on_it() {
     clone(&mut world, 4096, 0, 10 * WRITE);
     let mut copied = model[4096..4096 + 10 * WRITE as usize].to_vec();
     world.publish();
+    assert_eq!(records(&world, copy), 11, "what is shared is not joined");
     clone(&mut world, 8 * WRITE, 10 * WRITE, 3 * WRITE);
     copied.extend_from_slice(&model[8 * WRITE as usize..11 * WRITE as usize]);
     change(&mut world, (source, &mut model), 9 * WRITE, &pattern(4096, 77));
@@ -250,6 +262,22 @@ fn damage_before_it_is_published_takes_what_was_written_with_it_and_no_more() {
     files.execute(1 << 40, &Operation::SetAttributes { number: file, attributes }).expect("there is room");
     publisher.step().expect("there is room");
     assert_eq!(failed_blocks(&files, file, &model[..20 * 4096]), [0_u64; 0]);
+}
+
+#[test]
+fn damage_does_not_spread_where_all_bytes_of_a_record_get_one_checksum() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    let mut model = Vec::new();
+    for at in 0..4_u64 {
+        let bytes: Vec<u8> = (0..WRITE).map(|byte| (byte * (2 * at + 3) % 253) as u8).collect();
+        change(&mut world, (file, &mut model), at * WRITE, &bytes);
+    }
+    world.files.sync_all().expect("syncs");
+    world.media.damage(place_of(&world.media, &model[5 * 4096..6 * 4096]) + 100, 1);
+    world.publish();
+    assert_eq!(failed_blocks(&world.files, file, &model), [4, 5, 6, 7]);
+    assert_eq!(records(&world, file), 3, "those before it, it, and those behind it");
 }
 
 #[test]
