@@ -1,0 +1,41 @@
+//! The rules of a chain under every fault at once: nodes that crash and come back with or without what was not fenced,
+//! connections that break with messages under way, views that reach nodes at different times. The nodes around the rules
+//! are a model; the canaries show that each rule is needed.
+
+mod model;
+
+use model::{Canary, World};
+
+/// Seeds of each test; `LANDFALL_SIM_SEEDS` says another number.
+const SEEDS: u64 = 300;
+/// Steps with faults of one seed.
+const STEPS: usize = 10_000;
+
+fn seeds() -> u64 {
+    std::env::var("LANDFALL_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+}
+
+/// What is wrong after a run.
+fn run(seed: u64, canary: Canary) -> Result<u64, String> {
+    let mut world = World::new(seed, canary);
+    (0..STEPS).for_each(|_| world.step());
+    world.heal()?;
+    world.judge()
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_all_nodes_have_the_same() {
+    let mut acknowledged = 0;
+    for seed in 0..seeds() {
+        acknowledged += run(seed, Canary::None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+    assert!(acknowledged > seeds() * 20, "they did write: {acknowledged}");
+}
+
+#[test]
+fn each_rule_is_needed() {
+    for canary in Canary::ALL {
+        let caught = (0..2000).find(|seed| run(*seed, canary).is_err());
+        assert!(caught.is_some(), "{canary:?} is not caught");
+    }
+}
