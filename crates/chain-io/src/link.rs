@@ -3,9 +3,9 @@
 use crate::connection::{Connection, Lost};
 use crate::node::Node;
 use crate::outgoing::messages;
-use crate::slot::Slot;
+use crate::slot::{Batch, Slot};
 use landfall_chain::{Code, Standing};
-use landfall_heap::{Heap, HeapError, SlotId, Successor};
+use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,11 +56,14 @@ impl Successor for Link {
         !self.node.is_first()
     }
 
-    fn send(&self, _: &Heap, records: &[SlotId]) {
-        if self.node.downstream.lock().is_complete_alone(self.stream) {
+    fn send(&self, heap: &Heap, records: &[SlotId]) {
+        let flush =
+            records.iter().filter_map(|slot| heap.record(*slot).ok()).any(|view| view.kind() == Kind::Flush);
+        if !flush && self.node.downstream.lock().is_complete_alone(self.stream) {
             return;
         }
-        self.slot().begin(records);
+        let flushed = flush.then(|| heap.next_seq());
+        self.slot().begin(Batch { records: records.to_vec(), flushed });
     }
 
     fn is_done(&self) -> bool {
@@ -70,7 +73,7 @@ impl Successor for Link {
     fn wait(&self) -> Result<(), HeapError> {
         let mut stops = None;
         let is_over = || self.node.is_stopping() && stops.get_or_insert_with(Instant::now).elapsed() >= GRACE;
-        if self.slot().wait(RETRY_AFTER, is_over) {
+        if self.slot().wait(RETRY_AFTER, is_over) && !self.slot().is_lost() {
             return Ok(());
         }
         let node = self.node.behind().map_or_else(|| "the chain".into(), |(name, _)| name);
@@ -103,6 +106,7 @@ impl Thread<'_> {
                 self.lose(&lost);
             }
             self.complete_if_alone();
+            self.lose_if_out();
         }
     }
 
@@ -125,10 +129,9 @@ impl Thread<'_> {
             return Ok(());
         }
         match self.slot().batch() {
-            Some(records) => {
-                self.transmit(&records)?;
-                self.slot().complete();
-                Ok(())
+            Some(batch) => {
+                self.transmit(&batch.records)?;
+                self.complete(&batch)
             }
             None => {
                 self.wait_for_work(CHECK_EVERY);
@@ -150,7 +153,7 @@ impl Thread<'_> {
             (downstream.version(), downstream.node().cloned())
         };
         let Some(member) = member else {
-            self.be_ready();
+            self.be_ready()?;
             return Ok(false);
         };
         let view = self.node.view();
@@ -176,17 +179,20 @@ impl Thread<'_> {
             }
             sent?;
         }
-        self.be_ready();
+        self.be_ready()?;
         self.node.notify();
         Ok(true)
     }
 
-    fn be_ready(&mut self) {
+    /// Everything that the region has is at the node behind, or comes there in a copy: clients are answered.
+    fn be_ready(&mut self) -> Result<(), Lost> {
         // Only the first stream decides.
-        if self.stream == 0 {
+        if self.stream == 0 && !self.node.is_ready() {
+            self.node.raise_floor(self.node.heap.next_seq()).map_err(io::Error::other)?;
             self.unsent = None;
             self.node.set_ready();
         }
+        Ok(())
     }
 
     /// Sends records, and waits until they are complete.
@@ -234,8 +240,27 @@ impl Thread<'_> {
     }
 
     fn complete_if_alone(&self) {
-        if self.slot().is_busy() && self.node.downstream.lock().is_complete_alone(self.stream) {
-            self.slot().complete();
+        let is_alone = || self.node.downstream.lock().is_complete_alone(self.stream);
+        if let Some(batch) = self.slot().batch().filter(|_| is_alone())
+            && let Err(error) = self.complete(&batch)
+        {
+            tracing::error!(%error, "a flush is not complete as long as the state of the node cannot be written");
+        }
+    }
+
+    /// The batch is complete. What a restart sends again then never begins with a flush that others have built on.
+    fn complete(&self, batch: &Batch) -> Result<(), Lost> {
+        if let Some(seq) = batch.flushed {
+            self.node.raise_floor(seq).map_err(io::Error::other)?;
+        }
+        self.slot().complete();
+        Ok(())
+    }
+
+    /// A node that was removed completes nothing any more.
+    fn lose_if_out(&self) {
+        if !self.slot().is_lost() && self.node.downstream.lock().is_out() {
+            self.slot().lose();
         }
     }
 }

@@ -195,8 +195,10 @@ impl Node {
     /// Finds the role anew, after something has changed on which it depends.
     fn find_role(&self) {
         let view = self.view();
+        let is_out = self.downstream.lock().is_out();
         let role = match view.find(self.name()) {
             Err(_) => Role::Removed,
+            Ok(_) if is_out => Role::Removed,
             Ok(_) if !self.is_in_step() || !self.is_ready() => Role::Waiting,
             Ok((0, _)) => Role::First,
             Ok(_) => Role::Replica,
@@ -309,9 +311,14 @@ impl Node {
         let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
         *self.view.lock() = Arc::clone(&next);
         self.upstream.lock().set_view(&next);
-        self.find_role();
         drop(streams);
         self.reconnect();
+        self.find_role();
+        if self.role() == Role::Removed {
+            tracing::error!(
+                "this node was removed from the chain: it serves nobody, and must be started anew if it is added again"
+            );
+        }
         tracing::info!(role = ?self.role(), "place in the chain");
         if next.is_first(self.name()) && !self.is_in_step() {
             tracing::error!(
@@ -323,11 +330,14 @@ impl Node {
 
     fn note_floor(&self) {
         let floor = self.slots.iter().map(Slot::complete_below).min().unwrap_or(0);
-        if floor > self.floor()
-            && let Err(error) = self.state.lock().change(|state| state.floor = floor)
-        {
+        if let Err(error) = self.raise_floor(floor) {
             tracing::warn!(%error, "the state of the node cannot be written");
         }
+    }
+
+    /// Every record with a lower seq is complete.
+    pub(crate) fn raise_floor(&self, floor: u64) -> Result<(), NodeError> {
+        self.state.lock().change(|state| state.floor = state.floor.max(floor))
     }
 
     /// A connection asks for a stream of this node.
@@ -340,6 +350,12 @@ impl Node {
         }
         if !self.is_ready() {
             return Err(Refusal::new(Reason::View, format!("{} waits for the node behind it", self.name())));
+        }
+        if self.role() == Role::Removed {
+            return Err(Refusal::new(
+                Reason::View,
+                format!("{} was removed and must be started anew", self.name()),
+            ));
         }
         let _stream = self.streams[usize::from(hello.stream)].lock();
         self.upstream.lock().hello(hello, version, connection)

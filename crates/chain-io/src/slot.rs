@@ -9,12 +9,22 @@ use std::time::Duration;
 /// Called when a batch is complete.
 pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
 
+/// A batch that is not complete.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) records: Vec<SlotId>,
+    /// The seq behind a flush in it.
+    pub(crate) flushed: Option<u64>,
+}
+
 /// The batch of one writer that is not complete.
 #[derive(Default)]
 pub(crate) struct Slot {
-    batch: Mutex<Option<Vec<SlotId>>>,
+    batch: Mutex<Option<Batch>>,
     changed: Condvar,
     is_busy: AtomicBool,
+    /// The batch, and every later one, will never be complete.
+    is_lost: AtomicBool,
     /// Records of the writer with a lower seq are complete.
     complete_below: AtomicU64,
     wake: OnceLock<Wake>,
@@ -26,15 +36,29 @@ impl Slot {
     }
 
     /// A batch begins. The one before is complete.
-    pub(crate) fn begin(&self, records: &[SlotId]) {
+    pub(crate) fn begin(&self, begun: Batch) {
         let mut batch = self.batch.lock();
         self.is_busy.store(true, Ordering::Release);
-        *batch = Some(records.to_vec());
+        *batch = Some(begun);
         self.changed.notify_all();
+    }
+
+    /// The batch, and every later one, will never be complete.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+        self.end();
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
     }
 
     /// The batch is complete.
     pub(crate) fn complete(&self) {
+        self.end();
+    }
+
+    fn end(&self) {
         let mut batch = self.batch.lock();
         *batch = None;
         self.is_busy.store(false, Ordering::Release);
@@ -47,7 +71,7 @@ impl Slot {
         self.is_busy.load(Ordering::Acquire)
     }
 
-    pub(crate) fn batch(&self) -> Option<Vec<SlotId>> {
+    pub(crate) fn batch(&self) -> Option<Batch> {
         self.batch.lock().clone()
     }
 

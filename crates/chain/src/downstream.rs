@@ -24,8 +24,10 @@ pub struct Copying {
 #[derive(Clone, Debug)]
 pub struct Downstream {
     version: u64,
-    /// This node belongs to the chain.
-    is_member: bool,
+    /// `since` of this node in the first view; 0 before that.
+    since: u64,
+    /// This node was removed from the chain since it has started.
+    is_out: bool,
     node: Option<Member>,
     standing: Standing,
     /// Which streams are connected. The copy's is not among them.
@@ -40,7 +42,8 @@ impl Downstream {
     pub fn new(streams: usize) -> Self {
         Self {
             version: 0,
-            is_member: false,
+            since: 0,
+            is_out: false,
             node: None,
             standing: Standing::Unknown,
             connected: vec![false; streams],
@@ -52,9 +55,12 @@ impl Downstream {
     /// Another view counts. All connections must be closed.
     pub fn set_view(&mut self, view: &View, me: &str) {
         let streams = self.connected.len();
+        let now = view.find(me).map_or(0, |(_, member)| member.since);
+        let since = if self.version == 0 { now } else { self.since };
         *self = Self {
             version: view.version,
-            is_member: view.find(me).is_ok(),
+            since,
+            is_out: self.is_out || now != since,
             node: view.behind(me).cloned(),
             copies: self.copies,
             ..Self::new(streams)
@@ -64,6 +70,12 @@ impl Downstream {
     /// The view that counts.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// True if this node was removed from the chain since it has started, whether or not it was added again. What it has under
+    /// way is never complete: another node may have become the first meanwhile. It has to start anew.
+    pub fn is_out(&self) -> bool {
+        self.is_out
     }
 
     /// The node behind, if there is one.
@@ -92,11 +104,10 @@ impl Downstream {
         self.copying = None;
     }
 
-    /// True if a batch of a stream is complete although the node behind has not acknowledged it. At a node that is not in
-    /// the chain any more none is: another one may have become the first.
+    /// True if a batch of a stream is complete although the node behind has not acknowledged it.
     pub fn is_complete_alone(&self, stream: usize) -> bool {
-        let is_last = self.is_member && self.node.is_none();
-        is_last || (self.standing == Standing::Behind && !self.connected[stream])
+        let is_behind = self.standing == Standing::Behind && !self.connected[stream];
+        !self.is_out && (self.node.is_none() || is_behind)
     }
 
     /// True if a copy may begin at a node that is in step.
@@ -173,7 +184,22 @@ mod tests {
         downstream.set_view(&view(6, &[("a", 1)]), "a");
         assert!(downstream.is_complete_alone(0));
         downstream.set_view(&view(7, &[("b", 5)]), "a");
-        assert!(!downstream.is_complete_alone(0), "it is not in the chain any more");
+        assert!(downstream.is_out() && !downstream.is_complete_alone(0), "it is not in the chain any more");
+        downstream.set_view(&view(8, &[("b", 5), ("a", 8)]), "a");
+        assert!(
+            downstream.is_out() && !downstream.is_complete_alone(0),
+            "it is back, with a write of its earlier time"
+        );
+    }
+
+    #[test]
+    fn a_node_that_was_removed_and_added_is_out_also_if_it_has_not_seen_the_removal() {
+        let mut downstream = downstream(5);
+        downstream.set_view(&view(9, &[("b", 5), ("a", 9)]), "a");
+        assert!(downstream.is_out());
+        let mut started_anew = Downstream::new(2);
+        started_anew.set_view(&view(9, &[("b", 5), ("a", 9)]), "a");
+        assert!(!started_anew.is_out());
     }
 
     #[test]

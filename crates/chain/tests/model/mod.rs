@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 const NODES: usize = 3;
 const STREAMS: usize = 2;
-const KEYS: u8 = 6;
+const KEYS: u8 = 4;
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,6 @@ pub enum Canary {
     UnknownIsAlone,
     /// An older connection of a stream is still heard.
     OldConnections,
-    /// Messages of another view are executed.
-    AnyView,
     /// The end of a copy is said though a stream was lost meanwhile.
     EndAnyway,
     /// What a chunk has deleted is copied.
@@ -32,18 +30,23 @@ pub enum Canary {
     NoResend,
     /// A node that was removed goes on alone.
     RemovedGoesOn,
+    /// A node that was removed and added again goes on with what it had begun.
+    AddedGoesOn,
+    /// A flush that others have built on is sent again.
+    FlushAgain,
 }
 
 impl Canary {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::UnknownIsAlone,
         Self::OldConnections,
-        Self::AnyView,
         Self::EndAnyway,
         Self::CopyDeleted,
         Self::SendEarly,
         Self::NoResend,
         Self::RemovedGoesOn,
+        Self::AddedGoesOn,
+        Self::FlushAgain,
     ];
 }
 
@@ -171,6 +174,8 @@ struct Live {
     copier: Option<Copier>,
     /// What clients would read, and what copies find.
     index: BTreeMap<u8, Version>,
+    /// What the node behind may lack.
+    unsent: VecDeque<Record>,
     is_ready: bool,
     connections: u64,
 }
@@ -234,10 +239,10 @@ impl World {
     pub fn step(&mut self) {
         let node = self.below(NODES);
         match self.below(1000) {
-            0 => self.crash(node),
-            1..=4 => self.restart(node),
-            5 => self.change_view(node),
-            6..=8 => self.break_one(),
+            0 | 10 | 11 => self.crash(node),
+            1..=4 | 12..=17 => self.restart(node),
+            5 | 6 => self.change_view(node),
+            7..=9 => self.break_one(),
             _ => self.work(node),
         }
     }
@@ -284,11 +289,21 @@ impl World {
         let links = vec![Link::default(); STREAMS];
         let connections = disk.starts << 32;
         let copier = None;
-        *live = Some(Live { view, downstream, upstream, links, copier, index, is_ready: false, connections });
+        let (unsent, is_ready) = (VecDeque::new(), false);
+        *live =
+            Some(Live { view, downstream, upstream, links, copier, index, unsent, is_ready, connections });
     }
 
     /// An operator removes or adds a node. The first one is always in step.
     fn change_view(&mut self, node: usize) {
+        self.change_view_once(node);
+        // A node that is removed is often added again before everybody knows.
+        if self.below(2) == 0 {
+            self.change_view_once(node);
+        }
+    }
+
+    fn change_view_once(&mut self, node: usize) {
         let view = self.newest();
         let next = match view.find(&name(node)) {
             Ok(_) => view.without(&name(node)),
@@ -310,8 +325,23 @@ impl World {
             return;
         };
         live.upstream.set_view(&view);
+        let is_out = live.view.find(&name(node)).map(|(_, member)| member.since).ok()
+            != view.find(&name(node)).map(|(_, member)| member.since).ok();
         live.view = view;
         self.reconnect(node);
+        let goes_on = match self.newest().find(&name(node)) {
+            Err(_) => self.canary == Canary::RemovedGoesOn,
+            Ok(_) => self.canary == Canary::AddedGoesOn,
+        };
+        if is_out && goes_on {
+            // As if it had just started.
+            if let Some(live) = &mut self.nodes[node].live {
+                live.downstream = Downstream::new(STREAMS);
+                live.downstream.set_view(&live.view, &name(node));
+            }
+        } else if is_out {
+            self.crash(node);
+        }
     }
 
     /// Forgets what is known of the node behind. The sender's ends of its connections are closed.
@@ -353,8 +383,8 @@ impl World {
     /// A client writes at a node that believes to be the first one.
     fn write(&mut self, node: usize, stream: usize) {
         let key = self.below(KEYS.into()) as u8;
-        let is_there = self.below(3) > 0;
-        let flushes = self.below(60) == 0;
+        let is_there = self.below(2) == 0;
+        let flushes = self.below(12) == 0;
         let Some(live) = &self.nodes[node].live else { return };
         let is_first = live.view.is_first(&name(node)) && live.upstream.is_in_step() && live.is_ready;
         if !is_first {
@@ -483,17 +513,15 @@ impl World {
                 let version = live.downstream.version();
                 live.links[stream].is_welcome = live.downstream.connected(stream, version, welcome);
                 live.links[stream].number = 0;
-                let resends = self.canary != Canary::NoResend;
-                let unsent = self.nodes[node].disk.unsent();
-                let live = self.nodes[node].live.as_ref().expect("it runs");
+                let Node { disk, live } = &mut self.nodes[node];
+                let Some(live) = live.as_mut().filter(|live| !live.is_ready) else { return };
                 let in_step = live.downstream.standing() == Standing::InStep;
-                if stream == 0 && !live.is_ready && in_step && resends && !unsent.is_empty() {
-                    if live.links[0].batch.is_none() {
-                        self.append(node, 0, unsent, Origin::Restart);
-                    }
+                if in_step && self.canary != Canary::NoResend {
+                    live.unsent = disk.unsent().into();
                 } else {
-                    self.be_ready(node, stream);
+                    live.unsent.clear();
                 }
+                self.be_ready(node, stream);
             }
             Message::Acknowledged(number) => {
                 let link = &mut live.links[stream];
@@ -507,10 +535,20 @@ impl World {
         }
     }
 
+    /// Sends what the node behind may lack, one record after the other; then clients are answered.
     fn be_ready(&mut self, node: usize, stream: usize) {
-        let Some(live) = self.nodes[node].live.as_mut().filter(|_| stream == 0) else { return };
-        if live.links[0].batch.as_ref().is_none_or(|batch| batch.origin != Origin::Restart) {
-            live.is_ready = true;
+        let Node { disk, live } = &mut self.nodes[node];
+        let Some(live) = live.as_mut().filter(|live| stream == 0 && !live.is_ready) else { return };
+        if live.links[0].batch.is_some() {
+            return;
+        }
+        if let Some(record) = live.unsent.pop_front() {
+            self.append(node, 0, vec![record], Origin::Restart);
+            return;
+        }
+        live.is_ready = true;
+        if self.canary != Canary::FlushAgain {
+            disk.floor = disk.seq + 1;
         }
     }
 
@@ -537,6 +575,13 @@ impl World {
         let live = self.nodes[node].live.as_mut().expect("it runs");
         let is_complete = |batch: &mut Batch| batch.is_fenced && (batch.is_acknowledged || is_alone);
         let Some(batch) = live.links[stream].batch.take_if(is_complete) else { return };
+        if batch.records.contains(&Record::Flush)
+            && batch.origin != Origin::Restart
+            && self.canary != Canary::FlushAgain
+        {
+            let disk = &mut self.nodes[node].disk;
+            disk.floor = disk.seq + 1;
+        }
         match batch.origin {
             Origin::Client => self.note_acknowledged(&batch.records),
             Origin::Wire(wire, number) => {
@@ -611,7 +656,6 @@ impl World {
         let canary = self.canary;
         let Node { disk, live } = &mut self.nodes[node];
         let Some(live) = live else { return Ok(true) };
-        let version = if canary == Canary::AnyView { live.view.version } else { version };
         let admit = |live: &mut Live, number: u64| match canary {
             Canary::OldConnections => Ok(()),
             _ => live.upstream.admit(stream, wire, version, number),
