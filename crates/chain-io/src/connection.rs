@@ -64,6 +64,7 @@ impl Connection {
         let tcp = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(TURN))?;
+        tcp.set_write_timeout(Some(DEAD_AFTER))?;
         let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE);
         SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
         SockRef::from(&tcp).set_tcp_user_timeout(Some(DEAD_AFTER))?;
@@ -92,15 +93,16 @@ impl Connection {
         &mut self.tcp
     }
 
-    /// Waits until everything that was sent is acknowledged.
-    pub(crate) fn wait_for_all(&mut self, goes_on: &dyn Fn() -> bool) -> Result<(), Lost> {
+    /// Waits until everything that was sent is acknowledged. Returns how many nodes have it, from the one behind on.
+    pub(crate) fn wait_for_all(&mut self, goes_on: &dyn Fn() -> bool) -> Result<u8, Lost> {
         loop {
-            let (header, _) = self.read(goes_on)?;
+            let (header, head) = self.read(goes_on)?;
             if header.code != Code::Acknowledged || header.number > self.number {
                 return Err(WireError::Unexpected(header.code).into());
             }
+            let [count] = head[..] else { return Err(WireError::Length.into()) };
             if header.number == self.number {
-                return Ok(());
+                return Ok(count);
             }
         }
     }

@@ -108,7 +108,7 @@ impl Copier<'_> {
         let number = connection.next_number();
         let bytes = message(code, connection.version(), number, head, 0);
         connection.writer().write_all(&bytes)?;
-        connection.wait_for_all(&|| self.goes_on())
+        connection.wait_for_all(&|| self.goes_on()).map(drop)
     }
 
     /// Sends a page; returns where the next one begins, and how many keys were in it.

@@ -121,7 +121,10 @@ impl Thread<'_> {
     /// Sends one batch, or waits for one for a while.
     fn turn(&mut self) -> Result<(), Lost> {
         if self.generation != self.node.generation() {
-            self.connection = None;
+            if self.connection.take().is_some() {
+                // It may have been made while the view changed.
+                self.node.downstream.lock().lost(self.stream);
+            }
             self.generation = self.node.generation();
         }
         if self.connection.is_none() && !self.connect()? {
@@ -213,7 +216,9 @@ impl Thread<'_> {
             };
             !is_over && node.generation() == generation
         };
-        connection.wait_for_all(&goes_on)
+        let copies = connection.wait_for_all(&goes_on)?;
+        node.note_copies_behind(copies);
+        Ok(())
     }
 
     /// The connection is of no use any more.

@@ -93,6 +93,8 @@ pub struct Node {
     incarnations: AtomicU64,
     /// Everything that the chain must know is at the node behind: clients are answered.
     is_ready: AtomicBool,
+    /// How many nodes from the next one on had the last batch.
+    copies_behind: AtomicU8,
     /// A [`Role`].
     role: AtomicU8,
     is_first: AtomicBool,
@@ -132,6 +134,7 @@ impl Node {
             state: Mutex::new(state),
             slots: (0..settings.streams).map(|_| Slot::default()).collect(),
             is_ready: AtomicBool::new(false),
+            copies_behind: AtomicU8::new(1),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
             is_stopping: AtomicBool::new(false),
@@ -184,6 +187,16 @@ impl Node {
     pub fn behind(&self) -> Option<(String, Standing)> {
         let downstream = self.downstream.lock();
         downstream.node().map(|node| (node.name.clone(), downstream.standing()))
+    }
+
+    /// How many nodes behind this one have what it acknowledges.
+    pub fn copies_behind(&self) -> u8 {
+        let in_step = self.downstream.lock().standing() == Standing::InStep;
+        if in_step { self.copies_behind.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    pub(crate) fn note_copies_behind(&self, copies: u8) {
+        self.copies_behind.store(copies, Ordering::Relaxed);
     }
 
     /// What the node may do for clients.

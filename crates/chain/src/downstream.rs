@@ -26,8 +26,9 @@ pub struct Downstream {
     version: u64,
     /// `since` of this node in the first view; 0 before that.
     since: u64,
-    /// This node was removed from the chain since it has started.
+    /// This node was removed from the chain since it has started, or is not the first one any more.
     is_out: bool,
+    is_first: bool,
     node: Option<Member>,
     standing: Standing,
     /// Which streams are connected. The copy's is not among them.
@@ -44,6 +45,7 @@ impl Downstream {
             version: 0,
             since: 0,
             is_out: false,
+            is_first: false,
             node: None,
             standing: Standing::Unknown,
             connected: vec![false; streams],
@@ -60,7 +62,8 @@ impl Downstream {
         *self = Self {
             version: view.version,
             since,
-            is_out: self.is_out || now != since,
+            is_out: self.is_out || now != since || (self.is_first && !view.is_first(me)),
+            is_first: view.is_first(me),
             node: view.behind(me).cloned(),
             copies: self.copies,
             ..Self::new(streams)
@@ -72,8 +75,9 @@ impl Downstream {
         self.version
     }
 
-    /// True if this node was removed from the chain since it has started, whether or not it was added again. What it has under
-    /// way is never complete: another node may have become the first meanwhile. It has to start anew.
+    /// True if this node was removed from the chain since it has started, whether or not it was added again, or was the first
+    /// one and is not any more. What it has under way is never complete: it may be what a client wrote here, and another node
+    /// takes writes now. It has to start anew.
     pub fn is_out(&self) -> bool {
         self.is_out
     }
@@ -197,6 +201,10 @@ mod tests {
         let mut downstream = downstream(5);
         downstream.set_view(&view(9, &[("b", 5), ("a", 9)]), "a");
         assert!(downstream.is_out());
+        let mut second = Downstream::new(2);
+        second.set_view(&view(5, &[("a", 1), ("b", 1)]), "a");
+        second.set_view(&view(6, &[("b", 1), ("a", 1)]), "a");
+        assert!(second.is_out(), "another one takes writes");
         let mut started_anew = Downstream::new(2);
         started_anew.set_view(&view(9, &[("b", 5), ("a", 9)]), "a");
         assert!(!started_anew.is_out());

@@ -5,7 +5,8 @@ mod common;
 use common::chain::{Chain, REPLY_LIMIT};
 use common::{Place, Reply, Resp, Server, bulk, ok, pattern, wait_until};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -59,6 +60,11 @@ fn what_one_node_acknowledges_all_have() {
     assert_eq!(resp.call(&[b"RENAME", b"m1", b"renamed"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"SELECT", b"3"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"SET", b"short", b"of another database"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"WAIT", b"2", b"0"]).unwrap(), Reply::Int(2));
+    assert_eq!(
+        resp.call(&[b"WAITAOF", b"1", b"2", b"0"]).unwrap(),
+        Reply::Array(vec![Reply::Int(1), Reply::Int(2)])
+    );
     let all = same_everywhere(&chain, &[0, 1, 2]);
     assert_eq!(all.len(), 8);
     assert_eq!(all[&(0, b"copy".to_vec())], [&long[..], b"end"].concat());
@@ -225,6 +231,9 @@ fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
     let mut chain = Chain::new(2, &[]);
     chain.start_all();
     let first = std::fs::read_to_string(chain.view_path()).unwrap();
+    let mut begun = chain.resp(0);
+    assert_eq!(begun.call(&[b"MULTI"]).unwrap(), ok());
+    assert_eq!(begun.call(&[b"SET", b"k", b"queued before"]).unwrap(), Reply::Simple("QUEUED".into()));
     chain.remove(0);
     assert_eq!(chain.wait_until_in_step(), 1);
     let is_removed = || {
@@ -232,6 +241,8 @@ fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
         matches!(reply, Reply::Error(text) if text.starts_with("MASTERDOWN")).then_some(())
     };
     wait_until(REPLY_LIMIT, is_removed).expect("it serves nothing");
+    let refused = begun.call(&[b"EXEC"]).unwrap();
+    assert!(matches!(&refused, Reply::Error(text) if text.starts_with("EXECABORT")), "{refused:?}");
     std::fs::write(chain.view_path(), first).unwrap();
     let is_ignored =
         || chain.nodes[1].place.log().contains("the view that was read before counts").then_some(());
@@ -263,6 +274,34 @@ fn nodes_with_different_passwords_do_not_talk() {
     wait_until(REPLY_LIMIT, || (resp.call(&[b"GET", b"k"]).unwrap() == bulk("v")).then_some(()))
         .expect("copied");
     chain.nodes.clear();
+}
+
+#[test]
+fn strangers_at_a_nodes_address_get_nothing_and_harm_nothing() {
+    let mut chain = Chain::new(1, &[]);
+    chain.start_all();
+    let long = landfall_chain::message(landfall_chain::Code::Chunk, 1, 1, &[7; 4000], 1 << 20);
+    for bytes in [b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: somebody\r\n\r\n".to_vec(), vec![0; 4096], long]
+    {
+        let mut stranger = TcpStream::connect(chain.nodes[0].address).unwrap();
+        stranger.set_read_timeout(Some(REPLY_LIMIT)).unwrap();
+        stranger.write_all(&bytes).unwrap();
+        let mut answer = Vec::new();
+        // The end may be a reset, as not all was read.
+        let _ = stranger.read_to_end(&mut answer);
+        assert!(answer.len() < 200, "a refusal at most: {}", answer.len());
+    }
+    assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
+    assert_eq!(contents(chain.server(0)).len(), 1);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_password() {
+    let chain = Chain::new(1, &[]);
+    let text = std::fs::read_to_string(chain.view_path()).unwrap();
+    std::fs::write(chain.view_path(), text.replace("127.", "192.")).unwrap();
+    let words = chain.try_start(0).err().expect("it is refused").words;
+    assert!(words.contains("reachable from other machines"), "{words}");
 }
 
 /// What a client knows of its keys.

@@ -308,8 +308,17 @@ impl Config {
                 Err(ConfigError::Exposed { address: SocketAddr::new(any, port) })
             };
         }
-        match self.resp.iter().chain(&self.http).find(|address| !address.ip().is_loopback()) {
-            Some(address) if !guarded => Err(ConfigError::Exposed { address: *address }),
+        self.resp.iter().chain(&self.http).try_for_each(|address| self.check_address(Some(*address)))
+    }
+
+    /// Checks that an address is not reachable without a password by accident.
+    ///
+    /// # Errors
+    /// [`ConfigError::Exposed`].
+    pub(crate) fn check_address(&self, address: Option<SocketAddr>) -> Result<(), ConfigError> {
+        let guarded = self.password.is_some() || self.insecure_no_password;
+        match address.filter(|address| !address.ip().is_loopback()) {
+            Some(address) if !guarded => Err(ConfigError::Exposed { address }),
             _ => Ok(()),
         }
     }

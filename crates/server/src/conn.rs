@@ -33,6 +33,10 @@ const NO_ROOM: &str =
 /// The answer to an unfinished request that is closed so that others have room.
 const UNFINISHED: &str =
     "unfinished requests hold too much of the region, and this one moves least: send it again";
+/// Longest message of a node that has not said hello, bytes.
+const HELLO_BYTES_MAX: usize = 2048;
+/// The answer to a longer one.
+const NO_HELLO: &str = "a message before the hello";
 /// The answer to a client that sends much without authenticating.
 const UNAUTHENTICATED: &str = "too much was sent without authenticating";
 
@@ -464,6 +468,10 @@ impl Conn {
         let (id, arrival_ns) = (self.id, self.arrival_ns);
         let Speaks::Chain { parser, session } = &mut self.speaks else { return Step::NeedMore(from) };
         match parser.next(chain, from) {
+            Ok(None) if !session.is_welcome() && parser.bytes_wanted() > HELLO_BYTES_MAX => {
+                self.refuse(core, heap, "", 0, NO_HELLO);
+                Step::End(chain.len())
+            }
             Ok(None) => self.check_room(core, heap, from, chain.len()),
             Ok(Some(message)) => {
                 let mut reply = self.outbox.begin(heap, core.round);

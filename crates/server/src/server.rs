@@ -90,6 +90,7 @@ impl Server {
         set_up_heap(&config, store.engine.heap())?;
         let chain = chain::open(in_chain, &store)?;
         let on_chain = chain::address(chain.as_ref());
+        config.check_address(on_chain)?;
         let listeners = Listeners::bind(&config, on_chain)?;
         let opened = open_transports(&config, &store, on_chain)?;
         let at = |listeners: &[TcpListener], configured: Option<SocketAddr>| match opened.own_address {

@@ -25,7 +25,7 @@ pub(crate) struct Chain {
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) place: Place,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     server: Option<Server>,
 }
 

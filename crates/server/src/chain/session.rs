@@ -134,7 +134,14 @@ impl ChainSession {
         }
         self.waits.add_all(ctx.writer.so_far().tickets());
         Gated::new((), std::mem::take(&mut self.waits)).open(reply);
-        reply.bytes().extend_from_slice(&encode(Code::Acknowledged, header.version, header.number, &[], 0));
+        let copies = [node.copies_behind() + 1];
+        reply.bytes().extend_from_slice(&encode(
+            Code::Acknowledged,
+            header.version,
+            header.number,
+            &copies,
+            0,
+        ));
         Ok(())
     }
 

@@ -182,7 +182,7 @@ fn replication(text: &mut Text, shared: &Shared) {
     let is_first = shared.chain.as_ref().is_none_or(|node| node.role() == Role::First);
     text.line("role", if is_first { "master" } else { "slave" });
     let behind = shared.chain.as_ref().and_then(|node| node.behind());
-    text.line("connected_slaves", u8::from(behind.is_some()));
+    text.line("connected_slaves", shared.chain.as_ref().map_or(0, |node| node.copies_behind()));
     if let Some(node) = &shared.chain {
         chain(text, node, behind.as_ref());
     }

@@ -9,6 +9,7 @@ use super::databases::{copy_target, selected};
 use super::fail::Fail;
 use super::flags::Flags;
 use super::words::{Word, Words};
+use crate::chain;
 use crate::counters::count;
 use crate::reply::Reply;
 use landfall_heap::Heap;
@@ -200,6 +201,11 @@ fn exec(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 
 fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
     let engine = call.ctx.engine;
+    // The chain may have changed since the commands were queued.
+    let admitted = chain::admit(call.ctx.shared, queue.any(Flags::WRITE));
+    admitted.map_err(|why| {
+        Fail::Error(format!("EXECABORT Transaction discarded because of: {}", why.resp()).into())
+    })?;
     let stats = queue.any(Flags::STATS).then(|| engine.stats());
     let keys = queue.keys(engine.heap(), call.database());
     let mut txn = begin(call, queue, &keys);

@@ -28,7 +28,14 @@ pub(super) const SPECS: &[Spec] = &[
     Spec::new("save", 1, SAVES.and(Flags::NO_MULTI), save, "server", "Does nothing: everything is saved."),
     Spec::new("bgsave", -1, SAVES, bgsave, "server", "Does nothing: everything is saved."),
     Spec::new("bgrewriteaof", 1, SAVES, bgrewriteaof, "server", "Does nothing: there is no log to rewrite."),
-    Spec::new("wait", 3, Flags::BLOCKING, wait, "generic", "Returns the number of replicas: none."),
+    Spec::new(
+        "wait",
+        3,
+        Flags::BLOCKING,
+        wait,
+        "generic",
+        "Returns how many servers behind this one in a chain have all writes.",
+    ),
     Spec::new(
         "waitaof",
         4,
@@ -148,11 +155,17 @@ fn bgrewriteaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// There are no replicas, so a wait would achieve nothing.
+/// How many servers of a chain have what this one acknowledges.
+fn replicas(call: &Call<'_, '_, '_>) -> i64 {
+    call.shared().chain.as_ref().map_or(0, |node| node.copies_behind().into())
+}
+
+/// Whatever was acknowledged is at all servers of the chain, so there is nothing to wait for.
 fn wait(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.integer(1)?;
     check_timeout(call, 2)?;
-    call.reply_integer(0)
+    call.open(call.ctx.writer.so_far());
+    call.reply_integer(replicas(call))
 }
 
 fn check_timeout(call: &Call<'_, '_, '_>, index: usize) -> Result<(), Fail> {
@@ -171,10 +184,11 @@ fn waitaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.positive(2)?;
     check_timeout(call, 3)?;
     call.open(call.ctx.writer.so_far());
+    let replicas = replicas(call);
     let mut out = call.out();
     out.array(2);
     out.integer(1);
-    out.integer(0);
+    out.integer(replicas);
     Ok(())
 }
 
