@@ -1,4 +1,4 @@
-//! The simulator over many seeds: its tests read the number of seeds and the first one from the environment.
+//! The simulators over many seeds, that of the chain among them: their tests read the number of seeds and the first one from the environment.
 
 use crate::args::Grammar;
 use crate::ci::suite::report;
@@ -26,7 +26,7 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     println!("{seeds} seeds; again with: cargo xtask sim --seeds {seeds} --seed {seed}");
     let mut cargo = process::cargo();
     cargo
-        .args(["test", "-p", "landfall-sim", "--no-fail-fast", "--", "--show-output"])
+        .args(["test", "-p", "landfall-sim", "-p", "landfall-chain", "--no-fail-fast", "--", "--show-output"])
         .current_dir(&workspace.root);
     cargo.env("LANDFALL_SIM_SEEDS", seeds.to_string()).env("LANDFALL_SIM_SEED", seed.to_string());
     let finished = process::run(&mut cargo, Keep::Both, LIMIT)?;
