@@ -1,6 +1,7 @@
 //! Copies everything to the node behind, if that is behind.
 
 use crate::connection::{Connection, Lost};
+use crate::counters::Counters;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
 use landfall_chain::{COPY_STREAM, Code, Copying, Member, message};
@@ -100,6 +101,7 @@ impl Copier<'_> {
             self.node.reconnect();
         }
         ended?;
+        Counters::add(&self.node.counters.copies, 1);
         tracing::info!(node = member.name, keys, ms = begun.elapsed().as_millis() as u64, "copied");
         Ok(())
     }
@@ -126,6 +128,8 @@ impl Copier<'_> {
                         let number = connection.next_number();
                         let version = connection.version();
                         out.write(heap, connection.writer(), (Code::Copied, version, number))?;
+                        Counters::add(&self.node.counters.value_bytes, out.value_bytes());
+                        Counters::add(&self.node.counters.copied_keys, keys);
                         connection.wait_for_all(&|| self.goes_on())?;
                     }
                     return Ok((next, keys));

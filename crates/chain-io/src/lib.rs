@@ -6,6 +6,7 @@
 
 mod connection;
 mod copier;
+mod counters;
 mod error;
 mod link;
 mod node;
@@ -16,6 +17,7 @@ mod state_file;
 mod view_file;
 
 pub use copier::{AddValue, Pages, Position};
+pub use counters::Counters;
 pub use error::NodeError;
 pub use link::Link;
 pub use node::{Node, Role, Settings};

@@ -1,6 +1,7 @@
 //! The stream of one writer to the node behind.
 
 use crate::connection::{Connection, Lost};
+use crate::counters::Counters;
 use crate::node::Node;
 use crate::outgoing::messages;
 use crate::slot::{Batch, Slot};
@@ -169,6 +170,7 @@ impl Thread<'_> {
             return Err(Lost::Ended);
         }
         self.connection = Some(connection);
+        Counters::add(&self.node.counters.connections, 1);
         self.told.clear();
         let standing = self.node.downstream.lock().standing();
         tracing::info!(node = member.name, stream, ?standing, "connected to the node behind");
@@ -202,10 +204,11 @@ impl Thread<'_> {
     fn transmit(&mut self, records: &[SlotId]) -> Result<(), Lost> {
         let (node, generation) = (self.node, self.generation);
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        let version = connection.version();
+        let (version, begun) = (connection.version(), Instant::now());
         for message in messages(&node.heap, records).map_err(io::Error::other)? {
             let number = connection.next_number();
             message.write(&node.heap, connection.writer(), (Code::Chunk, version, number))?;
+            Counters::add(&node.counters.value_bytes, message.value_bytes());
         }
         let until = std::cell::Cell::new(None);
         let goes_on = || {
@@ -218,6 +221,8 @@ impl Thread<'_> {
         };
         let copies = connection.wait_for_all(&goes_on)?;
         node.note_copies_behind(copies);
+        Counters::add(&node.counters.batches, 1);
+        Counters::add(&node.counters.batch_ns, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(())
     }
 

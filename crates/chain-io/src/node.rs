@@ -1,5 +1,6 @@
 //! A node: what it knows of the chain, and the threads that keep it up to date.
 
+use crate::counters::Counters;
 use crate::error::NodeError;
 use crate::slot::Slot;
 use crate::state_file::StateFile;
@@ -102,6 +103,8 @@ pub struct Node {
     /// Signalled when the view or what is known of the node behind changes.
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What it has sent.
+    pub counters: Counters,
 }
 
 impl std::fmt::Debug for Node {
@@ -140,6 +143,7 @@ impl Node {
             is_stopping: AtomicBool::new(false),
             changed: Condvar::new(),
             threads: Mutex::default(),
+            counters: Counters::default(),
             settings,
         }))
     }

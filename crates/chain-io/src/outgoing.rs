@@ -27,6 +27,11 @@ impl<'h> Outgoing<'h> {
         self.head.is_empty()
     }
 
+    /// Bytes of the values.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.payload_len
+    }
+
     /// True if it should be sent before another record is added.
     pub fn is_full(&self) -> bool {
         !self.is_open && (self.payload_len >= PAYLOAD_BYTES || self.head.len() >= HEAD_BYTES)

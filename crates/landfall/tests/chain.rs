@@ -60,6 +60,10 @@ fn what_one_node_acknowledges_all_have() {
     assert_eq!(resp.call(&[b"RENAME", b"m1", b"renamed"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"SELECT", b"3"]).unwrap(), ok());
     assert_eq!(resp.call(&[b"SET", b"short", b"of another database"]).unwrap(), ok());
+    let metric = |index: usize, name: &str| chain.server(index).metric(&format!("landfall_chain_{name}"));
+    assert_eq!([0, 1, 2].map(|index| metric(index, "copies_behind").to_string()), ["2", "1", "0"]);
+    assert_eq!([0, 1, 2].map(|index| metric(index, "first").to_string()), ["1", "0", "0"]);
+    assert!(metric(0, "batches_total") >= 9.0 && metric(0, "value_bytes_total") > long.len() as f64);
     assert_eq!(resp.call(&[b"WAIT", b"2", b"0"]).unwrap(), Reply::Int(2));
     assert_eq!(
         resp.call(&[b"WAITAOF", b"1", b"2", b"0"]).unwrap(),
@@ -190,11 +194,11 @@ fn a_node_that_comes_back_is_copied_to_while_clients_write() {
                 }
             });
         }
+        let _ends = Over(&over);
         chain.add(2);
         chain.start(2);
         chain.wait_until_in_step();
         std::thread::sleep(Duration::from_millis(200));
-        over.store(true, Ordering::Relaxed);
     });
     let all = same_everywhere(&chain, &[0, 1, 2]);
     assert!(!all.contains_key(&(0, b"old:1".to_vec())), "deleted while the node was away");
@@ -384,6 +388,15 @@ fn read(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, nod
     }
 }
 
+/// Ends the clients, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A small generator, seeded: the same faults each time.
 struct Draw(u64);
 
@@ -450,12 +463,12 @@ fn whatever_is_killed_removed_or_added_nothing_acknowledged_or_shown_is_lost() {
             threads.spawn(move || write(addresses, over, known, client));
         }
         threads.spawn(|| read(&addresses, &over, &known, 3));
+        let _ends = Over(&over);
         for _ in 0..kills {
             std::thread::sleep(Duration::from_millis(draw.below(500) as u64));
             fault(&mut chain, &mut draw, &addresses);
         }
         std::thread::sleep(Duration::from_millis(300));
-        over.store(true, Ordering::Relaxed);
     });
     let all = same_everywhere(&chain, &[0, 1, 2]);
     let mut acknowledged = 0;

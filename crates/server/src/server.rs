@@ -17,10 +17,15 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Pending connections that the kernel queues for a worker.
 const BACKLOG: i32 = 1024;
+
+/// How long a port of a server that was killed may stay in use.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(1);
+/// Pause before a port is tried again.
+const BIND_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -346,7 +351,7 @@ fn bind_all(address: SocketAddr, count: usize) -> Result<Vec<TcpListener>, Serve
     let listen = |source| ServerError::Listen { address, source };
     // The first bind is without SO_REUSEPORT, so that a port of another server is refused instead of shared.
     if address.port() != 0 {
-        drop(bind_one(address, false).map_err(listen)?);
+        drop(bind_soon(address).map_err(listen)?);
     }
     let first = bind_one(address, true).map_err(listen)?;
     let bound = first.local_addr().map_err(listen)?;
@@ -355,6 +360,20 @@ fn bind_all(address: SocketAddr, count: usize) -> Result<Vec<TcpListener>, Serve
         all.push(bind_one(bound, true).map_err(listen)?);
     }
     Ok(all)
+}
+
+/// Binds a port that may just be given back. The kernel closes the sockets of a killed process's ring a little after the
+/// process has ended.
+fn bind_soon(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let until = Instant::now() + GIVEN_BACK_WITHIN;
+    loop {
+        match bind_one(address, false) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(BIND_AGAIN_AFTER);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn bind_one(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {

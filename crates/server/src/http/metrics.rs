@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::counters::{COMMIT_BOUNDS_US, Counters};
 use crate::process;
 use crate::shared::{Shared, now_ns};
+use landfall_chain_io::Role;
 use landfall_kv::{Engine, Stats};
 use landfall_metrics::{Kind, Text};
 use landfall_wal::WalStats;
@@ -21,6 +22,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     logs(&mut text, &ctx.logs.stats());
     landfall_metrics::region(&mut text, ctx.engine.heap());
     loads(&mut text, ctx.shared);
+    chain(&mut text, ctx.shared);
     recovery(&mut text, ctx.shared);
     process_usage(&mut text, ctx.shared);
     text.into()
@@ -163,6 +165,39 @@ fn loads(text: &mut Text, shared: &Shared) {
     let Some(loads) = &shared.loads else { return };
     text.counter("loads_total", "Requests for bytes that had left memory.", read(&loads.counters.loads));
     text.counter("load_bytes_total", "Bytes of these requests.", read(&loads.counters.bytes));
+}
+
+/// The place in a chain, if there is one.
+fn chain(text: &mut Text, shared: &Shared) {
+    let Some(node) = &shared.chain else { return };
+    let (role, sent) = (node.role(), &node.counters);
+    text.gauge("chain_version", "Version of the view of the chain.", node.view().version);
+    text.gauge("chain_first", "1 if this node takes writes.", u8::from(role == Role::First));
+    text.gauge(
+        "chain_serves",
+        "1 if this node answers clients.",
+        u8::from(matches!(role, Role::First | Role::Replica)),
+    );
+    text.gauge(
+        "chain_in_step",
+        "1 if this node has everything that the chain has acknowledged.",
+        u8::from(node.is_in_step()),
+    );
+    text.gauge(
+        "chain_copies_behind",
+        "Nodes behind this one that have what it acknowledges.",
+        node.copies_behind(),
+    );
+    text.counter("chain_batches_total", "Batches that the next node has acknowledged.", read(&sent.batches));
+    text.counter("chain_batch_seconds_total", "Time that they took.", seconds(read(&sent.batch_ns)));
+    text.counter(
+        "chain_value_bytes_total",
+        "Bytes of values sent to the next node.",
+        read(&sent.value_bytes),
+    );
+    text.counter("chain_connections_total", "Connections made to the next node.", read(&sent.connections));
+    text.counter("chain_copies_total", "Copies of everything to the next node.", read(&sent.copies));
+    text.counter("chain_copied_keys_total", "Keys of these copies.", read(&sent.copied_keys));
 }
 
 fn recovery(text: &mut Text, shared: &Shared) {
