@@ -6,10 +6,10 @@ use landfall_heap::crc;
 pub const COPY_STREAM: u8 = 255;
 /// Length of a header, bytes.
 pub const HEADER_BYTES: usize = 48;
-/// Longest head, bytes.
-const HEAD_BYTES_MAX: u32 = 64 << 20;
-/// Longest payload, bytes.
-const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
+/// Longest head, bytes: a transaction is whole in one message, and its keys are in the head.
+const HEAD_BYTES_MAX: u32 = 2 << 30;
+/// Longest payload, bytes: the largest region.
+const PAYLOAD_BYTES_MAX: u64 = 512 << 30;
 const LETTERS: &[u8; 4] = b"LFCH";
 const VERSION: u8 = 1;
 

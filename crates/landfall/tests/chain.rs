@@ -97,6 +97,18 @@ fn a_transaction_is_there_whole() {
 }
 
 #[test]
+fn a_transaction_with_very_long_keys_is_there_whole() {
+    let mut chain = Chain::new(2, &["--capacity", "512MiB"]);
+    chain.start_all();
+    // 72 MB of keys, in one message.
+    let keys: Vec<Vec<u8>> = (0..1200_u64).map(|seed| pattern(seed, 60_000)).collect();
+    let mut words: Vec<&[u8]> = vec![b"MSET"];
+    keys.iter().for_each(|key| words.extend([&key[..], b"value"]));
+    assert_eq!(chain.resp(0).call(&words).unwrap(), ok());
+    assert_eq!(chain.server(1).call(&["DBSIZE"]), Reply::Int(1200));
+}
+
+#[test]
 fn values_land_at_every_node_without_a_copy() {
     let mut chain = Chain::new(3, &["--scrub-rate", "0"]);
     chain.start_all();
