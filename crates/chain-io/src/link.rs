@@ -3,7 +3,7 @@
 use crate::connection::{Connection, Lost};
 use crate::counters::Counters;
 use crate::node::Node;
-use crate::outgoing::messages;
+use crate::outgoing::each_message;
 use crate::slot::{Batch, Slot};
 use landfall_chain::{Code, Standing};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
@@ -205,11 +205,12 @@ impl Thread<'_> {
         let (node, generation) = (self.node, self.generation);
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let (version, begun) = (connection.version(), Instant::now());
-        for message in messages(&node.heap, records).map_err(io::Error::other)? {
+        each_message(&node.heap, records, |message| {
             let number = connection.next_number();
             message.write(&node.heap, connection.writer(), (Code::Chunk, version, number))?;
             Counters::add(&node.counters.value_bytes, message.value_bytes());
-        }
+            Ok(())
+        })?;
         let until = std::cell::Cell::new(None);
         let goes_on = || {
             let is_over = node.is_stopping() && {

@@ -156,23 +156,24 @@ fn write_all(to: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<
     Ok(())
 }
 
-/// The messages for the records of a batch or a transaction: groups stay together.
+/// Passes the records of a batch or a transaction to `send`, message by message: groups stay together.
 ///
 /// # Errors
-/// Damage; the medium's.
-pub(crate) fn messages<'h>(heap: &'h Heap, records: &[SlotId]) -> Result<Vec<Outgoing<'h>>, HeapError> {
-    let mut all = Vec::new();
+/// Those of `send`; damage; the medium's.
+pub(crate) fn each_message<'h>(
+    heap: &'h Heap,
+    records: &[SlotId],
+    mut send: impl FnMut(Outgoing<'h>) -> io::Result<()>,
+) -> io::Result<()> {
     let mut next = Outgoing::default();
     for (at, slot) in records.iter().enumerate() {
         if next.is_full() {
-            all.push(std::mem::take(&mut next));
+            send(std::mem::take(&mut next))?;
         }
-        next.add(heap, *slot, belongs_with(heap, *slot, records.get(at + 1).copied())?)?;
+        let more = belongs_with(heap, *slot, records.get(at + 1).copied());
+        more.and_then(|more| next.add(heap, *slot, more)).map_err(io::Error::other)?;
     }
-    if !next.is_empty() {
-        all.push(next);
-    }
-    Ok(all)
+    if next.is_empty() { Ok(()) } else { send(next) }
 }
 
 /// True if a record and the next one are of one group or transaction.

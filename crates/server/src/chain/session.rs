@@ -97,7 +97,11 @@ impl ChainSession {
 
     /// Says why the connection ends.
     pub(crate) fn refuse(&self, refusal: &Refusal, version: u64, reply: &mut Reply<'_>) {
-        tracing::warn!(stream = self.stream, error = %refusal, "a connection from the node before is refused");
+        // Strangers do not fill the log: a node that is refused tells it in its own.
+        match self.stream {
+            Some(stream) => tracing::warn!(stream, error = %refusal, "the node before is refused"),
+            None => tracing::debug!(error = %refusal, "a connection to the address of this node is refused"),
+        }
         reply.bytes().extend_from_slice(&refusal.encode(version));
     }
 
