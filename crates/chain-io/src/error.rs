@@ -16,19 +16,19 @@ pub enum NodeError {
         /// The cause.
         source: io::Error,
     },
-    /// Misuse: a file has another form.
-    #[error("{}: no view of a chain, or no state of a node: {source}", path.display())]
+    /// Misuse: a document has another form.
+    #[error("{from}: no view of a chain, or no state of a node: {source}")]
     Syntax {
-        /// The file.
-        path: PathBuf,
+        /// The file, or where else it is.
+        from: String,
         /// Where, and what is wrong.
         source: toml::de::Error,
     },
     /// Misuse: a view makes no sense, or not for this node.
-    #[error("{}: {source}", path.display())]
+    #[error("{from}: {source}")]
     View {
-        /// The file.
-        path: PathBuf,
+        /// The file, or where else it is.
+        from: String,
         /// What is wrong.
         source: ViewError,
     },
@@ -70,6 +70,12 @@ pub enum NodeError {
     /// Environment: a thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// Environment: there is no view yet, or none any more.
+    #[error("{from}: there is no view of the chain")]
+    NoView {
+        /// Where it should be.
+        from: String,
+    },
     /// Misuse: the password is too long to be sent.
     #[error("a password of a chain has at most 255 bytes")]
     Password,

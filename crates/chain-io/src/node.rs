@@ -4,7 +4,7 @@ use crate::counters::Counters;
 use crate::error::NodeError;
 use crate::slot::Slot;
 use crate::state_file::StateFile;
-use crate::view_file::read_view;
+use crate::views::Views;
 use landfall_chain::{Copied, Downstream, Hello, Reason, Refusal, Standing, Upstream, View, Welcome};
 use landfall_heap::Heap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -24,8 +24,8 @@ const INCARNATIONS_BITS: u32 = 32;
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The file of the view.
-    pub view: PathBuf,
+    /// Where it has the view from.
+    pub views: Arc<dyn Views>,
     /// The name of the node.
     pub node: String,
     /// The file of its state.
@@ -49,8 +49,8 @@ impl Settings {
         if !self.password.as_deref().is_none_or(Hello::may_send) {
             return Err(NodeError::Password);
         }
-        let (view, me) = (read_view(&self.view)?, &self.node);
-        view.find(me).map_err(|source| NodeError::View { path: self.view.clone(), source })?;
+        let (view, me) = (self.views.newest()?, &self.node);
+        view.find(me).map_err(|source| NodeError::View { from: self.views.describe(), source })?;
         let state = StateFile::open(&self.state, &view.name, me)?;
         let mut upstream = Upstream::new(me, state.state().since);
         upstream.set_view(&view);
@@ -72,10 +72,12 @@ pub enum Role {
     Waiting,
     /// It is not in the chain any more.
     Removed,
+    /// It has no proof that it still has its place: another node may have taken it.
+    Fenced,
 }
 
 impl Role {
-    const ALL: [Self; 4] = [Self::First, Self::Replica, Self::Waiting, Self::Removed];
+    const ALL: [Self; 5] = [Self::First, Self::Replica, Self::Waiting, Self::Removed, Self::Fenced];
 }
 
 /// A node of a chain.
@@ -109,8 +111,8 @@ pub struct Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Settings { node, view, .. } = &self.settings;
-        write!(f, "Node {{ {node}, {}, {:?} }}", view.display(), self.role())
+        let Settings { node, views, .. } = &self.settings;
+        write!(f, "Node {{ {node}, {}, {:?} }}", views.describe(), self.role())
     }
 }
 
@@ -203,10 +205,23 @@ impl Node {
         self.copies_behind.store(copies, Ordering::Relaxed);
     }
 
-    /// What the node may do for clients.
+    /// What the node may do for clients at this moment, by the clock.
     pub fn role(&self) -> Role {
+        match (self.place(), self.views().lease()) {
+            (Role::First | Role::Replica, Some(lease)) if !lease.is_registered() => Role::Fenced,
+            (place, _) => place,
+        }
+    }
+
+    /// The role of a node that has its place for sure.
+    fn place(&self) -> Role {
         let role = self.role.load(Ordering::Acquire);
         Role::ALL.into_iter().find(|known| *known as u8 == role).unwrap_or(Role::Waiting)
+    }
+
+    /// Where the node has its view from.
+    pub fn views(&self) -> &dyn Views {
+        &*self.settings.views
     }
 
     /// Finds the role anew, after something has changed on which it depends.
@@ -222,6 +237,7 @@ impl Node {
         };
         self.is_first.store(view.is_first(self.name()), Ordering::Release);
         self.role.store(role as u8, Ordering::Release);
+        self.views().note_in_step(self.upstream.lock().in_step());
     }
 
     /// True if no node is before this one.
@@ -246,7 +262,7 @@ impl Node {
     pub(crate) fn set_ready(&self) {
         if !self.is_ready.swap(true, Ordering::AcqRel) {
             self.find_role();
-            tracing::info!(node = self.name(), role = ?self.role(), "the chain is served");
+            tracing::info!(node = self.name(), role = ?self.place(), "the chain is served");
         }
         self.notify();
     }
@@ -294,7 +310,7 @@ impl Node {
         let mut noted = Instant::now();
         let mut told = String::new();
         while !self.is_stopping() {
-            let outcome = read_view(&self.settings.view).map_err(|error| error.to_string());
+            let outcome = self.views().newest().map_err(|error| error.to_string());
             let ignored = outcome.and_then(|view| self.take_view(view)).err().unwrap_or_default();
             if ignored != told && !ignored.is_empty() {
                 tracing::warn!("{ignored}: the view that was read before counts");
@@ -318,7 +334,7 @@ impl Node {
             let (View { name, version, .. }, known) = (next, current.version);
             return Err(format!(
                 "{} is version {version} of {name} and not a version above {known} of {}",
-                self.settings.view.display(),
+                self.views().describe(),
                 current.name
             ));
         }
@@ -331,12 +347,10 @@ impl Node {
         drop(streams);
         self.reconnect();
         self.find_role();
-        if self.role() == Role::Removed {
-            tracing::error!(
-                "this node was removed from the chain: it serves nobody, and must be started anew if it is added again"
-            );
+        if self.place() == Role::Removed {
+            self.views().note_removed();
         }
-        tracing::info!(role = ?self.role(), "place in the chain");
+        tracing::info!(role = ?self.place(), "place in the chain");
         if next.is_first(self.name()) && !self.is_in_step() {
             tracing::error!(
                 "this node is the first of the chain and does not hold the chain's data: remove it from the view"
@@ -368,7 +382,7 @@ impl Node {
         if !self.is_ready() {
             return Err(Refusal::new(Reason::View, format!("{} waits for the node behind it", self.name())));
         }
-        if self.role() == Role::Removed {
+        if self.place() == Role::Removed {
             return Err(Refusal::new(
                 Reason::View,
                 format!("{} was removed and must be started anew", self.name()),

@@ -51,9 +51,8 @@ impl StateFile {
                 State { chain: chain.into(), node: node.into(), since: 0, starts: 0, floor: 0 }
             }
             Err(error) => return Err(fail(error)),
-            Ok(text) => {
-                toml::from_str(&text).map_err(|source| NodeError::Syntax { path: path.into(), source })?
-            }
+            Ok(text) => toml::from_str(&text)
+                .map_err(|source| NodeError::Syntax { from: path.display().to_string(), source })?,
         };
         if state.chain != chain || state.node != node {
             let State { chain, node, .. } = state;
@@ -85,12 +84,21 @@ impl StateFile {
 /// [`NodeError::Other`] if it belongs to another one; those of the files; the node is not the first of the view.
 pub fn initialise(dir: &Path, view: &View, node: &str) -> Result<(), NodeError> {
     let path = dir.join(STATE_NAME);
-    let (place, member) = view.find(node).map_err(|source| NodeError::View { path: path.clone(), source })?;
+    let (place, member) =
+        view.find(node).map_err(|source| NodeError::View { from: path.display().to_string(), source })?;
     if place != 0 {
         return Err(NodeError::NotFirst { node: node.into(), first: view.members[0].name.clone() });
     }
     std::fs::create_dir_all(dir).map_err(|source| NodeError::File { path: dir.into(), source })?;
     StateFile::open(&path, &view.name, node)?.change(|state| state.since = member.since)
+}
+
+/// The `since` for which the node of a chain is in step, by the file in the directory of its region; 0: it is behind.
+///
+/// # Errors
+/// [`NodeError::Other`] if the region belongs to another one; those of the file.
+pub fn in_step_for(dir: &Path, chain: &str, node: &str) -> Result<u64, NodeError> {
+    Ok(StateFile::open(&dir.join(STATE_NAME), chain, node)?.state().since)
 }
 
 #[cfg(test)]

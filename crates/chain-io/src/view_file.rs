@@ -32,8 +32,16 @@ struct MemberDocument {
 /// [`NodeError::File`], [`NodeError::Syntax`], [`NodeError::View`].
 pub fn read_view(path: &Path) -> Result<View, NodeError> {
     let text = fs::read_to_string(path).map_err(|source| NodeError::File { path: path.into(), source })?;
+    parse_view(&path.display().to_string(), &text)
+}
+
+/// Reads the document of a view, which comes from the place `from`.
+///
+/// # Errors
+/// [`NodeError::Syntax`], [`NodeError::View`].
+pub fn parse_view(from: &str, text: &str) -> Result<View, NodeError> {
     let document: Document =
-        toml::from_str(&text).map_err(|source| NodeError::Syntax { path: path.into(), source })?;
+        toml::from_str(text).map_err(|source| NodeError::Syntax { from: from.into(), source })?;
     let member =
         |MemberDocument { name, address, since }| Member { name, address: address.to_string(), since };
     let view = View {
@@ -41,8 +49,17 @@ pub fn read_view(path: &Path) -> Result<View, NodeError> {
         version: document.version,
         members: document.member.into_iter().map(member).collect(),
     };
-    view.check().map_err(|source| NodeError::View { path: path.into(), source })?;
+    view.check().map_err(|source| NodeError::View { from: from.into(), source })?;
     Ok(view)
+}
+
+/// The document of a view.
+pub fn view_text(view: &View) -> String {
+    let mut text = format!("name = \"{}\"\nversion = {}\n", view.name, view.version);
+    for Member { name, address, since } in &view.members {
+        text += &format!("\n[[member]]\nname = \"{name}\"\naddress = \"{address}\"\nsince = {since}\n");
+    }
+    text
 }
 
 /// Writes the view of a chain: readers see the old one or this one.
@@ -50,11 +67,7 @@ pub fn read_view(path: &Path) -> Result<View, NodeError> {
 /// # Errors
 /// [`NodeError::File`].
 pub fn write_view(path: &Path, view: &View) -> Result<(), NodeError> {
-    let mut text = format!("name = \"{}\"\nversion = {}\n", view.name, view.version);
-    for Member { name, address, since } in &view.members {
-        text += &format!("\n[[member]]\nname = \"{name}\"\naddress = \"{address}\"\nsince = {since}\n");
-    }
-    replace(path, &text).map_err(|source| NodeError::File { path: path.into(), source })
+    replace(path, &view_text(view)).map_err(|source| NodeError::File { path: path.into(), source })
 }
 
 /// Replaces a file durably: after a crash it has the old text or the new one.

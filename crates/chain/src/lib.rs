@@ -2,8 +2,8 @@
 //!
 //! A [`View`] is the chain at one version. A node before another one sends [`Record`]s in messages ([`Header`],
 //! [`Parser`]). [`Downstream`] is what it knows of the node behind it, and decides when a batch is complete; [`Upstream`]
-//! is what a node knows of the one before it, and decides what it applies. The rules and the argument:
-//! `docs/format/chain.md`.
+//! is what a node knows of the one before it, and decides what it applies. [`Manager`] decides which view follows, by who
+//! is registered and who is silent. The rules and the argument: `docs/format/chain.md`.
 //!
 //! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: every malformed byte
 //! is a [`WireError`], after which the connection is to be closed.
@@ -11,6 +11,7 @@
 
 mod downstream;
 mod hello;
+mod manager;
 mod parser;
 mod record;
 mod upstream;
@@ -19,6 +20,7 @@ mod wire;
 
 pub use downstream::{Copying, Downstream, Standing};
 pub use hello::{Hello, Reason, Refusal, Welcome};
+pub use manager::{Candidate, Change, Manager, Registration};
 pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
 pub use upstream::{Copied, Upstream};

@@ -79,6 +79,11 @@ impl Upstream {
         self.since != 0 && self.in_step == self.since
     }
 
+    /// The `since` for which this node is in step; 0: it is behind.
+    pub fn in_step(&self) -> u64 {
+        self.in_step
+    }
+
     /// `since` of this node in the view.
     pub fn since(&self) -> u64 {
         self.since

@@ -1,9 +1,9 @@
 //! How commands reach an etcd: the flags, which all of them have in common.
 
-use crate::serve::read_password;
+use crate::password::read_password;
 use clap::Args;
 use landfall_members::{EtcdClient, EtcdConfig, EtcdUser, MembersError};
-use landfall_server::config::ConfigError;
+use landfall_server::config::{ConfigError, FileConfig};
 use std::path::PathBuf;
 
 /// The environment variable with the user's password. Only the process's owner and root can read it, as opposed to the
@@ -54,6 +54,23 @@ pub(crate) enum EtcdArgsError {
 }
 
 impl EtcdArgs {
+    /// What a configuration file says.
+    pub(crate) fn of_file(file: &mut FileConfig) -> Self {
+        Self {
+            addresses: std::mem::take(&mut file.etcd),
+            ca: file.etcd_ca.take(),
+            certificate: file.etcd_cert.take(),
+            key: file.etcd_key.take(),
+            user: file.etcd_user.take(),
+            password_file: file.etcd_password_file.take(),
+        }
+    }
+
+    /// These flags, or the others where they name no etcd.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if self.addresses.is_empty() { other } else { self }
+    }
+
     /// The etcd, if the flags name one. Its files are read now; nothing is sent yet.
     pub(crate) fn client(&self) -> Result<Option<EtcdClient>, EtcdArgsError> {
         self.client_with(|| std::env::var(PASSWORD_VARIABLE).ok())

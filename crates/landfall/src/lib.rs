@@ -4,6 +4,7 @@
 //! Read [`Command`] first: it lists the commands. [`run`] runs one.
 
 mod chain;
+mod chain_etcd;
 mod check;
 mod client;
 mod demo;
@@ -11,6 +12,7 @@ mod etcd;
 mod fs;
 pub mod log;
 mod output;
+mod password;
 mod pmnet;
 mod serve;
 mod stats;
@@ -44,7 +46,7 @@ pub enum Command {
     /// Files: mount a directory whose files are in a region.
     Fs(Box<FsArgs>),
     /// Several servers with the same data: make a chain, add and remove its nodes.
-    Chain(ChainArgs),
+    Chain(Box<ChainArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(CheckArgs),
     /// Show the counters of a running server: the sections of INFO, with the dropped packets.
@@ -67,7 +69,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Wal(args) => wal::run(*args),
         Command::Pmnet(args) => pmnet::run(*args),
         Command::Fs(args) => fs::run(*args),
-        Command::Chain(args) => chain::run(args),
+        Command::Chain(args) => chain::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -1,11 +1,17 @@
 //! `landfall serve`: runs the server.
 
 mod files;
+mod signals;
 
 use self::files::{FilesError, MountedFiles};
+use self::signals::Signals;
+use crate::chain_etcd::{EtcdPlace, EtcdViews, PlaceError};
+use crate::etcd::{EtcdArgs, EtcdArgsError};
 use crate::output::{self, fail};
+use crate::password::read_password;
 use crate::sys;
 use clap::Args;
+use landfall_chain_io::{NodeError, ViewFile};
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
     parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
@@ -13,7 +19,7 @@ use landfall_server::config::{
 };
 use landfall_server::writes::{InRegion, PlainWrites};
 use landfall_server::{Server, ServerError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,8 +136,9 @@ pub struct ServeArgs {
     /// rights of the server: they can read and replace every file, whatever its permissions say
     #[arg(long)]
     files_commands: bool,
-    /// File of the view of a chain: what this server acknowledges, all nodes of the chain have
-    #[arg(long, value_name = "FILE")]
+    /// File of the view of a chain, or its name if the chain is in etcd: what this server acknowledges, all nodes of the
+    /// chain have
+    #[arg(long, value_name = "FILE|NAME")]
     chain: Option<PathBuf>,
     /// Which node of the chain this server is
     #[arg(long, value_name = "NAME")]
@@ -139,6 +146,8 @@ pub struct ServeArgs {
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
 }
 
 /// Runs the server until SIGTERM, SIGINT or `SHUTDOWN`.
@@ -151,8 +160,8 @@ pub fn run_over(
     args: ServeArgs,
     open: impl FnOnce(&Config) -> Result<Box<dyn PlainWrites>, Box<dyn std::error::Error>>,
 ) -> ExitCode {
-    let config = match args.config() {
-        Ok(config) => config,
+    let (config, place) = match args.settings() {
+        Ok(settings) => settings,
         Err(error) => return fail(&error),
     };
     crate::log::start(&config.log_level, config.log_format == LogFormat::Json);
@@ -160,10 +169,19 @@ pub fn run_over(
         Ok(writes) => writes,
         Err(error) => return fail(&*error),
     };
-    match serve(config, writes) {
+    match serve(config, place.as_ref(), writes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+/// Why the flags make no sense.
+#[derive(Debug, thiserror::Error)]
+enum SettingsError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdArgsError),
 }
 
 /// Why nothing is served, or why serving has ended.
@@ -173,9 +191,17 @@ enum ServeError {
     Server(#[from] ServerError),
     #[error(transparent)]
     Files(#[from] FilesError),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
 }
 
-fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServeError> {
+/// Serves until the end. A node that was removed from a chain in etcd starts anew, in this process: its region is recovered,
+/// and it waits until the chain's manager has added it again.
+fn serve(
+    mut config: Config,
+    place: Option<&EtcdPlace>,
+    writes: Box<dyn PlainWrites>,
+) -> Result<(), ServeError> {
     sys::block_stop_signals().map_err(ServerError::Thread)?;
     let open_files = sys::raise_open_files();
     if open_files < config.max_clients as u64 + 64 {
@@ -185,7 +211,44 @@ fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServeError>
             "the limit on open files is lower than --max-clients: raise it (ulimit -n)"
         );
     }
-    let server = Server::start_over(config, writes)?;
+    let signals = Signals::follow().map_err(ServerError::Thread)?;
+    let Some(place) = place else {
+        serve_once(&mut config, writes, None, &signals)?;
+        return Ok(());
+    };
+    serve_in_chain(&mut config, place, writes, &signals)
+}
+
+fn serve_in_chain(
+    config: &mut Config,
+    place: &EtcdPlace,
+    mut writes: Box<dyn PlainWrites>,
+    signals: &Signals,
+) -> Result<(), ServeError> {
+    while let Some(views) = place.take(&|| signals.has_come())? {
+        config.chain = Some(ChainConfig { views: Arc::<EtcdViews>::clone(&views), node: place.node.clone() });
+        match serve_once(config, writes, Some(&views), signals) {
+            Ok(()) if views.was_removed() && !signals.has_come() => {}
+            // The chain has changed while the server started.
+            Err(ServeError::Server(ServerError::Chain(
+                error @ (NodeError::View { .. } | NodeError::FirstIsBehind { .. }),
+            ))) => tracing::warn!(%error, "starting anew"),
+            outcome => return outcome,
+        }
+        config.chain = None;
+        writes = Box::new(InRegion);
+    }
+    Ok(())
+}
+
+/// Serves until something stops the server.
+fn serve_once(
+    config: &mut Config,
+    writes: Box<dyn PlainWrites>,
+    views: Option<&EtcdViews>,
+    signals: &Signals,
+) -> Result<(), ServeError> {
+    let server = Server::start_over(config.clone(), writes)?;
     let shared = Arc::clone(server.shared());
     let files = match MountedFiles::start(&shared) {
         Ok(files) => files,
@@ -196,19 +259,20 @@ fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServeError>
         }
     };
     announce(&server, files.as_ref());
+    // One that starts anew listens where it did before.
+    (config.resp, config.http) = (shared.bound_resp, shared.bound_http);
+    if let Some(views) = views {
+        let shared = Arc::downgrade(&shared);
+        views.on_removal(move || shared.upgrade().iter().for_each(|shared| shared.stop()));
+    }
     let stopper = files.as_ref().map(MountedFiles::stopper);
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            if let Ok(signal) = sys::wait_for_stop_signal() {
-                tracing::info!(signal, "stopping");
-            }
-            // Files first: their end may need space, which the server makes.
-            stopper.iter().for_each(files::Stopper::stop);
-            shared.stop();
-        })
-        .map_err(ServerError::Thread)?;
+    signals.stop_by(move || {
+        // Files first: their end may need space, which the server makes.
+        stopper.iter().for_each(files::Stopper::stop);
+        shared.stop();
+    });
     let served = server.join();
+    signals.stop_by(|| {});
     files.map_or(Ok(()), MountedFiles::end)?;
     served?;
     tracing::info!("stopped; everything acknowledged is durable");
@@ -233,9 +297,36 @@ fn announce(server: &Server, files: Option<&MountedFiles>) {
 }
 
 impl ServeArgs {
-    /// The settings: defaults, overridden by the file, overridden by the flags.
-    fn config(self) -> Result<Config, ConfigError> {
-        let file = self.config.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
+    /// The settings, and the place in a chain in etcd if there is one.
+    fn settings(mut self) -> Result<(Config, Option<EtcdPlace>), SettingsError> {
+        let mut file = self.config.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
+        let chain = match (self.chain.take().or(file.chain.take()), self.node.take().or(file.node.take())) {
+            (None, None) => None,
+            (Some(chain), Some(node)) => Some((chain, node)),
+            _ => return Err(ConfigError::ChainNode.into()),
+        };
+        let client = std::mem::take(&mut self.etcd).or(EtcdArgs::of_file(&mut file)).client()?;
+        let mut config = self.config(file)?;
+        let place = match (chain, client) {
+            (None, None) => None,
+            (Some((view, node)), None) => {
+                config.chain = Some(ChainConfig { views: Arc::new(ViewFile::new(view)), node });
+                None
+            }
+            (Some((chain, node)), Some(client)) => {
+                let chain = chain.to_string_lossy().into_owned();
+                Some(EtcdPlace { client, chain, node, dir: config.dir.clone() })
+            }
+            (None, Some(_)) => return Err(ConfigError::ChainNode.into()),
+        };
+        if (config.chain.is_some() || place.is_some()) && config.files.is_some() {
+            return Err(ConfigError::ChainFiles.into());
+        }
+        Ok((config, place))
+    }
+
+    /// Defaults, overridden by the file, overridden by the flags.
+    fn config(self, file: FileConfig) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         set(&mut config.dir, self.dir.or(file.dir));
         set(&mut config.capacity, self.capacity.or(file.capacity));
@@ -244,11 +335,6 @@ impl ServeArgs {
         config.files = self.files.or(file.files);
         config.files_options = self.files_options.or(file.files_options);
         config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
-        config.chain = match (self.chain.or(file.chain), self.node.or(file.node)) {
-            (None, None) => None,
-            (Some(view), Some(node)) => Some(ChainConfig { view, node }),
-            _ => return Err(ConfigError::ChainNode),
-        };
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));
         set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));
@@ -322,22 +408,7 @@ fn parse_format(text: &str) -> Result<LogFormat, ConfigError> {
     }
 }
 
-pub(crate) fn read_password(path: &Path) -> Result<String, ConfigError> {
-    let file = |source| ConfigError::File { path: path.into(), source };
-    let text = std::fs::read_to_string(path).map_err(file)?;
-    match text.lines().next().filter(|line| !line.is_empty()) {
-        Some(line) => Ok(line.to_owned()),
-        None => Err(ConfigError::Syntax {
-            path: path.into(),
-            message: "the first line must hold the password".into(),
-        }),
-    }
-}
-
 fn check_ranges(config: &Config) -> Result<(), ConfigError> {
-    if config.chain.is_some() && config.files.is_some() {
-        return Err(ConfigError::ChainFiles);
-    }
     let bad = |what, text: String, expected| Err(ConfigError::Value { what, text, expected });
     if !(1..=64).contains(&config.workers) {
         return bad("number of workers", config.workers.to_string(), "1 to 64");

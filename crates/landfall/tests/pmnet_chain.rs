@@ -3,47 +3,16 @@
 mod common;
 mod deployment;
 
+use common::etcd::{Etcd, start_etcd};
 use common::{Place, Reply, Resp, binary, landfall};
 use deployment::{PATIENCE, Process};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const CHAIN: &str = "test";
-
-/// An etcd for this test.
-struct Etcd {
-    child: Child,
-    url: String,
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `None`, with a message, if etcd is not installed.
-#[expect(clippy::print_stderr, reason = "a test says what it skips")]
-fn start_etcd(dir: &Path) -> Option<Etcd> {
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let [url, peers] = [port(), port()].map(|port| format!("http://127.0.0.1:{port}"));
-    let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(dir).args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-    command
-        .args(["--listen-peer-urls", &peers])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let Ok(child) = command.spawn() else {
-        eprintln!("SKIP: etcd: not installed, see `cargo xtask peers`");
-        return None;
-    };
-    Some(Etcd { child, url })
-}
 
 impl Etcd {
     fn flags(&self) -> [&str; 4] {

@@ -1,11 +1,13 @@
 //! Settings of the server: one struct, filled from flags or from a TOML file with the same names.
 
+use landfall_chain_io::Views;
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
 use serde::{Deserialize, Deserializer};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A size in bytes, written as `64MiB`, `1GiB`, `512KB`, or plain bytes.
@@ -114,7 +116,8 @@ pub enum ConfigError {
     MemoryOverXdp,
     /// Misuse: a chain needs to know which of its nodes this is.
     #[error(
-        "--chain FILE and --node NAME are given together: the file of the view, and which of its members this server is"
+        "--chain FILE and --node NAME are given together: the file of the view, and which of its members this server is; \
+         with --etcd, --chain is the name of the chain"
     )]
     ChainNode,
     /// Misuse: a chain carries keys only.
@@ -216,10 +219,10 @@ pub struct Config {
 }
 
 /// A place in a chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ChainConfig {
-    /// The file of the view.
-    pub view: PathBuf,
+    /// Where the view comes from.
+    pub views: Arc<dyn Views>,
     /// The name of the node.
     pub node: String,
 }
@@ -343,6 +346,18 @@ pub struct FileConfig {
     pub chain: Option<PathBuf>,
     /// `--node`
     pub node: Option<String>,
+    /// `--etcd`
+    pub etcd: Vec<String>,
+    /// `--etcd-ca`
+    pub etcd_ca: Option<PathBuf>,
+    /// `--etcd-cert`
+    pub etcd_cert: Option<PathBuf>,
+    /// `--etcd-key`
+    pub etcd_key: Option<PathBuf>,
+    /// `--etcd-user`
+    pub etcd_user: Option<String>,
+    /// `--etcd-password-file`
+    pub etcd_password_file: Option<PathBuf>,
     /// `--memory`
     #[serde(deserialize_with = "parsed")]
     pub memory: Option<Size>,

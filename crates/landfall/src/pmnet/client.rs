@@ -116,7 +116,7 @@ fn start(args: ClientArgs) -> Result<(), RunError> {
 
 impl ClientArgs {
     fn config(self, stop: &Arc<AtomicBool>) -> Result<SidecarConfig, RunError> {
-        let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
+        let password = self.password_file.as_deref().map(crate::password::read_password).transpose()?;
         let mut server = self.server;
         let devices = Arc::new(Published::default());
         let source = self.chain.source()?;

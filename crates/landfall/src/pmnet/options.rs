@@ -86,7 +86,7 @@ impl RedisArgs {
     /// The configuration of a side-car in front of the real server.
     pub(super) fn side_car(&self, listen: SocketAddr) -> Result<ServerSideConfig, ConfigError> {
         let mut config = ServerSideConfig::new(listen, self.redis);
-        config.password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
+        config.password = self.password_file.as_deref().map(crate::password::read_password).transpose()?;
         config.user.clone_from(&self.user);
         config.prefix.clone_from(&self.prefix);
         Ok(config)

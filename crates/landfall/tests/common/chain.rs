@@ -17,6 +17,8 @@ const PORT: u16 = 7101;
 /// Nodes of a chain; those that run have a server.
 pub(crate) struct Chain {
     place: Place,
+    /// Where etcd is, if the chain is there.
+    etcd: Option<String>,
     pub(crate) nodes: Vec<Node>,
     flags: Vec<String>,
 }
@@ -37,6 +39,15 @@ impl Chain {
 
     /// As [`Self::new`], with regions in certain places.
     pub(crate) fn at(nodes: usize, flags: &[&str], place: impl Fn() -> Place) -> Self {
+        Self::make(nodes, flags, None, place)
+    }
+
+    /// As [`Self::new`], in etcd, with a T in seconds.
+    pub(crate) fn in_etcd(etcd: &str, lease_time: u64, nodes: usize, flags: &[&str]) -> Self {
+        Self::make(nodes, flags, Some((etcd, lease_time)), Place::new)
+    }
+
+    fn make(nodes: usize, flags: &[&str], etcd: Option<(&str, u64)>, place: impl Fn() -> Place) -> Self {
         let node = |(index, address): (usize, SocketAddr)| Node {
             name: char::from(b'a' + index as u8).to_string(),
             place: place(),
@@ -44,20 +55,17 @@ impl Chain {
             server: None,
         };
         let nodes: Vec<Node> = own_addresses(nodes).into_iter().enumerate().map(node).collect();
-        let chain =
-            Self { place: Place::new(), nodes, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let url = etcd.map(|(url, _)| url.to_owned());
+        let chain = Self { place: Place::new(), etcd: url, nodes, flags };
         let members: Vec<String> =
             chain.nodes.iter().map(|node| format!("--member={}={}", node.name, node.address)).collect();
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        chain.command(&[&["create", chain.view(), "--name", "orders"], &members[..]].concat());
-        chain.command(&[
-            "init",
-            chain.view(),
-            "--node",
-            "a",
-            "--dir",
-            chain.nodes[0].place.dir().to_str().unwrap(),
-        ]);
+        let lease_time = etcd.map_or(String::new(), |(_, lease_time)| lease_time.to_string());
+        let named = if etcd.is_some() { ["--lease-time", &lease_time] } else { ["--name", "orders"] };
+        chain.command("create", &[&named, &members[..]].concat());
+        let dir = chain.nodes[0].place.dir();
+        chain.command("init", &["--node", "a", "--dir", dir.to_str().unwrap()]);
         chain
     }
 
@@ -65,15 +73,25 @@ impl Chain {
         self.place.path().join("view.toml")
     }
 
-    /// The path of the view, as text.
+    /// The path of the view, as text; in etcd, the name of the chain.
     pub(crate) fn view(&self) -> &'static str {
+        if self.etcd.is_some() {
+            return "orders";
+        }
         Box::leak(self.view_path().to_str().unwrap().to_owned().into_boxed_str())
     }
 
-    fn command(&self, words: &[&str]) -> String {
-        let output = landfall(&[&["chain"], words].concat());
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+    /// Runs `landfall chain`, which must succeed.
+    pub(crate) fn command(&self, command: &str, words: &[&str]) -> String {
+        self.try_command(command, words).unwrap_or_else(|why| panic!("{command} {words:?}: {why}"))
+    }
+
+    /// Runs `landfall chain`; returns its error output if it fails.
+    pub(crate) fn try_command(&self, command: &str, words: &[&str]) -> Result<String, String> {
+        let etcd: Vec<&str> = self.etcd.iter().flat_map(|url| ["--etcd", url]).collect();
+        let output = landfall(&[&["chain", command, self.view()], words, &etcd].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// Starts a node.
@@ -82,10 +100,23 @@ impl Chain {
         self.nodes[index].server = Some(server);
     }
 
+    /// Starts a node on an address for clients that it had before.
+    pub(crate) fn start_at(&mut self, index: usize, resp: SocketAddr) {
+        self.flags.extend(["--resp".to_owned(), resp.to_string()]);
+        self.start(index);
+        self.flags.truncate(self.flags.len() - 2);
+    }
+
+    /// The node is run by this server.
+    pub(crate) fn put(&mut self, index: usize, server: Server) {
+        self.nodes[index].server = Some(server);
+    }
+
     /// Starts a node; returns its error output if it does not start.
     pub(crate) fn try_start(&self, index: usize) -> Result<Server, Refused> {
         let node = &self.nodes[index];
         let mut flags = vec!["--chain", self.view(), "--node", &node.name];
+        flags.extend(self.etcd.iter().flat_map(|url| ["--etcd", url]));
         flags.extend(self.flags.iter().map(String::as_str));
         node.place.try_start(&flags)
     }
@@ -116,18 +147,19 @@ impl Chain {
 
     /// Removes a node from the view.
     pub(crate) fn remove(&self, index: usize) {
-        self.command(&["remove", self.view(), &self.nodes[index].name]);
+        self.command("remove", &[&self.nodes[index].name]);
     }
 
     /// Adds a node at the end of the view.
     pub(crate) fn add(&self, index: usize) {
         let node = &self.nodes[index];
-        self.command(&["add", self.view(), &format!("{}={}", node.name, node.address)]);
+        self.command("add", &[&format!("{}={}", node.name, node.address)]);
     }
 
     /// What `INFO replication` of a node says in one line.
     pub(crate) fn info(&self, index: usize, name: &str) -> Option<String> {
-        let Reply::Bulk(text) = self.server(index).call(&["INFO", "replication"]) else { return None };
+        let mut resp = Resp::connect(self.server(index).resp, REPLY_LIMIT).ok()?;
+        let Ok(Reply::Bulk(text)) = resp.call(&[b"INFO", b"replication"]) else { return None };
         let text = String::from_utf8(text).unwrap();
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().into()))
@@ -135,24 +167,30 @@ impl Chain {
 
     /// Waits until every running node is in step with the newest view, and one of them takes writes. Returns that.
     pub(crate) fn wait_until_in_step(&self) -> usize {
-        let text = std::fs::read_to_string(self.view_path()).unwrap();
-        let version = text.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().to_owned();
-        let running: Vec<usize> =
-            (0..self.nodes.len()).filter(|index| self.nodes[*index].server.is_some()).collect();
-        let members = |index: &usize| text.contains(&format!("name = \"{}\"", self.nodes[*index].name));
-        let running: Vec<usize> = running.into_iter().filter(members).collect();
-        let settled = wait_until(LIMIT, || {
-            let is = |index: usize, name: &str, value: &str| self.info(index, name).as_deref() == Some(value);
-            let in_step = |index: &usize| {
-                is(*index, "chain_version", &version)
-                    && is(*index, "chain_in_step", "1")
-                    && !is(*index, "chain_role", "waiting")
-                    && self.info(*index, "chain_next").is_none_or(|next| next.ends_with("state=in_step"))
-            };
-            let first = running.iter().copied().find(|index| is(*index, "chain_role", "first"))?;
-            running.iter().all(in_step).then_some(first)
-        });
+        let settled = wait_until(LIMIT, || self.settled());
         settled.unwrap_or_else(|| panic!("the nodes are not in step: {}", self.words()))
+    }
+
+    /// The node that takes writes, if every running node is in step with the newest view.
+    pub(crate) fn settled(&self) -> Option<usize> {
+        let text = self.try_command("show", &[]).ok()?;
+        let version = text.split_once(", version ")?.1;
+        let version = version.split(|byte: char| !byte.is_ascii_digit()).next()?;
+        let is_member = |node: &Node| text.contains(&format!("\n{} at {}, since", node.name, node.address));
+        let runs = |index: &usize| self.nodes[*index].server.is_some();
+        let running: Vec<usize> = (0..self.nodes.len()).filter(runs).collect();
+        let members: Vec<usize> =
+            running.into_iter().filter(|index| is_member(&self.nodes[*index])).collect();
+        let is = |index: usize, name: &str, value: &str| self.info(index, name).as_deref() == Some(value);
+        let serves = |index: usize| is(index, "chain_role", "first") || is(index, "chain_role", "replica");
+        let in_step = |index: &usize| {
+            is(*index, "chain_version", version)
+                && is(*index, "chain_in_step", "1")
+                && serves(*index)
+                && self.info(*index, "chain_next").is_none_or(|next| next.ends_with("state=in_step"))
+        };
+        let first = members.iter().copied().find(|index| is(*index, "chain_role", "first"))?;
+        members.iter().all(in_step).then_some(first)
     }
 
     /// The logs of all nodes.

@@ -21,9 +21,9 @@ use std::sync::Arc;
 /// # Errors
 /// View or state are wrong.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
-    let Some(ChainConfig { view, node }) = &config.chain else { return Ok(None) };
+    let Some(ChainConfig { views, node }) = &config.chain else { return Ok(None) };
     let settings = Settings {
-        view: view.clone(),
+        views: Arc::clone(views),
         node: node.clone(),
         state: config.dir.join(STATE_NAME),
         password: config.password.as_ref().map(|password| password.clone().into_bytes()),
@@ -92,6 +92,8 @@ pub(crate) enum NotHere {
     Waiting,
     /// The node is not in the chain any more.
     Removed,
+    /// The node has no proof that it still has its place.
+    Fenced,
     /// The chain carries keys only.
     NotCarried,
 }
@@ -103,6 +105,9 @@ impl NotHere {
             Self::ReadOnly => "You can't write against a read only replica.",
             Self::Waiting => "this node of the chain waits for the others, or is being copied to",
             Self::Removed => "this node was removed from its chain",
+            Self::Fenced => {
+                "this node has heard neither from etcd nor from the whole chain for too long: another one may have its place"
+            }
             Self::NotCarried => "a chain carries keys only so far: logs and files need a server of their own",
         }
     }
@@ -111,7 +116,7 @@ impl NotHere {
     pub(crate) fn status(self) -> u16 {
         match self {
             Self::ReadOnly => 403,
-            Self::Waiting | Self::Removed => 503,
+            Self::Waiting | Self::Removed | Self::Fenced => 503,
             Self::NotCarried => 501,
         }
     }
@@ -121,7 +126,7 @@ impl NotHere {
         let code = match self {
             Self::ReadOnly => "READONLY",
             Self::Waiting => "LOADING",
-            Self::Removed => "MASTERDOWN",
+            Self::Removed | Self::Fenced => "MASTERDOWN",
             Self::NotCarried => "ERR",
         };
         format!("{code} {}", self.text())
@@ -140,6 +145,7 @@ pub(crate) fn admit(shared: &Shared, writes: bool) -> Result<(), NotHere> {
         Role::Replica => Err(NotHere::ReadOnly),
         Role::Waiting => Err(NotHere::Waiting),
         Role::Removed => Err(NotHere::Removed),
+        Role::Fenced => Err(NotHere::Fenced),
     }
 }
 

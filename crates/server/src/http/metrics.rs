@@ -188,6 +188,18 @@ fn chain(text: &mut Text, shared: &Shared) {
         "Nodes behind this one that have what it acknowledges.",
         node.copies_behind(),
     );
+    if let Some(lease) = node.views().lease() {
+        let fenced = u8::from(role == Role::Fenced);
+        text.gauge("chain_fenced", "1 if this node has no proof that it still has its place.", fenced);
+        let registered = u8::from(lease.is_registered());
+        text.gauge(
+            "chain_registered",
+            "1 if etcd has shown lately that this node is registered.",
+            registered,
+        );
+        let age = lease.age().map_or(f64::INFINITY, |age| age.as_secs_f64());
+        text.gauge("chain_etcd_age_seconds", "Time since etcd has shown that.", age);
+    }
     text.counter("chain_batches_total", "Batches that the next node has acknowledged.", read(&sent.batches));
     text.counter("chain_batch_seconds_total", "Time that they took.", seconds(read(&sent.batch_ns)));
     text.counter(

@@ -203,6 +203,10 @@ fn chain(text: &mut Text, node: &Node, behind: Option<&(String, Standing)>) {
     if let Some(first) = view.members.first() {
         text.line("chain_first", format_args!("{},{}", first.name, first.address));
     }
+    if let Some(lease) = node.views().lease() {
+        text.line("chain_etcd", if lease.is_registered() { "registered" } else { "away" });
+        text.line("chain_manager", node.views().manager().unwrap_or_default());
+    }
     if let Some((name, standing)) = behind {
         let standing = match standing {
             Standing::Unknown => "unknown",

@@ -1,0 +1,64 @@
+//! Where a node has its view from.
+
+use crate::error::NodeError;
+use crate::lease::Lease;
+use crate::view_file::read_view;
+use landfall_chain::View;
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+/// Where a node has the views of its chain from, and whom it tells of itself.
+pub trait Views: Debug + Send + Sync {
+    /// Where that is, for people.
+    fn describe(&self) -> String;
+
+    /// The newest view that is known. It is asked for several times a second.
+    ///
+    /// # Errors
+    /// [`NodeError`] says why there is none.
+    fn newest(&self) -> Result<View, NodeError>;
+
+    /// What the node needs to answer clients. `None`: nothing, since people see to it that no other node takes its place
+    /// while it runs.
+    fn lease(&self) -> Option<&Lease> {
+        None
+    }
+
+    /// Who changes the chain now, if that is known.
+    fn manager(&self) -> Option<String> {
+        None
+    }
+
+    /// The node is in step for this `since`; 0: it is behind.
+    fn note_in_step(&self, _since: u64) {}
+
+    /// The node was removed from the chain while it ran. It serves nobody, and completes nothing any more.
+    fn note_removed(&self) {
+        tracing::error!(
+            "this node was removed from the chain: it serves nobody, and must be started anew if it is added again"
+        );
+    }
+}
+
+/// The view is a file, which people change.
+#[derive(Debug)]
+pub struct ViewFile {
+    path: PathBuf,
+}
+
+impl ViewFile {
+    /// The file with this path.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+}
+
+impl Views for ViewFile {
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn newest(&self) -> Result<View, NodeError> {
+        read_view(&self.path)
+    }
+}

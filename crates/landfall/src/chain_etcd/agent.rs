@@ -1,0 +1,291 @@
+//! The agent of a server: keeps it registered, follows the view, and changes the chain while it is its manager.
+
+use super::registry::{Keys, RegistryError, Snapshot, alive_text, only_if, put, put_view};
+use landfall_chain::{Change, Manager, Registration};
+use landfall_chain_io::{Lease as Proof, boot_time};
+use landfall_members::etcd::{Condition, Lease, Op};
+use landfall_members::{EtcdClient, MembersError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Longest time between two readings.
+const PACE_MAX: Duration = Duration::from_millis(250);
+
+/// What the agent and its server share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) keys: Keys,
+    pub(super) node: String,
+    /// T.
+    pub(super) lease_time: Duration,
+    pub(super) proof: Proof,
+    /// The last reading.
+    pub(super) newest: Mutex<Option<Snapshot>>,
+    pub(super) changed: Condvar,
+    /// The `since` for which the server is in step.
+    pub(super) in_step: AtomicU64,
+    pub(super) is_stopping: AtomicBool,
+    /// Another process has registered as this node.
+    pub(super) is_replaced: AtomicBool,
+    /// The `since` with which the server has taken its place; 0: it has none yet.
+    pub(super) joined: AtomicU64,
+}
+
+impl Shared {
+    /// For a chain of which `first` is the first reading.
+    pub(super) fn new(keys: Keys, node: &str, first: Snapshot) -> Self {
+        Self {
+            keys,
+            node: node.into(),
+            lease_time: first.lease_time,
+            proof: Proof::new(first.lease_time / 2),
+            newest: Mutex::new(Some(first)),
+            changed: Condvar::new(),
+            in_step: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+            is_replaced: AtomicBool::new(false),
+            joined: AtomicU64::new(0),
+        }
+    }
+
+    /// True if the server has taken a place that it does not have any more: it must start anew before it registers.
+    fn has_lost_its_place(&self, seen: &Snapshot) -> bool {
+        let joined = self.joined.load(Ordering::Acquire);
+        let since = seen.view.find(&self.node).map_or(0, |(_, member)| member.since);
+        joined != 0 && since != joined
+    }
+
+    /// Waits for the next reading, at most for `time`.
+    pub(super) fn wait(&self, time: Duration) {
+        let mut newest = self.newest.lock();
+        if !self.is_stopping.load(Ordering::Acquire) {
+            self.changed.wait_for(&mut newest, time);
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+}
+
+/// How long etcd keeps a registration without news. It is at least half of T, after which the node answers nobody.
+fn ttl(lease_time: Duration) -> Duration {
+    Duration::from_secs(lease_time.as_secs().div_ceil(2))
+}
+
+/// How long a member must be silent: half of T, and a tenth of that for clocks that run at different speeds.
+fn silence(lease_time: Duration) -> Duration {
+    lease_time / 2 + lease_time / 20
+}
+
+/// The agent.
+pub(super) struct Agent<'s> {
+    client: EtcdClient,
+    shared: &'s Shared,
+    manager: Manager,
+    lease: Option<Lease>,
+    /// When the lease was renewed.
+    renewed: Duration,
+    has_registered: bool,
+    /// What people were told last.
+    told: String,
+}
+
+impl<'s> Agent<'s> {
+    pub(super) fn new(client: EtcdClient, shared: &'s Shared) -> Self {
+        Self {
+            client,
+            shared,
+            manager: Manager::new(silence(shared.lease_time)),
+            lease: None,
+            renewed: Duration::ZERO,
+            has_registered: false,
+            told: String::new(),
+        }
+    }
+
+    /// Works until the server stops. If it `is_out` of the chain by then, its lease ends at once.
+    pub(super) fn run(mut self, is_out: impl Fn() -> bool) {
+        while !self.shared.is_stopping.load(Ordering::Acquire) {
+            match self.round() {
+                Ok(()) if self.told.is_empty() => {}
+                Ok(()) => {
+                    tracing::info!("etcd answers again");
+                    self.told.clear();
+                }
+                Err(error) => self.tell(&error),
+            }
+            self.pause();
+        }
+        self.end(is_out());
+    }
+
+    fn tell(&mut self, error: &RegistryError) {
+        let text = error.to_string();
+        if text != self.told {
+            tracing::warn!(error = text, "no news from etcd: the chain that is known goes on");
+            self.told = text;
+        }
+    }
+
+    fn pause(&self) {
+        let mut newest = self.shared.newest.lock();
+        if !self.shared.is_stopping.load(Ordering::Acquire) {
+            let pace = PACE_MAX.min(self.shared.lease_time / 20);
+            self.shared.changed.wait_for(&mut newest, pace);
+        }
+    }
+
+    /// Time limit of a call: some of them fit into the time for which a proof lasts.
+    fn limit(&self) -> Duration {
+        self.shared.lease_time / 8
+    }
+
+    fn round(&mut self) -> Result<(), RegistryError> {
+        let begun = boot_time();
+        let seen = Snapshot::read(&self.client, &self.shared.keys, self.limit())?;
+        let candidates = seen.candidates();
+        self.manager.observe(boot_time(), &candidates);
+        *self.shared.newest.lock() = Some(seen.clone());
+        self.shared.changed.notify_all();
+        if self.shared.has_lost_its_place(&seen) {
+            self.shared.proof.set_left(true);
+            return Ok(());
+        }
+        let lease = self.lease()?;
+        self.register(&seen, lease, begun)?;
+        match &seen.manager {
+            None => self.campaign(lease)?,
+            Some(manager) if manager.lease == lease.id() => {
+                if let Some(change) = self.manager.next(&seen.view, &candidates) {
+                    self.apply(&seen, &change, manager.modified)?;
+                }
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The lease of this process, renewed in time.
+    fn lease(&mut self) -> Result<Lease, MembersError> {
+        let (now, ttl) = (boot_time(), ttl(self.shared.lease_time));
+        let calls = self.client.within(self.limit());
+        let kept = match self.lease {
+            Some(lease) if now.saturating_sub(self.renewed) < ttl / 3 => return Ok(lease),
+            Some(lease) => calls.keep_alive(lease)?.map(|_| lease),
+            None => None,
+        };
+        let lease = match kept {
+            Some(lease) => lease,
+            None => calls.grant(ttl)?.0,
+        };
+        (self.lease, self.renewed) = (Some(lease), now);
+        Ok(lease)
+    }
+
+    /// Sees to it that the registration says what is so. What `seen` shows of it is a proof from `begun` on.
+    fn register(&mut self, seen: &Snapshot, lease: Lease, begun: Duration) -> Result<(), RegistryError> {
+        let Shared { keys, node, proof, .. } = self.shared;
+        let Some(configured) = seen.nodes.get(node) else {
+            // People have removed it.
+            return self.leave(seen, lease);
+        };
+        let known = seen.alive.get(node);
+        let is_mine = known.is_some_and(|alive| alive.lease == lease.id());
+        if known.is_some() && !is_mine && self.has_registered {
+            if !self.shared.is_replaced.swap(true, Ordering::AcqRel) {
+                tracing::error!(node, "another process has registered as this node: this one answers nobody");
+            }
+            return Ok(());
+        }
+        self.shared.is_replaced.store(false, Ordering::Release);
+        let leaves = seen.leaving.contains(node);
+        let says = Registration { in_step: self.shared.in_step.load(Ordering::Acquire), leaves };
+        if leaves {
+            proof.set_left(true);
+        } else if is_mine && known.is_some_and(|alive| !alive.says.leaves) {
+            proof.set_left(false);
+            proof.prove(begun);
+        }
+        if is_mine && known.is_some_and(|alive| alive.says == says) {
+            return Ok(());
+        }
+        let address = configured.address.to_string();
+        let value = alive_text(says).into_bytes();
+        let then = vec![
+            Op::Put { key: keys.alive(node), value, lease: Some(lease) },
+            // Whoever measures the silence of this node sees by this revision that it was broken.
+            put(keys.node(node), &address),
+        ];
+        let when = vec![Condition::unchanged_since(keys.node(node), configured.modified)];
+        self.has_registered |= self.client.within(self.limit()).txn(&only_if(when, then))?.succeeded;
+        Ok(())
+    }
+
+    /// A node that does not belong to the chain any more, and may be in its view still, says that it answers nobody.
+    fn leave(&self, seen: &Snapshot, lease: Lease) -> Result<(), RegistryError> {
+        let Shared { keys, node, proof, .. } = self.shared;
+        proof.set_left(true);
+        let says = Registration { in_step: self.shared.in_step.load(Ordering::Acquire), leaves: true };
+        let is_said =
+            seen.alive.get(node).is_some_and(|alive| alive.lease == lease.id() && alive.says == says);
+        if !is_said && seen.view.find(node).is_ok() {
+            let value = alive_text(says).into_bytes();
+            self.client.within(self.limit()).put(&keys.alive(node), &value, Some(lease))?;
+        }
+        Ok(())
+    }
+
+    fn campaign(&self, lease: Lease) -> Result<(), RegistryError> {
+        let Shared { keys, node, .. } = self.shared;
+        let value = node.clone().into_bytes();
+        let put = Op::Put { key: keys.manager(), value, lease: Some(lease) };
+        let when = vec![Condition::exists(keys.manager(), false)];
+        if self.client.within(self.limit()).txn(&only_if(when, vec![put]))?.succeeded {
+            tracing::info!(node, "this node changes the chain from now on");
+        }
+        Ok(())
+    }
+
+    /// Changes the view, if nothing has changed on which that rests, and this node is the manager still.
+    fn apply(&self, seen: &Snapshot, change: &Change, elected: u64) -> Result<(), RegistryError> {
+        let keys = &self.shared.keys;
+        let mut when = vec![seen.same_view(keys), Condition::unchanged_since(keys.manager(), elected)];
+        let first = change.view.members.first().map(|member| &member.name);
+        let mut nodes: Vec<&String> = change.removed.iter().chain(&change.added).collect();
+        nodes.extend(first.filter(|first| !nodes.contains(first)));
+        when.extend(nodes.into_iter().flat_map(|node| seen.unchanged(keys, node)));
+        let mut then = vec![put_view(keys, &change.view)];
+        let leaving = change.removed.iter().filter(|node| seen.leaving.contains(*node));
+        then.extend(leaving.map(|node| Op::Delete { key: keys.leaving(node) }));
+        if self.client.within(self.limit()).txn(&only_if(when, then))?.succeeded {
+            let Change { view, removed, added } = change;
+            let (version, members) = (view.version, view.members.len());
+            tracing::info!(version, members, ?removed, ?added, "changed the chain");
+        }
+        Ok(())
+    }
+
+    /// Lets others become the manager. The registration stays for its time, since a server that is started again soon keeps
+    /// its place; that of a server that has lost its place ends.
+    fn end(self, is_out: bool) {
+        let Some(lease) = self.lease else { return };
+        let calls = self.client.within(self.limit());
+        let manager = self.shared.keys.manager();
+        let ended = if is_out {
+            calls.revoke(lease)
+        } else {
+            let mine = Condition {
+                key: manager.clone(),
+                target: landfall_members::etcd::Target::Value(self.shared.node.clone().into_bytes()),
+                relation: landfall_members::etcd::Relation::Equal,
+            };
+            calls.txn(&only_if(vec![mine], vec![Op::Delete { key: manager }])).map(drop)
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "etcd was not told of the end");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What people ask of a chain in etcd. Its manager, one of its servers, carries most of it out.
+
+use super::registry::{Keys, LEASE_TIMES, RegistryError, Snapshot, only_if, put, put_view};
+use landfall_chain::{Member, View, ViewError};
+use landfall_members::etcd::{Condition, Op};
+use landfall_members::{EtcdClient, MembersError};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Time limit of a call.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Pause before etcd is asked again whether the manager has done it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a chain in etcd was not changed, or not shown.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandsError {
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("{0}")]
+    View(#[from] ViewError),
+    #[error("etcd has a chain {chain} already: `landfall chain add`, `remove` and `promote` change it")]
+    Exists { chain: String },
+    #[error("T is {given} s: expected {} to {} s", LEASE_TIMES.start(), LEASE_TIMES.end())]
+    LeaseTime { given: u64 },
+    #[error("{node} is a node of the chain {chain} already, at {address}")]
+    Known { node: String, chain: String, address: SocketAddr },
+    #[error("{node} is no node of the chain {chain}")]
+    Unknown { node: String, chain: String },
+    #[error("{node} is not in version {version} of the chain {chain}: it is added when it runs")]
+    NoMember { node: String, chain: String, version: u64 },
+    #[error(
+        "{node} cannot be the first one: it is not registered and in step (`landfall chain show` says what is so)"
+    )]
+    NotSound { node: String },
+    #[error(
+        "without {node}, no node of the chain {chain} is registered and in step: what was acknowledged could be lost. Start \
+         another one, or wait until it is in step (`landfall chain show` says what is so)"
+    )]
+    LastOne { node: String, chain: String },
+    #[error("the chain {chain} has changed meanwhile: look at it by `landfall chain show`, and try again")]
+    Changed { chain: String },
+    #[error(
+        "the chain {chain} was not changed within {} s: no server is its manager, or no other node is in step any more. \
+         Nothing is asked of it now",
+        after.as_secs()
+    )]
+    NotDone { chain: String, after: Duration },
+}
+
+impl From<MembersError> for CommandsError {
+    fn from(error: MembersError) -> Self {
+        Self::Registry(error.into())
+    }
+}
+
+/// A chain in etcd, for people.
+pub(crate) struct Commands {
+    client: EtcdClient,
+    keys: Keys,
+}
+
+impl Commands {
+    pub(crate) fn new(client: EtcdClient, chain: &str) -> Self {
+        Self { client, keys: Keys::of(chain) }
+    }
+
+    fn chain(&self) -> String {
+        self.keys.chain().to_owned()
+    }
+
+    fn read(&self) -> Result<Snapshot, CommandsError> {
+        Ok(Snapshot::read(&self.client, &self.keys, LIMIT)?)
+    }
+
+    /// Makes the chain.
+    pub(crate) fn create(
+        &self,
+        members: Vec<(String, SocketAddr)>,
+        lease_time: u64,
+    ) -> Result<Vec<String>, CommandsError> {
+        if !LEASE_TIMES.contains(&lease_time) {
+            return Err(CommandsError::LeaseTime { given: lease_time });
+        }
+        let nodes: Vec<Op> =
+            members.iter().map(|(name, address)| put(self.keys.node(name), &address.to_string())).collect();
+        let member =
+            |(name, address): (String, SocketAddr)| Member { name, address: address.to_string(), since: 1 };
+        let view =
+            View { name: self.chain(), version: 1, members: members.into_iter().map(member).collect() };
+        view.check()?;
+        let mut then =
+            vec![put_view(&self.keys, &view), put(self.keys.lease_time(), &lease_time.to_string())];
+        then.extend(nodes);
+        let when = vec![Condition::exists(self.keys.view(), false)];
+        if !self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
+            return Err(CommandsError::Exists { chain: self.chain() });
+        }
+        self.show()
+    }
+
+    /// The view that counts.
+    pub(crate) fn view(&self) -> Result<View, CommandsError> {
+        Ok(self.read()?.view)
+    }
+
+    /// A node that is added when it runs.
+    pub(crate) fn add(&self, node: &str, address: SocketAddr) -> Result<Vec<String>, CommandsError> {
+        let seen = self.read()?;
+        if let Some(known) = seen.nodes.get(node) {
+            let (node, address) = (node.to_owned(), known.address);
+            return Err(CommandsError::Known { node, chain: self.chain(), address });
+        }
+        // A view with it says whether name and address make sense.
+        seen.view.with(node, &address.to_string())?;
+        let when = vec![Condition::exists(self.keys.node(node), false)];
+        let then = vec![
+            put(self.keys.node(node), &address.to_string()),
+            Op::Delete { key: self.keys.leaving(node) },
+        ];
+        if !self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
+            return Err(CommandsError::Changed { chain: self.chain() });
+        }
+        self.show()
+    }
+
+    /// A node that does not belong to the chain any more.
+    pub(crate) fn remove(&self, node: &str) -> Result<Vec<String>, CommandsError> {
+        let seen = self.read()?;
+        let is_member = seen.view.find(node).is_ok();
+        let Some(configured) = seen.nodes.get(node).cloned() else {
+            return Err(self.unknown(node));
+        };
+        if is_member {
+            self.check_others(&seen, &[node])?;
+        }
+        let when = vec![seen.same_view(&self.keys), Condition::exists(self.keys.node(node), true)];
+        let then =
+            vec![Op::Delete { key: self.keys.node(node) }, Op::Delete { key: self.keys.leaving(node) }];
+        if !self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
+            return Err(CommandsError::Changed { chain: self.chain() });
+        }
+        self.wait(
+            &seen,
+            |now| now.view.find(node).is_err(),
+            || put(self.keys.node(node), &configured.address.to_string()),
+        )
+    }
+
+    /// Takes a node out now. If it lives, it starts anew and is added at the end.
+    pub(crate) fn fail(&self, node: &str) -> Result<Vec<String>, CommandsError> {
+        let seen = self.read()?;
+        if !seen.nodes.contains_key(node) {
+            return Err(self.unknown(node));
+        }
+        let version = seen.view.version;
+        let no_member = |_| CommandsError::NoMember { node: node.into(), chain: self.chain(), version };
+        let since = seen.view.find(node).map_err(no_member)?.1.since;
+        self.check_others(&seen, &[node])?;
+        self.make_leave(&seen, &[node])?;
+        let is_out = |now: &Snapshot| now.view.find(node).is_ok_and(|(_, member)| member.since == since);
+        self.wait(&seen, |now| !is_out(now), || Op::Delete { key: self.keys.leaving(node) })
+    }
+
+    /// Takes out all nodes before one that is in step, so that it is the first. They are added again at the end.
+    pub(crate) fn promote(&self, node: &str) -> Result<Vec<String>, CommandsError> {
+        let seen = self.read()?;
+        if !seen.nodes.contains_key(node) {
+            return Err(self.unknown(node));
+        }
+        let version = seen.view.version;
+        let no_member = |_| CommandsError::NoMember { node: node.into(), chain: self.chain(), version };
+        let place = seen.view.find(node).map_err(no_member)?.0;
+        if !seen.is_sound(node) {
+            return Err(CommandsError::NotSound { node: node.into() });
+        }
+        let before: Vec<&str> = seen.view.members[..place].iter().map(|member| &*member.name).collect();
+        self.make_leave(&seen, &before)?;
+        let prefix = self.keys.leaving("");
+        self.wait(&seen, |now| now.view.is_first(node), || Op::DeletePrefix { prefix: prefix.clone() })
+    }
+
+    /// Says which nodes are to leave the view, if that is still the one that was seen.
+    fn make_leave(&self, seen: &Snapshot, nodes: &[&str]) -> Result<(), CommandsError> {
+        let when = vec![seen.same_view(&self.keys)];
+        let then = nodes.iter().map(|node| put(self.keys.leaving(node), "")).collect();
+        if self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
+            return Ok(());
+        }
+        Err(CommandsError::Changed { chain: self.chain() })
+    }
+
+    fn check_others(&self, seen: &Snapshot, without: &[&str]) -> Result<(), CommandsError> {
+        let mut others = seen.view.members.iter().filter(|member| !without.contains(&&*member.name));
+        if others.any(|member| seen.is_sound(&member.name)) {
+            return Ok(());
+        }
+        Err(CommandsError::LastOne { node: without.join(", "), chain: self.chain() })
+    }
+
+    fn unknown(&self, node: &str) -> CommandsError {
+        CommandsError::Unknown { node: node.into(), chain: self.chain() }
+    }
+
+    /// Waits until the manager has done what was asked for; otherwise takes it back. A node that does not hear of it is waited
+    /// for until it is silent.
+    fn wait(
+        &self,
+        seen: &Snapshot,
+        is_done: impl Fn(&Snapshot) -> bool,
+        undo: impl Fn() -> Op,
+    ) -> Result<Vec<String>, CommandsError> {
+        let (begun, after) = (Instant::now(), seen.lease_time * 2);
+        loop {
+            let now = self.read()?;
+            if is_done(&now) {
+                return Ok(describe(&now));
+            }
+            if begun.elapsed() >= after {
+                let when = vec![now.same_view(&self.keys)];
+                if self.client.within(LIMIT).txn(&only_if(when, vec![undo()]))?.succeeded {
+                    return Err(CommandsError::NotDone { chain: self.chain(), after });
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Lines for people: what is so.
+    pub(crate) fn show(&self) -> Result<Vec<String>, CommandsError> {
+        Ok(describe(&self.read()?))
+    }
+}
+
+fn describe(seen: &Snapshot) -> Vec<String> {
+    let View { name, version, members } = &seen.view;
+    let manager = seen.manager.as_ref().map_or("none", |manager| &manager.node);
+    let seconds = seen.lease_time.as_secs();
+    let mut lines = vec![format!("chain {name}, version {version}, T {seconds} s, manager {manager}")];
+    let state = |node: &str, since: u64| match seen.alive.get(node) {
+        None => "silent",
+        Some(alive) if alive.says.leaves => "leaves",
+        Some(alive) if alive.says.in_step == since => "registered, in step",
+        Some(_) => "registered, behind",
+    };
+    for (place, Member { name, address, since }) in members.iter().enumerate() {
+        let role = if place == 0 { "takes writes" } else { "replica" };
+        lines.push(format!("{name} at {address}, since version {since}: {role}; {}", state(name, *since)));
+    }
+    for (name, node) in &seen.nodes {
+        if seen.view.find(name).is_err() {
+            let state = if seen.alive.contains_key(name) { "registered" } else { "silent" };
+            lines.push(format!("{name} at {}: not in the view; {state}", node.address));
+        }
+    }
+    lines
+}

@@ -1,0 +1,346 @@
+//! Chains in etcd: a manager takes out and adds servers, and none that may have lost its place answers.
+
+mod common;
+
+use common::chain::Chain;
+use common::etcd::{Etcd, start_etcd};
+use common::{Place, Reply, Resp, bulk, ok, wait_until};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// T, seconds: the shortest.
+const T: u64 = 4;
+const T_TIME: Duration = Duration::from_secs(T);
+/// Time limit for what follows a change, on a machine that does other things, too.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Clients that write, one key each.
+const CLIENTS: usize = 3;
+/// How long a client waits for a reply before it turns to another server.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// An etcd, and a chain of servers in it.
+struct Setting {
+    _place: Place,
+    etcd: Etcd,
+    chain: Chain,
+}
+
+impl Setting {
+    /// `None`, with a message, if etcd is not installed.
+    fn new(nodes: usize) -> Option<Self> {
+        let place = Place::new();
+        let etcd = start_etcd(&place.path().join("etcd"))?;
+        etcd.wait();
+        let chain = Chain::in_etcd(&etcd.url, T, nodes, &[]);
+        Some(Self { _place: place, etcd, chain })
+    }
+
+    fn started(nodes: usize) -> Option<Self> {
+        let mut setting = Self::new(nodes)?;
+        setting.chain.start_all();
+        Some(setting)
+    }
+
+    fn show(&self) -> String {
+        self.chain.command("show", &[])
+    }
+
+    /// The names of the view's members, in order.
+    fn members(&self) -> String {
+        let text = self.show();
+        text.lines()
+            .filter(|line| line.contains(", since version"))
+            .filter_map(|line| line.chars().next())
+            .collect()
+    }
+
+    /// Waits until these are the members, in this order, and in step.
+    fn wait_for(&self, members: &str) {
+        let is_so = || (self.members() == members && self.chain.settled().is_some()).then_some(());
+        wait_until(LIMIT, is_so)
+            .unwrap_or_else(|| panic!("not {members}: {}{}", self.show(), self.chain.words()));
+    }
+
+    /// Fails if two changes made the same version: two managers have written.
+    fn check_versions(&self) {
+        let words = self.chain.words();
+        let versions: Vec<&str> = words
+            .lines()
+            .filter_map(|line| line.split_once("changed the chain version=")?.1.split(' ').next())
+            .collect();
+        let different: BTreeSet<&&str> = versions.iter().collect();
+        assert_eq!(different.len(), versions.len(), "{versions:?}{words}");
+    }
+}
+
+/// What a client knows of its key.
+#[derive(Default)]
+struct Known {
+    acknowledged: AtomicU64,
+    sent: AtomicU64,
+}
+
+/// Clients that write numbers that only grow, and one that reads them everywhere.
+struct Load {
+    known: Vec<Known>,
+    addresses: Vec<SocketAddr>,
+    over: AtomicBool,
+    /// When the last write was acknowledged, and the longest time between two.
+    last: Mutex<(Instant, Duration)>,
+    reads: AtomicU64,
+}
+
+impl Load {
+    fn new(chain: &Chain) -> Self {
+        Self {
+            known: (0..CLIENTS).map(|_| Known::default()).collect(),
+            addresses: (0..chain.nodes.len()).map(|index| chain.server(index).resp).collect(),
+            over: AtomicBool::new(false),
+            last: Mutex::new((Instant::now(), Duration::ZERO)),
+            reads: AtomicU64::new(0),
+        }
+    }
+
+    fn key(client: usize) -> String {
+        format!("key:{client}")
+    }
+
+    /// Runs `work` while clients write and read.
+    fn during(&self, work: impl FnOnce()) {
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        std::thread::scope(|threads| {
+            for client in 0..CLIENTS {
+                threads.spawn(move || self.write(client));
+            }
+            for node in 0..self.addresses.len() * CLIENTS {
+                threads.spawn(move || self.read(node / CLIENTS, node % CLIENTS));
+            }
+            let _ends = Over(&self.over);
+            work();
+        });
+    }
+
+    fn write(&self, client: usize) {
+        let (mut node, mut resp, mut number) = (0, None, 0);
+        while !self.over.load(Ordering::Relaxed) {
+            let Some(to) = &mut resp else {
+                node = (node + 1) % self.addresses.len();
+                resp = Resp::connect(self.addresses[node], PATIENCE).ok();
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            number += 1;
+            self.known[client].sent.store(number, Ordering::SeqCst);
+            match to.call(&[b"SET", Self::key(client).as_bytes(), number.to_string().as_bytes()]) {
+                Ok(reply) if reply == ok() => {
+                    self.known[client].acknowledged.store(number, Ordering::SeqCst);
+                    let mut last = self.last.lock().unwrap();
+                    *last = (Instant::now(), last.1.max(last.0.elapsed()));
+                }
+                _ => resp = None,
+            }
+        }
+    }
+
+    /// Reads a client's key at one node. What that answers is at least what was acknowledged when it was asked.
+    fn read(&self, node: usize, client: usize) {
+        let (mut resp, key) = (None, Self::key(client));
+        while !self.over.load(Ordering::Relaxed) {
+            let Some(at) = &mut resp else {
+                resp = Resp::connect(self.addresses[node], LIMIT).ok();
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let least = self.known[client].acknowledged.load(Ordering::SeqCst);
+            match at.call(&[b"GET", key.as_bytes()]) {
+                Ok(Reply::Bulk(value)) => {
+                    let found = number(&value);
+                    assert!(found >= least, "node {node} has answered {found} after {least}");
+                    self.reads.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Reply::Nil) => assert_eq!(least, 0, "node {node} has nothing after {least}"),
+                Ok(_) => std::thread::sleep(Duration::from_millis(2)),
+                Err(_) => resp = None,
+            }
+        }
+    }
+
+    /// Waits until a write is acknowledged that begins now.
+    fn wait_for_writes(&self, limit: Duration) -> Option<()> {
+        let before = self.known.iter().map(|known| known.sent.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        let goes_on = |(known, before): (&Known, &u64)| known.acknowledged.load(Ordering::SeqCst) > *before;
+        wait_until(limit, || self.known.iter().zip(&before).any(goes_on).then_some(()))
+    }
+
+    /// Fails unless every node has the same, and nothing that was acknowledged is missing.
+    fn check(&self, chain: &Chain) {
+        for (client, known) in self.known.iter().enumerate() {
+            let [least, most] =
+                [&known.acknowledged, &known.sent].map(|number| number.load(Ordering::SeqCst));
+            let found: Vec<u64> = (0..chain.nodes.len())
+                .map(|index| match chain.server(index).call(&["GET", &Self::key(client)]) {
+                    Reply::Bulk(value) => number(&value),
+                    other => panic!("node {index}: {other:?}"),
+                })
+                .collect();
+            assert!(found.iter().all(|other| *other == found[0]), "{found:?}");
+            assert!((least..=most).contains(&found[0]), "{found:?}, {least} to {most}{}", chain.words());
+        }
+        let count: u64 = self.known.iter().map(|known| known.acknowledged.load(Ordering::SeqCst)).sum();
+        assert!(count > 100 && self.reads.load(Ordering::Relaxed) > 100, "they did work: {count}");
+    }
+}
+
+fn number(value: &[u8]) -> u64 {
+    std::str::from_utf8(value).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_first_node_that_is_killed_is_replaced_and_comes_back_by_being_started() {
+    let Some(mut setting) = Setting::started(3) else { return };
+    let load = Load::new(&setting.chain);
+    // A server that is started again listens where clients expect it.
+    let addresses = load.addresses.clone();
+    load.during(|| {
+        assert!(load.wait_for_writes(LIMIT).is_some());
+        setting.chain.kill(0);
+        let killed = Instant::now();
+        assert!(load.wait_for_writes(T_TIME * 4).is_some(), "{}", setting.chain.words());
+        let gap = killed.elapsed();
+        assert!(gap < T_TIME * 2, "writes went on after {gap:?}");
+        assert!(setting.members().starts_with("bc"));
+        setting.chain.start_at(0, addresses[0]);
+        setting.wait_for("bca");
+        assert!(load.wait_for_writes(LIMIT).is_some());
+    });
+    setting.wait_for("bca");
+    load.check(&setting.chain);
+    setting.check_versions();
+}
+
+#[test]
+fn a_first_node_that_was_stopped_for_long_answers_no_stale_read_and_starts_anew_by_itself() {
+    let Some(mut setting) = Setting::started(3) else { return };
+    let load = Load::new(&setting.chain);
+    load.during(|| {
+        assert!(load.wait_for_writes(LIMIT).is_some());
+        // Reads wait for a write under way. Of this key there is none.
+        assert_eq!(setting.chain.server(0).call(&["SET", "quiet", "1"]), ok());
+        let mut asks = setting.chain.resp(0);
+        let first = setting.chain.take(0);
+        first.signal("STOP");
+        assert!(load.wait_for_writes(T_TIME * 4).is_some(), "{}", setting.chain.words());
+        std::thread::sleep(T_TIME / 2);
+        assert_eq!(setting.members(), "bc");
+        assert_eq!(setting.chain.server(1).call(&["SET", "quiet", "2"]), ok());
+        // It hears of no change, and must not answer by what it knew.
+        setting.etcd.signal("STOP");
+        first.signal("CONT");
+        for _ in 0..50 {
+            let answer = asks.call(&[b"GET", b"quiet"]).unwrap();
+            assert!(matches!(&answer, Reply::Error(text) if text.starts_with("MASTERDOWN")), "{answer:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(load.wait_for_writes(LIMIT).is_some());
+        setting.etcd.signal("CONT");
+        setting.chain.put(0, first);
+        setting.wait_for("bca");
+        assert!(load.wait_for_writes(LIMIT).is_some());
+    });
+    setting.wait_for("bca");
+    load.check(&setting.chain);
+    setting.check_versions();
+}
+
+#[test]
+fn the_last_node_in_step_is_waited_for() {
+    let Some(mut setting) = Setting::started(2) else { return };
+    assert_eq!(setting.chain.server(0).call(&["SET", "k", "1"]), ok());
+    setting.chain.kill(1);
+    setting.wait_for("a");
+    assert_eq!(setting.chain.server(0).call(&["SET", "k", "2"]), ok());
+    setting.chain.kill(0);
+    // b has an older value. It waits for a.
+    let waiting = std::thread::scope(|threads| {
+        let chain = &setting.chain;
+        let starting = threads.spawn(|| chain.try_start(1));
+        std::thread::sleep(T_TIME * 2);
+        assert_eq!(setting.members(), "a");
+        assert!(!starting.is_finished(), "{}", chain.words());
+        let first = chain.try_start(0).unwrap();
+        (first, starting.join().unwrap().unwrap())
+    });
+    setting.chain.put(0, waiting.0);
+    setting.chain.put(1, waiting.1);
+    setting.wait_for("ab");
+    assert_eq!(setting.chain.server(1).call(&["GET", "k"]), bulk("2"));
+}
+
+#[test]
+fn a_first_node_that_has_lost_its_disk_is_copied_to() {
+    let Some(mut setting) = Setting::started(3) else { return };
+    assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
+    setting.chain.kill(0);
+    std::fs::remove_dir_all(setting.chain.nodes[0].place.dir()).unwrap();
+    // Before anybody has noticed that it was away.
+    setting.chain.start(0);
+    setting.wait_for("bca");
+    assert_eq!(setting.chain.server(0).call(&["GET", "k"]), bulk("v"));
+    assert_eq!(setting.chain.server(1).call(&["SET", "k", "w"]), ok());
+    assert_eq!(setting.chain.server(0).call(&["GET", "k"]), bulk("w"));
+}
+
+#[test]
+fn people_promote_fail_remove_and_add_nodes_under_load() {
+    let Some(setting) = Setting::started(3) else { return };
+    let load = Load::new(&setting.chain);
+    let command = |name: &str, word: &str| setting.chain.command(name, &[word]);
+    load.during(|| {
+        assert!(load.wait_for_writes(LIMIT).is_some());
+        let shown = command("promote", "b");
+        assert!(shown.contains("\nb at "), "{shown}");
+        setting.wait_for("bca");
+        command("fail", "c");
+        setting.wait_for("bac");
+        assert!(load.wait_for_writes(LIMIT).is_some());
+    });
+    load.check(&setting.chain);
+    setting.check_versions();
+    let refused = |name: &str, words: &[&str]| setting.chain.try_command(name, words).unwrap_err();
+    for (name, word, expected) in [
+        ("promote", "x", "x is no node of the chain orders"),
+        ("remove", "x", "x is no node of the chain orders"),
+        ("fail", "x", "x is no node of the chain orders"),
+        ("add", "a=127.0.0.1:9999", "a is a node of the chain orders already"),
+        ("create", "--member=a=127.0.0.1:1", "etcd has a chain orders already"),
+    ] {
+        let words = refused(name, &[word]);
+        assert!(words.contains(expected), "{words}");
+    }
+}
+
+#[test]
+fn a_node_that_is_removed_ends_and_the_last_one_stays() {
+    let Some(mut setting) = Setting::started(2) else { return };
+    let address = setting.chain.nodes[1].address;
+    setting.chain.command("remove", &["b"]);
+    let mut removed = setting.chain.take(1);
+    assert_eq!(removed.wait().and_then(|status| status.code()), Some(1));
+    let log = setting.chain.nodes[1].place.log();
+    assert!(log.contains("b is no node of the chain orders"), "{log}");
+    setting.wait_for("a");
+    let words = setting.chain.try_command("remove", &["a"]).unwrap_err();
+    assert!(words.contains("no node of the chain orders is registered and in step"), "{words}");
+    setting.chain.command("add", &[&format!("b={address}")]);
+    assert!(setting.show().contains("not in the view; silent"));
+    setting.chain.start(1);
+    setting.wait_for("ab");
+}
