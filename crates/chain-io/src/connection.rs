@@ -1,6 +1,8 @@
 //! A connection to the node behind.
 
-use landfall_chain::{Code, HEADER_BYTES, Header, Hello, Reason, Refusal, Welcome, WireError};
+use landfall_chain::{
+    Acknowledged, Code, HEADER_BYTES, Header, Hello, Reason, Refusal, Report, Welcome, WireError,
+};
 use landfall_heap::crc;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
@@ -38,8 +40,21 @@ impl Lost {
     /// True if only a change can help, which people must be told about.
     pub(crate) fn needs_people(&self) -> bool {
         let Self::Refused(refusal) = self else { return false };
-        matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password)
+        matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password | Reason::Full)
     }
+
+    /// True if the node behind has no room.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.reason == Reason::Full)
+    }
+}
+
+/// A connection, and what the node behind has said of itself.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) welcome: Welcome,
+    pub(crate) room: Report,
 }
 
 /// A stream that the node behind has welcomed.
@@ -59,7 +74,7 @@ impl Connection {
         version: u64,
         hello: &Hello,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<(Self, Welcome), Lost> {
+    ) -> Result<Opened, Lost> {
         let address: SocketAddr = address.parse().map_err(io::Error::other)?;
         let tcp = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
         tcp.set_nodelay(true)?;
@@ -73,7 +88,10 @@ impl Connection {
         let until = Instant::now() + WELCOME_MAX;
         let (header, head) = connection.read(&|| goes_on() && Instant::now() < until)?;
         match header.code {
-            Code::Welcome => Ok((connection, Welcome::decode(&head)?)),
+            Code::Welcome => {
+                let (welcome, room) = Welcome::decode(&head)?;
+                Ok(Opened { connection, welcome, room })
+            }
             code => Err(WireError::Unexpected(code).into()),
         }
     }
@@ -93,16 +111,16 @@ impl Connection {
         &mut self.tcp
     }
 
-    /// Waits until everything that was sent is acknowledged. Returns how many nodes have it, from the one behind on.
-    pub(crate) fn wait_for_all(&mut self, goes_on: &dyn Fn() -> bool) -> Result<u8, Lost> {
+    /// Waits until everything that was sent is acknowledged.
+    pub(crate) fn wait_for_all(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Acknowledged, Lost> {
         loop {
             let (header, head) = self.read(goes_on)?;
             if header.code != Code::Acknowledged || header.number > self.number {
                 return Err(WireError::Unexpected(header.code).into());
             }
-            let [count] = head[..] else { return Err(WireError::Length.into()) };
+            let acknowledged = Acknowledged::decode(&head)?;
             if header.number == self.number {
-                return Ok(count);
+                return Ok(acknowledged);
             }
         }
     }

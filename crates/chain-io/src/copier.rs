@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Pause before a copy that has failed begins anew.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Pause before a copy begins anew for which the node behind has no room: each one deletes all that it has.
+const RETRY_FULL_AFTER: Duration = Duration::from_secs(10);
+/// Pause between looks whether everything under way has room.
+const ROOM_WAIT: Duration = Duration::from_millis(5);
 /// Pause before a page is read again whose bytes are being loaded.
 const LOAD_WAIT: Duration = Duration::from_millis(2);
 
@@ -47,9 +51,22 @@ pub(crate) fn run(node: &Node, pages: &dyn Pages) {
             continue;
         }
         if let Err(lost) = (Copier { node, pages, generation: node.generation() }).run() {
-            tracing::warn!(error = %lost, "a copy to the node behind has failed and begins anew");
-            node.wait_for_change(RETRY_AFTER);
+            pause(node, &lost);
         }
+    }
+}
+
+/// A copy has failed: says so, and waits before the next one.
+fn pause(node: &Node, lost: &Lost) {
+    if !lost.is_full() {
+        tracing::warn!(error = %lost, "a copy to the node behind has failed and begins anew");
+        return node.wait_for_change(RETRY_AFTER);
+    }
+    tracing::error!(error = %lost, "the node behind has no room for a copy: the chain goes on without it");
+    node.note_full_behind(true);
+    let (begun, generation) = (Instant::now(), node.generation());
+    while begun.elapsed() < RETRY_FULL_AFTER && !node.is_stopping() && node.generation() == generation {
+        node.wait_for_change(LOOK_EVERY);
     }
 }
 
@@ -71,7 +88,8 @@ impl Copier<'_> {
         };
         let Some(member) = member else { return Ok(()) };
         let hello = self.node.hello_for(&self.node.view(), &member.name, COPY_STREAM);
-        let (mut connection, _) = Connection::open(&member.address, version, &hello, &|| self.goes_on())?;
+        let opened = Connection::open(&member.address, version, &hello, &|| self.goes_on())?;
+        let mut connection = opened.connection;
         let Some(copy) = self.node.downstream.lock().begin_copy() else { return Ok(()) };
         let copied = self.copy(&mut connection, copy, &member);
         if copied.is_err() {
@@ -92,6 +110,7 @@ impl Copier<'_> {
                 return Err(io::Error::other("a stream was lost").into());
             }
         }
+        self.wait_for_room(copy)?;
         if !self.node.downstream.lock().end_copy(copy) {
             return Err(io::Error::other("a stream was lost").into());
         }
@@ -101,16 +120,38 @@ impl Copier<'_> {
             self.node.reconnect();
         }
         ended?;
+        self.node.note_full_behind(false);
         Counters::add(&self.node.counters.copies, 1);
         tracing::info!(node = member.name, keys, ms = begun.elapsed().as_millis() as u64, "copied");
         Ok(())
+    }
+
+    /// From now on clients' values need room at the node behind. Waits until there is room for what is under way, which
+    /// its connections acknowledge, or end the copy.
+    fn wait_for_room(&self, copy: Copying) -> Result<(), Lost> {
+        loop {
+            let mut downstream = self.node.downstream.lock();
+            if !downstream.is_copying(copy) {
+                return Err(io::Error::other("a stream was lost").into());
+            }
+            if downstream.counts_room(copy) {
+                return Ok(());
+            }
+            drop(downstream);
+            if !self.goes_on() {
+                return Err(Lost::Ended);
+            }
+            std::thread::sleep(ROOM_WAIT);
+        }
     }
 
     fn say(&self, connection: &mut Connection, code: Code, head: &[u8]) -> Result<(), Lost> {
         let number = connection.next_number();
         let bytes = message(code, connection.version(), number, head, 0);
         connection.writer().write_all(&bytes)?;
-        connection.wait_for_all(&|| self.goes_on()).map(drop)
+        let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
+        self.node.note_room(acknowledged.room);
+        Ok(())
     }
 
     /// Sends a page; returns where the next one begins, and how many keys were in it.
@@ -130,7 +171,8 @@ impl Copier<'_> {
                         out.write(heap, connection.writer(), (Code::Copied, version, number))?;
                         Counters::add(&self.node.counters.value_bytes, out.value_bytes());
                         Counters::add(&self.node.counters.copied_keys, keys);
-                        connection.wait_for_all(&|| self.goes_on())?;
+                        let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
+                        self.node.note_room(acknowledged.room);
                     }
                     return Ok((next, keys));
                 }

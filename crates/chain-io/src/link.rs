@@ -7,7 +7,7 @@ use crate::outgoing::each_message;
 use crate::slot::{Batch, Slot};
 use landfall_chain::{Code, Standing};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,14 @@ impl Successor for Link {
         self.slot().begin(Batch { records: records.to_vec(), flushed });
     }
 
+    fn take_room(&self, bytes: u64) -> Result<(), HeapError> {
+        self.node.take_room(self.slot(), bytes)
+    }
+
+    fn give_room_back(&self, bytes: u64) {
+        self.node.downstream.lock().give_room_back(bytes);
+    }
+
     fn is_done(&self) -> bool {
         !self.slot().is_busy()
     }
@@ -84,7 +92,8 @@ impl Successor for Link {
 
 /// The work of a stream's thread. The first stream sends what an earlier life may not have sent.
 pub(crate) fn run(node: &Node, stream: usize, unsent: Option<Vec<SlotId>>) {
-    Thread { node, stream, connection: None, generation: 0, unsent, told: String::new() }.run();
+    let (connection, told) = (None, String::new());
+    Thread { node, stream, connection, generation: 0, unsent, is_again: false, told }.run();
 }
 
 struct Thread<'n> {
@@ -94,6 +103,8 @@ struct Thread<'n> {
     /// The generation of the connection.
     generation: u64,
     unsent: Option<Vec<SlotId>>,
+    /// The batch may have been sent before.
+    is_again: bool,
     /// What people were told last.
     told: String,
 }
@@ -134,7 +145,8 @@ impl Thread<'_> {
         }
         match self.slot().batch() {
             Some(batch) => {
-                self.transmit(&batch.records)?;
+                self.transmit(&batch.records, self.is_again)?;
+                self.is_again = false;
                 self.complete(&batch)
             }
             None => {
@@ -165,11 +177,12 @@ impl Thread<'_> {
         let hello = self.node.hello_for(&view, &member.name, stream);
         let (node, generation) = (self.node, self.generation);
         let goes_on = || !node.is_stopping() && node.generation() == generation;
-        let (connection, welcome) = Connection::open(&member.address, version, &hello, &goes_on)?;
-        if !self.node.downstream.lock().connected(self.stream, version, welcome) {
+        let opened = Connection::open(&member.address, version, &hello, &goes_on)?;
+        if !self.node.downstream.lock().connected(self.stream, version, opened.welcome) {
             return Err(Lost::Ended);
         }
-        self.connection = Some(connection);
+        self.node.note_room(opened.room);
+        self.connection = Some(opened.connection);
         Counters::add(&self.node.counters.connections, 1);
         self.told.clear();
         let standing = self.node.downstream.lock().standing();
@@ -178,7 +191,7 @@ impl Thread<'_> {
             && let Some(unsent) = self.unsent.take().filter(|unsent| !unsent.is_empty())
         {
             tracing::info!(records = unsent.len(), "sending what may not have been sent before");
-            let sent = self.transmit(&unsent);
+            let sent = self.transmit(&unsent, true);
             if sent.is_err() {
                 self.unsent = Some(unsent);
             }
@@ -200,17 +213,12 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Sends records, and waits until they are complete.
-    fn transmit(&mut self, records: &[SlotId]) -> Result<(), Lost> {
+    /// Sends records, and waits until they are complete. If they may have been sent before, the long ones are sent only if
+    /// they are not there.
+    fn transmit(&mut self, records: &[SlotId], is_again: bool) -> Result<(), Lost> {
         let (node, generation) = (self.node, self.generation);
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let (version, begun) = (connection.version(), Instant::now());
-        each_message(&node.heap, records, |message| {
-            let number = connection.next_number();
-            message.write(&node.heap, connection.writer(), (Code::Chunk, version, number))?;
-            Counters::add(&node.counters.value_bytes, message.value_bytes());
-            Ok(())
-        })?;
         let until = std::cell::Cell::new(None);
         let goes_on = || {
             let is_over = node.is_stopping() && {
@@ -220,8 +228,25 @@ impl Thread<'_> {
             };
             !is_over && node.generation() == generation
         };
-        let copies = connection.wait_for_all(&goes_on)?;
-        node.note_copies_behind(copies);
+        let mut last = None;
+        each_message(&node.heap, records, |message| {
+            if is_again && message.is_worth_a_check() {
+                let check = message.check(version, connection.next_number());
+                connection.writer().write_all(&check)?;
+                let answer = connection.wait_for_all(&goes_on)?;
+                if answer.nodes > 0 {
+                    last = Some(answer);
+                    return Ok(());
+                }
+            }
+            last = None;
+            let number = connection.next_number();
+            message.write(&node.heap, connection.writer(), (Code::Chunk, version, number))?;
+            Counters::add(&node.counters.value_bytes, message.value_bytes());
+            Ok::<(), Lost>(())
+        })?;
+        let acknowledged = last.map_or_else(|| connection.wait_for_all(&goes_on), Ok)?;
+        node.note_acknowledged(acknowledged);
         Counters::add(&node.counters.batches, 1);
         Counters::add(&node.counters.batch_ns, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Ok(())
@@ -232,6 +257,10 @@ impl Thread<'_> {
         if self.connection.take().is_some() && self.generation == self.node.generation() {
             self.node.downstream.lock().lost(self.stream);
         }
+        if lost.is_full() {
+            self.node.note_full_behind(true);
+        }
+        self.is_again |= self.slot().is_busy();
         let text = lost.to_string();
         if text != self.told && !matches!(lost, Lost::Ended) {
             match lost.needs_people() {

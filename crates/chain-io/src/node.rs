@@ -5,7 +5,9 @@ use crate::error::NodeError;
 use crate::slot::Slot;
 use crate::state_file::StateFile;
 use crate::views::Views;
-use landfall_chain::{Copied, Downstream, Hello, Reason, Refusal, Standing, Upstream, View, Welcome};
+use landfall_chain::{
+    Acknowledged, Copied, Downstream, Hello, Reason, Refusal, Standing, Upstream, View, Welcome,
+};
 use landfall_heap::Heap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::PathBuf;
@@ -94,6 +96,11 @@ pub struct Node {
     state: Mutex<StateFile>,
     pub(crate) slots: Box<[Slot]>,
     incarnations: AtomicU64,
+    /// Numbers of reports, which grow from life to life, too.
+    pub(crate) reports: AtomicU64,
+    /// Signalled when somebody waits for room behind.
+    pub(crate) room_wanted: Condvar,
+    pub(crate) is_full_behind: AtomicBool,
     /// Everything that the chain must know is at the node behind: clients are answered.
     is_ready: AtomicBool,
     /// How many nodes from the next one on had the last batch.
@@ -136,6 +143,9 @@ impl Node {
             upstream: Mutex::new(upstream),
             streams: (0..=u8::MAX).map(|_| Mutex::default()).collect(),
             incarnations: AtomicU64::new(state.state().starts << INCARNATIONS_BITS),
+            reports: AtomicU64::new(state.state().starts << INCARNATIONS_BITS),
+            room_wanted: Condvar::new(),
+            is_full_behind: AtomicBool::new(false),
             state: Mutex::new(state),
             slots: (0..settings.streams).map(|_| Slot::default()).collect(),
             is_ready: AtomicBool::new(false),
@@ -201,8 +211,17 @@ impl Node {
         if in_step { self.copies_behind.load(Ordering::Relaxed) } else { 0 }
     }
 
-    pub(crate) fn note_copies_behind(&self, copies: u8) {
-        self.copies_behind.store(copies, Ordering::Relaxed);
+    pub(crate) fn note_acknowledged(&self, acknowledged: Acknowledged) {
+        self.copies_behind.store(acknowledged.nodes, Ordering::Relaxed);
+        if self.is_full_behind() && self.downstream.lock().standing() == Standing::InStep {
+            self.note_full_behind(false);
+        }
+        self.note_room(acknowledged.room);
+    }
+
+    /// What this node says when everything is durable here and behind.
+    pub fn acknowledged(&self) -> Acknowledged {
+        Acknowledged { nodes: self.copies_behind() + 1, room: self.room() }
     }
 
     /// What the node may do for clients at this moment, by the clock.
@@ -282,6 +301,7 @@ impl Node {
     /// Wakes every thread of the node that waits.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
+        self.room_wanted.notify_all();
         self.slots.iter().for_each(Slot::notify);
     }
 
@@ -426,6 +446,10 @@ impl Node {
     /// # Errors
     /// The copy is over; the state cannot be written.
     pub fn end_copy(&self, since: u64) -> Result<(), Refusal> {
+        // What was copied is in the region, and what clients write from now on needs the rest.
+        if !self.heap.is_within_reserves() {
+            return Err(full(self.name()));
+        }
         self.upstream.lock().end_copy(since, || self.note_since(since))?;
         self.find_role();
         tracing::info!(node = self.name(), "the copy has ended: this node is in step");
@@ -468,4 +492,10 @@ impl Node {
 /// Compares without telling by the time it takes where they differ.
 fn same(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (l, r)| sum | (l ^ r)) == 0
+}
+
+/// A node has no room.
+pub fn full(node: &str) -> Refusal {
+    let text = format!("{node} has no room for what the chain has: start it with a larger --capacity");
+    Refusal::new(Reason::Full, text)
 }

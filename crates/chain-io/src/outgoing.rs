@@ -8,6 +8,8 @@ use std::io::{self, IoSlice, Write};
 const PAYLOAD_BYTES: u64 = 1 << 20;
 /// ... or its head. A group is never divided.
 const HEAD_BYTES: usize = 256 << 10;
+/// A payload of so many bytes is not sent again before it is asked for: the node behind may have no room for it twice.
+const CHECKED_FROM: u64 = 256 << 10;
 /// Parts of a payload that are written at once.
 const SLICES_MAX: usize = 64;
 
@@ -19,6 +21,8 @@ pub struct Outgoing<'h> {
     payload_len: u64,
     /// The last record belongs to a group that goes on.
     is_open: bool,
+    /// It deletes something.
+    deletes: bool,
 }
 
 impl<'h> Outgoing<'h> {
@@ -55,6 +59,7 @@ impl<'h> Outgoing<'h> {
         }
         Record { kind, key: &key, ..view_fields(&view, more) }.encode(&mut self.head);
         self.is_open = more;
+        self.deletes = true;
         Ok(())
     }
 
@@ -94,6 +99,17 @@ impl<'h> Outgoing<'h> {
         self.is_open = fields.more;
         self.values.push(item);
         Ok(())
+    }
+
+    /// True if the node behind is to be asked for the records before they are sent again. What is deleted is always sent: a
+    /// copy must learn of it.
+    pub(crate) fn is_worth_a_check(&self) -> bool {
+        !self.deletes && self.payload_len >= CHECKED_FROM
+    }
+
+    /// A message that asks whether the records are there.
+    pub(crate) fn check(&self, version: u64, number: u64) -> Vec<u8> {
+        message(Code::Check, version, number, &self.head, 0)
     }
 
     /// Writes the message.
@@ -160,11 +176,11 @@ fn write_all(to: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<
 ///
 /// # Errors
 /// Those of `send`; damage; the medium's.
-pub(crate) fn each_message<'h>(
+pub(crate) fn each_message<'h, E: From<io::Error>>(
     heap: &'h Heap,
     records: &[SlotId],
-    mut send: impl FnMut(Outgoing<'h>) -> io::Result<()>,
-) -> io::Result<()> {
+    mut send: impl FnMut(Outgoing<'h>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut next = Outgoing::default();
     for (at, slot) in records.iter().enumerate() {
         if next.is_full() {

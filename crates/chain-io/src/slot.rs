@@ -1,5 +1,6 @@
 //! What a writer and the thread of its stream share.
 
+use landfall_chain::Awaited;
 use landfall_heap::SlotId;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
@@ -27,6 +28,8 @@ pub(crate) struct Slot {
     is_lost: AtomicBool,
     /// Records of the writer with a lower seq are complete.
     complete_below: AtomicU64,
+    /// What a value of this writer without room waits for.
+    pub(crate) awaited: Mutex<Option<Awaited>>,
     wake: OnceLock<Wake>,
 }
 
@@ -64,6 +67,11 @@ impl Slot {
         self.is_busy.store(false, Ordering::Release);
         self.changed.notify_all();
         drop(batch);
+        self.wake();
+    }
+
+    /// Wakes the worker of the writer.
+    pub(crate) fn wake(&self) {
         self.wake.get().into_iter().for_each(|wake| wake());
     }
 

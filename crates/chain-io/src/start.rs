@@ -4,6 +4,7 @@ use crate::copier::{self, Pages};
 use crate::error::NodeError;
 use crate::link;
 use crate::node::Node;
+use crate::room;
 use landfall_heap::SlotId;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ impl Node {
         }
         let node = Arc::clone(self);
         self.spawn("chain-copy", move || copier::run(&node, &*pages))?;
+        let node = Arc::clone(self);
+        self.spawn("chain-room", move || room::run(&node))?;
         let node = Arc::clone(self);
         self.spawn("chain-view", move || node.watch())
     }

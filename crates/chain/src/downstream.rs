@@ -1,6 +1,7 @@
 //! What a node knows of the node behind it.
 
 use crate::hello::Welcome;
+use crate::room::{Awaited, Question, Report, Room, Verdict};
 use crate::view::{Member, View};
 
 /// What is known of the node behind.
@@ -36,6 +37,10 @@ pub struct Downstream {
     /// The copy that may end well.
     copying: Option<Copying>,
     copies: u64,
+    /// The room behind.
+    room: Room,
+    /// The copy that is about to end: the room of the node counts already.
+    ending: Option<Copying>,
 }
 
 impl Downstream {
@@ -51,6 +56,8 @@ impl Downstream {
             connected: vec![false; streams],
             copying: None,
             copies: 0,
+            room: Room::default(),
+            ending: None,
         }
     }
 
@@ -59,6 +66,8 @@ impl Downstream {
         let streams = self.connected.len();
         let now = view.find(me).map_or(0, |(_, member)| member.since);
         let since = if self.version == 0 { now } else { self.since };
+        let mut room = std::mem::take(&mut self.room);
+        room.forget();
         *self = Self {
             version: view.version,
             since,
@@ -66,6 +75,7 @@ impl Downstream {
             is_first: view.is_first(me),
             node: view.behind(me).cloned(),
             copies: self.copies,
+            room,
             ..Self::new(streams)
         };
     }
@@ -135,7 +145,14 @@ impl Downstream {
         self.copying == Some(copy)
     }
 
-    /// Everything is copied and acknowledged: from now on every batch waits for the node behind. Only if this is true may
+    /// Everything is copied and acknowledged: from now on the room of the node behind counts. True if it has room for
+    /// all that is under way. Otherwise ask again: this becomes true when that is acknowledged.
+    pub fn counts_room(&mut self, copy: Copying) -> bool {
+        self.ending = Some(copy);
+        self.room.fits()
+    }
+
+    /// The node has room for everything: from now on every batch waits for the node behind. Only if this is true may
     /// it be told that the copy ends.
     pub fn end_copy(&mut self, copy: Copying) -> bool {
         if !self.is_copying(copy) {
@@ -151,6 +168,67 @@ impl Downstream {
         if self.is_copying(copy) {
             self.copying = None;
         }
+    }
+
+    /// True if values must have room at the node behind: every batch waits for it, or soon will.
+    fn limits_room(&self) -> bool {
+        let ends = self.ending.is_some() && self.ending == self.copying;
+        self.node.is_some() && (self.standing != Standing::Behind || ends)
+    }
+
+    /// Takes room behind for a value of so many bytes. [`Self::give_room_back`] when its batch is complete, or if it is not
+    /// written after all.
+    pub fn take_room(&mut self, bytes: u64, awaited: &mut Option<Awaited>) -> Verdict {
+        if self.limits_room() {
+            return self.room.take(bytes, awaited);
+        }
+        self.room.note_taken(bytes);
+        Verdict::Taken
+    }
+
+    /// As [`Self::take_room`], for a value that the first node has admitted.
+    pub fn note_room_taken(&mut self, bytes: u64) {
+        self.room.note_taken(bytes);
+    }
+
+    /// What [`Self::take_room`] has taken.
+    pub fn give_room_back(&mut self, bytes: u64) {
+        self.room.give_back(bytes);
+    }
+
+    /// A report of the node behind, which came with a welcome or an acknowledgement.
+    pub fn note_room(&mut self, room: Report) {
+        self.room.note(room);
+    }
+
+    /// Bytes that can be written behind, at once and after a while; `None` if there is no limit.
+    pub fn room(&self) -> Option<(u64, u64)> {
+        self.limits_room().then(|| self.room.left())
+    }
+
+    /// True if somebody waits for an answer that has not been asked for.
+    pub fn wants_room(&self) -> bool {
+        self.room.wants_answer()
+    }
+
+    /// Begins a question for the room of the node behind.
+    pub fn ask_for_room(&mut self) -> Question {
+        self.room.ask()
+    }
+
+    /// The answer to a question.
+    pub fn answer_of_room(&mut self, question: Question, room: Report) {
+        self.room.answer(question, room);
+    }
+
+    /// For a question of the node before: true if the node behind has answered it, too.
+    pub fn is_room_known(&mut self, wanted: u64, awaited: &mut Option<Awaited>) -> bool {
+        !self.limits_room() || self.room.is_answered(wanted, awaited)
+    }
+
+    /// True if somebody has begun to wait for room since the last call.
+    pub fn take_room_awaited(&mut self) -> bool {
+        self.room.take_awaited()
     }
 }
 
@@ -171,6 +249,41 @@ mod tests {
         let mut downstream = Downstream::new(2);
         downstream.set_view(&view(5, &[("a", 1), ("b", since)]), "a");
         downstream
+    }
+
+    fn report(order: u64, free: u64) -> Report {
+        Report { order, free, obtainable: free }
+    }
+
+    #[test]
+    fn values_need_room_at_a_node_that_every_batch_waits_for() {
+        let mut downstream = downstream(5);
+        assert_eq!(downstream.take_room(1, &mut None), Verdict::Wait, "nothing is known of it");
+        downstream.connected(0, 5, Welcome { since: 5 });
+        downstream.note_room(report(1, 10));
+        assert_eq!(downstream.room(), Some((10, 10)));
+        assert_eq!(downstream.take_room(11, &mut None), Verdict::Wait);
+        assert_eq!(downstream.take_room(9, &mut None), Verdict::Taken);
+        downstream.set_view(&view(6, &[("a", 1)]), "a");
+        assert_eq!(downstream.take_room(11, &mut None), Verdict::Taken, "nobody is behind");
+        downstream.set_view(&view(7, &[("a", 1), ("b", 7)]), "a");
+        downstream.connected(0, 7, Welcome { since: 7 });
+        downstream.note_room(report(1, 21));
+        assert_eq!(downstream.room(), Some((1, 21)), "what is under way comes there, too");
+    }
+
+    #[test]
+    fn a_copy_ends_where_everything_under_way_has_room() {
+        let mut downstream = downstream(5);
+        (0..2).for_each(|stream| assert!(downstream.connected(stream, 5, Welcome { since: 0 })));
+        let copy = downstream.begin_copy().expect("it is behind");
+        downstream.note_room(report(1, 10));
+        assert_eq!(downstream.take_room(20, &mut None), Verdict::Taken, "it does not count yet");
+        assert!(!downstream.counts_room(copy));
+        assert_eq!(downstream.take_room(1, &mut None), Verdict::Wait);
+        downstream.give_room_back(20);
+        assert!(downstream.counts_room(copy) && downstream.end_copy(copy));
+        assert_eq!(downstream.take_room(1, &mut None), Verdict::Taken);
     }
 
     #[test]

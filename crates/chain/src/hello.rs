@@ -1,5 +1,6 @@
 //! The messages that open a stream.
 
+use crate::room::{REPORT_BYTES, Report};
 use crate::wire::{Code, WireError, message, u64_at};
 
 /// Longest password, bytes.
@@ -84,18 +85,48 @@ pub struct Welcome {
 }
 
 impl Welcome {
-    /// The message.
-    pub fn encode(&self, version: u64) -> Vec<u8> {
-        message(Code::Welcome, version, 0, &self.since.to_le_bytes(), 0)
+    /// The message, with the room of the receiver.
+    pub fn encode(&self, version: u64, room: Report) -> Vec<u8> {
+        let mut head = self.since.to_le_bytes().to_vec();
+        room.encode(&mut head);
+        message(Code::Welcome, version, 0, &head, 0)
     }
 
     /// Reads the head of a welcome.
     ///
     /// # Errors
     /// [`WireError::Length`].
+    pub fn decode(head: &[u8]) -> Result<(Self, Report), WireError> {
+        let (since, room) = head.split_at_checked(8).ok_or(WireError::Length)?;
+        Ok((Self { since: u64_at(since, 0) }, Report::decode(room)?))
+    }
+}
+
+/// Everything up to a message is durable at a node and behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// How many nodes have it; 0 is the answer to a check of records of which one is not there.
+    pub nodes: u8,
+    /// The room at these nodes.
+    pub room: Report,
+}
+
+impl Acknowledged {
+    /// The message that acknowledges everything up to `number`.
+    pub fn encode(&self, version: u64, number: u64) -> Vec<u8> {
+        let mut head = Vec::with_capacity(1 + REPORT_BYTES);
+        head.push(self.nodes);
+        self.room.encode(&mut head);
+        message(Code::Acknowledged, version, number, &head, 0)
+    }
+
+    /// Reads the head of an acknowledgement.
+    ///
+    /// # Errors
+    /// [`WireError::Length`].
     pub fn decode(head: &[u8]) -> Result<Self, WireError> {
-        let since = head.try_into().map_err(|_| WireError::Length)?;
-        Ok(Self { since: u64::from_le_bytes(since) })
+        let (nodes, room) = head.split_first().ok_or(WireError::Length)?;
+        Ok(Self { nodes: *nodes, room: Report::decode(room)? })
     }
 }
 
@@ -117,6 +148,8 @@ pub enum Reason {
     Message = 6,
     /// The copy begins anew.
     Copy = 7,
+    /// The node has no room.
+    Full = 8,
 }
 
 /// The connection is of no use.
@@ -147,7 +180,7 @@ impl Refusal {
     /// # Errors
     /// [`WireError`] says what is wrong.
     pub fn decode(head: &[u8]) -> Result<Self, WireError> {
-        const REASONS: [Reason; 7] = [
+        const REASONS: [Reason; 8] = [
             Reason::Release,
             Reason::Other,
             Reason::View,
@@ -155,6 +188,7 @@ impl Refusal {
             Reason::Newer,
             Reason::Message,
             Reason::Copy,
+            Reason::Full,
         ];
         let (reason, text) = head.split_first().ok_or(WireError::Length)?;
         let known = REASONS.into_iter().find(|known| *known as u8 == *reason);
@@ -185,8 +219,12 @@ mod tests {
     fn messages_are_read_as_they_were_written() {
         let head = |message: Vec<u8>| message[HEADER_BYTES..].to_vec();
         assert_eq!(Hello::decode(&head(hello().encode(1))), Ok(hello()));
+        let room = Report { order: 5, free: 6, obtainable: 7 };
         let welcome = Welcome { since: 9 };
-        assert_eq!(Welcome::decode(&head(welcome.encode(1))), Ok(welcome));
+        assert_eq!(Welcome::decode(&head(welcome.encode(1, room))), Ok((welcome, room)));
+        let acknowledged = Acknowledged { nodes: 2, room };
+        assert_eq!(Acknowledged::decode(&head(acknowledged.encode(1, 3))), Ok(acknowledged));
+        assert_eq!(Acknowledged::decode(&[2]), Err(WireError::Length));
         let refusal = Refusal::new(Reason::View, "another view");
         assert_eq!(Refusal::decode(&head(refusal.encode(1))), Ok(refusal));
     }

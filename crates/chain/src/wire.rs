@@ -4,6 +4,8 @@ use landfall_heap::crc;
 
 /// The stream of a copy. Other streams are numbered by their writers.
 pub const COPY_STREAM: u8 = 255;
+/// The stream of questions for room.
+pub const ROOM_STREAM: u8 = 254;
 /// Length of a header, bytes.
 pub const HEADER_BYTES: usize = 48;
 /// Longest head, bytes: a transaction is whole in one message, and its keys are in the head.
@@ -11,7 +13,7 @@ const HEAD_BYTES_MAX: u32 = 2 << 30;
 /// Longest payload, bytes: the largest region.
 const PAYLOAD_BYTES_MAX: u64 = 512 << 30;
 const LETTERS: &[u8; 4] = b"LFCH";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What is wrong with a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,10 +72,14 @@ pub enum Code {
     Copied = 7,
     /// The receiver is in step.
     CopyEnds = 8,
+    /// How much room is there?
+    Ask = 9,
+    /// Are these records there?
+    Check = 10,
 }
 
 impl Code {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Hello,
         Self::Welcome,
         Self::Refused,
@@ -82,6 +88,8 @@ impl Code {
         Self::CopyBegins,
         Self::Copied,
         Self::CopyEnds,
+        Self::Ask,
+        Self::Check,
     ];
 
     fn from_byte(value: u8) -> Result<Self, WireError> {
@@ -192,7 +200,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_are_read_as_they_were_written(
-            code in 0_usize..8, version: u64, number: u64, head in 0..=HEAD_BYTES_MAX, payload in 0..=PAYLOAD_BYTES_MAX,
+            code in 0_usize..10, version: u64, number: u64, head in 0..=HEAD_BYTES_MAX, payload in 0..=PAYLOAD_BYTES_MAX,
         ) {
             let header = header(code, version, number, head, payload);
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));

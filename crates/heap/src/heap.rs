@@ -348,6 +348,24 @@ impl Heap {
         self.space.reserve_landing(transports);
     }
 
+    /// Reserves runs for values that this many writers of another machine have admitted: see
+    /// [`crate::Writer::set_admitted`].
+    pub fn reserve_admitted(&self, writers: u32) {
+        self.space.reserve_admitted(writers);
+    }
+
+    /// True while no more of the region is in use than writers may use.
+    pub fn is_within_reserves(&self) -> bool {
+        self.runs.free_count() >= self.writer_reserve()
+    }
+
+    /// The number of searches of the compactor, if it works and has something to find: space was released since the last
+    /// search. Who needs to know how much room there is waits for the next one.
+    pub fn search_to_wait_for(&self) -> Option<u64> {
+        let is_short = self.runs.free_count() < self.clean_below();
+        self.space.searches_if_stale().filter(|_| is_short)
+    }
+
     /// Free runs that writes may not take.
     pub(crate) fn writer_reserve(&self) -> u32 {
         self.space.writer_reserve(&self.runs)

@@ -17,6 +17,10 @@ pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
 /// Free runs beyond those that only landing may take, for each transport: requests must still arrive when the region is
 /// full.
 pub const LANDING_RESERVE_RUNS: u32 = 4;
+/// Free runs beyond those of writers, for each writer of another machine whose values are admitted by it by the byte: what
+/// is under way from it, at most one batch, may begin a landing run, a run of copied keys, and two slabs that its last
+/// records do not fill.
+const ADMITTED_RESERVE_RUNS: u32 = 4;
 /// Least number of free runs beyond those that only slabs for deletes may take.
 const DELETE_RESERVE_RUNS: u32 = 2;
 /// The reserve for deletes has one run for this many slabs.
@@ -32,6 +36,8 @@ const WORTH_PARTS: u32 = 128;
 #[derive(Debug)]
 pub(crate) struct Space {
     landing_reserve: AtomicU32,
+    /// Runs that only values may take that another machine has admitted.
+    admitted_reserve: AtomicU32,
     /// Number of runs that the compactor fills.
     compactor_fills: AtomicU32,
     /// A compactor exists.
@@ -53,6 +59,7 @@ impl Default for Space {
     fn default() -> Self {
         Self {
             landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
+            admitted_reserve: AtomicU32::new(0),
             compactor_fills: AtomicU32::new(0),
             is_cleaned: AtomicBool::new(false),
             reclaimable: AtomicU32::new(0),
@@ -69,6 +76,11 @@ impl Space {
     /// Reserves landing runs for this many transports.
     pub(crate) fn reserve_landing(&self, transports: u32) {
         self.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
+    }
+
+    /// Reserves runs for values that this many writers of another machine have admitted.
+    pub(crate) fn reserve_admitted(&self, writers: u32) {
+        self.admitted_reserve.store(writers * ADMITTED_RESERVE_RUNS, Ordering::Relaxed);
     }
 
     fn landing_reserve(&self) -> u32 {
@@ -97,6 +109,11 @@ impl Space {
 
     /// Free runs that writes may not take.
     pub(crate) fn writer_reserve(&self, runs: &Runs) -> u32 {
+        self.admitted_keeps(runs) + self.admitted_reserve.load(Ordering::Relaxed)
+    }
+
+    /// Free runs that values may not take that another machine has admitted.
+    pub(crate) fn admitted_keeps(&self, runs: &Runs) -> u32 {
         let for_deletes = runs.slab_count() / SLABS_PER_DELETE_RUN;
         self.delete_keeps() + for_deletes.max(DELETE_RESERVE_RUNS)
     }

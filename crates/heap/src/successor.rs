@@ -1,12 +1,24 @@
 //! Where a writer's batches go besides this region: other machines with the same data (`docs/format/chain.md`).
 
+use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::layout::SlotId;
+use crate::layout::{RECORD_SIZE, SlotId};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Takes the batches of one writer, one after the other. A batch is durable only when its successor has it, too.
 pub trait Successor: Debug + Send + Sync {
+    /// Takes room for values that occupy so many bytes at another machine: [`bytes_of`]. It is given back by
+    /// [`Self::give_room_back`] when their batch is complete, or when they are not appended after all.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`]; [`HeapError::Cleaning`] if there may be room after a while.
+    fn take_room(&self, bytes: u64) -> Result<(), HeapError>;
+
+    /// See [`Self::take_room`].
+    fn give_room_back(&self, bytes: u64);
+
     /// True if a batch is sent when its fence begins; false if it is sent once it is durable in this region.
     fn sends_early(&self) -> bool;
 
@@ -22,4 +34,41 @@ pub trait Successor: Debug + Send + Sync {
     /// # Errors
     /// [`HeapError::Alone`]: it never will be.
     fn wait(&self) -> Result<(), HeapError>;
+}
+
+/// What records are sent with, besides key and value, bytes; not less than what a message has for each.
+const SENT_BYTES: u64 = 64;
+
+/// Most bytes that values occupy at another machine: they land there in one message with their keys, and long keys are
+/// copied.
+pub(crate) fn bytes_of(entries: &[Entry<'_>]) -> u64 {
+    let bytes = |entry: &Entry<'_>| 2 * entry.key.len() as u64 + entry.value.len() + RECORD_SIZE + SENT_BYTES;
+    entries.iter().map(bytes).sum()
+}
+
+/// Room at another machine that values of a transaction have taken. It is given back if they are not appended after all.
+#[derive(Debug, Default)]
+pub(crate) struct TakenRoom {
+    successor: Option<Arc<dyn Successor>>,
+    bytes: u64,
+}
+
+impl TakenRoom {
+    pub(crate) fn take(successor: &Arc<dyn Successor>, bytes: u64) -> Result<Self, HeapError> {
+        successor.take_room(bytes)?;
+        Ok(Self { successor: Some(Arc::clone(successor)), bytes })
+    }
+
+    /// The values were appended: their batch gives the room back.
+    pub(crate) fn keep(mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for TakenRoom {
+    fn drop(&mut self) {
+        if let Some(successor) = self.successor.as_ref().filter(|_| self.bytes > 0) {
+            successor.give_room_back(self.bytes);
+        }
+    }
 }

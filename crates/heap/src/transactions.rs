@@ -9,6 +9,7 @@ use crate::layout::SlotId;
 use crate::owner::{Gone, Named, Owner};
 use crate::record::{Draft, Fields, Kind, RecordView};
 use crate::spaces;
+use crate::successor::TakenRoom;
 use std::sync::Arc;
 
 /// Records that will count together. Its records do not count, and no index may point at them, until
@@ -19,11 +20,18 @@ pub struct Transaction {
     heap: Arc<Heap>,
     pub(crate) id: TransactionId,
     pub(crate) slots: Vec<SlotId>,
+    /// At the writer's successor.
+    pub(crate) room: TakenRoom,
 }
 
 impl Transaction {
     pub(crate) fn new(heap: &Arc<Heap>) -> Self {
-        Self { heap: Arc::clone(heap), id: TransactionId(heap.draw_seq()), slots: Vec::new() }
+        Self {
+            heap: Arc::clone(heap),
+            id: TransactionId(heap.draw_seq()),
+            slots: Vec::new(),
+            room: TakenRoom::default(),
+        }
     }
 
     /// Number of records appended.

@@ -6,6 +6,7 @@
 mod pieces;
 mod room;
 mod sent;
+mod slab;
 mod transaction;
 
 use crate::bond::{Bond, Group};
@@ -29,7 +30,7 @@ use crate::successor::Successor;
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::Gated;
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, Site};
+use landfall_media::{Dirty, Extent, LINE_SIZE, MediaError, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +47,8 @@ const COMPACTOR: u8 = 254;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
     Write,
+    /// A value that another machine has admitted.
+    Admitted,
     Delete,
     Compact,
 }
@@ -70,6 +73,8 @@ struct InFlight {
     /// What the successor gets.
     records: Vec<SlotId>,
     is_sent: bool,
+    /// Room that was taken at the successor.
+    taken: u64,
 }
 
 /// Appends records to the heap for one worker.
@@ -86,6 +91,8 @@ pub struct Writer {
     pub(crate) urgency: Urgency,
     /// Every append may use the space that is kept for deletes.
     frees_space: bool,
+    /// Another machine has admitted the values.
+    is_admitted: bool,
     slab: Option<SpareSlab>,
     /// Number of the current batch.
     batch: u64,
@@ -112,6 +119,8 @@ pub struct Writer {
     /// Age of the data that the compactor moves, as [`crate::Runs`] counts it.
     born: u32,
     successor: Option<Arc<dyn Successor>>,
+    /// Room at the successor that the current batch has taken.
+    taken: u64,
     /// The records of the transaction whose commit record is in the current batch.
     decided: Vec<SlotId>,
     /// A batch will never be complete: nothing may be appended behind it.
@@ -139,6 +148,7 @@ impl Writer {
             urgency_base,
             urgency: Urgency::Write,
             frees_space: false,
+            is_admitted: false,
             slab: None,
             batch,
             batch_start: 0,
@@ -155,6 +165,7 @@ impl Writer {
             asked_unfinished: None,
             born: 0,
             successor: None,
+            taken: 0,
             decided: Vec::new(),
             is_lost: false,
         }
@@ -164,6 +175,12 @@ impl Writer {
     /// whatever their kind is.
     pub fn set_frees_space(&mut self, frees_space: bool) {
         self.frees_space = frees_space;
+    }
+
+    /// From now on, values that are appended were admitted by another machine, which knows how much room there is, or
+    /// were not. Those that were may use what is kept for them.
+    pub fn set_admitted(&mut self, is_admitted: bool) {
+        self.is_admitted = is_admitted;
     }
 
     /// The heap of the writer.
@@ -181,9 +198,11 @@ impl Writer {
     /// # Errors
     /// [`HeapError::Full`], [`HeapError::TooLarge`], [`HeapError::Busy`] (commit, then try again), the medium's.
     pub fn append(&mut self, entry: &Entry<'_>) -> Result<SlotId, HeapError> {
-        self.check_room(std::slice::from_ref(entry))?;
+        let taken = self.check_room(std::slice::from_ref(entry))?;
         let seq = self.heap.take_seqs(1);
-        self.append_at(entry, seq, Bond::Alone)
+        let slot = self.append_at(entry, seq, Bond::Alone);
+        self.use_room(taken, slot.is_ok());
+        slot
     }
 
     /// Appends records that count together or not at all.
@@ -194,7 +213,7 @@ impl Writer {
         if let [one] = entries {
             return Ok(SmallVec::from_slice(&[self.append(one)?]));
         }
-        self.check_room(entries)?;
+        let taken = self.check_room(entries)?;
         let first_seq = self.heap.take_seqs(entries.len() as u64);
         let mut slots = SmallVec::new();
         for (place, entry) in entries.iter().enumerate() {
@@ -202,11 +221,13 @@ impl Writer {
             match self.append_at(entry, first_seq + place as u64, Bond::Group(group)) {
                 Ok(slot) => slots.push(slot),
                 Err(error) => {
+                    self.use_room(taken, false);
                     self.rewind(&slots)?;
                     return Err(error);
                 }
             }
         }
+        self.use_room(taken, true);
         Ok(slots)
     }
 
@@ -259,9 +280,10 @@ impl Writer {
     }
 
     #[inline]
-    fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
+    fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<u64, HeapError> {
         let urgency = self.check_entries(entries)?;
-        self.ensure_slots(entries.len() as u32, urgency)
+        self.ensure_slots(entries.len() as u32, urgency)?;
+        self.take_room(entries, urgency)
     }
 
     /// Checks the limits of the entries and returns their urgency.
@@ -272,13 +294,13 @@ impl Writer {
             too_large("a key", entry.key.len() as u64, KEY_BYTES_MAX as u64)?;
             too_large("a value", entry.value.len(), VALUE_BYTES_MAX)?;
             if entry.kind == Kind::Put && !self.frees_space {
-                urgency = Urgency::Write;
+                urgency = self.value_urgency();
             }
         }
         too_large("a group", entries.len() as u64, GROUP_RECORDS_MAX as u64)?;
         self.check_open()?;
         self.urgency = urgency;
-        if urgency == Urgency::Write {
+        if urgency != Urgency::Delete {
             self.check_runs(entries)?;
         }
         Ok(urgency)
@@ -294,86 +316,6 @@ impl Writer {
     pub(crate) fn begin_victim(&mut self, victim: &Run) {
         self.born = victim.born();
         self.fill_for(victim.moves());
-    }
-
-    /// Ensures that the current slab has `count` free slots. A group, and a batch, lie in one slab.
-    #[inline]
-    pub(crate) fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
-        if self.has_slots(count) {
-            return Ok(());
-        }
-        if !self.is_quiescent() {
-            // The compactor may block in its own fence, since no request waits for it.
-            let waits = self.is_compactor();
-            if self.heap.media.commit_mode() == CommitMode::Deferred && !waits {
-                return Err(HeapError::Busy);
-            }
-            self.commit_now()?;
-        }
-        self.open_slab(count, urgency)
-    }
-
-    #[inline]
-    fn has_slots(&self, count: u32) -> bool {
-        self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count)
-    }
-
-    fn open_slab(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
-        self.close_slab();
-        let keep = self.reserve(urgency);
-        loop {
-            let spare = match self.heap.slabs.take_spare(&self.heap.runs, &self.heap.required, keep, self.id)
-            {
-                Err(HeapError::Full) => return Err(self.no_run()),
-                taken => taken?,
-            };
-            self.begin_run(spare.run);
-            self.slab = Some(spare);
-            self.batch_start = spare.next;
-            self.heap.runs.get(spare.run).begin_batch(self.batch, spare.next);
-            if SLOTS_PER_RUN - spare.next >= count {
-                return Ok(());
-            }
-            self.close_slab();
-        }
-    }
-
-    /// A run that the compactor fills has the age of the moved data, and counts as part of the compactor's reserve.
-    pub(crate) fn begin_run(&self, run: RunId) {
-        if self.is_compactor() {
-            self.heap.runs.get(run).take_over(self.born);
-            self.heap.space.note_compactor_fills(true);
-        }
-    }
-
-    pub(crate) fn end_run(&self) {
-        if self.is_compactor() {
-            self.heap.space.note_compactor_fills(false);
-        }
-    }
-
-    pub(crate) fn is_compactor(&self) -> bool {
-        self.urgency_base == Urgency::Compact
-    }
-
-    /// Free runs that this writer may not take.
-    pub(crate) fn reserve(&self, urgency: Urgency) -> u32 {
-        match (self.urgency_base, urgency) {
-            (Urgency::Compact, _) => 0,
-            (_, Urgency::Delete) => self.heap.space.delete_keeps(),
-            _ => self.heap.writer_reserve(),
-        }
-    }
-
-    fn close_slab(&mut self) {
-        if let Some(slab) = self.slab.take() {
-            let run = self.heap.runs.get(slab.run);
-            run.owner.store(0, Ordering::Release);
-            self.end_run();
-            if run.live_slots() == 0 {
-                self.heap.runs.note_emptied();
-            }
-        }
     }
 
     /// True if all appended records are durable.
@@ -717,7 +659,8 @@ impl Writer {
             self.heap.runs.get(run).begin_batch(self.batch, next);
         }
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
-        let mut in_flight = InFlight { batch, slab, superseded, records, is_sent: false };
+        let taken = std::mem::take(&mut self.taken);
+        let mut in_flight = InFlight { batch, slab, superseded, records, is_sent: false, taken };
         if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
             self.send(&mut in_flight);
         }
@@ -734,6 +677,7 @@ impl Writer {
         let mut in_flight = self.in_flight.take().expect("a commit is under way");
         outcome?;
         self.wait_for_successor(&mut in_flight)?;
+        self.give_room_back(in_flight.taken);
         if let Some((run, upto)) = in_flight.slab {
             self.heap.runs.mark_durable(run, upto);
         }

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{heap, put};
+use common::{heap, put, tombstone};
 use landfall_heap::{Heap, HeapError, SlotId, Source, Successor, Writer};
 use landfall_media::Media;
 use landfall_media::sim::SimOptions;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Default)]
@@ -15,15 +15,35 @@ struct Node {
     is_done: AtomicBool,
     is_gone: AtomicBool,
     got: Mutex<Vec<Vec<Vec<u8>>>>,
+    /// Room that is taken, of `ROOM`.
+    taken: AtomicU64,
 }
 
+const ROOM: u64 = 2000;
+
 impl Node {
+    fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     fn got(&self) -> Vec<Vec<Vec<u8>>> {
         self.got.lock().expect("no panic").clone()
     }
 }
 
 impl Successor for Node {
+    fn take_room(&self, bytes: u64) -> Result<(), HeapError> {
+        if self.taken() + bytes > ROOM {
+            return Err(HeapError::Full);
+        }
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn give_room_back(&self, bytes: u64) {
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     fn sends_early(&self) -> bool {
         self.is_early
     }
@@ -118,4 +138,51 @@ fn nothing_is_durable_behind_a_batch_that_the_successor_never_gets() {
         "it would seem to cover the first one"
     );
     assert!(writer.begin_commit().is_none());
+}
+
+#[test]
+fn values_take_room_at_the_successor_until_their_batch_is_complete_and_deletes_need_none() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_done: AtomicBool::new(true), ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    append(&mut writer, b"a");
+    let one = node.taken();
+    assert!(one > 128);
+    let long = [7; 5000];
+    let refused = writer.append(&put(&heap, b"long", Source::Bytes(&long)));
+    assert!(matches!(refused, Err(HeapError::Full)), "{refused:?}");
+    let group = [put(&heap, b"b", Source::Bytes(b"v")), put(&heap, b"long", Source::Bytes(&long))];
+    assert!(writer.append_group(&group).is_err());
+    assert_eq!(node.taken(), one, "what was not written has taken nothing");
+    writer
+        .append_group(&[put(&heap, b"b", Source::Bytes(b"v")), put(&heap, b"c", Source::Bytes(b"v"))])
+        .expect("room");
+    writer.append(&tombstone(&heap, b"b")).expect("no room is needed");
+    assert!(node.taken() > 2 * one);
+    writer.commit_now().expect("completes");
+    assert_eq!(node.taken(), 0);
+}
+
+#[test]
+fn a_transaction_takes_room_as_a_whole_or_none() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_done: AtomicBool::new(true), ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    let keys: Vec<Vec<u8>> = (0..12_u32).map(|number| number.to_le_bytes().to_vec()).collect();
+    let entries = |count: usize| keys[..count].iter().map(|key| put(&heap, key, Source::Bytes(b"v")));
+    let mut transaction = writer.begin_transaction(0).expect("begins");
+    assert!(writer.take_room_for(&mut transaction, entries(12)).is_err());
+    assert_eq!(node.taken(), 0);
+    writer.take_room_for(&mut transaction, entries(8)).expect("room");
+    entries(8).for_each(|entry| assert!(writer.append_to(&mut transaction, &entry).is_ok()));
+    let taken = node.taken();
+    assert!(taken > 8 * 128);
+    drop(transaction);
+    assert_eq!(node.taken(), 0, "it was given up");
+    let mut transaction = writer.begin_transaction(0).expect("begins");
+    writer.take_room_for(&mut transaction, entries(8)).expect("room");
+    entries(8).for_each(|entry| assert!(writer.append_to(&mut transaction, &entry).is_ok()));
+    assert_eq!(node.taken(), taken);
+    writer.commit(transaction).expect("completes");
+    assert_eq!(node.taken(), 0);
 }

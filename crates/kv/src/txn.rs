@@ -570,6 +570,8 @@ impl<'e> Txn<'e> {
         arrival_ns: u64,
     ) -> Result<Gated<Option<SlotId>>, KvError> {
         let mut transaction = writer.begin_transaction(plan.iter().map(Planned::bytes).sum())?;
+        let entries = plan.iter().map(|planned| planned.entry(writer.id(), arrival_ns));
+        writer.take_room_for(&mut transaction, entries)?;
         for planned in plan {
             writer.append_to(&mut transaction, &planned.entry(writer.id(), arrival_ns))?;
         }

@@ -472,7 +472,8 @@ impl Conn {
                 self.refuse(core, heap, "", 0, NO_HELLO);
                 Step::End(chain.len())
             }
-            Ok(None) => self.check_room(core, heap, from, chain.len()),
+            // The first node has admitted what it sends.
+            Ok(None) => Step::NeedMore(from),
             Ok(Some(message)) => {
                 let mut reply = self.outbox.begin(heap, core.round);
                 let outcome = session.execute(&mut core.context(id, arrival_ns), &message, chain, &mut reply);
@@ -556,11 +557,11 @@ impl Conn {
                 session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
             }
             Speaks::Chain { session, .. } => {
-                session.refuse(
-                    &landfall_chain::Refusal::new(landfall_chain::Reason::Message, text),
-                    0,
-                    &mut reply,
-                );
+                let reason = match status {
+                    507 => landfall_chain::Reason::Full,
+                    _ => landfall_chain::Reason::Message,
+                };
+                session.refuse(&landfall_chain::Refusal::new(reason, text), 0, &mut reply);
             }
         }
         reply.finish();

@@ -93,6 +93,9 @@ impl Server {
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
+        if in_chain.is_some() {
+            store.engine.heap().reserve_admitted(config.workers as u32);
+        }
         let chain = chain::open(in_chain, &store)?;
         let on_chain = chain::address(chain.as_ref());
         config.check_address(on_chain)?;

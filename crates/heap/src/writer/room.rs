@@ -21,12 +21,21 @@ impl Writer {
         // Without a compactor the writer just tries.
         let is_asked = runs > 0 && self.heap.space.is_cleaned();
         let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
-        if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
+        if self.heap.runs.free_count().saturating_sub(self.reserve(self.urgency)) > runs {
             self.asked_unfinished = None;
             return Ok(());
         }
-        let waits = self.heap.space.may_wait_for(&self.heap.runs, runs);
+        let waits = match self.urgency {
+            Urgency::Admitted => self.heap.may_wait_for_any(),
+            _ => self.heap.space.may_wait_for(&self.heap.runs, runs),
+        };
         Err(self.wait_or_full(waits))
+    }
+
+    /// The urgency of a value.
+    #[inline]
+    pub(super) fn value_urgency(&self) -> Urgency {
+        if self.is_admitted { Urgency::Admitted } else { Urgency::Write }
     }
 
     #[cold]
@@ -52,7 +61,7 @@ impl Writer {
     pub(crate) fn no_run(&mut self) -> HeapError {
         let waits = match (self.urgency_base, self.urgency) {
             (Urgency::Compact, _) => false,
-            (_, Urgency::Delete) => self.heap.may_wait_for_any(),
+            (_, Urgency::Delete | Urgency::Admitted) => self.heap.may_wait_for_any(),
             _ => self.heap.space.may_wait_for(&self.heap.runs, 1),
         };
         if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }

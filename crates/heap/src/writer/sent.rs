@@ -1,10 +1,11 @@
 //! Batches that another machine gets, too: `docs/format/chain.md`.
 
-use super::{InFlight, Writer};
+use super::{InFlight, Urgency, Writer};
+use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::layout::SlotId;
 use crate::record::Kind;
-use crate::successor::Successor;
+use crate::successor::{Successor, bytes_of};
 use std::sync::Arc;
 
 impl Writer {
@@ -25,6 +26,35 @@ impl Writer {
     /// True if the successor has everything that was sent to it, or if there is none.
     pub fn is_sent_on(&self) -> bool {
         self.successor.as_ref().is_none_or(|successor| successor.is_done())
+    }
+
+    /// Takes room for values at the successor. Returns the bytes, for [`Self::use_room`].
+    #[inline]
+    pub(super) fn take_room(&self, entries: &[Entry<'_>], urgency: Urgency) -> Result<u64, HeapError> {
+        match &self.successor {
+            Some(successor) if urgency != Urgency::Delete => {
+                let bytes = bytes_of(entries);
+                successor.take_room(bytes).map(|()| bytes)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// The room that was taken belongs to the current batch, if its values were appended.
+    #[inline]
+    pub(super) fn use_room(&mut self, taken: u64, is_appended: bool) {
+        if is_appended {
+            self.taken += taken;
+        } else {
+            self.give_room_back(taken);
+        }
+    }
+
+    #[inline]
+    pub(super) fn give_room_back(&self, taken: u64) {
+        if let Some(successor) = self.successor.as_ref().filter(|_| taken > 0) {
+            successor.give_room_back(taken);
+        }
     }
 
     pub(super) fn send(&self, in_flight: &mut InFlight) {

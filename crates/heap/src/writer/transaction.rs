@@ -5,6 +5,8 @@ use crate::bond::Bond;
 use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::layout::SlotId;
+use crate::record::Kind;
+use crate::successor::{TakenRoom, bytes_of};
 use crate::superblock::FEATURE_TRANSACTIONS;
 use crate::transactions::Transaction;
 use landfall_media::Site;
@@ -22,11 +24,28 @@ impl Writer {
         }
         self.check_open()?;
         if bytes > 0 {
-            self.urgency = Urgency::Write;
+            self.urgency = self.value_urgency();
             self.check_bytes(bytes)?;
         }
         self.heap.require_features(FEATURE_TRANSACTIONS)?;
         Ok(Transaction::new(&self.heap))
+    }
+
+    /// Takes room for all values of a transaction at the writer's successor, if it has one. Before the first append: a
+    /// transaction finds room as a whole.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`], [`HeapError::Cleaning`].
+    pub fn take_room_for<'a>(
+        &self,
+        transaction: &mut Transaction,
+        entries: impl Iterator<Item = Entry<'a>>,
+    ) -> Result<(), HeapError> {
+        if let Some(successor) = &self.successor {
+            let values = entries.filter(|entry| entry.kind == Kind::Put);
+            transaction.room = TakenRoom::take(successor, values.map(|entry| bytes_of(&[entry])).sum())?;
+        }
+        Ok(())
     }
 
     /// Appends one record of a transaction; it gets the next version number. If the slab is full, the batch is
@@ -61,6 +80,7 @@ impl Writer {
         self.urgency = Urgency::Delete;
         self.ensure_slot(Urgency::Delete)?;
         let (id, slots) = (transaction.id, std::mem::take(&mut transaction.slots));
+        self.taken += std::mem::take(&mut transaction.room).keep();
         // No rollback from here on: after a failure, the commit record may still be on the medium.
         let commit = self.write_record(self.heap.commit_record(id), &Pieces::default())?;
         if self.successor.is_some() {

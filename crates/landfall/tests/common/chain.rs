@@ -28,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) place: Place,
     pub(crate) address: SocketAddr,
+    /// Flags of its own.
+    pub(crate) flags: Vec<String>,
     server: Option<Server>,
 }
 
@@ -52,6 +54,7 @@ impl Chain {
             name: char::from(b'a' + index as u8).to_string(),
             place: place(),
             address,
+            flags: Vec::new(),
             server: None,
         };
         let nodes: Vec<Node> = own_addresses(nodes).into_iter().enumerate().map(node).collect();
@@ -117,7 +120,7 @@ impl Chain {
         let node = &self.nodes[index];
         let mut flags = vec!["--chain", self.view(), "--node", &node.name];
         flags.extend(self.etcd.iter().flat_map(|url| ["--etcd", url]));
-        flags.extend(self.flags.iter().map(String::as_str));
+        flags.extend(self.flags.iter().chain(&node.flags).map(String::as_str));
         node.place.try_start(&flags)
     }
 

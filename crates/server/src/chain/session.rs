@@ -3,9 +3,9 @@
 use crate::context::{Context, Outcome};
 use crate::reply::Reply;
 use landfall_chain::{
-    Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError, message as encode,
+    Awaited, Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
-use landfall_chain_io::Node;
+use landfall_chain_io::{Node, full};
 use landfall_heap::{Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until};
 use landfall_kv::{DATABASES, KvError, SetRequest, TxnKey};
 use landfall_media::Chain;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 enum Stop {
     /// It is executed again later, from where it was.
     Wait(Until),
+    /// There is no room.
+    Full,
     Refused(Refusal),
 }
 
@@ -35,6 +37,7 @@ impl From<KvError> for Stop {
     fn from(error: KvError) -> Self {
         match error {
             KvError::Wait(until) => Self::Wait(until),
+            KvError::Heap(HeapError::Full) => Self::Full,
             error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
         }
     }
@@ -58,12 +61,25 @@ pub(crate) struct ChainSession {
     done: usize,
     /// What must be durable before the message is acknowledged.
     waits: Tickets,
+    /// What a question for room waits for.
+    asked: Asked,
+}
+
+/// What a question for room waits for.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The search of the compactor behind this one.
+    search: Option<u64>,
+    /// The answer of the node behind.
+    awaited: Option<Awaited>,
+    /// This node knows its own room.
+    is_searched: bool,
 }
 
 impl ChainSession {
     /// `connection` is unique among the connections of the server.
     pub(crate) fn new(connection: u64) -> Self {
-        Self { connection, stream: None, done: 0, waits: Tickets::default() }
+        Self { connection, stream: None, done: 0, waits: Tickets::default(), asked: Asked::default() }
     }
 
     /// True once the node before has said who it is.
@@ -88,6 +104,10 @@ impl ChainSession {
         match self.obey(&node, ctx, message, stream, reply) {
             Ok(()) => Outcome::Done,
             Err(Stop::Wait(until)) => Outcome::Wait(until),
+            Err(Stop::Full) => {
+                self.refuse(&full(node.name()), message.header.version, reply);
+                Outcome::Close
+            }
             Err(Stop::Refused(refusal)) => {
                 self.refuse(&refusal, message.header.version, reply);
                 Outcome::Close
@@ -118,13 +138,19 @@ impl ChainSession {
             let hello = Hello::decode(&head)?;
             let welcome = node.hello(&hello, header.version, self.connection)?;
             self.stream = Some(hello.stream);
-            reply.bytes().extend_from_slice(&welcome.encode(header.version));
+            reply.bytes().extend_from_slice(&welcome.encode(header.version, node.room()));
             return Ok(());
         }
         let number = self.stream.ok_or(WireError::Unexpected(header.code))?;
+        let mut is_there = true;
         let _admitted = node.admit(number, self.connection, header.version, header.number)?;
         match header.code {
-            Code::Chunk => self.records(&head, message, |group| chunk(node, ctx, stream, group))?,
+            Code::Chunk => self.records(&head, message, |group| {
+                ctx.writer.set_admitted(true);
+                let tickets = chunk(node, ctx, stream, group);
+                ctx.writer.set_admitted(false);
+                tickets
+            })?,
             Code::Copied => self.records(&head, message, |group| copied(node, ctx, stream, group))?,
             Code::CopyBegins => {
                 node.begin_copy()?;
@@ -134,18 +160,20 @@ impl ChainSession {
                 let since = head[..].try_into().map_err(|_| WireError::Length)?;
                 node.end_copy(u64::from_le_bytes(since))?;
             }
+            Code::Ask => {
+                let wanted = head[..].try_into().map_err(|_| WireError::Length)?;
+                self.asked.find_room(node, ctx, u64::from_le_bytes(wanted))?;
+            }
+            Code::Check => is_there = are_there(ctx, &head, reply)?,
             code => return Err(WireError::Unexpected(code).into()),
         }
         self.waits.add_all(ctx.writer.so_far().tickets());
         Gated::new((), std::mem::take(&mut self.waits)).open(reply);
-        let copies = [node.copies_behind() + 1];
-        reply.bytes().extend_from_slice(&encode(
-            Code::Acknowledged,
-            header.version,
-            header.number,
-            &copies,
-            0,
-        ));
+        let mut acknowledged = node.acknowledged();
+        if !is_there {
+            acknowledged.nodes = 0;
+        }
+        reply.bytes().extend_from_slice(&acknowledged.encode(header.version, header.number));
         Ok(())
     }
 
@@ -182,6 +210,45 @@ impl ChainSession {
         self.done = 0;
         Ok(())
     }
+}
+
+impl Asked {
+    /// Waits until this node, and those behind it, know how much room they have: not before the compactor has searched
+    /// what was released before the question.
+    fn find_room(&mut self, node: &Node, ctx: &Context<'_>, wanted: u64) -> Result<(), Stop> {
+        let heap = ctx.engine.heap();
+        if !self.is_searched {
+            heap.request_free(wanted);
+            ctx.shared.wake_maintenance();
+            let search = heap.search_to_wait_for();
+            self.search = search.filter(|search| self.search.is_none_or(|begun| begun == *search));
+            self.is_searched = self.search.is_none();
+        }
+        if !self.is_searched || !node.is_room_known(wanted, &mut self.awaited) {
+            return Err(Stop::Wait(Until::Space));
+        }
+        *self = Self::default();
+        Ok(())
+    }
+}
+
+/// True if all of these records are there, as the newest ones of their keys. The reply waits until they are durable.
+fn are_there(ctx: &Context<'_>, head: &[u8], reply: &mut Reply<'_>) -> Result<bool, Stop> {
+    for record in Records::new(head) {
+        let record = record?;
+        check_space(&record)?;
+        // Also if it has expired.
+        let item = ctx.engine.peek(record.space, record.key, 0)?.open(reply);
+        let is_there = item.is_some_and(|item| {
+            item.len as u64 == u64::from(record.value_len)
+                && (item.arrival_ns, item.expiry_ms) == (record.arrival_ns, record.mark)
+                && item.crcs().is_some_and(|crcs| crcs.whole() == record.value_crc)
+        });
+        if record.kind != RecordKind::Put || !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Executes records that count together.

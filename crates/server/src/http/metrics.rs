@@ -200,6 +200,14 @@ fn chain(text: &mut Text, shared: &Shared) {
         let age = lease.age().map_or(f64::INFINITY, |age| age.as_secs_f64());
         text.gauge("chain_etcd_age_seconds", "Time since etcd has shown that.", age);
     }
+    if let Some((free, _)) = node.room_behind() {
+        text.gauge("chain_room_bytes", "Bytes that can be written at all nodes behind this one.", free);
+    }
+    text.gauge(
+        "chain_next_full",
+        "1 if the next node refuses what it is sent, as it has no room.",
+        u8::from(node.is_full_behind()),
+    );
     text.counter("chain_batches_total", "Batches that the next node has acknowledged.", read(&sent.batches));
     text.counter("chain_batch_seconds_total", "Time that they took.", seconds(read(&sent.batch_ns)));
     text.counter(

@@ -207,12 +207,16 @@ fn chain(text: &mut Text, node: &Node, behind: Option<&(String, Standing)>) {
         text.line("chain_etcd", if lease.is_registered() { "registered" } else { "away" });
         text.line("chain_manager", node.views().manager().unwrap_or_default());
     }
+    if let Some((free, _)) = node.room_behind() {
+        text.line("chain_room_bytes", free);
+    }
     if let Some((name, standing)) = behind {
         let standing = match standing {
             Standing::Unknown => "unknown",
             Standing::Behind => "behind",
             Standing::InStep => "in_step",
         };
+        let standing = if node.is_full_behind() { "full" } else { standing };
         text.line("chain_next", format_args!("name={name},state={standing}"));
     }
 }

@@ -1,0 +1,279 @@
+//! How much room the nodes behind have, and who may take it.
+//!
+//! A node reports its room with everything that it says to the node before ([`Report`]). The first node takes room for
+//! each value before it writes it ([`Room::take`]), and gives it back when the batch is complete: the report that came
+//! with the acknowledgement knows of the value.
+
+use crate::wire::{WireError, u64_at};
+
+/// Length of a report in a head, bytes.
+pub(crate) const REPORT_BYTES: usize = 24;
+
+/// The room at a node and at all nodes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Reports of a node are numbered: one with a higher number knows of everything that is acknowledged by one with a
+    /// lower number.
+    pub order: u64,
+    /// Bytes that can be written at once.
+    pub free: u64,
+    /// Bytes that can be written after a while, although nobody deletes anything.
+    pub obtainable: u64,
+}
+
+impl Report {
+    /// Appends the report to a head.
+    pub(crate) fn encode(&self, head: &mut Vec<u8>) {
+        [self.order, self.free, self.obtainable]
+            .iter()
+            .for_each(|field| head.extend_from_slice(&field.to_le_bytes()));
+    }
+
+    pub(crate) fn decode(head: &[u8]) -> Result<Self, WireError> {
+        if head.len() != REPORT_BYTES {
+            return Err(WireError::Length);
+        }
+        Ok(Self { order: u64_at(head, 0), free: u64_at(head, 8), obtainable: u64_at(head, 16) })
+    }
+}
+
+/// Whether a value may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Yes: its room is taken.
+    Taken,
+    /// Not yet: room is being made, or has to be asked for.
+    Wait,
+    /// No: a node behind is full.
+    Full,
+}
+
+/// What somebody who finds no room waits for: the answer to a question that is asked after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    question: u64,
+    bytes: u64,
+}
+
+/// A question for the room of the node behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    number: u64,
+    reports: u64,
+    /// Bytes that somebody waits for.
+    pub wanted: u64,
+}
+
+/// The room behind a node.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    /// The newest one.
+    report: Option<Report>,
+    /// Bytes that were taken since, or that the report may not know of.
+    taken: u64,
+    /// Number of reports that came with something else than an answer.
+    reports: u64,
+    /// Questions that were asked, and the last one that was answered.
+    asked: u64,
+    answered: u64,
+    /// The newest report is an answer, and nothing was acknowledged since its question.
+    is_settled: bool,
+    /// Most bytes that somebody waits for.
+    wanted: u64,
+    /// Somebody waits for a report.
+    is_awaited: bool,
+}
+
+impl Room {
+    /// Another node is behind: nothing is known of it. What was taken is still under way.
+    pub(crate) fn forget(&mut self) {
+        self.report = None;
+        self.is_settled = false;
+    }
+
+    /// Takes room for a value of so many bytes, if there is enough. `awaited` belongs to the caller, and is `None` at
+    /// first: a caller that finds no room waits for one answer that was asked for after that.
+    pub(crate) fn take(&mut self, bytes: u64, awaited: &mut Option<Awaited>) -> Verdict {
+        let Some(report) = self.report else {
+            self.want(bytes);
+            return Verdict::Wait;
+        };
+        if report.free.saturating_sub(self.taken) >= bytes {
+            self.taken += bytes;
+            awaited.take_if(|awaited| awaited.bytes <= bytes);
+            return Verdict::Taken;
+        }
+        let is_known = self.is_settled || awaited.is_some_and(|awaited| self.answered >= awaited.question);
+        if is_known && report.obtainable < bytes {
+            *awaited = None;
+            return Verdict::Full;
+        }
+        awaited.get_or_insert(Awaited { question: self.asked + 1, bytes });
+        self.want(bytes);
+        Verdict::Wait
+    }
+
+    fn want(&mut self, bytes: u64) {
+        self.wanted = self.wanted.max(bytes).max(1);
+        self.is_awaited = true;
+    }
+
+    /// Takes room whether or not there is any: another node has admitted the value.
+    pub(crate) fn note_taken(&mut self, bytes: u64) {
+        self.taken += bytes;
+    }
+
+    /// A report knows of what was taken, or nothing was written.
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        self.taken -= bytes;
+    }
+
+    /// A report that came with an acknowledgement or a welcome.
+    pub(crate) fn note(&mut self, report: Report) {
+        self.reports += 1;
+        self.is_settled = false;
+        self.set(report);
+    }
+
+    fn set(&mut self, report: Report) {
+        if self.report.is_none_or(|known| known.order < report.order) {
+            self.report = Some(report);
+        }
+    }
+
+    /// True if somebody waits for an answer that has not been asked for.
+    pub(crate) fn wants_answer(&self) -> bool {
+        self.wanted > 0
+    }
+
+    /// Begins a question.
+    pub(crate) fn ask(&mut self) -> Question {
+        self.asked += 1;
+        Question { number: self.asked, reports: self.reports, wanted: std::mem::take(&mut self.wanted) }
+    }
+
+    /// The answer to a question.
+    pub(crate) fn answer(&mut self, question: Question, report: Report) {
+        self.answered = question.number;
+        self.set(report);
+        self.is_settled = question.reports == self.reports;
+    }
+
+    /// For one who waits for an answer to a question that is asked from now on: true if it has come.
+    pub(crate) fn is_answered(&mut self, wanted: u64, awaited: &mut Option<Awaited>) -> bool {
+        let question = awaited.get_or_insert(Awaited { question: self.asked + 1, bytes: wanted }).question;
+        let is_answered = self.answered >= question;
+        if is_answered {
+            *awaited = None;
+        } else {
+            self.is_awaited = true;
+            if self.asked < question {
+                self.want(wanted);
+            }
+        }
+        is_answered
+    }
+
+    /// True if somebody has begun to wait since the last call.
+    pub(crate) fn take_awaited(&mut self) -> bool {
+        std::mem::take(&mut self.is_awaited)
+    }
+
+    /// Bytes that can be taken now, and bytes that could be after a while.
+    pub(crate) fn left(&self) -> (u64, u64) {
+        self.report
+            .map_or((0, u64::MAX), |report| (report.free.saturating_sub(self.taken), report.obtainable))
+    }
+
+    /// True if everything that was taken has room.
+    pub(crate) fn fits(&self) -> bool {
+        self.report.is_some_and(|report| report.free >= self.taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(order: u64, free: u64, obtainable: u64) -> Report {
+        Report { order, free, obtainable }
+    }
+
+    fn room(free: u64, obtainable: u64) -> Room {
+        let mut room = Room::default();
+        room.note(report(1, free, obtainable));
+        room
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_given_to_others() {
+        let mut room = room(100, 100);
+        assert_eq!(room.take(60, &mut None), Verdict::Taken);
+        assert_eq!(room.take(60, &mut None), Verdict::Wait);
+        assert_eq!(room.take(40, &mut None), Verdict::Taken);
+        assert_eq!(room.left().0, 0);
+        // The acknowledgement of the first one.
+        room.note(report(2, 40, 40));
+        room.give_back(60);
+        assert_eq!(room.left().0, 0);
+    }
+
+    #[test]
+    fn an_older_report_does_not_count() {
+        let mut room = room(100, 100);
+        room.note(report(3, 20, 20));
+        room.note(report(2, 60, 60));
+        assert_eq!(room.left().0, 20);
+    }
+
+    #[test]
+    fn nobody_is_told_that_it_is_full_before_a_new_answer() {
+        let (mut room, mut awaited) = (room(10, 10), None);
+        let before = room.ask();
+        assert_eq!(room.take(60, &mut awaited), Verdict::Wait);
+        room.answer(before, report(2, 10, 10));
+        room.note(report(3, 10, 10));
+        assert_eq!(room.take(60, &mut awaited), Verdict::Wait, "it was asked before");
+        let question = room.ask();
+        assert_eq!(question.wanted, 60);
+        room.note(report(4, 10, 10));
+        room.answer(question, report(5, 10, 10));
+        assert_eq!(room.take(60, &mut awaited), Verdict::Full);
+        assert_eq!(room.take(60, &mut awaited), Verdict::Wait, "something was acknowledged since");
+        let question = room.ask();
+        room.answer(question, report(6, 10, 10));
+        assert_eq!(room.take(60, &mut None), Verdict::Full, "nothing was acknowledged since");
+        assert_eq!(room.take(5, &mut None), Verdict::Taken);
+    }
+
+    #[test]
+    fn one_who_can_get_room_waits() {
+        let (mut room, mut awaited) = (room(10, 100), None);
+        assert_eq!(room.take(60, &mut awaited), Verdict::Wait);
+        let question = room.ask();
+        room.answer(question, report(2, 10, 100));
+        assert_eq!(room.take(60, &mut awaited), Verdict::Wait);
+        let question = room.ask();
+        room.answer(question, report(3, 70, 100));
+        assert_eq!(room.take(60, &mut awaited), Verdict::Taken);
+    }
+
+    #[test]
+    fn of_a_node_that_has_not_reported_nothing_is_taken() {
+        let mut room = Room::default();
+        assert_eq!(room.take(1, &mut None), Verdict::Wait);
+        assert!(room.wants_answer() && !room.fits());
+        assert_eq!(room.left(), (0, u64::MAX));
+    }
+
+    #[test]
+    fn a_question_is_passed_on_once() {
+        let (mut room, mut awaited) = (room(10, 10), None);
+        assert!(!room.is_answered(7, &mut awaited));
+        let question = room.ask();
+        assert_eq!(question.wanted, 7);
+        assert!(!room.is_answered(7, &mut awaited) && !room.wants_answer());
+        room.answer(question, report(2, 10, 10));
+        assert!(room.is_answered(7, &mut awaited) && room.take_awaited() && !room.take_awaited());
+    }
+}

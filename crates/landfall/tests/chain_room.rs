@@ -1,0 +1,292 @@
+//! A chain whose nodes have regions of different sizes: the smallest one says when the chain is full.
+
+mod common;
+
+use common::chain::{Chain, REPLY_LIMIT};
+use common::{Reply, Resp, bulk, ok, pattern, wait_until};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest time for an answer, also of a full chain.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Clients that write at once.
+const CLIENTS: u64 = 4;
+
+/// Three nodes with regions of these sizes, in step.
+fn chain(capacities: [&str; 3], flags: &[&str]) -> Chain {
+    let mut chain = Chain::new(3, flags);
+    for (node, capacity) in chain.nodes.iter_mut().zip(capacities) {
+        node.flags = vec!["--capacity".into(), capacity.into()];
+    }
+    chain.start_all();
+    chain
+}
+
+fn is_full(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with("OOM command not allowed: the region is full"))
+}
+
+/// A length of a value, mixed: most are short, some are long.
+fn length(seed: u64) -> usize {
+    match seed % 16 {
+        0 => 300_000,
+        1..4 => 20_000,
+        4..10 => 2_000,
+        _ => 40,
+    }
+}
+
+/// Sends words and panics if there is no answer in time.
+fn answer(resp: &mut Resp, words: &[&[u8]]) -> Reply {
+    let begun = Instant::now();
+    let reply = resp.call(words).unwrap_or_else(|error| panic!("no answer to {:?}: {error}", &words[..2]));
+    assert!(begun.elapsed() < ANSWER_MAX, "{:?} took {:?}", &words[..1], begun.elapsed());
+    reply
+}
+
+/// Writes until the chain is full. Returns what was acknowledged: keys, and the seeds of their values.
+fn fill(chain: &Chain, first: usize, client: u64, round: u64) -> BTreeMap<String, u64> {
+    let (mut resp, mut known) = (chain.resp(first), BTreeMap::new());
+    for index in 0_u64.. {
+        let (key, seed) = (format!("{round}:{client}:{index}"), index * 7 + client * 3 + round);
+        let reply = answer(&mut resp, &[b"SET", key.as_bytes(), &pattern(seed, length(seed))]);
+        if reply == ok() {
+            known.insert(key, seed);
+        } else {
+            assert!(is_full(&reply), "{reply:?}");
+            break;
+        }
+    }
+    known
+}
+
+/// [`fill`] by several clients at once.
+fn fill_by_all(chain: &Chain, first: usize, round: u64) -> BTreeMap<String, u64> {
+    std::thread::scope(|threads| {
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|client| threads.spawn(move || fill(chain, first, client, round))).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+/// Fails unless a node has exactly this.
+fn has(chain: &Chain, node: usize, known: &BTreeMap<String, u64>) {
+    let mut resp = chain.resp(node);
+    let Reply::Int(count) = resp.call(&[b"DBSIZE"]).unwrap() else { panic!("a number") };
+    assert_eq!(usize::try_from(count).unwrap(), known.len(), "node {node}");
+    for (key, seed) in known {
+        let found = resp.call(&[b"GET", key.as_bytes()]).unwrap();
+        assert!(found == Reply::Bulk(pattern(*seed, length(*seed))), "{key} at node {node}");
+    }
+}
+
+/// Deletes every second key.
+fn delete_half(chain: &Chain, first: usize, known: &mut BTreeMap<String, u64>) {
+    let mut resp = chain.resp(first);
+    let gone: Vec<String> = known.keys().step_by(2).cloned().collect();
+    for key in gone {
+        assert_eq!(answer(&mut resp, &[b"DEL", key.as_bytes()]), Reply::Int(1));
+        known.remove(&key);
+    }
+}
+
+#[test]
+fn the_smallest_region_says_when_the_chain_is_full_and_deletes_make_room_at_all_nodes() {
+    for capacities in [["128MiB", "64MiB", "96MiB"], ["128MiB", "96MiB", "64MiB"]] {
+        let mut chain = chain(capacities, &["--workers", "2"]);
+        let mut known = fill_by_all(&chain, 0, 0);
+        assert!(known.len() > 500, "{} keys", known.len());
+        (0..3).for_each(|node| has(&chain, node, &known));
+        delete_half(&chain, 0, &mut known);
+        let more = fill_by_all(&chain, 0, 1);
+        assert!(more.len() > known.len() / 4, "{} more, of {}", more.len(), known.len());
+        known.extend(more);
+        (0..3).for_each(|node| has(&chain, node, &known));
+        (0..3).for_each(|node| chain.kill(node));
+        chain.start_all();
+        (0..3).for_each(|node| has(&chain, node, &known));
+        assert_eq!(answer(&mut chain.resp(0), &[b"FLUSHALL", b"SYNC"]), ok());
+        assert!(fill_by_all(&chain, 0, 2).len() > 500);
+    }
+}
+
+#[test]
+fn a_value_or_a_transaction_that_is_too_long_for_one_node_is_refused_and_the_chain_goes_on() {
+    let chain = chain(["256MiB", "256MiB", "64MiB"], &["--workers", "2"]);
+    let mut resp = chain.resp(0);
+    let long = pattern(1, 80 << 20);
+    assert!(is_full(&answer(&mut resp, &[b"SET", b"long", &long])));
+    assert!(is_full(&answer(&mut resp, &[b"MSET", b"a", &long[..40 << 20], b"b", &long[40 << 20..]])));
+    assert_eq!(answer(&mut resp, &[b"MULTI"]), ok());
+    for part in long.chunks(16 << 20) {
+        let key = part.len().to_string();
+        resp.call(&[b"SET", key.as_bytes(), &part[..1000]]).unwrap();
+        resp.call(&[b"APPEND", b"all", part]).unwrap();
+    }
+    assert!(is_full(&answer(&mut resp, &[b"EXEC"])));
+    // More keys than a group has records.
+    let keys: Vec<Vec<u8>> = (0..9000_u32).map(|index| format!("key:{index}").into_bytes()).collect();
+    let mut words: Vec<&[u8]> = vec![b"MSET"];
+    keys.iter().for_each(|key| words.extend([&key[..], &long[..8000]]));
+    assert!(is_full(&answer(&mut resp, &words)));
+    assert_eq!(answer(&mut resp, &[b"DBSIZE"]), Reply::Int(0));
+    let refused = chain.server(0).http().call("PUT", "/kv/long", "", &long).unwrap();
+    assert_eq!(refused.status, 507, "{}", String::from_utf8_lossy(&refused.body));
+    // What has room is taken, over and over: replaced versions make room for the next ones.
+    for seed in 0..20_u64 {
+        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(seed, 15 << 20)]), ok(), "{seed}");
+    }
+    assert_eq!(answer(&mut chain.resp(2), &[b"GET", b"k"]), Reply::Bulk(pattern(19, 15 << 20)));
+}
+
+#[test]
+fn room_that_appears_at_a_replica_is_noticed_without_a_write() {
+    let chain = chain(["128MiB", "64MiB", "128MiB"], &[]);
+    let (mut resp, part) = (chain.resp(0), pattern(1, 1 << 20));
+    let begun = Instant::now();
+    assert_eq!(answer(&mut resp, &[b"SET", b"soon", &pattern(1, 20 << 20), b"PX", b"10000"]), ok());
+    let mut set = |key: u32| answer(&mut resp, &[b"SET", key.to_string().as_bytes(), &part]) == ok();
+    let first_refused = (0..).find(|key| !set(*key)).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(9), "it is full before the key expires");
+    let is_taken = || set(first_refused).then_some(());
+    wait_until(REPLY_LIMIT, is_taken).expect("the key has expired at the replica");
+}
+
+#[test]
+fn values_find_room_while_others_are_deleted_and_all_nodes_are_killed() {
+    let mut chain = chain(["64MiB", "96MiB", "64MiB"], &["--workers", "2"]);
+    let over = AtomicBool::new(false);
+    let (written, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let known: Vec<BTreeMap<String, u64>> = std::thread::scope(|threads| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (chain, over, written, refused) = (&chain, &over, &written, &refused);
+                threads.spawn(move || {
+                    let (mut resp, mut known) = (chain.resp(0), BTreeMap::new());
+                    for index in 0_u64.. {
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let (key, seed) = (format!("{client}:{}", index * 7919 % 1500), index * 5 + client);
+                        let words: [&[u8]; 3] = [b"SET", key.as_bytes(), &pattern(seed, length(seed))];
+                        let reply = answer(&mut resp, &words);
+                        if reply == ok() {
+                            known.insert(key, seed);
+                            written.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        }
+                        assert!(is_full(&reply), "{reply:?}");
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        // Some of its keys make way.
+                        let gone: Vec<String> = known.keys().step_by(5).cloned().collect();
+                        for key in gone {
+                            assert_eq!(answer(&mut resp, &[b"DEL", key.as_bytes()]), Reply::Int(1));
+                            known.remove(&key);
+                        }
+                    }
+                    known
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(8));
+        over.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let known: BTreeMap<String, u64> = known.into_iter().flatten().collect();
+    assert!(refused.load(Ordering::Relaxed) > 3, "it was full: {refused:?} of {written:?}");
+    (0..3).for_each(|node| has(&chain, node, &known));
+    (0..3).for_each(|node| chain.kill(node));
+    chain.start_all();
+    (0..3).for_each(|node| has(&chain, node, &known));
+    // Another node takes writes.
+    chain.kill(0);
+    chain.remove(0);
+    assert_eq!(chain.wait_until_in_step(), 1);
+    let mut known = known;
+    known.extend(fill_by_all(&chain, 1, 9));
+    delete_half(&chain, 1, &mut known);
+    known.extend(fill_by_all(&chain, 1, 10));
+    [1, 2].iter().for_each(|node| has(&chain, *node, &known));
+}
+
+#[test]
+fn a_node_without_room_for_a_copy_is_left_out_and_says_so_until_it_has_room() {
+    let mut chain = chain(["128MiB", "128MiB", "128MiB"], &["--workers", "2"]);
+    chain.kill(2);
+    chain.remove(2);
+    chain.wait_until_in_step();
+    let known = fill(&chain, 0, 0, 0);
+    chain.nodes[2].flags[1] = "64MiB".into();
+    std::fs::remove_dir_all(chain.nodes[2].place.dir()).unwrap();
+    chain.add(2);
+    chain.start(2);
+    let is_left_out = || {
+        let says = |node: usize, text: &str| chain.nodes[node].place.log().contains(text);
+        let is_full = chain.info(1, "chain_next").is_some_and(|next| next.ends_with("state=full"));
+        (is_full
+            && says(1, "the node behind has no room for a copy: the chain goes on without it")
+            && says(2, "c has no room for what the chain has: start it with a larger --capacity"))
+        .then_some(())
+    };
+    wait_until(REPLY_LIMIT, is_left_out).unwrap_or_else(|| panic!("nobody says so{}", chain.words()));
+    assert_eq!(chain.server(1).metric("landfall_chain_next_full"), 1.0);
+    let mut resp = chain.resp(0);
+    for key in known.keys() {
+        assert_eq!(answer(&mut resp, &[b"DEL", key.as_bytes()]), Reply::Int(1));
+    }
+    assert_eq!(answer(&mut resp, &[b"SET", b"k", b"v"]), ok());
+    chain.wait_until_in_step();
+    assert_eq!(answer(&mut chain.resp(2), &[b"GET", b"k"]), bulk("v"));
+    assert_eq!(chain.server(1).metric("landfall_chain_next_full"), 0.0);
+}
+
+#[test]
+fn a_long_value_in_a_nearly_full_chain_survives_lost_connections() {
+    let mut chain = chain(["96MiB", "64MiB", "64MiB"], &[]);
+    let mut resp = chain.resp(0);
+    let long = pattern(1, 30 << 20);
+    assert_eq!(answer(&mut resp, &[b"SET", b"long", &long]), ok());
+    for node in [2, 1, 0] {
+        chain.kill(node);
+        chain.start(node);
+        chain.wait_until_in_step();
+        let mut resp = chain.resp(0);
+        assert_eq!(answer(&mut resp, &[b"SET", b"short", b"v"]), ok(), "node {node}");
+        assert_eq!(answer(&mut resp, &[b"GET", b"long"]), Reply::Bulk(long.clone()));
+    }
+}
+
+#[test]
+fn long_values_under_way_are_sent_again_where_they_have_room_only_once() {
+    let mut chain = chain(["128MiB", "64MiB", "64MiB"], &["--workers", "1"]);
+    let (stays, long) = (pattern(1, 12 << 20), |seed: u64| pattern(seed, 12 << 20));
+    assert_eq!(answer(&mut chain.resp(0), &[b"SET", b"stays", &stays]), ok());
+    let over = AtomicBool::new(false);
+    let mut resp = chain.resp(0);
+    let last = std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            let mut seed = 0;
+            while !over.load(Ordering::Relaxed) {
+                seed += 1;
+                assert_eq!(resp.call(&[b"SET", b"long", &long(seed)]).unwrap(), ok(), "{seed}");
+            }
+            seed
+        });
+        for node in [2, 1, 2, 1, 1, 2] {
+            std::thread::sleep(Duration::from_millis(700));
+            chain.kill(node);
+            chain.start(node);
+        }
+        chain.wait_until_in_step();
+        std::thread::sleep(Duration::from_millis(500));
+        over.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(last > 5, "{last}");
+    for node in 0..3 {
+        let mut resp = chain.resp(node);
+        assert_eq!(resp.call(&[b"GET", b"stays"]).unwrap(), Reply::Bulk(stays.clone()));
+        assert_eq!(resp.call(&[b"GET", b"long"]).unwrap(), Reply::Bulk(long(last)), "node {node}");
+    }
+}
