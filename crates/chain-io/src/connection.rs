@@ -1,7 +1,7 @@
 //! A connection to the node behind.
 
 use landfall_chain::{
-    Acknowledged, Code, HEADER_BYTES, Header, Hello, Reason, Refusal, Report, Welcome, WireError,
+    Acknowledged, Code, HEADER_BYTES, Header, Hello, Proof, Reason, Refusal, Report, Welcome, WireError,
 };
 use landfall_heap::crc;
 use socket2::{SockRef, TcpKeepalive};
@@ -123,6 +123,15 @@ impl Connection {
                 return Ok(acknowledged);
             }
         }
+    }
+
+    /// Waits for the answer to the last message, a heartbeat.
+    pub(crate) fn wait_for_proof(&mut self, goes_on: &dyn Fn() -> bool) -> Result<Proof, Lost> {
+        let (header, head) = self.read(goes_on)?;
+        if header.code != Code::Proof || header.number != self.number {
+            return Err(WireError::Unexpected(header.code).into());
+        }
+        Ok(Proof::decode(&head)?)
     }
 
     /// Fails if the peer has closed the connection, or has sent what nobody waits for.

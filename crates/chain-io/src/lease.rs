@@ -16,6 +16,8 @@ pub struct Lease {
     limit: Duration,
     /// When the last successful inquiry at the registry began, nanoseconds; 0: there was none.
     registered_ns: AtomicU64,
+    /// Since when it is proven that no other node has a newer view, by the chain itself; 0: it is not.
+    chain_ns: AtomicU64,
     /// The node has said that it answers nobody any more.
     is_left: AtomicBool,
 }
@@ -23,7 +25,12 @@ pub struct Lease {
 impl Lease {
     /// A node answers clients for `limit` from a proof on.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, registered_ns: AtomicU64::new(0), is_left: AtomicBool::new(false) }
+        Self {
+            limit,
+            registered_ns: AtomicU64::new(0),
+            chain_ns: AtomicU64::new(0),
+            is_left: AtomicBool::new(false),
+        }
     }
 
     /// How long a proof lasts.
@@ -36,6 +43,12 @@ impl Lease {
         self.registered_ns.fetch_max(nanos(begun), Ordering::AcqRel);
     }
 
+    /// The nodes behind the first one have proven that none of them has a newer view, from `begun` on; or it is not known any
+    /// more.
+    pub(crate) fn prove_by_chain(&self, begun: Option<Duration>) {
+        self.chain_ns.store(begun.map_or(0, nanos), Ordering::Release);
+    }
+
     /// The node answers nobody from now on, whatever is proven, or does so again.
     pub fn set_left(&self, is_left: bool) {
         self.is_left.store(is_left, Ordering::SeqCst);
@@ -43,14 +56,27 @@ impl Lease {
 
     /// True if the node is registered for sure.
     pub fn is_registered(&self) -> bool {
-        !self.is_left.load(Ordering::SeqCst) && self.age().is_some_and(|age| age < self.limit)
+        self.holds(&self.registered_ns)
+    }
+
+    /// True if the node is registered for sure, or is the first one for sure by what the chain says.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_registered() || self.holds(&self.chain_ns)
+    }
+
+    fn holds(&self, proven: &AtomicU64) -> bool {
+        !self.is_left.load(Ordering::SeqCst) && age(proven).is_some_and(|age| age < self.limit)
     }
 
     /// How old the registry's last proof is.
     pub fn age(&self) -> Option<Duration> {
-        let proven = self.registered_ns.load(Ordering::Acquire);
-        (proven > 0).then(|| boot_time().saturating_sub(Duration::from_nanos(proven)))
+        age(&self.registered_ns)
     }
+}
+
+fn age(proven: &AtomicU64) -> Option<Duration> {
+    let proven = proven.load(Ordering::Acquire);
+    (proven > 0).then(|| boot_time().saturating_sub(Duration::from_nanos(proven)))
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -73,6 +99,21 @@ mod tests {
         assert!(!lease.is_registered());
         lease.prove(boot_time());
         assert!(lease.is_registered());
+    }
+
+    #[test]
+    fn a_proof_by_the_chain_counts_for_the_first_node_only() {
+        let lease = Lease::new(Duration::from_secs(60));
+        lease.prove_by_chain(Some(boot_time()));
+        assert!(lease.is_first() && !lease.is_registered());
+        lease.prove_by_chain(Some(boot_time() - Duration::from_secs(61)));
+        assert!(!lease.is_first());
+        lease.prove_by_chain(Some(boot_time()));
+        lease.set_left(true);
+        assert!(!lease.is_first());
+        lease.set_left(false);
+        lease.prove_by_chain(None);
+        assert!(!lease.is_first());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! node before to [`Node::hello`], [`Node::admit`] and the others. The rules: `docs/format/chain.md`.
 #![forbid(unsafe_code)]
 
+mod beats;
 mod connection;
 mod copier;
 mod counters;

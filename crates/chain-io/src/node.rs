@@ -2,11 +2,13 @@
 
 use crate::counters::Counters;
 use crate::error::NodeError;
+use crate::lease::{Lease, boot_time};
 use crate::slot::Slot;
 use crate::state_file::StateFile;
 use crate::views::Views;
 use landfall_chain::{
-    Acknowledged, Copied, Downstream, Hello, Reason, Refusal, Standing, Upstream, View, Welcome,
+    Acknowledged, Copied, Downstream, Heartbeat, Hello, Proof, Reason, Refusal, Standing, Upstream, View,
+    Welcome,
 };
 use landfall_heap::Heap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -91,6 +93,8 @@ pub struct Node {
     generation: AtomicU64,
     pub(crate) downstream: Mutex<Downstream>,
     upstream: Mutex<Upstream>,
+    /// With a lease only.
+    heartbeat: Option<Mutex<Heartbeat>>,
     /// Held while a message of a stream is executed.
     streams: Box<[Mutex<()>]>,
     state: Mutex<StateFile>,
@@ -135,12 +139,22 @@ impl Node {
         let is_first = view.is_first(me);
         let mut downstream = Downstream::new(settings.streams);
         downstream.set_view(&view, me);
+        let heartbeat = settings.views.lease().map(|lease| {
+            let mut heartbeat = Heartbeat::new(lease.limit(), boot_time());
+            // Nobody was the first one before, or those who were have stopped to answer before this one was.
+            if is_first && (view.version == 1 || view.version == state.state().led) {
+                heartbeat.forget_promises();
+            }
+            heartbeat.set_view(view.version);
+            Mutex::new(heartbeat)
+        });
         Ok(Arc::new(Self {
             heap: Arc::clone(heap),
             view: Mutex::new(Arc::new(view)),
             generation: AtomicU64::new(0),
             downstream: Mutex::new(downstream),
             upstream: Mutex::new(upstream),
+            heartbeat,
             streams: (0..=u8::MAX).map(|_| Mutex::default()).collect(),
             incarnations: AtomicU64::new(state.state().starts << INCARNATIONS_BITS),
             reports: AtomicU64::new(state.state().starts << INCARNATIONS_BITS),
@@ -227,7 +241,8 @@ impl Node {
     /// What the node may do for clients at this moment, by the clock.
     pub fn role(&self) -> Role {
         match (self.place(), self.views().lease()) {
-            (Role::First | Role::Replica, Some(lease)) if !lease.is_registered() => Role::Fenced,
+            (Role::First, Some(lease)) if !lease.is_first() => Role::Fenced,
+            (Role::Replica, Some(lease)) if !lease.is_registered() => Role::Fenced,
             (place, _) => place,
         }
     }
@@ -251,12 +266,32 @@ impl Node {
             Err(_) => Role::Removed,
             Ok(_) if is_out => Role::Removed,
             Ok(_) if !self.is_in_step() || !self.is_ready() => Role::Waiting,
+            Ok((0, _)) if !self.may_lead() => Role::Waiting,
             Ok((0, _)) => Role::First,
             Ok(_) => Role::Replica,
         };
         self.is_first.store(view.is_first(self.name()), Ordering::Release);
         self.role.store(role as u8, Ordering::Release);
         self.views().note_in_step(self.upstream.lock().in_step());
+    }
+
+    /// True if no older first node may still answer clients because of what this one has told it.
+    fn may_lead(&self) -> bool {
+        self.heartbeat.as_ref().is_none_or(|heartbeat| heartbeat.lock().may_lead(boot_time()))
+    }
+
+    /// The node before asks whether the view still counts. The guard of [`Self::admit`] is held.
+    pub fn answer_heartbeat(&self) -> Proof {
+        let heartbeat = self.heartbeat.as_ref();
+        heartbeat.map_or(Proof { age: None }, |heartbeat| heartbeat.lock().answer(boot_time()))
+    }
+
+    /// The node behind has answered a heartbeat that began at `begun`, or nobody behind is in step.
+    pub(crate) fn note_proof(&self, lease: &Lease, version: u64, begun: Duration, answer: Proof) {
+        let Some(heartbeat) = &self.heartbeat else { return };
+        let mut heartbeat = heartbeat.lock();
+        heartbeat.prove(version, begun, answer);
+        lease.prove_by_chain(heartbeat.proven());
     }
 
     /// True if no node is before this one.
@@ -336,11 +371,26 @@ impl Node {
                 tracing::warn!("{ignored}: the view that was read before counts");
             }
             told = ignored;
+            self.follow_time();
             if noted.elapsed() >= FLOOR_EVERY {
                 self.note_floor();
                 noted = Instant::now();
             }
             self.wait_for_change(WATCH_EVERY);
+        }
+    }
+
+    /// A first node may answer clients when some time has passed. It notes that it does.
+    fn follow_time(&self) {
+        if self.place() == Role::Waiting {
+            self.find_role();
+        }
+        if self.heartbeat.is_none() || self.place() != Role::First {
+            return;
+        }
+        let version = self.view().version;
+        if let Err(error) = self.state.lock().change(|state| state.led = version) {
+            tracing::warn!(%error, "the state of the node cannot be written");
         }
     }
 
@@ -364,6 +414,11 @@ impl Node {
         let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
         *self.view.lock() = Arc::clone(&next);
         self.upstream.lock().set_view(&next);
+        if let Some((heartbeat, lease)) = self.heartbeat.as_ref().zip(self.views().lease()) {
+            let mut heartbeat = heartbeat.lock();
+            heartbeat.set_view(next.version);
+            lease.prove_by_chain(None);
+        }
         drop(streams);
         self.reconnect();
         self.find_role();
@@ -450,6 +505,8 @@ impl Node {
         if !self.heap.is_within_reserves() {
             return Err(full(self.name()));
         }
+        // Nodes before this one have not asked it so far, and answer by what the others have said.
+        self.heartbeat.iter().for_each(|heartbeat| heartbeat.lock().promise(boot_time()));
         self.upstream.lock().end_copy(since, || self.note_since(since))?;
         self.find_role();
         tracing::info!(node = self.name(), "the copy has ended: this node is in step");

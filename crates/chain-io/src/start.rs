@@ -1,5 +1,6 @@
 //! Starts the threads of a node.
 
+use crate::beats;
 use crate::copier::{self, Pages};
 use crate::error::NodeError;
 use crate::link;
@@ -22,6 +23,12 @@ impl Node {
         }
         let node = Arc::clone(self);
         self.spawn("chain-copy", move || copier::run(&node, &*pages))?;
+        if self.views().lease().is_some() {
+            let node = Arc::clone(self);
+            self.spawn("chain-beats", move || {
+                node.views().lease().into_iter().for_each(|lease| beats::run(&node, lease));
+            })?;
+        }
         let node = Arc::clone(self);
         self.spawn("chain-room", move || room::run(&node))?;
         let node = Arc::clone(self);

@@ -24,13 +24,17 @@ pub(crate) struct State {
     pub(crate) starts: u64,
     /// Records of this region with a lower seq are at the node behind, too.
     pub(crate) floor: u64,
+    /// The newest version of the view in which it answered clients as the first one, with etcd.
+    #[serde(default)]
+    pub(crate) led: u64,
 }
 
 impl State {
     fn to_text(&self) -> String {
-        let Self { chain, node, since, starts, floor } = self;
+        let Self { chain, node, since, starts, floor, led } = self;
         format!(
-            "chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\nfloor = {floor}\n"
+            "chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\nfloor = {floor}\n\
+             led = {led}\n"
         )
     }
 }
@@ -48,7 +52,7 @@ impl StateFile {
         let fail = |source| NodeError::File { path: path.into(), source };
         let state = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                State { chain: chain.into(), node: node.into(), since: 0, starts: 0, floor: 0 }
+                State { chain: chain.into(), node: node.into(), since: 0, starts: 0, floor: 0, led: 0 }
             }
             Err(error) => return Err(fail(error)),
             Ok(text) => toml::from_str(&text)

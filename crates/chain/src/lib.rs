@@ -3,13 +3,15 @@
 //! A [`View`] is the chain at one version. A node before another one sends [`Record`]s in messages ([`Header`],
 //! [`Parser`]). [`Downstream`] is what it knows of the node behind it, and decides when a batch is complete; [`Upstream`]
 //! is what a node knows of the one before it, and decides what it applies. [`Manager`] decides which view follows, by who
-//! is registered and who is silent. The rules and the argument: `docs/format/chain.md`.
+//! is registered and who is silent; [`Heartbeat`] is how a first node knows by the chain alone that no other one has
+//! begun. The rules and the argument: `docs/format/chain.md`.
 //!
 //! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: every malformed byte
 //! is a [`WireError`], after which the connection is to be closed.
 #![forbid(unsafe_code)]
 
 mod downstream;
+mod heartbeat;
 mod hello;
 mod manager;
 mod parser;
@@ -20,6 +22,7 @@ mod view;
 mod wire;
 
 pub use downstream::{Copying, Downstream, Standing};
+pub use heartbeat::{Heartbeat, Proof};
 pub use hello::{Acknowledged, Hello, Reason, Refusal, Welcome};
 pub use manager::{Candidate, Change, Manager, Registration};
 pub use parser::{Message, Parser};
@@ -27,4 +30,4 @@ pub use record::{Record, RecordKind, Records};
 pub use room::{Awaited, Question, Report, Verdict};
 pub use upstream::{Copied, Upstream};
 pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError};
-pub use wire::{COPY_STREAM, Code, HEADER_BYTES, Header, ROOM_STREAM, WireError, message};
+pub use wire::{COPY_STREAM, Code, HEADER_BYTES, HEARTBEAT_STREAM, Header, ROOM_STREAM, WireError, message};

@@ -2,7 +2,7 @@
 
 use crate::hello::{Hello, Reason, Refusal, Welcome};
 use crate::view::View;
-use crate::wire::{COPY_STREAM, ROOM_STREAM};
+use crate::wire::{COPY_STREAM, HEARTBEAT_STREAM, ROOM_STREAM};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stream that was opened.
@@ -116,7 +116,7 @@ impl Upstream {
         }
         let incarnation = hello.incarnation;
         self.streams.insert(hello.stream, Stream { incarnation, connection, number: 0 });
-        if !self.is_in_step() && hello.stream != ROOM_STREAM {
+        if !self.is_in_step() && ![ROOM_STREAM, HEARTBEAT_STREAM].contains(&hello.stream) {
             // The sender may have completed batches without this node. The copy misses them.
             self.copy = None;
         }

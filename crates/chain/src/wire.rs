@@ -6,6 +6,8 @@ use landfall_heap::crc;
 pub const COPY_STREAM: u8 = 255;
 /// The stream of questions for room.
 pub const ROOM_STREAM: u8 = 254;
+/// The stream of heartbeats.
+pub const HEARTBEAT_STREAM: u8 = 253;
 /// Length of a header, bytes.
 pub const HEADER_BYTES: usize = 48;
 /// Longest head, bytes: a transaction is whole in one message, and its keys are in the head.
@@ -76,10 +78,14 @@ pub enum Code {
     Ask = 9,
     /// Are these records there?
     Check = 10,
+    /// The sender asks whether the view still counts.
+    Heartbeat = 11,
+    /// It does, here and behind.
+    Proof = 12,
 }
 
 impl Code {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Hello,
         Self::Welcome,
         Self::Refused,
@@ -90,6 +96,8 @@ impl Code {
         Self::CopyEnds,
         Self::Ask,
         Self::Check,
+        Self::Heartbeat,
+        Self::Proof,
     ];
 
     fn from_byte(value: u8) -> Result<Self, WireError> {
@@ -200,7 +208,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_are_read_as_they_were_written(
-            code in 0_usize..10, version: u64, number: u64, head in 0..=HEAD_BYTES_MAX, payload in 0..=PAYLOAD_BYTES_MAX,
+            code in 0_usize..12, version: u64, number: u64, head in 0..=HEAD_BYTES_MAX, payload in 0..=PAYLOAD_BYTES_MAX,
         ) {
             let header = header(code, version, number, head, payload);
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));

@@ -3,8 +3,8 @@
 mod common;
 
 use common::chain::Chain;
-use common::etcd::{Etcd, start_etcd};
-use common::{Place, Reply, Resp, bulk, ok, wait_until};
+use common::etcd::{Etcd, Gate, start_etcd};
+use common::{Place, Reply, Resp, bulk, error_text, ok, wait_until};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -343,4 +343,78 @@ fn a_node_that_is_removed_ends_and_the_last_one_stays() {
     assert!(setting.show().contains("not in the view; silent"));
     setting.chain.start(1);
     setting.wait_for("ab");
+}
+
+#[test]
+fn writes_and_reads_at_the_first_node_go_on_while_etcd_is_away() {
+    let Some(mut setting) = Setting::started(3) else { return };
+    let load = Load::new(&setting.chain);
+    load.during(|| {
+        assert!(load.wait_for_writes(LIMIT).is_some());
+        setting.etcd.kill();
+        std::thread::sleep(T_TIME * 2);
+        assert!(load.wait_for_writes(LIMIT).is_some(), "{}", setting.chain.words());
+        let chain = &setting.chain;
+        let info = |index: usize, name: &str| chain.info(index, name).unwrap();
+        assert_eq!((&*info(0, "chain_role"), &*info(0, "chain_etcd")), ("first", "away"));
+        assert_eq!(chain.server(0).metric("landfall_chain_registered").to_string(), "0");
+        for replica in [1, 2] {
+            assert_eq!(info(replica, "chain_role"), "fenced");
+            assert_eq!(chain.server(replica).metric("landfall_chain_fenced").to_string(), "1");
+            let answer = chain.server(replica).call(&["GET", "key:0"]);
+            assert!(error_text(&answer).starts_with("MASTERDOWN"), "{answer:?}");
+        }
+        let words = chain.try_command("show", &[]).unwrap_err();
+        assert!(words.contains("does not answer"), "{words}");
+        let begun = Instant::now();
+        while begun.elapsed() < T_TIME {
+            let answer = chain.server(0).call(&["GET", "key:0"]);
+            assert!(matches!(answer, Reply::Bulk(_)), "{answer:?}");
+        }
+        setting.etcd.restart();
+        setting.wait_for("abc");
+    });
+    load.check(&setting.chain);
+}
+
+#[test]
+fn a_first_node_that_only_the_chain_hears_goes_on_until_it_is_replaced_without_a_stale_read() {
+    let Some(mut setting) = Setting::new(3) else { return };
+    let gate = Gate::to(&setting.etcd);
+    setting.chain.start_by(0, &gate.url());
+    (1..3).for_each(|index| setting.chain.start(index));
+    setting.wait_for("abc");
+    let load = Load::new(&setting.chain);
+    let answers = |index: usize, words: &[&str]| {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        setting.chain.resp(index).call(&words).unwrap()
+    };
+    load.during(|| {
+        assert_eq!(answers(0, &["SET", "quiet", "1"]), ok());
+        gate.close();
+        let cut = Instant::now();
+        // Its own proof has ended, and the chain's counts.
+        std::thread::sleep(T_TIME * 3 / 4);
+        assert_eq!(answers(0, &["GET", "quiet"]), bulk("1"));
+        let taken_over = || (answers(1, &["SET", "quiet", "2"]) == ok()).then_some(());
+        wait_until(LIMIT, taken_over).unwrap_or_else(|| panic!("{}", setting.chain.words()));
+        let answer = answers(0, &["GET", "quiet"]);
+        assert!(error_text(&answer).starts_with("MASTERDOWN"), "{answer:?}");
+        assert!(cut.elapsed() < T_TIME * 5 / 2, "{:?}", cut.elapsed());
+        gate.open();
+        setting.wait_for("bca");
+    });
+    load.check(&setting.chain);
+    setting.check_versions();
+}
+
+#[test]
+fn a_chain_of_one_goes_on_while_etcd_is_away() {
+    let Some(mut setting) = Setting::started(1) else { return };
+    setting.etcd.kill();
+    std::thread::sleep(T_TIME);
+    for value in ["1", "2"] {
+        assert_eq!(setting.chain.server(0).call(&["SET", "k", value]), ok());
+        assert_eq!(setting.chain.server(0).call(&["GET", "k"]), bulk(value));
+    }
 }

@@ -196,6 +196,7 @@ impl<'s> Agent<'s> {
         let is_mine = known.is_some_and(|alive| alive.lease == lease.id());
         if known.is_some() && !is_mine && self.has_registered {
             if !self.shared.is_replaced.swap(true, Ordering::AcqRel) {
+                proof.set_left(true);
                 tracing::error!(node, "another process has registered as this node: this one answers nobody");
             }
             return Ok(());

@@ -110,6 +110,13 @@ impl Chain {
         self.flags.truncate(self.flags.len() - 2);
     }
 
+    /// Starts a node that reaches etcd in another way.
+    pub(crate) fn start_by(&mut self, index: usize, etcd: &str) {
+        let usual = self.etcd.replace(etcd.to_owned());
+        self.start(index);
+        self.etcd = usual;
+    }
+
     /// The node is run by this server.
     pub(crate) fn put(&mut self, index: usize, server: Server) {
         self.nodes[index].server = Some(server);

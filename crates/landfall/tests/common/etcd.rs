@@ -1,9 +1,11 @@
 //! An etcd for a test.
 
 use super::wait_until;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a start may take.
@@ -68,4 +70,61 @@ impl Etcd {
         self.child = spawn(&self.dir, &self.url, &self.peers).unwrap();
         self.wait();
     }
+}
+
+/// A port that leads to an etcd until it is closed. Its thread ends with the test's process.
+pub(crate) struct Gate {
+    address: SocketAddr,
+    is_open: Arc<AtomicBool>,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Gate {
+    pub(crate) fn to(etcd: &Etcd) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = etcd.url.strip_prefix("http://").unwrap().to_owned();
+        let gate = Self {
+            address: listener.local_addr().unwrap(),
+            is_open: Arc::new(AtomicBool::new(true)),
+            connections: Arc::default(),
+        };
+        let (is_open, connections) = (Arc::clone(&gate.is_open), Arc::clone(&gate.connections));
+        std::thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                if !is_open.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&to) else { continue };
+                forward(&client, &server);
+                forward(&server, &client);
+                connections.lock().unwrap().extend([client, server]);
+            }
+        });
+        gate
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Cuts all connections, and closes new ones.
+    pub(crate) fn close(&self) {
+        self.is_open.store(false, Ordering::SeqCst);
+        for connection in self.connections.lock().unwrap().drain(..) {
+            // It may be closed already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+}
+
+fn forward(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
 }

@@ -144,6 +144,11 @@ impl ChainSession {
         let number = self.stream.ok_or(WireError::Unexpected(header.code))?;
         let mut is_there = true;
         let _admitted = node.admit(number, self.connection, header.version, header.number)?;
+        if header.code == Code::Heartbeat {
+            let answer = node.answer_heartbeat().encode(header.version, header.number);
+            reply.bytes().extend_from_slice(&answer);
+            return Ok(());
+        }
         match header.code {
             Code::Chunk => self.records(&head, message, |group| {
                 ctx.writer.set_admitted(true);
