@@ -501,10 +501,6 @@ impl Node {
     /// # Errors
     /// The copy is over; the state cannot be written.
     pub fn end_copy(&self, since: u64) -> Result<(), Refusal> {
-        // What was copied is in the region, and what clients write from now on needs the rest.
-        if !self.heap.is_within_reserves() {
-            return Err(full(self.name()));
-        }
         // Nodes before this one have not asked it so far, and answer by what the others have said.
         self.heartbeat.iter().for_each(|heartbeat| heartbeat.lock().promise(boot_time()));
         self.upstream.lock().end_copy(since, || self.note_since(since))?;

@@ -5,6 +5,8 @@ mod common;
 use common::chain::{Chain, REPLY_LIMIT};
 use common::{Reply, Resp, bulk, ok, pattern, wait_until};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -288,5 +290,109 @@ fn long_values_under_way_are_sent_again_where_they_have_room_only_once() {
         let mut resp = chain.resp(node);
         assert_eq!(resp.call(&[b"GET", b"stays"]).unwrap(), Reply::Bulk(stays.clone()));
         assert_eq!(resp.call(&[b"GET", b"long"]).unwrap(), Reply::Bulk(long(last)), "node {node}");
+    }
+}
+
+/// What a key may have: the seeds of its values, `None` for no value. One of them after an acknowledgement.
+type Possible = BTreeMap<String, Vec<Option<u64>>>;
+
+/// Writes and deletes keys of its own at the first node, whichever that is, until the end. Returns what they may have.
+fn write_and_delete(
+    first: &Mutex<Option<SocketAddr>>,
+    over: &AtomicBool,
+    client: u64,
+    refused: &AtomicU64,
+) -> Possible {
+    let (mut resp, mut possible, mut seed) = (None, Possible::new(), client);
+    while !over.load(Ordering::Relaxed) {
+        let Some(to) = &mut resp else {
+            resp = first.lock().unwrap().and_then(|address| Resp::connect(address, REPLY_LIMIT).ok());
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        seed += CLIENTS;
+        let key = format!("{client}:{}", seed * 7919 % 1009);
+        let next = (!seed.is_multiple_of(3)).then_some(seed);
+        let known = possible.entry(key.clone()).or_insert_with(|| vec![None]);
+        known.push(next);
+        let value = pattern(seed, length(seed));
+        let reply = match next {
+            Some(_) => to.call(&[b"SET", key.as_bytes(), &value]),
+            None => to.call(&[b"DEL", key.as_bytes()]),
+        };
+        match reply {
+            Ok(reply) if reply == ok() || matches!(reply, Reply::Int(_)) => *known = vec![next],
+            Ok(reply) if is_full(&reply) => {
+                refused.fetch_add(1, Ordering::Relaxed);
+                known.pop();
+            }
+            _ => resp = None,
+        }
+    }
+    possible
+}
+
+#[test]
+fn a_chain_that_is_nearly_full_loses_nothing_whatever_is_killed_removed_or_added() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (kills, mut draw) = (number("LANDFALL_KILLS", 6), number("LANDFALL_SEED", 1));
+    let mut below = |bound: u64| {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (draw >> 33) % bound
+    };
+    let mut chain = chain(["48MiB"; 3], &["--workers", "2"]);
+    let (first, over) = (Mutex::new(Some(chain.server(0).resp)), AtomicBool::new(false));
+    let refused = AtomicU64::new(0);
+    let possible: Possible = std::thread::scope(|threads| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (first, over, refused) = (&first, &over, &refused);
+                threads.spawn(move || write_and_delete(first, over, client, refused))
+            })
+            .collect();
+        let ends = Over(&over);
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_millis(500 + below(1500)));
+            let victim = below(3) as usize;
+            *first.lock().unwrap() = None;
+            chain.kill(victim);
+            if below(3) == 0 {
+                chain.remove(victim);
+                *first.lock().unwrap() = Some(chain.server(chain.wait_until_in_step()).resp);
+                std::thread::sleep(Duration::from_millis(below(500)));
+                chain.add(victim);
+            }
+            chain.start(victim);
+            *first.lock().unwrap() = Some(chain.server(chain.wait_until_in_step()).resp);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        drop(ends);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    for node in 0..3 {
+        let mut resp = chain.resp(node);
+        for (key, seeds) in &possible {
+            let reply = resp.call(&[b"GET", key.as_bytes()]).unwrap();
+            let is_one = seeds.iter().any(|seed| match seed {
+                Some(seed) => reply == Reply::Bulk(pattern(*seed, length(*seed))),
+                None => reply == Reply::Nil,
+            });
+            assert!(is_one, "{key} at node {node}: none of {seeds:?}{}", chain.words());
+        }
+    }
+    assert!(refused.load(Ordering::Relaxed) > 10, "it was full: {refused:?}");
+    let mut resp = chain.resp(chain.wait_until_in_step());
+    assert_eq!(answer(&mut resp, &[b"FLUSHALL"]), ok());
+    assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(1, 1 << 20)]), ok());
+}
+
+/// Ends the clients, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -163,6 +163,7 @@ impl ChainSession {
             }
             Code::CopyEnds => {
                 let since = head[..].try_into().map_err(|_| WireError::Length)?;
+                self.asked.check_reserves(ctx)?;
                 node.end_copy(u64::from_le_bytes(since))?;
             }
             Code::Ask => {
@@ -221,19 +222,39 @@ impl Asked {
     /// Waits until this node, and those behind it, know how much room they have: not before the compactor has searched
     /// what was released before the question.
     fn find_room(&mut self, node: &Node, ctx: &Context<'_>, wanted: u64) -> Result<(), Stop> {
-        let heap = ctx.engine.heap();
         if !self.is_searched {
-            heap.request_free(wanted);
+            ctx.engine.heap().request_free(wanted);
             ctx.shared.wake_maintenance();
-            let search = heap.search_to_wait_for();
-            self.search = search.filter(|search| self.search.is_none_or(|begun| begun == *search));
-            self.is_searched = self.search.is_none();
         }
-        if !self.is_searched || !node.is_room_known(wanted, &mut self.awaited) {
+        if !self.has_searched(ctx) || !node.is_room_known(wanted, &mut self.awaited) {
             return Err(Stop::Wait(Until::Space));
         }
         *self = Self::default();
         Ok(())
+    }
+
+    /// True when the compactor has searched what was released before the first call.
+    fn has_searched(&mut self, ctx: &Context<'_>) -> bool {
+        if !self.is_searched {
+            let search = ctx.engine.heap().search_to_wait_for();
+            self.search = search.filter(|search| self.search.is_none_or(|begun| begun == *search));
+            self.is_searched = self.search.is_none();
+        }
+        self.is_searched
+    }
+
+    /// Everything is copied: waits until this node has what it keeps for chunks, if the compactor can make it.
+    fn check_reserves(&mut self, ctx: &Context<'_>) -> Result<(), Stop> {
+        let heap = ctx.engine.heap();
+        if heap.is_within_reserves() {
+            *self = Self::default();
+            return Ok(());
+        }
+        ctx.shared.wake_maintenance();
+        if !self.has_searched(ctx) {
+            return Err(Stop::Wait(Until::Space));
+        }
+        Ok(heap.check_room()?)
     }
 }
 
