@@ -208,7 +208,7 @@ impl Thread<'_> {
         if self.stream == 0 && !self.node.is_ready() {
             self.node.raise_floor(self.node.heap.next_seq()).map_err(io::Error::other)?;
             self.unsent = None;
-            self.node.set_ready();
+            self.node.set_ready_in(self.generation);
         }
         Ok(())
     }

@@ -313,7 +313,16 @@ impl Node {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_ready(&self) {
+    /// Ready, unless the connections of this generation are of no use any more.
+    pub(crate) fn set_ready_in(&self, generation: u64) {
+        self.set_ready();
+        if self.generation() != generation {
+            self.is_ready.store(false, Ordering::Release);
+            self.find_role();
+        }
+    }
+
+    fn set_ready(&self) {
         if !self.is_ready.swap(true, Ordering::AcqRel) {
             self.find_role();
             tracing::info!(node = self.name(), role = ?self.place(), "the chain is served");
@@ -353,6 +362,7 @@ impl Node {
         Hello {
             stream,
             incarnation: self.incarnations.fetch_add(1, Ordering::Relaxed) + 1,
+            is_in_step: self.is_in_step(),
             chain: view.name.clone(),
             from: self.name().into(),
             to: to.into(),
@@ -464,7 +474,35 @@ impl Node {
             ));
         }
         let _stream = self.streams[usize::from(hello.stream)].lock();
-        self.upstream.lock().hello(hello, version, connection)
+        let mut upstream = self.upstream.lock();
+        let welcome = upstream.hello(hello, version, connection)?;
+        if hello.is_in_step || !upstream.is_in_step() {
+            return Ok(welcome);
+        }
+        self.note_since(0)?;
+        upstream.fall_behind();
+        drop(upstream);
+        self.tell_that_behind(&hello.from);
+        let text = format!(
+            "{} is behind now, as {} is, and tells the nodes behind it first",
+            self.name(),
+            hello.from
+        );
+        Err(Refusal::new(Reason::View, text))
+    }
+
+    /// This node has fallen behind. Before it says so to the node before, the node behind has to know it: connections are made
+    /// anew.
+    fn tell_that_behind(&self, before: &str) {
+        tracing::warn!(
+            node = self.name(),
+            before,
+            "behind, as the node before it has lost its data: it is copied to"
+        );
+        self.reconnect();
+        self.is_ready.store(false, Ordering::Release);
+        self.find_role();
+        self.notify();
     }
 
     /// A message of a stream may be executed as long as the guard lives.

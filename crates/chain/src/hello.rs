@@ -13,6 +13,8 @@ pub struct Hello {
     pub stream: u8,
     /// Which life of the sender, and which connection of the stream in it: higher than any before.
     pub incarnation: u64,
+    /// The sender is in step.
+    pub is_in_step: bool,
     /// The chain.
     pub chain: String,
     /// The sender.
@@ -38,6 +40,7 @@ impl Hello {
     pub fn encode(&self, version: u64) -> Vec<u8> {
         let mut head = vec![self.stream];
         head.extend_from_slice(&self.incarnation.to_le_bytes());
+        head.push(u8::from(self.is_in_step));
         for text in [self.chain.as_bytes(), self.from.as_bytes(), self.to.as_bytes(), &self.password] {
             head.push(u8::try_from(text.len()).expect("at most 255 bytes"));
             head.extend_from_slice(text);
@@ -50,7 +53,7 @@ impl Hello {
     /// # Errors
     /// [`WireError::Length`].
     pub fn decode(head: &[u8]) -> Result<Self, WireError> {
-        let (fixed, mut rest) = head.split_at_checked(9).ok_or(WireError::Length)?;
+        let (fixed, mut rest) = head.split_at_checked(10).ok_or(WireError::Length)?;
         let mut texts: [&[u8]; 4] = [&[]; 4];
         for text in &mut texts {
             let (len, behind) = rest.split_first().ok_or(WireError::Length)?;
@@ -64,6 +67,7 @@ impl Hello {
         Ok(Self {
             stream: fixed[0],
             incarnation: u64_at(fixed, 1),
+            is_in_step: fixed[9] == 1,
             chain: name(chain),
             from: name(from),
             to: name(to),
@@ -212,7 +216,8 @@ mod tests {
 
     fn hello() -> Hello {
         let (stream, incarnation, password) = (3, 77, b"secret".to_vec());
-        Hello { stream, incarnation, chain: "orders".into(), from: "a".into(), to: "b".into(), password }
+        let (chain, from, to) = ("orders".into(), "a".into(), "b".into());
+        Hello { stream, incarnation, is_in_step: true, chain, from, to, password }
     }
 
     #[test]

@@ -37,10 +37,12 @@ pub struct Change {
     pub added: Option<String>,
 }
 
-/// A node that is silent.
+/// What a node says, or that it says nothing.
 #[derive(Clone, Copy, Debug)]
-struct Silent {
+struct Steady {
+    /// The first reading that has shown it.
     begun: Duration,
+    is_silent: bool,
     registered: u64,
 }
 
@@ -53,27 +55,26 @@ pub struct Manager {
     /// Longest time between two readings that show the same silence.
     gap: Duration,
     last: Option<Duration>,
-    silent: BTreeMap<String, Silent>,
+    steady: BTreeMap<String, Steady>,
 }
 
 impl Manager {
     /// `silence` is longer than a node answers clients after the last proof that it was registered.
     pub fn new(silence: Duration) -> Self {
-        Self { silence, gap: silence / 2, last: None, silent: BTreeMap::new() }
+        Self { silence, gap: silence / 2, last: None, steady: BTreeMap::new() }
     }
 
     /// The registry was read completely at `now`.
     pub fn observe(&mut self, now: Duration, candidates: &[Candidate]) {
         let is_continued = self.last.is_some_and(|last| now.saturating_sub(last) <= self.gap);
         self.last = Some(now);
-        let known = std::mem::take(&mut self.silent);
+        let known = std::mem::take(&mut self.steady);
         for Candidate { name, registration, registered, .. } in candidates {
-            if registration.is_some() {
-                continue;
-            }
-            let before = known.get(name).filter(|silent| is_continued && silent.registered == *registered);
-            let begun = before.map_or(now, |silent| silent.begun);
-            self.silent.insert(name.clone(), Silent { begun, registered: *registered });
+            let (is_silent, registered) = (registration.is_none(), *registered);
+            let is_same = |known: &&Steady| known.registered == registered && known.is_silent == is_silent;
+            let before = known.get(name).filter(|_| is_continued).filter(is_same);
+            let begun = before.map_or(now, |known| known.begun);
+            self.steady.insert(name.clone(), Steady { begun, is_silent, registered });
         }
     }
 
@@ -91,12 +92,17 @@ impl Manager {
         };
         let mut members: Vec<Member> =
             view.members.iter().filter(|member| !is_gone(member)).cloned().collect();
-        // Whoever is first must hold the chain's data. One that does not, although it lives, has lost them.
+        // One that lives and is behind, before one that holds the chain's data, has lost them. A replica may have them, and not
+        // have said so yet.
         let lacks =
             |member: &Member| of(member).is_some_and(|registration| registration.in_step != member.since);
-        while members.first().is_some_and(lacks) {
-            members.remove(0);
-        }
+        let last_sound = members.iter().rposition(is_sound).unwrap_or(0);
+        let mut place = 0;
+        members.retain(|member| {
+            place += 1;
+            let has_lost = lacks(member) && (place == 1 || self.is_steady(&member.name, self.gap));
+            place > last_sound || !has_lost
+        });
         // The last one that holds the data stays in the view, whether it lives or not.
         if !members.iter().any(is_sound) {
             return None;
@@ -119,8 +125,13 @@ impl Manager {
     }
 
     fn is_silent(&self, name: &str) -> bool {
+        self.steady.get(name).is_some_and(|known| known.is_silent) && self.is_steady(name, self.silence)
+    }
+
+    /// True if the node has said the same, or nothing, for so long.
+    fn is_steady(&self, name: &str, time: Duration) -> bool {
         let now = self.last.unwrap_or_default();
-        self.silent.get(name).is_some_and(|silent| now.saturating_sub(silent.begun) >= self.silence)
+        self.steady.get(name).is_some_and(|known| now.saturating_sub(known.begun) >= time)
     }
 }
 
@@ -212,12 +223,21 @@ mod tests {
     fn a_first_node_that_has_lost_its_disk_makes_room() {
         let view = view(3, &[("a", 1), ("b", 1), ("c", 1)]);
         assert_eq!(next(0, &view, &[lives("a", 0), lives("b", 1), lives("c", 1)]), names("bc"));
-        assert_eq!(next(0, &view, &[lives("a", 0), lives("b", 0), lives("c", 1)]), names("c"));
+        assert_eq!(next(3, &view, &[lives("a", 0), lives("b", 0), lives("c", 1)]), names("c"));
         // Whether b holds the data is not known: it may come back.
         assert_eq!(next(0, &view, &[lives("a", 0), silent("b"), lives("c", 1)]), None);
         assert_eq!(next(5, &view, &[lives("a", 0), silent("b"), lives("c", 1)]), names("c"));
-        // A replica that has lost it is copied to where it is.
-        assert_eq!(next(9, &view, &[lives("a", 1), lives("b", 0), lives("c", 1)]), None);
+    }
+
+    #[test]
+    fn a_replica_that_has_lost_its_disk_makes_room_for_one_that_has_not() {
+        let view = view(3, &[("a", 1), ("b", 1), ("c", 1)]);
+        // b may have got in step before c, and is about to say so.
+        assert_eq!(next(2, &view, &[lives("a", 1), lives("b", 0), lives("c", 1)]), None);
+        assert_eq!(next(3, &view, &[lives("a", 1), lives("b", 0), lives("c", 1)]), names("ac"));
+        // It is copied to where it is.
+        assert_eq!(next(9, &view, &[lives("a", 1), lives("b", 1), lives("c", 0)]), None);
+        assert_eq!(next(9, &view, &[lives("a", 1), lives("b", 0), lives("c", 0)]), None);
     }
 
     #[test]

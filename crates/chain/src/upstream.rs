@@ -123,6 +123,14 @@ impl Upstream {
         Ok(Welcome { since: self.in_step })
     }
 
+    /// This node is behind, as the node before it is, which has said hello: what comes from there is less than everything. The
+    /// caller has noted it durably. No connection has a stream any more: those behind this node are to be told first.
+    pub fn fall_behind(&mut self) {
+        self.in_step = 0;
+        self.streams.clear();
+        self.copy = None;
+    }
+
     /// A message of a stream with a number: it may be executed now.
     ///
     /// # Errors
@@ -247,7 +255,7 @@ mod tests {
 
     fn hello(stream: u8, incarnation: u64) -> Hello {
         let (chain, from, to, password) = ("orders".into(), "a".into(), "b".into(), Vec::new());
-        Hello { stream, incarnation, chain, from, to, password }
+        Hello { stream, incarnation, is_in_step: true, chain, from, to, password }
     }
 
     fn reason<T>(outcome: Result<T, Refusal>) -> Option<Reason> {
@@ -315,6 +323,18 @@ mod tests {
         assert_eq!(upstream.hello(&hello(0, 2), 5, 3), Ok(Welcome { since: 0 }));
         assert_eq!(reason(upstream.end_copy(3, || Ok(()))), Some(Reason::Copy));
         assert!(!upstream.is_in_step());
+        Ok(())
+    }
+
+    #[test]
+    fn a_node_behind_one_that_is_behind_obeys_nothing_that_was_sent_before() -> Result<(), Refusal> {
+        let mut upstream = upstream(3);
+        assert!(upstream.is_in_step());
+        upstream.hello(&hello(0, 1), 5, 1)?;
+        upstream.fall_behind();
+        assert!(!upstream.is_in_step());
+        assert_eq!(reason(upstream.admit(0, 1, 5, 1)), Some(Reason::Newer));
+        assert_eq!(upstream.hello(&hello(0, 2), 5, 2), Ok(Welcome { since: 0 }));
         Ok(())
     }
 

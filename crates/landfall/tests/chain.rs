@@ -218,6 +218,42 @@ fn a_node_that_comes_back_is_copied_to_while_clients_write() {
 }
 
 #[test]
+fn replicas_behind_one_that_has_lost_its_disk_show_no_part_of_the_data() {
+    let mut chain = Chain::new(4, &["--capacity", "128MiB"]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    for index in 0..20_000_u32 {
+        resp.push(&[b"SET", format!("key:{index}").as_bytes(), &pattern(u64::from(index), 200)]);
+        if index % 500 == 499 {
+            resp.flush().unwrap();
+            (0..500).for_each(|_| assert_eq!(resp.read().unwrap(), ok()));
+        }
+    }
+    chain.kill(1);
+    std::fs::remove_dir_all(chain.nodes[1].place.dir()).unwrap();
+    let replicas = [2, 3].map(|index| (index, chain.server(index).resp));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for (node, address) in replicas {
+            let over = &over;
+            threads.spawn(move || {
+                let mut resp = Resp::connect(address, REPLY_LIMIT).unwrap();
+                let mut index = 0;
+                while !over.load(Ordering::Relaxed) {
+                    index = (index + 7919) % 20_000;
+                    let answer = resp.call(&[b"GET", format!("key:{index}").as_bytes()]).unwrap();
+                    assert_ne!(answer, Reply::Nil, "node {node} shows a part");
+                }
+            });
+        }
+        let _ends = Over(&over);
+        chain.start(1);
+        chain.wait_until_in_step();
+    });
+    assert_eq!(same_everywhere(&chain, &[0, 1, 2, 3]).len(), 20_000);
+}
+
+#[test]
 fn wrong_places_are_refused_with_what_to_do() {
     let mut chain = Chain::new(2, &[]);
     let refused = |chain: &Chain, index| chain.try_start(index).err().expect("it is refused").words;

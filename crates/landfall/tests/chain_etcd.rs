@@ -299,6 +299,21 @@ fn a_first_node_that_has_lost_its_disk_is_copied_to() {
 }
 
 #[test]
+fn a_replica_that_has_lost_its_disk_is_added_behind_one_that_has_not() {
+    let Some(mut setting) = Setting::started(3) else { return };
+    assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
+    let all_have_said_so = || (setting.show().matches("registered, in step").count() == 3).then_some(());
+    wait_until(LIMIT, all_have_said_so).unwrap_or_else(|| panic!("{}", setting.show()));
+    setting.chain.kill(1);
+    std::fs::remove_dir_all(setting.chain.nodes[1].place.dir()).unwrap();
+    setting.chain.start(1);
+    setting.wait_for("acb");
+    assert_eq!(setting.chain.server(1).call(&["GET", "k"]), bulk("v"));
+    let copies = setting.chain.nodes[2].place.log().matches("the copy has ended").count();
+    assert_eq!(copies, 1, "c has kept what it had{}", setting.chain.words());
+}
+
+#[test]
 fn people_promote_fail_remove_and_add_nodes_under_load() {
     let Some(setting) = Setting::started(3) else { return };
     let load = Load::new(&setting.chain);

@@ -462,8 +462,9 @@ impl World {
         let (incarnation, version) = (live.connections, live.downstream.version());
         let to_node = (0..NODES).find(|node| name(*node) == to)?;
         self.nodes[to_node].live.as_ref()?;
+        let is_in_step = self.nodes[from].live.as_ref().is_some_and(|live| live.upstream.is_in_step());
         let (chain, from) = ("chain".into(), name(from));
-        let hello = Hello { stream, incarnation, chain, from, to, password: Vec::new() };
+        let hello = Hello { stream, incarnation, is_in_step, chain, from, to, password: Vec::new() };
         self.wire += 1;
         let forth = VecDeque::from([Message::Hello(hello)]);
         let wire = Wire { to: to_node, stream, version, worker, forth, back: VecDeque::new(), is_held: true };

@@ -153,6 +153,14 @@ impl EtcdViews {
                 "this node is the first and does not hold the chain's data: if the chain is new, run `landfall chain init`; \
                  otherwise another node becomes the first",
             ),
+            Ok((place, member))
+                if in_step.load(Ordering::Acquire) != member.since
+                    && seen.view.members[place..].iter().any(|later| seen.is_sound(&later.name)) =>
+            {
+                Some(
+                    "this node has lost its data, and a node behind it has not: it is added anew, at the end",
+                )
+            }
             Ok((_, member)) => {
                 self.shared.joined.store(member.since, Ordering::Release);
                 None
