@@ -172,6 +172,9 @@ impl Thread<'_> {
             self.be_ready()?;
             return Ok(false);
         };
+        if !self.node.may_connect() {
+            return Ok(false);
+        }
         let view = self.node.view();
         let stream = u8::try_from(self.stream).map_err(io::Error::other)?;
         let hello = self.node.hello_for(&view, &member.name, stream);

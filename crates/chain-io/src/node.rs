@@ -7,8 +7,8 @@ use crate::slot::Slot;
 use crate::state_file::StateFile;
 use crate::views::Views;
 use landfall_chain::{
-    Acknowledged, Copied, Downstream, Heartbeat, Hello, Proof, Reason, Refusal, Standing, Upstream, View,
-    Welcome,
+    Acknowledged, Copied, Downstream, HEARTBEAT_STREAM, Heartbeat, Hello, Proof, Reason, Refusal, Standing,
+    Upstream, View, Welcome,
 };
 use landfall_heap::Heap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// How often a higher floor is noted.
 const FLOOR_EVERY: Duration = Duration::from_secs(1);
+/// How long a hello of the node before says that it is there.
+const HEARD_FOR: Duration = Duration::from_secs(1);
 /// Numbers of connections of one life.
 const INCARNATIONS_BITS: u32 = 32;
 
@@ -112,6 +114,8 @@ pub struct Node {
     /// A [`Role`].
     role: AtomicU8,
     is_first: AtomicBool,
+    /// In which version of the view the node before has said hello, and when.
+    heard: Mutex<Option<(u64, Instant)>>,
     is_stopping: AtomicBool,
     /// Signalled when the view or what is known of the node behind changes.
     changed: Condvar,
@@ -166,6 +170,7 @@ impl Node {
             copies_behind: AtomicU8::new(1),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
+            heard: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             changed: Condvar::new(),
             threads: Mutex::default(),
@@ -311,6 +316,23 @@ impl Node {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
+    }
+
+    /// True if this node may make the node behind it fall behind. It does so only for a node before it that is there, and so
+    /// for a first one that holds everything: otherwise the node behind may be the last one that does.
+    pub(crate) fn may_connect(&self) -> bool {
+        let version = self.view().version;
+        let is_recent = |(heard, at): &(u64, Instant)| *heard == version && at.elapsed() < HEARD_FOR;
+        self.is_in_step() || self.heard.lock().as_ref().is_some_and(is_recent)
+    }
+
+    /// The node before has said hello in this version of the view.
+    fn hear(&self, version: u64) {
+        let before = self.heard.lock().replace((version, Instant::now()));
+        if !self.is_ready() && before.is_none_or(|(heard, at)| heard != version || at.elapsed() >= HEARD_FOR)
+        {
+            self.notify();
+        }
     }
 
     /// Ready, unless the connections of this generation are of no use any more.
@@ -464,6 +486,8 @@ impl Node {
         if !same(&hello.password, self.settings.password.as_deref().unwrap_or_default()) {
             return Err(Refusal::new(Reason::Password, "wrong password: all nodes of a chain have the same"));
         }
+        self.upstream.lock().check(hello, version)?;
+        self.hear(version);
         if !self.is_ready() {
             return Err(Refusal::new(Reason::View, format!("{} waits for the node behind it", self.name())));
         }
@@ -476,7 +500,8 @@ impl Node {
         let _stream = self.streams[usize::from(hello.stream)].lock();
         let mut upstream = self.upstream.lock();
         let welcome = upstream.hello(hello, version, connection)?;
-        if hello.is_in_step || !upstream.is_in_step() {
+        let is_of_writer = hello.stream < HEARTBEAT_STREAM;
+        if hello.is_in_step || !upstream.is_in_step() || !is_of_writer {
             return Ok(welcome);
         }
         self.note_since(0)?;

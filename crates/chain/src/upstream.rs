@@ -94,11 +94,11 @@ impl Upstream {
         self.before.as_deref()
     }
 
-    /// A connection asks for a stream. From now on no other connection has it.
+    /// Checks that a hello comes from the node before this one, in the view that counts.
     ///
     /// # Errors
-    /// Why it does not get it.
-    pub fn hello(&mut self, hello: &Hello, version: u64, connection: u64) -> Result<Welcome, Refusal> {
+    /// Why it does not.
+    pub fn check(&self, hello: &Hello, version: u64) -> Result<(), Refusal> {
         if hello.chain != self.chain || hello.to != self.me {
             let text = format!(
                 "this is {} of the chain {}, not {} of {}: check the addresses of the view",
@@ -111,6 +111,15 @@ impl Upstream {
             let text = format!("{} is not before {} in version {version}", hello.from, self.me);
             return Err(Refusal::new(Reason::View, text));
         }
+        Ok(())
+    }
+
+    /// A connection asks for a stream. From now on no other connection has it.
+    ///
+    /// # Errors
+    /// Why it does not get it.
+    pub fn hello(&mut self, hello: &Hello, version: u64, connection: u64) -> Result<Welcome, Refusal> {
+        self.check(hello, version)?;
         if self.streams.get(&hello.stream).is_some_and(|stream| stream.incarnation >= hello.incarnation) {
             return Err(newer());
         }
