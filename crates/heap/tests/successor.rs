@@ -186,3 +186,20 @@ fn a_transaction_takes_room_as_a_whole_or_none() {
     writer.commit(transaction).expect("completes");
     assert_eq!(node.taken(), 0);
 }
+
+#[test]
+fn a_full_slab_waits_for_the_batch_that_the_successor_has_not_acknowledged() {
+    let (media, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node::default());
+    let mut writer = writer(&heap, &node);
+    append(&mut writer, b"a");
+    let mut dirty = writer.begin_commit().expect("work");
+    media.fence(&mut dirty, landfall_media::Site::Commit).expect("fences");
+    writer.send_on();
+    let entry = tombstone(&heap, b"gone");
+    let refused = (0..10_000).find_map(|_| writer.append(&entry).err());
+    assert!(matches!(refused, Some(HeapError::Busy)), "{refused:?}");
+    node.is_done.store(true, Ordering::Relaxed);
+    writer.finish_commit(Ok(())).expect("completes");
+    writer.append(&entry).expect("a new slab");
+}

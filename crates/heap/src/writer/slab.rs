@@ -16,7 +16,10 @@ impl Writer {
         if !self.is_quiescent() {
             // The compactor may block in its own fence, since no request waits for it.
             let waits = self.is_compactor();
-            if self.heap.media.commit_mode() == CommitMode::Deferred && !waits {
+            // One commit at a time: the batch under way may wait for a successor.
+            let is_deferred =
+                self.heap.media.commit_mode() == CommitMode::Deferred || self.in_flight.is_some();
+            if is_deferred && !waits {
                 return Err(HeapError::Busy);
             }
             self.commit_now()?;
