@@ -31,6 +31,19 @@ pub(crate) enum Lost {
     Wire(#[from] WireError),
     #[error("{0}")]
     Refused(#[from] Refusal),
+    /// The node behind has operations on files that this one has lost before it became the first.
+    #[error(
+        "{node} has operations on files up to {theirs}, and this node only up to {ours}: nobody has been told that they \
+         are durable; remove {node} from the chain, and add it again"
+    )]
+    Ahead {
+        /// Its name.
+        node: String,
+        /// The operation that it expects.
+        theirs: u64,
+        /// The operation that comes next here.
+        ours: u64,
+    },
     /// The caller does not want to wait any more.
     #[error("the wait was ended")]
     Ended,
@@ -39,8 +52,13 @@ pub(crate) enum Lost {
 impl Lost {
     /// True if only a change can help, which people must be told about.
     pub(crate) fn needs_people(&self) -> bool {
-        let Self::Refused(refusal) = self else { return false };
-        matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password | Reason::Full)
+        match self {
+            Self::Refused(refusal) => {
+                matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password | Reason::Full)
+            }
+            Self::Ahead { .. } => true,
+            Self::Io(_) | Self::Wire(_) | Self::Ended => false,
+        }
     }
 
     /// True if the node behind has no room.

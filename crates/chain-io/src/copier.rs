@@ -21,8 +21,8 @@ const ROOM_WAIT: Duration = Duration::from_millis(5);
 /// Pause before a page is read again whose bytes are being loaded.
 const LOAD_WAIT: Duration = Duration::from_millis(2);
 
-/// Takes a version of a key: its space, the key, the value.
-pub type AddValue<'a, 'h> = &'a mut dyn FnMut(u8, &[u8], Item<'h>) -> Result<(), HeapError>;
+/// Takes a version of a key: its space, the key, the record's aux, the value.
+pub type AddValue<'a, 'h> = &'a mut dyn FnMut(u8, &[u8], u32, Item<'h>) -> Result<(), HeapError>;
 
 /// Where a walk over all keys is; the default is its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,12 @@ pub struct Position {
 
 /// Everything that a region has, page by page.
 pub trait Pages: Debug + Send + Sync {
+    /// A walk begins: the node behind has deleted what it had.
+    fn begin(&self);
+
+    /// The walk is over, or given up.
+    fn end(&self);
+
     /// Passes some current versions to `add`; `None` at the end. A key that is there all the time is visited once.
     ///
     /// # Errors
@@ -102,14 +108,10 @@ impl Copier<'_> {
         let begun = Instant::now();
         tracing::info!(node = member.name, "copying everything to the node behind");
         self.say(connection, Code::CopyBegins, &[])?;
-        let (mut at, mut keys) = (Some(Position::default()), 0);
-        while let Some(from) = at {
-            let (next, count) = self.page(connection, &from)?;
-            (at, keys) = (next, keys + count);
-            if !self.node.downstream.lock().is_copying(copy) {
-                return Err(io::Error::other("a stream was lost").into());
-            }
-        }
+        self.pages.begin();
+        let walked = self.walk(connection, copy);
+        self.pages.end();
+        let keys = walked?;
         self.wait_for_room(copy)?;
         if !self.node.downstream.lock().end_copy(copy) {
             return Err(io::Error::other("a stream was lost").into());
@@ -145,6 +147,19 @@ impl Copier<'_> {
         }
     }
 
+    /// Sends everything; returns how many keys it was.
+    fn walk(&self, connection: &mut Connection, copy: Copying) -> Result<u64, Lost> {
+        let (mut at, mut keys) = (Some(Position::default()), 0);
+        while let Some(from) = at {
+            let (next, count) = self.page(connection, &from)?;
+            (at, keys) = (next, keys + count);
+            if !self.node.downstream.lock().is_copying(copy) {
+                return Err(io::Error::other("a stream was lost").into());
+            }
+        }
+        Ok(keys)
+    }
+
     fn say(&self, connection: &mut Connection, code: Code, head: &[u8]) -> Result<(), Lost> {
         let number = connection.next_number();
         let bytes = message(code, connection.version(), number, head, 0);
@@ -159,9 +174,9 @@ impl Copier<'_> {
         let heap = &self.node.heap;
         loop {
             let (mut out, mut keys) = (Outgoing::default(), 0);
-            let read = self.pages.page(from, &mut |space, key, item| {
+            let read = self.pages.page(from, &mut |space, key, aux, item| {
                 keys += 1;
-                out.add_value(heap, space, key, item)
+                out.add_value(heap, (space, aux), key, item)
             });
             match read {
                 Ok(next) => {

@@ -90,10 +90,20 @@ impl Successor for Link {
     }
 }
 
-/// The work of a stream's thread. The first stream sends what an earlier life may not have sent.
-pub(crate) fn run(node: &Node, stream: usize, unsent: Option<Vec<SlotId>>) {
+/// What is done when nothing needs to be sent any more that an earlier life may not have sent.
+pub type Prepare = Box<dyn Fn() -> io::Result<()> + Send>;
+
+/// What the first stream does before the node answers anybody.
+pub(crate) struct Begin {
+    /// What an earlier life may not have sent.
+    pub(crate) unsent: Vec<SlotId>,
+    pub(crate) prepare: Prepare,
+}
+
+/// The work of a stream's thread.
+pub(crate) fn run(node: &Node, stream: usize, begin: Option<Begin>) {
     let (connection, told) = (None, String::new());
-    Thread { node, stream, connection, generation: 0, unsent, is_again: false, told }.run();
+    Thread { node, stream, connection, generation: 0, begin, is_again: false, told }.run();
 }
 
 struct Thread<'n> {
@@ -102,7 +112,8 @@ struct Thread<'n> {
     connection: Option<Connection>,
     /// The generation of the connection.
     generation: u64,
-    unsent: Option<Vec<SlotId>>,
+    /// Of the first stream, until the node is ready.
+    begin: Option<Begin>,
     /// The batch may have been sent before.
     is_again: bool,
     /// What people were told last.
@@ -184,33 +195,47 @@ impl Thread<'_> {
         if !self.node.downstream.lock().connected(self.stream, version, opened.welcome) {
             return Err(Lost::Ended);
         }
+        let (theirs, ours) = (opened.welcome.files, self.node.next_operation());
+        let in_step = self.node.downstream.lock().standing() == Standing::InStep;
+        // Others get again from the node before what they have lost and the node behind has.
+        if self.node.is_first() && in_step && theirs > ours {
+            return Err(Lost::Ahead { node: member.name, theirs, ours });
+        }
         self.node.note_room(opened.room);
         self.connection = Some(opened.connection);
         Counters::add(&self.node.counters.connections, 1);
         self.told.clear();
         let standing = self.node.downstream.lock().standing();
         tracing::info!(node = member.name, stream, ?standing, "connected to the node behind");
-        if standing == Standing::InStep
-            && let Some(unsent) = self.unsent.take().filter(|unsent| !unsent.is_empty())
-        {
-            tracing::info!(records = unsent.len(), "sending what may not have been sent before");
-            let sent = self.transmit(&unsent, true);
-            if sent.is_err() {
-                self.unsent = Some(unsent);
-            }
-            sent?;
+        if standing == Standing::InStep {
+            self.send_unsent()?;
         }
         self.be_ready()?;
         self.node.notify();
         Ok(true)
     }
 
+    fn send_unsent(&mut self) -> Result<(), Lost> {
+        let Some(begin) = &mut self.begin else { return Ok(()) };
+        let unsent = std::mem::take(&mut begin.unsent);
+        if unsent.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(records = unsent.len(), "sending what may not have been sent before");
+        let sent = self.transmit(&unsent, true);
+        if sent.is_err() {
+            self.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent));
+        }
+        sent
+    }
+
     /// Everything that the region has is at the node behind, or comes there in a copy: clients are answered.
     fn be_ready(&mut self) -> Result<(), Lost> {
         // Only the first stream decides.
         if self.stream == 0 && !self.node.is_ready() {
+            self.begin.as_ref().map_or(Ok(()), |begin| (begin.prepare)())?;
             self.node.raise_floor(self.node.heap.next_seq()).map_err(io::Error::other)?;
-            self.unsent = None;
+            self.begin = None;
             self.node.set_ready_in(self.generation);
         }
         Ok(())

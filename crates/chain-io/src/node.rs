@@ -13,8 +13,8 @@ use landfall_chain::{
 use landfall_heap::Heap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,9 @@ impl Role {
     const ALL: [Self; 5] = [Self::First, Self::Replica, Self::Waiting, Self::Removed, Self::Fenced];
 }
 
+/// Says which operation comes next in the log of files.
+pub type NextOperation = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// A node of a chain.
 pub struct Node {
     settings: Settings,
@@ -120,6 +123,8 @@ pub struct Node {
     /// Signalled when the view or what is known of the node behind changes.
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Index of the next operation of the log of files, where there are files.
+    next_operation: OnceLock<NextOperation>,
     /// What it has sent.
     pub counters: Counters,
 }
@@ -174,12 +179,27 @@ impl Node {
             is_stopping: AtomicBool::new(false),
             changed: Condvar::new(),
             threads: Mutex::default(),
+            next_operation: OnceLock::new(),
             counters: Counters::default(),
             settings,
         }))
     }
 
-    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+    /// The node has files. `next` says which operation their log expects.
+    pub fn carry_files(&self, next: NextOperation) {
+        let _ = self.next_operation.set(next);
+    }
+
+    /// Index of the next operation of the log of files; 0 without files.
+    pub(crate) fn next_operation(&self) -> u64 {
+        self.next_operation.get().map_or(0, |next| next())
+    }
+
+    /// Starts a thread that ends when [`Self::is_stopping`], and is waited for by [`Self::join`].
+    ///
+    /// # Errors
+    /// [`NodeError::Thread`].
+    pub fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(work).map_err(NodeError::Thread)?;
         self.threads.lock().push(thread);
         Ok(())
@@ -204,7 +224,8 @@ impl Node {
         self.settings.streams
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// True once the node is to stop.
+    pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
 
@@ -314,7 +335,8 @@ impl Node {
         self.state.lock().state().floor
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
+    /// True once everything that the chain must know is at the node behind.
+    pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
     }
 
@@ -467,6 +489,10 @@ impl Node {
     }
 
     fn note_floor(&self) {
+        // What may have to be sent again is in no slot before.
+        if !self.is_ready() {
+            return;
+        }
         let floor = self.slots.iter().map(Slot::complete_below).min().unwrap_or(0);
         if let Err(error) = self.raise_floor(floor) {
             tracing::warn!(%error, "the state of the node cannot be written");
@@ -502,7 +528,7 @@ impl Node {
         let welcome = upstream.hello(hello, version, connection)?;
         let is_of_writer = hello.stream < HEARTBEAT_STREAM;
         if hello.is_in_step || !upstream.is_in_step() || !is_of_writer {
-            return Ok(welcome);
+            return Ok(Welcome { files: self.next_operation(), ..welcome });
         }
         self.note_since(0)?;
         upstream.fall_behind();

@@ -63,19 +63,19 @@ impl<'h> Outgoing<'h> {
         Ok(())
     }
 
-    /// Adds a version of a key.
+    /// Adds a version of a key, with its space and its record's aux.
     ///
     /// # Errors
     /// The medium's.
     pub fn add_value(
         &mut self,
         heap: &'h Heap,
-        space: u8,
+        (space, aux): (u8, u32),
         key: &[u8],
         item: Item<'h>,
     ) -> Result<(), HeapError> {
         let (arrival_ns, mark) = (item.arrival_ns, item.expiry_ms);
-        let (kind, more, aux) = (RecordKind::Put, false, 0);
+        let (kind, more) = (RecordKind::Put, false);
         let fields =
             Record { kind, more, space, aux, arrival_ns, mark, key: &[], value_len: 0, value_crc: 0 };
         self.add_item(&fields, key, item, heap)

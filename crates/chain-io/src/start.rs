@@ -3,7 +3,7 @@
 use crate::beats;
 use crate::copier::{self, Pages};
 use crate::error::NodeError;
-use crate::link;
+use crate::link::{self, Begin, Prepare};
 use crate::node::Node;
 use crate::room;
 use landfall_heap::SlotId;
@@ -11,15 +11,21 @@ use std::sync::Arc;
 
 impl Node {
     /// Connects to the node behind. `unsent` are the records from [`Self::floor`] on, in the order of their seqs: the node
-    /// behind gets them before anything else.
+    /// behind gets them before anything else. `prepare` is called then, before anybody is answered; it is tried again as
+    /// long as it fails.
     ///
     /// # Errors
     /// [`NodeError::Thread`].
-    pub fn start(self: &Arc<Self>, unsent: Vec<SlotId>, pages: Arc<dyn Pages>) -> Result<(), NodeError> {
-        let mut unsent = Some(unsent);
+    pub fn start(
+        self: &Arc<Self>,
+        unsent: Vec<SlotId>,
+        prepare: Prepare,
+        pages: Arc<dyn Pages>,
+    ) -> Result<(), NodeError> {
+        let mut begin = Some(Begin { unsent, prepare });
         for stream in 0..self.streams() {
-            let (node, first) = (Arc::clone(self), unsent.take());
-            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream, first))?;
+            let (node, begin) = (Arc::clone(self), begin.take());
+            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream, begin))?;
         }
         let node = Arc::clone(self);
         self.spawn("chain-copy", move || copier::run(&node, &*pages))?;

@@ -259,7 +259,7 @@ mod tests {
     fn values_need_room_at_a_node_that_every_batch_waits_for() {
         let mut downstream = downstream(5);
         assert_eq!(downstream.take_room(1, &mut None), Verdict::Wait, "nothing is known of it");
-        downstream.connected(0, 5, Welcome { since: 5 });
+        downstream.connected(0, 5, Welcome { since: 5, files: 0 });
         downstream.note_room(report(1, 10));
         assert_eq!(downstream.room(), Some((10, 10)));
         assert_eq!(downstream.take_room(11, &mut None), Verdict::Wait);
@@ -267,7 +267,7 @@ mod tests {
         downstream.set_view(&view(6, &[("a", 1)]), "a");
         assert_eq!(downstream.take_room(11, &mut None), Verdict::Taken, "nobody is behind");
         downstream.set_view(&view(7, &[("a", 1), ("b", 7)]), "a");
-        downstream.connected(0, 7, Welcome { since: 7 });
+        downstream.connected(0, 7, Welcome { since: 7, files: 0 });
         downstream.note_room(report(1, 21));
         assert_eq!(downstream.room(), Some((1, 21)), "what is under way comes there, too");
     }
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_copy_ends_where_everything_under_way_has_room() {
         let mut downstream = downstream(5);
-        (0..2).for_each(|stream| assert!(downstream.connected(stream, 5, Welcome { since: 0 })));
+        (0..2).for_each(|stream| assert!(downstream.connected(stream, 5, Welcome { since: 0, files: 0 })));
         let copy = downstream.begin_copy().expect("it is behind");
         downstream.note_room(report(1, 10));
         assert_eq!(downstream.take_room(20, &mut None), Verdict::Taken, "it does not count yet");
@@ -290,7 +290,7 @@ mod tests {
     fn a_batch_waits_for_a_node_of_which_nothing_is_known() {
         let mut downstream = downstream(5);
         assert!(!downstream.is_complete_alone(0));
-        downstream.connected(0, 5, Welcome { since: 5 });
+        downstream.connected(0, 5, Welcome { since: 5, files: 0 });
         downstream.lost(0);
         assert!(!downstream.is_complete_alone(0), "it was in step");
     }
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_node_behind_is_waited_for_while_it_is_connected() {
         let mut downstream = downstream(5);
-        downstream.connected(0, 5, Welcome { since: 1 });
+        downstream.connected(0, 5, Welcome { since: 1, files: 0 });
         assert!(!downstream.is_complete_alone(0));
         assert!(downstream.is_complete_alone(1), "this stream is not connected");
     }
@@ -334,14 +334,14 @@ mod tests {
     #[test]
     fn a_copy_needs_every_stream_all_the_time() {
         let mut downstream = downstream(5);
-        downstream.connected(0, 5, Welcome { since: 0 });
+        downstream.connected(0, 5, Welcome { since: 0, files: 0 });
         assert_eq!(downstream.begin_copy(), None);
-        downstream.connected(1, 5, Welcome { since: 0 });
+        downstream.connected(1, 5, Welcome { since: 0, files: 0 });
         let copy = downstream.begin_copy().unwrap();
         assert!(downstream.is_copying(copy));
         downstream.lost(1);
         assert!(!downstream.end_copy(copy));
-        downstream.connected(1, 5, Welcome { since: 0 });
+        downstream.connected(1, 5, Welcome { since: 0, files: 0 });
         let next = downstream.begin_copy().unwrap();
         assert!(!downstream.end_copy(copy), "another copy");
         assert!(downstream.end_copy(next));
@@ -353,7 +353,7 @@ mod tests {
     fn a_connection_of_an_older_view_is_refused() {
         let mut downstream = downstream(5);
         downstream.set_view(&view(6, &[("a", 1), ("b", 6)]), "a");
-        assert!(!downstream.connected(0, 5, Welcome { since: 5 }));
+        assert!(!downstream.connected(0, 5, Welcome { since: 5, files: 0 }));
         assert_eq!(downstream.standing(), Standing::Unknown);
     }
 }

@@ -86,12 +86,14 @@ impl Hello {
 pub struct Welcome {
     /// The `since` for which the receiver is in step; 0: it is behind.
     pub since: u64,
+    /// Index of the operation that its log of files expects next; 0 without files.
+    pub files: u64,
 }
 
 impl Welcome {
     /// The message, with the room of the receiver.
     pub fn encode(&self, version: u64, room: Report) -> Vec<u8> {
-        let mut head = self.since.to_le_bytes().to_vec();
+        let mut head = [self.since.to_le_bytes(), self.files.to_le_bytes()].concat();
         room.encode(&mut head);
         message(Code::Welcome, version, 0, &head, 0)
     }
@@ -101,8 +103,8 @@ impl Welcome {
     /// # Errors
     /// [`WireError::Length`].
     pub fn decode(head: &[u8]) -> Result<(Self, Report), WireError> {
-        let (since, room) = head.split_at_checked(8).ok_or(WireError::Length)?;
-        Ok((Self { since: u64_at(since, 0) }, Report::decode(room)?))
+        let (fields, room) = head.split_at_checked(16).ok_or(WireError::Length)?;
+        Ok((Self { since: u64_at(fields, 0), files: u64_at(fields, 8) }, Report::decode(room)?))
     }
 }
 
@@ -225,7 +227,7 @@ mod tests {
         let head = |message: Vec<u8>| message[HEADER_BYTES..].to_vec();
         assert_eq!(Hello::decode(&head(hello().encode(1))), Ok(hello()));
         let room = Report { order: 5, free: 6, obtainable: 7 };
-        let welcome = Welcome { since: 9 };
+        let welcome = Welcome { since: 9, files: 7 };
         assert_eq!(Welcome::decode(&head(welcome.encode(1, room))), Ok((welcome, room)));
         let acknowledged = Acknowledged { nodes: 2, room };
         assert_eq!(Acknowledged::decode(&head(acknowledged.encode(1, 3))), Ok(acknowledged));

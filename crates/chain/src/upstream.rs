@@ -129,7 +129,7 @@ impl Upstream {
             // The sender may have completed batches without this node. The copy misses them.
             self.copy = None;
         }
-        Ok(Welcome { since: self.in_step })
+        Ok(Welcome { since: self.in_step, files: 0 })
     }
 
     /// This node is behind, as the node before it is, which has said hello: what comes from there is less than everything. The
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn only_the_node_before_is_heard() {
         let mut upstream = upstream(3);
-        assert_eq!(upstream.hello(&hello(0, 1), 5, 1), Ok(Welcome { since: 3 }));
+        assert_eq!(upstream.hello(&hello(0, 1), 5, 1), Ok(Welcome { since: 3, files: 0 }));
         assert_eq!(reason(upstream.hello(&hello(0, 2), 4, 1)), Some(Reason::View));
         assert_eq!(
             reason(upstream.hello(&Hello { from: "c".into(), ..hello(0, 2) }, 5, 1)),
@@ -329,7 +329,7 @@ mod tests {
         upstream.hello(&hello(0, 1), 5, 1)?;
         upstream.hello(&hello(COPY_STREAM, 1), 5, 2)?;
         upstream.begin_copy()?;
-        assert_eq!(upstream.hello(&hello(0, 2), 5, 3), Ok(Welcome { since: 0 }));
+        assert_eq!(upstream.hello(&hello(0, 2), 5, 3), Ok(Welcome { since: 0, files: 0 }));
         assert_eq!(reason(upstream.end_copy(3, || Ok(()))), Some(Reason::Copy));
         assert!(!upstream.is_in_step());
         Ok(())
@@ -343,7 +343,7 @@ mod tests {
         upstream.fall_behind();
         assert!(!upstream.is_in_step());
         assert_eq!(reason(upstream.admit(0, 1, 5, 1)), Some(Reason::Newer));
-        assert_eq!(upstream.hello(&hello(0, 2), 5, 2), Ok(Welcome { since: 0 }));
+        assert_eq!(upstream.hello(&hello(0, 2), 5, 2), Ok(Welcome { since: 0, files: 0 }));
         Ok(())
     }
 

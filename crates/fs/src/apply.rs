@@ -50,7 +50,7 @@ fn drop_part(state: &mut State, part: &LogPart) {
     let Some(log) = state.log_of(part.client) else { return };
     log.slots.drain(..part.operations).for_each(|slot| heap.drop_record(slot));
     log.checked.drain(..part.operations.min(log.checked.len()));
-    (log.first, log.bytes) = (part.until, log.bytes - part.bytes);
+    (log.first, log.bytes, log.above) = (part.until, log.bytes - part.bytes, 0);
     if part.until == LOG_ENDED {
         state.others.remove(&part.client);
     }
@@ -70,7 +70,7 @@ fn replaced_by(
 }
 
 /// A record is current.
-fn take_over(state: &mut State, record: Record, hash: u64, slot: SlotId) {
+pub(crate) fn take_over(state: &mut State, record: Record, hash: u64, slot: SlotId) {
     let stored = &mut state.stored;
     let (old, tombstone) = match record {
         Record::Header => (stored.header.replace(slot), None),

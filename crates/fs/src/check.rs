@@ -73,9 +73,11 @@ impl Seen {
 /// The medium's.
 pub fn check_tree(settled: &Settled, keeper: &dyn Keeper) -> Result<TreeChecked, HeapError> {
     let hides = |space: u8| matches!(space, spaces::FILES_INODE | spaces::FILES_NAMES);
+    let (heap, header) = (keeper.heap(), settled.header.and_then(|found| found.header.ok()));
     let mut check = TreeCheck {
         settled,
         keeper,
+        seed: header.map_or(heap.geometry().hash_seed, |header| header.seed_in(heap)),
         hides_names: settled.damaged.values().flatten().any(|record| hides(record.space)),
         nodes: BTreeMap::new(),
         checked: TreeChecked { operations: settled.report.operations, ..TreeChecked::default() },
@@ -91,6 +93,8 @@ pub fn check_tree(settled: &Settled, keeper: &dyn Keeper) -> Result<TreeChecked,
 struct TreeCheck<'c> {
     settled: &'c Settled,
     keeper: &'c dyn Keeper,
+    /// Seed of the positions of names.
+    seed: u64,
     /// Some names cannot be read, so that inodes may have names that are not found.
     hides_names: bool,
     nodes: BTreeMap<InodeNumber, Seen>,
@@ -196,7 +200,7 @@ impl TreeCheck<'_> {
     fn note_name(&mut self, directory: InodeNumber, entry: &NameEntry) {
         self.checked.names += 1;
         let name = entry.name().escape_ascii();
-        let hash = xxh3_64_with_seed(entry.name(), self.keeper.heap().geometry().hash_seed);
+        let hash = xxh3_64_with_seed(entry.name(), self.seed);
         if !Position::candidates(hash).contains(&entry.position) {
             self.find(directory, format!("its name \"{name}\" lies where it is not looked for"));
         }

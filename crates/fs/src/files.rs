@@ -223,10 +223,24 @@ impl Files {
             return Err(failed.into());
         };
         let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
+        if outcome.is_ok() {
+            self.wait_for_successor();
+        }
         let mut state = self.lock();
         let done = state.writer.finish_commit(outcome);
         let heap = Arc::clone(&state.heap);
         state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
         Ok(done?)
+    }
+
+    /// Sends the batch under way to the writer's successor, and waits for it without the lock. The outcome is that of the
+    /// commit.
+    fn wait_for_successor(&self) {
+        let successor = {
+            let mut state = self.lock();
+            state.writer.send_on();
+            state.writer.successor()
+        };
+        let _ = successor.map(|successor| successor.wait());
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::fields::Fields;
 use crate::key::InodeNumber;
-use landfall_heap::Damage;
+use landfall_heap::{Damage, Heap};
 
 /// The key of the header's record.
 pub const HEADER_KEY: &[u8; 4] = b"tree";
-/// Bytes of the header's value.
+/// Bytes of the header's value, without a seed.
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of the fields of a log.
 pub const LOG_BYTES: usize = 24;
@@ -16,6 +16,8 @@ pub const LOG_ENDED: u64 = u64::MAX;
 
 /// Version of the format.
 const VERSION: u32 = 1;
+/// Version with a seed.
+const VERSION_WITH_SEED: u32 = 2;
 
 /// What is known of a tree as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +26,25 @@ pub struct Header {
     pub identity: [u8; 16],
     /// Number of the next client. No number is given twice.
     pub next_client: u32,
+    /// Seed of the positions of names, if it is not the region's: the tree was copied from another region.
+    pub seed: Option<u64>,
 }
 
 impl Header {
     /// The value's bytes.
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..4].copy_from_slice(&VERSION.to_le_bytes());
+    pub fn encode(&self) -> Vec<u8> {
+        let version = if self.seed.is_some() { VERSION_WITH_SEED } else { VERSION };
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&version.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.identity);
         bytes[24..28].copy_from_slice(&self.next_client.to_le_bytes());
+        bytes.extend(self.seed.iter().flat_map(|seed| seed.to_le_bytes()));
         bytes
+    }
+
+    /// The seed of the positions of names of a tree with this header.
+    pub(crate) fn seed_in(&self, heap: &Heap) -> u64 {
+        self.seed.unwrap_or(heap.geometry().hash_seed)
     }
 
     /// Reads a value.
@@ -44,10 +55,11 @@ impl Header {
         let mut fields = Fields(value);
         let (version, zero) = (fields.u32()?, fields.u32()?);
         let identity = fields.bytes(16)?.try_into().map_err(|_| Damage::RecordFields)?;
-        let header = Self { identity, next_client: fields.u32()? };
-        let is_known = version == VERSION && zero == 0 && fields.u32()? == 0;
+        let (next_client, reserved) = (fields.u32()?, fields.u32()?);
+        let seed = if version == VERSION_WITH_SEED { Some(fields.u64()?) } else { None };
+        let is_known = matches!(version, VERSION | VERSION_WITH_SEED) && zero == 0 && reserved == 0;
         fields.end()?;
-        is_known.then_some(header).ok_or(Damage::RecordFields)
+        is_known.then_some(Self { identity, next_client, seed }).ok_or(Damage::RecordFields)
     }
 }
 
@@ -92,10 +104,15 @@ mod tests {
     #[test]
     fn header_and_log_are_frozen() {
         let identity = *b"0123456789abcdef";
-        let header = Header { identity, next_client: 0x0102 };
+        let header = Header { identity, next_client: 0x0102, seed: None };
         let bytes = [&[1, 0, 0, 0, 0, 0, 0, 0][..], b"0123456789abcdef", &[2, 1, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(header.encode()[..], bytes);
         assert_eq!(Header::decode(&bytes), Ok(header));
+        let (copied, mut bytes) = (Header { seed: Some(0x0708), ..header }, bytes);
+        bytes[0] = 2;
+        bytes.extend([8, 7, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(copied.encode(), bytes);
+        assert_eq!(Header::decode(&bytes), Ok(copied));
         let log = LogFields { epoch: 3, lease: 0x0405, next_number: InodeNumber(6) };
         let bytes = [[3, 0, 0, 0, 0, 0, 0, 0], [5, 4, 0, 0, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(log.encode()[..], bytes);
@@ -104,9 +121,9 @@ mod tests {
 
     #[test]
     fn other_versions_and_lengths_and_bytes_that_must_be_zero_are_damage() {
-        let good = Header { identity: [7; 16], next_client: 1 }.encode();
+        let good = Header { identity: [7; 16], next_client: 1, seed: None }.encode();
         for (at, value) in [(0, 2), (1, 1), (4, 1), (28, 1), (31, 1)] {
-            let mut bytes = good;
+            let mut bytes = good.clone();
             bytes[at] = value;
             assert_eq!(Header::decode(&bytes), Err(Damage::RecordFields), "byte {at}");
         }

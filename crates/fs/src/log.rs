@@ -6,6 +6,9 @@ use landfall_heap::{Entry, Heap, HeapError, Kind, RECORD_SIZE, SlotId, Source, W
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
+/// The client to which a mount's log belongs.
+pub(crate) const CLIENT: u32 = 0;
+
 /// A record to append to the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogEntry<'a> {
@@ -25,7 +28,8 @@ pub(crate) struct Log {
     pub(crate) checked: VecDeque<(SlotId, [u8; RECORD_SIZE as usize])>,
     /// Bytes of their values.
     pub(crate) bytes: u64,
-    /// Above every index that recovery has seen. Operations that do not count may lie below: the next bound is here.
+    /// Above every index that recovery has seen. Operations that do not count may lie below: a bound has to be written
+    /// before another one is appended.
     pub(crate) above: u64,
     pub(crate) epoch: u64,
     pub(crate) lease: u64,
@@ -51,7 +55,12 @@ impl Log {
 
     /// The mark of the bound behind all that the log has.
     pub(crate) fn mark(&self) -> u64 {
-        if self.has_ended { LOG_ENDED } else { self.next().max(self.above) }
+        match (self.has_ended, self.client) {
+            (true, _) => LOG_ENDED,
+            // What was appended before the bound does not count.
+            (false, CLIENT) => self.next(),
+            (false, _) => self.next().max(self.above),
+        }
     }
 
     /// What a bound of the log says.

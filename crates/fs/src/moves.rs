@@ -55,7 +55,7 @@ impl What {
             Self::Bound(client, hash) => {
                 stored.bounds.get(&client).copied().or_else(|| state.kept.tombstone(hash))
             }
-            Self::Operation(key) => state.log_of(key.client)?.slot_mut(key.index).copied(),
+            Self::Operation(key) => state.operation_slot(&key).copied(),
             Self::Tombstone(hash) => state.kept.tombstone(hash),
         }
     }
@@ -84,7 +84,7 @@ impl What {
                 None => state.kept.move_tombstone(hash, new),
             },
             Self::Operation(key) => {
-                if let Some(slot) = state.log_of(key.client).and_then(|log| log.slot_mut(key.index)) {
+                if let Some(slot) = state.operation_slot(&key) {
                     *slot = new;
                 }
                 if let Some(write) = key.write {

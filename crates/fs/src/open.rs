@@ -4,7 +4,7 @@ use crate::error::FsError;
 use crate::files::Files;
 use crate::header::Header;
 use crate::key::{InodeNumber, OperationKey};
-use crate::log::Log;
+use crate::log::{CLIENT, Log};
 use crate::operation::Operation;
 use crate::publish::Publisher;
 use crate::recover::{FilesRecovery, LogFound, Recovered, Settled};
@@ -15,8 +15,6 @@ use landfall_heap::{Damage, FEATURE_FILES, Heap, HeapError, SlotId, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The client to which a mount's log belongs.
-pub(crate) const CLIENT: u32 = 0;
 /// The first number for inodes behind the root's.
 const NUMBER_MIN: u64 = InodeNumber::ROOT.0 + 1;
 /// Most inodes that stay in memory once they are published, unless [`Files::set_nodes_max`] says otherwise.
@@ -48,6 +46,20 @@ pub enum Orphans {
     Delete,
     /// A mount that has outlived its server may have them open: [`Recovered::orphans`] names them.
     Keep,
+    /// The region is of a node of a chain: a program at the first node may have them open. What the log has is not
+    /// published before [`Files::publish_again`], as the node behind may lack it.
+    OfChain,
+}
+
+impl State {
+    fn join_chain(&mut self) {
+        if self.header.seed.is_none() {
+            // Another node finds the names by it.
+            self.header.seed = Some(self.header.seed_in(&self.heap));
+            self.header_changed = true;
+        }
+        self.held = Some(self.log.next()).filter(|_| !self.log.slots.is_empty());
+    }
 }
 
 impl FilesRecovery {
@@ -84,7 +96,10 @@ impl FilesRecovery {
         report.log_end = state.log.next();
         match unnamed {
             Orphans::Delete => delete_orphans(&mut state, orphans),
-            Orphans::Keep => report.orphans = found_orphans(&state, orphans),
+            Orphans::Keep | Orphans::OfChain => report.orphans = found_orphans(&state, orphans),
+        }
+        if unnamed == Orphans::OfChain {
+            state.join_chain();
         }
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
@@ -109,8 +124,8 @@ fn damaged(slot: SlotId, what: Damage) -> FsError {
 /// An operation to be executed again.
 #[derive(Debug)]
 pub(crate) struct Again {
-    seq: u64,
-    client: u32,
+    pub(crate) seq: u64,
+    pub(crate) client: u32,
     pub(crate) slot: SlotId,
 }
 
@@ -132,10 +147,12 @@ pub(crate) fn restore(
         found.into_iter().filter(|(client, log)| *client == CLIENT || has_bound(log)).collect();
     let header = match settled.header {
         Some(found) => found.header.map_err(|what| damaged(found.slot, what))?,
-        None if settled.inodes.is_empty() => Header { identity: options.identity, next_client: CLIENT + 1 },
+        None if settled.inodes.is_empty() => {
+            Header { identity: options.identity, next_client: CLIENT + 1, seed: None }
+        }
         None => return Err(damaged(SlotId::NONE, Damage::RecordFields)),
     };
-    let seed = heap.geometry().hash_seed;
+    let seed = header.seed_in(heap);
     let tree = match settled.header {
         None => Tree::new(seed, options.mode, options.uid, options.gid, options.now_ns),
         Some(_) => Tree::of_stored(seed, settled.inodes),
@@ -177,6 +194,9 @@ pub(crate) fn restore(
         moves: None,
         pending: BTreeMap::new(),
         witness: None,
+        held: None,
+        copying: None,
+        passes_over: false,
     };
     let number = settled.number_max.map_or(0, |max| max.0 + 1);
     Ok((state, operations, number.max(log_number).max(NUMBER_MIN)))

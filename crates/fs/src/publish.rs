@@ -25,6 +25,8 @@ pub const CHUNK_OPERATIONS: usize = 4096;
 pub const BACKLOG_BYTES: u64 = 16 * CHUNK_BYTES;
 /// Operations above which it takes none.
 pub const BACKLOG_OPERATIONS: usize = 16 * CHUNK_OPERATIONS;
+/// So many times as much may be in the log while nothing is published.
+const HELD_BACKLOGS: usize = 16;
 
 /// What the publisher does to a chunk, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +50,8 @@ impl Stage {
 /// Publishes the logs of [`Files`].
 #[derive(Debug)]
 pub struct Publisher {
-    files: Arc<Files>,
-    writer: Writer,
+    pub(crate) files: Arc<Files>,
+    pub(crate) writer: Writer,
 }
 
 impl Files {
@@ -69,7 +71,9 @@ impl Files {
 impl State {
     /// Refuses operations while too many are not published.
     pub(crate) fn check_backlog(&self) -> Result<(), FsError> {
-        let is_full = self.log.bytes >= BACKLOG_BYTES || self.log.slots.len() >= BACKLOG_OPERATIONS;
+        let times = if self.held.is_some() { HELD_BACKLOGS } else { 1 };
+        let is_full = self.log.bytes >= BACKLOG_BYTES * times as u64
+            || self.log.slots.len() >= BACKLOG_OPERATIONS * times;
         if is_full { Err(FsError::Backlog) } else { Ok(()) }
     }
 
@@ -142,7 +146,7 @@ impl Publisher {
 
     fn fetch(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
         let mut state = self.files.lock();
-        if !state.tree.has_changed() && state.is_published() {
+        if state.held.is_some() || !state.tree.has_changed() && state.is_published() {
             return Ok(None);
         }
         state.restore_foreign()?;

@@ -14,6 +14,7 @@ pub use settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot
 use crate::header::{Header, LogFields};
 use crate::inode::ORPHAN;
 use crate::key::OperationKey;
+use crate::log::CLIENT;
 use found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, TreeFound, Version};
 use landfall_heap::{
     Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, SlotId, Tenant, spaces,
@@ -62,7 +63,9 @@ impl Judge for FilesRecovery {
     fn is_superseded(&self, _: &Heap, found: &Found) -> bool {
         if is_operation(found) {
             let bounds = self.bounds.lock();
-            return bounds.newest.get(&found.aux).is_some_and(|bound| bound.mark > found.expiry_ms);
+            return bounds.newest.get(&found.aux).is_some_and(|bound| {
+                bound.mark > found.expiry_ms || found.aux == CLIENT && bound.version.seq > found.seq
+            });
         }
         // A record of a committed transaction was durable, so its data are gone only because it was replaced.
         self.doubtful.lock().judged.get(&found.slot).copied().unwrap_or(true)

@@ -1,5 +1,6 @@
 //! Everything about files that one lock protects: the tree, the log, and where their records are.
 
+use crate::copied::Copying;
 use crate::data_map::{DataMap, Interval};
 use crate::directory::Directory;
 use crate::error::FsError;
@@ -50,6 +51,12 @@ pub(crate) struct State {
     pub(crate) pending: BTreeMap<InodeNumber, Ticket>,
     /// Learns of what is executed.
     pub(crate) witness: Option<Arc<dyn Witness>>,
+    /// Nothing is published meanwhile. The index of the log's next operation when that began.
+    pub(crate) held: Option<u64>,
+    /// A copy of another machine's files is being received.
+    pub(crate) copying: Option<Copying>,
+    /// What another machine sends means nothing before a copy has begun.
+    pub(crate) passes_over: bool,
 }
 
 fn damaged(slot: SlotId) -> impl Fn(Damage) -> FsError {

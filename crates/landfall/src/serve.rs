@@ -17,6 +17,7 @@ use landfall_server::config::{
     parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
     parse_xdp_offload,
 };
+use landfall_server::shared::Shared;
 use landfall_server::writes::{InRegion, PlainWrites};
 use landfall_server::{Server, ServerError};
 use std::path::PathBuf;
@@ -184,6 +185,9 @@ enum SettingsError {
     Etcd(#[from] EtcdArgsError),
 }
 
+/// How long an end in good order waits for the other nodes of a chain.
+const CHAIN_GRACE: Duration = Duration::from_secs(5);
+
 /// Why nothing is served, or why serving has ended.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
@@ -267,6 +271,7 @@ fn serve_once(
     }
     let stopper = files.as_ref().map(MountedFiles::stopper);
     signals.stop_by(move || {
+        end_waits_for_the_chain(&shared);
         // Files first: their end may need space, which the server makes.
         stopper.iter().for_each(files::Stopper::stop);
         shared.stop();
@@ -277,6 +282,18 @@ fn serve_once(
     served?;
     tracing::info!("stopped; everything acknowledged is durable");
     Ok(())
+}
+
+/// A mount that ends waits for the other nodes, but not for ever: what they lack is sent at the next start.
+fn end_waits_for_the_chain(shared: &Shared) {
+    let Some(node) = shared.chain.clone() else { return };
+    let stop = move || {
+        std::thread::sleep(CHAIN_GRACE);
+        node.stop();
+    };
+    if let Err(error) = std::thread::Builder::new().name("grace".into()).spawn(stop) {
+        tracing::warn!(%error, "the end may wait for other nodes of the chain");
+    }
 }
 
 /// Prints where and how the server serves: scripts read the ports from here.
@@ -319,9 +336,6 @@ impl ServeArgs {
             }
             (None, Some(_)) => return Err(ConfigError::ChainNode.into()),
         };
-        if (config.chain.is_some() || place.is_some()) && config.files.is_some() {
-            return Err(ConfigError::ChainFiles.into());
-        }
         Ok((config, place))
     }
 

@@ -120,9 +120,6 @@ pub enum ConfigError {
          with --etcd, --chain is the name of the chain"
     )]
     ChainNode,
-    /// Misuse: a chain carries keys only.
-    #[error("--chain carries keys only so far: files need a server of their own (leave --files out)")]
-    ChainFiles,
     /// Misuse: the server could be reached from other machines without a password.
     #[error(
         "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"

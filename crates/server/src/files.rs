@@ -5,7 +5,8 @@ use landfall_fs::{FilePart, Files, FsError, Imported, Publisher};
 use landfall_heap::Item;
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 
 /// Id of the writer of the files' log. Workers count from 0; ids from 251 on are those of other writers.
 pub(crate) const LOG_WRITER: u8 = 249;
@@ -66,11 +67,14 @@ pub struct RegionFiles {
     /// Until a mount takes it.
     publisher: Mutex<Option<Publisher>>,
     mount: RwLock<Option<Arc<dyn FilesMount>>>,
+    /// In a chain: makes durable, and publishes, what comes from the node before.
+    follower: OnceLock<Thread>,
 }
 
 impl RegionFiles {
     pub(crate) fn new(files: Arc<Files>, publisher: Publisher) -> Self {
-        Self { files: Some(files), publisher: Mutex::new(Some(publisher)), mount: RwLock::default() }
+        let publisher = Mutex::new(Some(publisher));
+        Self { files: Some(files), publisher, ..Self::default() }
     }
 
     /// The files; `None` in a region without any.
@@ -81,6 +85,20 @@ impl RegionFiles {
     /// What publishes the log of the files, for their mount: once.
     pub fn take_publisher(&self) -> Option<Publisher> {
         self.publisher.lock().take()
+    }
+
+    /// Passes what publishes to `act`, unless a mount has taken it.
+    pub(crate) fn with_publisher<T>(&self, act: impl FnOnce(&mut Publisher) -> T) -> Option<T> {
+        self.publisher.lock().as_mut().map(act)
+    }
+
+    pub(crate) fn set_follower(&self, thread: Thread) {
+        let _ = self.follower.set(thread);
+    }
+
+    /// Something has come from the node before.
+    pub(crate) fn wake_follower(&self) {
+        self.follower.get().into_iter().for_each(Thread::unpark);
     }
 
     /// The files are mounted, or not any more.

@@ -292,6 +292,9 @@ impl Maintenance {
     /// more to do.
     fn compact(&mut self) -> Result<bool, KvError> {
         let mount = self.mount();
+        if !chain::may_compact(&self.shared) {
+            return Ok(false);
+        }
         if Instant::now() < self.idle_until && !mount.as_ref().is_some_and(|mount| mount.is_asked()) {
             return Ok(false);
         }

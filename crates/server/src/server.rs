@@ -94,7 +94,8 @@ impl Server {
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
         if in_chain.is_some() {
-            store.engine.heap().reserve_admitted(config.workers as u32);
+            let log_of_files = u32::from(store.files.files().is_some());
+            store.engine.heap().reserve_admitted(config.workers as u32 + log_of_files);
         }
         let chain = chain::open(in_chain, &store)?;
         let on_chain = chain::address(chain.as_ref());

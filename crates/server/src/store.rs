@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::files::{LOG_WRITER, PUBLISH_WRITER, RegionFiles};
 use crate::shared::now_ns;
-use landfall_fs::{FilesRecovery, FsError, OpenFiles};
+use landfall_fs::{FilesRecovery, FsError, OpenFiles, Orphans};
 use landfall_heap::{FEATURE_FILES, Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
 use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
@@ -113,8 +113,8 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
     let new_files = if config.files.is_some() { Some(new_files(&path)?) } else { None };
-    let (engine, logs, files, recovered) =
-        recover_all(media, shards, new_files.as_ref()).map_err(|error| match error {
+    let (engine, logs, files, recovered) = recover_all(media, shards, new_files.as_ref(), unnamed(config))
+        .map_err(|error| match error {
             RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
             RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
             RecoverError::Files(source) => StoreError::Files { path: path.clone(), source },
@@ -232,7 +232,12 @@ pub fn recover(
     media: Arc<dyn Media>,
     shards: usize,
 ) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
-    recover_all(media, shards, None)
+    recover_all(media, shards, None, Orphans::Delete)
+}
+
+/// What becomes of files without a name.
+fn unnamed(config: &Config) -> Orphans {
+    if config.chain.is_some() { Orphans::OfChain } else { Orphans::Delete }
 }
 
 /// As [`recover`]. A region without files gets some with `new_files`.
@@ -240,6 +245,7 @@ fn recover_all(
     media: Arc<dyn Media>,
     shards: usize,
     new_files: Option<&OpenFiles>,
+    unnamed: Orphans,
 ) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
     let (keys, logs) = (Arc::new(Recovery::new(shards)), Arc::new(LogRecovery::default()));
     let files = Arc::new(FilesRecovery::default());
@@ -253,7 +259,7 @@ fn recover_all(
     let options = new_files.copied().or_else(|| has_files.then(|| open_files(0, [0; 16], (0, 0))));
     let files = match options {
         Some(options) => {
-            let (files, publisher, found) = files.open(&heap, &options)?;
+            let (files, publisher, found) = files.open_with(&heap, &options, unnamed)?;
             recovered.notes.extend(found.notes);
             RegionFiles::new(files, publisher)
         }

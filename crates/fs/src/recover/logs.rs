@@ -5,6 +5,7 @@ use super::settled::{LogDamage, LogFound, OperationSlot};
 use super::unreadable::Unreadable;
 use crate::header::LogFields;
 use crate::key::InodeNumber;
+use crate::log::CLIENT;
 use landfall_heap::Damage;
 
 impl From<&OperationFound> for OperationSlot {
@@ -28,7 +29,8 @@ impl LogFound {
     }
 
     /// The log that a bound begins. `operations` are all of its client, in order. Returns the number of operations that
-    /// were never acknowledged, too.
+    /// were never acknowledged, too. Those of the mount at or above the mark that were appended before the bound are of an
+    /// earlier time, in which they lay behind a gap.
     pub(super) fn new(
         client: u32,
         bound: &BoundFound,
@@ -37,7 +39,9 @@ impl LogFound {
         unreadable: &Unreadable,
     ) -> (Self, u64) {
         let from = operations.partition_point(|operation| operation.index < bound.mark);
-        let known: Vec<OperationSlot> = newest(&operations[from..]).map(OperationSlot::from).collect();
+        let is_later = |found: &&OperationFound| client != CLIENT || found.version.seq > bound.version.seq;
+        let later: Vec<OperationFound> = operations[from..].iter().filter(is_later).copied().collect();
+        let known: Vec<OperationSlot> = newest(&later).map(OperationSlot::from).collect();
         let count = known.iter().zip(bound.mark..).take_while(|(known, index)| known.index == *index).count();
         let (first, behind) = known.split_at(count);
         let next = bound.mark + count as u64;

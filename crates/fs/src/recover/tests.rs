@@ -34,7 +34,10 @@ fn the_newest_record_of_each_key_is_current() {
         world.publish(&[header(2), inode(7), data(7, 0, b"new"), data(7, 9, b"x"), extended(7), bound(3, 4)]);
     let settled = world.crash();
     let found = settled.header.expect("a header");
-    assert_eq!((found.slot, found.header), (slots[0], Ok(Header { identity: [5; 16], next_client: 2 })));
+    assert_eq!(
+        (found.slot, found.header),
+        (slots[0], Ok(Header { identity: [5; 16], next_client: 2, seed: None }))
+    );
     let numbers: Vec<u64> = settled.inodes.keys().map(|number| number.0).collect();
     assert_eq!((numbers, settled.inodes[&InodeNumber(7)]), (vec![1, 7], slots[1]));
     let (root, file) = (InodeNumber(1), InodeNumber(7));
@@ -384,4 +387,17 @@ fn kept_counts_what_is_replaced_and_drops_tombstones_that_nothing_needs() {
     assert!(kept.tombstones.contains_key(&second));
     kept.forget_number(&heap, InodeNumber(7));
     assert!(kept.tombstones.is_empty());
+}
+
+/// What lay behind a gap before a bound was written does not follow what comes after it.
+#[test]
+fn operations_of_the_mount_that_are_older_than_its_bound_do_not_count() {
+    let mut world = World::new();
+    world.append(&[operation(0, 2), operation(0, 4), operation(0, 5)]);
+    world.publish(&[header(2), inode(1), bound(0, 3)]);
+    world.append(&[operation(0, 3)]);
+    let settled = world.crash();
+    assert_eq!((indices(&settled.logs[&0]), settled.report.unacknowledged), (vec![3], 0));
+    world.append(&[operation(0, 4)]);
+    assert_eq!(indices(&world.crash().logs[&0]), vec![3, 4]);
 }

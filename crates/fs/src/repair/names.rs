@@ -57,7 +57,7 @@ pub(super) fn load(state: &mut State, directory: InodeNumber) -> Result<(), FsEr
 }
 
 pub(super) fn hash(state: &State, name: &[u8]) -> u64 {
-    xxh3_64_with_seed(name, state.heap.geometry().hash_seed)
+    xxh3_64_with_seed(name, state.header.seed_in(&state.heap))
 }
 
 fn good(name: &[u8]) -> Result<Name<'_>, FsError> {

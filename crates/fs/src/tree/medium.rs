@@ -5,7 +5,8 @@ use crate::data_map::{BLOCKS_MAX, Interval, Replaced};
 use crate::key::InodeNumber;
 use crate::node::Node;
 use landfall_heap::SlotId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::Range;
 
 impl Tree {
@@ -51,6 +52,16 @@ impl Tree {
     pub(crate) fn stored_inodes(&self) -> impl Iterator<Item = (InodeNumber, SlotId)> + '_ {
         let stored = self.stored.iter().map(|(number, slot)| (*number, *slot));
         stored.filter(|(number, _)| !self.deleted.contains(number))
+    }
+
+    /// The slots of the inodes on the medium with higher numbers, in order.
+    pub(crate) fn stored_after(&self, number: InodeNumber) -> impl Iterator<Item = SlotId> + '_ {
+        self.stored.range((Excluded(number), Unbounded)).map(|(_, slot)| *slot)
+    }
+
+    /// Takes out where the inodes on the medium are.
+    pub(crate) fn take_stored(&mut self) -> BTreeMap<InodeNumber, SlotId> {
+        std::mem::take(&mut self.stored)
     }
 
     /// Inodes in memory to which no name refers.

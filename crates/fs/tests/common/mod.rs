@@ -1,9 +1,11 @@
 //! Files on a simulated medium, and a model of them: plain names and bytes.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
+pub mod model;
+
 use landfall_fs::{
     Attributes, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode, Name,
-    OpenFiles, Operation, Position, Publisher, TreeChecked, check_tree,
+    OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, check_tree,
 };
 use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, create};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -71,11 +73,15 @@ pub struct World {
 
 impl World {
     pub fn open(media: Arc<SimMedia>) -> Self {
+        Self::open_as(media, Orphans::Delete)
+    }
+
+    pub fn open_as(media: Arc<SimMedia>, unnamed: Orphans) -> Self {
         let recovery = Arc::new(FilesRecovery::default());
         let tenants = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
         let (heap, found) = Region::run(Arc::clone(&media) as Arc<dyn Media>, tenants).expect("opens");
         assert!(found.damaged.is_empty() && found.damaged_values == 0, "{found:?}");
-        let (files, publisher, found) = recovery.open(&heap, &OPTIONS).expect("opens");
+        let (files, publisher, found) = recovery.open_with(&heap, &OPTIONS, unnamed).expect("opens");
         assert_eq!(found.damaged, 0, "{found:?}");
         // Few, so that most are read again.
         files.set_nodes_max(4);

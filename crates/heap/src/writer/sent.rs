@@ -14,6 +14,11 @@ impl Writer {
         self.successor = Some(successor);
     }
 
+    /// Who else gets the batches.
+    pub fn successor(&self) -> Option<Arc<dyn Successor>> {
+        self.successor.clone()
+    }
+
     /// The batch under way is durable in this region. Where there is a successor, the driver calls this before
     /// [`Self::finish_commit`], which it then calls when [`Self::is_sent_on`] is true, so that it does not block.
     pub fn send_on(&mut self) {

@@ -1,5 +1,6 @@
 //! A server that is a node of a chain: `docs/chain.md`, `docs/format/chain.md`.
 
+mod files;
 mod pages;
 mod session;
 
@@ -9,6 +10,7 @@ use crate::config::{ChainConfig, Config};
 use crate::shared::Shared;
 use crate::store::Store;
 use landfall_chain_io::{Link, Node, NodeError, Role, STATE_NAME, Settings};
+use landfall_fs::FsError;
 use landfall_heap::Writer;
 use landfall_kv::KvError;
 use pages::EnginePages;
@@ -27,7 +29,8 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
         node: node.clone(),
         state: config.dir.join(STATE_NAME),
         password: config.password.as_ref().map(|password| password.clone().into_bytes()),
-        streams: config.workers,
+        // One more for the log of files.
+        streams: config.workers + 1,
     };
     settings.check()?;
     Ok(Some(settings))
@@ -53,8 +56,15 @@ pub(crate) fn address(node: Option<&Arc<Node>>) -> Option<SocketAddr> {
 /// A thread cannot be started; the medium's.
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), StartError> {
     let Some(node) = &shared.chain else { return Ok(()) };
-    let unsent = shared.engine.records_from(node.floor())?;
-    Ok(node.start(unsent, Arc::new(EnginePages::new(shared)))?)
+    let mut unsent = shared.engine.records_from(node.floor())?;
+    if let Some(files) = shared.files.files() {
+        unsent.extend(files.operations_from(node.floor())?);
+        files::join(shared, node, files);
+    }
+    let to_prepare = Arc::downgrade(shared);
+    let prepare = move || to_prepare.upgrade().map_or(Ok(()), |shared| files::prepare(&shared));
+    node.start(unsent, Box::new(prepare), Arc::new(EnginePages::new(shared)))?;
+    Ok(files::start(shared, node)?)
 }
 
 /// Why a node does not start.
@@ -66,6 +76,9 @@ pub enum StartError {
     /// What the node behind may lack cannot be listed.
     #[error(transparent)]
     Unsent(#[from] KvError),
+    /// As [`Self::Unsent`], of files.
+    #[error(transparent)]
+    UnsentFiles(#[from] FsError),
 }
 
 /// Sends the batches of a worker's writer to the node behind.
@@ -94,7 +107,7 @@ pub(crate) enum NotHere {
     Removed,
     /// The node has no proof that it still has its place.
     Fenced,
-    /// The chain carries keys only.
+    /// The chain does not carry it.
     NotCarried,
 }
 
@@ -108,7 +121,7 @@ impl NotHere {
             Self::Fenced => {
                 "this node has heard neither from etcd nor from the whole chain for too long: another one may have its place"
             }
-            Self::NotCarried => "a chain carries keys only so far: logs and files need a server of their own",
+            Self::NotCarried => "a chain carries no logs so far: they need a server of their own",
         }
     }
 
@@ -147,6 +160,11 @@ pub(crate) fn admit(shared: &Shared, writes: bool) -> Result<(), NotHere> {
         Role::Removed => Err(NotHere::Removed),
         Role::Fenced => Err(NotHere::Fenced),
     }
+}
+
+/// True if records may be moved: not while those are listed that the node behind may lack.
+pub(crate) fn may_compact(shared: &Shared) -> bool {
+    shared.chain.as_ref().is_none_or(|node| node.is_ready())
 }
 
 /// True if this node may delete keys that have expired: what is being copied to it counts by what it has.

@@ -2,11 +2,15 @@
 
 use crate::context::{Context, Outcome};
 use crate::reply::Reply;
+use crate::shared::Shared;
 use landfall_chain::{
     Awaited, Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
 use landfall_chain_io::{Node, full};
-use landfall_heap::{Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until};
+use landfall_fs::{Files, FilesRecord, FsError, Publisher, ReceiveError};
+use landfall_heap::{
+    Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until, spaces,
+};
 use landfall_kv::{DATABASES, KvError, SetRequest, TxnKey};
 use landfall_media::Chain;
 use std::ops::Range;
@@ -46,6 +50,27 @@ impl From<KvError> for Stop {
 impl From<HeapError> for Stop {
     fn from(error: HeapError) -> Self {
         KvError::from(error).into()
+    }
+}
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Self {
+        match error {
+            FsError::Wait(until) => Self::Wait(until),
+            FsError::Backlog => Self::Wait(Until::Space),
+            FsError::Heap(error) => error.into(),
+            FsError::Tree(error) => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
+}
+
+impl From<ReceiveError> for Stop {
+    fn from(error: ReceiveError) -> Self {
+        let reason = if matches!(error, ReceiveError::NoCopy) { Reason::Copy } else { Reason::Message };
+        match error {
+            ReceiveError::Files(error) => error.into(),
+            error => Self::Refused(Refusal::new(reason, error.to_string())),
+        }
     }
 }
 
@@ -136,7 +161,9 @@ impl ChainSession {
         let (header, head) = (message.header, message.head(stream)?);
         if header.code == Code::Hello {
             let hello = Hello::decode(&head)?;
-            let welcome = node.hello(&hello, header.version, self.connection)?;
+            let welcome = node.hello(&hello, header.version, self.connection);
+            pass_over_if_behind(node, ctx.shared);
+            let welcome = welcome?;
             self.stream = Some(hello.stream);
             reply.bytes().extend_from_slice(&welcome.encode(header.version, node.room()));
             return Ok(());
@@ -156,15 +183,22 @@ impl ChainSession {
                 ctx.writer.set_admitted(false);
                 tickets
             })?,
+            Code::Copied if is_of_files(&head) => {
+                self.waits.add_all(&copied_files(ctx, stream, &head, message)?);
+            }
             Code::Copied => self.records(&head, message, |group| copied(node, ctx, stream, group))?,
             Code::CopyBegins => {
                 node.begin_copy()?;
+                begin_copy_of_files(ctx.shared)?;
                 self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
             }
             Code::CopyEnds => {
                 let since = head[..].try_into().map_err(|_| WireError::Length)?;
                 self.asked.check_reserves(ctx)?;
-                node.end_copy(u64::from_le_bytes(since))?;
+                ctx.shared.files.with_publisher(Publisher::end_copy).transpose()?;
+                let ended = node.end_copy(u64::from_le_bytes(since));
+                pass_over_if_behind(node, ctx.shared);
+                ended?;
             }
             Code::Ask => {
                 let wanted = head[..].try_into().map_err(|_| WireError::Length)?;
@@ -263,6 +297,10 @@ fn are_there(ctx: &Context<'_>, head: &[u8], reply: &mut Reply<'_>) -> Result<bo
     for record in Records::new(head) {
         let record = record?;
         check_space(&record)?;
+        // Operations on files that are there are passed over when they come again.
+        if spaces::FILES.contains(&record.space) {
+            return Ok(false);
+        }
         // Also if it has expired.
         let item = ctx.engine.peek(record.space, record.key, 0)?.open(reply);
         let is_there = item.is_some_and(|item| {
@@ -285,6 +323,9 @@ fn chunk(
     group: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
     let heap = ctx.engine.heap();
+    if group.first().is_some_and(|(record, _)| spaces::FILES.contains(&record.space)) {
+        return files_chunk(ctx, stream, group);
+    }
     for (record, _) in group.iter().filter(|(record, _)| record.kind != RecordKind::Put) {
         let is_flush = record.kind == RecordKind::Flush;
         node.note_deleted((!is_flush).then(|| heap.hash(record.space, record.key)));
@@ -356,8 +397,76 @@ fn copied(
     Ok(Tickets::default())
 }
 
+/// Executes operations on files.
+fn files_chunk(ctx: &Context<'_>, stream: &Chain<'_>, group: &[Placed<'_>]) -> Result<Tickets, Stop> {
+    let files = files_of(ctx.shared)?;
+    let landed = Landed::all_of(files.heap(), stream, group)?;
+    let records: Vec<FilesRecord<'_>> =
+        group.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
+    files.receive(&records)?;
+    ctx.shared.files.wake_follower();
+    Ok(files.newest().into())
+}
+
+fn files_of(shared: &Shared) -> Result<&Arc<Files>, Refusal> {
+    let text = "the chain carries files, and this node has none: start it with --files";
+    shared.files.files().ok_or_else(|| Refusal::new(Reason::Other, text))
+}
+
+/// Before a copy has begun, what comes of files means nothing to a node that is behind.
+fn pass_over_if_behind(node: &Node, shared: &Shared) {
+    if let Some(files) = shared.files.files().filter(|_| !node.is_in_step()) {
+        files.pass_over();
+    }
+}
+
+/// All files of this node are deleted, as far as nobody uses them.
+fn begin_copy_of_files(shared: &Shared) -> Result<(), Stop> {
+    if shared.files.files().is_none() {
+        return Ok(());
+    }
+    let begun = shared.files.with_publisher(Publisher::begin_copy);
+    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
+    Ok(begun.ok_or_else(in_use)??)
+}
+
+/// Takes copied records of files, all of them at once.
+fn copied_files(
+    ctx: &Context<'_>,
+    stream: &Chain<'_>,
+    head: &[u8],
+    message: &Message,
+) -> Result<Tickets, Stop> {
+    let payload = message.payload();
+    let (mut at, mut placed) = (payload.start, Vec::new());
+    for record in Records::new(head) {
+        let record = record?;
+        let value = at..at + record.value_len as usize;
+        at = value.end;
+        placed.push((record, value));
+    }
+    if at != payload.end {
+        return Err(WireError::Length.into());
+    }
+    let files = files_of(ctx.shared)?;
+    let landed = Landed::all_of(files.heap(), stream, &placed)?;
+    let records: Vec<FilesRecord<'_>> =
+        placed.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
+    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
+    let taken = ctx.shared.files.with_publisher(|publisher| publisher.receive_copied(&records));
+    taken.ok_or_else(in_use)??;
+    ctx.shared.files.wake_follower();
+    Ok(files.newest().into())
+}
+
+fn is_of_files(head: &[u8]) -> bool {
+    Records::new(head)
+        .next()
+        .is_some_and(|first| first.is_ok_and(|first| spaces::FILES.contains(&first.space)))
+}
+
 fn check_space(record: &Record<'_>) -> Result<(), Refusal> {
-    if usize::from(record.space) < DATABASES {
+    if usize::from(record.space) < DATABASES || spaces::FILES.contains(&record.space) {
         return Ok(());
     }
     Err(Refusal::new(Reason::Message, format!("space {} is none of a database", record.space)))
@@ -383,6 +492,22 @@ impl Landed {
             return Err(WireError::Checksum.into());
         }
         Ok(Self { extents, crcs: (!heap.trusts_sums()).then_some(crcs) })
+    }
+
+    fn all_of(heap: &Heap, stream: &Chain<'_>, placed: &[Placed<'_>]) -> Result<Vec<Self>, Stop> {
+        placed.iter().map(|(record, value)| Self::of(heap, stream, record, value.clone())).collect()
+    }
+
+    fn of_files<'a>(&'a self, record: &Record<'a>) -> FilesRecord<'a> {
+        let value = Source::Landed { extents: &self.extents, crc: self.crcs() };
+        FilesRecord {
+            space: record.space,
+            key: record.key,
+            aux: record.aux,
+            mark: record.mark,
+            arrival_ns: record.arrival_ns,
+            value: if record.value_len == 0 { Source::None } else { value },
+        }
     }
 
     fn crcs(&self) -> Option<Crcs<'_>> {

@@ -1,0 +1,345 @@
+//! Copies of all files, from one machine to another. The sender publishes nothing meanwhile: it sends the records of the
+//! published tree as they are, and then the operations of its log. The receiver executes these once it has the tree.
+
+use crate::apply::take_over;
+use crate::build::Record;
+use crate::copied::Copying;
+use crate::data_map::Interval;
+use crate::error::FsError;
+use crate::files::Files;
+use crate::header::{HEADER_KEY, Header, LogFields};
+use crate::key::{DataKey, InodeNumber, NamesKey, OperationKey};
+use crate::log::{CLIENT, Log};
+use crate::names::Position;
+use crate::open::{Again, Refused, execute_again};
+use crate::publish::Publisher;
+use crate::recover::Recovered;
+use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
+use crate::state::State;
+use crate::tree::{Tree, TreeError};
+use landfall_heap::{Damage, Entry, HeapError, Item, Kind, SlotId, spaces};
+use smallvec::smallvec;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+/// Most records of a page.
+const PAGE_RECORDS: usize = 256;
+/// A page ends when its values have so many bytes.
+const PAGE_BYTES: usize = 1 << 20;
+/// Inodes that one transaction deletes.
+const DROPPED_AT_ONCE: usize = 4096;
+
+/// Where a walk over all records is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyPlace {
+    /// The space.
+    pub space: u8,
+    /// The key of the last record of the space that was visited.
+    pub after: Option<Vec<u8>>,
+}
+
+impl CopyPlace {
+    /// The begin of a walk.
+    pub const START: Self = Self { space: spaces::FILES_HEADER, after: None };
+}
+
+/// A record of a page: its space, key, and aux, and the rest.
+#[derive(Debug)]
+pub struct CopiedRecord<'h> {
+    /// The space.
+    pub space: u8,
+    /// The key.
+    pub key: Vec<u8>,
+    /// What the record says beside its value, its arrival and its mark.
+    pub aux: u32,
+    /// The value.
+    pub item: Item<'h>,
+}
+
+impl Files {
+    /// Some records of the published tree, or of the log as it was when publishing was held, and where the next page
+    /// begins. The caller holds publishing, and has made the log durable.
+    ///
+    /// # Errors
+    /// Damage; the medium's.
+    pub fn copy_page(&self, from: &CopyPlace) -> Result<(Vec<CopiedRecord<'_>>, Option<CopyPlace>), FsError> {
+        let state = self.lock();
+        let slots =
+            state.slots_after(from).map_err(|what| HeapError::Damaged { slot: SlotId::NONE, what })?;
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for slot in slots {
+            let view = self.heap.record(slot)?;
+            let (key, aux) = (self.heap.key(&view)?.to_vec(), view.aux());
+            let item = Item::hold(&self.heap, slot, &view)?;
+            bytes += item.len;
+            page.push(CopiedRecord { space: view.space(), key, aux, item });
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        let next = match page.last() {
+            Some(last) => Some(CopyPlace { space: from.space, after: Some(last.key.clone()) }),
+            None if from.space < spaces::FILES_LOG => Some(CopyPlace { space: from.space + 1, after: None }),
+            None => None,
+        };
+        Ok((page, next))
+    }
+
+    /// True while a copy is being received.
+    pub fn is_copying(&self) -> bool {
+        self.lock().copying.is_some()
+    }
+
+    /// The tree is the one that was copied, and the operations that have come meanwhile are executed.
+    fn end_copy(&self) -> Result<(), ReceiveError> {
+        let mut state = self.lock();
+        let Some(copying) = &state.copying else { return Err(ReceiveError::NoCopy) };
+        let Some((first, fields)) = copying.bound else { return Err(Damage::Lost.into()) };
+        let missing = copying.waiting.keys().zip(first..).find(|(index, expected)| *index != expected);
+        if let Some((index, expected)) = missing {
+            return Err(ReceiveError::Missing { index: *index, expected });
+        }
+        let waiting = std::mem::take(&mut state.copying).unwrap_or_default().waiting;
+        let again = |(index, slot): (&u64, &SlotId)| Again { seq: *index, client: CLIENT, slot: *slot };
+        let operations: Vec<Again> = waiting.iter().map(again).collect();
+        let (epoch, lease, slots) = (fields.epoch, fields.lease, waiting.into_values().collect());
+        state.log = Log { first, slots, epoch, lease, ..Log::new(CLIENT) };
+        let number = state.reset_tree().max(fields.next_number.0);
+        let mut report = Recovered::default();
+        let number = execute_again(&mut state, operations, number, Refused::EndsItsLog, &mut report)?;
+        if report.unacknowledged > 0 {
+            return Err(ReceiveError::Refused { index: first, error: TreeError::Invalid });
+        }
+        state.held = None;
+        self.raise_next_number(number);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Records of a space whose keys are behind a place, in order.
+    fn slots_after(&self, from: &CopyPlace) -> Result<Vec<SlotId>, Damage> {
+        let after = from.after.as_deref();
+        let number = after.map_or(Ok(InodeNumber(0)), InodeNumber::of_key);
+        let stored = &self.stored;
+        Ok(match from.space {
+            spaces::FILES_HEADER => stored.header.into_iter().filter(|_| after.is_none()).collect(),
+            spaces::FILES_INODE => self.tree.stored_after(number?).take(PAGE_RECORDS).collect(),
+            spaces::FILES_NAMES => {
+                let key = after.map(NamesKey::decode).transpose()?;
+                let last = key.map_or(Unbounded, |key| Excluded((key.directory, Position(key.first))));
+                stored.names.range((last, Unbounded)).map(|(_, slot)| *slot).take(PAGE_RECORDS).collect()
+            }
+            spaces::FILES_DATA => {
+                let key = after.map(DataKey::decode).transpose()?;
+                let last = key.map_or(Unbounded, |key| Excluded((key.file, key.first)));
+                stored.data.range((last, Unbounded)).map(|(_, slot)| *slot).take(PAGE_RECORDS).collect()
+            }
+            spaces::FILES_EXTENDED => {
+                let behind = stored.extended.range((Excluded(number?), Unbounded));
+                behind.map(|(_, slot)| *slot).take(PAGE_RECORDS).collect()
+            }
+            _ => self.log_slots_after(after)?,
+        })
+    }
+
+    /// The bound of the mount's log, then its operations as far as they were there when publishing was held.
+    fn log_slots_after(&self, after: Option<&[u8]>) -> Result<Vec<SlotId>, Damage> {
+        let Some(key) = after else {
+            return Ok(self.stored.bounds.get(&CLIENT).copied().into_iter().collect());
+        };
+        let from = match <[u8; 4]>::try_from(key) {
+            Ok(_) => self.log.first,
+            Err(_) => OperationKey::decode(key)?.index + 1,
+        };
+        let until = self.held.unwrap_or(self.log.first);
+        let at = |index: u64| usize::try_from(index - self.log.first).unwrap_or(usize::MAX);
+        if from >= until {
+            return Ok(Vec::new());
+        }
+        Ok(self.log.slots.range(at(from)..at(until)).take(PAGE_RECORDS).copied().collect())
+    }
+
+    /// Forgets what is in memory of the tree. Returns the lowest number above all inodes.
+    fn reset_tree(&mut self) -> u64 {
+        let stored = self.tree.take_stored();
+        let number = stored.last_key_value().map_or(0, |(number, _)| number.0 + 1);
+        self.tree = Tree::of_stored(self.header.seed_in(&self.heap), stored);
+        self.damaged.clear();
+        self.pending.clear();
+        number
+    }
+
+    /// Keeps operations until the copy has ended.
+    pub(crate) fn receive_for_later(
+        &mut self,
+        keys: &[OperationKey],
+        group: &[FilesRecord<'_>],
+    ) -> Result<(), ReceiveError> {
+        let Some(copying) = &self.copying else { return Err(ReceiveError::NoCopy) };
+        if keys.iter().all(|key| copying.waiting.contains_key(&key.index)) {
+            return Ok(());
+        }
+        let entries: Vec<Entry<'_>> =
+            group.iter().map(|record| entry(&self.heap, record, Kind::Put)).collect();
+        let slots = self.writer.append_group(&entries)?;
+        let waiting = keys.iter().map(|key| key.index).zip(slots);
+        self.copying.iter_mut().for_each(|copying| copying.waiting.extend(waiting.clone()));
+        Ok(())
+    }
+
+    /// What was copied of the tree, or of the log's bound, is current.
+    fn take_copied(
+        &mut self,
+        record: Record,
+        hash: u64,
+        slot: SlotId,
+        value: &[u8],
+        mark: u64,
+    ) -> Result<(), Damage> {
+        match record {
+            Record::Header => {
+                let copied = Header::decode(value)?;
+                // Without a seed nobody finds the names in another region.
+                copied.seed.ok_or(Damage::RecordFields)?;
+                let next_client = self.header.next_client.max(copied.next_client);
+                self.header_changed = next_client != copied.next_client;
+                self.header = Header { next_client, ..copied };
+            }
+            Record::Bound(_) => {
+                let fields = LogFields::decode(value)?;
+                self.copying.iter_mut().for_each(|copying| copying.bound = Some((mark, fields)));
+            }
+            _ => {}
+        }
+        take_over(self, record, hash, slot);
+        Ok(())
+    }
+}
+
+fn entry<'a>(heap: &landfall_heap::Heap, record: &FilesRecord<'a>, kind: Kind) -> Entry<'a> {
+    Entry {
+        kind,
+        space: record.space,
+        hash: heap.hash(record.space, record.key),
+        key: record.key,
+        key_at: None,
+        value: record.value,
+        arrival_ns: record.arrival_ns,
+        expiry_ms: record.mark,
+        aux: record.aux,
+    }
+}
+
+/// What a record of the tree, or a bound, is a record of.
+fn record_of(record: &FilesRecord<'_>) -> Result<Record, Damage> {
+    let key = record.key;
+    match record.space {
+        spaces::FILES_HEADER if key == HEADER_KEY => Ok(Record::Header),
+        spaces::FILES_INODE => InodeNumber::of_key(key).map(Record::Inode),
+        spaces::FILES_NAMES => {
+            NamesKey::decode(key).map(|key| Record::Names(key.directory, Position(key.first)))
+        }
+        spaces::FILES_DATA => DataKey::decode(key)
+            .map(|key| Record::Data(key.file, smallvec![Interval::unwritten(key.first, 1)])),
+        spaces::FILES_EXTENDED => InodeNumber::of_key(key).map(Record::Extended),
+        spaces::FILES_LOG if key == CLIENT.to_le_bytes() => Ok(Record::Bound(CLIENT)),
+        _ => Err(Damage::RecordFields),
+    }
+}
+
+impl Publisher {
+    /// A copy of another machine's files begins: all files are deleted. Nothing is published until [`Self::end_copy`].
+    /// It blocks in fences.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn begin_copy(&mut self) -> Result<(), FsError> {
+        let files = Arc::clone(&self.files);
+        let left = {
+            let mut state = files.lock();
+            state.held = None;
+            let left = state.copying.take().map(|copying| copying.waiting).unwrap_or_default();
+            if let Some((last, _)) = left.last_key_value() {
+                let (first, above) = (last + 1, u64::MAX);
+                state.log = Log { first, above, ..Log::new(CLIENT) };
+            }
+            left
+        };
+        // With the log's new bound no operation before it counts any more.
+        self.step()?;
+        left.into_values().for_each(|slot| files.heap().drop_record(slot));
+        files.lock().reset_tree();
+        loop {
+            let some: Vec<Record> = {
+                let state = files.lock();
+                state
+                    .tree
+                    .stored_inodes()
+                    .take(DROPPED_AT_ONCE)
+                    .map(|(number, _)| Record::NoInode(number))
+                    .collect()
+            };
+            if some.is_empty() {
+                break;
+            }
+            self.drop_records(some)?;
+        }
+        let mut state = files.lock();
+        (state.copying, state.held, state.passes_over) = (Some(Copying::default()), Some(0), false);
+        Ok(())
+    }
+
+    /// Ends a copy: the tree is the one that was copied, the operations that have come meanwhile are executed and published,
+    /// durably. It blocks in fences.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]: the copy has come to nothing.
+    pub fn end_copy(&mut self) -> Result<(), ReceiveError> {
+        self.files.end_copy()?;
+        // Operations came before the log's bound did, and those that are older than their bound do not count.
+        self.step()?;
+        Ok(())
+    }
+
+    /// Takes records of another machine's files, in one transaction. It blocks in fences. Operations are durable with
+    /// [`Files::newest`].
+    ///
+    /// # Errors
+    /// [`ReceiveError`]: no record of the tree is taken then.
+    pub fn receive_copied(&mut self, records: &[FilesRecord<'_>]) -> Result<(), ReceiveError> {
+        let files = Arc::clone(&self.files);
+        let mut state = files.lock();
+        if state.copying.is_none() {
+            return Err(ReceiveError::NoCopy);
+        }
+        let is_operation = |record: &FilesRecord<'_>| operation_key(record).is_ok();
+        let (operations, tree): (Vec<&FilesRecord<'_>>, Vec<&FilesRecord<'_>>) =
+            records.iter().partition(|record| is_operation(record));
+        for record in operations {
+            state.receive_for_later(&[operation_key(record)?], &[*record])?;
+        }
+        if tree.is_empty() {
+            return Ok(());
+        }
+        let heap = files.heap();
+        let mut transaction = self.writer.begin_transaction(0)?;
+        let mut taken = Vec::new();
+        for record in tree {
+            let what = record_of(record)?;
+            let kind = if what == Record::Bound(CLIENT) { Kind::Bound } else { Kind::Put };
+            let value = match what {
+                Record::Header | Record::Bound(_) => source_bytes(heap, &record.value)?,
+                _ => Vec::new(),
+            };
+            let entry = entry(heap, record, kind);
+            let slot = self.writer.append_to(&mut transaction, &entry)?;
+            taken.push((what, entry.hash, slot, value, record.mark));
+        }
+        self.writer.commit(transaction)?;
+        for (what, hash, slot, value, mark) in taken {
+            state.take_copied(what, hash, slot, &value, mark)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! Files on two media, as two nodes of a chain have them: what the first one executes is executed at the second one, and
+//! after restarts, crashes and copies both are the same.
+
+mod common;
+
+use common::model::{Pair, Step, assert_same, config, step};
+use common::{World, check, region};
+use landfall_fs::{CopyPlace, FilesRecord, FsError, Orphans, Publisher, ReceiveError};
+use landfall_heap::{Heap, HeapError, NewRegion, SlotId, Source, Successor, create};
+use landfall_media::RUN_SIZE;
+use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// A record, as a message would have it.
+#[derive(Clone, Debug)]
+struct Sent {
+    space: u8,
+    key: Vec<u8>,
+    aux: u32,
+    mark: u64,
+    arrival_ns: u64,
+    bytes: Vec<u8>,
+}
+
+impl Sent {
+    fn of(heap: &Heap, slot: SlotId) -> Self {
+        let view = heap.record(slot).expect("a record");
+        Self {
+            space: view.space(),
+            key: heap.key(&view).expect("a key").to_vec(),
+            aux: view.aux(),
+            mark: view.mark(),
+            arrival_ns: view.arrival_ns(),
+            bytes: heap.value_bytes(slot, &view).expect("a value").to_vec(),
+        }
+    }
+
+    fn record(&self) -> FilesRecord<'_> {
+        let Self { space, key, aux, mark, arrival_ns, bytes } = self;
+        let value = if bytes.is_empty() { Source::None } else { Source::Bytes(bytes) };
+        FilesRecord { space: *space, key, aux: *aux, mark: *mark, arrival_ns: *arrival_ns, value }
+    }
+}
+
+/// The records of a batch, group by group.
+fn groups(heap: &Heap, records: &[SlotId]) -> Vec<Vec<Sent>> {
+    let group = |slot: &SlotId| heap.record(*slot).expect("a record").group().map(|group| group.first_seq);
+    let same = |a: &SlotId, b: &SlotId| group(a).is_some() && group(a) == group(b);
+    records.chunk_by(same).map(|some| some.iter().map(|slot| Sent::of(heap, *slot)).collect()).collect()
+}
+
+/// A batch, and how many operations the second medium had seen when it was durable there.
+type Delivered = (Vec<Vec<Sent>>, u64);
+
+/// The second node, as the first one sees it.
+#[derive(Debug)]
+struct Behind {
+    node: Mutex<Option<Node>>,
+    /// All batches.
+    delivered: Mutex<Vec<Delivered>>,
+}
+
+struct Node(World);
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Node")
+    }
+}
+
+impl Node {
+    fn new() -> Self {
+        let media = SimMedia::new(32 * RUN_SIZE, SimOptions::default());
+        // Names lie at other places than in the first region, unless the tree brings its seed along.
+        create(&*media, &NewRegion { salt: [7; 16], hash_seed: 77, created_ms: 3 }).expect("a new region");
+        Self(World::open_as(media, Orphans::OfChain))
+    }
+
+    fn receive(&mut self, group: &[Sent]) {
+        let records: Vec<FilesRecord<'_>> = group.iter().map(Sent::record).collect();
+        loop {
+            match self.0.files.receive(&records) {
+                Ok(()) => return,
+                Err(ReceiveError::Files(FsError::Wait(_))) => self.0.files.sync_all().expect("syncs"),
+                Err(error) => panic!("{group:?}: {error}"),
+            }
+        }
+    }
+
+    fn receive_all(&mut self, batch: &[Vec<Sent>]) {
+        batch.iter().for_each(|group| self.receive(group));
+        self.0.files.sync_all().expect("syncs");
+    }
+
+    /// What the node does before it hears anybody.
+    fn be_ready(&mut self) {
+        self.0.files.publish_again();
+        self.0.publish();
+    }
+
+    fn restarted(self, image: &CrashImage) -> Self {
+        drop(self);
+        let mut node =
+            Self(World::open_as(SimMedia::restart(image, SimOptions::default()), Orphans::OfChain));
+        node.be_ready();
+        node
+    }
+}
+
+impl Successor for Behind {
+    fn take_room(&self, _: u64) -> Result<(), HeapError> {
+        Ok(())
+    }
+
+    fn give_room_back(&self, _: u64) {}
+
+    fn sends_early(&self) -> bool {
+        false
+    }
+
+    fn send(&self, heap: &Heap, records: &[SlotId]) {
+        if let Some(node) = &mut *self.node.lock() {
+            let batch = groups(heap, records);
+            node.receive_all(&batch);
+            let ops = node.0.media.ops().total();
+            self.delivered.lock().push((batch, ops));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    fn wait(&self) -> Result<(), HeapError> {
+        Ok(())
+    }
+}
+
+fn begin_copy(publisher: &mut Publisher) {
+    publisher.begin_copy().expect("there is room");
+}
+
+/// Two nodes. The second one has nothing at first.
+struct Chain {
+    pair: Pair,
+    behind: Arc<Behind>,
+}
+
+impl Chain {
+    fn new() -> Self {
+        let pair = Pair::of(World::open_as(region(), Orphans::OfChain));
+        let behind = Arc::new(Behind { node: Mutex::new(None), delivered: Mutex::default() });
+        pair.world.files.set_successor(Arc::clone(&behind) as Arc<dyn Successor>);
+        Self { pair, behind }
+    }
+
+    /// Copies everything. Between two pages the first node does what comes next of `steps`.
+    fn copy(&mut self, steps: &mut std::slice::Iter<'_, Step>) {
+        let mut node = self.behind.node.lock().take().unwrap_or_else(Node::new);
+        begin_copy(&mut node.0.publisher);
+        *self.behind.node.lock() = Some(node);
+        assert!(self.pair.world.files.hold_publishing());
+        let mut place = Some(CopyPlace::START);
+        while let Some(from) = place {
+            self.pair.world.files.sync_all().expect("syncs");
+            let page: Vec<Sent> = {
+                let (page, next) = self.pair.world.files.copy_page(&from).expect("reads");
+                place = next;
+                page.iter().map(|record| Sent::of(self.pair.world.files.heap(), record.item.slot)).collect()
+            };
+            let records: Vec<FilesRecord<'_>> = page.iter().map(Sent::record).collect();
+            if let Some(node) = &mut *self.behind.node.lock() {
+                node.0.publisher.receive_copied(&records).expect("it is taken");
+                node.0.compact(landfall_heap::CompactGoal::DENSE_SLABS);
+            }
+            steps.next().into_iter().for_each(|step| self.pair.run(step));
+        }
+        self.pair.world.files.publish_again();
+        self.pair.world.files.sync_all().expect("syncs");
+        let mut node = self.behind.node.lock();
+        node.as_mut().expect("there is a node").0.publisher.end_copy().expect("it is whole");
+    }
+
+    /// Everything that the first node has is at the second one.
+    fn assert_equal(&self, when: &str) {
+        self.pair.world.files.sync_all().expect("syncs");
+        let node = self.behind.node.lock();
+        let seen = node.as_ref().expect("there is a node").0.view();
+        assert_same(&seen, &self.pair.model.view(), when);
+    }
+
+    /// The first node restarts, and sends again what is not published.
+    fn restart_first(&mut self) {
+        self.pair.world.files.sync_all().expect("syncs");
+        let left = self.pair.world.media.crash_state().durable();
+        let world = World::open_as(SimMedia::restart(&left, SimOptions::default()), Orphans::OfChain);
+        let unsent = world.files.operations_from(0).expect("reads");
+        if let Some(node) = &mut *self.behind.node.lock() {
+            node.receive_all(&groups(world.files.heap(), &unsent));
+        }
+        self.pair.world = world;
+        self.pair.world.files.publish_again();
+        self.pair.world.publish();
+        self.pair.world.files.set_successor(Arc::clone(&self.behind) as Arc<dyn Successor>);
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_node_that_was_copied_to_has_what_the_first_one_has(
+        before in prop::collection::vec(step(), 0..30), during in prop::collection::vec(step(), 0..12),
+        after in prop::collection::vec(step(), 1..30), restart in 0..30_usize, background in 1..6_usize,
+    ) {
+        let mut chain = Chain::new();
+        before.iter().for_each(|step| chain.pair.run(step));
+        chain.copy(&mut during.iter());
+        chain.assert_equal("after the copy");
+        for (at, step) in after.iter().enumerate() {
+            chain.pair.run(step);
+            if at == restart {
+                chain.restart_first();
+                chain.assert_equal("after a restart of the first");
+            }
+            if at % background == 0 && let Some(node) = &mut *chain.behind.node.lock() {
+                node.0.publish();
+                node.0.compact(landfall_heap::CompactGoal::DENSE_DATA);
+            }
+        }
+        chain.assert_equal("at the end");
+        // The first one is gone: the second one goes on.
+        let mut node = chain.behind.node.lock().take().expect("there is a node");
+        node.0.create(common::ROOT, "of the second", landfall_fs::FileType::File);
+        node.0.publish();
+        let seen = node.0.view();
+        check(Arc::clone(&node.0.media));
+        prop_assert_eq!(node.0.reopened().view(), seen);
+        // A copy over what is there already, to the one that was the first.
+    }
+
+    #[test]
+    fn a_node_that_crashes_has_everything_that_was_acknowledged_and_takes_the_rest(
+        before in prop::collection::vec(step(), 0..10), during in prop::collection::vec(step(), 0..10),
+        steps in prop::collection::vec(step(), 1..40), crash in 0..1000_u64, again in 0..1000_u64, seed: u64,
+    ) {
+        // The first run learns how many operations the medium sees.
+        let run = |at: Option<u64>| {
+            let mut chain = Chain::new();
+            before.iter().for_each(|step| chain.pair.run(step));
+            chain.copy(&mut during.iter());
+            let media = chain.behind.node.lock().as_ref().map(|node| Arc::clone(&node.0.media)).expect("a node");
+            let begin = media.ops().total();
+            at.into_iter().for_each(|at| media.freeze_at(begin + at));
+            for (at, step) in steps.iter().enumerate() {
+                chain.pair.run(step);
+                if at % 7 == 6 && let Some(node) = &mut *chain.behind.node.lock() {
+                    node.0.publish();
+                }
+            }
+            chain.pair.world.files.sync_all().expect("syncs");
+            (chain, media, begin)
+        };
+        let (_, media, begin) = run(None);
+        let at = (media.ops().total() - begin) * crash / 1000;
+        let (chain, media, begin) = run(Some(at));
+        let state = media.frozen().unwrap_or_else(|| media.crash_state());
+        let node = chain.behind.node.lock().take().expect("there is a node");
+        let image = state.draw(seed);
+        // What was durable there was acknowledged, and is not sent again.
+        let all = chain.behind.delivered.lock();
+        let unsent: Vec<&Delivered> = all.iter().filter(|(_, ops)| *ops > begin + at).collect();
+        // It crashes once more while it gets the rest.
+        let resend = |node: &mut Node, from: usize| -> Vec<u64> {
+            let batches = unsent[from..].iter();
+            batches.map(|(batch, _)| { node.receive_all(batch); node.0.media.ops().total() }).collect()
+        };
+        let mut once = node.restarted(&image);
+        let begin = once.0.media.ops().total();
+        let durable_at = resend(&mut once, 0);
+        let at = begin + (once.0.media.ops().total() - begin) * again / 1000;
+        let mut twice = once.restarted(&image);
+        let media = Arc::clone(&twice.0.media);
+        media.freeze_at(at);
+        resend(&mut twice, 0);
+        let state = media.frozen().unwrap_or_else(|| media.crash_state());
+        let mut node = twice.restarted(&state.draw(seed ^ 1));
+        resend(&mut node, durable_at.iter().filter(|ops| **ops <= at).count());
+        assert_same(&node.0.view(), &chain.pair.model.view(), "after the crash");
+        node.0.publish();
+        let seen = node.0.view();
+        prop_assert_eq!(node.0.reopened().view(), seen);
+    }
+}
+
+#[test]
+fn a_second_copy_takes_the_place_of_the_first() {
+    let mut chain = Chain::new();
+    let steps = [
+        Step::Create(0, 0, false),
+        Step::Write(0, 0, 9000, 1),
+        Step::Create(0, 1, true),
+        Step::Publish,
+        Step::Create(1, 3, false),
+    ];
+    steps.iter().for_each(|step| chain.pair.run(step));
+    chain.copy(&mut [].iter());
+    chain.pair.run(&Step::Unlink(0, 0));
+    chain.copy(&mut [Step::Write(0, 0, 4096, 3), Step::Create(0, 4, false)].iter());
+    chain.assert_equal("after the second copy");
+}
+
+#[test]
+fn a_copy_that_came_to_nothing_leaves_nothing_to_the_next_one() {
+    let mut chain = Chain::new();
+    [Step::Create(0, 0, false), Step::Publish, Step::Create(0, 1, false)]
+        .iter()
+        .for_each(|s| chain.pair.run(s));
+    chain.copy(&mut [].iter());
+    {
+        let mut node = chain.behind.node.lock();
+        let node = node.as_mut().expect("there is a node");
+        begin_copy(&mut node.0.publisher);
+    }
+    chain.pair.run(&Step::Create(0, 2, false));
+    chain.pair.world.files.sync_all().expect("syncs");
+    {
+        let mut node = chain.behind.node.lock();
+        let node = &mut node.as_mut().expect("there is a node").0;
+        assert!(node.files.is_copying() && node.publisher.end_copy().is_err(), "it has no bound");
+    }
+    chain.copy(&mut [Step::Create(0, 4, false)].iter());
+    chain.assert_equal("after the copy");
+    let mut node = chain.behind.node.lock().take().expect("there is a node");
+    node.0.publish();
+    let seen = node.0.view();
+    assert_eq!(node.0.reopened().view(), seen);
+}
+
+#[test]
+fn operations_that_are_missing_or_of_another_tree_are_refused() {
+    let mut chain = Chain::new();
+    chain.copy(&mut [].iter());
+    chain.pair.run(&Step::Create(0, 0, false));
+    chain.pair.run(&Step::Create(0, 1, false));
+    chain.pair.world.files.sync_all().expect("syncs");
+    let all = chain.behind.delivered.lock().concat_groups();
+    let node = chain.behind.node.lock();
+    let files = &node.as_ref().expect("there is a node").0.files;
+    let later = Sent { mark: 9, key: [&all[0].key[..4], &9_u64.to_le_bytes()].concat(), ..all[0].clone() };
+    let expected = chain.pair.world.files.log_len().0;
+    match files.receive(&[later.record()]) {
+        Err(ReceiveError::Missing { index: 9, expected: next }) => assert_eq!(next, expected),
+        other => panic!("{other:?}"),
+    }
+    let again =
+        Sent { mark: expected, key: [&all[0].key[..4], &expected.to_le_bytes()].concat(), ..all[0].clone() };
+    assert!(matches!(files.receive(&[again.record()]), Err(ReceiveError::Refused { .. })), "the name exists");
+    let other = Sent { space: 49, ..all[0].clone() };
+    assert!(matches!(files.receive(&[other.record()]), Err(ReceiveError::Damage(_))));
+    drop(node);
+    let mut node = chain.behind.node.lock();
+    let publisher = &mut node.as_mut().expect("there is a node").0.publisher;
+    assert!(matches!(publisher.end_copy(), Err(ReceiveError::NoCopy)));
+}
+
+trait ConcatGroups {
+    fn concat_groups(&self) -> Vec<Sent>;
+}
+
+impl ConcatGroups for Vec<Delivered> {
+    fn concat_groups(&self) -> Vec<Sent> {
+        self.iter().flat_map(|(batch, _)| batch.iter().flatten().cloned()).collect()
+    }
+}

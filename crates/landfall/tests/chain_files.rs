@@ -1,0 +1,455 @@
+//! Files of servers in a chain: what one has durably, all nodes have; whoever is the first one mounts them.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod common;
+
+use common::chain::Chain;
+use common::{can_mount, pattern, wait_until};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time limit for a mount to begin.
+const MOUNT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Nodes with files, each with a directory to mount them on.
+struct Nodes {
+    chain: Chain,
+    points: Vec<tempfile::TempDir>,
+}
+
+impl Nodes {
+    /// `None` where FUSE mounts are not possible. None of them runs.
+    fn new(count: usize, flags: &[&str]) -> Option<Self> {
+        if !can_mount() {
+            return None;
+        }
+        // Of a small region, what is kept for workers and for what is on its way is a large part.
+        let mut chain = Chain::new(count, &[&["--capacity", "256MiB"], flags].concat());
+        let points: Vec<tempfile::TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        for (node, point) in chain.nodes.iter_mut().zip(&points) {
+            node.flags = vec!["--files".into(), point.path().to_str().unwrap().into()];
+        }
+        Some(Self { chain, points })
+    }
+
+    fn at(&self, node: usize, name: &str) -> PathBuf {
+        self.points[node].path().join(name)
+    }
+
+    /// Waits until a node has mounted the files.
+    fn wait_until_mounted(&self, node: usize) {
+        let here = fs::metadata(self.points[node].path().parent().unwrap()).unwrap().dev();
+        let mounted = wait_until(MOUNT_LIMIT, || {
+            fs::metadata(self.points[node].path()).ok().filter(|root| root.dev() != here)
+        });
+        assert!(mounted.is_some(), "{node} does not mount: {}", self.chain.words());
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.chain.kill(node);
+        self.unmount(node);
+    }
+
+    fn unmount(&self, node: usize) {
+        let _ = landfall_fuse::unmount(self.points[node].path(), landfall_fuse::Unmount::Lazily);
+    }
+
+    /// Everything at the mount of a node.
+    fn tree(&self, node: usize) -> BTreeMap<PathBuf, Seen> {
+        let (mut all, root) = (BTreeMap::new(), self.points[node].path());
+        look(root, root, &mut all);
+        all
+    }
+
+    /// Ends all nodes that run, the last one first, and checks every region.
+    fn end(mut self, running: &[usize]) {
+        for node in running.iter().rev() {
+            assert!(self.chain.take(*node).stop().success(), "{}", self.chain.words());
+        }
+        for node in &self.chain.nodes {
+            let checked = node.place.check(&[]);
+            assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+        }
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // After an end in good order there is nothing left to do.
+        (0..self.points.len()).for_each(|node| self.unmount(node));
+    }
+}
+
+/// What a program sees of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    number: u64,
+    mode: u32,
+    owner: (u32, u32),
+    nlink: u64,
+    mtime_ns: (i64, i64),
+    content: Vec<u8>,
+}
+
+fn look(root: &Path, path: &Path, all: &mut BTreeMap<PathBuf, Seen>) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    let content = match meta.file_type() {
+        kind if kind.is_file() => fs::read(path).unwrap(),
+        kind if kind.is_symlink() => fs::read_link(path).unwrap().into_os_string().into_encoded_bytes(),
+        _ => Vec::new(),
+    };
+    let seen = Seen {
+        number: meta.ino(),
+        mode: meta.mode(),
+        owner: (meta.uid(), meta.gid()),
+        nlink: meta.nlink(),
+        mtime_ns: (meta.mtime(), meta.mtime_nsec()),
+        content,
+    };
+    all.insert(path.strip_prefix(root).unwrap().to_owned(), seen);
+    if meta.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            look(root, &entry.unwrap().path(), all);
+        }
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// What programs do with files. `seed` makes it differ.
+fn work(root: &Path, seed: u64) {
+    let at = |name: &str| root.join(format!("{name}-{seed}"));
+    fs::create_dir(at("d")).unwrap();
+    write_durably(&at("d").join("long"), &pattern(seed, 5 << 20)).unwrap();
+    write_durably(
+        &at("d").join("a name that is too long to lie in a record of its directory beside others"),
+        b"x",
+    )
+    .unwrap();
+    fs::hard_link(at("d").join("long"), at("second name")).unwrap();
+    symlink("d/long", at("link")).unwrap();
+    let mut file = OpenOptions::new().append(true).create(true).open(at("appended")).unwrap();
+    (0..20).for_each(|part| file.write_all(&pattern(part, 10_000)).unwrap());
+    file.set_len(123_456).unwrap();
+    file.write_all_at(b"behind a hole", 300_000).unwrap();
+    fs::rename(at("appended"), at("d").join("moved")).unwrap();
+    write_durably(&at("d").join("new"), &pattern(seed + 1, 70_000)).unwrap();
+    fs::rename(at("d").join("new"), at("d").join("moved over")).unwrap();
+    write_durably(&at("removed"), &pattern(9, 30_000)).unwrap();
+    fs::remove_file(at("removed")).unwrap();
+    fs::set_permissions(at("d").join("moved"), fs::Permissions::from_mode(0o640)).unwrap();
+    File::open(root).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn files_outlive_the_nodes_that_were_the_first() {
+    let Some(mut nodes) = Nodes::new(3, &["--workers", "2"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    work(nodes.points[0].path(), 1);
+    // It is open when its node is killed, and has no name.
+    let open = File::create(nodes.at(0, "open")).unwrap();
+    open.sync_all().unwrap();
+    fs::remove_file(nodes.at(0, "open")).unwrap();
+    write_durably(&nodes.at(0, "last"), b"of the first").unwrap();
+    let tree = nodes.tree(0);
+
+    nodes.kill(0);
+    nodes.chain.remove(0);
+    nodes.wait_until_mounted(1);
+    assert_eq!(nodes.tree(1), tree, "{}", nodes.chain.words());
+    work(nodes.points[1].path(), 2);
+    let tree = nodes.tree(1);
+
+    nodes.kill(1);
+    nodes.chain.remove(1);
+    nodes.wait_until_mounted(2);
+    assert_eq!(nodes.tree(2), tree);
+    work(nodes.points[2].path(), 3);
+    nodes.end(&[2]);
+}
+
+#[test]
+fn a_node_that_was_killed_gets_the_files_that_it_has_missed() {
+    let Some(mut nodes) = Nodes::new(3, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let mut seed = 10;
+    for victim in [2, 1, 2, 1, 0] {
+        work(nodes.points[0].path(), seed);
+        let late = nodes.at(0, &format!("late-{victim}-{seed}"));
+        let started = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let write = scope.spawn(|| {
+                started.store(true, Ordering::Release);
+                // It waits for the node that is killed. If that is the first, it fails.
+                write_durably(&late, &pattern(seed, 200_000)).is_ok()
+            });
+            while !started.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            nodes.chain.kill(victim);
+            if victim == 0 {
+                nodes.unmount(0);
+            }
+            nodes.chain.start(victim);
+            assert!(write.join().unwrap() || victim == 0);
+        });
+        nodes.chain.wait_until_in_step();
+        nodes.wait_until_mounted(0);
+        seed += 10;
+    }
+    work(nodes.points[0].path(), seed);
+    let tree = nodes.tree(0);
+    nodes.kill(0);
+    nodes.chain.remove(0);
+    nodes.wait_until_mounted(1);
+    assert_eq!(nodes.tree(1), tree);
+    nodes.kill(1);
+    nodes.chain.remove(1);
+    nodes.wait_until_mounted(2);
+    assert_eq!(nodes.tree(2), tree);
+    nodes.end(&[2]);
+}
+
+#[test]
+fn data_land_at_every_node_without_a_copy() {
+    let Some(mut nodes) = Nodes::new(3, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let copied = |nodes: &Nodes| -> Vec<f64> {
+        let of = |node: usize, path: &str| {
+            nodes.chain.server(node).metric(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}"))
+        };
+        let paths = ["placed", "reply", "stalled", "consolidated", "moved"];
+        (0..3).map(|node| paths.iter().map(|path| of(node, path)).sum()).collect()
+    };
+    let (name, block) = (nodes.at(0, "file"), pattern(3, 65_536));
+    write_durably(&name, b"").unwrap();
+    let file = OpenOptions::new().write(true).open(&name).unwrap();
+    let before = copied(&nodes);
+    (0..64).for_each(|at| file.write_all_at(&block, at * 65_536).unwrap());
+    file.sync_all().unwrap();
+    let now = copied(&nodes);
+    // The file has 4 MiB. What is left are operations and attributes.
+    let most = now.iter().zip(&before).map(|(now, before)| now - before).fold(0.0, f64::max);
+    assert!(most < 20_000.0, "{before:?} {now:?}");
+    drop(file);
+    nodes.end(&[0, 1, 2]);
+}
+
+/// A program that makes, writes, renames and removes files all the time.
+struct Busy {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Busy {
+    fn start(root: &Path, seed: u64) -> Self {
+        let (over, root) = (Arc::new(AtomicBool::new(false)), root.to_owned());
+        let is_over = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Acquire) {
+                let name = root.join(format!("busy-{}", rounds % 7));
+                let _ = fs::remove_file(&name);
+                write_durably(&name, &pattern(seed + rounds, 50_000)).unwrap();
+                fs::rename(&name, name.with_extension("renamed")).unwrap();
+                rounds += 1;
+            }
+            rounds
+        });
+        Self { over, thread }
+    }
+
+    /// Returns how often it has done so.
+    fn end(self) -> u64 {
+        self.over.store(true, Ordering::Release);
+        self.thread.join().unwrap()
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_is_copied_to_while_files_are_written() {
+    let Some(mut nodes) = Nodes::new(2, &["--workers", "2"]) else { return };
+    nodes.chain.start(0);
+    nodes.chain.remove(1);
+    nodes.wait_until_mounted(0);
+    (0..4).for_each(|seed| work(nodes.points[0].path(), seed));
+    for round in 0..3 {
+        nodes.chain.add(1);
+        let busy = Busy::start(nodes.points[0].path(), 100 * (round + 1));
+        nodes.chain.start(1);
+        nodes.chain.wait_until_in_step();
+        assert!(busy.end() > 0);
+        work(nodes.points[0].path(), 1000 + round);
+        nodes.kill(1);
+        nodes.chain.remove(1);
+        work(nodes.points[0].path(), 2000 + round);
+    }
+    nodes.chain.add(1);
+    nodes.chain.start(1);
+    nodes.chain.wait_until_in_step();
+    let tree = nodes.tree(0);
+    nodes.kill(0);
+    nodes.chain.remove(0);
+    nodes.wait_until_mounted(1);
+    assert_eq!(nodes.tree(1), tree);
+    nodes.end(&[1]);
+}
+
+/// Files of each program.
+const FILES: usize = 6;
+/// Programs that write.
+const PROGRAMS: usize = 3;
+
+/// What a program knows of one of its files: the numbers that it has written, and that are durable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    sent: u64,
+    durable: u64,
+}
+
+/// The bytes of a file with a number. They say which it is.
+fn numbered(number: u64) -> Vec<u8> {
+    let len = 4000 + (number % 9) as usize * 5000;
+    [&number.to_le_bytes()[..], &pattern(number, len)].concat()
+}
+
+fn number_of(bytes: &[u8]) -> u64 {
+    let number = bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
+    assert!(number == 0 || bytes == numbered(number), "a torn file: {number}, {} bytes", bytes.len());
+    number
+}
+
+/// Puts a file with other bytes in the place of one, durably.
+fn replace(root: &Path, name: &str, number: u64) -> std::io::Result<()> {
+    let new = root.join(format!("{name}.new"));
+    write_durably(&new, &numbered(number))?;
+    fs::rename(&new, root.join(name))?;
+    File::open(root)?.sync_all()
+}
+
+/// Writes until it is over. Whatever fails is tried again at the node that is the first then.
+fn program(id: usize, first: &Mutex<Option<PathBuf>>, over: &AtomicBool) -> Vec<Known> {
+    let (mut known, mut at) = (vec![Known::default(); FILES], 0);
+    while !over.load(Ordering::Acquire) {
+        let Some(root) = first.lock().unwrap().clone() else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        let file = &mut known[at % FILES];
+        file.sent += 1;
+        match replace(&root, &format!("p{id}-{}", at % FILES), file.sent) {
+            Ok(()) => file.durable = file.sent,
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+        at += 1;
+    }
+    known
+}
+
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// One node is killed, or ended, and comes back: at once, or after it was removed.
+fn fault(nodes: &mut Nodes, draw: &mut Draw, first: &Mutex<Option<PathBuf>>) {
+    let victim = draw.below(nodes.points.len());
+    let is_first = first.lock().unwrap().as_deref() == Some(nodes.points[victim].path());
+    if is_first {
+        *first.lock().unwrap() = None;
+    }
+    let (ends, removes) = (draw.below(3) == 0, draw.below(2) == 0);
+    if ends {
+        let _ = nodes.chain.take(victim).stop();
+        nodes.unmount(victim);
+    } else {
+        nodes.kill(victim);
+    }
+    if removes {
+        nodes.chain.remove(victim);
+        if draw.below(2) == 0 {
+            let others = nodes.chain.wait_until_in_step();
+            nodes.wait_until_mounted(others);
+            *first.lock().unwrap() = Some(nodes.points[others].path().to_owned());
+            std::thread::sleep(Duration::from_millis(draw.below(300) as u64));
+        }
+        nodes.chain.add(victim);
+    }
+    nodes.chain.start(victim);
+    let now = nodes.chain.wait_until_in_step();
+    nodes.wait_until_mounted(now);
+    *first.lock().unwrap() = Some(nodes.points[now].path().to_owned());
+}
+
+#[test]
+fn whatever_is_killed_removed_or_added_no_durable_file_is_lost() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (kills, mut draw) = (number("LANDFALL_KILLS", 6), Draw(number("LANDFALL_SEED", 1)));
+    let Some(mut nodes) = Nodes::new(3, &["--workers", "2"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let first = Mutex::new(Some(nodes.points[0].path().to_owned()));
+    let over = AtomicBool::new(false);
+    let known: Vec<Vec<Known>> = std::thread::scope(|scope| {
+        let programs: Vec<_> = (0..PROGRAMS)
+            .map(|id| {
+                let (first, over) = (&first, &over);
+                scope.spawn(move || program(id, first, over))
+            })
+            .collect();
+        let faults = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..kills {
+                std::thread::sleep(Duration::from_millis(draw.below(400) as u64));
+                fault(&mut nodes, &mut draw, &first);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }));
+        over.store(true, Ordering::Release);
+        let known = programs.into_iter().map(|program| program.join().unwrap()).collect();
+        faults.unwrap_or_else(|why| std::panic::resume_unwind(why));
+        known
+    });
+    let mut running = vec![0, 1, 2];
+    let mut trees: Vec<BTreeMap<PathBuf, Seen>> = Vec::new();
+    while !running.is_empty() {
+        let at = nodes.chain.wait_until_in_step();
+        nodes.wait_until_mounted(at);
+        for (id, files) in known.iter().enumerate() {
+            for (file, known) in files.iter().enumerate() {
+                let found = fs::read(nodes.at(at, &format!("p{id}-{file}"))).unwrap_or_default();
+                let is_there = (known.durable..=known.sent).contains(&number_of(&found));
+                assert!(is_there, "p{id}-{file}: {}, {known:?}{}", number_of(&found), nodes.chain.words());
+            }
+        }
+        trees.push(nodes.tree(at));
+        running.retain(|node| *node != at);
+        if !running.is_empty() {
+            nodes.kill(at);
+            nodes.chain.remove(at);
+        } else {
+            assert!(trees.windows(2).all(|pair| pair[0] == pair[1]), "the nodes differ");
+            assert!(known.iter().flatten().map(|known| known.durable).sum::<u64>() > 20, "they did write");
+            return nodes.end(&[at]);
+        }
+    }
+}
