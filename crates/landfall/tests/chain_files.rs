@@ -309,6 +309,46 @@ fn a_node_that_comes_back_is_copied_to_while_files_are_written() {
     nodes.end(&[1]);
 }
 
+/// The region of a first node is older than those of the others, as that of one that was in the middle and has lost in a
+/// crash what it had sent on.
+#[test]
+fn a_first_node_that_has_lost_operations_does_not_go_on_as_if_it_had_them() {
+    let Some(mut nodes) = Nodes::new(2, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    write_durably(&nodes.at(0, "old"), b"of both").unwrap();
+    let end = |nodes: &mut Nodes| [0, 1].map(|node| assert!(nodes.chain.take(node).stop().success()));
+    end(&mut nodes);
+    let region = nodes.chain.nodes[0].place.dir().join("region.lf");
+    let older = nodes.chain.nodes[0].place.path().join("older");
+    fs::copy(&region, &older).unwrap();
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    write_durably(&nodes.at(0, "new"), b"of the second only").unwrap();
+    end(&mut nodes);
+    fs::copy(&older, &region).unwrap();
+    nodes.chain.start(0);
+    nodes.chain.start(1);
+    let says_why = wait_until(MOUNT_LIMIT, || {
+        nodes.chain.words().contains("remove b from the chain, and add it again").then_some(())
+    });
+    assert!(says_why.is_some(), "{}", nodes.chain.words());
+    assert!(fs::read_dir(nodes.points[0].path()).unwrap().next().is_none(), "nothing is mounted");
+    nodes.kill(1);
+    nodes.chain.remove(1);
+    nodes.chain.add(1);
+    nodes.chain.start(1);
+    nodes.chain.wait_until_in_step();
+    nodes.wait_until_mounted(0);
+    let tree = nodes.tree(0);
+    assert!(tree.contains_key(Path::new("old")) && !tree.contains_key(Path::new("new")));
+    nodes.kill(0);
+    nodes.chain.remove(0);
+    nodes.wait_until_mounted(1);
+    assert_eq!(nodes.tree(1), tree);
+    nodes.end(&[1]);
+}
+
 /// Files of each program.
 const FILES: usize = 6;
 /// Programs that write.
