@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// Takes the batches of one writer, one after the other. A batch is durable only when its successor has it, too.
 pub trait Successor: Debug + Send + Sync {
-    /// Takes room for values that occupy so many bytes at another machine: [`bytes_of`]. It is given back by
-    /// [`Self::give_room_back`] when their batch is complete, or when they are not appended after all.
+    /// Takes room for values that occupy so many bytes at another machine, their keys and records among them. It is given back
+    /// by [`Self::give_room_back`] when their batch is complete, or when they are not appended after all.
     ///
     /// # Errors
     /// [`HeapError::Full`]; [`HeapError::Cleaning`] if there may be room after a while.

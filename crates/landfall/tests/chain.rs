@@ -132,7 +132,9 @@ fn values_land_at_every_node_without_a_copy() {
 fn what_was_not_sent_is_sent_after_a_second_crash() {
     let mut chain = Chain::new(2, &[]);
     chain.start_all();
-    assert_eq!(chain.server(0).call(&["SET", "key", "old"]), ok());
+    (0..50).for_each(|at| assert_eq!(chain.server(0).call(&["SET", &format!("key:{at}"), "old"]), ok()));
+    // Long enough to note that they are complete.
+    std::thread::sleep(Duration::from_millis(2500));
     chain.kill(1);
     let mut resp = chain.resp(0);
     let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new"]).is_err());
@@ -140,7 +142,6 @@ fn what_was_not_sent_is_sent_after_a_second_crash() {
     chain.kill(0);
     assert!(waits.join().unwrap(), "nobody has acknowledged it");
     chain.start(0);
-    // Long enough to note what is complete.
     std::thread::sleep(Duration::from_millis(2500));
     chain.kill(0);
     chain.start(1);
@@ -148,6 +149,9 @@ fn what_was_not_sent_is_sent_after_a_second_crash() {
     chain.wait_until_in_step();
     let all = same_everywhere(&chain, &[0, 1]);
     assert_eq!(all[&(0, b"key".to_vec())], b"new");
+    let log = chain.nodes[0].place.log();
+    let sent: Vec<&str> = log.lines().filter(|line| line.contains("what may not have been sent")).collect();
+    assert!(sent.iter().any(|line| line.ends_with("=1")), "one record, and not all: {sent:?}");
 }
 
 #[test]

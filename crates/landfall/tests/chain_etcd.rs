@@ -41,7 +41,14 @@ impl Setting {
     fn started(nodes: usize) -> Option<Self> {
         let mut setting = Self::new(nodes)?;
         setting.chain.start_all();
+        setting.wait_until_known(nodes);
         Some(setting)
+    }
+
+    /// Waits until etcd knows of so many nodes that they are in step: what people ask for rests on that.
+    fn wait_until_known(&self, nodes: usize) {
+        let is_so = || (self.show().matches("registered, in step").count() == nodes).then_some(());
+        wait_until(LIMIT, is_so).unwrap_or_else(|| panic!("{}", self.show()));
     }
 
     fn show(&self) -> String {
@@ -302,8 +309,6 @@ fn a_first_node_that_has_lost_its_disk_is_copied_to() {
 fn a_replica_that_has_lost_its_disk_is_added_behind_one_that_has_not() {
     let Some(mut setting) = Setting::started(3) else { return };
     assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
-    let all_have_said_so = || (setting.show().matches("registered, in step").count() == 3).then_some(());
-    wait_until(LIMIT, all_have_said_so).unwrap_or_else(|| panic!("{}", setting.show()));
     setting.chain.kill(1);
     std::fs::remove_dir_all(setting.chain.nodes[1].place.dir()).unwrap();
     setting.chain.start(1);
@@ -323,6 +328,7 @@ fn people_promote_fail_remove_and_add_nodes_under_load() {
         let shown = command("promote", "b");
         assert!(shown.contains("\nb at "), "{shown}");
         setting.wait_for("bca");
+        setting.wait_until_known(3);
         command("fail", "c");
         setting.wait_for("bac");
         assert!(load.wait_for_writes(LIMIT).is_some());

@@ -29,8 +29,7 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
         node: node.clone(),
         state: config.dir.join(STATE_NAME),
         password: config.password.as_ref().map(|password| password.clone().into_bytes()),
-        // One more for the log of files.
-        streams: config.workers + 1,
+        streams: config.workers,
     };
     settings.check()?;
     Ok(Some(settings))
@@ -41,7 +40,10 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
 /// # Errors
 /// As [`settings`].
 pub(crate) fn open(settings: Option<Settings>, store: &Store) -> Result<Option<Arc<Node>>, NodeError> {
-    settings.map(|settings| Node::open(settings, store.engine.heap())).transpose()
+    // One more for the log of files.
+    let log_of_files = usize::from(store.files.files().is_some());
+    let with_files = |settings: Settings| Settings { streams: settings.streams + log_of_files, ..settings };
+    settings.map(|settings| Node::open(with_files(settings), store.engine.heap())).transpose()
 }
 
 /// Where the node listens for the one before it.
