@@ -103,27 +103,27 @@ impl Files {
     }
 
     /// Executes operations that the first node has executed as one group. They are durable with [`Self::newest`]. What has
-    /// come before is passed over, and so is everything from [`Self::pass_over`] on until a copy begins. While a copy is
-    /// being received they are executed at its end.
+    /// come before is passed over. While a copy is being received they are executed at its end. Returns false from
+    /// [`Self::pass_over`] on until a copy begins: they are not taken.
     ///
     /// # Errors
     /// [`ReceiveError`]. [`FsError::Wait`], [`FsError::Backlog`]: try again.
-    pub fn receive(&self, group: &[FilesRecord<'_>]) -> Result<(), ReceiveError> {
+    pub fn receive(&self, group: &[FilesRecord<'_>]) -> Result<bool, ReceiveError> {
         let keys: SmallVec<[OperationKey; 2]> = group.iter().map(operation_key).collect::<Result<_, _>>()?;
-        let Some(first) = keys.first().map(|key| key.index) else { return Ok(()) };
+        let Some(first) = keys.first().map(|key| key.index) else { return Ok(true) };
         if let Some((key, _)) = keys.iter().zip(first..).find(|(key, index)| key.index != *index) {
             return Err(ReceiveError::Missing { index: key.index, expected: first + 1 });
         }
         let mut state = self.lock();
         if state.copying.is_some() {
-            return state.receive_for_later(&keys, group);
+            return state.receive_for_later(&keys, group).map(|()| true);
         }
         if state.passes_over {
-            return Ok(());
+            return Ok(false);
         }
         let expected = state.log.next();
         if first < expected {
-            return Ok(());
+            return Ok(true);
         }
         if first > expected {
             return Err(ReceiveError::Missing { index: first, expected });
@@ -142,12 +142,13 @@ impl Files {
         })?;
         drop(state);
         self.raise_next_number(decoded.number_max + 1);
-        Ok(())
+        Ok(true)
     }
 
-    /// These files are not those of the chain: what is received will be in a copy.
+    /// These files are not those of the chain: what is received will be in a copy. It has no effect while one is received.
     pub fn pass_over(&self) {
-        self.lock().passes_over = true;
+        let mut state = self.lock();
+        state.passes_over = state.copying.is_none();
     }
 
     /// Index of the operation that the log expects next.

@@ -82,7 +82,7 @@ impl Node {
         let records: Vec<FilesRecord<'_>> = group.iter().map(Sent::record).collect();
         loop {
             match self.0.files.receive(&records) {
-                Ok(()) => return,
+                Ok(taken) => return assert!(taken),
                 Err(ReceiveError::Files(FsError::Wait(_))) => self.0.files.sync_all().expect("syncs"),
                 Err(error) => panic!("{group:?}: {error}"),
             }
@@ -364,6 +364,23 @@ fn operations_that_are_missing_or_of_another_tree_are_refused() {
     let mut node = chain.behind.node.lock();
     let publisher = &mut node.as_mut().expect("there is a node").0.publisher;
     assert!(matches!(publisher.end_copy(), Err(ReceiveError::NoCopy)));
+}
+
+#[test]
+fn operations_mean_nothing_to_other_files_until_a_copy_begins() {
+    let mut chain = Chain::new();
+    chain.copy(&mut [].iter());
+    chain.pair.run(&Step::Create(0, 0, false));
+    chain.pair.world.files.sync_all().expect("syncs");
+    let all = chain.behind.delivered.lock().concat_groups();
+    let mut other = Node::new();
+    other.0.files.pass_over();
+    assert!(!other.0.files.receive(&[all[0].record()]).expect("it is passed over"));
+    assert_eq!(other.0.view().len(), 1, "the root");
+    begin_copy(&mut other.0.publisher);
+    // It cannot be said of files that are being copied to.
+    other.0.files.pass_over();
+    assert!(other.0.files.receive(&[all[0].record()]).expect("it waits"));
 }
 
 trait ConcatGroups {

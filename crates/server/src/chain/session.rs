@@ -161,8 +161,11 @@ impl ChainSession {
         let (header, head) = (message.header, message.head(stream)?);
         if header.code == Code::Hello {
             let hello = Hello::decode(&head)?;
+            let was_in_step = node.is_in_step();
             let welcome = node.hello(&hello, header.version, self.connection);
-            pass_over_if_behind(node, ctx.shared);
+            if was_in_step {
+                pass_over_if_behind(node, ctx.shared);
+            }
             let welcome = welcome?;
             self.stream = Some(hello.stream);
             reply.bytes().extend_from_slice(&welcome.encode(header.version, node.room()));
@@ -324,7 +327,7 @@ fn chunk(
 ) -> Result<Tickets, Stop> {
     let heap = ctx.engine.heap();
     if group.first().is_some_and(|(record, _)| spaces::FILES.contains(&record.space)) {
-        return files_chunk(ctx, stream, group);
+        return files_chunk(node, ctx, stream, group);
     }
     for (record, _) in group.iter().filter(|(record, _)| record.kind != RecordKind::Put) {
         let is_flush = record.kind == RecordKind::Flush;
@@ -398,12 +401,20 @@ fn copied(
 }
 
 /// Executes operations on files.
-fn files_chunk(ctx: &Context<'_>, stream: &Chain<'_>, group: &[Placed<'_>]) -> Result<Tickets, Stop> {
+fn files_chunk(
+    node: &Node,
+    ctx: &Context<'_>,
+    stream: &Chain<'_>,
+    group: &[Placed<'_>],
+) -> Result<Tickets, Stop> {
     let files = files_of(ctx.shared)?;
     let landed = Landed::all_of(files.heap(), stream, group)?;
     let records: Vec<FilesRecord<'_>> =
         group.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
-    files.receive(&records)?;
+    if !files.receive(&records)? && node.is_in_step() {
+        let text = "this node is in step, and its files are not: start it anew";
+        return Err(Refusal::new(Reason::Message, text).into());
+    }
     ctx.shared.files.wake_follower();
     Ok(files.newest().into())
 }
