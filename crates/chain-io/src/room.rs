@@ -17,6 +17,11 @@ const ASK_PAUSE: Duration = Duration::from_millis(5);
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl Node {
+    /// True if it is not known whether the nodes behind have room: who finds none tries again.
+    pub fn asks_for_room(&self) -> bool {
+        self.downstream.lock().asks_for_room()
+    }
+
     /// Takes room behind for values of a stream, if this is the first node; the others have no say.
     pub(crate) fn take_room(&self, slot: &Slot, bytes: u64) -> Result<(), HeapError> {
         let mut downstream = self.downstream.lock();

@@ -211,6 +211,11 @@ impl Downstream {
         self.room.wants_answer()
     }
 
+    /// True if it is not known whether there is room behind: who finds none tries again.
+    pub fn asks_for_room(&self) -> bool {
+        self.limits_room() && self.room.is_open()
+    }
+
     /// Begins a question for the room of the node behind.
     pub fn ask_for_room(&mut self) -> Question {
         self.room.ask()

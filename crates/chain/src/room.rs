@@ -146,6 +146,11 @@ impl Room {
         self.wanted > 0
     }
 
+    /// True if nothing is known of the room, or a question is not answered.
+    pub(crate) fn is_open(&self) -> bool {
+        self.report.is_none() || self.wants_answer() || self.asked > self.answered
+    }
+
     /// Begins a question.
     pub(crate) fn ask(&mut self) -> Question {
         self.asked += 1;

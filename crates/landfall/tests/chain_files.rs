@@ -249,6 +249,24 @@ fn data_land_at_every_node_without_a_copy() {
     nodes.end(&[0, 1, 2]);
 }
 
+#[test]
+fn a_full_chain_says_so_and_removing_files_makes_room() {
+    let Some(mut nodes) = Nodes::new(2, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let name = |at: u64| nodes.at(0, &format!("file-{at}"));
+    let full = (0..64).find_map(|at| Some((at, write_durably(&name(at), &pattern(at, 4 << 20)).err()?)));
+    let (at, error) = full.expect("the regions have 256 MiB");
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert!(at > 30, "{at} files of 4 MiB");
+    // The last one may not have been made.
+    let _ = fs::remove_file(name(at));
+    (0..at).for_each(|at| fs::remove_file(name(at)).unwrap());
+    let again = wait_until(MOUNT_LIMIT, || write_durably(&name(0), &pattern(0, 4 << 20)).ok());
+    assert!(again.is_some(), "{}", nodes.chain.words());
+    nodes.end(&[0, 1]);
+}
+
 /// A program that makes, writes, renames and removes files all the time.
 struct Busy {
     over: Arc<AtomicBool>,

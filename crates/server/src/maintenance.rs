@@ -155,8 +155,10 @@ impl Maintenance {
             let mount = self.shared.files.mount();
             let asked = mount.as_ref().map_or(0, |mount| mount.asked());
             let busy = self.step();
-            if let Some(mount) = mount.filter(|_| !busy) {
-                mount.answer(asked);
+            match mount {
+                Some(mount) if chain::asks_for_room(&self.shared) => mount.note_progress(),
+                Some(mount) if !busy => mount.answer(asked),
+                _ => {}
             }
             // A writer that waits for space wakes this thread.
             std::thread::park_timeout(if busy { PAUSE_BUSY } else { PAUSE });

@@ -164,6 +164,11 @@ pub(crate) fn admit(shared: &Shared, writes: bool) -> Result<(), NotHere> {
     }
 }
 
+/// True if it is not known whether the nodes behind have room: nobody is told that there is none.
+pub(crate) fn asks_for_room(shared: &Shared) -> bool {
+    shared.chain.as_ref().is_some_and(|node| node.asks_for_room())
+}
+
 /// True if records may be moved: not while those are listed that the node behind may lack.
 pub(crate) fn may_compact(shared: &Shared) -> bool {
     shared.chain.as_ref().is_none_or(|node| node.is_ready())
