@@ -26,8 +26,6 @@ pub enum Canary {
     Insists,
     /// Whoever has answered a heartbeat leads at once.
     NoPromise,
-    /// A node that was removed registers again and goes on.
-    RegistersAgain,
     /// A proof counts from its answer on.
     ProofsAreYoung,
     /// A node takes from one that is behind what it sends, and stays in step.
@@ -38,14 +36,8 @@ pub enum Canary {
 
 impl Canary {
     /// Each is caught within some hundred seeds.
-    pub const SOON: [Self; 6] = [
-        Self::ProofsLast,
-        Self::NoPromise,
-        Self::RegistersAgain,
-        Self::ProofsAreYoung,
-        Self::StaysInStep,
-        Self::Unasked,
-    ];
+    pub const SOON: [Self; 5] =
+        [Self::ProofsLast, Self::NoPromise, Self::ProofsAreYoung, Self::StaysInStep, Self::Unasked];
     /// Each is caught within some thousand seeds.
     pub const LATE: [Self; 3] = [Self::Hurries, Self::SilenceInPieces, Self::Insists];
 }
@@ -354,7 +346,7 @@ impl World {
         });
         let since = seen.view.find(&me).map_or(0, |(_, member)| member.since);
         let is_out = live.joined.as_ref().is_some_and(|joined| joined.since != since);
-        if is_out && canary != Canary::RegistersAgain {
+        if is_out {
             live.has_left = true;
             return Round::Idle;
         }
@@ -364,7 +356,9 @@ impl World {
             live.has_left = true;
         } else if known.is_some_and(|alive| !alive.says.leaves) {
             live.has_left = false;
-            live.proven = Some(if canary == Canary::ProofsAreYoung { clock } else { begun });
+            if known.is_some_and(|alive| since != 0 && alive.says.in_step == since) {
+                live.proven = Some(if canary == Canary::ProofsAreYoung { clock } else { begun });
+            }
         }
         let says = Registration { in_step, leaves };
         match seen.manager {

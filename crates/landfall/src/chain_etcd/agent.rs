@@ -208,7 +208,11 @@ impl<'s> Agent<'s> {
             proof.set_left(true);
         } else if is_mine && known.is_some_and(|alive| !alive.says.leaves) {
             proof.set_left(false);
-            proof.prove(begun);
+            // Who is said to be behind may be taken out at once.
+            let since = seen.view.find(node).map_or(0, |(_, member)| member.since);
+            if known.is_some_and(|alive| since != 0 && alive.says.in_step == since) {
+                proof.prove(begun);
+            }
         }
         if is_mine && known.is_some_and(|alive| alive.says == says) {
             return Ok(());
