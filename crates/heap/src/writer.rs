@@ -121,6 +121,8 @@ pub struct Writer {
     successor: Option<Arc<dyn Successor>>,
     /// Room at the successor that the current batch has taken.
     taken: u64,
+    /// The newest append's part of that.
+    newest_taken: u64,
     /// The records of the transaction whose commit record is in the current batch.
     decided: Vec<SlotId>,
     /// A batch will never be complete: nothing may be appended behind it.
@@ -166,6 +168,7 @@ impl Writer {
             born: 0,
             successor: None,
             taken: 0,
+            newest_taken: 0,
             decided: Vec::new(),
             is_lost: false,
         }
@@ -605,6 +608,7 @@ impl Writer {
             slots.last().is_none_or(|last| self.slab.is_some_and(|slab| slab.next == last.index() + 1)),
             "the newest records"
         );
+        self.take_room_back();
         self.rewind(slots)
     }
 
@@ -660,6 +664,7 @@ impl Writer {
         }
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
         let taken = std::mem::take(&mut self.taken);
+        self.newest_taken = 0;
         let mut in_flight = InFlight { batch, slab, superseded, records, is_sent: false, taken };
         if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
             self.send(&mut in_flight);

@@ -163,6 +163,28 @@ fn values_take_room_at_the_successor_until_their_batch_is_complete_and_deletes_n
     assert_eq!(node.taken(), 0);
 }
 
+/// Whatever executes its records after it has appended them, as files do, may refuse any number of them in a row.
+#[test]
+fn records_that_are_taken_back_give_their_room_back() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_done: AtomicBool::new(true), ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    append(&mut writer, b"a");
+    let one = node.taken();
+    for _ in 0..ROOM {
+        let group = [put(&heap, b"b", Source::Bytes(b"v")), put(&heap, b"c", Source::Bytes(b"v"))];
+        let slots = writer.append_group(&group).expect("room");
+        writer.take_back(&slots).expect("it is the newest one");
+        assert_eq!(node.taken(), one);
+        // No room was taken for it.
+        let slot = writer.append(&tombstone(&heap, b"a")).expect("room");
+        writer.take_back(&[slot]).expect("it is the newest one");
+        assert_eq!(node.taken(), one);
+    }
+    writer.commit_now().expect("completes");
+    assert_eq!(node.taken(), 0);
+}
+
 #[test]
 fn a_transaction_takes_room_as_a_whole_or_none() {
     let (_, heap) = heap(SimOptions::default());

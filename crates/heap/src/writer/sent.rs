@@ -50,9 +50,17 @@ impl Writer {
     pub(super) fn use_room(&mut self, taken: u64, is_appended: bool) {
         if is_appended {
             self.taken += taken;
+            self.newest_taken = taken;
         } else {
             self.give_room_back(taken);
         }
+    }
+
+    /// The newest append is taken back: its room is free again, and not only when a batch is complete, which may never begin.
+    pub(super) fn take_room_back(&mut self) {
+        let taken = std::mem::take(&mut self.newest_taken);
+        self.taken -= taken;
+        self.give_room_back(taken);
     }
 
     #[inline]
