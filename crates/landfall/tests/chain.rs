@@ -4,6 +4,7 @@ mod common;
 
 use common::chain::{Chain, REPLY_LIMIT};
 use common::{Place, Reply, Resp, Server, bulk, ok, pattern, wait_until};
+use landfall_chain::{Code, RecordKind};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -372,6 +373,81 @@ fn strangers_at_a_nodes_address_get_nothing_and_harm_nothing() {
     }
     assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
     assert_eq!(contents(chain.server(0)).len(), 1);
+}
+
+/// A chunk with one group of records.
+fn chunk_of(records: &[(RecordKind, u8, &[u8])]) -> Vec<u8> {
+    let (mut head, value) = (Vec::new(), b"value");
+    for (at, (kind, space, key)) in records.iter().enumerate() {
+        let is_put = *kind == RecordKind::Put;
+        let record = landfall_chain::Record {
+            kind: *kind,
+            more: at + 1 < records.len(),
+            space: *space,
+            aux: 0,
+            arrival_ns: 1,
+            mark: 0,
+            key,
+            value_len: if is_put { value.len() as u32 } else { 0 },
+            value_crc: if is_put { crc32c(value) } else { 0 },
+        };
+        record.encode(&mut head);
+    }
+    let values: Vec<u8> =
+        records.iter().filter(|put| put.0 == RecordKind::Put).flat_map(|_| *value).collect();
+    let message = landfall_chain::message(Code::Chunk, 1, 1, &head, values.len() as u64);
+    [message, values].concat()
+}
+
+/// The CRC-32C of some bytes, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
+}
+
+/// Somebody who knows the password, or a node with a fault, sends records of other systems in the place of keys.
+#[test]
+fn records_out_of_place_are_refused_and_change_nothing() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start(1);
+    let (put, tombstone) = (RecordKind::Put, RecordKind::Tombstone);
+    let hostile: [&[(RecordKind, u8, &[u8])]; 6] = [
+        &[(put, 0, b"key"), (put, 53, b"0123456789ab")],
+        &[(put, 53, b"0123456789ab"), (put, 0, b"key")],
+        &[(put, 0, b"key"), (tombstone, 49, b"01234567")],
+        &[(tombstone, 53, b"0123456789ab")],
+        &[(put, 200, b"key")],
+        &[(RecordKind::Flush, 0, b""), (put, 0, b"key")],
+    ];
+    for (at, records) in (1..).zip(hostile) {
+        let hello = landfall_chain::Hello {
+            stream: 0,
+            incarnation: 1000 + at,
+            is_in_step: true,
+            chain: "orders".into(),
+            from: "a".into(),
+            to: "b".into(),
+            password: Vec::new(),
+        };
+        let mut node = TcpStream::connect(chain.nodes[1].address).unwrap();
+        node.set_read_timeout(Some(REPLY_LIMIT)).unwrap();
+        node.write_all(&[hello.encode(1), chunk_of(records)].concat()).unwrap();
+        let mut answer = Vec::new();
+        let _ = node.read_to_end(&mut answer);
+        let codes: Vec<u8> = answer.windows(5).filter(|at| at.starts_with(b"LFCH")).map(|_| 0).collect();
+        assert_eq!(codes.len(), 2, "{records:?}: welcome, and refused: {}", answer.escape_ascii());
+        assert!(
+            answer.windows(6).any(|at| at.starts_with(b"LFCH") && at[5] == Code::Refused as u8),
+            "{records:?}"
+        );
+    }
+    // It is alive, and what it has can be opened again.
+    assert!(chain.info(1, "chain_role").is_some());
+    chain.kill(1);
+    let checked = chain.nodes[1].place.check(&[]);
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+    chain.start(1);
+    assert!(chain.info(1, "chain_role").is_some());
 }
 
 #[test]

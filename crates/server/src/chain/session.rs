@@ -180,25 +180,22 @@ impl ChainSession {
             return Ok(());
         }
         match header.code {
-            Code::Chunk => self.records(&head, message, |group| {
+            Code::Chunk => self.records(&place(&head, message)?, |group| {
                 ctx.writer.set_admitted(true);
                 let tickets = chunk(node, ctx, stream, group);
                 ctx.writer.set_admitted(false);
                 tickets
             })?,
-            Code::Copied if is_of_files(&head) => {
-                self.waits.add_all(&copied_files(ctx, stream, &head, message)?);
-            }
-            Code::Copied => self.records(&head, message, |group| copied(node, ctx, stream, group))?,
+            Code::Copied => self.copied(node, ctx, stream, &place(&head, message)?)?,
             Code::CopyBegins => {
                 node.begin_copy()?;
-                begin_copy_of_files(ctx.shared)?;
+                publish_by(ctx.shared, Publisher::begin_copy)?;
                 self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
             }
             Code::CopyEnds => {
                 let since = head[..].try_into().map_err(|_| WireError::Length)?;
                 self.asked.check_reserves(ctx)?;
-                ctx.shared.files.with_publisher(Publisher::end_copy).transpose()?;
+                publish_by(ctx.shared, Publisher::end_copy)?;
                 let ended = node.end_copy(u64::from_le_bytes(since));
                 pass_over_if_behind(node, ctx.shared);
                 ended?;
@@ -220,39 +217,51 @@ impl ChainSession {
         Ok(())
     }
 
-    /// Passes the records of a message to `execute`, group by group, from the first one on that is not executed.
-    fn records(
+    /// Takes copied records: of keys one by one, of files all at once.
+    fn copied(
         &mut self,
-        head: &[u8],
-        message: &Message,
-        mut execute: impl FnMut(&[Placed<'_>]) -> Result<Tickets, Stop>,
+        node: &Node,
+        ctx: &mut Context<'_>,
+        stream: &Chain<'_>,
+        placed: &[Placed<'_>],
     ) -> Result<(), Stop> {
-        let payload = message.payload();
-        let (mut at, mut count, mut group) = (payload.start, 0, Vec::new());
-        for record in Records::new(head) {
-            let record = record?;
-            let value = at..at + record.value_len as usize;
-            if value.end > payload.end {
-                return Err(WireError::Length.into());
-            }
-            at = value.end;
-            count += 1;
-            group.push((record, value));
-            if record.more {
-                continue;
-            }
+        if placed.first().is_some_and(|(record, _)| is_of_files(record)) {
+            self.waits.add_all(&copied_files(ctx, stream, placed)?);
+            return Ok(());
+        }
+        self.records(placed, |group| copied(node, ctx, stream, group))
+    }
+
+    /// Passes records to `execute`, group by group, from the first one on that is not executed.
+    fn records<'a>(
+        &mut self,
+        placed: &[Placed<'a>],
+        mut execute: impl FnMut(&[Placed<'a>]) -> Result<Tickets, Stop>,
+    ) -> Result<(), Stop> {
+        let mut count = 0;
+        for group in placed.chunk_by(|(record, _), _| record.more) {
+            count += group.len();
             if count > self.done {
-                self.waits.add_all(&execute(&group)?);
+                self.waits.add_all(&execute(group)?);
                 self.done = count;
             }
-            group.clear();
-        }
-        if at != payload.end || !group.is_empty() {
-            return Err(WireError::Length.into());
         }
         self.done = 0;
         Ok(())
     }
+}
+
+/// The records of a message, and where their values lie: they fill the payload, and no group goes on behind the end.
+fn place<'a>(head: &'a [u8], message: &Message) -> Result<Vec<Placed<'a>>, WireError> {
+    let (payload, mut placed) = (message.payload(), Vec::new());
+    let (mut at, mut goes_on) = (payload.start, false);
+    for record in Records::new(head) {
+        let record = record?;
+        let value = at..at + record.value_len as usize;
+        (at, goes_on) = (value.end, record.more);
+        placed.push((record, value));
+    }
+    if at == payload.end && !goes_on { Ok(placed) } else { Err(WireError::Length) }
 }
 
 impl Asked {
@@ -299,11 +308,11 @@ impl Asked {
 fn are_there(ctx: &Context<'_>, head: &[u8], reply: &mut Reply<'_>) -> Result<bool, Stop> {
     for record in Records::new(head) {
         let record = record?;
-        check_space(&record)?;
         // Operations on files that are there are passed over when they come again.
-        if spaces::FILES.contains(&record.space) {
+        if is_of_files(&record) {
             return Ok(false);
         }
+        check_space(&record)?;
         // Also if it has expired.
         let item = ctx.engine.peek(record.space, record.key, 0)?.open(reply);
         let is_there = item.is_some_and(|item| {
@@ -326,12 +335,18 @@ fn chunk(
     group: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
     let heap = ctx.engine.heap();
-    if group.first().is_some_and(|(record, _)| spaces::FILES.contains(&record.space)) {
+    if group.first().is_some_and(|(record, _)| is_of_files(record)) {
         return files_chunk(node, ctx, stream, group);
     }
-    for (record, _) in group.iter().filter(|(record, _)| record.kind != RecordKind::Put) {
-        let is_flush = record.kind == RecordKind::Flush;
-        node.note_deleted((!is_flush).then(|| heap.hash(record.space, record.key)));
+    for (record, _) in group {
+        match record.kind {
+            RecordKind::Put => check_space(record)?,
+            RecordKind::Tombstone => {
+                check_space(record)?;
+                node.note_deleted(Some(heap.hash(record.space, record.key)));
+            }
+            RecordKind::Flush => node.note_deleted(None),
+        }
     }
     match group {
         [(record, value)] => single(ctx, stream, record, value.clone()),
@@ -352,7 +367,6 @@ fn single(
             engine.set(ctx.writer, &landed.request(record))?.tickets().clone()
         }
         RecordKind::Tombstone => {
-            check_space(record)?;
             engine.delete(ctx.writer, record.space, record.key, ctx.now_ms, arrival_ns)?.tickets().clone()
         }
         RecordKind::Flush => engine.flush_all(ctx.writer, arrival_ns)?.tickets().clone(),
@@ -370,10 +384,7 @@ fn together(ctx: &mut Context<'_>, stream: &Chain<'_>, records: &[Placed<'_>]) -
                 let landed = Landed::of(ctx.engine.heap(), stream, record, value.clone())?;
                 txn.put_landed(space, key, None, &landed.extents, landed.crcs(), record.mark);
             }
-            RecordKind::Tombstone => {
-                check_space(record)?;
-                waits.add_all(txn.delete(space, key)?.tickets());
-            }
+            RecordKind::Tombstone => waits.add_all(txn.delete(space, key)?.tickets()),
             RecordKind::Flush => return Err(Refusal::new(Reason::Message, "a flush in a group").into()),
         }
     }
@@ -392,6 +403,7 @@ fn copied(
     let [(record, value)] = group else {
         return Err(Refusal::new(Reason::Message, "a group in a copy").into());
     };
+    check_space(record)?;
     let heap = ctx.engine.heap();
     let landed = Landed::of(heap, stream, record, value.clone())?;
     node.copied(heap.hash(record.space, record.key), || {
@@ -407,21 +419,53 @@ fn files_chunk(
     stream: &Chain<'_>,
     group: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
-    let files = files_of(ctx.shared)?;
-    let landed = Landed::all_of(files.heap(), stream, group)?;
+    receive_files(ctx, stream, group, |files, records| {
+        if !files.receive(records)? && node.is_in_step() {
+            let text = "this node is in step, and its files are not: start it anew";
+            return Err(Refusal::new(Reason::Message, text).into());
+        }
+        Ok(())
+    })
+}
+
+/// Takes copied records of files, all of them at once.
+fn copied_files(ctx: &Context<'_>, stream: &Chain<'_>, placed: &[Placed<'_>]) -> Result<Tickets, Stop> {
+    receive_files(ctx, stream, placed, |_, records| {
+        publish_by(ctx.shared, |publisher| publisher.receive_copied(records))
+    })
+}
+
+/// Passes records of files, verified, to `take`. What it returns must be durable before they are acknowledged.
+fn receive_files(
+    ctx: &Context<'_>,
+    stream: &Chain<'_>,
+    placed: &[Placed<'_>],
+    take: impl FnOnce(&Files, &[FilesRecord<'_>]) -> Result<(), Stop>,
+) -> Result<Tickets, Stop> {
+    let without = "the chain carries files, and this node has none: start it with --files";
+    let files = ctx.shared.files.files().ok_or_else(|| Refusal::new(Reason::Other, without))?;
+    placed.iter().try_for_each(|(record, _)| check_files(record))?;
+    let landed: Vec<Landed> = placed
+        .iter()
+        .map(|(record, value)| Landed::of(files.heap(), stream, record, value.clone()))
+        .collect::<Result<_, _>>()?;
     let records: Vec<FilesRecord<'_>> =
-        group.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
-    if !files.receive(&records)? && node.is_in_step() {
-        let text = "this node is in step, and its files are not: start it anew";
-        return Err(Refusal::new(Reason::Message, text).into());
-    }
+        placed.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
+    take(files, &records)?;
     ctx.shared.files.wake_follower();
     Ok(files.newest().into())
 }
 
-fn files_of(shared: &Shared) -> Result<&Arc<Files>, Refusal> {
-    let text = "the chain carries files, and this node has none: start it with --files";
-    shared.files.files().ok_or_else(|| Refusal::new(Reason::Other, text))
+/// Lets what publishes the files of this node act, if it has files. Nobody uses them.
+fn publish_by<E>(shared: &Shared, act: impl FnOnce(&mut Publisher) -> Result<(), E>) -> Result<(), Stop>
+where
+    Stop: From<E>,
+{
+    if shared.files.files().is_none() {
+        return Ok(());
+    }
+    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
+    Ok(shared.files.with_publisher(act).ok_or_else(in_use)??)
 }
 
 /// Before a copy has begun, what comes of files means nothing to a node that is behind.
@@ -431,53 +475,19 @@ fn pass_over_if_behind(node: &Node, shared: &Shared) {
     }
 }
 
-/// All files of this node are deleted, as far as nobody uses them.
-fn begin_copy_of_files(shared: &Shared) -> Result<(), Stop> {
-    if shared.files.files().is_none() {
+fn is_of_files(record: &Record<'_>) -> bool {
+    spaces::FILES.contains(&record.space)
+}
+
+fn check_files(record: &Record<'_>) -> Result<(), Refusal> {
+    if is_of_files(record) && record.kind == RecordKind::Put {
         return Ok(());
     }
-    let begun = shared.files.with_publisher(Publisher::begin_copy);
-    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
-    Ok(begun.ok_or_else(in_use)??)
-}
-
-/// Takes copied records of files, all of them at once.
-fn copied_files(
-    ctx: &Context<'_>,
-    stream: &Chain<'_>,
-    head: &[u8],
-    message: &Message,
-) -> Result<Tickets, Stop> {
-    let payload = message.payload();
-    let (mut at, mut placed) = (payload.start, Vec::new());
-    for record in Records::new(head) {
-        let record = record?;
-        let value = at..at + record.value_len as usize;
-        at = value.end;
-        placed.push((record, value));
-    }
-    if at != payload.end {
-        return Err(WireError::Length.into());
-    }
-    let files = files_of(ctx.shared)?;
-    let landed = Landed::all_of(files.heap(), stream, &placed)?;
-    let records: Vec<FilesRecord<'_>> =
-        placed.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
-    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
-    let taken = ctx.shared.files.with_publisher(|publisher| publisher.receive_copied(&records));
-    taken.ok_or_else(in_use)??;
-    ctx.shared.files.wake_follower();
-    Ok(files.newest().into())
-}
-
-fn is_of_files(head: &[u8]) -> bool {
-    Records::new(head)
-        .next()
-        .is_some_and(|first| first.is_ok_and(|first| spaces::FILES.contains(&first.space)))
+    Err(Refusal::new(Reason::Message, "this is none among records of files"))
 }
 
 fn check_space(record: &Record<'_>) -> Result<(), Refusal> {
-    if usize::from(record.space) < DATABASES || spaces::FILES.contains(&record.space) {
+    if usize::from(record.space) < DATABASES {
         return Ok(());
     }
     Err(Refusal::new(Reason::Message, format!("space {} is none of a database", record.space)))
@@ -491,7 +501,6 @@ struct Landed {
 
 impl Landed {
     fn of(heap: &Heap, stream: &Chain<'_>, record: &Record<'_>, value: Range<usize>) -> Result<Self, Stop> {
-        check_space(record)?;
         let (mut extents, len) = (Extents::new(), value.len() as u64);
         stream.extents(value, |extent| extents.push(extent));
         let crcs = if len < PIECES_FROM {
@@ -503,10 +512,6 @@ impl Landed {
             return Err(WireError::Checksum.into());
         }
         Ok(Self { extents, crcs: (!heap.trusts_sums()).then_some(crcs) })
-    }
-
-    fn all_of(heap: &Heap, stream: &Chain<'_>, placed: &[Placed<'_>]) -> Result<Vec<Self>, Stop> {
-        placed.iter().map(|(record, value)| Self::of(heap, stream, record, value.clone())).collect()
     }
 
     fn of_files<'a>(&'a self, record: &Record<'a>) -> FilesRecord<'a> {
