@@ -3,7 +3,6 @@
 
 use crate::apply::take_over;
 use crate::build::Record;
-use crate::copied::Copying;
 use crate::data_map::Interval;
 use crate::error::FsError;
 use crate::files::Files;
@@ -13,12 +12,14 @@ use crate::log::{CLIENT, Log};
 use crate::names::Position;
 use crate::open::{Again, Refused, execute_again};
 use crate::publish::Publisher;
+use crate::received::{Copying, Received};
 use crate::recover::Recovered;
 use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
 use landfall_heap::{Damage, Entry, HeapError, Item, Kind, SlotId, spaces};
 use smallvec::smallvec;
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
@@ -85,21 +86,17 @@ impl Files {
         Ok((page, next))
     }
 
-    /// True while a copy is being received.
-    pub fn is_copying(&self) -> bool {
-        self.lock().copying.is_some()
-    }
-
     /// The tree is the one that was copied, and the operations that have come meanwhile are executed.
     fn end_copy(&self) -> Result<(), ReceiveError> {
         let mut state = self.lock();
-        let Some(copying) = &state.copying else { return Err(ReceiveError::NoCopy) };
+        let copying = state.received.copying().ok_or(ReceiveError::NoCopy)?;
         let Some((first, fields)) = copying.bound else { return Err(Damage::Lost.into()) };
         let missing = copying.waiting.keys().zip(first..).find(|(index, expected)| *index != expected);
         if let Some((index, expected)) = missing {
             return Err(ReceiveError::Missing { index: *index, expected });
         }
-        let waiting = std::mem::take(&mut state.copying).unwrap_or_default().waiting;
+        let waiting = std::mem::take(&mut copying.waiting);
+        state.received = Received::PassedOver;
         let again = |(index, slot): (&u64, &SlotId)| Again { seq: *index, client: CLIENT, slot: *slot };
         let operations: Vec<Again> = waiting.iter().map(again).collect();
         let (epoch, lease, slots) = (fields.epoch, fields.lease, waiting.into_values().collect());
@@ -110,7 +107,7 @@ impl Files {
         if report.unacknowledged > 0 {
             return Err(ReceiveError::Refused { index: first, error: TreeError::Invalid });
         }
-        state.held = None;
+        (state.received, state.held) = (Received::Executed, None);
         self.raise_next_number(number);
         Ok(())
     }
@@ -176,15 +173,14 @@ impl State {
         keys: &[OperationKey],
         group: &[FilesRecord<'_>],
     ) -> Result<(), ReceiveError> {
-        let Some(copying) = &self.copying else { return Err(ReceiveError::NoCopy) };
+        let copying = self.received.copying().ok_or(ReceiveError::NoCopy)?;
         if keys.iter().all(|key| copying.waiting.contains_key(&key.index)) {
             return Ok(());
         }
         let entries: Vec<Entry<'_>> =
             group.iter().map(|record| entry(&self.heap, record, Kind::Put)).collect();
         let slots = self.writer.append_group(&entries)?;
-        let waiting = keys.iter().map(|key| key.index).zip(slots);
-        self.copying.iter_mut().for_each(|copying| copying.waiting.extend(waiting.clone()));
+        copying.waiting.extend(keys.iter().map(|key| key.index).zip(slots));
         Ok(())
     }
 
@@ -208,7 +204,7 @@ impl State {
             }
             Record::Bound(_) => {
                 let fields = LogFields::decode(value)?;
-                self.copying.iter_mut().for_each(|copying| copying.bound = Some((mark, fields)));
+                self.received.copying().into_iter().for_each(|copying| copying.bound = Some((mark, fields)));
             }
             _ => {}
         }
@@ -259,7 +255,10 @@ impl Publisher {
         let left = {
             let mut state = files.lock();
             state.held = None;
-            let left = state.copying.take().map(|copying| copying.waiting).unwrap_or_default();
+            let left = match std::mem::replace(&mut state.received, Received::PassedOver) {
+                Received::Kept(copying) => copying.waiting,
+                Received::Executed | Received::PassedOver => BTreeMap::new(),
+            };
             if let Some((last, _)) = left.last_key_value() {
                 let (first, above) = (last + 1, u64::MAX);
                 state.log = Log { first, above, ..Log::new(CLIENT) };
@@ -286,7 +285,7 @@ impl Publisher {
             self.drop_records(some)?;
         }
         let mut state = files.lock();
-        (state.copying, state.held, state.passes_over) = (Some(Copying::default()), Some(0), false);
+        (state.received, state.held) = (Received::Kept(Copying::default()), Some(0));
         Ok(())
     }
 
@@ -310,9 +309,7 @@ impl Publisher {
     pub fn receive_copied(&mut self, records: &[FilesRecord<'_>]) -> Result<(), ReceiveError> {
         let files = Arc::clone(&self.files);
         let mut state = files.lock();
-        if state.copying.is_none() {
-            return Err(ReceiveError::NoCopy);
-        }
+        state.received.copying().ok_or(ReceiveError::NoCopy)?;
         let is_operation = |record: &FilesRecord<'_>| operation_key(record).is_ok();
         let (operations, tree): (Vec<&FilesRecord<'_>>, Vec<&FilesRecord<'_>>) =
             records.iter().partition(|record| is_operation(record));

@@ -7,6 +7,7 @@ use crate::key::{InodeNumber, OperationKey};
 use crate::log::{CLIENT, Log};
 use crate::operation::Operation;
 use crate::publish::Publisher;
+use crate::received::Received;
 use crate::recover::{FilesRecovery, LogFound, Recovered, Settled};
 use crate::state::State;
 use crate::stored::Stored;
@@ -195,8 +196,7 @@ pub(crate) fn restore(
         pending: BTreeMap::new(),
         witness: None,
         held: None,
-        copying: None,
-        passes_over: false,
+        received: Received::default(),
     };
     let number = settled.number_max.map_or(0, |max| max.0 + 1);
     Ok((state, operations, number.max(log_number).max(NUMBER_MIN)))

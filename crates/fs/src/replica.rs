@@ -8,6 +8,7 @@ use crate::key::{InodeNumber, OperationKey};
 use crate::log::CLIENT;
 use crate::open::new_number;
 use crate::operation::{Operation, Stamp};
+use crate::received::Received;
 use crate::state::{State, Step};
 use crate::tree::TreeError;
 use landfall_heap::{Damage, Heap, HeapError, SlotId, Source, Successor, Ticket, spaces};
@@ -115,11 +116,10 @@ impl Files {
             return Err(ReceiveError::Missing { index: key.index, expected: first + 1 });
         }
         let mut state = self.lock();
-        if state.copying.is_some() {
-            return state.receive_for_later(&keys, group).map(|()| true);
-        }
-        if state.passes_over {
-            return Ok(false);
+        match state.received {
+            Received::Executed => {}
+            Received::PassedOver => return Ok(false),
+            Received::Kept(_) => return state.receive_for_later(&keys, group).map(|()| true),
         }
         let expected = state.log.next();
         if first < expected {
@@ -148,7 +148,9 @@ impl Files {
     /// These files are not those of the chain: what is received will be in a copy. It has no effect while one is received.
     pub fn pass_over(&self) {
         let mut state = self.lock();
-        state.passes_over = state.copying.is_none();
+        if state.received.copying().is_none() {
+            state.received = Received::PassedOver;
+        }
     }
 
     /// Index of the operation that the log expects next.
@@ -214,7 +216,7 @@ impl Files {
     /// Ends [`Self::hold_publishing`], unless a copy is being received.
     pub fn publish_again(&self) {
         let mut state = self.lock();
-        if state.copying.is_none() {
+        if state.received.copying().is_none() {
             state.held = None;
         }
     }
@@ -296,7 +298,7 @@ fn decode<'a>(
 impl State {
     /// The record of an operation that is not published.
     pub(crate) fn operation_slot(&mut self, key: &OperationKey) -> Option<&mut SlotId> {
-        let waits = self.copying.as_mut().filter(|_| key.client == CLIENT);
+        let waits = self.received.copying().filter(|_| key.client == CLIENT);
         match waits.and_then(|copying| copying.waiting.get_mut(&key.index)) {
             Some(slot) => Some(slot),
             None if key.client == CLIENT => self.log.slot_mut(key.index),

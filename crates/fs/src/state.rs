@@ -1,6 +1,5 @@
 //! Everything about files that one lock protects: the tree, the log, and where their records are.
 
-use crate::copied::Copying;
 use crate::data_map::{DataMap, Interval};
 use crate::directory::Directory;
 use crate::error::FsError;
@@ -12,6 +11,7 @@ use crate::log::{Log, LogEntry};
 use crate::names::{Names, Position};
 use crate::node::{Body, Extended, Node};
 use crate::operation::{Operation, Stamp};
+use crate::received::Received;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
 use crate::witness::Witness;
@@ -53,10 +53,8 @@ pub(crate) struct State {
     pub(crate) witness: Option<Arc<dyn Witness>>,
     /// Nothing is published meanwhile. The index of the log's next operation when that began.
     pub(crate) held: Option<u64>,
-    /// A copy of another machine's files is being received.
-    pub(crate) copying: Option<Copying>,
-    /// What another machine sends means nothing before a copy has begun.
-    pub(crate) passes_over: bool,
+    /// What becomes of operations that another machine sends.
+    pub(crate) received: Received,
 }
 
 fn damaged(slot: SlotId) -> impl Fn(Damage) -> FsError {
