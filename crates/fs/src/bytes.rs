@@ -10,7 +10,7 @@ use crate::operation::Stamp;
 use crate::state::{State, Step};
 use crate::tree::{FILE_BYTES_MAX, TreeError};
 use landfall_heap::{Damage, Extents, Heap, HeapError, ItemPart, KeptCrcs, Source, slice};
-use landfall_media::Extent;
+use landfall_media::{Extent, MediaError};
 use std::ops::Range;
 
 /// Most bytes of one write.
@@ -173,10 +173,7 @@ impl State {
         part: Range<u64>,
         data: &[Extent],
     ) -> Result<Piece, FsError> {
-        let mut new = Vec::with_capacity(data.len());
-        for extent in data {
-            new.extend_from_slice(&self.heap.pinned(*extent)?);
-        }
+        let new = gathered(&self.heap, data)?;
         let size_after = size.max(part.end);
         self.block_with(file, (size, size_after), part, &new)
     }
@@ -250,4 +247,13 @@ pub(crate) fn parts<'h>(
     }
     zeroes(&mut parts, &mut at, range.end);
     Ok(parts)
+}
+
+/// The bytes of extents, in order.
+pub(crate) fn gathered(heap: &Heap, extents: &[Extent]) -> Result<Vec<u8>, MediaError> {
+    let mut bytes = Vec::with_capacity(extents.iter().map(|extent| extent.len() as usize).sum());
+    for extent in extents {
+        bytes.extend_from_slice(&heap.pinned(*extent)?);
+    }
+    Ok(bytes)
 }

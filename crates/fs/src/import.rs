@@ -1,7 +1,7 @@
 //! Values that are in the region become files by reference, and files become values. The records, and why a crash does no
 //! harm: `docs/format/fs.md`, "Values and files".
 
-use crate::bytes::{FilePart, check_file, parts};
+use crate::bytes::{FilePart, check_file, gathered, parts};
 use crate::data_map::{BLOCK_BYTES, RECORD_BLOCKS_MAX};
 use crate::error::FsError;
 use crate::files::Files;
@@ -126,11 +126,7 @@ fn parts_of<'v>(heap: &Heap, value: &'v Item<'_>) -> Result<Vec<Part<'v>>, FsErr
             let crcs = heap.crcs_of(&extents)?;
             return Ok(Part::Stored(extents, crcs));
         }
-        let mut bytes = Vec::with_capacity(PART_BYTES);
-        for extent in extents {
-            bytes.extend_from_slice(&heap.pinned(extent)?);
-        }
-        Ok(Part::Bytes(bytes.into()))
+        Ok(Part::Bytes(gathered(heap, &extents)?.into()))
     };
     (0..value.len).step_by(PART_BYTES).map(part).collect()
 }

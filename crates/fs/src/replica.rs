@@ -1,6 +1,7 @@
 //! The files of a node of a chain: operations that the first node has executed are executed here, too. The rules, and why
 //! a crash does no harm: `docs/format/chain.md`, "Files".
 
+use crate::bytes::gathered;
 use crate::error::FsError;
 use crate::files::Files;
 use crate::inode::ORPHAN;
@@ -255,13 +256,7 @@ fn operation_bytes(
 pub(crate) fn source_bytes(heap: &Heap, source: &Source<'_>) -> Result<Vec<u8>, MediaError> {
     match source {
         Source::Bytes(bytes) => Ok(bytes.to_vec()),
-        Source::Landed { extents, .. } | Source::Stored { extents, .. } => {
-            let mut all = Vec::new();
-            for extent in *extents {
-                all.extend_from_slice(&heap.pinned(*extent)?);
-            }
-            Ok(all)
-        }
+        Source::Landed { extents, .. } | Source::Stored { extents, .. } => gathered(heap, extents),
         Source::None | Source::Patched(_) => Ok(Vec::new()),
     }
 }

@@ -258,7 +258,7 @@ fn replicas_behind_one_that_has_lost_its_disk_show_no_part_of_the_data() {
         }
     }
     chain.kill(1);
-    std::fs::remove_dir_all(chain.nodes[1].place.dir()).unwrap();
+    chain.nodes[1].lose_disk();
     let replicas = [2, 3].map(|index| (index, chain.server(index).resp));
     let over = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -288,7 +288,7 @@ fn wrong_places_are_refused_with_what_to_do() {
     chain.start_all();
     chain.kill(0);
     // The data of the first node are gone: those of the others must not be replaced by nothing.
-    std::fs::remove_dir_all(chain.nodes[0].place.dir()).unwrap();
+    chain.nodes[0].lose_disk();
     let words = refused(&chain, 0);
     assert!(
         words.contains("its region does not hold the chain's data") && words.contains("chain init"),
@@ -360,7 +360,7 @@ fn nodes_with_different_passwords_do_not_talk() {
 fn strangers_at_a_nodes_address_get_nothing_and_harm_nothing() {
     let mut chain = Chain::new(1, &[]);
     chain.start_all();
-    let long = landfall_chain::message(landfall_chain::Code::Chunk, 1, 1, &[7; 4000], 1 << 20);
+    let long = landfall_chain::message(Code::Chunk, 1, 1, &[7; 4000], 1 << 20);
     for bytes in [b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: somebody\r\n\r\n".to_vec(), vec![0; 4096], long]
     {
         let mut stranger = TcpStream::connect(chain.nodes[0].address).unwrap();
@@ -577,7 +577,7 @@ fn fault(chain: &mut Chain, draw: &mut Draw, addresses: &Addresses) {
             addresses.first.store(first, Ordering::Release);
             std::thread::sleep(Duration::from_millis(draw.below(300) as u64));
             if kind == 3 {
-                std::fs::remove_dir_all(chain.nodes[victim].place.dir()).unwrap();
+                chain.nodes[victim].lose_disk();
             }
             chain.add(victim);
         }

@@ -296,7 +296,7 @@ fn a_first_node_that_has_lost_its_disk_is_copied_to() {
     let Some(mut setting) = Setting::started(3) else { return };
     assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
     setting.chain.kill(0);
-    std::fs::remove_dir_all(setting.chain.nodes[0].place.dir()).unwrap();
+    setting.chain.nodes[0].lose_disk();
     // Before anybody has noticed that it was away.
     setting.chain.start(0);
     setting.wait_for("bca");
@@ -310,7 +310,7 @@ fn a_replica_that_has_lost_its_disk_is_added_behind_one_that_has_not() {
     let Some(mut setting) = Setting::started(3) else { return };
     assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
     setting.chain.kill(1);
-    std::fs::remove_dir_all(setting.chain.nodes[1].place.dir()).unwrap();
+    setting.chain.nodes[1].lose_disk();
     setting.chain.start(1);
     setting.wait_for("acb");
     assert_eq!(setting.chain.server(1).call(&["GET", "k"]), bulk("v"));

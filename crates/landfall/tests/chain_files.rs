@@ -68,6 +68,14 @@ impl Nodes {
         all
     }
 
+    /// The first node is killed, and removed. The next one mounts what it has had.
+    fn replace_first(&mut self, first: usize, next: usize, tree: &BTreeMap<PathBuf, Seen>) {
+        self.kill(first);
+        self.chain.remove(first);
+        self.wait_until_mounted(next);
+        assert_eq!(self.tree(next), *tree, "{}", self.chain.words());
+    }
+
     /// Ends all nodes that run, the last one first, and checks every region.
     fn end(mut self, running: &[usize]) {
         for node in running.iter().rev() {
@@ -165,17 +173,11 @@ fn files_outlive_the_nodes_that_were_the_first() {
     write_durably(&nodes.at(0, "last"), b"of the first").unwrap();
     let tree = nodes.tree(0);
 
-    nodes.kill(0);
-    nodes.chain.remove(0);
-    nodes.wait_until_mounted(1);
-    assert_eq!(nodes.tree(1), tree, "{}", nodes.chain.words());
+    nodes.replace_first(0, 1, &tree);
     work(nodes.points[1].path(), 2);
     let tree = nodes.tree(1);
 
-    nodes.kill(1);
-    nodes.chain.remove(1);
-    nodes.wait_until_mounted(2);
-    assert_eq!(nodes.tree(2), tree);
+    nodes.replace_first(1, 2, &tree);
     work(nodes.points[2].path(), 3);
     nodes.end(&[2]);
 }
@@ -212,14 +214,8 @@ fn a_node_that_was_killed_gets_the_files_that_it_has_missed() {
     }
     work(nodes.points[0].path(), seed);
     let tree = nodes.tree(0);
-    nodes.kill(0);
-    nodes.chain.remove(0);
-    nodes.wait_until_mounted(1);
-    assert_eq!(nodes.tree(1), tree);
-    nodes.kill(1);
-    nodes.chain.remove(1);
-    nodes.wait_until_mounted(2);
-    assert_eq!(nodes.tree(2), tree);
+    nodes.replace_first(0, 1, &tree);
+    nodes.replace_first(1, 2, &tree);
     nodes.end(&[2]);
 }
 
@@ -320,10 +316,7 @@ fn a_node_that_comes_back_is_copied_to_while_files_are_written() {
     nodes.chain.start(1);
     nodes.chain.wait_until_in_step();
     let tree = nodes.tree(0);
-    nodes.kill(0);
-    nodes.chain.remove(0);
-    nodes.wait_until_mounted(1);
-    assert_eq!(nodes.tree(1), tree);
+    nodes.replace_first(0, 1, &tree);
     nodes.end(&[1]);
 }
 
@@ -360,10 +353,7 @@ fn a_first_node_that_has_lost_operations_does_not_go_on_as_if_it_had_them() {
     nodes.wait_until_mounted(0);
     let tree = nodes.tree(0);
     assert!(tree.contains_key(Path::new("old")) && !tree.contains_key(Path::new("new")));
-    nodes.kill(0);
-    nodes.chain.remove(0);
-    nodes.wait_until_mounted(1);
-    assert_eq!(nodes.tree(1), tree);
+    nodes.replace_first(0, 1, &tree);
     nodes.end(&[1]);
 }
 

@@ -220,7 +220,7 @@ fn a_node_without_room_for_a_copy_is_left_out_and_says_so_until_it_has_room() {
     chain.wait_until_in_step();
     let known = fill(&chain, 0, 0, 0);
     chain.nodes[2].flags[1] = "64MiB".into();
-    std::fs::remove_dir_all(chain.nodes[2].place.dir()).unwrap();
+    chain.nodes[2].lose_disk();
     chain.add(2);
     chain.start(2);
     let is_left_out = || {

@@ -33,6 +33,13 @@ pub(crate) struct Node {
     server: Option<Server>,
 }
 
+impl Node {
+    /// Its region is lost. It does not run.
+    pub(crate) fn lose_disk(&self) {
+        std::fs::remove_dir_all(self.place.dir()).unwrap();
+    }
+}
+
 impl Chain {
     /// A chain of nodes `a`, `b`, and so on; none of them runs. The first one holds the chain's data: none.
     pub(crate) fn new(nodes: usize, flags: &[&str]) -> Self {
