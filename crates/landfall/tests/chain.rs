@@ -375,6 +375,37 @@ fn strangers_at_a_nodes_address_get_nothing_and_harm_nothing() {
     assert_eq!(contents(chain.server(0)).len(), 1);
 }
 
+#[test]
+fn strangers_in_any_number_keep_neither_a_node_nor_clients_out() {
+    let mut chain = Chain::new(2, &["--max-clients", "20"]);
+    chain.start_all();
+    let (address, over) = (chain.nodes[1].address, AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut held = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let stranger = TcpStream::connect(address).and_then(|mut stranger| {
+                    stranger.write_all(&b"LFCH"[..held.len() % 5])?;
+                    Ok(stranger)
+                });
+                held.extend(stranger.ok());
+                if held.len() >= 400 {
+                    held.drain(..100);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let _ends = Over(&over);
+        std::thread::sleep(Duration::from_millis(800));
+        assert!(chain.server(1).call(&["PING"]) == Reply::Simple("PONG".into()), "clients of b");
+        chain.kill(0);
+        chain.start(0);
+        chain.wait_until_in_step();
+        assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
+    });
+    assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 1);
+}
+
 /// A chunk with one group of records.
 fn chunk_of(records: &[(RecordKind, u8, &[u8])]) -> Vec<u8> {
     let (mut head, value) = (Vec::new(), b"value");

@@ -57,6 +57,13 @@ pub(crate) enum Speaks {
     },
 }
 
+impl Speaks {
+    /// True for somebody at the address of a node of a chain who has not said who it is.
+    pub(crate) fn is_stranger(&self) -> bool {
+        matches!(self, Self::Chain { session, .. } if !session.is_welcome())
+    }
+}
+
 /// Why the next command of a connection is not executed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {

@@ -11,6 +11,7 @@ mod loading;
 mod paged;
 mod relief;
 mod state;
+mod strangers;
 
 pub(crate) use state::Worker;
 
@@ -157,7 +158,9 @@ impl Worker {
     fn accept(&mut self, id: ConnId, listener: u32, peer: Option<SocketAddr>) {
         let shared = Arc::clone(&self.shared);
         count(&shared.counters.connections, 1);
-        let clients = shared.counters.clients.fetch_add(1, Ordering::Relaxed) + 1;
+        // The node before is no client, and comes in however many clients there are.
+        let is_client = listener != LISTENER_CHAIN;
+        let clients = shared.counters.clients.fetch_add(u64::from(is_client), Ordering::Relaxed) + 1;
         let speaks = match listener {
             LISTENER_HTTP => speaks_http(&shared),
             LISTENER_CHAIN => speaks_chain(&shared),
@@ -168,7 +171,7 @@ impl Worker {
         if shared.is_stopping() {
             conn.phase.advance(Phase::Closing);
         }
-        if clients > shared.config.max_clients as u64 {
+        if is_client && clients > shared.config.max_clients as u64 {
             count(&shared.counters.rejected_connections, 1);
             let mut reply = conn.outbox.begin(&self.heap, self.round);
             if let Speaks::Resp { session, .. } = &conn.speaks {
@@ -180,6 +183,19 @@ impl Worker {
         }
         self.conns.insert(id, conn);
         self.touch(id);
+        if !is_client {
+            self.add_stranger(id);
+        }
+    }
+
+    /// Somebody has connected to the address of this node of a chain.
+    fn add_stranger(&mut self, id: ConnId) {
+        let is_stranger = |id: &ConnId| self.conns.get(id).is_some_and(|conn| conn.speaks.is_stranger());
+        let Some(oldest) = self.strangers.add(id, is_stranger) else { return };
+        if let Some(conn) = self.conns.get_mut(&oldest) {
+            conn.phase.advance(Phase::Closing);
+        }
+        self.touch(oldest);
     }
 
     fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
@@ -226,7 +242,8 @@ impl Worker {
         conn.end(&self.shared);
         self.paged.iter().for_each(|paged| paged.loads.note_reply(conn.reply_bytes, 0));
         admission::note(&self.shared.counters, &self.heap, conn.held, Held::default());
-        self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
+        let is_client = !matches!(conn.speaks, Speaks::Chain { .. });
+        self.shared.counters.clients.fetch_sub(u64::from(is_client), Ordering::Relaxed);
     }
 
     /// Executes what the touched connections have sent: short input first, then as much as a round may.

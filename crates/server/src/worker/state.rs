@@ -1,6 +1,7 @@
 //! The state of a worker, and what the parts of its loop share.
 
 use super::paged::Paged;
+use super::strangers::Strangers;
 use crate::admission::Excess;
 use crate::chain;
 use crate::conn::{Conn, Core};
@@ -70,6 +71,7 @@ pub(crate) struct Worker {
     pub(super) long: VecDeque<ConnId>,
     /// Connections with replies or commands that wait for a commit.
     pub(super) waiting: Vec<ConnId>,
+    pub(super) strangers: Strangers,
     /// Connections that wait for a log to grow.
     pub(super) tails: Tails,
     /// What commands wait for that has left memory; `None` where all of the region may be in memory.
@@ -108,6 +110,7 @@ impl Worker {
             writer,
             lookahead: Lookahead::default(),
             conns: Conns::default(),
+            strangers: Strangers::default(),
             events: Vec::new(),
             touched: Vec::new(),
             long: VecDeque::new(),
