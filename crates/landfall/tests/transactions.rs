@@ -13,6 +13,8 @@ const ASKED: usize = 10_000;
 const FLAGS: [&str; 4] = ["--capacity", "512MiB", "--workers", "2"];
 /// When the server is killed, after the first byte of the transaction was sent.
 const KILLED_AFTER_MS: [u64; 8] = [5, 20, 35, 50, 70, 100, 150, 400];
+/// No transaction takes longer, however busy the machine is.
+const LATEST_MS: u64 = 60_000;
 
 fn key(number: usize) -> Vec<u8> {
     format!("key{number}").into_bytes()
@@ -109,7 +111,12 @@ fn a_kill_in_the_middle_of_a_delete_of_many_keys_leaves_all_or_none_of_them() {
     let place = Place::new();
     let mut server = place.start(&FLAGS);
     let (mut acknowledged, mut unfinished) = (0, 0);
-    for (round, after_ms) in KILLED_AFTER_MS.into_iter().enumerate() {
+    // Twice as late each time in the end, until one delete has been acknowledged.
+    let later = std::iter::successors(Some(800), |ms| Some(2 * ms)).take_while(|ms| *ms <= LATEST_MS);
+    for (round, after_ms) in KILLED_AFTER_MS.into_iter().chain(later).enumerate() {
+        if round >= KILLED_AFTER_MS.len() && acknowledged > 0 {
+            break;
+        }
         assert_eq!(call(&mut server.resp(), &mset(0..KEYS, round)), Some(ok()));
         let mut resp = server.resp();
         let name = if round.is_multiple_of(2) { b"DEL".to_vec() } else { b"UNLINK".to_vec() };
@@ -126,7 +133,7 @@ fn a_kill_in_the_middle_of_a_delete_of_many_keys_leaves_all_or_none_of_them() {
         assert!(left == 0 || reply.is_none() && left == KEYS, "{left} of {KEYS} keys are left");
     }
     assert!(unfinished > 0, "no delete was killed: choose other moments");
-    assert!(acknowledged > 0, "no delete came to its end: choose other moments");
+    assert!(acknowledged > 0, "no delete came to its end");
     assert!(server.stop().success());
     assert!(place.check(&[]).status.success());
 }
