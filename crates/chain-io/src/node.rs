@@ -530,6 +530,15 @@ impl Node {
         if hello.is_in_step || !upstream.is_in_step() || !is_of_writer {
             return Ok(Welcome { files: self.next_operation(), ..welcome });
         }
+        if self.views().lease().is_some() {
+            // A next view may rest on what this node is registered as.
+            let text = format!(
+                "{} has lost its data, and {} has not: the manager takes {0} out",
+                hello.from,
+                self.name()
+            );
+            return Err(Refusal::new(Reason::View, text));
+        }
         self.note_since(0)?;
         upstream.fall_behind();
         drop(upstream);

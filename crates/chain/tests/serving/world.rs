@@ -32,14 +32,26 @@ pub enum Canary {
     StaysInStep,
     /// A node that is behind makes others fall behind although nobody is before it.
     Unasked,
+    /// A node falls behind although the next view may rest on its being in step.
+    Obeys,
 }
 
 impl Canary {
-    /// Each is caught within some hundred seeds.
-    pub const SOON: [Self; 5] =
-        [Self::ProofsLast, Self::NoPromise, Self::ProofsAreYoung, Self::StaysInStep, Self::Unasked];
-    /// Each is caught within some thousand seeds.
-    pub const LATE: [Self; 3] = [Self::Hurries, Self::SilenceInPieces, Self::Insists];
+    /// Each is caught within some hundred seeds of a chain with a manager.
+    pub const SOON: [Self; 4] = [Self::ProofsLast, Self::NoPromise, Self::ProofsAreYoung, Self::StaysInStep];
+    /// Each is caught within some thousand seeds of a chain with a manager.
+    pub const LATE: [Self; 4] = [Self::Hurries, Self::SilenceInPieces, Self::Insists, Self::Obeys];
+    /// Each is caught within some hundred seeds of a chain that people change.
+    pub const BY_PEOPLE: [Self; 2] = [Self::StaysInStep, Self::Unasked];
+}
+
+/// Who changes the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// The manager, by the registry.
+    Managed,
+    /// People, who see to it that a node that they remove does not run. No node needs a proof.
+    ByPeople,
 }
 
 /// Where a round of an agent is.
@@ -118,6 +130,7 @@ struct Node {
 pub struct World {
     draw: u64,
     canary: Canary,
+    changes: Changes,
     now_us: u64,
     registry: Registry,
     nodes: Vec<Node>,
@@ -135,13 +148,14 @@ fn index(name: &str) -> usize {
 }
 
 impl World {
-    pub fn new(seed: u64, canary: Canary) -> Self {
+    pub fn new(seed: u64, changes: Changes, canary: Canary) -> Self {
         let member =
             |node: usize| Member { name: name(node), address: format!("{}:1", name(node)), since: 1 };
         let view = View { name: "chain".into(), version: 1, members: (0..NODES).map(member).collect() };
         let mut world = Self {
             draw: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
             canary,
+            changes,
             now_us: 0,
             registry: Registry::new(view),
             nodes: Vec::new(),
@@ -211,6 +225,7 @@ impl World {
             13 | 14 => self.nodes[node].is_cut_off = true,
             15..=20 => self.nodes[node].is_cut_off = false,
             21 | 22 => self.registry_ends(node),
+            23..=25 if self.changes == Changes::ByPeople => self.people_change(node),
             23 => self.ask_to_leave(node),
             24 | 25 => {
                 self.registry.leaving.remove(&name(node));
@@ -253,6 +268,19 @@ impl World {
         }
     }
 
+    /// People remove a node that does not run, or add one that does.
+    fn people_change(&mut self, node: usize) {
+        let (me, runs) = (name(node), self.nodes[node].live.is_some());
+        let view = &self.registry.view;
+        let next = match view.find(&me) {
+            Ok(_) if !runs && self.others_are_sound(node) => view.without(&me),
+            Err(_) if runs => view.with(&me, &format!("{me}:1")),
+            _ => return,
+        };
+        self.registry.view = next.expect("a view");
+        self.forget_who_was_there();
+    }
+
     fn others_are_sound(&self, node: usize) -> bool {
         let Registry { view, alive, leaving, .. } = &self.registry;
         view.members.iter().any(|member| {
@@ -271,9 +299,13 @@ impl World {
         self.registry_ends(node);
         let lost = &mut self.nodes[node];
         (lost.live, lost.since, lost.has, lost.led) = (None, 0, 0, 0);
-        // What nodes have heard is a second old at most. A disk that is lost meanwhile is one more than a chain survives.
-        (0..NODES).for_each(|other| {
-            if let Some(joined) = self.joined(other) {
+        self.forget_who_was_there();
+    }
+
+    /// What nodes have heard is a second old at most. A second fault meanwhile is one more than a chain survives.
+    fn forget_who_was_there(&mut self) {
+        (0..NODES).for_each(|node| {
+            if let Some(joined) = self.joined(node) {
                 joined.is_asked = false;
             }
         });
@@ -363,7 +395,8 @@ impl World {
         let says = Registration { in_step, leaves };
         match seen.manager {
             _ if known.is_none_or(|alive| alive.says != says) => Round::Registers(says),
-            None => Round::Campaigns,
+            None if self.changes == Changes::Managed => Round::Campaigns,
+            None => Round::Idle,
             Some((process, _)) if process == live.process => {
                 let change = live.manager.next(&seen.view, &candidates);
                 change.map_or(Round::Idle, |change| Round::Applies(Box::new((seen, change))))
@@ -494,7 +527,10 @@ impl World {
         }
         let (of_peer, since) = (self.joined(found.0).map_or(0, |peer| peer.since), self.nodes[found.0].since);
         if is_behind && since == of_peer && canary != Canary::StaysInStep {
-            return self.fall_behind(found.0);
+            if self.changes == Changes::ByPeople || canary == Canary::Obeys {
+                self.fall_behind(found.0);
+            }
+            return;
         }
         let Some(joined) = self.joined(node) else { return };
         if joined.downstream.connected(0, joined.view.version, Welcome { since, files: 0 }) {
@@ -577,7 +613,8 @@ impl World {
         let by_chain = joined.leads && is_young(joined.heartbeat.proven());
         let is_replica = !joined.view.is_first(&name(node));
         let has_place = joined.is_ready && (joined.leads || (is_replica && !as_first));
-        *since == joined.since && has_place && !live.has_left && (is_young(live.proven) || by_chain)
+        let is_proven = self.changes == Changes::ByPeople || is_young(live.proven) || by_chain;
+        *since == joined.since && has_place && !live.has_left && is_proven
     }
 
     /// A write begins, or is complete if every node that must have it is reached.
