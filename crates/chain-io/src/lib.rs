@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod beats;
+mod clients;
 mod connection;
 mod copier;
 mod counters;
+mod directory;
 mod error;
 mod lease;
 mod link;
@@ -20,13 +22,15 @@ mod state_file;
 mod view_file;
 mod views;
 
+pub use clients::{BadClientAddress, ClientAddress};
 pub use copier::{AddValue, Pages, Position};
 pub use counters::Counters;
+pub use directory::{Directory, Listed, NoFirst};
 pub use error::NodeError;
 pub use lease::{Lease, boot_time};
 pub use link::{Link, Prepare};
 pub use node::{NextOperation, Node, Role, Settings, full};
 pub use outgoing::Outgoing;
 pub use state_file::{STATE_NAME, in_step_for, initialise};
-pub use view_file::{parse_view, read_view, view_text, write_view};
+pub use view_file::{ViewDocument, parse_view, read_document, view_text, write_document};
 pub use views::{ViewFile, Views};

@@ -1,6 +1,8 @@
 //! A node: what it knows of the chain, and the threads that keep it up to date.
 
+use crate::clients::ClientAddress;
 use crate::counters::Counters;
+use crate::directory::{Directory, Listed, NoFirst};
 use crate::error::NodeError;
 use crate::lease::{Lease, boot_time};
 use crate::slot::Slot;
@@ -125,6 +127,8 @@ pub struct Node {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Index of the next operation of the log of files, where there are files.
     next_operation: OnceLock<NextOperation>,
+    /// Where clients connect to it, once it listens.
+    clients: OnceLock<Option<ClientAddress>>,
     /// What it has sent.
     pub counters: Counters,
 }
@@ -180,6 +184,7 @@ impl Node {
             changed: Condvar::new(),
             threads: Mutex::default(),
             next_operation: OnceLock::new(),
+            clients: OnceLock::new(),
             counters: Counters::default(),
             settings,
         }))
@@ -237,6 +242,30 @@ impl Node {
     /// The view that counts.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.lock())
+    }
+
+    /// The server listens: clients connect to it there, or nowhere.
+    pub fn note_clients(&self, address: Option<ClientAddress>) {
+        self.views().note_clients(address.as_ref());
+        let _ = self.clients.set(address);
+    }
+
+    /// The chain, for clients.
+    pub fn directory(&self) -> Directory {
+        let (view, views) = (self.view(), self.views());
+        let own = |name: &str| self.clients.get().filter(|_| name == self.name()).cloned().flatten();
+        let listed = |name: &String| Listed {
+            name: name.clone(),
+            clients: views.clients_of(name).or_else(|| own(name)),
+            is_sound: views.is_sound(name),
+        };
+        Directory {
+            chain: view.name.clone(),
+            version: view.version,
+            members: view.members.iter().map(|member| listed(&member.name)).collect(),
+            // Nobody else takes writes while this node may do so.
+            doubt: views.doubt().filter(|_| self.role() != Role::First),
+        }
     }
 
     /// What is known of the node behind, if there is one.
@@ -417,7 +446,7 @@ impl Node {
     /// Follows the view, and notes the floor, until the node stops.
     pub(crate) fn watch(&self) {
         let mut noted = Instant::now();
-        let mut told = String::new();
+        let (mut told, mut told_clients) = (String::new(), None);
         while !self.is_stopping() {
             let outcome = self.views().newest().map_err(|error| error.to_string());
             let ignored = outcome.and_then(|view| self.take_view(view)).err().unwrap_or_default();
@@ -426,12 +455,27 @@ impl Node {
             }
             told = ignored;
             self.follow_time();
+            self.tell_of_first(&mut told_clients);
             if noted.elapsed() >= FLOOR_EVERY {
                 self.note_floor();
                 noted = Instant::now();
             }
             self.wait_for_change(WATCH_EVERY);
         }
+    }
+
+    /// Logs which server clients are told to write to, when that changes.
+    fn tell_of_first(&self, told: &mut Option<Result<ClientAddress, NoFirst>>) {
+        let first = self.clients.get().map(|_| self.directory().first().cloned());
+        if first == *told {
+            return;
+        }
+        match &first {
+            Some(Ok(address)) => tracing::info!(%address, "clients that ask are told to write there"),
+            Some(Err(why)) => tracing::warn!("clients that ask are not told where to write: {why}"),
+            None => {}
+        }
+        *told = first;
     }
 
     /// A first node may answer clients when some time has passed. It notes that it does.

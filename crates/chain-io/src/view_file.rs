@@ -1,24 +1,37 @@
 //! The view in a file.
 
+use crate::clients::ClientAddress;
 use crate::error::NodeError;
-use landfall_chain::{Member, View};
-use serde::{Deserialize, Serialize};
+use landfall_chain::{Member, View, check_name};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
+/// A view, and what else its document says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewDocument {
+    /// The view.
+    pub view: View,
+    /// Where clients connect to the nodes, by name. No node depends on it, so that it changes without a new version.
+    pub clients: BTreeMap<String, ClientAddress>,
+}
+
 /// The document.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
     name: String,
     version: u64,
     #[serde(default)]
     member: Vec<MemberDocument>,
+    #[serde(default)]
+    clients: BTreeMap<String, ClientAddress>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberDocument {
     name: String,
@@ -26,31 +39,32 @@ struct MemberDocument {
     since: u64,
 }
 
-/// Reads the view of a chain.
+/// Reads the document of a chain.
 ///
 /// # Errors
 /// [`NodeError::File`], [`NodeError::Syntax`], [`NodeError::View`].
-pub fn read_view(path: &Path) -> Result<View, NodeError> {
+pub fn read_document(path: &Path) -> Result<ViewDocument, NodeError> {
     let text = fs::read_to_string(path).map_err(|source| NodeError::File { path: path.into(), source })?;
-    parse_view(&path.display().to_string(), &text)
+    parse_document(&path.display().to_string(), &text)
 }
 
-/// Reads the document of a view, which comes from the place `from`.
+/// Reads the view of a document, which comes from the place `from`.
 ///
 /// # Errors
 /// [`NodeError::Syntax`], [`NodeError::View`].
 pub fn parse_view(from: &str, text: &str) -> Result<View, NodeError> {
-    let document: Document =
+    parse_document(from, text).map(|document| document.view)
+}
+
+fn parse_document(from: &str, text: &str) -> Result<ViewDocument, NodeError> {
+    let Document { name, version, member, clients } =
         toml::from_str(text).map_err(|source| NodeError::Syntax { from: from.into(), source })?;
-    let member =
+    let to_member =
         |MemberDocument { name, address, since }| Member { name, address: address.to_string(), since };
-    let view = View {
-        name: document.name,
-        version: document.version,
-        members: document.member.into_iter().map(member).collect(),
-    };
-    view.check().map_err(|source| NodeError::View { from: from.into(), source })?;
-    Ok(view)
+    let view = View { name, version, members: member.into_iter().map(to_member).collect() };
+    let names = || clients.keys().try_for_each(|name| check_name(name));
+    view.check().and_then(|()| names()).map_err(|source| NodeError::View { from: from.into(), source })?;
+    Ok(ViewDocument { view, clients })
 }
 
 /// The document of a view.
@@ -62,12 +76,19 @@ pub fn view_text(view: &View) -> String {
     text
 }
 
-/// Writes the view of a chain: readers see the old one or this one.
+/// Writes the document of a chain: readers see the old one or this one.
 ///
 /// # Errors
 /// [`NodeError::File`].
-pub fn write_view(path: &Path, view: &View) -> Result<(), NodeError> {
-    replace(path, &view_text(view)).map_err(|source| NodeError::File { path: path.into(), source })
+pub fn write_document(path: &Path, document: &ViewDocument) -> Result<(), NodeError> {
+    let mut text = view_text(&document.view);
+    if !document.clients.is_empty() {
+        text += "\n[clients]\n";
+    }
+    for (node, address) in &document.clients {
+        text += &format!("\"{node}\" = \"{address}\"\n");
+    }
+    replace(path, &text).map_err(|source| NodeError::File { path: path.into(), source })
 }
 
 /// Replaces a file durably: after a crash it has the old text or the new one.
@@ -87,23 +108,43 @@ mod tests {
     use super::*;
     use landfall_chain::ViewError;
 
-    #[test]
-    fn a_view_is_read_as_it_was_written_and_nonsense_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("view.toml");
+    fn document() -> ViewDocument {
         let member = |name: &str, port, since| Member {
             name: name.into(),
             address: SocketAddr::from(([127, 0, 0, 1], port)).to_string(),
             since,
         };
-        let members = vec![member("a", 1, 1), member("b", 2, 3)];
+        let members = vec![member("a", 1, 1), member("b.c", 2, 3)];
         let view = View { name: "orders".into(), version: 3, members };
-        write_view(&path, &view).unwrap();
-        assert_eq!(read_view(&path).unwrap(), view);
+        ViewDocument { view, clients: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_view_is_read_as_it_was_written_and_nonsense_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("view.toml");
+        write_document(&path, &document()).unwrap();
+        assert_eq!(read_document(&path).unwrap(), document());
         fs::write(&path, "name = 3").unwrap();
-        assert!(matches!(read_view(&path), Err(NodeError::Syntax { .. })));
+        assert!(matches!(read_document(&path), Err(NodeError::Syntax { .. })));
         fs::write(&path, "name = \"orders\"\nversion = 1").unwrap();
-        assert!(matches!(read_view(&path), Err(NodeError::View { source: ViewError::Count(0), .. })));
-        assert!(matches!(read_view(&place.path().join("none")), Err(NodeError::File { .. })));
+        assert!(matches!(read_document(&path), Err(NodeError::View { source: ViewError::Count(0), .. })));
+        assert!(matches!(read_document(&place.path().join("none")), Err(NodeError::File { .. })));
+    }
+
+    #[test]
+    fn addresses_for_clients_are_kept_beside_the_view() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("view.toml");
+        let mut with = document();
+        with.clients = [("b.c", "db-2.example.org:6479"), ("a", "[::1]:6479")]
+            .map(|(node, address)| (node.to_owned(), address.parse().unwrap()))
+            .into();
+        write_document(&path, &with).unwrap();
+        assert_eq!(read_document(&path).unwrap(), with);
+        let text = fs::read_to_string(&path).unwrap().replace("db-2.example.org:6479", "db 2");
+        fs::write(&path, text).unwrap();
+        let words = read_document(&path).unwrap_err().to_string();
+        assert!(words.contains("HOST:PORT"), "{words}");
     }
 }

@@ -1,9 +1,12 @@
 //! Where a node has its view from.
 
+use crate::clients::ClientAddress;
 use crate::error::NodeError;
 use crate::lease::Lease;
-use crate::view_file::read_view;
+use crate::view_file::read_document;
 use landfall_chain::View;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
@@ -29,6 +32,22 @@ pub trait Views: Debug + Send + Sync {
         None
     }
 
+    /// Where clients connect to a node, if that is known.
+    fn clients_of(&self, node: &str) -> Option<ClientAddress>;
+
+    /// Where clients connect to this node; `None`: nowhere. The server says so once, when it listens.
+    fn note_clients(&self, _address: Option<&ClientAddress>) {}
+
+    /// False if a member is known to be silent, or behind.
+    fn is_sound(&self, _node: &str) -> bool {
+        true
+    }
+
+    /// Why there may be a view that is newer than the newest known one.
+    fn doubt(&self) -> Option<String> {
+        None
+    }
+
     /// The node is in step for this `since`; 0: it is behind.
     fn note_in_step(&self, _since: u64) {}
 
@@ -44,12 +63,14 @@ pub trait Views: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct ViewFile {
     path: PathBuf,
+    /// As of the last reading.
+    clients: Mutex<BTreeMap<String, ClientAddress>>,
 }
 
 impl ViewFile {
     /// The file with this path.
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, clients: Mutex::default() }
     }
 }
 
@@ -59,6 +80,12 @@ impl Views for ViewFile {
     }
 
     fn newest(&self) -> Result<View, NodeError> {
-        read_view(&self.path)
+        let document = read_document(&self.path)?;
+        *self.clients.lock() = document.clients;
+        Ok(document.view)
+    }
+
+    fn clients_of(&self, node: &str) -> Option<ClientAddress> {
+        self.clients.lock().get(node).cloned()
     }
 }

@@ -29,5 +29,5 @@ pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
 pub use room::{Awaited, Question, Report, Verdict};
 pub use upstream::{Copied, Upstream};
-pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError};
+pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError, check_name};
 pub use wire::{COPY_STREAM, Code, HEADER_BYTES, HEARTBEAT_STREAM, Header, ROOM_STREAM, WireError, message};

@@ -143,7 +143,11 @@ impl View {
     }
 }
 
-fn check_name(name: &str) -> Result<(), ViewError> {
+/// Checks the name of a chain or a node.
+///
+/// # Errors
+/// [`ViewError::Name`].
+pub fn check_name(name: &str) -> Result<(), ViewError> {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fine);
     if is_name { Ok(()) } else { Err(ViewError::Name(name.into())) }

@@ -5,7 +5,7 @@ use crate::etcd::{EtcdArgs, EtcdArgsError};
 use crate::output::fail;
 use clap::{Args, Subcommand};
 use landfall_chain::{Member, View, ViewError};
-use landfall_chain_io::{NodeError, initialise, read_view, write_view};
+use landfall_chain_io::{ClientAddress, NodeError, ViewDocument, initialise, read_document, write_document};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +20,17 @@ pub struct ChainArgs {
 /// T of a new chain, seconds.
 const LEASE_TIME: u64 = 10;
 
+/// How a node is given.
+const MEMBER: &str = "NAME=ADDR:PORT[,HOST:PORT]";
+
+/// A node as people give it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NewMember {
+    name: String,
+    address: SocketAddr,
+    clients: Option<ClientAddress>,
+}
+
 #[derive(Debug, Subcommand)]
 enum ChainCommand {
     /// Make a new chain: write its view.
@@ -29,9 +40,10 @@ enum ChainCommand {
         /// The name of the chain, if its view is a file
         #[arg(long)]
         name: Option<String>,
-        /// A node and the address on which it listens for the node before it, in the order of the chain; several times
-        #[arg(long = "member", value_name = "NAME=ADDR:PORT", required = true, value_parser = parse_member)]
-        members: Vec<(String, SocketAddr)>,
+        /// A node and the address on which it listens for the node before it, in the order of the chain; several times. In a
+        /// file, also where clients connect to it; with --etcd, servers say that themselves
+        #[arg(long = "member", value_name = MEMBER, required = true, value_parser = parse_member)]
+        members: Vec<NewMember>,
         /// T: a node that is silent for so many seconds is taken out; with --etcd [default: 10]
         #[arg(long, value_name = "SECONDS", requires = "etcd")]
         lease_time: Option<u64>,
@@ -51,9 +63,9 @@ enum ChainCommand {
     Add {
         #[command(flatten)]
         of: Which,
-        /// The node, and the address on which it listens for the node before it
-        #[arg(value_name = "NAME=ADDR:PORT", value_parser = parse_member)]
-        member: (String, SocketAddr),
+        /// The node, the address on which it listens for the node before it, and in a file where clients connect to it
+        #[arg(value_name = MEMBER, value_parser = parse_member)]
+        member: NewMember,
     },
     /// Remove a node: the others go on without it.
     Remove {
@@ -125,14 +137,30 @@ enum ChainError {
     NoName,
     #[error("with --etcd, the name of the chain comes first: `landfall chain create NAME --etcd ...`")]
     TwoNames,
+    #[error(
+        "with --etcd, a server says itself where clients connect to it (`landfall serve --announce HOST:PORT`): leave {0} out"
+    )]
+    Clients(ClientAddress),
     #[error("no manager looks after a chain in a file: `landfall chain remove` and `add` change it")]
     NoManager,
 }
 
-fn parse_member(text: &str) -> Result<(String, SocketAddr), String> {
-    let expected = || format!("{text:?} is no member: expected NAME=ADDR:PORT");
-    let (name, address) = text.split_once('=').ok_or_else(expected)?;
-    Ok((name.to_owned(), address.parse().map_err(|_| expected())?))
+fn parse_member(text: &str) -> Result<NewMember, String> {
+    let expected = || format!("{text:?} is no member: expected {MEMBER}");
+    let (name, addresses) = text.split_once('=').ok_or_else(expected)?;
+    let (address, clients) = match addresses.split_once(',') {
+        None => (addresses, None),
+        Some((address, clients)) => (address, Some(clients.parse().map_err(|_| expected())?)),
+    };
+    Ok(NewMember { name: name.to_owned(), address: address.parse().map_err(|_| expected())?, clients })
+}
+
+/// A node of a chain in etcd, of which people say nothing about clients.
+fn without_clients(member: NewMember) -> Result<(String, SocketAddr), ChainError> {
+    match member.clients {
+        Some(clients) => Err(ChainError::Clients(clients)),
+        None => Ok((member.name, member.address)),
+    }
 }
 
 /// Runs `landfall chain`.
@@ -152,29 +180,42 @@ fn execute(command: ChainCommand) -> Result<Vec<String>, ChainError> {
             (Kept::File(path), Some(name)) => create(&path, name, members),
             (Kept::File(_), None) => Err(ChainError::NoName),
             (Kept::Etcd(_), Some(_)) => Err(ChainError::TwoNames),
-            (Kept::Etcd(chain), None) => Ok(chain.create(members, lease_time.unwrap_or(LEASE_TIME))?),
+            (Kept::Etcd(chain), None) => {
+                let members = members.into_iter().map(without_clients).collect::<Result<_, _>>()?;
+                Ok(chain.create(members, lease_time.unwrap_or(LEASE_TIME))?)
+            }
         },
         ChainCommand::Init { of, node, dir } => {
             let view = match of.kept()? {
-                Kept::File(path) => read_view(&path)?,
+                Kept::File(path) => read_document(&path)?.view,
                 Kept::Etcd(chain) => chain.view()?,
             };
             initialise(&dir, &view, &node)?;
             let chain = view.name;
             Ok(vec![format!("{} holds the data of the chain {chain} now, as its node {node}", dir.display())])
         }
-        ChainCommand::Add { of, member: (name, address) } => match of.kept()? {
-            Kept::File(path) => change(&path, |view| view.with(&name, &address.to_string())),
-            Kept::Etcd(chain) => Ok(chain.add(&name, address)?),
+        ChainCommand::Add { of, member } => match of.kept()? {
+            Kept::File(path) => change(&path, |document| {
+                document.view = document.view.with(&member.name, &member.address.to_string())?;
+                document.clients.extend(member.clients.map(|clients| (member.name, clients)));
+                Ok(())
+            }),
+            Kept::Etcd(chain) => {
+                let (name, address) = without_clients(member)?;
+                Ok(chain.add(&name, address)?)
+            }
         },
         ChainCommand::Remove { of, node } => match of.kept()? {
-            Kept::File(path) => change(&path, |view| view.without(&node)),
+            Kept::File(path) => change(&path, |document| {
+                document.view = document.view.without(&node)?;
+                Ok(())
+            }),
             Kept::Etcd(chain) => Ok(chain.remove(&node)?),
         },
         ChainCommand::Fail { of, node } => Ok(managed(of)?.fail(&node)?),
         ChainCommand::Promote { of, node } => Ok(managed(of)?.promote(&node)?),
         ChainCommand::Show { of } => match of.kept()? {
-            Kept::File(path) => Ok(describe(&read_view(&path)?)),
+            Kept::File(path) => Ok(describe(&read_document(&path)?)),
             Kept::Etcd(chain) => Ok(chain.show()?),
         },
     }
@@ -187,32 +228,52 @@ fn managed(of: Which) -> Result<Commands, ChainError> {
     }
 }
 
-fn create(path: &Path, name: String, members: Vec<(String, SocketAddr)>) -> Result<Vec<String>, ChainError> {
+fn create(path: &Path, name: String, members: Vec<NewMember>) -> Result<Vec<String>, ChainError> {
     if path.exists() {
         return Err(ChainError::Exists(path.into()));
     }
     let member =
-        |(name, address): (String, SocketAddr)| Member { name, address: address.to_string(), since: 1 };
-    let new = View { name, version: 1, members: members.into_iter().map(member).collect() };
-    new.check()?;
-    write_view(path, &new)?;
-    Ok(describe(&new))
+        |new: &NewMember| Member { name: new.name.clone(), address: new.address.to_string(), since: 1 };
+    let view = View { name, version: 1, members: members.iter().map(member).collect() };
+    view.check()?;
+    let clients = members.into_iter().filter_map(|new| Some((new.name, new.clients?))).collect();
+    let document = ViewDocument { view, clients };
+    write_document(path, &document)?;
+    Ok(describe(&document))
 }
 
 fn change(
     path: &Path,
-    change: impl FnOnce(&View) -> Result<View, ViewError>,
+    change: impl FnOnce(&mut ViewDocument) -> Result<(), ViewError>,
 ) -> Result<Vec<String>, ChainError> {
-    let next = change(&read_view(path)?)?;
-    write_view(path, &next)?;
-    Ok(describe(&next))
+    let mut document = read_document(path)?;
+    change(&mut document)?;
+    write_document(path, &document)?;
+    Ok(describe(&document))
 }
 
-fn describe(view: &View) -> Vec<String> {
+fn describe(ViewDocument { view, clients }: &ViewDocument) -> Vec<String> {
     let mut lines = vec![format!("chain {}, version {}", view.name, view.version)];
-    lines.extend(view.members.iter().enumerate().map(|(place, member)| {
+    lines.extend(view.members.iter().enumerate().map(|(place, Member { name, address, since })| {
         let role = if place == 0 { "takes writes" } else { "replica" };
-        format!("{} at {}, since version {}: {role}", member.name, member.address, member.since)
+        let clients = clients.get(name).map(|at| format!("; clients connect to {at}")).unwrap_or_default();
+        format!("{name} at {address}, since version {since}: {role}{clients}")
     }));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_has_an_address_for_nodes_and_perhaps_one_for_clients() {
+        let plain = parse_member("a=127.0.0.1:7101").unwrap();
+        assert_eq!((&*plain.name, plain.address.port(), plain.clients), ("a", 7101, None));
+        let with = parse_member("b=127.0.0.1:7102,db-2.example.org:6479").unwrap();
+        assert_eq!(with.clients.unwrap().to_string(), "db-2.example.org:6479");
+        for text in ["a", "a=b", "a=127.0.0.1:7101,", "a=127.0.0.1:7101,host", "a=host:7101"] {
+            assert!(parse_member(text).unwrap_err().contains(MEMBER), "{text}");
+        }
+    }
 }

@@ -144,6 +144,9 @@ pub struct ServeArgs {
     /// Which node of the chain this server is
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Where clients connect to this server of a chain, as the others tell them [default: its RESP address]
+    #[arg(long, value_name = "HOST:PORT")]
+    announce: Option<String>,
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -230,7 +233,8 @@ fn serve_in_chain(
     signals: &Signals,
 ) -> Result<(), ServeError> {
     while let Some(views) = place.take(&|| signals.has_come())? {
-        config.chain = Some(ChainConfig { views: Arc::<EtcdViews>::clone(&views), node: place.node.clone() });
+        let (node, announce) = (place.node.clone(), place.announce.clone());
+        config.chain = Some(ChainConfig { views: Arc::<EtcdViews>::clone(&views), node, announce });
         match serve_once(config, writes, Some(&views), signals) {
             Ok(()) if views.was_removed() && !signals.has_come() => {}
             // The chain has changed while the server started.
@@ -322,17 +326,22 @@ impl ServeArgs {
             (Some(chain), Some(node)) => Some((chain, node)),
             _ => return Err(ConfigError::ChainNode.into()),
         };
+        let announce = self.announce.take().or(file.announce.take());
+        let announce = announce.map(|text| text.parse()).transpose().map_err(ConfigError::Announce)?;
+        if announce.is_some() && chain.is_none() {
+            return Err(ConfigError::AnnounceAlone.into());
+        }
         let client = std::mem::take(&mut self.etcd).or(EtcdArgs::of_file(&mut file)).client()?;
         let mut config = self.config(file)?;
         let place = match (chain, client) {
             (None, None) => None,
             (Some((view, node)), None) => {
-                config.chain = Some(ChainConfig { views: Arc::new(ViewFile::new(view)), node });
+                config.chain = Some(ChainConfig { views: Arc::new(ViewFile::new(view)), node, announce });
                 None
             }
             (Some((chain, node)), Some(client)) => {
                 let chain = chain.to_string_lossy().into_owned();
-                Some(EtcdPlace { client, chain, node, dir: config.dir.clone() })
+                Some(EtcdPlace { client, chain, node, dir: config.dir.clone(), announce })
             }
             (None, Some(_)) => return Err(ConfigError::ChainNode.into()),
         };

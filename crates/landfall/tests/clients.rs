@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Place, Server, has_program, run};
-use std::path::{Path, PathBuf};
+use common::{Place, Server, has_program, python_with_redis, run};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -91,11 +91,8 @@ print("fine")
 
 #[test]
 fn redis_py_as_installed_pipelines_watches_and_scans() {
-    let installed =
-        ["python3", "/usr/bin/python3"].into_iter().map(PathBuf::from).find(|python| has_redis(python));
-    match installed {
-        Some(python) => run_python(&Place::new(), &python),
-        None => eprintln!("SKIP: redis-py: not installed, see `cargo xtask peers`"),
+    if let Some(python) = python_with_redis() {
+        run_python(&Place::new(), &python);
     }
 }
 
@@ -111,11 +108,6 @@ fn current_redis_py_pipelines_watches_and_scans_in_both_protocols() {
         return;
     }
     run_python(&place, &venv.join("bin/python3"));
-}
-
-fn has_redis(python: &Path) -> bool {
-    let there = Command::new(python).arg("--version").output().is_ok_and(|output| output.status.success());
-    there && run(Command::new(python).args(["-c", "import redis"]), LIMIT).0
 }
 
 fn run_python(place: &Place, python: &Path) {

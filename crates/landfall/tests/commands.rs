@@ -28,9 +28,9 @@ impl Told {
         self.flags.iter().any(|own| own == flag)
     }
 
-    /// Logs are commands of our own, which side-cars do not know.
+    /// Logs are commands of our own, which side-cars do not know; `SENTINEL` is one of Redis Sentinel, not of Redis.
     fn is_ours(&self) -> bool {
-        self.name.starts_with("lf.")
+        self.name.starts_with("lf.") || self.name == "sentinel"
     }
 }
 

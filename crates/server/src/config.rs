@@ -1,6 +1,6 @@
 //! Settings of the server: one struct, filled from flags or from a TOML file with the same names.
 
-use landfall_chain_io::Views;
+use landfall_chain_io::{BadClientAddress, ClientAddress, Views};
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
@@ -120,6 +120,12 @@ pub enum ConfigError {
          with --etcd, --chain is the name of the chain"
     )]
     ChainNode,
+    /// Misuse: only the servers of a chain tell clients of each other.
+    #[error("--announce HOST:PORT is for a server of a chain: give --chain and --node, too")]
+    AnnounceAlone,
+    /// Misuse: no address for clients.
+    #[error("--announce: {0}")]
+    Announce(#[from] BadClientAddress),
     /// Misuse: the server could be reached from other machines without a password.
     #[error(
         "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"
@@ -222,6 +228,8 @@ pub struct ChainConfig {
     pub views: Arc<dyn Views>,
     /// The name of the node.
     pub node: String,
+    /// Where clients connect to it; `None`: to its RESP address, if that is one of this machine's.
+    pub announce: Option<ClientAddress>,
 }
 
 impl Default for Config {
@@ -343,6 +351,8 @@ pub struct FileConfig {
     pub chain: Option<PathBuf>,
     /// `--node`
     pub node: Option<String>,
+    /// `--announce`
+    pub announce: Option<String>,
     /// `--etcd`
     pub etcd: Vec<String>,
     /// `--etcd-ca`

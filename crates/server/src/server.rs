@@ -132,6 +132,7 @@ impl Server {
             config,
         });
         log_recovery(&shared);
+        chain::announce(&shared);
         chain::start(&shared)?;
         Self::spawn(shared, listeners, opened.makers)
     }

@@ -12,6 +12,8 @@ mod paged;
 mod relief;
 mod state;
 mod strangers;
+mod subscribers;
+mod told;
 
 pub(crate) use state::Worker;
 
@@ -602,6 +604,7 @@ impl Worker {
         }
         *self.shared.transport_counters[self.id].lock() = self.transport.counters();
         self.relieve();
+        self.tell_subscribers();
         let now_ms = self.now_ns / 1_000_000;
         let config = &self.shared.config;
         let mut ends = Vec::new();
@@ -709,7 +712,12 @@ fn is_overdue(conn: &mut Conn, config: &Config, now_ms: u64) -> bool {
     let stuck = conn.leaving.is_stuck(now_ms, config.request_timeout)
         || (conn.inbox.len() > 0 && conn.arriving.is_stuck(now_ms, config.request_timeout));
     let idle_ms = u128::from(now_ms.saturating_sub(conn.active_ms));
-    let may_be_idle = config.idle_timeout.is_zero() || matches!(conn.speaks, Speaks::Chain { .. });
+    let listens = match &conn.speaks {
+        Speaks::Resp { session, .. } => session.is_subscribed(),
+        Speaks::Chain { .. } => true,
+        Speaks::Http { .. } => false,
+    };
+    let may_be_idle = config.idle_timeout.is_zero() || listens;
     let idle = !may_be_idle && idle_ms > config.idle_timeout.as_millis();
     stuck || (idle && !matches!(conn.park, Some(Park::Log(_))))
 }

@@ -2,10 +2,11 @@
 
 use super::registry::{Keys, RegistryError, Snapshot, alive_text, only_if, put, put_view};
 use landfall_chain::{Change, Manager, Registration};
-use landfall_chain_io::{Lease as Proof, boot_time};
+use landfall_chain_io::{ClientAddress, Lease as Proof, boot_time};
 use landfall_members::etcd::{Condition, Lease, Op};
 use landfall_members::{EtcdClient, MembersError};
 use parking_lot::{Condvar, Mutex};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ pub(super) struct Shared {
     pub(super) proof: Proof,
     /// The last reading.
     pub(super) newest: Mutex<Option<Snapshot>>,
+    /// When that began, nanoseconds of [`boot_time`].
+    read_ns: AtomicU64,
+    /// Where clients connect to the server, once it listens.
+    pub(super) clients: OnceLock<Option<ClientAddress>>,
     pub(super) changed: Condvar,
     /// The `since` for which the server is in step.
     pub(super) in_step: AtomicU64,
@@ -41,12 +46,19 @@ impl Shared {
             lease_time: first.lease_time,
             proof: Proof::new(first.lease_time / 2),
             newest: Mutex::new(Some(first)),
+            read_ns: AtomicU64::new(nanos(boot_time())),
+            clients: OnceLock::new(),
             changed: Condvar::new(),
             in_step: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
             joined: AtomicU64::new(0),
         }
+    }
+
+    /// How old the last reading is.
+    pub(super) fn age(&self) -> Duration {
+        boot_time().saturating_sub(Duration::from_nanos(self.read_ns.load(Ordering::Acquire)))
     }
 
     /// True if the server has taken a place that it does not have any more: it must start anew before it registers.
@@ -68,6 +80,10 @@ impl Shared {
         self.is_stopping.store(true, Ordering::Release);
         self.changed.notify_all();
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long etcd keeps a registration without news. It is at least half of T, after which the node answers nobody.
@@ -149,6 +165,7 @@ impl<'s> Agent<'s> {
         let candidates = seen.candidates();
         self.manager.observe(boot_time(), &candidates);
         *self.shared.newest.lock() = Some(seen.clone());
+        self.shared.read_ns.store(nanos(begun), Ordering::Release);
         self.shared.changed.notify_all();
         if self.shared.has_lost_its_place(&seen) {
             self.shared.proof.set_left(true);
@@ -156,6 +173,7 @@ impl<'s> Agent<'s> {
         }
         let lease = self.lease()?;
         self.register(&seen, lease, begun)?;
+        self.announce(&seen, lease)?;
         match &seen.manager {
             None => self.campaign(lease)?,
             Some(manager) if manager.lease == lease.id() => {
@@ -226,6 +244,26 @@ impl<'s> Agent<'s> {
         ];
         let when = vec![Condition::unchanged_since(keys.node(node), configured.modified)];
         self.has_registered |= self.client.within(self.limit()).txn(&only_if(when, then))?.succeeded;
+        Ok(())
+    }
+
+    /// Sees to it that clients are told where they reach this server.
+    fn announce(&self, seen: &Snapshot, lease: Lease) -> Result<(), RegistryError> {
+        let Shared { keys, node, clients, .. } = self.shared;
+        let is_mine = seen.alive.get(node).is_some_and(|alive| alive.lease == lease.id());
+        let Some(wanted) =
+            clients.get().filter(|wanted| is_mine && wanted.as_ref() != seen.clients.get(node))
+        else {
+            return Ok(());
+        };
+        let key = keys.clients(node);
+        let write = match wanted {
+            Some(address) => put(key, &address.to_string()),
+            None => Op::Delete { key },
+        };
+        // Neither people have removed the node, nor has another process registered as this one.
+        let when = seen.unchanged(keys, node).into();
+        self.client.within(self.limit()).txn(&only_if(when, vec![write]))?;
         Ok(())
     }
 

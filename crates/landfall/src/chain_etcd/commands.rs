@@ -135,8 +135,8 @@ impl Commands {
             self.check_others(&seen, &[node])?;
         }
         let when = vec![seen.same_view(&self.keys), Condition::exists(self.keys.node(node), true)];
-        let then =
-            vec![Op::Delete { key: self.keys.node(node) }, Op::Delete { key: self.keys.leaving(node) }];
+        let of_node = [self.keys.node(node), self.keys.leaving(node), self.keys.clients(node)];
+        let then = of_node.map(|key| Op::Delete { key }).into();
         if !self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
             return Err(CommandsError::Changed { chain: self.chain() });
         }
@@ -245,7 +245,10 @@ fn describe(seen: &Snapshot) -> Vec<String> {
     };
     for (place, Member { name, address, since }) in members.iter().enumerate() {
         let role = if place == 0 { "takes writes" } else { "replica" };
-        lines.push(format!("{name} at {address}, since version {since}: {role}; {}", state(name, *since)));
+        let clients =
+            seen.clients.get(name).map(|at| format!("; clients connect to {at}")).unwrap_or_default();
+        let state = state(name, *since);
+        lines.push(format!("{name} at {address}, since version {since}: {role}; {state}{clients}"));
     }
     for (name, node) in &seen.nodes {
         if seen.view.find(name).is_err() {

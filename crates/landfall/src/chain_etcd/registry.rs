@@ -1,7 +1,7 @@
 //! What is kept in etcd about a chain: keys, values, and one consistent reading of all of them.
 
 use landfall_chain::{Candidate, Registration, View};
-use landfall_chain_io::{NodeError, parse_view, view_text};
+use landfall_chain_io::{ClientAddress, NodeError, parse_view, view_text};
 use landfall_members::etcd::{Condition, Entry, Op, Txn};
 use landfall_members::{EtcdClient, MembersError};
 use serde::Deserialize;
@@ -66,6 +66,10 @@ impl Keys {
         self.prefix() + "alive/" + node
     }
 
+    pub(crate) fn clients(&self, node: &str) -> String {
+        self.prefix() + "clients/" + node
+    }
+
     pub(crate) fn leaving(&self, node: &str) -> String {
         self.prefix() + "leaving/" + node
     }
@@ -103,6 +107,8 @@ pub(crate) struct Snapshot {
     pub(crate) lease_time: Duration,
     pub(crate) nodes: BTreeMap<String, Configured>,
     pub(crate) alive: BTreeMap<String, Alive>,
+    /// Where clients connect to the nodes, as the nodes have said.
+    pub(crate) clients: BTreeMap<String, ClientAddress>,
     /// Nodes that people want out of the view.
     pub(crate) leaving: BTreeSet<String>,
     pub(crate) manager: Option<ManagerKey>,
@@ -140,6 +146,7 @@ impl Snapshot {
             lease_time: Duration::from_secs(seconds.ok_or_else(|| nonsense(lease_time))?),
             nodes: BTreeMap::new(),
             alive: BTreeMap::new(),
+            clients: BTreeMap::new(),
             leaving: BTreeSet::new(),
             manager: find(keys.manager()).map(|entry| ManagerKey {
                 node: text_of(entry),
@@ -164,6 +171,10 @@ impl Snapshot {
                     toml::from_str(&text_of(entry)).map_err(|_| nonsense(entry))?;
                 let says = Registration { in_step, leaves };
                 self.alive.insert(node.into(), Alive { says, lease: lease_of(entry), modified });
+            }
+            Some(("clients", node)) => {
+                // The chain does not depend on it: one that makes no sense is none, and its node writes it again.
+                self.clients.extend(text_of(entry).parse().ok().map(|address| (node.to_owned(), address)));
             }
             Some(("leaving", node)) => {
                 self.leaving.insert(node.into());
@@ -254,6 +265,8 @@ mod tests {
         let says = Registration { in_step: 2, leaves: false };
         vec![
             entry(keys.alive("a"), &alive_text(says), 8),
+            entry(keys.clients("a"), "10.0.0.1:6479", 8),
+            entry(keys.clients("b"), "?", 8),
             entry(keys.lease_time(), "10", 1),
             entry(keys.manager(), "a", 9),
             entry(keys.node("a"), "127.0.0.1:1", 7),
@@ -275,6 +288,7 @@ mod tests {
         assert_eq!(candidates.len(), 2);
         assert_eq!(candidates[0].registration, Some(Registration { in_step: 2, leaves: false }));
         assert_eq!((candidates[1].registration, candidates[1].registered), (None, 5));
+        assert_eq!(read.clients, [("a".to_owned(), "10.0.0.1:6479".parse().unwrap())].into());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::agent::{Agent, Shared};
 use super::registry::{Keys, RegistryError, Snapshot};
 use landfall_chain::View;
-use landfall_chain_io::{Lease, NodeError, Views, in_step_for};
+use landfall_chain_io::{ClientAddress, Lease, NodeError, Views, in_step_for};
 use landfall_members::EtcdClient;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -42,6 +42,8 @@ pub(crate) struct EtcdPlace {
     pub(crate) node: String,
     /// Where its region is.
     pub(crate) dir: PathBuf,
+    /// Where people say that clients connect to it.
+    pub(crate) announce: Option<ClientAddress>,
 }
 
 impl EtcdPlace {
@@ -201,6 +203,25 @@ impl Views for EtcdViews {
     fn manager(&self) -> Option<String> {
         let newest = self.shared.newest.lock();
         newest.as_ref().and_then(|seen| seen.manager.as_ref()).map(|manager| manager.node.clone())
+    }
+
+    fn clients_of(&self, node: &str) -> Option<ClientAddress> {
+        let newest = self.shared.newest.lock();
+        newest.as_ref().and_then(|seen| seen.clients.get(node)).cloned()
+    }
+
+    fn note_clients(&self, address: Option<&ClientAddress>) {
+        let _ = self.shared.clients.set(address.cloned());
+    }
+
+    fn is_sound(&self, node: &str) -> bool {
+        self.shared.newest.lock().as_ref().is_some_and(|seen| seen.is_sound(node))
+    }
+
+    fn doubt(&self) -> Option<String> {
+        let limit = self.shared.lease_time / 2;
+        (self.shared.age() >= limit)
+            .then(|| format!("etcd has not been read for {} s or longer", limit.as_secs()))
     }
 
     fn note_in_step(&self, since: u64) {

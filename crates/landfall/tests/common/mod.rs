@@ -310,6 +310,20 @@ pub(crate) fn has_program(name: &str, probe: &[&str]) -> bool {
     found
 }
 
+/// A Python that has redis-py. Says SKIP if there is none.
+pub(crate) fn python_with_redis() -> Option<PathBuf> {
+    let has_redis = |python: &PathBuf| {
+        let there =
+            Command::new(python).arg("--version").output().is_ok_and(|output| output.status.success());
+        there && run(Command::new(python).args(["-c", "import redis"]), LIMIT).0
+    };
+    let found = ["python3", "/usr/bin/python3"].into_iter().map(PathBuf::from).find(has_redis);
+    if found.is_none() {
+        eprintln!("SKIP: redis-py: not installed, see `cargo xtask peers`");
+    }
+    found
+}
+
 /// Runs a program to its end within a limit; returns its success and both outputs.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> (bool, String) {
     let mut out = tempfile::tempfile().unwrap();

@@ -9,7 +9,7 @@ pub(crate) use session::ChainSession;
 use crate::config::{ChainConfig, Config};
 use crate::shared::Shared;
 use crate::store::Store;
-use landfall_chain_io::{Link, Node, NodeError, Role, STATE_NAME, Settings};
+use landfall_chain_io::{ClientAddress, Link, Node, NodeError, Role, STATE_NAME, Settings};
 use landfall_fs::FsError;
 use landfall_heap::Writer;
 use landfall_kv::KvError;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// # Errors
 /// View or state are wrong.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
-    let Some(ChainConfig { views, node }) = &config.chain else { return Ok(None) };
+    let Some(ChainConfig { views, node, .. }) = &config.chain else { return Ok(None) };
     let settings = Settings {
         views: Arc::clone(views),
         node: node.clone(),
@@ -50,6 +50,17 @@ pub(crate) fn open(settings: Option<Settings>, store: &Store) -> Result<Option<A
 pub(crate) fn address(node: Option<&Arc<Node>>) -> Option<SocketAddr> {
     let node = node?;
     node.view().find(node.name()).ok().and_then(|(_, member)| member.address.parse().ok())
+}
+
+/// Says where clients connect to this node.
+pub(crate) fn announce(shared: &Shared) {
+    let (Some(node), Some(config)) = (&shared.chain, &shared.config.chain) else { return };
+    let of_resp = || shared.bound_resp.filter(|bound| !bound.ip().is_unspecified()).map(ClientAddress::from);
+    let address = config.announce.clone().or_else(of_resp);
+    if let (None, Some(bound)) = (&address, shared.bound_resp) {
+        tracing::warn!(%bound, "clients cannot be told where this server is: give --announce HOST:PORT");
+    }
+    node.note_clients(address);
 }
 
 /// Connects to the node behind, which gets what it may lack.

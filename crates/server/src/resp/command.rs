@@ -5,6 +5,7 @@
 
 use super::fail::Fail;
 use super::flags::Flags;
+use super::subscriptions::Subscriptions;
 use super::words::{Word, Words};
 use crate::context::Context;
 use crate::reply::Reply;
@@ -115,6 +116,7 @@ pub(super) struct State {
     pub(super) authenticated: bool,
     pub(super) name: String,
     pub(super) library: (String, String),
+    pub(super) subscriptions: Subscriptions,
     /// The connection ends after the reply is sent.
     pub(super) closing: bool,
 }
@@ -127,6 +129,7 @@ impl State {
             authenticated: shared.config.password.is_none(),
             name: String::new(),
             library: (String::new(), String::new()),
+            subscriptions: Subscriptions::default(),
             closing: false,
         }
     }

@@ -6,6 +6,7 @@ use super::command::{Call, Spec, State};
 use super::databases::selected;
 use super::fail::Fail;
 use super::flags::Flags;
+use super::role::Part;
 use landfall_resp::Protocol;
 
 /// The version of Redis with these commands and replies: clients select features by it.
@@ -13,9 +14,17 @@ pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 const QUICK: Flags = Flags::NO_SCRIPT.and(Flags::SERVER).and(Flags::FAST);
 const OPEN: Flags = QUICK.and(Flags::NO_AUTH);
+const LEAVES: Flags = OPEN.and(Flags::IMMEDIATE).and(Flags::SUBSCRIBED);
 
 pub(super) const SPECS: &[Spec] = &[
-    Spec::new("ping", -1, Flags::FAST, ping, "connection", "Returns the server's liveliness response."),
+    Spec::new(
+        "ping",
+        -1,
+        Flags::FAST.and(Flags::SUBSCRIBED),
+        ping,
+        "connection",
+        "Returns the server's liveliness response.",
+    ),
     Spec::new("echo", 2, Flags::SERVER.and(Flags::FAST), echo, "connection", "Returns the given string."),
     Spec::new(
         "select",
@@ -27,13 +36,21 @@ pub(super) const SPECS: &[Spec] = &[
     ),
     Spec::new("hello", -1, OPEN, hello, "connection", "Handshakes with the server."),
     Spec::new("auth", -2, OPEN, auth, "connection", "Authenticates the connection."),
-    Spec::new("quit", -1, OPEN.and(Flags::IMMEDIATE), quit, "connection", "Closes the connection."),
-    Spec::new("reset", 1, OPEN.and(Flags::IMMEDIATE), reset, "connection", "Resets the connection."),
+    Spec::new("quit", -1, LEAVES, quit, "connection", "Closes the connection."),
+    Spec::new("reset", 1, LEAVES, reset, "connection", "Resets the connection."),
     clients::SPEC,
 ];
 
 fn ping(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     match call.words.len() {
+        // A message, as the client takes nothing else.
+        1 | 2 if call.session.state.takes_only_messages() => {
+            let text = call.words.rest(1).next().unwrap_or_default();
+            let mut out = call.out();
+            out.array(2);
+            out.bulk(b"pong");
+            out.bulk(&text);
+        }
         1 => call.out().simple("PONG"),
         2 => {
             let word = call.word(1);
@@ -129,6 +146,10 @@ fn hello_options(call: &mut Call<'_, '_, '_>) -> Result<Option<String>, Fail> {
 fn greet(call: &mut Call<'_, '_, '_>) {
     let id = i64::try_from(call.session.id).unwrap_or(i64::MAX);
     let protocol = if call.session.state.protocol == Protocol::Resp3 { 3 } else { 2 };
+    let role = match Part::of(call.shared()) {
+        Part::Master { .. } => "master",
+        Part::Slave { .. } => "replica",
+    };
     let mut out = call.out();
     out.map(7);
     out.bulk(b"server");
@@ -142,7 +163,7 @@ fn greet(call: &mut Call<'_, '_, '_>) {
     out.bulk(b"mode");
     out.bulk(b"standalone");
     out.bulk(b"role");
-    out.bulk(b"master");
+    out.bulk(role.as_bytes());
     out.bulk(b"modules");
     out.array(0);
 }

@@ -31,15 +31,20 @@ impl Flags {
     pub(super) const STATS: Self = Self(1 << 13);
     /// Changes what a chain does not carry. Not shown.
     pub(super) const NOT_CARRIED: Self = Self(1 << 14);
+    /// About messages for subscribers.
+    pub(super) const PUBSUB: Self = Self(1 << 15);
+    /// Allowed to a client that listens for messages. Not shown.
+    pub(super) const SUBSCRIBED: Self = Self(1 << 16);
     /// Flags of most commands about the server.
     pub(super) const SERVER: Self = Self::LOADING.and(Self::STALE);
 
     /// The flags that `COMMAND` shows, by name.
-    pub(super) const SHOWN: [(Self, &'static str); 11] = [
+    pub(super) const SHOWN: [(Self, &'static str); 12] = [
         (Self::WRITE, "write"),
         (Self::READ, "readonly"),
         (Self::DENY_OOM, "denyoom"),
         (Self::ADMIN, "admin"),
+        (Self::PUBSUB, "pubsub"),
         (Self::NO_SCRIPT, "noscript"),
         (Self::BLOCKING, "blocking"),
         (Self::LOADING, "loading"),

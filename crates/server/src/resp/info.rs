@@ -4,11 +4,12 @@ use super::command::{Call, Spec};
 use super::connection::REDIS_VERSION;
 use super::fail::Fail;
 use super::flags::Flags;
+use super::role::Part;
 use crate::counters::COMMIT_BOUNDS_US;
 use crate::process;
 use crate::shared::Shared;
 use landfall_chain::Standing;
-use landfall_chain_io::{Node, Role};
+use landfall_chain_io::Node;
 use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
 use std::fmt::{Display, Write as _};
@@ -179,10 +180,11 @@ fn statistics(text: &mut Text, shared: &Shared) {
 }
 
 fn replication(text: &mut Text, shared: &Shared) {
-    let is_first = shared.chain.as_ref().is_none_or(|node| node.role() == Role::First);
-    text.line("role", if is_first { "master" } else { "slave" });
+    let part = Part::of(shared);
+    text.line("role", part.name());
     let behind = shared.chain.as_ref().and_then(|node| node.behind());
     text.line("connected_slaves", shared.chain.as_ref().map_or(0, |node| node.copies_behind()));
+    part.info().iter().for_each(|(name, value)| text.line(name, value));
     if let Some(node) = &shared.chain {
         chain(text, node, behind.as_ref());
     }

@@ -30,10 +30,14 @@ mod numbers;
 mod options;
 mod pieces;
 mod range;
+mod role;
 mod scan;
+mod sentinel;
 mod server;
 mod settings;
 mod strings;
+mod subscribe;
+mod subscriptions;
 mod table;
 mod words;
 
@@ -156,7 +160,9 @@ impl Session {
         words: Words<'c>,
         reply: &'c mut Reply<'_>,
     ) -> Result<(), Fail> {
-        let spec = self.admit(words).and_then(|spec| admit_here(ctx.shared, spec));
+        let is_of_subscriber = |spec: &Spec| self.is_subscribed() && spec.has(Flags::SUBSCRIBED);
+        let admitted = |spec| if is_of_subscriber(spec) { Ok(spec) } else { admit_here(ctx.shared, spec) };
+        let spec = self.admit(words).and_then(admitted);
         if let Some(queue) = &mut self.queue
             && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))
             && !words.is(0, "exec")
@@ -186,6 +192,7 @@ impl Session {
         if !self.state.authenticated && !spec.has(Flags::NO_AUTH) {
             return Err(Fail::error("NOAUTH Authentication required."));
         }
+        self.check_subscribed(spec)?;
         Ok(spec)
     }
 

@@ -4,7 +4,7 @@ use super::command::{Spec, Table};
 use super::fail::Fail;
 use super::words::Words;
 
-const FAMILIES: [&[Spec]; 17] = [
+const FAMILIES: [&[Spec]; 20] = [
     super::strings::SPECS,
     super::numbers::SPECS,
     super::append::SPECS,
@@ -22,6 +22,9 @@ const FAMILIES: [&[Spec]; 17] = [
     super::inspect::SPECS,
     super::logs::SPECS,
     super::files::SPECS,
+    super::role::SPECS,
+    super::sentinel::SPECS,
+    super::subscribe::SPECS,
 ];
 
 const COUNT: usize = {

@@ -2,6 +2,7 @@
 
 use super::paged::Paged;
 use super::strangers::Strangers;
+use super::told::Told;
 use crate::admission::Excess;
 use crate::chain;
 use crate::conn::{Conn, Core};
@@ -72,6 +73,7 @@ pub(crate) struct Worker {
     /// Connections with replies or commands that wait for a commit.
     pub(super) waiting: Vec<ConnId>,
     pub(super) strangers: Strangers,
+    pub(super) told: Told,
     /// Connections that wait for a log to grow.
     pub(super) tails: Tails,
     /// What commands wait for that has left memory; `None` where all of the region may be in memory.
@@ -111,6 +113,7 @@ impl Worker {
             lookahead: Lookahead::default(),
             conns: Conns::default(),
             strangers: Strangers::default(),
+            told: Told::default(),
             events: Vec::new(),
             touched: Vec::new(),
             long: VecDeque::new(),
