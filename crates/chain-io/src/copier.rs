@@ -4,9 +4,9 @@ use crate::connection::{Connection, Lost};
 use crate::counters::Counters;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
+use crate::pages::{Pages, Position};
 use landfall_chain::{COPY_STREAM, Code, Copying, Member, message};
-use landfall_heap::{HeapError, Item};
-use std::fmt::Debug;
+use landfall_heap::HeapError;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -20,33 +20,6 @@ const RETRY_FULL_AFTER: Duration = Duration::from_secs(10);
 const ROOM_WAIT: Duration = Duration::from_millis(5);
 /// Pause before a page is read again whose bytes are being loaded.
 const LOAD_WAIT: Duration = Duration::from_millis(2);
-
-/// Takes a version of a key: its space, the key, the record's aux, the value.
-pub type AddValue<'a, 'h> = &'a mut dyn FnMut(u8, &[u8], u32, Item<'h>) -> Result<(), HeapError>;
-
-/// Where a walk over all keys is; the default is its start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The space.
-    pub space: u8,
-    /// The last key of the space that was visited.
-    pub after: Option<Vec<u8>>,
-}
-
-/// Everything that a region has, page by page.
-pub trait Pages: Debug + Send + Sync {
-    /// A walk begins: the node behind has deleted what it had.
-    fn begin(&self);
-
-    /// The walk is over, or given up.
-    fn end(&self);
-
-    /// Passes some current versions to `add`; `None` at the end. A key that is there all the time is visited once.
-    ///
-    /// # Errors
-    /// [`HeapError::Loading`]: the page is read again after a while. The medium's.
-    fn page<'h>(&'h self, from: &Position, add: AddValue<'_, 'h>) -> Result<Option<Position>, HeapError>;
-}
 
 /// Copies whenever that is wanted, until the node stops.
 pub(crate) fn run(node: &Node, pages: &dyn Pages) {
@@ -174,9 +147,9 @@ impl Copier<'_> {
         let heap = &self.node.heap;
         loop {
             let (mut out, mut keys) = (Outgoing::default(), 0);
-            let read = self.pages.page(from, &mut |space, key, aux, item| {
+            let read = self.pages.page(from, &mut |record| {
                 keys += 1;
-                out.add_value(heap, (space, aux), key, item)
+                out.add_copied(heap, record)
             });
             match read {
                 Ok(next) => {

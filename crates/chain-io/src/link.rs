@@ -257,7 +257,7 @@ impl Thread<'_> {
             !is_over && node.generation() == generation
         };
         let mut last = None;
-        each_message(&node.heap, records, |message| {
+        each_message(node, records, |message| {
             if is_again && message.is_worth_a_check() {
                 let check = message.check(version, connection.next_number());
                 connection.writer().write_all(&check)?;

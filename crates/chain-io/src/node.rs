@@ -12,7 +12,7 @@ use landfall_chain::{
     Acknowledged, Copied, Downstream, HEARTBEAT_STREAM, Heartbeat, Hello, Proof, Reason, Refusal, Standing,
     Upstream, View, Welcome,
 };
-use landfall_heap::Heap;
+use landfall_heap::{Heap, HeapError, RecordView, SlotId, spaces};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -90,6 +90,8 @@ impl Role {
 
 /// Says which operation comes next in the log of files.
 pub type NextOperation = Box<dyn Fn() -> u64 + Send + Sync>;
+/// Says the key under which other nodes know a record of a log.
+pub type LogKey = Box<dyn Fn(SlotId, &RecordView<'_>) -> Result<Vec<u8>, HeapError> + Send + Sync>;
 
 /// A node of a chain.
 pub struct Node {
@@ -127,6 +129,7 @@ pub struct Node {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Index of the next operation of the log of files, where there are files.
     next_operation: OnceLock<NextOperation>,
+    log_key: OnceLock<LogKey>,
     /// Where clients connect to it, once it listens.
     clients: OnceLock<Option<ClientAddress>>,
     /// What it has sent.
@@ -184,6 +187,7 @@ impl Node {
             changed: Condvar::new(),
             threads: Mutex::default(),
             next_operation: OnceLock::new(),
+            log_key: OnceLock::new(),
             clients: OnceLock::new(),
             counters: Counters::default(),
             settings,
@@ -198,6 +202,19 @@ impl Node {
     /// Index of the next operation of the log of files; 0 without files.
     pub(crate) fn next_operation(&self) -> u64 {
         self.next_operation.get().map_or(0, |next| next())
+    }
+
+    /// The node has logs.
+    pub fn carry_logs(&self, key: LogKey) {
+        let _ = self.log_key.set(key);
+    }
+
+    /// The key under which other nodes know a record.
+    pub(crate) fn key_for_others(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Vec<u8>, HeapError> {
+        match self.log_key.get().filter(|_| spaces::LOGS.contains(&view.space())) {
+            Some(key) => key(slot, view),
+            None => Ok(self.heap.key(view)?.to_vec()),
+        }
     }
 
     /// Starts a thread that ends when [`Self::is_stopping`], and is waited for by [`Self::join`].

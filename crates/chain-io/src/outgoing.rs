@@ -1,7 +1,9 @@
 //! A message with records, as it leaves.
 
+use crate::node::Node;
+use crate::pages::{CopiedPart, CopiedRecord};
 use landfall_chain::{Code, Record, RecordKind, message};
-use landfall_heap::{Heap, HeapError, Item, Kind, RecordView, SlotId};
+use landfall_heap::{Heap, HeapError, Item, Kind, RecordView, SlotId, spaces};
 use std::io::{self, IoSlice, Write};
 
 /// A message is complete when its payload has so many bytes, ...
@@ -41,44 +43,54 @@ impl<'h> Outgoing<'h> {
         !self.is_open && (self.payload_len >= PAYLOAD_BYTES || self.head.len() >= HEAD_BYTES)
     }
 
-    /// Adds a record from the region. `more`: the next one belongs to the same group.
+    /// Adds a record of the node's region. `more`: the next one belongs to the same group.
     ///
     /// # Errors
     /// Damage; the medium's.
-    pub fn add(&mut self, heap: &'h Heap, slot: SlotId, more: bool) -> Result<(), HeapError> {
+    fn add(&mut self, node: &'h Node, slot: SlotId, more: bool) -> Result<(), HeapError> {
+        let heap = &*node.heap;
         let view = heap.record(slot)?;
         let kind = match view.kind() {
             Kind::Put => RecordKind::Put,
             Kind::Tombstone => RecordKind::Tombstone,
             Kind::Flush => RecordKind::Flush,
+            Kind::Bound if spaces::LOGS.contains(&view.space()) => RecordKind::Bound,
             _ => return Ok(()),
         };
-        let key = heap.key(&view)?;
+        let (key, fields) = (node.key_for_others(slot, &view)?, view_fields(&view, more));
         if kind == RecordKind::Put {
-            return self.add_item(&view_fields(&view, more), &key, Item::hold(heap, slot, &view)?, heap);
+            return self.add_item(&fields, &key, Item::hold(heap, slot, &view)?, heap);
         }
-        Record { kind, key: &key, ..view_fields(&view, more) }.encode(&mut self.head);
-        self.is_open = more;
         self.deletes = true;
+        self.add_bare(&Record { kind, key: &key, ..fields });
         Ok(())
     }
 
-    /// Adds a version of a key, with its space and its record's aux.
+    /// Adds a record of a page of a copy.
     ///
     /// # Errors
     /// The medium's.
-    pub fn add_value(
-        &mut self,
-        heap: &'h Heap,
-        (space, aux): (u8, u32),
-        key: &[u8],
-        item: Item<'h>,
-    ) -> Result<(), HeapError> {
-        let (arrival_ns, mark) = (item.arrival_ns, item.expiry_ms);
+    pub(crate) fn add_copied(&mut self, heap: &'h Heap, copied: CopiedRecord<'h>) -> Result<(), HeapError> {
+        let CopiedRecord { space, key, aux, part } = copied;
+        let (arrival_ns, mark) = match &part {
+            CopiedPart::Value(item) => (item.arrival_ns, item.expiry_ms),
+            CopiedPart::Tombstone { mark } | CopiedPart::Bound { mark } => (0, *mark),
+        };
         let (kind, more) = (RecordKind::Put, false);
         let fields =
-            Record { kind, more, space, aux, arrival_ns, mark, key: &[], value_len: 0, value_crc: 0 };
-        self.add_item(&fields, key, item, heap)
+            Record { kind, more, space, aux, arrival_ns, mark, key: &key, value_len: 0, value_crc: 0 };
+        match part {
+            CopiedPart::Value(item) => self.add_item(&fields, &key, item, heap)?,
+            CopiedPart::Tombstone { .. } => self.add_bare(&Record { kind: RecordKind::Tombstone, ..fields }),
+            CopiedPart::Bound { .. } => self.add_bare(&Record { kind: RecordKind::Bound, ..fields }),
+        }
+        Ok(())
+    }
+
+    /// Adds a record without a value.
+    fn add_bare(&mut self, record: &Record<'_>) {
+        record.encode(&mut self.head);
+        self.is_open = record.more;
     }
 
     fn add_item(
@@ -145,11 +157,13 @@ impl<'h> Outgoing<'h> {
 
 /// The fields of a record but for its key and value.
 fn view_fields<'a>(view: &RecordView<'_>, more: bool) -> Record<'a> {
+    let is_of_log = spaces::LOGS.contains(&view.space());
     Record {
         kind: RecordKind::Put,
         more,
         space: view.space(),
-        aux: view.aux(),
+        // The number of a log means nothing to others.
+        aux: if is_of_log { 0 } else { view.aux() },
         arrival_ns: view.arrival_ns(),
         mark: view.expiry_ms(),
         key: &[],
@@ -177,7 +191,7 @@ fn write_all(to: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<
 /// # Errors
 /// Those of `send`; damage; the medium's.
 pub(crate) fn each_message<'h, E: From<io::Error>>(
-    heap: &'h Heap,
+    node: &'h Node,
     records: &[SlotId],
     mut send: impl FnMut(Outgoing<'h>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -186,8 +200,8 @@ pub(crate) fn each_message<'h, E: From<io::Error>>(
         if next.is_full() {
             send(std::mem::take(&mut next))?;
         }
-        let more = belongs_with(heap, *slot, records.get(at + 1).copied());
-        more.and_then(|more| next.add(heap, *slot, more)).map_err(io::Error::other)?;
+        let more = belongs_with(&node.heap, *slot, records.get(at + 1).copied());
+        more.and_then(|more| next.add(node, *slot, more)).map_err(io::Error::other)?;
     }
     if next.is_empty() { Ok(()) } else { send(next) }
 }

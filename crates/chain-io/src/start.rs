@@ -1,10 +1,11 @@
 //! Starts the threads of a node.
 
 use crate::beats;
-use crate::copier::{self, Pages};
+use crate::copier;
 use crate::error::NodeError;
 use crate::link::{self, Begin, Prepare};
 use crate::node::Node;
+use crate::pages::Pages;
 use crate::room;
 use landfall_heap::SlotId;
 use std::sync::Arc;

@@ -17,6 +17,8 @@ pub enum RecordKind {
     Tombstone = 2,
     /// Every key is gone.
     Flush = 3,
+    /// A bound of a log: its head, or a position.
+    Bound = 4,
 }
 
 /// A record as it is sent. Its value lies in the payload, behind those of the records before it.
@@ -78,6 +80,7 @@ impl<'a> Records<'a> {
             1 => RecordKind::Put,
             2 => RecordKind::Tombstone,
             3 => RecordKind::Flush,
+            4 => RecordKind::Bound,
             value => return Err(WireError::Unknown { what: "a record of kind", value }),
         };
         if fixed[1] & !MORE != 0 {
@@ -125,7 +128,8 @@ mod tests {
     fn record(
         (kind, more, space, aux, (arrival_ns, mark), key, (value_len, value_crc)): &Fields,
     ) -> Record<'_> {
-        let kind = [RecordKind::Put, RecordKind::Tombstone, RecordKind::Flush][usize::from(*kind)];
+        let kinds = [RecordKind::Put, RecordKind::Tombstone, RecordKind::Flush, RecordKind::Bound];
+        let kind = kinds[usize::from(*kind)];
         let (more, space, aux) = (*more, *space, *aux);
         let (arrival_ns, mark, value_len, value_crc) = (*arrival_ns, *mark, *value_len, *value_crc);
         Record { kind, more, space, aux, arrival_ns, mark, key, value_len, value_crc }
@@ -134,7 +138,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_are_read_as_they_were_written(fields: Vec<Fields>) {
-            let fields: Vec<Fields> = fields.into_iter().map(|f| (f.0 % 3, f.1, f.2, f.3, f.4, f.5, f.6)).collect();
+            let fields: Vec<Fields> = fields.into_iter().map(|f| (f.0 % 4, f.1, f.2, f.3, f.4, f.5, f.6)).collect();
             let mut head = Vec::new();
             fields.iter().for_each(|fields| record(fields).encode(&mut head));
             let read: Result<Vec<Record<'_>>, WireError> = Records::new(&head).collect();

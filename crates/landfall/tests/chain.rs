@@ -3,13 +3,14 @@
 mod common;
 
 use common::chain::{Chain, REPLY_LIMIT};
+use common::faults::{Addresses, Over, fault, hunt};
 use common::{Place, Reply, Resp, Server, bulk, ok, pattern, wait_until};
 use landfall_chain::{Code, RecordKind};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Keys of a client.
@@ -171,8 +172,8 @@ fn replicas_answer_reads_and_refuse_writes() {
     assert!(refused(resp.call(&[b"EXEC"]).unwrap(), "EXECABORT"));
     assert_eq!(replica.http().call("PUT", "/kv/k", "", b"w").unwrap().status, 403);
     assert_eq!(replica.http().call("GET", "/kv/k", "", b"").unwrap().body, b"v");
-    assert!(refused(chain.server(0).call(&["LF.APPEND", "log", "x"]), "ERR a chain carries no logs"));
-    assert_eq!(chain.server(0).http().call("POST", "/wal/log", "", b"x").unwrap().status, 501);
+    assert!(refused(replica.call(&["LF.APPEND", "log", "x"]), "READONLY"));
+    assert_eq!(replica.http().call("POST", "/wal/log", "", b"x").unwrap().status, 403);
 }
 
 #[test]
@@ -452,13 +453,15 @@ fn records_out_of_place_are_refused_and_change_nothing() {
     let mut chain = Chain::new(2, &[]);
     chain.start(1);
     let (put, tombstone) = (RecordKind::Put, RecordKind::Tombstone);
-    let hostile: [&[(RecordKind, u8, &[u8])]; 6] = [
+    let hostile: [&[(RecordKind, u8, &[u8])]; 8] = [
         &[(put, 0, b"key"), (put, 53, b"0123456789ab")],
         &[(put, 53, b"0123456789ab"), (put, 0, b"key")],
         &[(put, 0, b"key"), (tombstone, 49, b"01234567")],
         &[(tombstone, 53, b"0123456789ab")],
         &[(put, 200, b"key")],
         &[(RecordKind::Flush, 0, b""), (put, 0, b"key")],
+        &[(put, 0, b"key"), (put, 16, b"01234567log")],
+        &[(RecordKind::Bound, 0, b"key")],
     ];
     for (at, records) in (1..).zip(hostile) {
         let hello = landfall_chain::Hello {
@@ -505,26 +508,6 @@ struct Known {
     sent: u64,
     /// The highest number that a reader has seen, at any node.
     seen: u64,
-}
-
-/// Where clients write now, and where they read.
-struct Addresses {
-    nodes: Mutex<Vec<Option<SocketAddr>>>,
-    first: AtomicUsize,
-}
-
-impl Addresses {
-    fn note(&self, chain: &Chain, running: &[usize]) {
-        let mut nodes = self.nodes.lock().unwrap();
-        for (index, address) in nodes.iter_mut().enumerate() {
-            *address = running.contains(&index).then(|| chain.server(index).resp);
-        }
-    }
-
-    fn of(&self, index: usize) -> Option<Resp> {
-        let address = self.nodes.lock().unwrap()[index]?;
-        Resp::connect(address, REPLY_LIMIT).ok()
-    }
 }
 
 /// Writes numbers that only grow, to the node that takes writes, until the end.
@@ -576,74 +559,12 @@ fn read(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, nod
     }
 }
 
-/// Ends the clients, also when a test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A small generator, seeded: the same faults each time.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-}
-
-/// One fault, and what people do about it. All nodes are in step again when it returns.
-fn fault(chain: &mut Chain, draw: &mut Draw, addresses: &Addresses) {
-    let (nodes, victim) = (chain.nodes.len(), draw.below(chain.nodes.len()));
-    let everybody: Vec<usize> = (0..nodes).collect();
-    let others: Vec<usize> = everybody.iter().copied().filter(|index| *index != victim).collect();
-    match draw.below(4) {
-        // A node is killed, and is back soon.
-        0 => chain.kill(victim),
-        // It is stopped properly.
-        1 => assert!(chain.take(victim).stop().success()),
-        // It is removed, and added again, with what it has or with nothing.
-        kind => {
-            chain.kill(victim);
-            chain.remove(victim);
-            let first = chain.wait_until_in_step();
-            addresses.note(chain, &others);
-            addresses.first.store(first, Ordering::Release);
-            std::thread::sleep(Duration::from_millis(draw.below(300) as u64));
-            if kind == 3 {
-                chain.nodes[victim].lose_disk();
-            }
-            chain.add(victim);
-        }
-    }
-    addresses.note(chain, &others);
-    std::thread::sleep(Duration::from_millis(draw.below(300) as u64));
-    chain.start(victim);
-    addresses.note(chain, &everybody);
-    // While it is not in step yet, now and then.
-    if draw.below(3) == 0 {
-        std::thread::sleep(Duration::from_millis(draw.below(100) as u64));
-        let again = draw.below(nodes);
-        chain.kill(again);
-        chain.start(again);
-        addresses.note(chain, &everybody);
-    }
-    addresses.first.store(chain.wait_until_in_step(), Ordering::Release);
-}
-
 #[test]
 fn whatever_is_killed_removed_or_added_nothing_acknowledged_or_shown_is_lost() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let (kills, mut draw) = (number("LANDFALL_KILLS", 8), Draw(number("LANDFALL_SEED", 1)));
+    let (kills, mut draw) = hunt(8);
     let mut chain = Chain::new(3, &["--workers", "2"]);
     chain.start_all();
-    let addresses = Addresses { nodes: Mutex::new(vec![None; 3]), first: AtomicUsize::new(0) };
-    addresses.note(&chain, &[0, 1, 2]);
+    let addresses = Addresses::of_all(&chain);
     let (over, known) = (AtomicBool::new(false), Mutex::new(vec![Known::default(); CLIENTS * KEYS]));
     std::thread::scope(|threads| {
         for client in 0..CLIENTS {

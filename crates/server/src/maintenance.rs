@@ -278,7 +278,7 @@ impl Maintenance {
     /// Trims logs to their retention settings, and frees trimmed entries. True if there is more to free.
     fn keep_logs(&mut self) -> Result<bool, KvError> {
         let logs = &self.shared.logs;
-        if self.retained_at.elapsed() >= RETAIN_EVERY {
+        if chain::may_purge(&self.shared) && self.retained_at.elapsed() >= RETAIN_EVERY {
             self.retained_at = Instant::now();
             match logs.retain(&mut self.purger, now_ns() / 1_000_000) {
                 Ok(_) | Err(WalError::Wait(_) | WalError::Heap(HeapError::Full)) => {}

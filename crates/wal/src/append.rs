@@ -1,7 +1,7 @@
 //! Appending to a log: each entry becomes a record that refers to the place where its bytes are.
 
 use crate::error::WalError;
-use crate::format::{check_log_name, entry_key};
+use crate::format::{OFFSET_MAX, check_log_name, entry_key};
 use crate::log::Log;
 use crate::logs::{HeadChange, Logs};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
@@ -9,9 +9,6 @@ use landfall_heap::{Entry, Gated, Kind, Source, Writer, spaces};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Highest offset of an entry. Values above it mark a deleted log.
-const OFFSET_MAX: u64 = u64::MAX - 2;
 
 /// Entries that were appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +59,7 @@ impl Logs {
     ) -> Result<Gated<Appended>, WalError> {
         let mut state = log.state.lock();
         state.check()?;
+        state.turns.take(&self.heap, writer)?;
         let (first, count) = (state.next(), values.len());
         if first > OFFSET_MAX - count as u64 {
             return Err(WalError::Exhausted { what: "offset" });
@@ -89,6 +87,7 @@ impl Logs {
             .collect();
         let slots = writer.append_group(&entries)?;
         slots.iter().zip(values).for_each(|(slot, value)| state.slots.push(*slot, value.len()));
+        state.turns.note(writer);
         if state.note_writer(writer.ticket()) {
             self.list(writer.id(), log);
         }

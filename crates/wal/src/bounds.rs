@@ -44,6 +44,8 @@ pub(crate) struct Tombstone {
     /// The log's number.
     pub(crate) number: u32,
     pub(crate) space: u8,
+    /// The life of the log.
+    pub(crate) life: u64,
 }
 
 /// Heads and positions on the medium that are not current, and the tombstones.
@@ -64,9 +66,9 @@ impl Bounds {
         }
     }
 
-    /// Makes the tombstone in `slot` the current record of its key.
-    pub(crate) fn add_tombstone(&mut self, hash: u64, slot: SlotId, number: u32, space: u8) {
-        self.tombstones.insert(hash, Tombstone { slot, number, space });
+    /// Makes a tombstone the current record of its key.
+    pub(crate) fn add_tombstone(&mut self, hash: u64, tombstone: Tombstone) {
+        self.tombstones.insert(hash, tombstone);
     }
 
     /// Notes that a copy of a bound is about to be made.

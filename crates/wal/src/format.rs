@@ -11,6 +11,9 @@ pub const CONSUMER_BYTES_MAX: usize = 44;
 /// Mark of a bound that deletes the log or the position that it names.
 pub(crate) const ENDED: u64 = u64::MAX;
 
+/// Highest offset of an entry. Values above it mark a deleted log.
+pub(crate) const OFFSET_MAX: u64 = u64::MAX - 2;
+
 /// Bytes of an entry's key.
 const ENTRY_KEY_BYTES: usize = 12;
 /// Bytes of a log's number.
@@ -83,17 +86,19 @@ pub(crate) struct Cut {
 pub(crate) struct Head {
     pub(crate) settings: Settings,
     pub(crate) cut: Cut,
+    /// Which of the logs of this name it is, on a chain.
+    pub(crate) life: u64,
 }
 
 /// Tags of a head's fields, in the order of [`Head::fields`].
-const TAGS: [u8; 5] = [1, 2, 3, 4, 5];
+const TAGS: [u8; 6] = [1, 2, 3, 4, 5, 6];
 /// Bytes of a field: one for its tag, eight for its value.
 const FIELD_BYTES: usize = 9;
 
 impl Head {
     fn fields(&self) -> [u64; TAGS.len()] {
         let Settings { retain_bytes, retain_entries, retain_ms } = self.settings;
-        [retain_bytes, retain_entries, retain_ms, self.cut.offset, self.cut.seq]
+        [retain_bytes, retain_entries, retain_ms, self.cut.offset, self.cut.seq, self.life]
     }
 
     /// Encodes the head. Fields with the value 0 are left out.
@@ -119,8 +124,9 @@ impl Head {
         if !remainder.is_empty() {
             return Err(Damage::RecordFields);
         }
-        let [retain_bytes, retain_entries, retain_ms, offset, seq] = fields;
-        Ok(Self { settings: Settings { retain_bytes, retain_entries, retain_ms }, cut: Cut { offset, seq } })
+        let [retain_bytes, retain_entries, retain_ms, offset, seq, life] = fields;
+        let settings = Settings { retain_bytes, retain_entries, retain_ms };
+        Ok(Self { settings, cut: Cut { offset, seq }, life })
     }
 }
 
@@ -138,9 +144,11 @@ mod tests {
         assert_eq!(hex(&entry_key(7, 0x0102_0304)), "070000000403020100000000");
         assert_eq!(hex(&position_key(7, "mirror")), "070000006d6972726f72");
         let settings = Settings { retain_bytes: 5, retain_entries: 0, retain_ms: 6 };
-        let head = Head { settings, cut: Cut { offset: 9, seq: 0x0a0b } };
+        let head = Head { settings, cut: Cut { offset: 9, seq: 0x0a0b }, life: 0 };
         let frozen = "010500000000000000030600000000000000040900000000000000050b0a000000000000";
         assert_eq!(hex(&head.encode()), frozen);
+        let on_a_chain = format!("{frozen}060700000000000000");
+        assert_eq!(hex(&Head { life: 7, ..head }.encode()), on_a_chain);
     }
 
     #[test]
@@ -148,8 +156,8 @@ mod tests {
         assert_eq!(parse_entry_key(&entry_key(3, u64::MAX - 1)), Some((3, u64::MAX - 1)));
         assert_eq!(parse_entry_key(b"short"), None);
         assert_eq!(parse_position_key(&position_key(9, "a")), Some((9, "a")));
-        let head =
-            Head { settings: Settings { retain_entries: 4, ..Settings::default() }, cut: Cut::default() };
+        let settings = Settings { retain_entries: 4, ..Settings::default() };
+        let head = Head { settings, cut: Cut::default(), life: 5 };
         let bytes = head.encode();
         assert_eq!(Head::decode(&bytes), Ok(head));
         assert_eq!(Head::decode(&[]), Ok(Head::default()));

@@ -3,6 +3,7 @@
 use crate::error::WalError;
 use crate::format::{Cut, Settings};
 use crate::slots::Slots;
+use crate::turns::Turns;
 use landfall_heap::{Damage, Heap, SlotId, Ticket, Tickets, Until};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -16,6 +17,8 @@ pub(crate) struct Log {
     pub(crate) name: Box<str>,
     /// Hash of its head's key.
     pub(crate) hash: u64,
+    /// Which of the logs of this name it is, on a chain.
+    pub(crate) life: u64,
     pub(crate) state: Mutex<State>,
     /// Watchers that wait for the log to grow, one bit each.
     pub(crate) watchers: AtomicU64,
@@ -66,9 +69,24 @@ pub(crate) struct State {
     pub(crate) by_writer: SmallVec<[ByWriter; 2]>,
     /// The log has been deleted. A caller that still holds it must look up its name again.
     pub(crate) ended: bool,
+    /// On a chain.
+    pub(crate) turns: Turns,
+    /// Entries behind a gap, by offset, while they are copied to this machine.
+    pub(crate) ahead: BTreeMap<u64, Ahead>,
+    /// The log was made by something that came before its head, while it is copied to this machine.
+    pub(crate) is_guessed: bool,
     /// Which check the head fails, if it cannot be read.
     pub(crate) damaged: Option<Damage>,
     pub(crate) unreadable_head: Option<SlotId>,
+}
+
+/// An entry behind a gap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    pub(crate) slot: SlotId,
+    pub(crate) bytes: u64,
+    /// The record says that the entry is lost.
+    pub(crate) is_lost: bool,
 }
 
 /// A slot, [`SlotId::NONE`] by default.
@@ -82,8 +100,9 @@ impl Default for SlotIdOrNone {
 }
 
 impl Log {
-    pub(crate) fn new(number: u32, name: &str, hash: u64, state: State) -> Self {
-        Self { number, name: name.into(), hash, state: Mutex::new(state), watchers: AtomicU64::new(0) }
+    pub(crate) fn new(number: u32, name: &str, hash: u64, life: u64, state: State) -> Self {
+        let (name, state, watchers) = (name.into(), Mutex::new(state), AtomicU64::new(0));
+        Self { number, name, hash, life, state, watchers }
     }
 }
 
@@ -100,12 +119,17 @@ impl State {
 
     /// The slot of an entry, or of the record that says that the entry is lost.
     pub(crate) fn entry_slot(&self, offset: u64) -> Option<SlotId> {
-        self.unreadable.get(&offset).copied().or_else(|| self.slot(offset))
+        let ahead = || self.ahead.get(&offset).map(|ahead| ahead.slot);
+        self.unreadable.get(&offset).copied().or_else(ahead).or_else(|| self.slot(offset))
     }
 
     pub(crate) fn set_slot(&mut self, offset: u64, slot: SlotId) {
         if let Some(known) = self.unreadable.get_mut(&offset) {
             *known = slot;
+            return;
+        }
+        if let Some(ahead) = self.ahead.get_mut(&offset) {
+            ahead.slot = slot;
             return;
         }
         self.slots.set((offset - self.first) as usize, slot);
@@ -118,6 +142,16 @@ impl State {
             self.durable += 1;
         }
         self.durable
+    }
+
+    /// Takes the entries behind a gap that is filled.
+    pub(crate) fn take_ahead(&mut self) {
+        while let Some(Ahead { slot, bytes, is_lost }) = self.ahead.remove(&self.next()) {
+            if is_lost {
+                self.unreadable.insert(self.next(), slot);
+            }
+            self.slots.push(if is_lost { SlotId::NONE } else { slot }, bytes);
+        }
     }
 
     /// Fails if the log may not be served, because it is damaged or deleted.

@@ -1,11 +1,12 @@
 //! All logs of a region: find, create, configure, delete and watch them. [`Logs`] is the crate's main type; appending,
 //! reading, trimming and positions are in files of their own.
 
-use crate::bounds::{Bound, Bounds};
+use crate::bounds::{Bound, Bounds, Tombstone};
 use crate::error::WalError;
 use crate::format::{Cut, ENDED, Head, Settings, check_log_name};
 use crate::log::{CutHeld, Log, SlotIdOrNone, State};
-use landfall_heap::{FEATURE_LOGS, Gated, Heap, SlotId, Ticket, Writer, spaces};
+use crate::mode::Mode;
+use landfall_heap::{FEATURE_LOGS, Gated, Heap, SlotId, Ticket, Until, Writer, spaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -72,12 +73,16 @@ pub(crate) struct Counters {
 #[derive(Debug)]
 pub struct Logs {
     pub(crate) heap: Arc<Heap>,
-    pub(crate) names: RwLock<BTreeMap<Box<str>, Arc<Log>>>,
+    pub(crate) names: RwLock<Names>,
     pub(crate) numbers: RwLock<BTreeMap<u32, Arc<Log>>>,
     pub(crate) next_number: AtomicU32,
     pub(crate) bounds: Mutex<Bounds>,
     /// Entries that [`Self::sweep`] has to free, oldest first.
     pub(crate) retired: Mutex<VecDeque<Retired>>,
+    /// Deleted logs whose records may still be sent.
+    pub(crate) ended: Mutex<Vec<(Ticket, Arc<Log>)>>,
+    /// How this machine takes what another one sends.
+    pub(crate) mode: Mutex<Mode>,
     /// For each writer, the logs that its next commits make grow. Any thread may add to a list.
     pub(crate) growing: Box<[Growing]>,
     pub(crate) counters: Counters,
@@ -99,6 +104,8 @@ impl Logs {
             next_number: AtomicU32::new(next_number),
             bounds: Mutex::default(),
             retired: Mutex::default(),
+            ended: Mutex::default(),
+            mode: Mutex::default(),
             growing: (0..WRITERS).map(|_| Growing::default()).collect(),
             counters: Counters::default(),
         }
@@ -144,17 +151,51 @@ impl Logs {
         if let Some(log) = names.get(name) {
             return Ok(Arc::clone(log));
         }
+        let mut new = NewLog { name, life: 0, first: 0, settings: Settings::default(), is_guessed: false };
+        if writer.has_successor() {
+            new.life = self.next_life(writer, name, arrival_ns)?;
+        }
+        self.make(writer, &mut names, &new, arrival_ns)
+    }
+
+    /// The life of the next log of this name, on a chain.
+    ///
+    /// # Errors
+    /// [`WalError::Wait`] while the delete of the one before is on its way by another writer.
+    fn next_life(&self, writer: &Writer, name: &str, arrival_ns: u64) -> Result<u64, WalError> {
+        let hash = self.heap.hash(spaces::LOG, name.as_bytes());
+        let Some(ended) = self.bounds.lock().tombstones.get(&hash).copied() else {
+            return Ok(arrival_ns.max(1));
+        };
+        match self.heap.pending(ended.slot).filter(|ticket| ticket.writer() != writer.id()) {
+            Some(ticket) => Err(WalError::Wait(Until::Ticket(ticket))),
+            None => Ok(arrival_ns.max(ended.life + 1)),
+        }
+    }
+
+    /// Makes a log, which is not among `names`.
+    pub(crate) fn make(
+        &self,
+        writer: &mut Writer,
+        names: &mut Names,
+        new: &NewLog<'_>,
+        arrival_ns: u64,
+    ) -> Result<Arc<Log>, WalError> {
+        let NewLog { name, life, first, settings, is_guessed } = *new;
         let number = self.next_number.load(Ordering::Relaxed);
         if number > NUMBER_MAX {
             return Err(WalError::Exhausted { what: "log number" });
         }
         let hash = self.heap.hash(spaces::LOG, name.as_bytes());
-        let bound = Bound { space: spaces::LOG, hash, key: name.as_bytes(), number, mark: 0, value: &[] };
-        let head = bound.append(writer, arrival_ns)?;
+        let (space, key, mark) = (spaces::LOG, name.as_bytes(), first);
+        let value = Head { settings, life, ..Head::default() }.encode();
+        let head = Bound { space, hash, key, number, mark, value: &value }.append(writer, arrival_ns)?;
         self.next_number.store(number + 1, Ordering::Relaxed);
         self.bounds.lock().supersede(writer, hash, None);
-        let state = State { head: SlotIdOrNone(head), ..State::default() };
-        let log = Arc::new(Log::new(number, name, hash, state));
+        let head = SlotIdOrNone(head);
+        let mut state = State { head, first, settings, is_guessed, ..State::default() };
+        state.turns.note(writer);
+        let log = Arc::new(Log::new(number, name, hash, life, state));
         names.insert(log.name.clone(), Arc::clone(&log));
         self.numbers.write().insert(number, Arc::clone(&log));
         Ok(log)
@@ -169,7 +210,7 @@ impl Logs {
         next: HeadChange,
         arrival_ns: u64,
     ) -> Result<SlotId, WalError> {
-        let value = Head { settings: next.settings, cut: next.cut }.encode();
+        let value = Head { settings: next.settings, cut: next.cut, life: log.life }.encode();
         let bound = Bound {
             space: spaces::LOG,
             hash: log.hash,
@@ -186,6 +227,7 @@ impl Logs {
         if state.cut_held == CutHeld::Not {
             state.cut_held = CutHeld::ByHead;
         }
+        state.turns.note(writer);
         Ok(head)
     }
 
@@ -263,6 +305,7 @@ impl Logs {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
+        state.turns.take(&self.heap, writer)?;
         let change = HeadChange { settings, ..HeadChange::of(&state) };
         self.write_head(writer, &log, &mut state, change, arrival_ns)?;
         Ok(writer.gate(()))
@@ -281,26 +324,46 @@ impl Logs {
         let name = check_log_name(name)?;
         let mut names = self.names.write();
         let Some(log) = names.get(name).cloned() else { return Ok(None) };
+        log.state.lock().turns.take(&self.heap, writer)?;
+        self.end(writer, &mut names, &log, arrival_ns)?;
+        Ok(Some(writer.gate(())))
+    }
+
+    /// Deletes a log, which is among `names`.
+    pub(crate) fn end(
+        &self,
+        writer: &mut Writer,
+        names: &mut Names,
+        log: &Arc<Log>,
+        arrival_ns: u64,
+    ) -> Result<(), WalError> {
         let mut state = log.state.lock();
         let end = HeadChange { first: ENDED, settings: Settings::default(), cut: Cut::default() };
-        let head = self.write_head(writer, &log, &mut state, end, arrival_ns)?;
+        let head = self.write_head(writer, log, &mut state, end, arrival_ns)?;
         state.ended = true;
         state.unreadable_head.take().into_iter().for_each(|slot| writer.supersede(slot));
         let all = state.slots.len();
         self.retire_entries(writer, &mut state, all);
+        for ahead in std::mem::take(&mut state.ahead).into_values() {
+            writer.supersede(ahead.slot);
+        }
         let mut bounds = self.bounds.lock();
-        bounds.add_tombstone(log.hash, head, log.number, spaces::LOG);
+        let Log { number, life, .. } = **log;
+        bounds.add_tombstone(log.hash, Tombstone { slot: head, number, space: spaces::LOG, life });
         for position in std::mem::take(&mut state.positions).into_values() {
             writer.supersede(position.slot);
         }
         bounds.retire_positions(writer, log.number);
         drop(bounds);
         if state.note_writer(writer.ticket()) {
-            self.list(writer.id(), &log);
+            self.list(writer.id(), log);
         }
-        names.remove(name);
+        names.remove(&log.name);
         self.numbers.write().remove(&log.number);
-        Ok(Some(writer.gate(())))
+        if writer.has_successor() {
+            self.ended.lock().push((writer.ticket(), Arc::clone(log)));
+        }
+        Ok(())
     }
 
     /// Describes one log.
@@ -350,6 +413,19 @@ impl Logs {
         }
         stats
     }
+}
+
+/// Logs by name.
+pub(crate) type Names = BTreeMap<Box<str>, Arc<Log>>;
+
+/// A log that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewLog<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) life: u64,
+    pub(crate) first: u64,
+    pub(crate) settings: Settings,
+    pub(crate) is_guessed: bool,
 }
 
 /// The fields of a new head.

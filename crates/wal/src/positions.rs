@@ -1,6 +1,6 @@
 //! Positions of consumers: how far each consumer has read a log, stored durably.
 
-use crate::bounds::Bound;
+use crate::bounds::{Bound, Tombstone};
 use crate::error::WalError;
 use crate::format::{CONSUMER_BYTES_MAX, ENDED, check_name, position_key};
 use crate::log::{Log, Position};
@@ -24,6 +24,7 @@ impl Logs {
         let (log, consumer) = self.consumer(name, consumer)?;
         let mut state = log.state.lock();
         state.check()?;
+        state.turns.take(&self.heap, writer)?;
         let next = state.durable(&self.heap);
         if offset > next {
             return Err(WalError::OutOfRange { offset, first: state.first, next });
@@ -31,6 +32,7 @@ impl Logs {
         let old = state.positions.get(consumer).map(|known| known.slot);
         let slot = self.write_position(writer, &log, consumer, offset, old, arrival_ns)?;
         state.positions.insert(consumer.into(), Position { slot, offset });
+        state.turns.note(writer);
         let mut tickets = Tickets::from(writer.ticket());
         self.heap.pending(state.head.0).into_iter().for_each(|head| tickets.add(head));
         Ok(Gated::new((), tickets))
@@ -45,7 +47,7 @@ impl Logs {
         Ok((log, check_name("consumer name", consumer, CONSUMER_BYTES_MAX)?))
     }
 
-    fn write_position(
+    pub(crate) fn write_position(
         &self,
         writer: &mut Writer,
         log: &Log,
@@ -61,7 +63,7 @@ impl Logs {
         let mut bounds = self.bounds.lock();
         bounds.supersede(writer, hash, old);
         if mark == ENDED {
-            bounds.add_tombstone(hash, slot, number, space);
+            bounds.add_tombstone(hash, Tombstone { slot, number, space, life: log.life });
         }
         Ok(slot)
     }
@@ -106,8 +108,10 @@ impl Logs {
         let mut state = log.state.lock();
         state.check()?;
         let Some(old) = state.positions.get(consumer).map(|known| known.slot) else { return Ok(None) };
+        state.turns.take(&self.heap, writer)?;
         self.write_position(writer, &log, consumer, ENDED, Some(old), arrival_ns)?;
         state.positions.remove(consumer);
+        state.turns.note(writer);
         Ok(Some(writer.gate(())))
     }
 }

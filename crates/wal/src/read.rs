@@ -121,7 +121,7 @@ impl Logs {
     }
 
     /// Takes a reference to the frames of an entry. The caller holds the lock of the entry's log.
-    fn hold(&self, state: &State, offset: u64) -> Result<Item<'_>, WalError> {
+    pub(crate) fn hold(&self, state: &State, offset: u64) -> Result<Item<'_>, WalError> {
         let slot = state.slot(offset).filter(|slot| *slot != SlotId::NONE);
         let slot = slot.ok_or(WalError::Damaged { what: Damage::RecordChecksum })?;
         let view = self.heap.record(slot)?;

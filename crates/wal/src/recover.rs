@@ -214,7 +214,7 @@ fn restore_log(heap: &Heap, found: LogFound) -> Log {
         ..State::default()
     };
     let hash = heap.hash(spaces::LOG, found.name.as_bytes());
-    Log::new(found.number, &found.name, hash, state)
+    Log::new(found.number, &found.name, hash, found.life, state)
 }
 
 /// Writes heads for logs whose head is lost. If the region is full, the next append to the log writes its head.

@@ -27,6 +27,7 @@ impl Logs {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
+        state.turns.take(&self.heap, writer)?;
         if before > state.next() {
             let (first, next) = (state.first, state.durable(&self.heap));
             return Err(WalError::OutOfRange { offset: before, first, next });
@@ -35,7 +36,7 @@ impl Logs {
         Ok(Gated::new(state.first, self.heap.pending(state.head.0)))
     }
 
-    fn trim_to(
+    pub(crate) fn trim_to(
         &self,
         writer: &mut Writer,
         log: &Log,
@@ -77,6 +78,7 @@ impl Logs {
     /// Frees up to `limit` entries whose trim or delete is durable, and returns how many it freed. The caller calls it
     /// periodically: the bytes of retired entries stay in use until then.
     pub fn sweep(&self, limit: usize) -> usize {
+        self.ended.lock().retain(|(delete, _)| !self.heap.is_durable(*delete));
         let mut done = 0;
         let mut rounds = self.retired.lock().len();
         while done < limit && rounds > 0 {

@@ -19,6 +19,11 @@ impl Writer {
         self.successor.clone()
     }
 
+    /// True if somebody else gets the batches.
+    pub fn has_successor(&self) -> bool {
+        self.successor.is_some()
+    }
+
     /// The batch under way is durable in this region. Where there is a successor, the driver calls this before
     /// [`Self::finish_commit`], which it then calls when [`Self::is_sent_on`] is true, so that it does not block.
     pub fn send_on(&mut self) {

@@ -10,6 +10,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod etcd;
+pub(crate) mod faults;
 pub(crate) mod mounts;
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;

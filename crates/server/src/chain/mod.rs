@@ -1,8 +1,11 @@
 //! A server that is a node of a chain: `docs/chain.md`, `docs/format/chain.md`.
 
 mod files;
+mod landed;
+mod logs;
 mod pages;
 mod session;
+mod stop;
 
 pub(crate) use session::ChainSession;
 
@@ -70,6 +73,8 @@ pub(crate) fn announce(shared: &Shared) {
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), StartError> {
     let Some(node) = &shared.chain else { return Ok(()) };
     let mut unsent = shared.engine.records_from(node.floor())?;
+    logs::join(shared, node);
+    unsent.extend(shared.logs.records_from(node.floor()));
     if let Some(files) = shared.files.files() {
         unsent.extend(files.operations_from(node.floor())?);
         files::join(shared, node, files);
@@ -120,8 +125,6 @@ pub(crate) enum NotHere {
     Removed,
     /// The node has no proof that it still has its place.
     Fenced,
-    /// The chain does not carry it.
-    NotCarried,
 }
 
 impl NotHere {
@@ -134,7 +137,6 @@ impl NotHere {
             Self::Fenced => {
                 "this node has heard neither from etcd nor from the whole chain for too long: another one may have its place"
             }
-            Self::NotCarried => "a chain carries no logs so far: they need a server of their own",
         }
     }
 
@@ -143,7 +145,6 @@ impl NotHere {
         match self {
             Self::ReadOnly => 403,
             Self::Waiting | Self::Removed | Self::Fenced => 503,
-            Self::NotCarried => 501,
         }
     }
 
@@ -153,7 +154,6 @@ impl NotHere {
             Self::ReadOnly => "READONLY",
             Self::Waiting => "LOADING",
             Self::Removed | Self::Fenced => "MASTERDOWN",
-            Self::NotCarried => "ERR",
         };
         format!("{code} {}", self.text())
     }
@@ -185,7 +185,7 @@ pub(crate) fn may_compact(shared: &Shared) -> bool {
     shared.chain.as_ref().is_none_or(|node| node.is_ready())
 }
 
-/// True if this node may delete keys that have expired: what is being copied to it counts by what it has.
+/// True if this node may delete keys that have expired, and trim logs: what is being copied to it counts by what it has.
 pub(crate) fn may_purge(shared: &Shared) -> bool {
     shared.chain.as_ref().is_none_or(|node| node.is_in_step())
 }

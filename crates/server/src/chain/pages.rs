@@ -1,10 +1,11 @@
-//! All keys and files, for a copy to the node behind.
+//! All keys, logs and files, for a copy to the node behind.
 
 use crate::shared::{Shared, now_ns};
-use landfall_chain_io::{AddValue, Pages, Position};
-use landfall_fs::{CopiedRecord, CopyPlace, FsError};
+use landfall_chain_io::{AddRecord, CopiedPart, CopiedRecord, Pages, Position};
+use landfall_fs::{CopyPlace, FsError};
 use landfall_heap::{Damage, Gated, HeapError, SlotId, Until, spaces};
-use landfall_kv::{DATABASES, KvError, Page, PageLimit, RangeQuery};
+use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery};
+use landfall_wal::{CopiedLogRecord, LogPart, LogPlace, ReadLimit, WalError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,10 +43,21 @@ impl Pages for EnginePages {
         self.0.files.files().into_iter().for_each(|files| files.publish_again());
     }
 
-    fn page<'h>(&'h self, from: &Position, add: AddValue<'_, 'h>) -> Result<Option<Position>, HeapError> {
-        if spaces::FILES.contains(&from.space) {
-            return self.page_of_files(from, add);
+    fn page<'h>(&'h self, from: &Position, add: AddRecord<'_, 'h>) -> Result<Option<Position>, HeapError> {
+        match from.space {
+            space if spaces::FILES.contains(&space) => self.page_of_files(from, add),
+            spaces::LOG => self.page_of_logs(from, add),
+            _ => self.page_of_keys(from, add),
         }
+    }
+}
+
+impl EnginePages {
+    fn page_of_keys<'h>(
+        &'h self,
+        from: &Position,
+        add: AddRecord<'_, 'h>,
+    ) -> Result<Option<Position>, HeapError> {
         let mut query = RangeQuery::all(from.space);
         if let Some(after) = &from.after {
             query.resume_after(after.clone());
@@ -55,7 +67,10 @@ impl Pages for EnginePages {
         let page = durable(&self.0, page)?;
         for (key, item) in page.items {
             match item {
-                Ok(item) => add(from.space, &key, 0, item)?,
+                Ok(item) => {
+                    let part = CopiedPart::Value(item);
+                    add(CopiedRecord { space: from.space, key, aux: 0, part })?;
+                }
                 Err(error) => {
                     let name = String::from_utf8_lossy(&key).into_owned();
                     tracing::error!(%error, key = name, "a damaged key cannot be copied");
@@ -65,20 +80,42 @@ impl Pages for EnginePages {
         Ok(match page.last {
             Some(last) => Some(Position { space: from.space, after: Some(last) }),
             None => {
-                let space = from.space + 1;
-                let is_database = usize::from(space) < DATABASES;
-                let files = self.0.files.files().map(|_| position(CopyPlace::START));
-                if is_database { Some(Position { space, after: None }) } else { files }
+                let next = from.space + 1;
+                let space = if usize::from(next) < DATABASES { next } else { spaces::LOG };
+                Some(Position { space, after: None })
             }
         })
     }
-}
 
-impl EnginePages {
+    fn page_of_logs<'h>(
+        &'h self,
+        from: &Position,
+        add: AddRecord<'_, 'h>,
+    ) -> Result<Option<Position>, HeapError> {
+        let limit = ReadLimit { entries: PAGE_KEYS, bytes: PAGE_BYTES as u64 };
+        let place = from.after.as_deref().map_or(LogPlace::Start, decode);
+        let page = self.0.logs.copy_page(&place, limit).map_err(log_error)?;
+        let page = durable(&self.0, page)?;
+        if let Some((log, what)) = page.damaged {
+            tracing::error!(log, %what, "a damaged log cannot be copied");
+        }
+        for CopiedLogRecord { space, key, part } in page.records {
+            let part = match part {
+                LogPart::Entry(item) => CopiedPart::Value(item),
+                LogPart::Lost(mark) => CopiedPart::Tombstone { mark },
+                LogPart::Bound(mark) => CopiedPart::Bound { mark },
+            };
+            add(CopiedRecord { space, key, aux: 0, part })?;
+        }
+        let files = || self.0.files.files().map(|_| position(CopyPlace::START));
+        let next = page.next.map(|next| Position { space: spaces::LOG, after: Some(encode(&next)) });
+        Ok(next.or_else(files))
+    }
+
     fn page_of_files<'h>(
         &'h self,
         from: &Position,
-        add: AddValue<'_, 'h>,
+        add: AddRecord<'_, 'h>,
     ) -> Result<Option<Position>, HeapError> {
         let Some(files) = self.0.files.files() else { return Ok(None) };
         if from.space == spaces::FILES_LOG {
@@ -86,7 +123,7 @@ impl EnginePages {
         }
         let place = CopyPlace { space: from.space, after: from.after.clone() };
         let (page, next) = files.copy_page(&place).map_err(fs_error)?;
-        for CopiedRecord { space, key, aux, item } in page {
+        for landfall_fs::CopiedRecord { space, key, aux, item } in page {
             if !item.verify()? {
                 tracing::error!(
                     slot = item.slot.0,
@@ -94,9 +131,35 @@ impl EnginePages {
                 );
                 return Err(HeapError::Damaged { slot: item.slot, what: Damage::ValueChecksum });
             }
-            add(space, &key, aux, item)?;
+            add(CopiedRecord { space, key: key.to_vec(), aux, part: CopiedPart::Value(item) })?;
         }
         Ok(next.map(position))
+    }
+}
+
+/// A place among logs, as the bytes of a position: life and offset of a log within which it is, then its name.
+fn encode(place: &LogPlace) -> Vec<u8> {
+    match place {
+        LogPlace::Start => Vec::new(),
+        LogPlace::Within(name, life, offset) => {
+            [&[1][..], &life.to_le_bytes(), &offset.to_le_bytes(), name.as_bytes()].concat()
+        }
+        LogPlace::Behind(name) => [&[0][..], name.as_bytes()].concat(),
+    }
+}
+
+/// The inverse of [`encode`].
+fn decode(bytes: &[u8]) -> LogPlace {
+    let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let within = |rest: &[u8]| {
+        let (life, rest) = rest.split_first_chunk::<8>()?;
+        let (offset, rest) = rest.split_first_chunk::<8>()?;
+        Some(LogPlace::Within(name(rest), u64::from_le_bytes(*life), u64::from_le_bytes(*offset)))
+    };
+    match bytes {
+        [1, rest @ ..] => within(rest).unwrap_or_default(),
+        [_, rest @ ..] => LogPlace::Behind(name(rest)),
+        [] => LogPlace::Start,
     }
 }
 
@@ -113,8 +176,8 @@ fn fs_error(error: FsError) -> HeapError {
     }
 }
 
-/// Waits until a page is durable: only complete versions are copied.
-fn durable<'h>(shared: &'h Shared, mut page: Gated<Page<'h>>) -> Result<Page<'h>, HeapError> {
+/// Waits until a page is durable: only complete records are copied.
+fn durable<T>(shared: &Shared, mut page: Gated<T>) -> Result<T, HeapError> {
     loop {
         page = match page.if_durable(shared.engine.heap()) {
             Ok(page) => return Ok(page),
@@ -122,6 +185,15 @@ fn durable<'h>(shared: &'h Shared, mut page: Gated<Page<'h>>) -> Result<Page<'h>
             Err(page) => page,
         };
         std::thread::sleep(WAIT);
+    }
+}
+
+fn log_error(error: WalError) -> HeapError {
+    match error {
+        WalError::Heap(error) => error,
+        WalError::Wait(Until::Load(load)) => HeapError::Loading(load),
+        WalError::Wait(_) => HeapError::Busy,
+        _ => HeapError::Damaged { slot: SlotId::NONE, what: Damage::Unreadable },
     }
 }
 

@@ -1,5 +1,8 @@
 //! What the node before sends.
 
+use super::landed::Landed;
+use super::logs::{self, is_of_logs};
+use super::stop::Stop;
 use crate::context::{Context, Outcome};
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -7,72 +10,12 @@ use landfall_chain::{
     Awaited, Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
 use landfall_chain_io::{Node, full};
-use landfall_fs::{Files, FilesRecord, FsError, Publisher, ReceiveError};
-use landfall_heap::{
-    Crcs, Extents, Gated, Heap, HeapError, KeptCrcs, PIECES_FROM, Source, Tickets, Until, spaces,
-};
-use landfall_kv::{DATABASES, KvError, SetRequest, TxnKey};
+use landfall_fs::{Files, FilesRecord, Publisher};
+use landfall_heap::{Gated, Tickets, Until, spaces};
+use landfall_kv::{DATABASES, TxnKey};
 use landfall_media::Chain;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Why a message was not executed.
-enum Stop {
-    /// It is executed again later, from where it was.
-    Wait(Until),
-    /// There is no room.
-    Full,
-    Refused(Refusal),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<WireError> for Stop {
-    fn from(error: WireError) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
-impl From<KvError> for Stop {
-    fn from(error: KvError) -> Self {
-        match error {
-            KvError::Wait(until) => Self::Wait(until),
-            KvError::Heap(HeapError::Full) => Self::Full,
-            error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
-        }
-    }
-}
-
-impl From<HeapError> for Stop {
-    fn from(error: HeapError) -> Self {
-        KvError::from(error).into()
-    }
-}
-
-impl From<FsError> for Stop {
-    fn from(error: FsError) -> Self {
-        match error {
-            FsError::Wait(until) => Self::Wait(until),
-            FsError::Backlog => Self::Wait(Until::Space),
-            FsError::Heap(error) => error.into(),
-            FsError::Tree(error) => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
-        }
-    }
-}
-
-impl From<ReceiveError> for Stop {
-    fn from(error: ReceiveError) -> Self {
-        let reason = if matches!(error, ReceiveError::NoCopy) { Reason::Copy } else { Reason::Message };
-        match error {
-            ReceiveError::Files(error) => error.into(),
-            error => Self::Refused(Refusal::new(reason, error.to_string())),
-        }
-    }
-}
 
 /// A record, and where its value lies in the stream.
 type Placed<'a> = (Record<'a>, Range<usize>);
@@ -189,6 +132,7 @@ impl ChainSession {
             Code::Copied => self.copied(node, ctx, stream, &place(&head, message)?)?,
             Code::CopyBegins => {
                 node.begin_copy()?;
+                self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, ctx.arrival_ns)?);
                 publish_by(ctx.shared, Publisher::begin_copy)?;
                 self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
             }
@@ -196,6 +140,7 @@ impl ChainSession {
                 let since = head[..].try_into().map_err(|_| WireError::Length)?;
                 self.asked.check_reserves(ctx)?;
                 publish_by(ctx.shared, Publisher::end_copy)?;
+                ctx.logs.end_copy()?;
                 let ended = node.end_copy(u64::from_le_bytes(since));
                 pass_over_if_behind(node, ctx.shared);
                 ended?;
@@ -217,7 +162,7 @@ impl ChainSession {
         Ok(())
     }
 
-    /// Takes copied records: of keys one by one, of files all at once.
+    /// Takes copied records: of keys and logs one by one, of files all at once.
     fn copied(
         &mut self,
         node: &Node,
@@ -229,7 +174,10 @@ impl ChainSession {
             self.waits.add_all(&copied_files(ctx, stream, placed)?);
             return Ok(());
         }
-        self.records(placed, |group| copied(node, ctx, stream, group))
+        self.records(placed, |group| match group {
+            [(record, _)] if is_of_logs(record) => logs::receive(ctx, stream, group, true),
+            group => copied(node, ctx, stream, group),
+        })
     }
 
     /// Passes records to `execute`, group by group, from the first one on that is not executed.
@@ -308,8 +256,8 @@ impl Asked {
 fn are_there(ctx: &Context<'_>, head: &[u8], reply: &mut Reply<'_>) -> Result<bool, Stop> {
     for record in Records::new(head) {
         let record = record?;
-        // Operations on files that are there are passed over when they come again.
-        if is_of_files(&record) {
+        // What is there of files and logs is passed over when it comes again.
+        if is_of_files(&record) || is_of_logs(&record) {
             return Ok(false);
         }
         check_space(&record)?;
@@ -338,6 +286,9 @@ fn chunk(
     if group.first().is_some_and(|(record, _)| is_of_files(record)) {
         return files_chunk(node, ctx, stream, group);
     }
+    if group.first().is_some_and(|(record, _)| is_of_logs(record)) {
+        return logs::receive(ctx, stream, group, false);
+    }
     for (record, _) in group {
         match record.kind {
             RecordKind::Put => check_space(record)?,
@@ -346,6 +297,7 @@ fn chunk(
                 node.note_deleted(Some(heap.hash(record.space, record.key)));
             }
             RecordKind::Flush => node.note_deleted(None),
+            RecordKind::Bound => return Err(check_space(record).err().unwrap_or_else(bound_of_key).into()),
         }
     }
     match group {
@@ -370,6 +322,7 @@ fn single(
             engine.delete(ctx.writer, record.space, record.key, ctx.now_ms, arrival_ns)?.tickets().clone()
         }
         RecordKind::Flush => engine.flush_all(ctx.writer, arrival_ns)?.tickets().clone(),
+        RecordKind::Bound => return Err(bound_of_key().into()),
     })
 }
 
@@ -386,6 +339,7 @@ fn together(ctx: &mut Context<'_>, stream: &Chain<'_>, records: &[Placed<'_>]) -
             }
             RecordKind::Tombstone => waits.add_all(txn.delete(space, key)?.tickets()),
             RecordKind::Flush => return Err(Refusal::new(Reason::Message, "a flush in a group").into()),
+            RecordKind::Bound => return Err(bound_of_key().into()),
         }
     }
     let arrival_ns = records.first().map_or(0, |(record, _)| record.arrival_ns);
@@ -468,11 +422,13 @@ where
     Ok(shared.files.with_publisher(act).ok_or_else(in_use)??)
 }
 
-/// Before a copy has begun, what comes of files means nothing to a node that is behind.
+/// Before a copy has begun, what comes of logs and files means nothing to a node that is behind.
 fn pass_over_if_behind(node: &Node, shared: &Shared) {
-    if let Some(files) = shared.files.files().filter(|_| !node.is_in_step()) {
-        files.pass_over();
+    if node.is_in_step() {
+        return;
     }
+    shared.logs.pass_over();
+    shared.files.files().into_iter().for_each(|files| files.pass_over());
 }
 
 fn is_of_files(record: &Record<'_>) -> bool {
@@ -486,58 +442,13 @@ fn check_files(record: &Record<'_>) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::Message, "this is none among records of files"))
 }
 
+fn bound_of_key() -> Refusal {
+    Refusal::new(Reason::Message, "keys have no bounds")
+}
+
 fn check_space(record: &Record<'_>) -> Result<(), Refusal> {
     if usize::from(record.space) < DATABASES {
         return Ok(());
     }
     Err(Refusal::new(Reason::Message, format!("space {} is none of a database", record.space)))
-}
-
-/// A value where it landed, verified.
-struct Landed {
-    extents: Extents,
-    crcs: Option<KeptCrcs>,
-}
-
-impl Landed {
-    fn of(heap: &Heap, stream: &Chain<'_>, record: &Record<'_>, value: Range<usize>) -> Result<Self, Stop> {
-        let (mut extents, len) = (Extents::new(), value.len() as u64);
-        stream.extents(value, |extent| extents.push(extent));
-        let crcs = if len < PIECES_FROM {
-            KeptCrcs::Whole(heap.crc_of(&extents).map_err(HeapError::from)?)
-        } else {
-            heap.crcs_of(&extents).map_err(HeapError::from)?
-        };
-        if crcs.get().whole() != record.value_crc {
-            return Err(WireError::Checksum.into());
-        }
-        Ok(Self { extents, crcs: (!heap.trusts_sums()).then_some(crcs) })
-    }
-
-    fn of_files<'a>(&'a self, record: &Record<'a>) -> FilesRecord<'a> {
-        let value = Source::Landed { extents: &self.extents, crc: self.crcs() };
-        FilesRecord {
-            space: record.space,
-            key: record.key,
-            aux: record.aux,
-            mark: record.mark,
-            arrival_ns: record.arrival_ns,
-            value: if record.value_len == 0 { Source::None } else { value },
-        }
-    }
-
-    fn crcs(&self) -> Option<Crcs<'_>> {
-        self.crcs.as_ref().map(KeptCrcs::get)
-    }
-
-    fn request<'a>(&'a self, record: &Record<'a>) -> SetRequest<'a> {
-        SetRequest {
-            space: record.space,
-            key: record.key,
-            key_at: None,
-            value: Source::Landed { extents: &self.extents, crc: self.crcs() },
-            expiry_ms: record.mark,
-            arrival_ns: record.arrival_ns,
-        }
-    }
 }

@@ -81,7 +81,7 @@ mod wal;
 
 pub use values::AwaitedBody;
 
-use crate::chain::{self, NotHere};
+use crate::chain;
 use crate::context::{Context, Outcome};
 use crate::counters::count;
 use crate::reply::Reply;
@@ -287,8 +287,7 @@ fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refus
 fn admit_here(shared: &Shared, route: &Route<'_>, method: &Method) -> Result<(), Refusal> {
     let writes = matches!(method, Method::Put | Method::Post | Method::Delete);
     let admitted = match route {
-        Route::Key(_) | Route::Scan => chain::admit(shared, writes),
-        Route::Wal(_) if writes && shared.chain.is_some() => Err(NotHere::NotCarried),
+        Route::Key(_) | Route::Scan | Route::Wal(_) => chain::admit(shared, writes),
         _ => Ok(()),
     };
     admitted.map_err(|why| Refusal::new(why.status(), why.text()))

@@ -29,8 +29,8 @@ impl Flags {
     pub(super) const ALL_KEYS: Self = Self(1 << 12);
     /// Needs the engine's statistics. Not shown.
     pub(super) const STATS: Self = Self(1 << 13);
-    /// Changes what a chain does not carry. Not shown.
-    pub(super) const NOT_CARRIED: Self = Self(1 << 14);
+    /// Changes nothing if it has no more words than it needs. Not shown.
+    pub(super) const SHOWS: Self = Self(1 << 14);
     /// About messages for subscribers.
     pub(super) const PUBSUB: Self = Self(1 << 15);
     /// Allowed to a client that listens for messages. Not shown.

@@ -10,7 +10,7 @@ use landfall_wal::{LogStats, ReadLimit, Settings, WalError};
 
 /// Not within `MULTI`: an offset that a log has assigned cannot be revoked.
 const READ: Flags = Flags::READ.and(Flags::NO_MULTI);
-const WRITE: Flags = Flags::WRITE.and(Flags::NO_MULTI).and(Flags::NOT_CARRIED);
+const WRITE: Flags = Flags::WRITE.and(Flags::NO_MULTI);
 const GROUP: &str = "log";
 
 /// Logs that one `LF.LOGS` lists, at most.
@@ -56,7 +56,7 @@ pub(super) const SPECS: &[Spec] = &[
     Spec::new(
         "lf.retain",
         -2,
-        WRITE,
+        WRITE.and(Flags::SHOWS),
         retain,
         GROUP,
         "Sets how much of a log is kept, or returns what is set.",

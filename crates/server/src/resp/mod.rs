@@ -43,7 +43,7 @@ mod words;
 
 pub use command::Session;
 
-use crate::chain::{self, NotHere};
+use crate::chain;
 use crate::context::{Context, Outcome};
 use crate::counters::count;
 use crate::reply::Reply;
@@ -64,11 +64,11 @@ use std::time::Instant;
 use words::Words;
 
 /// Checks that this node of a chain, if it is one, may execute a command.
-fn admit_here(shared: &Shared, spec: &'static Spec) -> Result<&'static Spec, Fail> {
-    let writes = spec.has(Flags::WRITE);
+fn admit_here(shared: &Shared, spec: &'static Spec, words: usize) -> Result<&'static Spec, Fail> {
+    let shows = spec.has(Flags::SHOWS) && words == spec.arity.unsigned_abs() as usize;
+    let writes = spec.has(Flags::WRITE) && !shows;
     let admitted = match (&shared.chain, spec.has(Flags::LOADING) && !writes) {
         (None, _) | (_, true) => Ok(()),
-        (Some(_), false) if spec.has(Flags::NOT_CARRIED) => Err(NotHere::NotCarried),
         (Some(_), false) => chain::admit(shared, writes),
     };
     admitted.map(|()| spec).map_err(|why| Fail::Error(why.resp().into()))
@@ -161,7 +161,8 @@ impl Session {
         reply: &'c mut Reply<'_>,
     ) -> Result<(), Fail> {
         let is_of_subscriber = |spec: &Spec| self.is_subscribed() && spec.has(Flags::SUBSCRIBED);
-        let admitted = |spec| if is_of_subscriber(spec) { Ok(spec) } else { admit_here(ctx.shared, spec) };
+        let admitted =
+            |spec| if is_of_subscriber(spec) { Ok(spec) } else { admit_here(ctx.shared, spec, words.len()) };
         let spec = self.admit(words).and_then(admitted);
         if let Some(queue) = &mut self.queue
             && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))

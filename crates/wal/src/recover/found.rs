@@ -1,6 +1,7 @@
 //! What recovery finds while it reads the records, and what it reports.
 
 use crate::bounds::{Tombstone, is_end};
+use crate::format::Head;
 use landfall_heap::{NoInlineCounts, SlotId, StaleCounts, spaces};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -76,5 +77,8 @@ impl BoundsFound {
 /// The tombstone that a bound is. `None` if it is no tombstone, or no stale record is left that needs it.
 pub(super) fn tombstone(found: &BoundFound, has_stale: bool) -> Option<Tombstone> {
     let is_needed = is_end(found.mark) && has_stale;
-    is_needed.then_some(Tombstone { slot: found.slot, number: found.number, space: found.space })
+    let head =
+        found.value.as_deref().map_or_else(Head::default, |value| Head::decode(value).unwrap_or_default());
+    let BoundFound { slot, number, space, .. } = *found;
+    is_needed.then_some(Tombstone { slot, number, space, life: head.life })
 }

@@ -17,6 +17,7 @@ pub(super) struct LogFound {
     pub(super) first: u64,
     pub(super) settings: Settings,
     pub(super) cut: Cut,
+    pub(super) life: u64,
     /// Entries from this offset on were never acknowledged, and the head on the medium does not say so yet.
     pub(super) cut_at: Option<u64>,
     /// Slot and length in bytes of each entry.
@@ -166,12 +167,13 @@ impl Settled {
         if let Err(what) = head {
             self.report.notes.push(format!("log {name}: its head is damaged ({what}); it is not served"));
         }
-        let Head { settings, cut } = head.unwrap_or_default();
+        let Head { settings, cut, life } = head.unwrap_or_default();
         self.logs.push(LogFound {
             head: bound.slot,
             first: bound.mark,
             settings,
             cut,
+            life,
             damaged: head.err(),
             ..LogFound::new(bound.number, name)
         });
@@ -205,6 +207,7 @@ impl LogFound {
             first: 0,
             settings: Settings::default(),
             cut: Cut::default(),
+            life: 0,
             cut_at: None,
             slots: Vec::new(),
             unreadable: BTreeMap::new(),

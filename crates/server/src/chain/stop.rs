@@ -1,0 +1,87 @@
+//! Why a message of the node before is not executed.
+
+use landfall_chain::{Reason, Refusal, WireError};
+use landfall_fs::FsError;
+use landfall_heap::{HeapError, Until};
+use landfall_kv::KvError;
+use landfall_wal::WalError;
+
+/// Why a message was not executed.
+pub(super) enum Stop {
+    /// It is executed again later, from where it was.
+    Wait(Until),
+    /// There is no room.
+    Full,
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<WireError> for Stop {
+    fn from(error: WireError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<KvError> for Stop {
+    fn from(error: KvError) -> Self {
+        match error {
+            KvError::Wait(until) => Self::Wait(until),
+            KvError::Heap(HeapError::Full) => Self::Full,
+            error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
+}
+
+impl From<HeapError> for Stop {
+    fn from(error: HeapError) -> Self {
+        KvError::from(error).into()
+    }
+}
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Self {
+        match error {
+            FsError::Wait(until) => Self::Wait(until),
+            FsError::Backlog => Self::Wait(Until::Space),
+            FsError::Heap(error) => error.into(),
+            FsError::Tree(error) => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
+}
+
+impl From<landfall_fs::ReceiveError> for Stop {
+    fn from(error: landfall_fs::ReceiveError) -> Self {
+        use landfall_fs::ReceiveError;
+        let reason = if matches!(error, ReceiveError::NoCopy) { Reason::Copy } else { Reason::Message };
+        match error {
+            ReceiveError::Files(error) => error.into(),
+            error => Self::Refused(Refusal::new(reason, error.to_string())),
+        }
+    }
+}
+
+impl From<WalError> for Stop {
+    fn from(error: WalError) -> Self {
+        match error {
+            WalError::Wait(until) => Self::Wait(until),
+            WalError::Heap(error) => error.into(),
+            error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
+}
+
+impl From<landfall_wal::ReceiveError> for Stop {
+    fn from(error: landfall_wal::ReceiveError) -> Self {
+        use landfall_wal::ReceiveError;
+        match error {
+            ReceiveError::Wal(error) => error.into(),
+            ReceiveError::NoCopy => Self::Refused(Refusal::new(Reason::Copy, error.to_string())),
+            error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
+}
