@@ -3,6 +3,7 @@
 use crate::draw::DrawArgs;
 use crate::files::{FsArgs, FsLoadArgs};
 use crate::keys::KvArgs;
+use crate::linefs::LinefsArgs;
 use crate::paper::{PaperArgs, StagesArgs, WalServerArgs};
 use crate::pmnet::{PmnetArgs, PmnetServerArgs};
 use crate::stores::ServerArgs;
@@ -27,6 +28,9 @@ pub enum BenchCommand {
     Pmnet(PmnetArgs),
     /// Files of a mount beside the file system on which its region lies
     Fs(FsArgs),
+    /// Files and keys of three servers in a chain beside GlusterFS and Redis with as many copies: the evaluation of LineFS
+    /// (SOSP 2021), as far as it can be repeated
+    Linefs(LinefsArgs),
     /// Draw kept reports anew: the plots and tables that a measurement would write with these results
     Draw(DrawArgs),
     /// `landfall serve` over another store

@@ -3,15 +3,15 @@
 use crate::common::error::BenchError;
 use crate::common::progress::say;
 use crate::common::report::{Report, draw_report, read_report};
-use crate::{files, keys, paper, pmnet};
+use crate::{files, keys, linefs, paper, pmnet};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
 /// Flags of `landfall bench draw`.
 #[derive(Clone, Debug, Args)]
 pub struct DrawArgs {
-    /// Folders that a measurement wrote its report into (`--out`): kv.json, paper.json, pmnet.json or fs.json is read, and the
-    /// plots and the Markdown file beside it are written anew
+    /// Folders that a measurement wrote its report into (`--out`): kv.json, paper.json, pmnet.json, fs.json or linefs.json is
+    /// read, and the plots and the Markdown file beside it are written anew
     #[arg(value_name = "FOLDER", required = true)]
     pub folders: Vec<PathBuf>,
 }
@@ -33,6 +33,7 @@ fn draw_folder(folder: &Path, out: &Path) -> Result<Vec<PathBuf>, BenchError> {
         draw_kind::<paper::Results>,
         draw_kind::<pmnet::Results>,
         draw_kind::<files::Results>,
+        draw_kind::<linefs::Results>,
     ];
     let drawn: Result<Vec<_>, _> =
         kinds.into_iter().filter_map(|draw| draw(folder, out).transpose()).collect();
@@ -58,7 +59,7 @@ mod tests {
     /// The files that a report is drawn as, and their bytes.
     fn drawn_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
-        let reports = ["kv.md", "paper.md", "pmnet.md", "fs.md"];
+        let reports = ["kv.md", "paper.md", "pmnet.md", "fs.md", "linefs.md"];
         let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let drawn = paths.filter(|path| name(path).ends_with(".svg") || reports.contains(&&*name(path)));
         drawn.map(|path| (name(&path), fs::read(&path).unwrap())).collect()
@@ -116,6 +117,7 @@ mod tests {
         survives_json(&paper::sample());
         survives_json(&pmnet::sample());
         survives_json(&files::sample());
+        survives_json(&linefs::sample());
     }
 
     fn refused(folder: &Path) -> String {
@@ -127,7 +129,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let none = refused(folder.path());
         assert!(
-            none.contains("no kv.json, paper.json, pmnet.json or fs.json") && none.contains("--out"),
+            none.contains("no kv.json, paper.json, pmnet.json, fs.json or linefs.json")
+                && none.contains("--out"),
             "{none}"
         );
         let json = folder.path().join("kv.json");

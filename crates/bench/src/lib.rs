@@ -10,6 +10,7 @@ mod common;
 mod draw;
 mod files;
 mod keys;
+mod linefs;
 mod paper;
 mod pmnet;
 mod stores;
@@ -20,6 +21,7 @@ pub use common::peers::PeerChoice;
 pub use draw::DrawArgs;
 pub use files::{FsArgs, FsLoadArgs, LoadChoice};
 pub use keys::{KvArgs, MediaChoice, WorkloadChoice};
+pub use linefs::{LinefsArgs, LinefsLoad};
 pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 pub use pmnet::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
 pub use stores::{ServerArgs, StoreChoice};
@@ -43,6 +45,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Pmnet(args) => pmnet::run(args),
         BenchCommand::Fs(args) => files::run(args),
+        BenchCommand::Linefs(args) => linefs::run(args),
         BenchCommand::FsLoad(args) => files::run_load(args),
         BenchCommand::Draw(args) => draw::run(args),
         BenchCommand::PmnetServer(args) => pmnet::serve(args),

@@ -49,8 +49,8 @@ pub(crate) enum BenchError {
     Plot { path: PathBuf, message: String },
     /// Misuse: a folder without a report.
     #[error(
-        "{}: there is no kv.json, paper.json, pmnet.json or fs.json here; name the folder that a measurement wrote its \
-         report into (--out)", .0.display()
+        "{}: there is no kv.json, paper.json, pmnet.json, fs.json or linefs.json here; name the folder that a measurement \
+         wrote its report into (--out)", .0.display()
     )]
     NoReport(PathBuf),
     /// Misuse: a file that is not a report of this build's measurements.

@@ -2,6 +2,7 @@
 //! them.
 
 pub(crate) mod clients;
+pub(crate) mod command;
 pub(crate) mod error;
 pub(crate) mod measure;
 pub(crate) mod peers;

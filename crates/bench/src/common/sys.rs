@@ -47,6 +47,14 @@ pub(crate) fn end_with_parent(command: &mut Command) {
     }
 }
 
+/// Kills a process that is no child of this one.
+pub(crate) fn kill(pid: u32) {
+    if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {
+        // SAFETY: takes numbers only. It may have ended already.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+}
+
 /// Drops a file's clean pages from the page cache.
 pub(crate) fn drop_cached(file: &File) -> io::Result<()> {
     // SAFETY: a descriptor that lives through the call, and numbers.

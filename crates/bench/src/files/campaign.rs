@@ -2,7 +2,6 @@
 
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
-use crate::common::measure::stats::Summary;
 use crate::common::progress::say;
 use crate::common::report::write_report;
 use crate::files::args::{FsArgs, LoadChoice};
@@ -10,19 +9,10 @@ use crate::files::below::{file_system_of, remark_on};
 use crate::files::child;
 use crate::files::loads;
 use crate::files::place::{Kind, Place};
-use crate::files::ran::Ran;
 use crate::files::report::{Results, Row};
 use crate::files::restart;
+use crate::files::sample::Sample;
 use std::time::Instant;
-
-/// What one run of a load has found.
-struct Sample {
-    rate: f64,
-    p50_us: Option<f64>,
-    p99_us: Option<f64>,
-    cpu_us: f64,
-    device_bytes: Option<f64>,
-}
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
 pub(crate) fn run(args: &FsArgs) -> Result<(), BenchError> {
@@ -82,19 +72,7 @@ fn compare(load: LoadChoice, threads: u32, args: &FsArgs, folder: &str) -> Resul
             samples.push(once(load, threads, args, *kind)?);
         }
     }
-    let row = |(kind, samples): (&Kind, &Vec<Sample>)| {
-        let of = |value: fn(&Sample) -> Option<f64>| Summary::of(samples.iter().filter_map(value));
-        Some(Row {
-            load,
-            threads,
-            place: kind.name(folder).into(),
-            rate: of(|sample| Some(sample.rate))?,
-            p50_us: of(|sample| sample.p50_us),
-            p99_us: of(|sample| sample.p99_us),
-            cpu_us: of(|sample| Some(sample.cpu_us))?,
-            device_bytes: of(|sample| sample.device_bytes),
-        })
-    };
+    let row = |(kind, samples): (&Kind, &Vec<Sample>)| Row::of(load, threads, kind.name(folder), samples);
     Ok(kinds.iter().zip(&samples).filter_map(row).collect())
 }
 
@@ -111,14 +89,9 @@ fn once(load: LoadChoice, threads: u32, args: &FsArgs, kind: Kind) -> Result<Sam
         _ => child::run_here(load, threads, place.files(), args)?,
     };
     let cpu_ns = loaded.cpu_ns + place.server_cpu().since_ns(server_before);
-    let ran: Ran = loaded.ran;
     let used = before.zip(device());
     let bytes = (args.file_mib << 20) as f64;
-    Ok(Sample {
-        rate: ran.count / ran.seconds,
-        p50_us: ran.quantile(0.5),
-        p99_us: ran.quantile(0.99),
-        cpu_us: cpu_ns as f64 / 1000.0 / ran.count.max(1.0),
-        device_bytes: used.map(|(before, after)| (after - before) as f64 / bytes),
-    })
+    let mut sample = Sample::of(&loaded.ran, cpu_ns);
+    sample.device_bytes = used.map(|(before, after)| (after - before) as f64 / bytes);
+    Ok(sample)
 }

@@ -30,13 +30,13 @@ pub struct FsLoadArgs {
 
 /// What one load has found, and the CPU time that its process has taken for it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Loaded {
-    pub(super) ran: Ran,
-    pub(super) cpu_ns: u64,
+pub(crate) struct Loaded {
+    pub(crate) ran: Ran,
+    pub(crate) cpu_ns: u64,
 }
 
 /// Runs a load in this process.
-pub(super) fn run_here(
+pub(crate) fn run_here(
     load: LoadChoice,
     threads: u32,
     files: &Path,

@@ -44,7 +44,7 @@ struct Worker<'a> {
 
 /// Prepares a load's files, which is not measured.
 pub(crate) fn prepare(load: LoadChoice, files: &Path, args: &FsArgs) -> Result<(), BenchError> {
-    let large = || write_whole(&large(files), args.file_mib << 20);
+    let large = || write_whole(&large(files), args.file_mib << 20)?.sync_all();
     let prepared = match load {
         LoadChoice::Varmail => fill(files, args.files, WRITE_BYTES).map_err(Failed::from),
         LoadChoice::Fileserver => fill(files, args.files, SERVED_BYTES).map_err(Failed::from),
@@ -65,7 +65,7 @@ pub(crate) fn prepare(load: LoadChoice, files: &Path, args: &FsArgs) -> Result<(
 pub(crate) fn run(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -> Result<Ran, BenchError> {
     let failed = BenchError::file(files);
     match load {
-        LoadChoice::Write => timed(args.file_mib as f64, || write_whole(&large(files), args.file_mib << 20)),
+        LoadChoice::Write => write_and_sync(&large(files), args.file_mib),
         LoadChoice::ReadSequential => {
             let began = Instant::now();
             let mut mib = 0.0;
@@ -73,7 +73,7 @@ pub(crate) fn run(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -
                 mib +=
                     read_whole(&large(files)).map_err(BenchError::file(files))? as f64 / f64::from(1 << 20);
             }
-            Ok(Ran { count: mib, seconds: began.elapsed().as_secs_f64(), latencies_us: Vec::new() })
+            Ok(Ran { count: mib, seconds: began.elapsed().as_secs_f64(), ..Ran::default() })
         }
         LoadChoice::ReadSequentialCold => timed(args.file_mib as f64, || read_whole(&large(files)).map(drop)),
         LoadChoice::Small => timed(f64::from(args.small_files) * 3.0, || small(files, args.small_files)),
@@ -258,13 +258,27 @@ fn fill(files: &Path, count: u32, bytes: usize) -> io::Result<()> {
     File::open(files)?.sync_all()
 }
 
-fn write_whole(path: &Path, bytes: u64) -> io::Result<()> {
+/// Writes a file in sequence, then syncs it.
+fn write_and_sync(path: &Path, mib: u64) -> Result<Ran, Failed> {
+    let mut final_sync_seconds = None;
+    let ran = timed(mib as f64, || {
+        let file = write_whole(path, mib << 20)?;
+        let began = Instant::now();
+        file.sync_all()?;
+        final_sync_seconds = Some(began.elapsed().as_secs_f64());
+        Ok::<_, io::Error>(())
+    })?;
+    Ok(Ran { final_sync_seconds, ..ran })
+}
+
+/// Writes a file in sequence. It is not synced.
+fn write_whole(path: &Path, bytes: u64) -> io::Result<File> {
     let buffer: Vec<u8> = (0..WRITE_BYTES).map(|byte| (byte * 31 % 251) as u8).collect();
     let mut file = File::create(path)?;
     for _ in 0..bytes / WRITE_BYTES as u64 {
         file.write_all(&buffer)?;
     }
-    file.sync_all()
+    Ok(file)
 }
 
 fn read_whole(path: &Path) -> io::Result<u64> {

@@ -1,6 +1,7 @@
 //! `landfall bench fs`: files of a mount beside the file system on which its region lies.
 //!
-//! [`run`] gives both the same loads, in turns; `report` writes what came of them.
+//! [`run`] gives both the same loads, in turns; `report` writes what came of them. `landfall bench linefs` gives its loads
+//! to several servers.
 
 mod args;
 mod below;
@@ -13,12 +14,17 @@ mod ran;
 mod random;
 mod report;
 mod restart;
+mod sample;
 mod trees;
 
 pub use args::{FsArgs, LoadChoice};
+pub(crate) use below::{file_system_of, remark_on};
 pub(crate) use campaign::run;
 pub use child::FsLoadArgs;
-pub(crate) use child::run_load;
-pub(crate) use report::Results;
+pub(crate) use child::{run_here, run_load};
+pub(crate) use loads::prepare;
+pub(crate) use place::{wait_until_mounted, warm};
 #[cfg(test)]
 pub(crate) use report::tests::sample;
+pub(crate) use report::{Results, Row, draw_rates};
+pub(crate) use sample::Sample;

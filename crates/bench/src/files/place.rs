@@ -4,6 +4,7 @@ use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::proc::{storage_bytes_written, warm_memory};
 use crate::common::peers::{not_ready, spawn};
+use crate::common::progress::check_stop;
 use crate::files::args::{FsArgs, LoadChoice, TransportChoice};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -96,9 +97,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(kind: Kind, args: &FsArgs) -> Result<Self, BenchError> {
-        if !args.quick {
-            warm_memory(WARM_BYTES);
-        }
+        warm(args);
         let scratch = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&args.dir);
         let scratch = scratch.map_err(BenchError::file(&args.dir))?;
         let files = scratch.path().join("files");
@@ -147,6 +146,27 @@ impl Place {
     }
 }
 
+/// Touches memory before a run, but not before a quick one.
+pub(crate) fn warm(args: &FsArgs) {
+    if !args.quick {
+        warm_memory(WARM_BYTES);
+    }
+}
+
+/// Waits until a program has mounted something on a folder. `dir` is where its log lies.
+pub(crate) fn wait_until_mounted(point: &Path, program: &str, dir: &Path) -> Result<(), BenchError> {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).map_err(BenchError::file(path));
+    let began = Instant::now();
+    while device(point)? == device(point.parent().unwrap_or(point))? {
+        check_stop()?;
+        if began.elapsed() > PATIENCE {
+            return Err(not_ready(program, dir));
+        }
+        std::thread::sleep(STEP);
+    }
+    Ok(())
+}
+
 /// Bytes of the region of a mount.
 fn region_bytes(args: &FsArgs) -> u64 {
     let small = u64::from(args.small_files) * SMALL_FILE_BYTES;
@@ -193,19 +213,11 @@ impl Mounted {
         }
         let below = scratch.join("below");
         fs::create_dir_all(&below).map_err(BenchError::file(&below))?;
-        let device =
-            |path: &Path| fs::metadata(path).map(|found| found.dev()).map_err(BenchError::file(path));
         let mut command = Command::new(PASSTHROUGH);
         command.arg("-f").arg(&below).arg(point);
         let child = spawn(command, &below, Stdio::null())?;
         let mounted = Self { child, point: point.into() };
-        let began = Instant::now();
-        while device(point)? == device(scratch)? {
-            if began.elapsed() > PATIENCE {
-                return Err(not_ready(PASSTHROUGH, &below));
-            }
-            std::thread::sleep(STEP);
-        }
+        wait_until_mounted(point, PASSTHROUGH, &below)?;
         Ok(mounted)
     }
 

@@ -10,15 +10,24 @@ use std::time::Instant;
 
 /// What one run has found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Ran {
+pub(crate) struct Ran {
     /// Operations, or MiB.
     pub(super) count: f64,
     pub(super) seconds: f64,
     /// Latency of each operation, microseconds, sorted. Empty where only the whole is timed.
     pub(super) latencies_us: Vec<f64>,
+    /// How much of `seconds` the `fsync` at the end took, where there is one for the whole.
+    #[serde(default)]
+    pub(super) final_sync_seconds: Option<f64>,
 }
 
 impl Ran {
+    /// The mean latency, microseconds.
+    pub(super) fn mean(&self) -> Option<f64> {
+        let sum: f64 = self.latencies_us.iter().sum();
+        (!self.latencies_us.is_empty()).then(|| sum / self.latencies_us.len() as f64)
+    }
+
     /// The latency below which a share of the operations is, microseconds.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let last = self.latencies_us.len().checked_sub(1)?;
@@ -28,7 +37,7 @@ impl Ran {
     /// Of operations that took so long, in any order.
     pub(super) fn of_operations(seconds: f64, mut latencies_us: Vec<f64>) -> Self {
         latencies_us.sort_unstable_by(f64::total_cmp);
-        Self { count: latencies_us.len() as f64, seconds, latencies_us }
+        Self { count: latencies_us.len() as f64, seconds, latencies_us, final_sync_seconds: None }
     }
 }
 
@@ -70,7 +79,7 @@ pub(super) fn timed<E: Into<Failed>>(
     check_stop()?;
     let began = Instant::now();
     work().map_err(Into::into)?;
-    Ok(Ran { count, seconds: began.elapsed().as_secs_f64(), latencies_us: Vec::new() })
+    Ok(Ran { count, seconds: began.elapsed().as_secs_f64(), ..Ran::default() })
 }
 
 /// Repeats an operation for some time, on this thread.
@@ -93,12 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_sorted_latencies() {
-        let ran = Ran { count: 5.0, seconds: 1.0, latencies_us: vec![1.0, 2.0, 3.0, 4.0, 5.0] };
+    fn quantiles_and_mean_are_those_of_the_latencies() {
+        let ran = Ran::of_operations(1.0, vec![5.0, 1.0, 2.0, 3.0, 4.0]);
         assert_eq!(
             (ran.quantile(0.5), ran.quantile(0.99), ran.quantile(1.0)),
             (Some(3.0), Some(4.0), Some(5.0))
         );
-        assert_eq!(Ran::default().quantile(0.5), None);
+        assert_eq!(ran.mean(), Some(3.0));
+        assert_eq!((Ran::default().quantile(0.5), Ran::default().mean()), (None, None));
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Row {
     pub(crate) place: String,
     /// Operations or MiB a second.
     pub(crate) rate: Summary,
+    #[serde(default)]
+    pub(crate) mean_us: Option<Summary>,
     pub(crate) p50_us: Option<Summary>,
     pub(crate) p99_us: Option<Summary>,
     /// CPU time of the load and of the server, microseconds an operation or a MiB.
@@ -45,6 +47,9 @@ pub(crate) struct Row {
     /// Bytes that the server has written to the device, for each byte of the load.
     #[serde(default)]
     pub(crate) device_bytes: Option<Summary>,
+    /// The share of the time that the `fsync` at the end took.
+    #[serde(default)]
+    pub(crate) final_sync: Option<Summary>,
 }
 
 impl Results {
@@ -173,22 +178,7 @@ impl Report for Results {
     }
 
     fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
-        let mut panels: Vec<Panel> = Vec::new();
-        for row in &self.rows {
-            let title = format!("{}, threads: {} ({})", row.load.name(), row.threads, row.load.unit());
-            let bar = (row.place.clone(), row.rate.clone());
-            if let Some(panel) = panels.iter_mut().find(|panel| panel.title == title) {
-                panel.bars.push(bar);
-            } else if panels.len() < PANELS_MAX {
-                panels.push(Panel { title, bars: vec![bar] });
-            }
-        }
-        if panels.is_empty() {
-            return Ok(Vec::new());
-        }
-        let file = "fs-rates.svg".to_owned();
-        bars(&out.join(&file), &panels)?;
-        Ok(vec![Plot { title: "operations or MiB a second".into(), file }])
+        draw_rates(&self.rows, out, "fs-rates.svg")
     }
 
     fn markdown(&self, targets: &[Target], plots: &[Plot]) -> String {
@@ -199,6 +189,25 @@ impl Report for Results {
         self.table(&mut page);
         page.0
     }
+}
+
+/// Draws the rates of rows, a panel for each load.
+pub(crate) fn draw_rates(rows: &[Row], out: &Path, file: &str) -> Result<Vec<Plot>, BenchError> {
+    let mut panels: Vec<Panel> = Vec::new();
+    for row in rows {
+        let title = format!("{}, threads: {} ({})", row.load.name(), row.threads, row.load.unit());
+        let bar = (row.place.clone(), row.rate.clone());
+        if let Some(panel) = panels.iter_mut().find(|panel| panel.title == title) {
+            panel.bars.push(bar);
+        } else if panels.len() < PANELS_MAX {
+            panels.push(Panel { title, bars: vec![bar] });
+        }
+    }
+    if panels.is_empty() {
+        return Ok(Vec::new());
+    }
+    bars(&out.join(file), &panels)?;
+    Ok(vec![Plot { title: "operations or MiB a second".into(), file: file.into() }])
 }
 
 impl Results {
@@ -272,10 +281,12 @@ pub(crate) mod tests {
                     threads: if load == LoadChoice::Varmail { 16 } else { 1 },
                     place: place.into(),
                     rate: of([rate, rate * 1.1, rate * 0.9]),
+                    mean_us: None,
                     p50_us: timed.then(|| of([10.0, 11.0, 9.0])),
                     p99_us: timed.then(|| of([20.0, 21.0, 19.0])),
                     cpu_us: of([5.0, 6.0, 4.0]),
                     device_bytes: (load == LoadChoice::Write && place == MOUNT).then(|| of([1.2, 1.1, 1.3])),
+                    final_sync: None,
                 });
             }
         }
@@ -309,10 +320,12 @@ pub(crate) mod tests {
             threads: 1,
             place: place.into(),
             rate: Summary::of([rate]).unwrap(),
+            mean_us: None,
             p50_us: None,
             p99_us: None,
             cpu_us: Summary::of([1.0]).unwrap(),
             device_bytes: None,
+            final_sync: None,
         };
         results.rows.extend([append(MOUNT, 20.0), append(LIBRARY, 120.0)]);
         let [target] = &results.judge()[..] else { panic!("one target") };

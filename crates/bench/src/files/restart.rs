@@ -40,10 +40,12 @@ impl Starts {
             threads: 1,
             place: place.into(),
             rate: of(|start| 1.0 / start.seconds)?,
+            mean_us: None,
             p50_us: of(|start| start.seconds * 1e6),
             p99_us: None,
             cpu_us: of(|start| start.cpu_seconds * 1e6)?,
             device_bytes: None,
+            final_sync: None,
         })
     }
 }

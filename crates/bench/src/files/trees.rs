@@ -1,6 +1,6 @@
 //! Trees of sources: what developers do all day. The programs are those of the machine.
 
-use crate::common::error::BenchError;
+use crate::common::command;
 use crate::files::args::FsArgs;
 use crate::files::ran::{Failed, Ran, for_seconds, timed};
 use std::fs;
@@ -37,15 +37,8 @@ fn source(number: u32) -> String {
 
 /// Runs a program that is to succeed.
 fn succeed(command: &mut Command, name: &'static str) -> Result<(), Failed> {
-    let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => BenchError::Missing(format!("{name} is not installed")),
-        _ => BenchError::Spawn { program: name.into(), source: error },
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(BenchError::Client { program: name, status: output.status.to_string(), output: text }.into())
+    command::succeed(command, name)?;
+    Ok(())
 }
 
 /// Where the archive lies: beside the files, on the file system that is compared with.

@@ -7,12 +7,12 @@ use super::course::{Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT, Seat
 use super::design::{Design, Spec, Waits};
 use super::lab::Lab;
 use super::load::{Channel, Framing, Patience, PmnetChannel, StreamChannel, UdpChannel};
-use crate::common::clients::conn::Conn;
+use crate::common::clients::conn::{Conn, wait_for_replicas};
 use crate::common::clients::http::{Http, metric};
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::peers::{Server, UNSET, end_of_log, launch, spawn};
-use crate::common::progress::{check_stop, say};
+use crate::common::progress::say;
 use clap::ValueEnum;
 use landfall_resp::Reply;
 use landfall_testbed::Host;
@@ -265,7 +265,7 @@ impl Stand {
             self.servers.insert(0, replica);
         }
         let wanted = self.course.replicas.len();
-        if wanted == 0 { Ok(()) } else { self.course.server.enter(|| wait_for_replicas(wanted)) }
+        if wanted == 0 { Ok(()) } else { self.course.server.enter(|| wait_for_followers(wanted)) }
     }
 
     fn start_redis(&self, lab: &Lab, redis: &Redis<'_>) -> Result<Server, BenchError> {
@@ -404,17 +404,8 @@ struct Redis<'a> {
 }
 
 /// Waits until `wanted` replicas follow the server's redis. To be called on the server's host.
-fn wait_for_replicas(wanted: usize) -> Result<(), BenchError> {
-    let mut redis = Conn::open(LOCAL_RESP, "redis")?;
-    let begun = Instant::now();
-    while begun.elapsed() < FOLLOW_MAX {
-        check_stop()?;
-        match redis.ask(&[b"WAIT", wanted.to_string().as_bytes(), b"100"])? {
-            Reply::Integer(have) if usize::try_from(have).is_ok_and(|have| have >= wanted) => return Ok(()),
-            _ => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
-    Err(BenchError::TooLong { what: "the replicas' start".into(), seconds: FOLLOW_MAX.as_secs() })
+fn wait_for_followers(wanted: usize) -> Result<(), BenchError> {
+    wait_for_replicas(&mut Conn::open(LOCAL_RESP, "redis")?, wanted, FOLLOW_MAX)
 }
 
 /// Returns Redis's report on what took longer than [`SLOW_MS`], such as a wait for the disk. To be called on its host.

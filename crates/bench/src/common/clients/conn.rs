@@ -2,6 +2,7 @@
 
 use super::encode;
 use crate::common::error::BenchError;
+use crate::common::progress::check_stop;
 use landfall_resp::Reply;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -101,6 +102,28 @@ pub(crate) fn info_field(conn: &mut Conn, section: &str, field: &str) -> Result<
     Ok(value.and_then(|value| value.trim().parse().ok()))
 }
 
+/// Waits for a moment until `wanted` replicas have what this connection has written. Returns how many have it.
+pub(crate) fn count_replicas(conn: &mut Conn, wanted: usize) -> Result<usize, BenchError> {
+    match conn.ask(&[b"WAIT", wanted.to_string().as_bytes(), b"100"])? {
+        Reply::Integer(have) => Ok(usize::try_from(have).unwrap_or(0)),
+        // It is not ready.
+        _ => Ok(0),
+    }
+}
+
+/// Waits until `wanted` replicas have what a server has.
+pub(crate) fn wait_for_replicas(conn: &mut Conn, wanted: usize, limit: Duration) -> Result<(), BenchError> {
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        check_stop()?;
+        if count_replicas(conn, wanted)? >= wanted {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(BenchError::TooLong { what: "the replicas' start".into(), seconds: limit.as_secs() })
+}
+
 /// Waits until the server answers `PING` and has exactly `keys`. Returns the time since `since`.
 pub(crate) fn wait_for_keys(
     address: SocketAddr,
@@ -110,7 +133,7 @@ pub(crate) fn wait_for_keys(
     limit: Duration,
 ) -> Result<Duration, BenchError> {
     loop {
-        crate::common::progress::check_stop()?;
+        check_stop()?;
         if let Ok(mut conn) = Conn::open(address, peer)
             && let Some(found) = key_count(&mut conn, peer)?
         {

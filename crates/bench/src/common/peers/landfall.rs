@@ -6,6 +6,7 @@ use super::server::{READY_SECONDS_MAX, Server, not_ready, spawn};
 use crate::common::clients::http::metric;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::whole;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,16 +27,23 @@ pub(crate) struct Landfall {
     discard: bool,
     /// The memory for a region on a file, bytes. Without it, the server's default applies.
     memory: Option<u64>,
+    /// Further flags of the server.
+    flags: Vec<OsString>,
 }
 
 impl Landfall {
     pub(crate) fn new(program: PathBuf, workers: Option<usize>, discard: bool) -> Self {
-        Self { program, workers, discard, memory: None }
+        Self { program, workers, discard, memory: None, flags: Vec::new() }
     }
 
     /// Limits the memory for a region on a file, bytes.
     pub(crate) fn with_memory(self, bytes: u64) -> Self {
         Self { memory: Some(bytes), ..self }
+    }
+
+    /// Gives the server further flags.
+    pub(crate) fn with_flags(self, flags: Vec<OsString>) -> Self {
+        Self { flags, ..self }
     }
 
     fn command(&self, dir: &Path, capacity: u64) -> Command {
@@ -55,6 +63,7 @@ impl Landfall {
         if let Some(memory) = self.memory {
             command.arg("--memory").arg(memory.to_string());
         }
+        command.args(&self.flags);
     }
 
     /// Starts under callgrind, which writes a profile of each thread once the server has ended: the profile's name

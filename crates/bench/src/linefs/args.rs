@@ -1,0 +1,143 @@
+//! Flags of `landfall bench linefs`.
+
+use crate::files::{FsArgs, LoadChoice};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Flags of `landfall bench linefs`.
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
+pub struct LinefsArgs {
+    /// Directory on the file system that holds the regions of all servers, and the bricks of GlusterFS
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Loads to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = LinefsLoad::value_variants().to_vec())]
+    pub only: Vec<LinefsLoad>,
+    /// Rounds of each comparison
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Length of one run of a load without a fixed amount of work, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Files of varmail and of the file server
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    pub files: u32,
+    /// Bytes of the file that is written in sequence, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub file_mib: u64,
+    /// Worker threads of each Landfall server; its default where absent
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Output folder
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    pub out: PathBuf,
+    /// A little of everything within a minute: shows that it runs, measures nothing
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinefsLoad {
+    /// Append 16 KiB, fsync: latency
+    Append,
+    /// Write a file in sequence by 16 KiB, then fsync: throughput, and the share of that fsync
+    Write,
+    /// Filebench's varmail
+    Varmail,
+    /// Filebench's file server
+    Fileserver,
+}
+
+/// Longest run, seconds.
+const SECONDS_MAX: f64 = 120.0;
+/// Bytes of a region beyond what a load needs.
+const REGION_SPARE: u64 = 2 << 30;
+/// Bytes that one file of varmail and of the file server may take.
+const FILE_BYTES: u64 = 192 << 10;
+
+impl LinefsLoad {
+    /// The load of `landfall bench fs`, and its threads.
+    pub(super) fn on_files(self) -> (LoadChoice, u32) {
+        match self {
+            Self::Append => (LoadChoice::Append, 1),
+            Self::Write => (LoadChoice::Write, 1),
+            Self::Varmail => (LoadChoice::Varmail, 16),
+            Self::Fileserver => (LoadChoice::Fileserver, 16),
+        }
+    }
+}
+
+impl LinefsArgs {
+    /// These arguments with bounds applied, and small if `quick`.
+    pub(super) fn bounded(&self) -> Self {
+        let mut args = self.clone();
+        if args.quick {
+            args.rounds = args.rounds.min(1);
+            args.seconds = args.seconds.min(0.2);
+            args.files = args.files.min(64);
+            args.file_mib = args.file_mib.min(8);
+        }
+        args.seconds = if args.seconds.is_finite() { args.seconds.clamp(0.05, SECONDS_MAX) } else { 3.0 };
+        args
+    }
+
+    /// The settings with which the loads of `landfall bench fs` run.
+    pub(super) fn of_loads(&self) -> FsArgs {
+        FsArgs {
+            dir: self.dir.clone(),
+            only: Vec::new(),
+            threads: vec![1],
+            rounds: self.rounds,
+            seconds: self.seconds,
+            files: self.files,
+            file_mib: self.file_mib,
+            small_files: 0,
+            workers: self.workers,
+            transport: Vec::new(),
+            out: self.out.clone(),
+            quick: self.quick,
+        }
+    }
+
+    /// Bytes of the region of each server for a load. All of it is allocated at the start.
+    pub(super) fn region_bytes(&self, load: LinefsLoad) -> u64 {
+        let data = match load {
+            LinefsLoad::Append => 0,
+            LinefsLoad::Write => self.file_mib << 20,
+            LinefsLoad::Varmail | LinefsLoad::Fileserver => u64::from(self.files) * FILE_BYTES,
+        };
+        data + data / 2 + if self.quick { REGION_SPARE / 4 } else { REGION_SPARE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        settings: LinefsArgs,
+    }
+
+    #[test]
+    fn a_region_has_room_for_its_load_and_a_quick_one_is_small() {
+        let args =
+            |flags: &[&str]| Cli::try_parse_from([&["linefs"], flags].concat()).unwrap().settings.bounded();
+        let bytes = args(&["--file-mib", "4096"]).region_bytes(LinefsLoad::Write);
+        assert_eq!(bytes, 8 << 30);
+        for load in LinefsLoad::value_variants() {
+            assert!(args(&["--quick"]).region_bytes(*load) <= 1 << 30, "{load:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_without_end_is_bounded() {
+        let cli = Cli::try_parse_from(["linefs", "--seconds", "inf"]).unwrap();
+        assert_eq!(cli.settings.bounded().seconds, 3.0);
+    }
+}

@@ -1,0 +1,18 @@
+//! `landfall bench linefs`: files of three servers in a chain beside GlusterFS with three copies, after the evaluation of
+//! LineFS (SOSP 2021, section 5).
+//!
+//! [`run`] gives every system the loads of `landfall bench fs`, in turns; `report` writes what came of them, and names what
+//! of that evaluation is not measured. All servers are on this machine and talk over loopback.
+
+mod args;
+mod campaign;
+mod gluster;
+mod place;
+mod report;
+mod servers;
+
+pub use args::{LinefsArgs, LinefsLoad};
+pub(crate) use campaign::run;
+pub(crate) use report::Results;
+#[cfg(test)]
+pub(crate) use report::tests::sample;

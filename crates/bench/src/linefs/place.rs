@@ -1,0 +1,111 @@
+//! Where a load runs: a folder, or the files of one server, of a chain or of GlusterFS.
+
+use crate::common::error::BenchError;
+use crate::common::measure::cpu::CpuTime;
+use crate::common::peers::Programs;
+use crate::files::{FsArgs, warm};
+use crate::linefs::gluster::Gluster;
+use crate::linefs::servers::{Servers, Setting};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// The name in reports of three servers in a chain.
+pub(super) const CHAIN: &str = "landfall, chain of three";
+/// The name of a server without a chain.
+pub(super) const ALONE: &str = "landfall, one server";
+/// The name of GlusterFS with three copies.
+pub(super) const GLUSTER: &str = "GlusterFS, replica 3";
+
+/// A kind of place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A folder on the file system below.
+    Folder,
+    /// `landfall serve --files`.
+    Alone,
+    /// Three of these in a chain.
+    Chain,
+    /// GlusterFS with three copies.
+    Gluster,
+}
+
+impl Kind {
+    /// All of them, in the order of their turns.
+    pub(super) const ALL: [Self; 4] = [Self::Folder, Self::Alone, Self::Chain, Self::Gluster];
+
+    /// The name in reports; `folder` is the folder's.
+    pub(super) fn name(self, folder: &str) -> &str {
+        match self {
+            Self::Folder => folder,
+            Self::Alone => ALONE,
+            Self::Chain => CHAIN,
+            Self::Gluster => GLUSTER,
+        }
+    }
+}
+
+/// A place for one run. It is empty, and removed with everything in it when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// What serves the files, if anything does. It ends before its folder is removed: fields drop in order.
+    system: Option<System>,
+    files: PathBuf,
+    _scratch: TempDir,
+}
+
+#[derive(Debug)]
+enum System {
+    Landfall(Servers),
+    Gluster(Gluster),
+}
+
+/// CPU time that the servers of a place had used at some time.
+pub(super) struct Used(Vec<(u32, CpuTime)>);
+
+impl Place {
+    /// A place for a load that needs regions of so many bytes.
+    pub(super) fn new(
+        kind: Kind,
+        programs: &Programs,
+        args: &FsArgs,
+        bytes: u64,
+    ) -> Result<Self, BenchError> {
+        warm(args);
+        let dir = args.dir.canonicalize().map_err(BenchError::file(&args.dir))?;
+        let scratch = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&dir);
+        let scratch = scratch.map_err(BenchError::file(&dir))?;
+        let files = scratch.path().join("files");
+        fs::create_dir(&files).map_err(BenchError::file(&files))?;
+        let setting = Setting { programs, scratch: scratch.path(), bytes };
+        let system = match kind {
+            Kind::Folder => None,
+            Kind::Alone => Some(System::Landfall(Servers::alone(setting, &files)?)),
+            Kind::Chain => Some(System::Landfall(Servers::in_chain(setting, &files)?)),
+            Kind::Gluster => Some(System::Gluster(Gluster::start(scratch.path(), &files)?)),
+        };
+        Ok(Self { system, files, _scratch: scratch })
+    }
+
+    /// The folder for the load's files.
+    pub(super) fn files(&self) -> &Path {
+        &self.files
+    }
+
+    /// CPU time of all servers, and of a mount's process.
+    pub(super) fn used(&self) -> Used {
+        let pids = match &self.system {
+            None => Vec::new(),
+            Some(System::Landfall(servers)) => servers.pids(),
+            Some(System::Gluster(gluster)) => gluster.pids(),
+        };
+        Used(pids.into_iter().map(|pid| (pid, CpuTime::of(pid))).collect())
+    }
+}
+
+impl Used {
+    /// Nanoseconds since then, of the processes that there were then.
+    pub(super) fn ns_since(&self) -> u64 {
+        self.0.iter().map(|(pid, then)| CpuTime::of(*pid).since_ns(*then)).sum()
+    }
+}

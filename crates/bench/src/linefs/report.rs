@@ -1,0 +1,272 @@
+//! What was measured, and the report on it.
+
+use crate::common::error::BenchError;
+use crate::common::measure::proc::Machine;
+use crate::common::measure::stats::Summary;
+use crate::common::plots::Plot;
+use crate::common::report::Report;
+use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table};
+use crate::common::targets::{Bound, Target};
+use crate::files::{LoadChoice, Row, draw_rates};
+use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::place::{CHAIN, GLUSTER};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Version of the layout of `linefs.json`.
+const SCHEMA: u32 = 1;
+
+/// Everything measured: what `linefs.json` holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    schema: u32,
+    landfall_version: String,
+    machine: Machine,
+    /// The file system that holds everything.
+    pub(super) folder: String,
+    settings: LinefsArgs,
+    pub(super) took_seconds: f64,
+    pub(super) notes: Vec<String>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// What of LineFS's evaluation is not measured, and why.
+const NOT_MEASURED: [(&str, &str); 10] = [
+    (
+        "Figure 4: throughput by clients, replicas idle and busy",
+        "no load with several clients, and no co-runner, yet",
+    ),
+    ("Table 2: reads", "a chain reads at its first server alone: `landfall bench fs` has them"),
+    ("Figure 5: stages of a chunk", "the stages of a chain are not timed one by one"),
+    ("Figure 6: a co-runner beside the writer and the replicas", "there is no co-runner yet"),
+    ("Figure 7: publishing by copying and by relinking", "servers relink only; there is no co-runner yet"),
+    (
+        "Table 3 with busy replicas, beside Assise's way",
+        "neither a co-runner nor a switch for Assise's way exists",
+    ),
+    ("Throughput beside `NotParallel`", "no switch for replication without pipeline exists"),
+    (
+        "Figure 8: LevelDB on the chain",
+        "`landfall bench fs` has LevelDB on one mount; not repeated on a chain yet",
+    ),
+    ("Figure 9: traffic that compression saves", "a chain does not compress"),
+    ("Figure 10: varmail while a replica's host fails", "there is no isolated mode"),
+];
+
+impl Results {
+    pub(super) fn new(settings: LinefsArgs, folder: String, machine: Machine) -> Self {
+        Self {
+            schema: SCHEMA,
+            landfall_version: env!("CARGO_PKG_VERSION").into(),
+            machine,
+            folder,
+            settings,
+            took_seconds: 0.0,
+            notes: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.load == load && row.place == place)
+    }
+
+    /// A quantity of the chain over that of GlusterFS, round by round.
+    fn over_gluster(&self, load: LoadChoice, of: impl Fn(&Row) -> Option<&Summary>) -> Option<Summary> {
+        of(self.row(load, CHAIN)?)?.over(of(self.row(load, GLUSTER)?)?)
+    }
+
+    /// What is aimed at with a load.
+    fn targets_of(&self, load: LinefsLoad) -> Vec<Target> {
+        let (on_files, _) = load.on_files();
+        let target = |what: &str, bound, wanted, unit, measured| Target {
+            what: format!("{}: {what}", on_files.name()),
+            bound,
+            wanted,
+            unit,
+            measured,
+        };
+        let time = |what: &str, of: fn(&Row) -> Option<&Summary>| {
+            target(what, Bound::AtMost, 0.2, "×", self.over_gluster(on_files, of))
+        };
+        let rate = |wanted| {
+            let measured = self.over_gluster(on_files, |row| Some(&row.rate));
+            target("rate of the chain over GlusterFS", Bound::AtLeast, wanted, "×", measured)
+        };
+        match load {
+            LinefsLoad::Append => vec![
+                time("mean of the chain over GlusterFS", |row| row.mean_us.as_ref()),
+                time("p99 of the chain over GlusterFS", |row| row.p99_us.as_ref()),
+            ],
+            LinefsLoad::Write => {
+                let share = self.row(on_files, CHAIN).and_then(|row| row.final_sync.clone());
+                let what = "the chain's fsync at the end, of all of the time";
+                vec![rate(2.0), target(what, Bound::AtMost, 0.05, "of it", share)]
+            }
+            LinefsLoad::Varmail => vec![rate(5.0)],
+            LinefsLoad::Fileserver => Vec::new(),
+        }
+    }
+}
+
+impl Report for Results {
+    const NAME: &'static str = "linefs";
+    const SCHEMA: u32 = SCHEMA;
+    type Target = Target;
+
+    fn judge(&self) -> Vec<Target> {
+        self.settings.only.iter().flat_map(|load| self.targets_of(*load)).collect()
+    }
+
+    fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
+        draw_rates(&self.rows, out, "linefs-rates.svg")
+    }
+
+    fn markdown(&self, targets: &[Target], plots: &[Plot]) -> String {
+        let mut page = Page::default();
+        self.head(&mut page);
+        target_table(&mut page, targets);
+        page.plots(plots);
+        self.table(&mut page);
+        not_measured(&mut page);
+        page.0
+    }
+}
+
+impl Results {
+    fn head(&self, page: &mut Page) {
+        let (machine, settings) = (&self.machine, &self.settings);
+        page.paragraph("# landfall bench linefs");
+        page.paragraph(&format!(
+            "landfall {} on {} ({} cores, {} of memory, Linux {}); {} rounds of {} s, places in turns (A B C A B C ...), each \
+             made afresh after 2 GiB of memory have been written and freed (a virtual machine's host may have to provide them \
+             first); {:.0} s in all. Sequential writes: {} MiB; varmail and the file server: {} files. **All servers are on \
+             this machine and talk over loopback**: three copies take three times the work of its cores and of its disk, and \
+             no time of a network. Regions and bricks are on the same {}. Figures are medians, with the smallest and largest \
+             of the rounds in brackets. CPU is that of the load, its system calls included, and of all servers.",
+            self.landfall_version, machine.processor, machine.cores, bytes(machine.memory as f64), machine.kernel,
+            settings.rounds, number(settings.seconds), self.took_seconds, settings.file_mib, settings.files, self.folder,
+        ));
+        if settings.quick {
+            page.paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**");
+        }
+        self.notes.iter().for_each(|note| page.line(&format!("- {note}")));
+        page.line("");
+    }
+
+    fn table(&self, page: &mut Page) {
+        page.paragraph("## Loads");
+        let head = [
+            "load",
+            "threads",
+            "place",
+            "rate",
+            "chain over it",
+            "mean µs",
+            "p50 µs",
+            "p99 µs",
+            "fsync at the end",
+            "CPU µs",
+        ];
+        let row = |row: &Row| {
+            let chain = self.row(row.load, CHAIN).filter(|chain| chain.place != row.place);
+            vec![
+                row.load.name().to_owned(),
+                row.threads.to_string(),
+                row.place.clone(),
+                format!("{} {}", spread(&row.rate), row.load.unit()),
+                spread_of(chain.and_then(|chain| chain.rate.over(&row.rate)).as_ref()),
+                spread_of(row.mean_us.as_ref()),
+                spread_of(row.p50_us.as_ref()),
+                spread_of(row.p99_us.as_ref()),
+                spread_of(row.final_sync.as_ref()),
+                spread(&row.cpu_us),
+            ]
+        };
+        page.table(&head, self.rows.iter().map(row));
+    }
+}
+
+fn not_measured(page: &mut Page) {
+    page.paragraph("## Not measured");
+    let rows = NOT_MEASURED.iter().map(|(what, why)| vec![(*what).to_owned(), (*why).to_owned()]);
+    page.table(&["of the paper", "why not"], rows);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::linefs::place::ALONE;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        settings: LinefsArgs,
+    }
+
+    fn of(scale: f64) -> Summary {
+        Summary::of([scale, scale * 1.1, scale * 0.9]).unwrap()
+    }
+
+    /// Every kind of row.
+    pub(crate) fn sample() -> Results {
+        let settings = Cli::try_parse_from(["linefs"]).unwrap().settings;
+        let mut results = Results::new(settings, "ext4".into(), Machine::here());
+        for load in [LoadChoice::Append, LoadChoice::Write, LoadChoice::Varmail] {
+            for (place, rate) in [("ext4", 90.0), (ALONE, 80.0), (CHAIN, 60.0), (GLUSTER, 10.0)] {
+                let timed = |us: f64| (load != LoadChoice::Write).then(|| of(us / rate));
+                results.rows.push(Row {
+                    load,
+                    threads: 1,
+                    place: place.into(),
+                    rate: of(rate),
+                    mean_us: timed(1000.0),
+                    p50_us: timed(900.0),
+                    p99_us: timed(3000.0),
+                    cpu_us: of(5.0),
+                    device_bytes: None,
+                    final_sync: (load == LoadChoice::Write).then(|| of(0.1)),
+                });
+            }
+        }
+        results.notes.push("a note".into());
+        results
+    }
+
+    fn verdicts(results: &Results) -> Vec<Option<bool>> {
+        results.judge().iter().map(Target::met).collect()
+    }
+
+    #[test]
+    fn the_chain_is_judged_beside_glusterfs_and_by_its_fsync() {
+        // Mean and p99, rate and share of the fsync of sequential writes, varmail.
+        assert_eq!(verdicts(&sample()), [Some(true), Some(true), Some(true), Some(false), Some(true)]);
+        let mut slow = sample();
+        for row in slow.rows.iter_mut().filter(|row| row.place == CHAIN) {
+            (row.rate, row.mean_us) = (of(15.0), Some(of(50.0)));
+        }
+        assert_eq!(verdicts(&slow), [Some(false), Some(true), Some(false), Some(false), Some(false)]);
+    }
+
+    #[test]
+    fn without_glusterfs_nothing_counts_as_reached() {
+        let mut results = sample();
+        results.rows.retain(|row| row.place != GLUSTER);
+        // The share of the fsync needs no other system.
+        assert_eq!(verdicts(&results), [None, None, None, Some(false), None]);
+        let text = results.markdown(&results.judge(), &[]);
+        assert_eq!(text.matches("| not measured |").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_report_has_a_row_for_each_place_a_plot_and_what_is_missing() {
+        let results = sample();
+        let out = tempfile::tempdir().unwrap();
+        let plots = results.plots(out.path()).unwrap();
+        let text = results.markdown(&results.judge(), &plots);
+        assert_eq!(text.matches("| landfall, chain of three |").count(), 3, "{text}");
+        assert!(text.contains("| Figure 9") && text.contains("a chain does not compress"), "{text}");
+        assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());
+    }
+}

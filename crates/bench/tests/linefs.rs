@@ -1,0 +1,42 @@
+//! `landfall bench linefs --quick` from end to end: a chain of its own, GlusterFS where it is installed, a report, and
+//! nothing left.
+
+mod common;
+
+use common::{BenchPlace, landfall_bench};
+use std::fs;
+
+/// The loads that are judged.
+const LOADS: &str = "append,write,varmail";
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test says what it skips")]
+fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
+    if let Err(error) = fs::File::options().read(true).write(true).open("/dev/fuse") {
+        eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+        return;
+    }
+    let Some(place) = BenchPlace::new() else { return };
+    let (work, out) = (&place.work, &place.out);
+    let paths = ["--dir", work.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let output = landfall_bench(&[&["bench", "linefs", "--quick", "--only", LOADS], &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    let report = fs::read_to_string(out.join("linefs.md")).unwrap();
+    assert!(report.contains("Its figures mean nothing") && !report.contains("FAILED"), "{report}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(out.join("linefs.json")).unwrap()).unwrap();
+    let rows = json["results"]["rows"].as_array().unwrap();
+    let rows_of = |place: &str| rows.iter().filter(|row| row["place"] == place).count();
+    for place in ["tmpfs", "landfall, one server", "landfall, chain of three"] {
+        assert_eq!(rows_of(place), 3, "{place}: {report}");
+    }
+    // What cannot be had is named, and no target that compares with it counts as reached.
+    let has_gluster = !report.contains("SKIPPED GlusterFS, replica 3: ");
+    assert_eq!(rows_of("GlusterFS, replica 3"), if has_gluster { 3 } else { 0 }, "{report}");
+    let compared = json["targets"].as_array().unwrap().iter();
+    let compared = compared.filter(|target| target["what"].as_str().unwrap().ends_with("over GlusterFS"));
+    let measured: Vec<bool> = compared.map(|target| target["measured"].is_object()).collect();
+    assert_eq!(measured, [has_gluster; 4], "{report}");
+    place.assert_nothing_is_left();
+}
