@@ -14,6 +14,7 @@ pub mod log;
 mod output;
 mod password;
 mod pmnet;
+mod proxy;
 mod serve;
 mod stats;
 mod sys;
@@ -30,6 +31,7 @@ pub use demo::wire::{Http, Response};
 pub use fs::FsArgs;
 pub use output::fail;
 pub use pmnet::PmnetArgs;
+pub use proxy::ProxyArgs;
 pub use serve::{ServeArgs, run_over as serve_over};
 pub use stats::StatsArgs;
 pub use wal::WalArgs;
@@ -47,6 +49,8 @@ pub enum Command {
     Fs(Box<FsArgs>),
     /// Several servers with the same data: make a chain, add and remove its nodes.
     Chain(Box<ChainArgs>),
+    /// Connect clients that do not know Sentinel to the first server of a chain.
+    Proxy(Box<ProxyArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(CheckArgs),
     /// Show the counters of a running server: the sections of INFO, with the dropped packets.
@@ -70,6 +74,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Pmnet(args) => pmnet::run(*args),
         Command::Fs(args) => fs::run(*args),
         Command::Chain(args) => chain::run(*args),
+        Command::Proxy(args) => proxy::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),

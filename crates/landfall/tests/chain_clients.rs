@@ -4,20 +4,23 @@ mod common;
 
 use common::chain::Chain;
 use common::etcd::{Etcd, Gate, start_etcd};
+use common::follower::{Follower, PATIENCE};
 use common::{Place, Reply, Resp, bulk, error_text, ok, run, wait_until};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// T, seconds: the shortest.
 const T: u64 = 4;
 /// Time limit for what follows a change, on a machine that does other things, too.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long a client waits for a reply before it asks anew who takes writes.
-const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a client of another project writes, seconds.
+const LOAD_SECONDS: u64 = 20;
+/// When the first server is killed under it.
+const KILLED_AFTER: Duration = Duration::from_secs(6);
 
 /// An etcd, and a chain of three servers in it, all in step.
 struct Setting {
@@ -250,6 +253,23 @@ fn a_view_in_a_file_says_where_clients_connect_and_who_is_first_after_a_removal(
 }
 
 #[test]
+fn clients_of_a_server_that_is_removed_find_the_next_one_as_their_connections_end() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    assert_eq!(resp.call(&[b"SET", b"k", b"v"]).unwrap(), ok());
+    chain.remove(0);
+    let refusal =
+        wait_until(LIMIT, || Some(resp.call(&[b"SET", b"k", b"w"]).unwrap()).filter(|reply| *reply != ok()));
+    assert!(error_text(&refusal.expect("it is removed")).starts_with("MASTERDOWN"));
+    assert!(resp.call(&[b"PING"]).is_err(), "the connection has ended");
+    assert!(
+        error_text(&sentinel(&chain, 0, &["CKQUORUM", "orders"])).contains("NOQUORUM"),
+        "it answers SENTINEL"
+    );
+}
+
+#[test]
 fn a_client_that_listens_takes_only_messages_and_may_leave() {
     let mut chain = Chain::new(1, &["--idle-timeout", "1"]);
     chain.start(0);
@@ -278,81 +298,18 @@ fn a_client_that_listens_takes_only_messages_and_may_leave() {
     assert_eq!(resp.call(&[b"GET", b"k"]).unwrap(), bulk("v"));
 }
 
-/// A client that writes numbers one after the other, wherever writes go.
-struct Follower {
-    sentinels: Vec<SocketAddr>,
-    acknowledged: AtomicU64,
-    over: AtomicBool,
-}
-
-impl Follower {
-    fn new(sentinels: Vec<SocketAddr>) -> Self {
-        Self { sentinels, acknowledged: AtomicU64::new(0), over: AtomicBool::new(false) }
-    }
-
-    fn ask(&self) -> Option<Resp> {
-        let ask = |at: &SocketAddr| first(&mut Resp::connect(*at, PATIENCE).ok()?);
-        Resp::connect(self.sentinels.iter().find_map(ask)?, PATIENCE).ok()
-    }
-
-    fn write(&self) {
-        let (mut resp, mut number) = (None, 1);
-        while !self.over.load(Ordering::Relaxed) {
-            let Some(to) = &mut resp else {
-                std::thread::sleep(Duration::from_millis(20));
-                resp = self.ask();
-                continue;
-            };
-            let set = to.call(&[b"SET", format!("key:{number}").as_bytes(), number.to_string().as_bytes()]);
-            if set.is_ok_and(|reply| reply == ok()) {
-                self.acknowledged.store(number, Ordering::SeqCst);
-                number += 1;
-            } else {
-                resp = None;
-            }
-        }
-    }
-
-    fn acknowledged(&self) -> u64 {
-        self.acknowledged.load(Ordering::SeqCst)
-    }
-
-    fn wait_for_more(&self, limit: Duration) {
-        let more = self.acknowledged() + 100;
-        wait_until(limit, || (self.acknowledged() >= more).then_some(()))
-            .unwrap_or_else(|| panic!("{} writes, and no more", self.acknowledged()));
-    }
-
-    /// Runs `work` while it writes. Afterwards everything that was acknowledged must be at `chain`'s node.
-    fn during(&self, work: impl FnOnce()) {
-        struct Over<'a>(&'a AtomicBool);
-        impl Drop for Over<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        std::thread::scope(|threads| {
-            threads.spawn(|| self.write());
-            let _ends = Over(&self.over);
-            work();
-        });
-    }
-
-    fn check(&self, resp: &mut Resp) {
-        for number in 1..=self.acknowledged() {
-            assert_eq!(
-                resp.call(&[b"GET", format!("key:{number}").as_bytes()]).unwrap(),
-                bulk(number.to_string())
-            );
-        }
-    }
+/// Connects to the server that one of these says takes writes.
+fn connect_by(sentinels: &[SocketAddr]) -> Option<Resp> {
+    let ask = |at: &SocketAddr| first(&mut Resp::connect(*at, PATIENCE).ok()?);
+    Resp::connect(sentinels.iter().find_map(ask)?, PATIENCE).ok()
 }
 
 #[test]
 fn clients_go_on_at_the_next_server_when_the_first_one_is_killed() {
     let Some(mut setting) = Setting::started() else { return };
     let addresses: Vec<SocketAddr> = (0..3).map(|node| setting.chain.server(node).resp).collect();
-    let follower = Follower::new(addresses.clone());
+    let sentinels = addresses.clone();
+    let follower = Follower::new(move || connect_by(&sentinels));
     let mut listener = setting.chain.resp(2);
     let subscribed = Reply::Array(vec![bulk("psubscribe"), bulk("+switch-*"), Reply::Int(1)]);
     assert_eq!(listener.call(&[b"PSUBSCRIBE", b"+switch-*"]).unwrap(), subscribed);
@@ -451,13 +408,29 @@ fn redis_py_follows_a_first_server_that_is_killed() {
     let ports: Vec<String> = (0..3).map(|node| setting.chain.server(node).resp.port().to_string()).collect();
     let script = setting.chain.nodes[0].place.file("client.py", PYTHON);
     let mut client = Command::new(python);
-    client.arg(script).args([&ports.join(","), "secret", "20"]);
+    client.arg(script).args([&ports.join(","), "secret", &LOAD_SECONDS.to_string()]);
+    eprintln!("{}", outlives_the_first(&mut client, &mut setting.chain));
+}
+
+#[test]
+fn go_redis_follows_a_first_server_that_is_killed() {
+    let place = Place::new();
+    let Some(program) = common::build_go_client(&place) else { return };
+    let Some(mut setting) = Setting::started() else { return };
+    let addresses: Vec<String> = (0..3).map(|node| setting.chain.server(node).resp.to_string()).collect();
+    let mut client = Command::new(program);
+    client.args([&addresses.join(","), &LOAD_SECONDS.to_string()]);
+    eprintln!("{}", outlives_the_first(&mut client, &mut setting.chain));
+}
+
+/// Runs a client that writes for [`LOAD_SECONDS`], and kills the first server meanwhile. Returns what the client says.
+fn outlives_the_first(client: &mut Command, chain: &mut Chain) -> String {
     std::thread::scope(|threads| {
-        let client = threads.spawn(|| run(&mut client, LIMIT));
-        std::thread::sleep(Duration::from_secs(6));
-        setting.chain.kill(0);
+        let client = threads.spawn(|| run(client, LIMIT));
+        std::thread::sleep(KILLED_AFTER);
+        chain.kill(0);
         let (well, text) = client.join().unwrap();
-        assert!(well && text.ends_with("fine\n"), "{text}{}", setting.chain.words());
-        eprintln!("{text}");
-    });
+        assert!(well && text.ends_with("fine\n"), "{text}{}", chain.words());
+        text
+    })
 }

@@ -251,10 +251,12 @@ fn a_first_node_that_was_stopped_for_long_answers_no_stale_read_and_starts_anew_
         // It hears of no change, and must not answer by what it knew.
         setting.etcd.signal("STOP");
         first.signal("CONT");
+        let mut answer = asks.call(&[b"GET", b"quiet"]).unwrap();
+        assert!(asks.call(&[b"GET", b"quiet"]).is_err(), "its clients turn to another server");
         for _ in 0..50 {
-            let answer = asks.call(&[b"GET", b"quiet"]).unwrap();
             assert!(matches!(&answer, Reply::Error(text) if text.starts_with("MASTERDOWN")), "{answer:?}");
             std::thread::sleep(Duration::from_millis(10));
+            answer = first.call(&["GET", "quiet"]);
         }
         assert!(load.wait_for_writes(LIMIT).is_some());
         setting.etcd.signal("CONT");

@@ -2,14 +2,12 @@
 
 mod common;
 
-use common::{Place, Server, has_program, python_with_redis, run};
+use common::{BUILD_LIMIT, Place, Server, build_go_client, has_program, python_with_redis, run};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(40);
-/// Time limit to fetch and build a module.
-const BUILD_LIMIT: Duration = Duration::from_secs(90);
 
 fn port(server: &Server) -> String {
     server.resp.port().to_string()
@@ -119,34 +117,8 @@ fn run_python(place: &Place, python: &Path) {
 
 #[test]
 fn go_redis_pipelines_watches_and_scans() {
-    if Command::new("go").arg("version").output().is_err() {
-        eprintln!("SKIP: go-redis: no go here");
-        return;
-    }
     let place = Place::new();
-    // The build directory is not that of the sources, so nothing is written beside them.
-    for name in ["go.mod", "go.sum", "main.go"] {
-        std::fs::copy(
-            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go")).join(name),
-            place.path().join(name),
-        )
-        .unwrap();
-    }
-    let client = place.path().join("client");
-    let mut build = Command::new("go");
-    build.args(["build", "-o"]).arg(&client).arg(".").current_dir(place.path()).env("GOFLAGS", "-mod=mod");
-    let (built, text) = run(&mut build, BUILD_LIMIT);
-    if !built {
-        assert!(
-            text.contains("dial")
-                || text.contains("lookup")
-                || text.contains("proxy")
-                || text.contains("disabled"),
-            "{text}"
-        );
-        eprintln!("SKIP: go-redis: its module is not to be had");
-        return;
-    }
+    let Some(client) = build_go_client(&place) else { return };
     let server = place.start(&[]);
     let text = succeeds(Command::new(&client).arg(server.resp.to_string()), LIMIT);
     assert!(text.ends_with("fine\n"), "{text}");

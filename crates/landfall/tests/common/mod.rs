@@ -11,6 +11,7 @@
 pub(crate) mod chain;
 pub(crate) mod etcd;
 pub(crate) mod faults;
+pub(crate) mod follower;
 pub(crate) mod mounts;
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;
@@ -28,6 +29,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 pub(crate) use wire::{Http, Reply, Resp};
 
+/// Time limit to fetch and build a client of another project.
+pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(90);
 /// Time limit for a server to start, or to stop.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time limit of a reply.
@@ -323,6 +326,30 @@ pub(crate) fn python_with_redis() -> Option<PathBuf> {
         eprintln!("SKIP: redis-py: not installed, see `cargo xtask peers`");
     }
     found
+}
+
+/// Builds the go-redis client of the tests. Says SKIP if that is not possible.
+pub(crate) fn build_go_client(place: &Place) -> Option<PathBuf> {
+    if Command::new("go").arg("version").output().is_err() {
+        eprintln!("SKIP: go-redis: no go here");
+        return None;
+    }
+    // The build directory is not that of the sources, so nothing is written beside them.
+    let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go"));
+    for name in ["go.mod", "go.sum", "main.go", "failover.go"] {
+        std::fs::copy(sources.join(name), place.path().join(name)).unwrap();
+    }
+    let client = place.path().join("client");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&client).arg(".").current_dir(place.path()).env("GOFLAGS", "-mod=mod");
+    let (built, text) = run(&mut build, BUILD_LIMIT);
+    if !built {
+        let is_away = ["dial", "lookup", "proxy", "disabled"].iter().any(|word| text.contains(word));
+        assert!(is_away, "{text}");
+        eprintln!("SKIP: go-redis: its module is not to be had");
+        return None;
+    }
+    Some(client)
 }
 
 /// Runs a program to its end within a limit; returns its success and both outputs.

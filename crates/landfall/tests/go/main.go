@@ -1,4 +1,4 @@
-// A go-redis client against the server whose address is the first argument.
+// A go-redis client against the server whose address is the first argument; with a second argument, see follow.
 package main
 
 import (
@@ -26,6 +26,10 @@ func equal(got, want any, what string) {
 }
 
 func main() {
+	if len(os.Args) > 2 {
+		follow(os.Args[1], os.Args[2])
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	client := redis.NewClient(&redis.Options{Addr: os.Args[1], ClientName: "go", DB: 1})

@@ -148,6 +148,11 @@ impl NotHere {
         }
     }
 
+    /// True if a client has to find another server: it does so when its connection ends.
+    pub(crate) fn ends_connection(self) -> bool {
+        matches!(self, Self::Removed | Self::Fenced)
+    }
+
     /// The error for a client of RESP.
     pub(crate) fn resp(self) -> String {
         let code = match self {

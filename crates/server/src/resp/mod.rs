@@ -43,7 +43,7 @@ mod words;
 
 pub use command::Session;
 
-use crate::chain;
+use crate::chain::{self, NotHere};
 use crate::context::{Context, Outcome};
 use crate::counters::count;
 use crate::reply::Reply;
@@ -64,14 +64,13 @@ use std::time::Instant;
 use words::Words;
 
 /// Checks that this node of a chain, if it is one, may execute a command.
-fn admit_here(shared: &Shared, spec: &'static Spec, words: usize) -> Result<&'static Spec, Fail> {
+fn check_here(shared: &Shared, spec: &Spec, words: usize) -> Result<(), NotHere> {
     let shows = spec.has(Flags::SHOWS) && words == spec.arity.unsigned_abs() as usize;
     let writes = spec.has(Flags::WRITE) && !shows;
-    let admitted = match (&shared.chain, spec.has(Flags::LOADING) && !writes) {
+    match (&shared.chain, spec.has(Flags::LOADING) && !writes) {
         (None, _) | (_, true) => Ok(()),
         (Some(_), false) => chain::admit(shared, writes),
-    };
-    admitted.map(|()| spec).map_err(|why| Fail::Error(why.resp().into()))
+    }
 }
 
 impl Session {
@@ -160,10 +159,7 @@ impl Session {
         words: Words<'c>,
         reply: &'c mut Reply<'_>,
     ) -> Result<(), Fail> {
-        let is_of_subscriber = |spec: &Spec| self.is_subscribed() && spec.has(Flags::SUBSCRIBED);
-        let admitted =
-            |spec| if is_of_subscriber(spec) { Ok(spec) } else { admit_here(ctx.shared, spec, words.len()) };
-        let spec = self.admit(words).and_then(admitted);
+        let spec = self.admit(words).and_then(|spec| self.admit_here(ctx.shared, spec, words.len()));
         if let Some(queue) = &mut self.queue
             && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))
             && !words.is(0, "exec")
@@ -195,6 +191,23 @@ impl Session {
         }
         self.check_subscribed(spec)?;
         Ok(spec)
+    }
+
+    /// Checks that this node of a chain may execute the command. A client that has to find another one is sent away.
+    fn admit_here(
+        &mut self,
+        shared: &Shared,
+        spec: &'static Spec,
+        words: usize,
+    ) -> Result<&'static Spec, Fail> {
+        let is_of_subscriber = self.is_subscribed() && spec.has(Flags::SUBSCRIBED);
+        match check_here(shared, spec, words) {
+            Err(why) if !is_of_subscriber => {
+                self.state.closing |= why.ends_connection();
+                Err(Fail::Error(why.resp().into()))
+            }
+            _ => Ok(spec),
+        }
     }
 
     /// Why a command was refused; a refused `EXEC` ends its transaction.

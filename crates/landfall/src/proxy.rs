@@ -1,0 +1,152 @@
+//! `landfall proxy`: a way to the first server of a chain for clients that do not know Sentinel.
+//!
+//! A thread for each server of the chain asks it which one takes writes ([`watch`]). Two threads for each client pass bytes
+//! on to that server and back ([`relay`]). When another server is the first, the clients of the one before are cut off, so
+//! that they connect again.
+
+mod choice;
+mod relay;
+mod watch;
+
+use self::relay::Relay;
+use crate::output::{self, fail};
+use crate::password::read_password;
+use crate::sys;
+use clap::Args;
+use landfall_chain_io::ClientAddress;
+use landfall_server::config::{ConfigError, parse_address};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Servers to ask, at most: a chain has no more members.
+const SERVERS_MAX: usize = landfall_chain::MEMBERS_MAX;
+/// Clients at once, at most, that may be asked for: each takes two threads.
+const CLIENTS_MAX: usize = 10_000;
+/// Pause after a client could not be accepted, as files or threads are short.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Files beside those of clients.
+const OTHER_FILES: u64 = 64;
+
+/// Flags of `landfall proxy`.
+#[derive(Debug, Args)]
+pub struct ProxyArgs {
+    /// Address for clients: ADDR:PORT, or a port on loopback
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
+    listen: String,
+    /// The name of the chain
+    #[arg(long, value_name = "NAME")]
+    chain: String,
+    /// The RESP address of a server of the chain; several times, or with commas. Give all of them
+    #[arg(long = "server", value_name = "HOST:PORT", required = true, value_delimiter = ',')]
+    servers: Vec<ClientAddress>,
+    /// File with the servers' password, on its first line: they are asked with it. Clients give it themselves
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Listen for other machines although the servers have no password
+    #[arg(long)]
+    insecure_no_password: bool,
+    /// Clients at once, at most
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_clients: usize,
+    /// text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+    /// error, warn, info, debug, trace, or a filter such as landfall=debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+}
+
+/// Why there is no proxy.
+#[derive(Debug, thiserror::Error)]
+enum ProxyError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(
+        "cannot listen on {address}: {source} (is another program listening there? port 0 picks a free one)"
+    )]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot start a thread, or wait for signals: {0}")]
+    Thread(io::Error),
+}
+
+/// Runs `landfall proxy` until SIGTERM or SIGINT.
+pub(crate) fn run(args: &ProxyArgs) -> ExitCode {
+    crate::log::start(&args.log_level, args.log_format == "json");
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn serve(args: &ProxyArgs) -> Result<(), ProxyError> {
+    let address = args.checked_address()?;
+    let password = args.password_file.as_deref().map(read_password).transpose()?;
+    sys::block_stop_signals().map_err(ProxyError::Thread)?;
+    let open_files = sys::raise_open_files();
+    if open_files < 2 * args.max_clients as u64 + OTHER_FILES {
+        tracing::warn!(
+            open_files,
+            max_clients = args.max_clients,
+            "the limit on open files is low: raise it (ulimit -n)"
+        );
+    }
+    let listen = |source| ProxyError::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(listen)?;
+    let bound = listener.local_addr().map_err(listen)?;
+    let relay = Arc::new(Relay::new(&args.chain, args.servers.len(), args.max_clients));
+    for (index, server) in args.servers.iter().enumerate() {
+        let watch = watch::Watch::new(server.clone(), &args.chain, password.clone());
+        let relay = Arc::clone(&relay);
+        spawn("watch", move || watch.run(|answer| relay.note(index, answer)))?;
+    }
+    let accepting = Arc::clone(&relay);
+    spawn("accept", move || accept(&listener, &accepting))?;
+    output::announce(&[format!("proxy of the chain {}: {bound}", args.chain), "ready".to_owned()]);
+    sys::notify_ready();
+    let signal = sys::wait_for_stop_signal().map_err(ProxyError::Thread)?;
+    tracing::info!(signal, "stopping");
+    relay.stop();
+    Ok(())
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProxyError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(ProxyError::Thread)
+}
+
+/// Accepts clients until the process ends.
+fn accept(listener: &TcpListener, relay: &Arc<Relay>) {
+    loop {
+        match listener.accept() {
+            Ok((client, _)) => relay.accept(client),
+            Err(error) => {
+                tracing::warn!(%error, "a client cannot be accepted");
+                std::thread::sleep(ACCEPT_AGAIN_AFTER);
+            }
+        }
+    }
+}
+
+impl ProxyArgs {
+    /// The address to listen on, if the flags make sense.
+    fn checked_address(&self) -> Result<SocketAddr, ConfigError> {
+        let bad = |what, text: String, expected| Err(ConfigError::Value { what, text, expected });
+        if self.servers.len() > SERVERS_MAX {
+            return bad("list of servers", self.servers.len().to_string(), "at most 16, as a chain has");
+        }
+        if !(1..=CLIENTS_MAX).contains(&self.max_clients) {
+            return bad("number of clients", self.max_clients.to_string(), "1 to 10000");
+        }
+        let Some(address) = parse_address(&self.listen)? else {
+            return bad("listening address", self.listen.clone(), "ADDR:PORT, or a port on loopback");
+        };
+        let is_guarded = self.password_file.is_some() || self.insecure_no_password;
+        if !address.ip().is_loopback() && !is_guarded {
+            return Err(ConfigError::Exposed { address });
+        }
+        Ok(address)
+    }
+}

@@ -1,0 +1,247 @@
+//! The clients of a proxy, and the bytes that they and the first server send to each other.
+
+use super::choice::{Choice, Heard};
+use landfall_chain_io::ClientAddress;
+use parking_lot::{Condvar, Mutex};
+use rustix::net::sockopt;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time limit to connect to the first server.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a client that is refused may take to read why.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+/// How long replies on their way may take when the proxy stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// A peer that says nothing for so long is asked whether it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Stack of the threads of a client, bytes.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A client and its connection to a server.
+struct Pair {
+    client: TcpStream,
+    server: TcpStream,
+    to: ClientAddress,
+}
+
+struct State {
+    choice: Choice,
+    first: Option<ClientAddress>,
+    open: BTreeMap<u64, Pair>,
+    next: u64,
+    is_stopping: bool,
+}
+
+/// The clients, and which server is theirs.
+pub(super) struct Relay {
+    chain: String,
+    clients_max: usize,
+    clients: AtomicUsize,
+    state: Mutex<State>,
+    /// Signalled when a client has ended.
+    ended: Condvar,
+}
+
+/// Why a client is not connected to a server. The text is an error of RESP.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(
+        "MASTERDOWN no server of the chain {chain} says which one takes writes: try again, or see the log of the proxy"
+    )]
+    NoFirst { chain: String },
+    #[error(
+        "MASTERDOWN {first}, the first server of the chain {chain}, cannot be reached ({source}): try again, as another one \
+         takes its place"
+    )]
+    Unreachable { chain: String, first: ClientAddress, source: io::Error },
+    #[error("MASTERDOWN another server of the chain {chain} has become the first one: try again")]
+    Changed { chain: String },
+    #[error("ERR the proxy cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// One of the clients that there may be at once.
+struct Place<'r>(&'r Relay);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Relay {
+    pub(super) fn new(chain: &str, servers: usize, clients_max: usize) -> Self {
+        let choice = Choice::new(servers);
+        let state = State { choice, first: None, open: BTreeMap::new(), next: 0, is_stopping: false };
+        Self {
+            chain: chain.into(),
+            clients_max,
+            clients: AtomicUsize::new(0),
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// Something is heard of a server. If another one is the first, clients of the one before are cut off.
+    pub(super) fn note(&self, server: usize, heard: Heard) {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        state.choice.note(server, heard, now);
+        let first = state.choice.first(now).cloned();
+        if first == state.first {
+            return;
+        }
+        match &first {
+            None => tracing::warn!("no server says which one takes writes: clients that come are refused"),
+            Some(first) => {
+                let others = state.open.values().filter(|pair| pair.to != *first);
+                let cut_off = others.map(Pair::cut).count();
+                tracing::info!(%first, cut_off, "clients are connected to the first server");
+            }
+        }
+        state.first = first;
+    }
+
+    /// Serves a client in a thread of its own.
+    pub(super) fn accept(self: &Arc<Self>, client: TcpStream) {
+        if self.clients.fetch_add(1, Ordering::AcqRel) >= self.clients_max {
+            let _full = Place(self);
+            // It fits into the buffer of a new connection.
+            let _ = (&client).write_all(b"-ERR max number of clients reached\r\n");
+            return;
+        }
+        let relay = Arc::clone(self);
+        let serve = move || {
+            let _place = Place(&relay);
+            if let Err(refusal) = relay.serve(&client) {
+                tracing::debug!(%refusal, "a client is refused");
+                // Whoever does not wait for the refusal misses it.
+                let _ = refuse(&client, &refusal);
+            }
+        };
+        if let Err(error) = thread("client").spawn(serve) {
+            let _none = Place(self);
+            tracing::warn!(%error, "a client is not served");
+        }
+    }
+
+    fn serve(self: &Arc<Self>, client: &TcpStream) -> Result<(), Refusal> {
+        let chain = || self.chain.clone();
+        let first = self.state.lock().first.clone().ok_or_else(|| Refusal::NoFirst { chain: chain() })?;
+        let unreachable = |source| Refusal::Unreachable { chain: chain(), first: first.clone(), source };
+        let server = connect(&first).map_err(unreachable)?;
+        let ready = |stream: &TcpStream| set_up(stream).and_then(|()| stream.try_clone());
+        let (to_client, to_server) =
+            (ready(client).map_err(unreachable)?, ready(&server).map_err(unreachable)?);
+        let pair = Pair { client: to_client, server: to_server, to: first.clone() };
+        let id = self.open(pair).ok_or_else(|| Refusal::Changed { chain: chain() })?;
+        let carried = carry_both(client, &server);
+        self.state.lock().open.remove(&id);
+        self.ended.notify_all();
+        carried.map_err(Refusal::Thread)
+    }
+
+    /// The pair is cut off from now on when it has to be; `None` if it has to be at once.
+    fn open(&self, pair: Pair) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.is_stopping || state.first.as_ref().is_some_and(|first| *first != pair.to) {
+            return None;
+        }
+        state.next += 1;
+        let id = state.next;
+        state.open.insert(id, pair);
+        Some(id)
+    }
+
+    /// Reads nothing more of clients, and waits for replies that are on their way.
+    pub(super) fn stop(&self) {
+        let until = Instant::now() + GRACE;
+        let mut state = self.state.lock();
+        state.is_stopping = true;
+        for pair in state.open.values() {
+            // What has arrived is passed on still. A client that has gone is no error.
+            let _ = pair.client.shutdown(Shutdown::Read);
+        }
+        while !state.open.is_empty() && !self.ended.wait_until(&mut state, until).timed_out() {}
+        state.open.values().for_each(Pair::cut);
+    }
+}
+
+impl Pair {
+    /// Ends both connections; the threads that pass bytes on end by that.
+    fn cut(&self) {
+        // One that has ended already is no error.
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES)
+}
+
+fn connect(first: &ClientAddress) -> io::Result<TcpStream> {
+    let addresses = (first.host.as_str(), first.port).to_socket_addrs()?;
+    let mut outcome = Err(io::ErrorKind::NotFound.into());
+    for address in addresses {
+        outcome = TcpStream::connect_timeout(&address, CONNECT_LIMIT);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}
+
+/// Packets leave at once, and a peer that has vanished is noticed.
+fn set_up(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}
+
+/// Passes bytes on in both directions until the server has ended its own.
+fn carry_both(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    let (replies, to_client) = (server.try_clone()?, client.try_clone()?);
+    let back = move || {
+        carry(&replies, &to_client);
+        // Nobody answers what the client still says.
+        let _ = to_client.shutdown(Shutdown::Both);
+    };
+    let back = thread("replies").spawn(back)?;
+    carry(client, server);
+    // A panic of the thread has been printed already.
+    let _ = back.join();
+    Ok(())
+}
+
+/// Passes bytes on until the sender has ended its direction, and ends that of the receiver.
+fn carry(mut from: &TcpStream, mut to: &TcpStream) {
+    // An error ends the direction as the end of the stream does.
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Says why, and waits until the client has read it.
+fn refuse(mut client: &TcpStream, refusal: &Refusal) -> io::Result<()> {
+    let until = Instant::now() + REFUSAL_LIMIT;
+    client.set_write_timeout(Some(REFUSAL_LIMIT))?;
+    client.write_all(format!("-{refusal}\r\n").as_bytes())?;
+    client.shutdown(Shutdown::Write)?;
+    // A client that has sent a request would lose the refusal by the end of a connection with bytes unread.
+    let mut unread = [0; 4096];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        client.set_read_timeout(Some(left))?;
+        if client.read(&mut unread)? == 0 {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Clients that do not know Sentinel follow a chain through `landfall proxy`.
+
+mod common;
+
+use common::chain::{Chain, REPLY_LIMIT};
+use common::etcd::start_etcd;
+use common::follower::{Follower, PATIENCE};
+use common::{Place, Reply, Resp, binary, bulk, error_text, has_program, landfall, ok, run, wait_until};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// T, seconds: the shortest.
+const T: u64 = 4;
+/// Time limit for what follows a change, on a machine that does other things, too.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A proxy, killed when dropped.
+struct Proxy {
+    child: Child,
+    address: SocketAddr,
+    place: Place,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Proxy {
+    /// Of the chain `orders`, by these servers.
+    fn start(servers: &[SocketAddr], flags: &[&str]) -> Self {
+        let place = Place::new();
+        let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
+        let log = File::create(place.path().join("log")).unwrap();
+        let mut command = Command::new(binary());
+        command.args([
+            "proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--chain",
+            "orders",
+            "--server",
+            &servers.join(","),
+        ]);
+        let mut child = command.args(flags).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.next().unwrap_or_else(|| panic!("no proxy: {}", place.log()));
+        let address = line.strip_prefix("proxy of the chain orders: ").expect(&line).parse().unwrap();
+        Self { child, address, place }
+    }
+
+    fn of(chain: &Chain, flags: &[&str]) -> Self {
+        let servers: Vec<SocketAddr> = (0..chain.nodes.len()).map(|node| chain.server(node).resp).collect();
+        let proxy = Self::start(&servers, flags);
+        let is_there = || (proxy.resp().call(&[b"PING"]).ok()? == Reply::Simple("PONG".into())).then_some(());
+        wait_until(LIMIT, is_there).unwrap_or_else(|| panic!("{}", proxy.place.log()));
+        proxy
+    }
+
+    fn resp(&self) -> Resp {
+        Resp::connect(self.address, REPLY_LIMIT).unwrap()
+    }
+
+    /// Sends SIGTERM.
+    fn ask_to_end(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    fn wait_for_end(&mut self) {
+        let status = wait_until(LIMIT, || self.child.try_wait().unwrap()).expect("it ends when asked");
+        assert!(status.success(), "{}", self.place.log());
+    }
+}
+
+/// A chain of one or more servers whose view is a file, which says where clients connect.
+fn chain_in_a_file(nodes: usize) -> Chain {
+    let mut chain = Chain::new(nodes, &[]);
+    chain.start_all();
+    let mut view = std::fs::read_to_string(chain.view_path()).unwrap() + "[clients]\n";
+    for (index, node) in chain.nodes.iter().enumerate() {
+        view += &format!("{} = \"{}\"\n", node.name, chain.server(index).resp);
+    }
+    std::fs::write(chain.view_path(), view).unwrap();
+    chain
+}
+
+#[test]
+fn clients_of_a_proxy_go_on_at_the_next_server_by_connecting_again() {
+    let place = Place::new();
+    let Some(etcd) = start_etcd(&place.path().join("etcd")) else { return };
+    etcd.wait();
+    let mut chain = Chain::in_etcd(&etcd.url, T, 3, &[]);
+    chain.start_all();
+    let proxy = Proxy::of(&chain, &[]);
+    let address = proxy.address;
+    let follower = Follower::new(move || Resp::connect(address, PATIENCE).ok());
+    follower.during(|| {
+        follower.wait_for_more(LIMIT);
+        chain.kill(0);
+        follower.wait_for_more(LIMIT);
+    });
+    let first = chain.wait_until_in_step();
+    assert_eq!(first, 1);
+    follower.check(&mut proxy.resp());
+    follower.check(&mut chain.resp(2));
+}
+
+/// The old one does not close the connections itself: it is stopped.
+#[test]
+fn clients_are_cut_off_from_a_server_that_is_not_the_first_any_more() {
+    let mut chain = chain_in_a_file(2);
+    let proxy = Proxy::of(&chain, &[]);
+    let mut idle = proxy.resp();
+    assert_eq!(idle.call(&[b"SET", b"k", b"v"]).unwrap(), ok());
+    let stopped = chain.take(0);
+    stopped.signal("STOP");
+    chain.remove(0);
+    assert!(idle.read().is_err(), "it is cut off, and says nothing");
+    let set = || (proxy.resp().call(&[b"SET", b"k", b"w"]).ok()? == ok()).then_some(());
+    wait_until(LIMIT, set).unwrap_or_else(|| panic!("{}", proxy.place.log()));
+    assert_eq!(chain.server(1).call(&["GET", "k"]), bulk("w"));
+    let log = proxy.place.log();
+    assert!(log.contains("cut_off=1"), "{log}");
+}
+
+#[test]
+fn clients_are_told_what_to_do_while_there_is_no_first_server() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = Proxy::start(&[nobody], &[]);
+    let mut resp = proxy.resp();
+    let refused = resp.call(&[b"GET", b"k"]).unwrap();
+    let text = "MASTERDOWN no server of the chain orders says which one takes writes: try again";
+    assert!(error_text(&refused).starts_with(text), "{refused:?}");
+    assert!(resp.call(&[b"GET", b"k"]).is_err(), "and the connection ends");
+    let log = || proxy.place.log().contains("no answer").then_some(());
+    wait_until(LIMIT, log).unwrap_or_else(|| panic!("{}", proxy.place.log()));
+    // One that cannot be reached.
+    let mut chain = chain_in_a_file(1);
+    let proxy = Proxy::of(&chain, &[]);
+    chain.kill(0);
+    // The sockets of a killed server go a little later than the server.
+    let refused = wait_until(LIMIT, || proxy.resp().call(&[b"GET", b"k"]).ok()).unwrap();
+    assert!(error_text(&refused).starts_with("MASTERDOWN"), "{refused:?}");
+}
+
+#[test]
+fn a_chain_of_another_name_or_with_a_password_is_not_guessed() {
+    let mut chain = Chain::new(1, &[]);
+    let file = chain.nodes[0].place.file("password", "secret\n");
+    let file = file.to_str().unwrap().to_owned();
+    chain.nodes[0].flags = vec!["--password-file".into(), file.clone()];
+    chain.start(0);
+    let server = chain.server(0).resp;
+    let says = |proxy: &Proxy, words: &str| {
+        let is_said = || proxy.place.log().contains(words).then_some(());
+        wait_until(LIMIT, is_said).unwrap_or_else(|| panic!("{}", proxy.place.log()));
+    };
+    says(&Proxy::start(&[server], &[]), "it refuses: NOAUTH");
+    let proxy = Proxy::start(&[server], &["--password-file", &file]);
+    says(&proxy, "clients are connected to the first server");
+    let mut resp = proxy.resp();
+    assert!(
+        error_text(&resp.call(&[b"GET", b"k"]).unwrap()).starts_with("NOAUTH"),
+        "clients say it themselves"
+    );
+    assert_eq!(resp.call(&[b"AUTH", b"secret"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"GET", b"k"]).unwrap(), Reply::Nil);
+    let other = chain_in_a_file(1);
+    let server = other.server(0).resp.to_string();
+    let mut proxy = Command::new(binary());
+    proxy.args(["proxy", "--listen", "127.0.0.1:0", "--chain", "others", "--server", &server]);
+    let (_, words) = run(&mut proxy, Duration::from_secs(2));
+    assert!(words.contains("ERR No such master with that name"), "{words}");
+}
+
+#[test]
+fn flags_that_make_no_sense_are_refused_with_what_to_do() {
+    let refused = |flags: &[&str]| {
+        let output = landfall(&[&["proxy", "--chain", "orders"], flags].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&[]).contains("--server <HOST:PORT>"));
+    assert!(refused(&["--server", "host"]).contains("expected HOST:PORT"));
+    let server = ["--server", "127.0.0.1:6479"];
+    let with = |flags: &[&str]| refused(&[&server, flags].concat());
+    assert!(with(&["--listen", "0.0.0.0:0"]).contains("give --password-file, or --insecure-no-password"));
+    assert!(with(&["--listen", "off"]).contains("expected ADDR:PORT"));
+    assert!(with(&["--max-clients", "0"]).contains("expected 1 to 10000"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    assert!(with(&["--listen", &taken]).contains("cannot listen on"));
+}
+
+#[test]
+fn more_clients_than_allowed_are_refused_and_others_go_on() {
+    let chain = chain_in_a_file(1);
+    let proxy = Proxy::of(&chain, &["--max-clients", "2"]);
+    // The client that has found the proxy ready may be there still.
+    let is_served =
+        |resp: &mut Resp| resp.call(&[b"PING"]).is_ok_and(|reply| reply == Reply::Simple("PONG".into()));
+    let mut served = Vec::new();
+    wait_until(LIMIT, || {
+        let mut resp = proxy.resp();
+        served.extend(is_served(&mut resp).then_some(resp));
+        (served.len() == 2).then_some(())
+    })
+    .expect("two clients");
+    assert_eq!(proxy.resp().read().unwrap(), Reply::Error("ERR max number of clients reached".into()));
+    assert!(served.iter_mut().all(is_served));
+    served.pop();
+    wait_until(LIMIT, || is_served(&mut proxy.resp()).then_some(())).expect("there is room again");
+}
+
+#[test]
+fn a_proxy_that_is_asked_to_end_passes_on_what_is_on_its_way() {
+    let chain = chain_in_a_file(1);
+    let mut proxy = Proxy::of(&chain, &[]);
+    let mut client = TcpStream::connect(proxy.address).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let value = "v".repeat(1 << 20);
+    let request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len());
+    client.write_all(request.as_bytes()).unwrap();
+    client.write_all(&b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".repeat(8)).unwrap();
+    let mut reply = [0; 5];
+    client.read_exact(&mut reply).unwrap();
+    proxy.ask_to_end();
+    // Replies wait for a client that does not read at once.
+    std::thread::sleep(Duration::from_millis(500));
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert_eq!((&reply, rest.len()), (b"+OK\r\n", 8 * (value.len() + 12)));
+    proxy.wait_for_end();
+}
+
+#[test]
+fn redis_benchmark_runs_through_a_proxy() {
+    if !has_program("redis-benchmark", &["--version"]) {
+        return;
+    }
+    let chain = chain_in_a_file(2);
+    let proxy = Proxy::of(&chain, &[]);
+    let mut bench = Command::new("redis-benchmark");
+    bench.args([
+        "-p",
+        &proxy.address.port().to_string(),
+        "-n",
+        "5000",
+        "-c",
+        "50",
+        "-P",
+        "16",
+        "-q",
+        "-t",
+        "set,get",
+    ]);
+    let (well, text) = run(&mut bench, LIMIT);
+    assert!(well && text.contains("SET: ") && text.contains("GET: ") && !text.contains("rror"), "{text}");
+}

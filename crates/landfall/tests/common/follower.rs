@@ -1,0 +1,74 @@
+//! A client that writes wherever writes go.
+
+use super::{Resp, bulk, ok, wait_until};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a client waits for a reply before it connects anew.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A client that writes numbers one after the other, each with a key of its own, and connects anew after any error.
+pub(crate) struct Follower {
+    connect: Box<dyn Fn() -> Option<Resp> + Sync>,
+    acknowledged: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Follower {
+    pub(crate) fn new(connect: impl Fn() -> Option<Resp> + Sync + 'static) -> Self {
+        let connect = Box::new(connect);
+        Self { connect, acknowledged: AtomicU64::new(0), over: AtomicBool::new(false) }
+    }
+
+    fn write(&self) {
+        let (mut resp, mut number) = (None, 1);
+        while !self.over.load(Ordering::Relaxed) {
+            let Some(to) = &mut resp else {
+                std::thread::sleep(Duration::from_millis(20));
+                resp = (self.connect)();
+                continue;
+            };
+            let set = to.call(&[b"SET", format!("key:{number}").as_bytes(), number.to_string().as_bytes()]);
+            if set.is_ok_and(|reply| reply == ok()) {
+                self.acknowledged.store(number, Ordering::SeqCst);
+                number += 1;
+            } else {
+                resp = None;
+            }
+        }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has written more.
+    pub(crate) fn wait_for_more(&self, limit: Duration) {
+        let more = self.acknowledged() + 100;
+        wait_until(limit, || (self.acknowledged() >= more).then_some(()))
+            .unwrap_or_else(|| panic!("{} writes, and no more", self.acknowledged()));
+    }
+
+    /// Runs `work` while it writes.
+    pub(crate) fn during(&self, work: impl FnOnce()) {
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        std::thread::scope(|threads| {
+            threads.spawn(|| self.write());
+            let _ends = Over(&self.over);
+            work();
+        });
+    }
+
+    /// Checks that a server has everything that was acknowledged.
+    pub(crate) fn check(&self, resp: &mut Resp) {
+        for number in 1..=self.acknowledged() {
+            let read = resp.call(&[b"GET", format!("key:{number}").as_bytes()]).unwrap();
+            assert_eq!(read, bulk(number.to_string()));
+        }
+    }
+}
