@@ -7,7 +7,7 @@ use common::{BenchPlace, landfall_bench};
 use std::fs;
 
 /// The loads that are judged.
-const LOADS: &str = "append,write,varmail";
+const LOADS: &str = "append,write,varmail,set";
 
 #[test]
 #[allow(clippy::print_stderr, reason = "a test says what it skips")]
@@ -38,5 +38,11 @@ fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
     let compared = compared.filter(|target| target["what"].as_str().unwrap().ends_with("over GlusterFS"));
     let measured: Vec<bool> = compared.map(|target| target["measured"].is_object()).collect();
     assert_eq!(measured, [has_gluster; 4], "{report}");
+    let sets = json["results"]["sets"].as_array().unwrap();
+    let sets_of = |place: &str| sets.iter().filter(|row| row["place"] == place).count();
+    let has_redis = !report.contains("SKIPPED redis always, two replicas, WAIT 2: ");
+    let counts = ["landfall, one server", "landfall, chain of three", "redis always, two replicas, WAIT 2"]
+        .map(sets_of);
+    assert_eq!(counts, [2, 2, if has_redis { 2 } else { 0 }], "{report}");
     place.assert_nothing_is_left();
 }

@@ -49,6 +49,8 @@ pub enum LinefsLoad {
     Varmail,
     /// Filebench's file server
     Fileserver,
+    /// SETs of 1 KiB by 50 clients, without and with a pipeline of 16: beside redis with two replicas and WAIT
+    Set,
 }
 
 /// Longest run, seconds.
@@ -59,14 +61,15 @@ const REGION_SPARE: u64 = 2 << 30;
 const FILE_BYTES: u64 = 192 << 10;
 
 impl LinefsLoad {
-    /// The load of `landfall bench fs`, and its threads.
-    pub(super) fn on_files(self) -> (LoadChoice, u32) {
-        match self {
+    /// The load of `landfall bench fs`, and its threads, if it is one on files.
+    pub(super) fn on_files(self) -> Option<(LoadChoice, u32)> {
+        Some(match self {
             Self::Append => (LoadChoice::Append, 1),
             Self::Write => (LoadChoice::Write, 1),
             Self::Varmail => (LoadChoice::Varmail, 16),
             Self::Fileserver => (LoadChoice::Fileserver, 16),
-        }
+            Self::Set => return None,
+        })
     }
 }
 
@@ -105,7 +108,7 @@ impl LinefsArgs {
     /// Bytes of the region of each server for a load. All of it is allocated at the start.
     pub(super) fn region_bytes(&self, load: LinefsLoad) -> u64 {
         let data = match load {
-            LinefsLoad::Append => 0,
+            LinefsLoad::Append | LinefsLoad::Set => 0,
             LinefsLoad::Write => self.file_mib << 20,
             LinefsLoad::Varmail | LinefsLoad::Fileserver => u64::from(self.files) * FILE_BYTES,
         };

@@ -1,14 +1,16 @@
 //! One campaign: every load at every place in turns, then the report. A failure is recorded, and the campaign continues.
 
+use crate::common::clients::Shape;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
 use crate::common::peers::Programs;
 use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
-use crate::files::{Row, Sample, file_system_of, prepare, remark_on, run_here};
+use crate::files::{LoadChoice, Row, Sample, file_system_of, prepare, remark_on, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::place::{Kind, Place};
 use crate::linefs::report::Results;
+use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
 use std::time::Instant;
 
 /// What a campaign has found so far.
@@ -16,8 +18,8 @@ struct Campaign<'a> {
     args: &'a LinefsArgs,
     programs: Programs,
     results: &'a mut Results,
-    /// The places that can be had.
-    kinds: Vec<Kind>,
+    /// The names of what cannot be had.
+    missing: Vec<String>,
 }
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
@@ -29,10 +31,10 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
     results.notes.extend(remark.map(str::to_owned));
     let began = Instant::now();
     let programs = Programs::find(args.workers)?;
-    let campaign = Campaign { args: &args, programs, results: &mut results, kinds: Kind::ALL.into() };
+    let campaign = Campaign { args: &args, programs, results: &mut results, missing: Vec::new() };
     let outcome = campaign.measure();
     results.took_seconds = began.elapsed().as_secs_f64();
-    if results.rows.is_empty() {
+    if results.is_empty() {
         return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
     }
     let path = write_report(&args.out, &results)?;
@@ -43,62 +45,88 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
 impl Campaign<'_> {
     fn measure(mut self) -> Result<(), BenchError> {
         for load in self.args.only.clone() {
-            self.compare(load)?;
+            match load.on_files() {
+                Some((on_files, threads)) => self.compare_files(load, on_files, threads)?,
+                None => SHAPES.into_iter().try_for_each(|shape| self.compare_sets(shape))?,
+            }
         }
         Ok(())
     }
 
-    /// Runs a load at every place, in turns. A place that fails is left out of this load's rows.
-    fn compare(&mut self, load: LinefsLoad) -> Result<(), BenchError> {
-        let (on_files, threads) = load.on_files();
-        say(format_args!("{}", on_files.name()));
-        let mut runs: Vec<(Kind, Vec<Sample>)> = self.kinds.iter().map(|kind| (*kind, Vec::new())).collect();
-        for round in 0..self.args.rounds {
+    fn compare_files(
+        &mut self,
+        load: LinefsLoad,
+        on_files: LoadChoice,
+        threads: u32,
+    ) -> Result<(), BenchError> {
+        let folder = self.results.folder.clone();
+        let (args, programs) = (self.args, self.programs.clone());
+        let kinds = Kind::ALL.map(|kind| (kind.name(&folder).to_owned(), kind));
+        let runs = self.in_turns(on_files.name(), &kinds, |kind| {
+            let settings = args.of_loads();
+            let place = Place::new(kind, &programs, &settings, args.region_bytes(load))?;
+            prepare(on_files, place.files(), &settings)?;
+            let used = place.used();
+            let loaded = run_here(on_files, threads, place.files(), &settings)?;
+            Ok(Sample::of(&loaded.ran, loaded.cpu_ns + used.ns_since()))
+        })?;
+        let row =
+            |(kind, samples): &(Kind, Vec<Sample>)| Row::of(on_files, threads, kind.name(&folder), samples);
+        self.results.rows.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn compare_sets(&mut self, shape: Shape) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let keepers = Keeper::ALL.map(|keeper| (keeper.name().to_owned(), keeper));
+        let what = format!("SET by {}", shape.describe());
+        let runs = self.in_turns(&what, &keepers, |keeper| sets::once(keeper, shape, &programs, args))?;
+        let row = |(keeper, samples): &(Keeper, Vec<SetSample>)| SetRow::of(*keeper, shape, samples);
+        self.results.sets.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    /// Measures all of `kinds`, each with its name, in turns. One that fails once is left out.
+    fn in_turns<K: Copy, S>(
+        &mut self,
+        what: &str,
+        kinds: &[(String, K)],
+        once: impl Fn(K) -> Result<S, BenchError>,
+    ) -> Result<Vec<(K, Vec<S>)>, BenchError> {
+        say(format_args!("{what}"));
+        let mut runs: Vec<(&str, K, Vec<S>)> = Vec::new();
+        runs.extend(kinds.iter().map(|(name, kind)| (&**name, *kind, Vec::new())));
+        runs.retain(|(name, ..)| !self.missing.iter().any(|missing| missing == name));
+        for round in 1..=self.args.rounds {
             let mut left = Vec::new();
-            for (kind, mut samples) in runs {
+            for (name, kind, mut samples) in runs {
                 check_stop()?;
-                say(format_args!("  round {}: {}", round + 1, kind.name(&self.results.folder)));
-                match self.once(load, kind) {
-                    Ok(sample) => samples.push(sample),
+                say(format_args!("  round {round}: {name}"));
+                match once(kind) {
+                    Ok(sample) => {
+                        samples.push(sample);
+                        left.push((name, kind, samples));
+                    }
                     Err(error) => {
                         check_stop()?;
-                        self.leave_out(load, kind, &error);
-                        continue;
+                        self.leave_out(what, name, &error);
                     }
                 }
-                left.push((kind, samples));
             }
             runs = left;
         }
-        let folder = &self.results.folder;
-        let rows =
-            runs.iter().filter_map(|(kind, samples)| Row::of(on_files, threads, kind.name(folder), samples));
-        let rows: Vec<Row> = rows.collect();
-        self.results.rows.extend(rows);
-        Ok(())
+        Ok(runs.into_iter().map(|(_, kind, samples)| (kind, samples)).collect())
     }
 
-    /// Says why a place is not measured. One that needs what is not installed is left out of the further loads, too.
-    fn leave_out(&mut self, load: LinefsLoad, kind: Kind, error: &BenchError) {
-        let name = kind.name(&self.results.folder);
-        let note = match error {
-            BenchError::Missing(_) => format!("SKIPPED {name}: {error}"),
-            _ => format!("FAILED {}, {name}: {error}", load.on_files().0.name()),
+    /// Says why something is not measured. What needs what is not installed is left out of the further loads, too.
+    fn leave_out(&mut self, what: &str, name: &str, error: &BenchError) {
+        let note = if matches!(error, BenchError::Missing(_)) {
+            self.missing.push(name.to_owned());
+            format!("SKIPPED {name}: {error}")
+        } else {
+            format!("FAILED {what}, {name}: {error}")
         };
-        if matches!(error, BenchError::Missing(_)) {
-            self.kinds.retain(|other| *other != kind);
-        }
         say(format_args!("{note}"));
         self.results.notes.push(note);
-    }
-
-    fn once(&self, load: LinefsLoad, kind: Kind) -> Result<Sample, BenchError> {
-        let settings = self.args.of_loads();
-        let (on_files, threads) = load.on_files();
-        let place = Place::new(kind, &self.programs, &settings, self.args.region_bytes(load))?;
-        prepare(on_files, place.files(), &settings)?;
-        let used = place.used();
-        let loaded = run_here(on_files, threads, place.files(), &settings)?;
-        Ok(Sample::of(&loaded.ran, loaded.cpu_ns + used.ns_since()))
     }
 }

@@ -10,6 +10,7 @@ mod gluster;
 mod place;
 mod report;
 mod servers;
+mod sets;
 
 pub use args::{LinefsArgs, LinefsLoad};
 pub(crate) use campaign::run;

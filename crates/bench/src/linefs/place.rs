@@ -60,7 +60,14 @@ enum System {
     Gluster(Gluster),
 }
 
-/// CPU time that the servers of a place had used at some time.
+/// A folder for one run, made after memory has been touched.
+pub(super) fn scratch_in(args: &FsArgs) -> Result<TempDir, BenchError> {
+    warm(args);
+    let dir = args.dir.canonicalize().map_err(BenchError::file(&args.dir))?;
+    tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&dir).map_err(BenchError::file(&dir))
+}
+
+/// CPU time that some processes had used at some time.
 pub(super) struct Used(Vec<(u32, CpuTime)>);
 
 impl Place {
@@ -71,17 +78,14 @@ impl Place {
         args: &FsArgs,
         bytes: u64,
     ) -> Result<Self, BenchError> {
-        warm(args);
-        let dir = args.dir.canonicalize().map_err(BenchError::file(&args.dir))?;
-        let scratch = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&dir);
-        let scratch = scratch.map_err(BenchError::file(&dir))?;
+        let scratch = scratch_in(args)?;
         let files = scratch.path().join("files");
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
-        let setting = Setting { programs, scratch: scratch.path(), bytes };
+        let setting = Setting { programs, scratch: scratch.path(), bytes, point: Some(&files) };
         let system = match kind {
             Kind::Folder => None,
-            Kind::Alone => Some(System::Landfall(Servers::alone(setting, &files)?)),
-            Kind::Chain => Some(System::Landfall(Servers::in_chain(setting, &files)?)),
+            Kind::Alone => Some(System::Landfall(Servers::alone(setting)?)),
+            Kind::Chain => Some(System::Landfall(Servers::in_chain(setting)?)),
             Kind::Gluster => Some(System::Gluster(Gluster::start(scratch.path(), &files)?)),
         };
         Ok(Self { system, files, _scratch: scratch })
@@ -99,11 +103,16 @@ impl Place {
             Some(System::Landfall(servers)) => servers.pids(),
             Some(System::Gluster(gluster)) => gluster.pids(),
         };
-        Used(pids.into_iter().map(|pid| (pid, CpuTime::of(pid))).collect())
+        Used::by(pids)
     }
 }
 
 impl Used {
+    /// As of now.
+    pub(super) fn by(pids: Vec<u32>) -> Self {
+        Self(pids.into_iter().map(|pid| (pid, CpuTime::of(pid))).collect())
+    }
+
     /// Nanoseconds since then, of the processes that there were then.
     pub(super) fn ns_since(&self) -> u64 {
         self.0.iter().map(|(pid, then)| CpuTime::of(*pid).since_ns(*then)).sum()

@@ -1,5 +1,6 @@
 //! What was measured, and the report on it.
 
+use crate::common::clients::Shape;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
 use crate::common::measure::stats::Summary;
@@ -10,6 +11,7 @@ use crate::common::targets::{Bound, Target};
 use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::place::{CHAIN, GLUSTER};
+use crate::linefs::sets::{REDIS, SHAPES, SetRow};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -28,7 +30,11 @@ pub(crate) struct Results {
     pub(super) took_seconds: f64,
     pub(super) notes: Vec<String>,
     pub(super) rows: Vec<Row>,
+    pub(super) sets: Vec<SetRow>,
 }
+
+/// What a chain is to reach of the rate of redis with two replicas, for each of [`SHAPES`].
+const SET_RATES: [f64; 2] = [1.5, 3.0];
 
 /// What of LineFS's evaluation is not measured, and why.
 const NOT_MEASURED: [(&str, &str); 10] = [
@@ -64,7 +70,12 @@ impl Results {
             took_seconds: 0.0,
             notes: Vec::new(),
             rows: Vec::new(),
+            sets: Vec::new(),
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.sets.is_empty()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -78,7 +89,13 @@ impl Results {
 
     /// What is aimed at with a load.
     fn targets_of(&self, load: LinefsLoad) -> Vec<Target> {
-        let (on_files, _) = load.on_files();
+        let Some((on_files, _)) = load.on_files() else {
+            return SHAPES
+                .iter()
+                .zip(SET_RATES)
+                .map(|(shape, wanted)| self.target_of_sets(shape, wanted))
+                .collect();
+        };
         let target = |what: &str, bound, wanted, unit, measured| Target {
             what: format!("{}: {what}", on_files.name()),
             bound,
@@ -104,8 +121,52 @@ impl Results {
                 vec![rate(2.0), target(what, Bound::AtMost, 0.05, "of it", share)]
             }
             LinefsLoad::Varmail => vec![rate(5.0)],
-            LinefsLoad::Fileserver => Vec::new(),
+            LinefsLoad::Fileserver | LinefsLoad::Set => Vec::new(),
         }
+    }
+}
+
+impl Results {
+    fn set_row(&self, shape: &Shape, place: &str) -> Option<&SetRow> {
+        self.sets.iter().find(|row| row.shape == *shape && row.place == place)
+    }
+
+    fn target_of_sets(&self, shape: &Shape, wanted: f64) -> Target {
+        let rates = |place: &str| self.set_row(shape, place).map(|row| &row.rps);
+        Target {
+            what: format!("SET by {}: rate of the chain over {REDIS}", shape.describe()),
+            bound: Bound::AtLeast,
+            wanted,
+            unit: "×",
+            measured: rates(CHAIN).and_then(|ours| ours.over(rates(REDIS)?)),
+        }
+    }
+
+    fn table_of_sets(&self, page: &mut Page) {
+        if self.sets.is_empty() {
+            return;
+        }
+        page.paragraph("## SETs");
+        page.paragraph(
+            "Each SET of the chain is answered when all three servers have it durably. Each pipeline to redis ends with \
+             `WAIT 2 0`, and counts when that is answered: the replicas have it then, and need not have synced it. All three \
+             redis have `appendfsync always`.",
+        );
+        let row = |row: &SetRow| {
+            let chain = self.set_row(&row.shape, CHAIN).filter(|chain| chain.place != row.place);
+            vec![
+                row.shape.describe(),
+                row.place.clone(),
+                spread(&row.rps),
+                spread_of(chain.and_then(|chain| chain.rps.over(&row.rps)).as_ref()),
+                spread(&row.p50_us),
+                spread(&row.p99_us),
+                spread(&row.cpu_us),
+            ]
+        };
+        let head =
+            ["load", "place", "SETs a second", "chain over it", "p50 µs", "p99 µs", "CPU µs of the servers"];
+        page.table(&head, self.sets.iter().map(row));
     }
 }
 
@@ -128,6 +189,7 @@ impl Report for Results {
         target_table(&mut page, targets);
         page.plots(plots);
         self.table(&mut page);
+        self.table_of_sets(&mut page);
         not_measured(&mut page);
         page.0
     }
@@ -155,6 +217,9 @@ impl Results {
     }
 
     fn table(&self, page: &mut Page) {
+        if self.rows.is_empty() {
+            return;
+        }
         page.paragraph("## Loads");
         let head = [
             "load",
@@ -230,6 +295,17 @@ pub(crate) mod tests {
                 });
             }
         }
+        for (place, rate) in [(ALONE, 90.0), (CHAIN, 60.0), (REDIS, 30.0)] {
+            let row = |shape| SetRow {
+                place: place.into(),
+                shape,
+                rps: of(rate),
+                p50_us: of(1.0),
+                p99_us: of(2.0),
+                cpu_us: of(3.0),
+            };
+            results.sets.extend(SHAPES.map(row));
+        }
         results.notes.push("a note".into());
         results
     }
@@ -240,23 +316,26 @@ pub(crate) mod tests {
 
     #[test]
     fn the_chain_is_judged_beside_glusterfs_and_by_its_fsync() {
-        // Mean and p99, rate and share of the fsync of sequential writes, varmail.
-        assert_eq!(verdicts(&sample()), [Some(true), Some(true), Some(true), Some(false), Some(true)]);
+        // Mean and p99, rate and share of the fsync of sequential writes, varmail; SETs.
+        let expected = [true, true, true, false, true, true, false].map(Some);
+        assert_eq!(verdicts(&sample()), expected);
         let mut slow = sample();
         for row in slow.rows.iter_mut().filter(|row| row.place == CHAIN) {
             (row.rate, row.mean_us) = (of(15.0), Some(of(50.0)));
         }
-        assert_eq!(verdicts(&slow), [Some(false), Some(true), Some(false), Some(false), Some(false)]);
+        let expected = [false, true, false, false, false, true, false].map(Some);
+        assert_eq!(verdicts(&slow), expected);
     }
 
     #[test]
-    fn without_glusterfs_nothing_counts_as_reached() {
+    fn without_glusterfs_and_redis_nothing_counts_as_reached() {
         let mut results = sample();
         results.rows.retain(|row| row.place != GLUSTER);
+        results.sets.retain(|row| row.place != REDIS);
         // The share of the fsync needs no other system.
-        assert_eq!(verdicts(&results), [None, None, None, Some(false), None]);
+        assert_eq!(verdicts(&results), [None, None, None, Some(false), None, None, None]);
         let text = results.markdown(&results.judge(), &[]);
-        assert_eq!(text.matches("| not measured |").count(), 4, "{text}");
+        assert_eq!(text.matches("| not measured |").count(), 6, "{text}");
     }
 
     #[test]
@@ -265,7 +344,7 @@ pub(crate) mod tests {
         let out = tempfile::tempdir().unwrap();
         let plots = results.plots(out.path()).unwrap();
         let text = results.markdown(&results.judge(), &plots);
-        assert_eq!(text.matches("| landfall, chain of three |").count(), 3, "{text}");
+        assert_eq!(text.matches("| landfall, chain of three |").count(), 5, "{text}");
         assert!(text.contains("| Figure 9") && text.contains("a chain does not compress"), "{text}");
         assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());
     }

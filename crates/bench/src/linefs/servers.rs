@@ -28,7 +28,7 @@ const IN_STEP_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Servers {
     servers: Vec<Server>,
-    /// Where the first one mounts its files; each has a folder for them.
+    /// Where they mount their files.
     points: Vec<PathBuf>,
 }
 
@@ -40,39 +40,66 @@ pub(super) struct Setting<'a> {
     pub(super) scratch: &'a Path,
     /// Size of each region, bytes.
     pub(super) bytes: u64,
+    /// Where the files are, if the servers have any.
+    pub(super) point: Option<&'a Path>,
 }
 
 impl Servers {
-    /// One server without a chain, whose files are at `point`.
-    pub(super) fn alone(setting: Setting<'_>, point: &Path) -> Result<Self, BenchError> {
-        let mut servers = Self { servers: Vec::new(), points: vec![point.into()] };
-        servers.start(setting, "alone", &["--files".into(), point.into()])?;
+    /// One server without a chain.
+    pub(super) fn alone(setting: Setting<'_>) -> Result<Self, BenchError> {
+        let mut servers = Self { servers: Vec::new(), points: Vec::new() };
+        servers.start(setting, "alone", Vec::new(), setting.point.map(Path::to_owned))?;
         Ok(servers)
     }
 
-    /// Three servers in a chain; the files of the first one are at `point`.
-    pub(super) fn in_chain(setting: Setting<'_>, point: &Path) -> Result<Self, BenchError> {
+    /// Three servers in a chain.
+    pub(super) fn in_chain(setting: Setting<'_>) -> Result<Self, BenchError> {
         let view = setting.scratch.join("chain.toml");
         create_chain(&view, &setting.scratch.join(NODES[0]))?;
         let mut servers = Self { servers: Vec::new(), points: Vec::new() };
         for (number, node) in NODES.iter().enumerate() {
-            let at = if number == 0 { point.into() } else { setting.scratch.join(format!("files-{node}")) };
-            fs::create_dir_all(&at).map_err(BenchError::file(&at))?;
-            servers.points.push(at.clone());
-            let place = ["--chain".into(), view.clone().into(), "--node".into(), (*node).into()];
-            servers.start(setting, node, &[&place[..], &["--files".into(), at.into()]].concat())?;
+            let at = |point: &Path| match number {
+                0 => point.to_owned(),
+                _ => setting.scratch.join(format!("files-{node}")),
+            };
+            let flags = vec!["--chain".into(), view.clone().into(), "--node".into(), (*node).into()];
+            servers.start(setting, node, flags, setting.point.map(at))?;
         }
-        let first = &servers.servers[0];
-        wait_until_in_step(first)?;
-        wait_until_mounted(point, &first.peer, &first.dir)?;
+        wait_until_in_step(servers.first())?;
+        if let Some(point) = setting.point {
+            wait_until_mounted(point, &servers.first().peer, &servers.first().dir)?;
+        }
         Ok(servers)
     }
 
-    fn start(&mut self, setting: Setting<'_>, name: &str, flags: &[OsString]) -> Result<(), BenchError> {
+    /// Starts a server that has its files, if there are any, at `point`.
+    fn start(
+        &mut self,
+        setting: Setting<'_>,
+        name: &str,
+        mut flags: Vec<OsString>,
+        point: Option<PathBuf>,
+    ) -> Result<(), BenchError> {
+        if let Some(point) = point {
+            fs::create_dir_all(&point).map_err(BenchError::file(&point))?;
+            flags.extend(["--files".into(), point.clone().into()]);
+            self.points.push(point);
+        }
         let memory = memory_bytes("MemTotal").unwrap_or(setting.bytes) / MEMORY_SHARE;
-        let peer = setting.programs.landfall(false).with_memory(memory).with_flags(flags.into());
+        let peer = setting.programs.landfall(false).with_memory(memory).with_flags(flags);
         self.servers.push(peer.start(&setting.scratch.join(name), setting.bytes)?);
         Ok(())
+    }
+
+    /// Servers of another kind: one that takes writes, and its replicas.
+    pub(super) fn of(first: Server, replicas: Vec<Server>) -> Self {
+        let servers = std::iter::once(first).chain(replicas).collect();
+        Self { servers, points: Vec::new() }
+    }
+
+    /// The server that takes writes.
+    pub(super) fn first(&self) -> &Server {
+        &self.servers[0]
     }
 
     pub(super) fn pids(&self) -> Vec<u32> {

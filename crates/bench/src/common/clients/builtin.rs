@@ -50,14 +50,18 @@ pub(crate) fn run(load: &Load, until: Until) -> Result<LoadResult, BenchError> {
     run_counted(load, None, until).map(|counted| counted.result)
 }
 
+/// Runs a load in which `WAIT` follows each pipeline: it is over when so many replicas have it.
+pub(crate) fn run_with_replicas(
+    load: &Load,
+    replicas: usize,
+    until: Until,
+) -> Result<LoadResult, BenchError> {
+    Ok(Run { replicas: Some(replicas), ..Run::open(load, None, until)? }.finish()?.result)
+}
+
 /// Runs a load. If there is a walk, the keys are its next ones, and the load's shape does not choose them.
 pub(crate) fn run_counted(load: &Load, walk: Option<&Walk>, until: Until) -> Result<Counted, BenchError> {
-    let mut run = Run::open(load, walk, until)?;
-    let begun = Instant::now();
-    while run.step()? {}
-    let took = begun.elapsed();
-    let bytes_per_second = run.value_bytes as f64 / took.as_secs_f64();
-    Ok(Counted { result: result_of(&run.latencies, run.done, took), requests: run.done, bytes_per_second })
+    Run::open(load, walk, until)?.finish()
 }
 
 /// The measurements and counts of one run.
@@ -88,6 +92,8 @@ struct Run<'w> {
     value: Vec<u8>,
     random: Random,
     walk: Option<&'w Walk>,
+    /// How many replicas must have a pipeline before it counts.
+    replicas: Option<usize>,
     /// Requests that have not been sent.
     left: u64,
     deadline: Option<Instant>,
@@ -107,7 +113,7 @@ impl<'w> Run<'w> {
             Until::Count(requests) => (requests, None),
             Until::Time(at) => (load.requests, Some(at)),
         };
-        let mut run = Self {
+        Ok(Self {
             lanes: lanes.map_err(BenchError::connection(NAME))?,
             operation: load.operation,
             pipeline: load.shape.pipeline,
@@ -115,6 +121,7 @@ impl<'w> Run<'w> {
             value: value_of(load.shape.value_bytes),
             random: Random::new(u64::from(load.address.port())),
             walk,
+            replicas: None,
             left,
             deadline,
             done: 0,
@@ -123,9 +130,20 @@ impl<'w> Run<'w> {
             last_sign: Instant::now(),
             polls: Vec::new(),
             buffer: vec![0; READ_BYTES],
-        };
-        (0..run.lanes.len()).for_each(|lane| run.begin(lane));
-        Ok(run)
+        })
+    }
+
+    fn finish(mut self) -> Result<Counted, BenchError> {
+        let begun = Instant::now();
+        (0..self.lanes.len()).for_each(|lane| self.begin(lane));
+        while self.step()? {}
+        let took = begun.elapsed();
+        let bytes_per_second = self.value_bytes as f64 / took.as_secs_f64();
+        Ok(Counted {
+            result: result_of(&self.latencies, self.done, took),
+            requests: self.done,
+            bytes_per_second,
+        })
     }
 
     /// Waits once and handles what is ready. False once all requests are done.
@@ -161,7 +179,7 @@ impl<'w> Run<'w> {
         }
         lane.send().map_err(BenchError::connection(NAME))?;
         lane.receive(&mut self.buffer).map_err(BenchError::connection(NAME))?;
-        self.value_bytes += lane.take_replies(self.operation)?;
+        self.value_bytes += lane.take_replies(self.operation, self.replicas)?;
         if lane.missing == 0 {
             self.end(index);
             self.begin(index);
@@ -195,8 +213,12 @@ impl<'w> Run<'w> {
                     Operation::Get => encode(&mut lane.requests, &[b"GET", key]),
                 }
             }
+            if let Some(replicas) = self.replicas {
+                encode(&mut lane.requests, &[b"WAIT", replicas.to_string().as_bytes(), b"0"]);
+            }
         }
-        (lane.sent, lane.missing, lane.began) = (0, self.pipeline, Instant::now());
+        let replies = self.pipeline + usize::from(self.replicas.is_some());
+        (lane.sent, lane.missing, lane.began) = (0, replies, Instant::now());
         // The rest is sent when `poll` reports the socket as writable. It reports errors, too.
         let _ = lane.send();
     }
@@ -242,11 +264,19 @@ impl Lane {
     }
 
     /// Checks and counts the replies received. Returns the bytes of their values.
-    fn take_replies(&mut self, operation: Operation) -> Result<u64, BenchError> {
+    fn take_replies(&mut self, operation: Operation, replicas: Option<usize>) -> Result<u64, BenchError> {
         let (mut used, mut value_bytes) = (0, 0);
         while self.missing > 0 {
             match (Reply::first(&self.received[used..]), operation) {
                 (Ok(None), _) => break,
+                (Ok(Some((Reply::Integer(have), len))), _)
+                    if self.missing == 1
+                        && replicas
+                            .is_some_and(|wanted| usize::try_from(have).is_ok_and(|have| have >= wanted)) =>
+                {
+                    used += len;
+                    self.missing -= 1;
+                }
                 (Ok(Some((Reply::Simple(b"OK"), len))), Operation::Set) => {
                     used += len;
                     self.missing -= 1;
@@ -270,7 +300,7 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use super::{Until, run, run_counted};
+    use super::{Until, run, run_counted, run_with_replicas};
     use crate::common::clients::{Load, Operation, Shape, Walk};
     use crate::common::error::BenchError;
     use std::io::{Read, Write};
@@ -332,6 +362,25 @@ mod tests {
         let begun = Instant::now();
         run(&load, Until::Time(begun + Duration::from_millis(50))).unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(50) && begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_pipeline_counts_when_as_many_replicas_have_it_as_wanted() {
+        // SET of one byte, with line ends; two of them and the WAIT behind them.
+        let sets = 2 * (4 + 9 + 5 + 18 + 7);
+        let shape = Shape { clients: 2, pipeline: 2, value_bytes: 1, random_keys: 0 };
+        let of = |reply| Load {
+            address: fake_server(sets + 4 + 10 + 7 + 7, reply),
+            operation: Operation::Set,
+            shape,
+            requests: 40,
+        };
+        let all = run_with_replicas(&of(b"+OK\r\n+OK\r\n:2\r\n"), 2, Until::Count(40)).unwrap();
+        assert!(all.rps > 0.0);
+        for too_few in [&b"+OK\r\n+OK\r\n:1\r\n"[..], b"+OK\r\n:2\r\n:2\r\n"] {
+            let refused = run_with_replicas(&of(too_few), 2, Until::Count(40));
+            assert!(matches!(refused, Err(BenchError::Reply { .. })), "{too_few:?}");
+        }
     }
 
     #[test]

@@ -59,6 +59,14 @@ impl Programs {
         Landfall::new(self.landfall.clone(), Some(1), discard)
     }
 
+    /// redis-server that syncs each write, without log rewriting.
+    pub(crate) fn redis_always(&self) -> Result<Redis, BenchError> {
+        let none = || {
+            BenchError::Missing("redis-server is not installed (Debian: apt-get install redis-server)".into())
+        };
+        Ok(Redis::new(self.redis.clone().ok_or_else(none)?, AppendOnly::Always, false))
+    }
+
     fn peer(&self, choice: PeerChoice, rewrite: bool) -> Option<Box<dyn Peer>> {
         let mode = match choice {
             PeerChoice::Landfall => return Some(Box::new(self.landfall(false))),

@@ -42,13 +42,20 @@ pub(crate) struct Redis {
     program: PathBuf,
     mode: AppendOnly,
     rewrite: bool,
+    /// The server that it is a replica of.
+    primary: Option<SocketAddr>,
 }
 
 impl Redis {
     /// `rewrite`: rewrite the append-only file in the background, as is the default. Throughput runs switch it
     /// off, which is to Redis's advantage.
     pub(crate) fn new(program: PathBuf, mode: AppendOnly, rewrite: bool) -> Self {
-        Self { program, mode, rewrite }
+        Self { program, mode, rewrite, primary: None }
+    }
+
+    /// A replica of another one, with the same settings.
+    pub(crate) fn following(&self, primary: SocketAddr) -> Self {
+        Self { program: self.program.clone(), primary: Some(primary), ..*self }
     }
 
     fn command(&self, dir: &Path, address: SocketAddr) -> Command {
@@ -58,6 +65,11 @@ impl Redis {
         command.args(self.mode.flags());
         if !self.rewrite {
             command.args(["--auto-aof-rewrite-percentage", "0"]);
+        }
+        // A first replica need not wait for others.
+        command.args(["--repl-diskless-sync-delay", "0"]);
+        if let Some(primary) = self.primary {
+            command.args(["--replicaof", &primary.ip().to_string(), &primary.port().to_string()]);
         }
         command
     }
