@@ -1,7 +1,7 @@
 //! The comparisons.
 
 use super::args::{PaperSection, StageStore};
-use super::compare::{self, LOG_CAPACITY, Plan, Work};
+use super::compare::{self, CAPACITY, LOG_CAPACITY, Plan, Work};
 use super::contestant::{Over, Store, Who, landfall};
 use super::lab::Lab;
 use super::report::{Results, StageRun, WalRows};
@@ -121,8 +121,9 @@ fn wal(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let works = FEW_AND_MANY.map(|connections| http(Ask::Append, connections));
     let bases: Vec<&Path> =
         [Some(&*lab.args.dir), lab.args.file_dir.as_deref()].into_iter().flatten().collect();
+    let capacity = if lab.args.quick { CAPACITY } else { LOG_CAPACITY };
     for base in bases {
-        let plan = Plan { base, afresh: true, capacity: LOG_CAPACITY, ..Plan::of(lab, &wire, &WALS, &works) };
+        let plan = Plan { base, afresh: true, capacity, ..Plan::of(lab, &wire, &WALS, &works) };
         let rows = compare::run(lab, &plan, &mut results.notes)?;
         let on_file = base != lab.args.dir;
         results.wal.push(WalRows { on_file, medium: base.display().to_string(), rows });
@@ -154,11 +155,12 @@ fn targets(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let small = [
         resp(true, 1, 1),
         Work::Trip { resp: true },
+        resp(false, 50, 16),
         resp(true, 50, 1),
         resp(true, 50, 16),
-        resp(false, 50, 16),
     ];
-    for (mtu, works) in [(MTU, &small[..]), (MTU_LARGE, &large[..])] {
+    let (wires, small) = if lab.args.quick { (1, &small[..3]) } else { (2, &small[..]) };
+    for (mtu, works) in [(MTU, small), (MTU_LARGE, &large[..])].into_iter().take(wires) {
         let wire = Wire::new(mtu, Quality::Plain)?;
         let plan = Plan::of(lab, &wire, &who, works);
         results.targets.extend(compare::run(lab, &plan, &mut results.notes)?);
