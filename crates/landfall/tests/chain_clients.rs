@@ -4,7 +4,7 @@ mod common;
 
 use common::chain::Chain;
 use common::etcd::{Etcd, Gate, start_etcd};
-use common::follower::{Follower, PATIENCE};
+use common::follower::{Follower, connect_by, first, text};
 use common::{Place, Reply, Resp, bulk, error_text, ok, run, wait_until};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,21 +51,6 @@ impl Setting {
 /// What a server answers about the chain.
 fn sentinel(chain: &Chain, node: usize, words: &[&str]) -> Reply {
     chain.server(node).call(&[&["SENTINEL"], words].concat())
-}
-
-fn text(reply: &Reply) -> String {
-    match reply {
-        Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).unwrap(),
-        other => panic!("a bulk was expected, not {other:?}"),
-    }
-}
-
-/// Where a server says that writes go.
-fn first(asked: &mut Resp) -> Option<SocketAddr> {
-    let Ok(Reply::Array(words)) = asked.call(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", b"orders"]) else {
-        return None;
-    };
-    format!("{}:{}", text(&words[0]), text(&words[1])).parse().ok()
 }
 
 fn first_by(chain: &Chain, node: usize) -> Option<SocketAddr> {
@@ -296,12 +281,6 @@ fn a_client_that_listens_takes_only_messages_and_may_leave() {
     assert_eq!(resp.call(&[b"SUBSCRIBE", b"x"]).unwrap(), confirmed("subscribe", bulk("x"), 1));
     assert_eq!(resp.call(&[b"RESET"]).unwrap(), Reply::Simple("RESET".into()));
     assert_eq!(resp.call(&[b"GET", b"k"]).unwrap(), bulk("v"));
-}
-
-/// Connects to the server that one of these says takes writes.
-fn connect_by(sentinels: &[SocketAddr]) -> Option<Resp> {
-    let ask = |at: &SocketAddr| first(&mut Resp::connect(*at, PATIENCE).ok()?);
-    Resp::connect(sentinels.iter().find_map(ask)?, PATIENCE).ok()
 }
 
 #[test]

@@ -4,10 +4,10 @@ mod common;
 
 use common::chain::{Chain, REPLY_LIMIT};
 use common::etcd::start_etcd;
-use common::follower::{Follower, PATIENCE};
+use common::follower::{Follower, PATIENCE, connect_by};
 use common::{Place, Reply, Resp, binary, bulk, error_text, has_program, landfall, ok, run, wait_until};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -112,6 +112,37 @@ fn clients_of_a_proxy_go_on_at_the_next_server_by_connecting_again() {
     follower.check(&mut chain.resp(2));
 }
 
+/// `LANDFALL_KILLS` says how often.
+#[test]
+fn clients_follow_first_servers_that_are_killed_and_come_back() {
+    let kills = std::env::var("LANDFALL_KILLS").map_or(2, |text| text.parse().unwrap());
+    let place = Place::new();
+    let Some(etcd) = start_etcd(&place.path().join("etcd")) else { return };
+    etcd.wait();
+    let mut chain = Chain::in_etcd(&etcd.url, T, 3, &[]);
+    chain.start_all();
+    let proxy = Proxy::of(&chain, &[]);
+    let address = proxy.address;
+    let servers: Vec<SocketAddr> = (0..3).map(|node| chain.server(node).resp).collect();
+    let sentinels = servers.clone();
+    let by_proxy = Follower::new(move || Resp::connect(address, PATIENCE).ok());
+    let by_sentinel = Follower::new(move || connect_by(&sentinels));
+    let kill_and_start = || {
+        for _ in 0..kills {
+            let first = chain.wait_until_in_step();
+            chain.kill(first);
+            [&by_proxy, &by_sentinel].iter().for_each(|follower| follower.wait_for_more(LIMIT));
+            chain.start_at(first, servers[first]);
+        }
+    };
+    by_proxy.during(|| by_sentinel.during(kill_and_start));
+    chain.wait_until_in_step();
+    for node in 0..3 {
+        by_proxy.check(&mut chain.resp(node));
+        by_sentinel.check(&mut chain.resp(node));
+    }
+}
+
 /// The old one does not close the connections itself: it is stopped.
 #[test]
 fn clients_are_cut_off_from_a_server_that_is_not_the_first_any_more() {
@@ -122,7 +153,11 @@ fn clients_are_cut_off_from_a_server_that_is_not_the_first_any_more() {
     let stopped = chain.take(0);
     stopped.signal("STOP");
     chain.remove(0);
-    assert!(idle.read().is_err(), "it is cut off, and says nothing");
+    assert_eq!(
+        idle.read().unwrap_err().kind(),
+        ErrorKind::UnexpectedEof,
+        "it is cut off, and waits for nobody"
+    );
     let set = || (proxy.resp().call(&[b"SET", b"k", b"w"]).ok()? == ok()).then_some(());
     wait_until(LIMIT, set).unwrap_or_else(|| panic!("{}", proxy.place.log()));
     assert_eq!(chain.server(1).call(&["GET", "k"]), bulk("w"));

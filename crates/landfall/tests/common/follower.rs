@@ -1,11 +1,34 @@
 //! A client that writes wherever writes go.
 
-use super::{Resp, bulk, ok, wait_until};
+use super::{Reply, Resp, bulk, ok, wait_until};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a client waits for a reply before it connects anew.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The text of a bulk.
+pub(crate) fn text(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+        other => panic!("a bulk was expected, not {other:?}"),
+    }
+}
+
+/// Where a server says that writes go.
+pub(crate) fn first(asked: &mut Resp) -> Option<SocketAddr> {
+    let Ok(Reply::Array(words)) = asked.call(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", b"orders"]) else {
+        return None;
+    };
+    format!("{}:{}", text(&words[0]), text(&words[1])).parse().ok()
+}
+
+/// Connects to the server that one of these says takes writes.
+pub(crate) fn connect_by(sentinels: &[SocketAddr]) -> Option<Resp> {
+    let ask = |at: &SocketAddr| first(&mut Resp::connect(*at, PATIENCE).ok()?);
+    Resp::connect(sentinels.iter().find_map(ask)?, PATIENCE).ok()
+}
 
 /// A client that writes numbers one after the other, each with a key of its own, and connects anew after any error.
 pub(crate) struct Follower {
