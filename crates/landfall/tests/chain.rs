@@ -3,7 +3,7 @@
 mod common;
 
 use common::chain::{Chain, REPLY_LIMIT};
-use common::faults::{Addresses, Over, fault, hunt};
+use common::faults::{Addresses, Over, hunt};
 use common::{Place, Reply, Resp, Server, bulk, ok, pattern, wait_until};
 use landfall_chain::{Code, RecordKind};
 use std::collections::BTreeMap;
@@ -561,7 +561,6 @@ fn read(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, nod
 
 #[test]
 fn whatever_is_killed_removed_or_added_nothing_acknowledged_or_shown_is_lost() {
-    let (kills, mut draw) = hunt(8);
     let mut chain = Chain::new(3, &["--workers", "2"]);
     chain.start_all();
     let addresses = Addresses::of_all(&chain);
@@ -573,11 +572,7 @@ fn whatever_is_killed_removed_or_added_nothing_acknowledged_or_shown_is_lost() {
         }
         threads.spawn(|| read(&addresses, &over, &known, 3));
         let _ends = Over(&over);
-        for _ in 0..kills {
-            std::thread::sleep(Duration::from_millis(draw.below(500) as u64));
-            fault(&mut chain, &mut draw, &addresses);
-        }
-        std::thread::sleep(Duration::from_millis(300));
+        hunt(&mut chain, &addresses);
     });
     let all = same_everywhere(&chain, &[0, 1, 2]);
     let mut acknowledged = 0;

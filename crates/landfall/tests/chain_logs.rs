@@ -3,7 +3,7 @@
 mod common;
 
 use common::chain::{Chain, REPLY_LIMIT};
-use common::faults::{Addresses, Over, fault, hunt};
+use common::faults::{Addresses, Over, hunt};
 use common::{Reply, Resp, bulk, ok, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -245,7 +245,6 @@ fn read(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Known>, nodes: u
 
 #[test]
 fn whatever_is_killed_removed_or_added_logs_keep_what_was_acknowledged_or_shown() {
-    let (kills, mut draw) = hunt(8);
     let mut chain = Chain::new(3, &["--workers", "2"]);
     chain.start_all();
     let addresses = Addresses::of_all(&chain);
@@ -257,11 +256,7 @@ fn whatever_is_killed_removed_or_added_logs_keep_what_was_acknowledged_or_shown(
         }
         threads.spawn(|| read(&addresses, &over, &known, 3));
         let _ends = Over(&over);
-        for _ in 0..kills {
-            std::thread::sleep(Duration::from_millis(draw.below(500) as u64));
-            fault(&mut chain, &mut draw, &addresses);
-        }
-        std::thread::sleep(Duration::from_millis(300));
+        hunt(&mut chain, &addresses);
     });
     let all = same_everywhere(&chain);
     let known = known.into_inner().unwrap();

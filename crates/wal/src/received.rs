@@ -185,6 +185,28 @@ impl Logs {
         }
     }
 
+    /// Lets `act` take a record of a log, unless that life of the log is over.
+    fn with_log(
+        &self,
+        writer: &mut Writer,
+        of: (&str, u64),
+        by: By,
+        arrival_ns: u64,
+        act: impl FnOnce(&mut Writer, &Arc<Log>, &mut State) -> Result<Tickets, ReceiveError>,
+    ) -> Result<Tickets, ReceiveError> {
+        loop {
+            let log = match self.log_of(writer, of, by, arrival_ns)? {
+                Known::It(log) => log,
+                Known::Over(tickets) => return Ok(tickets),
+                Known::New => continue,
+            };
+            let mut state = log.state.lock();
+            if !state.ended {
+                return act(writer, &log, &mut state);
+            }
+        }
+    }
+
     /// Makes a log, unless somebody else has; an earlier life of it ends.
     fn make_received(
         &self,
@@ -307,18 +329,9 @@ impl Logs {
         if is_deleted {
             return Ok(Tickets::default());
         }
-        loop {
-            let log = match self.log_of(writer, (name, life), by, position.arrival_ns)? {
-                Known::It(log) => log,
-                Known::Over(tickets) => return Ok(tickets),
-                Known::New => continue,
-            };
-            let mut state = log.state.lock();
-            if state.ended {
-                continue;
-            }
-            return self.keep_position(writer, &log, &mut state, consumer, position, by);
-        }
+        self.with_log(writer, (name, life), by, position.arrival_ns, |writer, log, state| {
+            self.keep_position(writer, log, state, consumer, position, by)
+        })
     }
 
     /// Notes that a position was deleted while it is copied; true for a page that would bring one back.
@@ -366,19 +379,9 @@ impl Logs {
         by: By,
     ) -> Result<Tickets, ReceiveError> {
         let (life, name) = check_entries(entries)?;
-        let arrival_ns = entries[0].arrival_ns;
-        loop {
-            let log = match self.log_of(writer, (name, life), by, arrival_ns)? {
-                Known::It(log) => log,
-                Known::Over(tickets) => return Ok(tickets),
-                Known::New => continue,
-            };
-            let mut state = log.state.lock();
-            if state.ended {
-                continue;
-            }
-            return self.keep_entries(writer, &log, &mut state, entries, by);
-        }
+        self.with_log(writer, (name, life), by, entries[0].arrival_ns, |writer, log, state| {
+            self.keep_entries(writer, log, state, entries, by)
+        })
     }
 
     /// Appends those entries that are not there.

@@ -46,17 +46,17 @@ impl Drop for Over<'_> {
 }
 
 /// A small generator, seeded: the same faults each time.
-pub(crate) struct Draw(u64);
+struct Draw(u64);
 
 impl Draw {
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
 }
 
 /// One fault, and what people do about it. All nodes are in step again when it returns.
-pub(crate) fn fault(chain: &mut Chain, draw: &mut Draw, addresses: &Addresses) {
+fn fault(chain: &mut Chain, draw: &mut Draw, addresses: &Addresses) {
     let (nodes, victim) = (chain.nodes.len(), draw.below(chain.nodes.len()));
     let everybody: Vec<usize> = (0..nodes).collect();
     let others: Vec<usize> = everybody.iter().copied().filter(|index| *index != victim).collect();
@@ -94,10 +94,15 @@ pub(crate) fn fault(chain: &mut Chain, draw: &mut Draw, addresses: &Addresses) {
     addresses.first.store(chain.wait_until_in_step(), Ordering::Release);
 }
 
-/// How many faults there are, if nothing else is said, and which.
-pub(crate) fn hunt(faults: u64) -> (u64, Draw) {
+/// Eight faults, if nothing else is said, while clients go on.
+pub(crate) fn hunt(chain: &mut Chain, addresses: &Addresses) {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
-    (number("LANDFALL_KILLS", faults), Draw(number("LANDFALL_SEED", 1)))
+    let (faults, mut draw) = (number("LANDFALL_KILLS", 8), Draw(number("LANDFALL_SEED", 1)));
+    for _ in 0..faults {
+        std::thread::sleep(Duration::from_millis(draw.below(500) as u64));
+        fault(chain, &mut draw, addresses);
+    }
+    std::thread::sleep(Duration::from_millis(300));
 }
