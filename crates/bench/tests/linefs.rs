@@ -46,3 +46,11 @@ fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
     assert_eq!(counts, [2, 2, if has_redis { 2 } else { 0 }], "{report}");
     place.assert_nothing_is_left();
 }
+
+#[test]
+fn a_folder_that_does_not_exist_is_refused_at_once() {
+    let output = landfall_bench(&["bench", "linefs", "--quick", "--dir", "/dev/null/nowhere"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && words.contains("/dev/null/nowhere: "), "{words}");
+    assert!(!words.contains("round 1"), "nothing was tried: {words}");
+}

@@ -25,6 +25,7 @@ struct Campaign<'a> {
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
 pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
     let args = args.bounded();
+    std::fs::read_dir(&args.dir).map_err(BenchError::file(&args.dir))?;
     let folder = file_system_of(&args.dir);
     let remark = remark_on(&folder, &args.dir);
     let mut results = Results::new(args.clone(), folder, Machine::here());

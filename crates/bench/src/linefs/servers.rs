@@ -4,7 +4,7 @@ use crate::common::clients::conn::count_replicas;
 use crate::common::command::succeed;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::memory_bytes;
-use crate::common::peers::{Peer, Programs, Server};
+use crate::common::peers::{Peer, Programs, Server, not_ready};
 use crate::common::progress::check_stop;
 use crate::files::wait_until_mounted;
 use landfall_resp::Reply;
@@ -65,9 +65,14 @@ impl Servers {
             let flags = vec!["--chain".into(), view.clone().into(), "--node".into(), (*node).into()];
             servers.start(setting, node, flags, setting.point.map(at))?;
         }
-        wait_until_in_step(servers.first())?;
+        let first = servers.first();
+        wait_until_in_step(first).map_err(|error| match error {
+            // It has ended, and its log says why.
+            BenchError::Connection { .. } => not_ready(&first.peer, &first.dir),
+            other => other,
+        })?;
         if let Some(point) = setting.point {
-            wait_until_mounted(point, &servers.first().peer, &servers.first().dir)?;
+            wait_until_mounted(point, &first.peer, &first.dir)?;
         }
         Ok(servers)
     }
