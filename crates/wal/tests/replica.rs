@@ -513,6 +513,28 @@ fn assert_same(first: &Logs, second: &Logs) {
     assert!(described(first) == described(second), "{:?} {:?}", first.logs(None, 9), second.logs(None, 9));
 }
 
+/// Too rare for random operations.
+#[test]
+fn a_page_brings_no_position_back_that_was_deleted_after_it_was_read() {
+    let mut chain = Chain::new();
+    let ops = [
+        Op::Append { writer: 0, log: 0, lens: vec![5] },
+        Op::Settle,
+        Op::Position { writer: 0, log: 0, back: 0 },
+        Op::Settle,
+        Op::Lose,
+        Op::BeginCopy,
+        Op::ReadPage { entries: 3 },
+        Op::Forget { writer: 0, log: 0 },
+        Op::Commit { writer: 0 },
+        Op::Deliver { writer: 0, is_heard: true },
+        Op::SendPage,
+        Op::Settle,
+    ];
+    ops.into_iter().for_each(|op| chain.execute_op(op));
+    assert!(chain.second.logs.positions(b"a").expect("the log").ungated().is_empty());
+}
+
 /// A record of the first life of log `a`.
 fn record(kind: Kind, space: u8, key: &[u8], mark: u64) -> Sent {
     Sent { kind, space, key: key.to_vec(), mark, bytes: b"value".to_vec() }
