@@ -209,12 +209,10 @@ impl Node {
         let _ = self.log_key.set(key);
     }
 
-    /// The key under which other nodes know a record.
-    pub(crate) fn key_for_others(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Vec<u8>, HeapError> {
-        match self.log_key.get().filter(|_| spaces::LOGS.contains(&view.space())) {
-            Some(key) => key(slot, view),
-            None => Ok(self.heap.key(view)?.to_vec()),
-        }
+    /// The key under which other nodes know a record of a log; `None`: the one that it has.
+    pub(crate) fn log_key(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Option<Vec<u8>>, HeapError> {
+        let key = self.log_key.get().filter(|_| spaces::LOGS.contains(&view.space()));
+        key.map(|key| key(slot, view)).transpose()
     }
 
     /// Starts a thread that ends when [`Self::is_stopping`], and is waited for by [`Self::join`].

@@ -57,12 +57,21 @@ impl<'h> Outgoing<'h> {
             Kind::Bound if spaces::LOGS.contains(&view.space()) => RecordKind::Bound,
             _ => return Ok(()),
         };
-        let (key, fields) = (node.key_for_others(slot, &view)?, view_fields(&view, more));
+        let log_key = node.log_key(slot, &view)?;
+        let in_region;
+        let key: &[u8] = match &log_key {
+            Some(key) => key,
+            None => {
+                in_region = heap.key(&view)?;
+                &in_region
+            }
+        };
+        let fields = view_fields(&view, more);
         if kind == RecordKind::Put {
-            return self.add_item(&fields, &key, Item::hold(heap, slot, &view)?, heap);
+            return self.add_item(&fields, key, Item::hold(heap, slot, &view)?, heap);
         }
         self.deletes = true;
-        self.add_bare(&Record { kind, key: &key, ..fields });
+        self.add_bare(&Record { kind, key, ..fields });
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::chain::Chain;
-use common::etcd::{Etcd, Gate, start_etcd};
-use common::{Place, Reply, Resp, bulk, error_text, ok, wait_until};
+use common::chain::{Chain, InEtcd as Setting};
+use common::etcd::Gate;
+use common::{Reply, Resp, bulk, error_text, ok, wait_until};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -21,21 +21,9 @@ const CLIENTS: usize = 3;
 /// How long a client waits for a reply before it turns to another server.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An etcd, and a chain of servers in it.
-struct Setting {
-    _place: Place,
-    etcd: Etcd,
-    chain: Chain,
-}
-
 impl Setting {
-    /// `None`, with a message, if etcd is not installed.
     fn new(nodes: usize) -> Option<Self> {
-        let place = Place::new();
-        let etcd = start_etcd(&place.path().join("etcd"))?;
-        etcd.wait();
-        let chain = Chain::in_etcd(&etcd.url, T, nodes, &[]);
-        Some(Self { _place: place, etcd, chain })
+        Self::with(T, nodes, &[])
     }
 
     fn started(nodes: usize) -> Option<Self> {

@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::chain::{Chain, REPLY_LIMIT};
-use common::etcd::start_etcd;
+use common::chain::{Chain, InEtcd, REPLY_LIMIT};
 use common::follower::{Follower, PATIENCE, connect_by};
 use common::{Place, Reply, Resp, binary, bulk, error_text, has_program, landfall, ok, run, wait_until};
 use std::fs::File;
@@ -93,12 +92,10 @@ fn chain_in_a_file(nodes: usize) -> Chain {
 
 #[test]
 fn clients_of_a_proxy_go_on_at_the_next_server_by_connecting_again() {
-    let place = Place::new();
-    let Some(etcd) = start_etcd(&place.path().join("etcd")) else { return };
-    etcd.wait();
-    let mut chain = Chain::in_etcd(&etcd.url, T, 3, &[]);
+    let Some(mut setting) = InEtcd::with(T, 3, &[]) else { return };
+    let chain = &mut setting.chain;
     chain.start_all();
-    let proxy = Proxy::of(&chain, &[]);
+    let proxy = Proxy::of(chain, &[]);
     let address = proxy.address;
     let follower = Follower::new(move || Resp::connect(address, PATIENCE).ok());
     follower.during(|| {
@@ -116,12 +113,10 @@ fn clients_of_a_proxy_go_on_at_the_next_server_by_connecting_again() {
 #[test]
 fn clients_follow_first_servers_that_are_killed_and_come_back() {
     let kills = std::env::var("LANDFALL_KILLS").map_or(2, |text| text.parse().unwrap());
-    let place = Place::new();
-    let Some(etcd) = start_etcd(&place.path().join("etcd")) else { return };
-    etcd.wait();
-    let mut chain = Chain::in_etcd(&etcd.url, T, 3, &[]);
+    let Some(mut setting) = InEtcd::with(T, 3, &[]) else { return };
+    let chain = &mut setting.chain;
     chain.start_all();
-    let proxy = Proxy::of(&chain, &[]);
+    let proxy = Proxy::of(chain, &[]);
     let address = proxy.address;
     let servers: Vec<SocketAddr> = (0..3).map(|node| chain.server(node).resp).collect();
     let sentinels = servers.clone();

@@ -1,5 +1,6 @@
 //! A chain of servers on this machine.
 
+use super::etcd::{Etcd, start_etcd};
 use super::{Place, Refused, Reply, Resp, Server, landfall, wait_until};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,6 +41,24 @@ impl Node {
     }
 }
 
+/// An etcd, and a chain of servers in it.
+pub(crate) struct InEtcd {
+    _place: Place,
+    pub(crate) etcd: Etcd,
+    pub(crate) chain: Chain,
+}
+
+impl InEtcd {
+    /// With a T in seconds; no node runs. `None`, with a message, if etcd is not installed.
+    pub(crate) fn with(lease_time: u64, nodes: usize, flags: &[&str]) -> Option<Self> {
+        let place = Place::new();
+        let etcd = start_etcd(&place.path().join("etcd"))?;
+        etcd.wait();
+        let chain = Chain::in_etcd(&etcd.url, lease_time, nodes, flags);
+        Some(Self { _place: place, etcd, chain })
+    }
+}
+
 impl Chain {
     /// A chain of nodes `a`, `b`, and so on; none of them runs. The first one holds the chain's data: none.
     pub(crate) fn new(nodes: usize, flags: &[&str]) -> Self {
@@ -52,7 +71,7 @@ impl Chain {
     }
 
     /// As [`Self::new`], in etcd, with a T in seconds.
-    pub(crate) fn in_etcd(etcd: &str, lease_time: u64, nodes: usize, flags: &[&str]) -> Self {
+    fn in_etcd(etcd: &str, lease_time: u64, nodes: usize, flags: &[&str]) -> Self {
         Self::make(nodes, flags, Some((etcd, lease_time)), Place::new)
     }
 

@@ -131,7 +131,7 @@ impl EnginePages {
                 );
                 return Err(HeapError::Damaged { slot: item.slot, what: Damage::ValueChecksum });
             }
-            add(CopiedRecord { space, key: key.to_vec(), aux, part: CopiedPart::Value(item) })?;
+            add(CopiedRecord { space, key, aux, part: CopiedPart::Value(item) })?;
         }
         Ok(next.map(position))
     }

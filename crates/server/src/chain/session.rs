@@ -297,7 +297,7 @@ fn chunk(
                 node.note_deleted(Some(heap.hash(record.space, record.key)));
             }
             RecordKind::Flush => node.note_deleted(None),
-            RecordKind::Bound => return Err(check_space(record).err().unwrap_or_else(bound_of_key).into()),
+            RecordKind::Bound => return Err(bound_of_key().into()),
         }
     }
     match group {
