@@ -4,9 +4,11 @@ use crate::connection::{Connection, Lost};
 use crate::counters::Counters;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
+use crate::packer::{Packer, SpareRoom};
 use crate::pages::{Pages, Position};
 use landfall_chain::{COPY_STREAM, Code, Copying, Member, message};
 use landfall_heap::HeapError;
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,8 @@ pub(crate) fn run(node: &Node, pages: &dyn Pages) {
             node.wait_for_change(LOOK_EVERY);
             continue;
         }
-        if let Err(lost) = (Copier { node, pages, generation: node.generation() }).run() {
+        let (generation, packer) = (node.generation(), RefCell::new(Packer::new(node.compression())));
+        if let Err(lost) = (Copier { node, pages, generation, packer }).run() {
             pause(node, &lost);
         }
     }
@@ -53,6 +56,7 @@ struct Copier<'n> {
     node: &'n Node,
     pages: &'n dyn Pages,
     generation: u64,
+    packer: RefCell<Packer>,
 }
 
 impl Copier<'_> {
@@ -154,13 +158,8 @@ impl Copier<'_> {
             match read {
                 Ok(next) => {
                     if !out.is_empty() {
-                        let number = connection.next_number();
-                        let version = connection.version();
-                        out.write(heap, connection.writer(), (Code::Copied, version, number))?;
-                        Counters::add(&self.node.counters.value_bytes, out.value_bytes());
+                        self.send(connection, &out)?;
                         Counters::add(&self.node.counters.copied_keys, keys);
-                        let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
-                        self.node.note_room(acknowledged.room);
                     }
                     return Ok((next, keys));
                 }
@@ -168,5 +167,21 @@ impl Copier<'_> {
                 Err(error) => return Err(io::Error::other(error).into()),
             }
         }
+    }
+
+    /// Sends a page, and waits until it is durable.
+    fn send(&self, connection: &mut Connection, page: &Outgoing<'_>) -> Result<(), Lost> {
+        let (begun, mut spare, mut packer) =
+            (Instant::now(), SpareRoom::new(self.node), self.packer.borrow_mut());
+        let (version, number) = (connection.version(), connection.next_number());
+        packer.begin();
+        let packing = Some((&mut *packer, &mut spare));
+        let sent =
+            page.write(&self.node.heap, connection.writer(), (Code::Copied, version, number), packing)?;
+        self.node.counters.note_sent(sent);
+        let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
+        packer.end(sent.value_bytes, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.node.note_room(acknowledged.room);
+        Ok(())
     }
 }

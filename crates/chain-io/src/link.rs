@@ -4,6 +4,7 @@ use crate::connection::{Connection, Lost};
 use crate::counters::Counters;
 use crate::node::Node;
 use crate::outgoing::each_message;
+use crate::packer::{Packer, SpareRoom};
 use crate::slot::{Batch, Slot};
 use landfall_chain::{Code, Standing};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
@@ -102,8 +103,8 @@ pub(crate) struct Begin {
 
 /// The work of a stream's thread.
 pub(crate) fn run(node: &Node, stream: usize, begin: Option<Begin>) {
-    let (connection, told) = (None, String::new());
-    Thread { node, stream, connection, generation: 0, begin, is_again: false, told }.run();
+    let (connection, told, packer) = (None, String::new(), Packer::new(node.compression()));
+    Thread { node, stream, connection, generation: 0, begin, is_again: false, packer, told }.run();
 }
 
 struct Thread<'n> {
@@ -116,6 +117,7 @@ struct Thread<'n> {
     begin: Option<Begin>,
     /// The batch may have been sent before.
     is_again: bool,
+    packer: Packer,
     /// What people were told last.
     told: String,
 }
@@ -256,7 +258,9 @@ impl Thread<'_> {
             };
             !is_over && node.generation() == generation
         };
-        let mut last = None;
+        let (mut last, mut value_bytes) = (None, 0);
+        let (packer, mut spare) = (&mut self.packer, SpareRoom::new(node));
+        packer.begin();
         each_message(node, records, |message| {
             if is_again && message.is_worth_a_check() {
                 let check = message.check(version, connection.next_number());
@@ -269,14 +273,20 @@ impl Thread<'_> {
             }
             last = None;
             let number = connection.next_number();
-            message.write(&node.heap, connection.writer(), (Code::Chunk, version, number))?;
-            Counters::add(&node.counters.value_bytes, message.value_bytes());
+            // The node behind may have had no room for both, what is packed and what it unpacks to.
+            let packing = (!is_again).then_some((&mut *packer, &mut spare));
+            let sent =
+                message.write(&node.heap, connection.writer(), (Code::Chunk, version, number), packing)?;
+            node.counters.note_sent(sent);
+            value_bytes += sent.value_bytes;
             Ok::<(), Lost>(())
         })?;
         let acknowledged = last.map_or_else(|| connection.wait_for_all(&goes_on), Ok)?;
         node.note_acknowledged(acknowledged);
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        packer.end(value_bytes, ns);
         Counters::add(&node.counters.batches, 1);
-        Counters::add(&node.counters.batch_ns, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        Counters::add(&node.counters.batch_ns, ns);
         Ok(())
     }
 

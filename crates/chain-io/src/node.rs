@@ -9,8 +9,8 @@ use crate::slot::Slot;
 use crate::state_file::StateFile;
 use crate::views::Views;
 use landfall_chain::{
-    Acknowledged, Copied, Downstream, HEARTBEAT_STREAM, Heartbeat, Hello, Proof, Reason, Refusal, Standing,
-    Upstream, View, Welcome,
+    Acknowledged, Compression, Copied, Downstream, HEARTBEAT_STREAM, Heartbeat, Hello, Proof, Reason,
+    Refusal, Standing, Upstream, View, Welcome,
 };
 use landfall_heap::{Heap, HeapError, RecordView, SlotId, spaces};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -42,6 +42,8 @@ pub struct Settings {
     pub password: Option<Vec<u8>>,
     /// How many writers it has.
     pub streams: usize,
+    /// What it packs of what it sends.
+    pub compression: Compression,
 }
 
 impl Settings {
@@ -242,6 +244,11 @@ impl Node {
     /// How many writers the node has.
     pub(crate) fn streams(&self) -> usize {
         self.settings.streams
+    }
+
+    /// What it packs of what it sends.
+    pub(crate) fn compression(&self) -> Compression {
+        self.settings.compression
     }
 
     /// True once the node is to stop.

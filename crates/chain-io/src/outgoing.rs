@@ -1,9 +1,10 @@
 //! A message with records, as it leaves.
 
 use crate::node::Node;
+use crate::packer::{Packer, Sent, SpareRoom};
 use crate::pages::{CopiedPart, CopiedRecord};
-use landfall_chain::{Code, Record, RecordKind, message};
-use landfall_heap::{Heap, HeapError, Item, Kind, RecordView, SlotId, spaces};
+use landfall_chain::{Code, Record, RecordKind, message, packed_message};
+use landfall_heap::{Heap, HeapError, Item, Kind, Pinned, RecordView, SlotId, spaces};
 use std::io::{self, IoSlice, Write};
 
 /// A message is complete when its payload has so many bytes, ...
@@ -31,11 +32,6 @@ impl<'h> Outgoing<'h> {
     /// True if there is no record in it.
     pub fn is_empty(&self) -> bool {
         self.head.is_empty()
-    }
-
-    /// Bytes of the values.
-    pub(crate) fn value_bytes(&self) -> u64 {
-        self.payload_len
     }
 
     /// True if it should be sent before another record is added.
@@ -133,7 +129,7 @@ impl<'h> Outgoing<'h> {
         message(Code::Check, version, number, &self.head, 0)
     }
 
-    /// Writes the message.
+    /// Writes the message, packed if that is worth it; without a packer as it is.
     ///
     /// # Errors
     /// The connection's; the medium's.
@@ -142,25 +138,44 @@ impl<'h> Outgoing<'h> {
         heap: &Heap,
         to: &mut impl Write,
         (code, version, number): (Code, u64, u64),
-    ) -> io::Result<()> {
-        let first = message(code, version, number, &self.head, self.payload_len);
+        packing: Option<(&mut Packer, &mut SpareRoom<'_>)>,
+    ) -> io::Result<Sent> {
         let mut pinned = Vec::new();
         for item in &self.values {
             for extent in item.extents() {
                 pinned.push(heap.pinned(*extent).map_err(io::Error::other)?);
             }
         }
-        let mut held = pinned.iter();
+        let values = self.in_order(&pinned);
+        let packed = match packing {
+            Some((packer, spare)) => packer.pack(&values, self.payload_len, spare)?,
+            None => None,
+        };
+        let first = match &packed {
+            Some(packed) => packed_message(code, version, number, &self.head, packed.len() as u64),
+            None => message(code, version, number, &self.head, self.payload_len),
+        };
+        let packed_bytes = packed.as_ref().map(|packed| packed.len() as u64);
         let mut slices = vec![IoSlice::new(&first)];
+        match &packed {
+            Some(packed) => slices.push(IoSlice::new(packed)),
+            None => slices.extend(values.iter().map(|bytes| IoSlice::new(bytes))),
+        }
+        slices.chunks_mut(SLICES_MAX).try_for_each(|some| write_all(to, some))?;
+        let wire_bytes = first.len() as u64 + packed_bytes.unwrap_or(self.payload_len);
+        Ok(Sent { value_bytes: self.payload_len, wire_bytes, packed_bytes })
+    }
+
+    /// The bytes of the values, of which `pinned` are those that lie in extents.
+    fn in_order<'a>(&'a self, pinned: &'a [Pinned<'_>]) -> Vec<&'a [u8]> {
+        let (mut held, mut values) = (pinned.iter(), Vec::new());
         for item in &self.values {
             match item.inline() {
-                Some(bytes) => slices.push(IoSlice::new(bytes)),
-                None => {
-                    slices.extend(held.by_ref().take(item.extents().len()).map(|bytes| IoSlice::new(bytes)))
-                }
+                Some(bytes) => values.push(bytes),
+                None => values.extend(held.by_ref().take(item.extents().len()).map(|bytes| &bytes[..])),
             }
         }
-        slices.chunks_mut(SLICES_MAX).try_for_each(|some| write_all(to, some))
+        values
     }
 }
 

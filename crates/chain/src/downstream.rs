@@ -191,6 +191,12 @@ impl Downstream {
         self.room.note_taken(bytes);
     }
 
+    /// Takes room for a packed payload beside its values, if there is so much: the sender could do without. It is given
+    /// back as that of values.
+    pub fn take_spare_room(&mut self, bytes: u64) -> bool {
+        self.room.take_spare(bytes)
+    }
+
     /// What [`Self::take_room`] has taken.
     pub fn give_room_back(&mut self, bytes: u64) {
         self.room.give_back(bytes);
@@ -275,6 +281,18 @@ mod tests {
         downstream.connected(0, 7, Welcome { since: 7, files: 0 });
         downstream.note_room(report(1, 21));
         assert_eq!(downstream.room(), Some((1, 21)), "what is under way comes there, too");
+    }
+
+    #[test]
+    fn what_is_packed_takes_only_room_that_nobody_has_taken() {
+        let mut downstream = Downstream::new(1);
+        assert!(!downstream.take_spare_room(1), "nothing is known");
+        downstream.note_room(report(1, 10));
+        downstream.note_room_taken(4);
+        assert!(!downstream.take_spare_room(7) && downstream.take_spare_room(6));
+        assert!(!downstream.take_spare_room(1));
+        downstream.give_room_back(6);
+        assert!(downstream.take_spare_room(6));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Several machines with the same data: views, messages, and what a node knows of its neighbours.
 //!
 //! A [`View`] is the chain at one version. A node before another one sends [`Record`]s in messages ([`Header`],
-//! [`Parser`]). [`Downstream`] is what it knows of the node behind it, and decides when a batch is complete; [`Upstream`]
+//! [`Parser`]), and [`Compressor`] decides which of these are packed. [`Downstream`] is what it knows of the node behind it, and decides when a batch is complete; [`Upstream`]
 //! is what a node knows of the one before it, and decides what it applies. [`Manager`] decides which view follows, by who
 //! is registered and who is silent; [`Heartbeat`] is how a first node knows by the chain alone that no other one has
 //! begun. The rules and the argument: `docs/format/chain.md`.
@@ -10,10 +10,12 @@
 //! is a [`WireError`], after which the connection is to be closed.
 #![forbid(unsafe_code)]
 
+mod compressor;
 mod downstream;
 mod heartbeat;
 mod hello;
 mod manager;
+mod packing;
 mod parser;
 mod record;
 mod room;
@@ -21,13 +23,20 @@ mod upstream;
 mod view;
 mod wire;
 
+pub use compressor::{Compression, Compressor, Plan, UnknownCompression, most_packed};
 pub use downstream::{Copying, Downstream, Standing};
 pub use heartbeat::{Heartbeat, Proof};
 pub use hello::{Acknowledged, Hello, Reason, Refusal, Welcome};
 pub use manager::{Candidate, Change, Manager, Registration};
+pub use packing::{
+    BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockHeader, PACKED_BYTES_MAX, PACKED_BYTES_MIN, block_lens, values_len,
+};
 pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
 pub use room::{Awaited, Question, Report, Verdict};
 pub use upstream::{Copied, Upstream};
 pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError, check_name};
-pub use wire::{COPY_STREAM, Code, HEADER_BYTES, HEARTBEAT_STREAM, Header, ROOM_STREAM, WireError, message};
+pub use wire::{
+    COPY_STREAM, Code, HEADER_BYTES, HEARTBEAT_STREAM, Header, Packing, ROOM_STREAM, WireError, message,
+    packed_message,
+};

@@ -113,6 +113,15 @@ impl Room {
         Verdict::Wait
     }
 
+    /// Takes room that is free, for what the sender could do without; false if there is not so much.
+    pub(crate) fn take_spare(&mut self, bytes: u64) -> bool {
+        let is_free = self.report.is_some_and(|report| report.free.saturating_sub(self.taken) >= bytes);
+        if is_free {
+            self.taken += bytes;
+        }
+        is_free
+    }
+
     fn want(&mut self, bytes: u64) {
         self.wanted = self.wanted.max(bytes).max(1);
         self.is_awaited = true;

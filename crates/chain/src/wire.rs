@@ -15,7 +15,7 @@ const HEAD_BYTES_MAX: u32 = 2 << 30;
 /// Longest payload, bytes: the largest region.
 const PAYLOAD_BYTES_MAX: u64 = 512 << 30;
 const LETTERS: &[u8; 4] = b"LFCH";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// What is wrong with a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,9 +100,34 @@ impl Code {
         Self::Proof,
     ];
 
+    /// True if the payload has values.
+    fn has_values(self) -> bool {
+        matches!(self, Self::Chunk | Self::Copied)
+    }
+
     fn from_byte(value: u8) -> Result<Self, WireError> {
         let known = Self::ALL.into_iter().find(|code| *code as u8 == value);
         known.ok_or(WireError::Unknown { what: "a message", value })
+    }
+}
+
+/// How a payload is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Packing {
+    /// It is as its values are stored.
+    None = 0,
+    /// Blocks of LZ4.
+    Lz4 = 1,
+}
+
+impl Packing {
+    fn from_byte(value: u8) -> Result<Self, WireError> {
+        match value {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Lz4),
+            value => Err(WireError::Unknown { what: "a packing", value }),
+        }
     }
 }
 
@@ -111,13 +136,15 @@ impl Code {
 pub struct Header {
     /// What it is.
     pub code: Code,
+    /// How the payload is packed: of a chunk and a copied chunk only.
+    pub packing: Packing,
     /// Version of the sender's view.
     pub version: u64,
     /// Number of the message, or the number that is acknowledged.
     pub number: u64,
     /// Length of the head, bytes.
     pub head_len: u32,
-    /// Length of the payload, bytes.
+    /// Length of the payload as it is sent, bytes.
     pub payload_len: u64,
     /// CRC-32C of the head.
     pub head_crc: u32,
@@ -130,6 +157,7 @@ impl Header {
         out[..4].copy_from_slice(LETTERS);
         out[4] = VERSION;
         out[5] = self.code as u8;
+        out[6] = self.packing as u8;
         out[8..16].copy_from_slice(&self.version.to_le_bytes());
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..28].copy_from_slice(&self.head_len.to_le_bytes());
@@ -156,12 +184,16 @@ impl Header {
         }
         let header = Self {
             code: Code::from_byte(bytes[5])?,
+            packing: Packing::from_byte(bytes[6])?,
             version: u64_at(bytes, 8),
             number: u64_at(bytes, 16),
             head_len: u32_at(bytes, 24),
             payload_len: u64_at(bytes, 32),
             head_crc: u32_at(bytes, 40),
         };
+        if header.packing != Packing::None && !header.code.has_values() {
+            return Err(WireError::Unexpected(header.code));
+        }
         if header.head_len > HEAD_BYTES_MAX {
             return Err(WireError::TooLong { what: "a head", len: u64::from(header.head_len) });
         }
@@ -182,8 +214,26 @@ impl Header {
 /// # Panics
 /// If the head is longer than a message takes.
 pub fn message(code: Code, version: u64, number: u64, head: &[u8], payload_len: u64) -> Vec<u8> {
+    message_with(Packing::None, (code, version, number), head, payload_len)
+}
+
+/// As [`message`], for a payload that is packed, and has `payload_len` bytes then.
+///
+/// # Panics
+/// As [`message`].
+pub fn packed_message(code: Code, version: u64, number: u64, head: &[u8], payload_len: u64) -> Vec<u8> {
+    message_with(Packing::Lz4, (code, version, number), head, payload_len)
+}
+
+fn message_with(
+    packing: Packing,
+    (code, version, number): (Code, u64, u64),
+    head: &[u8],
+    payload_len: u64,
+) -> Vec<u8> {
     let head_len = u32::try_from(head.len()).expect("a head has less than 4 GiB");
-    let header = Header { code, version, number, head_len, payload_len, head_crc: crc::of(head) };
+    let head_crc = crc::of(head);
+    let header = Header { code, packing, version, number, head_len, payload_len, head_crc };
     [&header.encode()[..], head].concat()
 }
 
@@ -202,7 +252,8 @@ mod tests {
 
     fn header(code: usize, version: u64, number: u64, head_len: u32, payload_len: u64) -> Header {
         let code = Code::ALL[code % Code::ALL.len()];
-        Header { code, version, number, head_len, payload_len, head_crc: 77 }
+        let packing = if code.has_values() && number % 2 == 0 { Packing::Lz4 } else { Packing::None };
+        Header { code, packing, version, number, head_len, payload_len, head_crc: 77 }
     }
 
     proptest! {
@@ -220,6 +271,20 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Header::decode(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn only_values_are_packed_and_only_in_known_ways() {
+        let packed = |code| Header { packing: Packing::Lz4, ..header(code, 1, 1, 0, 0) }.encode();
+        for code in 0..Code::ALL.len() {
+            let expected = matches!(Code::ALL[code], Code::Chunk | Code::Copied);
+            assert_eq!(Header::decode(&packed(code)).is_ok(), expected, "{:?}", Code::ALL[code]);
+        }
+        let mut bytes = packed(3);
+        bytes[6] = 2;
+        let crc = crc::of(&bytes[..44]);
+        bytes[44..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Err(WireError::Unknown { what: "a packing", value: 2 }));
     }
 
     #[test]

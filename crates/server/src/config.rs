@@ -1,5 +1,6 @@
 //! Settings of the server: one struct, filled from flags or from a TOML file with the same names.
 
+use landfall_chain::{Compression, UnknownCompression};
 use landfall_chain_io::{BadClientAddress, ClientAddress, Views};
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
@@ -123,6 +124,12 @@ pub enum ConfigError {
     /// Misuse: only the servers of a chain tell clients of each other.
     #[error("--announce HOST:PORT is for a server of a chain: give --chain and --node, too")]
     AnnounceAlone,
+    /// Misuse: only the servers of a chain send each other something.
+    #[error("--compression MODE is for a server of a chain: give --chain and --node, too")]
+    CompressionAlone,
+    /// Misuse: no way to compress.
+    #[error("--compression: {0}")]
+    Compression(#[from] UnknownCompression),
     /// Misuse: no address for clients.
     #[error("--announce: {0}")]
     Announce(#[from] BadClientAddress),
@@ -230,6 +237,8 @@ pub struct ChainConfig {
     pub node: String,
     /// Where clients connect to it; `None`: to its RESP address, if that is one of this machine's.
     pub announce: Option<ClientAddress>,
+    /// What it packs of what it sends to the next server.
+    pub compression: Compression,
 }
 
 impl Default for Config {
@@ -353,6 +362,8 @@ pub struct FileConfig {
     pub node: Option<String>,
     /// `--announce`
     pub announce: Option<String>,
+    /// `--compression`
+    pub compression: Option<String>,
     /// `--etcd`
     pub etcd: Vec<String>,
     /// `--etcd-ca`

@@ -2,7 +2,7 @@
 
 use super::agent::{Agent, Shared};
 use super::registry::{Keys, RegistryError, Snapshot};
-use landfall_chain::View;
+use landfall_chain::{Compression, View};
 use landfall_chain_io::{ClientAddress, Lease, NodeError, Views, in_step_for};
 use landfall_members::EtcdClient;
 use parking_lot::Mutex;
@@ -44,6 +44,8 @@ pub(crate) struct EtcdPlace {
     pub(crate) dir: PathBuf,
     /// Where people say that clients connect to it.
     pub(crate) announce: Option<ClientAddress>,
+    /// What it packs of what it sends to the next server.
+    pub(crate) compression: Compression,
 }
 
 impl EtcdPlace {

@@ -26,13 +26,14 @@ use std::sync::Arc;
 /// # Errors
 /// View or state are wrong.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
-    let Some(ChainConfig { views, node, .. }) = &config.chain else { return Ok(None) };
+    let Some(ChainConfig { views, node, compression, .. }) = &config.chain else { return Ok(None) };
     let settings = Settings {
         views: Arc::clone(views),
         node: node.clone(),
         state: config.dir.join(STATE_NAME),
         password: config.password.as_ref().map(|password| password.clone().into_bytes()),
         streams: config.workers,
+        compression: *compression,
     };
     settings.check()?;
     Ok(Some(settings))

@@ -7,11 +7,11 @@ use crate::context::{Context, Outcome};
 use crate::reply::Reply;
 use crate::shared::Shared;
 use landfall_chain::{
-    Awaited, Code, Hello, Message, Reason, Record, RecordKind, Records, Refusal, WireError,
+    Awaited, Code, Hello, Message, Packing, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
-use landfall_chain_io::{Node, full};
+use landfall_chain_io::{Counters, Node, Unpacked, Unpacker, full};
 use landfall_fs::{Files, FilesRecord, Publisher};
-use landfall_heap::{Gated, Tickets, Until, spaces};
+use landfall_heap::{Gated, HeapError, Tickets, Until, spaces};
 use landfall_kv::{DATABASES, TxnKey};
 use landfall_media::Chain;
 use std::ops::Range;
@@ -31,6 +31,10 @@ pub(crate) struct ChainSession {
     waits: Tickets,
     /// What a question for room waits for.
     asked: Asked,
+    /// Of the first packed message on.
+    unpacker: Option<Unpacker>,
+    /// The values of a packed message that has to wait.
+    unpacked: Option<Unpacked>,
 }
 
 /// What a question for room waits for.
@@ -47,7 +51,15 @@ struct Asked {
 impl ChainSession {
     /// `connection` is unique among the connections of the server.
     pub(crate) fn new(connection: u64) -> Self {
-        Self { connection, stream: None, done: 0, waits: Tickets::default(), asked: Asked::default() }
+        Self {
+            connection,
+            stream: None,
+            done: 0,
+            waits: Tickets::default(),
+            asked: Asked::default(),
+            unpacker: None,
+            unpacked: None,
+        }
     }
 
     /// True once the node before has said who it is.
@@ -56,7 +68,8 @@ impl ChainSession {
     }
 
     /// The connection is closed.
-    pub(crate) fn end(&self, node: Option<&Arc<Node>>) {
+    pub(crate) fn end(&mut self, node: Option<&Arc<Node>>) {
+        (self.unpacked, self.unpacker) = (None, None);
         node.into_iter().for_each(|node| node.closed(self.connection));
     }
 
@@ -123,13 +136,10 @@ impl ChainSession {
             return Ok(());
         }
         match header.code {
-            Code::Chunk => self.records(&place(&head, message)?, |group| {
-                ctx.writer.set_admitted(true);
-                let tickets = chunk(node, ctx, stream, group);
-                ctx.writer.set_admitted(false);
-                tickets
-            })?,
-            Code::Copied => self.copied(node, ctx, stream, &place(&head, message)?)?,
+            Code::Chunk | Code::Copied if header.packing == Packing::None => {
+                self.values(node, ctx, header.code, &head, (stream, message.payload()))?;
+            }
+            Code::Chunk | Code::Copied => self.packed(node, ctx, message, &head, stream)?,
             Code::CopyBegins => {
                 node.begin_copy()?;
                 self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, ctx.arrival_ns)?);
@@ -160,6 +170,60 @@ impl ChainSession {
         }
         reply.bytes().extend_from_slice(&acknowledged.encode(header.version, header.number));
         Ok(())
+    }
+
+    /// Takes the records of a chunk or a copied chunk, whose values lie at `payload`.
+    fn values(
+        &mut self,
+        node: &Node,
+        ctx: &mut Context<'_>,
+        code: Code,
+        head: &[u8],
+        (stream, payload): (&Chain<'_>, Range<usize>),
+    ) -> Result<(), Stop> {
+        let placed = place(head, payload)?;
+        if code == Code::Copied {
+            return self.copied(node, ctx, stream, &placed);
+        }
+        self.records(&placed, |group| {
+            ctx.writer.set_admitted(true);
+            let tickets = chunk(node, ctx, stream, group);
+            ctx.writer.set_admitted(false);
+            tickets
+        })
+    }
+
+    /// As [`Self::values`], of values that are packed: they are unpacked once, and kept as long as the message waits.
+    fn packed(
+        &mut self,
+        node: &Node,
+        ctx: &mut Context<'_>,
+        message: &Message,
+        head: &[u8],
+        stream: &Chain<'_>,
+    ) -> Result<(), Stop> {
+        let unpacked = match self.unpacked.take() {
+            Some(unpacked) => unpacked,
+            None => {
+                let heap = ctx.engine.heap();
+                let unpacker = self.unpacker.get_or_insert_with(|| Unpacker::new(Arc::clone(heap)));
+                let unpacked = unpacker.unpack(head, stream, message.payload());
+                unpacked.map_err(|error| Stop::of_unpacking(error, heap))?
+            }
+        };
+        let segments = unpacked.segments().map_err(HeapError::from)?;
+        let values = Chain::new(&segments);
+        let len = values.len();
+        let taken = self.values(node, ctx, message.header.code, head, (&values, 0..len));
+        match &taken {
+            Ok(()) => Counters::add(&node.counters.unpacked_bytes, len as u64),
+            Err(Stop::Wait(_)) => {
+                drop(segments);
+                self.unpacked = Some(unpacked);
+            }
+            Err(_) => {}
+        }
+        taken
     }
 
     /// Takes copied records: of keys and logs one by one, of files all at once.
@@ -200,8 +264,8 @@ impl ChainSession {
 }
 
 /// The records of a message, and where their values lie: they fill the payload, and no group goes on behind the end.
-fn place<'a>(head: &'a [u8], message: &Message) -> Result<Vec<Placed<'a>>, WireError> {
-    let (payload, mut placed) = (message.payload(), Vec::new());
+fn place(head: &[u8], payload: Range<usize>) -> Result<Vec<Placed<'_>>, WireError> {
+    let mut placed = Vec::new();
     let (mut at, mut goes_on) = (payload.start, false);
     for record in Records::new(head) {
         let record = record?;

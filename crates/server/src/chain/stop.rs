@@ -1,8 +1,9 @@
 //! Why a message of the node before is not executed.
 
 use landfall_chain::{Reason, Refusal, WireError};
+use landfall_chain_io::UnpackError;
 use landfall_fs::FsError;
-use landfall_heap::{HeapError, Until};
+use landfall_heap::{Heap, HeapError, Until};
 use landfall_kv::KvError;
 use landfall_wal::WalError;
 
@@ -13,6 +14,18 @@ pub(super) enum Stop {
     /// There is no room.
     Full,
     Refused(Refusal),
+}
+
+impl Stop {
+    /// Values are not unpacked.
+    pub(super) fn of_unpacking(error: UnpackError, heap: &Heap) -> Self {
+        match error {
+            UnpackError::NoRoom if heap.may_wait_for_any() => Self::Wait(Until::Space),
+            UnpackError::NoRoom => Self::Full,
+            UnpackError::Wire(error) => error.into(),
+            error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
+        }
+    }
 }
 
 impl From<Refusal> for Stop {

@@ -215,6 +215,26 @@ fn chain(text: &mut Text, shared: &Shared) {
         "Bytes of values sent to the next node.",
         read(&sent.value_bytes),
     );
+    text.counter(
+        "chain_wire_bytes_total",
+        "Bytes of the messages with these values as they were sent.",
+        read(&sent.wire_bytes),
+    );
+    text.counter(
+        "chain_packed_bytes_total",
+        "Bytes of values sent compressed, before that.",
+        read(&sent.packed_bytes),
+    );
+    text.counter(
+        "chain_saved_bytes_total",
+        "Bytes by which compression made them fewer.",
+        read(&sent.saved_bytes),
+    );
+    text.counter(
+        "chain_unpacked_bytes_total",
+        "Bytes of values that came compressed from the node before.",
+        read(&sent.unpacked_bytes),
+    );
     text.counter("chain_connections_total", "Connections made to the next node.", read(&sent.connections));
     text.counter("chain_copies_total", "Copies of everything to the next node.", read(&sent.copies));
     text.counter("chain_copied_keys_total", "Keys of these copies.", read(&sent.copied_keys));

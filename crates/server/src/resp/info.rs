@@ -9,7 +9,7 @@ use crate::counters::COMMIT_BOUNDS_US;
 use crate::process;
 use crate::shared::Shared;
 use landfall_chain::Standing;
-use landfall_chain_io::Node;
+use landfall_chain_io::{Counters, Node};
 use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
 use std::fmt::{Display, Write as _};
@@ -212,6 +212,18 @@ fn chain(text: &mut Text, node: &Node, behind: Option<&(String, Standing)>) {
     if let Some((free, _)) = node.room_behind() {
         text.line("chain_room_bytes", free);
     }
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let Counters { value_bytes, wire_bytes, packed_bytes, saved_bytes, .. } = &node.counters;
+    text.line(
+        "chain_sent",
+        format_args!(
+            "values={},wire={},packed={},saved={}",
+            read(value_bytes),
+            read(wire_bytes),
+            read(packed_bytes),
+            read(saved_bytes)
+        ),
+    );
     if let Some((name, standing)) = behind {
         let standing = match standing {
             Standing::Unknown => "unknown",
