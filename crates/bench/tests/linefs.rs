@@ -48,6 +48,31 @@ fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
 }
 
 #[test]
+fn quick_run_of_compression_reports_what_it_saves_and_leaves_nothing() {
+    let Some(place) = BenchPlace::new() else { return };
+    let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
+    let output =
+        landfall_bench(&[&["bench", "linefs", "--quick", "--only", "compression"], &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    let rows = json["results"]["compression"].as_array().unwrap();
+    let traffic = |share: u64, mode: &str| {
+        let row = rows.iter().find(|row| row["share"] == share && row["mode"] == mode);
+        row.unwrap_or_else(|| panic!("{share} {mode}: {words}"))["traffic"]["median"].as_f64().unwrap()
+    };
+    assert_eq!(rows.len(), 12, "{words}");
+    // What is counted depends on no clock.
+    for share in [0, 40, 60, 80] {
+        assert!((1.0..1.01).contains(&traffic(share, "off")), "{share}: {}", traffic(share, "off"));
+    }
+    assert!((1.0..1.01).contains(&traffic(0, "lz4")));
+    assert!(traffic(40, "lz4") < 0.71 && traffic(60, "lz4") < 0.51 && traffic(80, "lz4") < 0.28, "{words}");
+    place.assert_nothing_is_left();
+}
+
+#[test]
 fn a_folder_that_does_not_exist_is_refused_at_once() {
     let output = landfall_bench(&["bench", "linefs", "--quick", "--dir", "/dev/null/nowhere"]);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();

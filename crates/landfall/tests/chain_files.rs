@@ -246,6 +246,25 @@ fn data_land_at_every_node_without_a_copy() {
 }
 
 #[test]
+fn files_that_came_compressed_are_as_they_were() {
+    let Some(mut nodes) = Nodes::new(2, &["--compression", "lz4"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    for seed in 0..8_u64 {
+        // Noise and zeros in turns.
+        let mut bytes = pattern(seed, 300_000 + seed as usize);
+        bytes.chunks_mut(100).for_each(|part| part.iter_mut().skip(40).for_each(|byte| *byte = 0));
+        write_durably(&nodes.at(0, &format!("file-{seed}")), &bytes).unwrap();
+    }
+    work(nodes.points[0].path(), 1);
+    let unpacked = nodes.chain.server(1).metric("landfall_chain_unpacked_bytes_total");
+    assert!(unpacked > 1_000_000.0, "{unpacked}");
+    let tree = nodes.tree(0);
+    nodes.replace_first(0, 1, &tree);
+    nodes.end(&[1]);
+}
+
+#[test]
 fn a_full_chain_says_so_and_removing_files_makes_room() {
     let Some(mut nodes) = Nodes::new(2, &[]) else { return };
     nodes.chain.start_all();

@@ -51,6 +51,8 @@ pub enum LinefsLoad {
     Fileserver,
     /// SETs of 1 KiB by 50 clients, without and with a pipeline of 16: beside redis with two replicas and WAIT
     Set,
+    /// Values of which 0, 40, 60 and 80 % are zeros, on a chain without and with compression: traffic and time
+    Compression,
 }
 
 /// Longest run, seconds.
@@ -68,7 +70,7 @@ impl LinefsLoad {
             Self::Write => (LoadChoice::Write, 1),
             Self::Varmail => (LoadChoice::Varmail, 16),
             Self::Fileserver => (LoadChoice::Fileserver, 16),
-            Self::Set => return None,
+            Self::Set | Self::Compression => return None,
         })
     }
 }
@@ -108,7 +110,7 @@ impl LinefsArgs {
     /// Bytes of the region of each server for a load. All of it is allocated at the start.
     pub(super) fn region_bytes(&self, load: LinefsLoad) -> u64 {
         let data = match load {
-            LinefsLoad::Append | LinefsLoad::Set => 0,
+            LinefsLoad::Append | LinefsLoad::Set | LinefsLoad::Compression => 0,
             LinefsLoad::Write => self.file_mib << 20,
             LinefsLoad::Varmail | LinefsLoad::Fileserver => u64::from(self.files) * FILE_BYTES,
         };

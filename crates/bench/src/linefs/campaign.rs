@@ -8,6 +8,7 @@ use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
 use crate::files::{LoadChoice, Row, Sample, file_system_of, prepare, remark_on, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
 use crate::linefs::place::{Kind, Place};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
@@ -48,6 +49,9 @@ impl Campaign<'_> {
         for load in self.args.only.clone() {
             match load.on_files() {
                 Some((on_files, threads)) => self.compare_files(load, on_files, threads)?,
+                None if load == LinefsLoad::Compression => {
+                    SHARES.into_iter().try_for_each(|share| self.compare_compression(share))?;
+                }
                 None => SHAPES.into_iter().try_for_each(|shape| self.compare_sets(shape))?,
             }
         }
@@ -84,6 +88,17 @@ impl Campaign<'_> {
         let runs = self.in_turns(&what, &keepers, |keeper| sets::once(keeper, shape, &programs, args))?;
         let row = |(keeper, samples): &(Keeper, Vec<SetSample>)| SetRow::of(*keeper, shape, samples);
         self.results.sets.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn compare_compression(&mut self, share: u32) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let modes = Mode::ALL.map(|mode| (format!("compression {}", mode.name()), mode));
+        let what = format!("values with {share} % zeros");
+        let runs = self.in_turns(&what, &modes, |mode| compression::once(share, mode, &programs, args))?;
+        let row =
+            |(mode, samples): &(Mode, Vec<CompressionSample>)| CompressionRow::of(share, *mode, samples);
+        self.results.compression.extend(runs.iter().filter_map(row));
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 
 mod args;
 mod campaign;
+mod compression;
 mod gluster;
 mod place;
 mod report;

@@ -81,7 +81,7 @@ impl Place {
         let scratch = scratch_in(args)?;
         let files = scratch.path().join("files");
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
-        let setting = Setting { programs, scratch: scratch.path(), bytes, point: Some(&files) };
+        let setting = Setting { programs, scratch: scratch.path(), bytes, point: Some(&files), flags: &[] };
         let system = match kind {
             Kind::Folder => None,
             Kind::Alone => Some(System::Landfall(Servers::alone(setting)?)),

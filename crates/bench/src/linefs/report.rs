@@ -10,13 +10,14 @@ use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table
 use crate::common::targets::{Bound, Target};
 use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::compression::{CompressionRow, Mode, SHARES};
 use crate::linefs::place::{CHAIN, GLUSTER};
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Version of the layout of `linefs.json`.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// Everything measured: what `linefs.json` holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,13 +32,19 @@ pub(crate) struct Results {
     pub(super) notes: Vec<String>,
     pub(super) rows: Vec<Row>,
     pub(super) sets: Vec<SetRow>,
+    pub(super) compression: Vec<CompressionRow>,
 }
 
 /// What a chain is to reach of the rate of redis with two replicas, for each of [`SHAPES`].
 const SET_RATES: [f64; 2] = [1.5, 3.0];
 
+/// Traffic that compression is to save, by the share of zeros, percent.
+const SAVED: [(u32, f64); 3] = [(40, 0.29), (60, 0.49), (80, 0.72)];
+/// The time that it may take, of that without.
+const COMPRESSION_TIME_MAX: f64 = 1.05;
+
 /// What of LineFS's evaluation is not measured, and why.
-const NOT_MEASURED: [(&str, &str); 10] = [
+const NOT_MEASURED: [(&str, &str); 9] = [
     (
         "Figure 4: throughput by clients, replicas idle and busy",
         "no load with several clients, and no co-runner, yet",
@@ -55,7 +62,6 @@ const NOT_MEASURED: [(&str, &str); 10] = [
         "Figure 8: LevelDB on the chain",
         "`landfall bench fs` has LevelDB on one mount; not repeated on a chain yet",
     ),
-    ("Figure 9: traffic that compression saves", "a chain does not compress"),
     ("Figure 10: varmail while a replica's host fails", "there is no isolated mode"),
 ];
 
@@ -71,11 +77,12 @@ impl Results {
             notes: Vec::new(),
             rows: Vec::new(),
             sets: Vec::new(),
+            compression: Vec::new(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.sets.is_empty()
+        self.rows.is_empty() && self.sets.is_empty() && self.compression.is_empty()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -89,6 +96,9 @@ impl Results {
 
     /// What is aimed at with a load.
     fn targets_of(&self, load: LinefsLoad) -> Vec<Target> {
+        if load == LinefsLoad::Compression {
+            return self.targets_of_compression();
+        }
         let Some((on_files, _)) = load.on_files() else {
             return SHAPES
                 .iter()
@@ -121,7 +131,7 @@ impl Results {
                 vec![rate(2.0), target(what, Bound::AtMost, 0.05, "of it", share)]
             }
             LinefsLoad::Varmail => vec![rate(5.0)],
-            LinefsLoad::Fileserver | LinefsLoad::Set => Vec::new(),
+            LinefsLoad::Fileserver | LinefsLoad::Set | LinefsLoad::Compression => Vec::new(),
         }
     }
 }
@@ -140,6 +150,64 @@ impl Results {
             unit: "×",
             measured: rates(CHAIN).and_then(|ours| ours.over(rates(REDIS)?)),
         }
+    }
+
+    fn compression_row(&self, share: u32, mode: Mode) -> Option<&CompressionRow> {
+        self.compression.iter().find(|row| row.share == share && row.mode == mode.name())
+    }
+
+    /// A quantity with compression over that without, round by round.
+    fn over_plain(&self, share: u32, mode: Mode, of: fn(&CompressionRow) -> &Summary) -> Option<Summary> {
+        of(self.compression_row(share, mode)?).over(of(self.compression_row(share, Mode::Off)?))
+    }
+
+    fn targets_of_compression(&self) -> Vec<Target> {
+        let saved = SAVED.map(|(share, wanted)| {
+            let traffic = self.over_plain(share, Mode::Lz4, |row| &row.traffic);
+            let measured =
+                traffic.and_then(|traffic| Summary::of(traffic.samples.iter().map(|part| 1.0 - part)));
+            let what = format!("compression lz4, {share} % zeros: traffic saved");
+            Target { what, bound: Bound::AtLeast, wanted, unit: "of it", measured }
+        });
+        let time = |mode: Mode| {
+            SHARES.map(|share| Target {
+                what: format!("compression {}, {share} % zeros: time over none", mode.name()),
+                bound: Bound::AtMost,
+                wanted: COMPRESSION_TIME_MAX,
+                unit: "×",
+                measured: self.over_plain(share, mode, |row| &row.ms),
+            })
+        };
+        saved.into_iter().chain([Mode::Auto, Mode::Lz4].into_iter().flat_map(time)).collect()
+    }
+
+    fn table_of_compression(&self, page: &mut Page) {
+        if self.compression.is_empty() {
+            return;
+        }
+        page.paragraph("## Compression");
+        page.paragraph(
+            "SETs of 1 MiB by four clients to a chain of three, each answered when all have the value; zeros lie behind noise in \
+             stretches of 100 bytes. Traffic is what the servers count on their two links, with headers, of a byte of values \
+             there.",
+        );
+        let row = |row: &CompressionRow| {
+            let mode =
+                Mode::ALL.into_iter().find(|mode| mode.name() == row.mode).filter(|mode| *mode != Mode::Off);
+            let over = |of| spread_of(mode.and_then(|mode| self.over_plain(row.share, mode, of)).as_ref());
+            vec![
+                format!("{} %", row.share),
+                row.mode.clone(),
+                spread(&row.rate),
+                over(|row| &row.ms),
+                spread(&row.traffic),
+                spread(&row.cpu_ms),
+                over(|row| &row.cpu_ms),
+            ]
+        };
+        let head =
+            ["zeros", "compression", "MiB/s", "time over none", "traffic", "CPU ms a MiB", "CPU over none"];
+        page.table(&head, self.compression.iter().map(row));
     }
 
     fn table_of_sets(&self, page: &mut Page) {
@@ -190,6 +258,7 @@ impl Report for Results {
         page.plots(plots);
         self.table(&mut page);
         self.table_of_sets(&mut page);
+        self.table_of_compression(&mut page);
         not_measured(&mut page);
         page.0
     }
@@ -306,6 +375,20 @@ pub(crate) mod tests {
             };
             results.sets.extend(SHAPES.map(row));
         }
+        for share in SHARES {
+            for (mode, time, traffic) in
+                [(Mode::Off, 1.0, 1.0), (Mode::Auto, 1.04, 1.0), (Mode::Lz4, 1.5, 0.5)]
+            {
+                results.compression.push(CompressionRow {
+                    share,
+                    mode: mode.name().into(),
+                    rate: of(100.0 / time),
+                    ms: of(10.0 * time),
+                    traffic: of(traffic),
+                    cpu_ms: of(time),
+                });
+            }
+        }
         results.notes.push("a note".into());
         results
     }
@@ -318,13 +401,26 @@ pub(crate) mod tests {
     fn the_chain_is_judged_beside_glusterfs_and_by_its_fsync() {
         // Mean and p99, rate and share of the fsync of sequential writes, varmail; SETs.
         let expected = [true, true, true, false, true, true, false].map(Some);
-        assert_eq!(verdicts(&sample()), expected);
+        assert_eq!(verdicts(&sample())[..7], expected);
         let mut slow = sample();
         for row in slow.rows.iter_mut().filter(|row| row.place == CHAIN) {
             (row.rate, row.mean_us) = (of(15.0), Some(of(50.0)));
         }
         let expected = [false, true, false, false, false, true, false].map(Some);
-        assert_eq!(verdicts(&slow), expected);
+        assert_eq!(verdicts(&slow)[..7], expected);
+    }
+
+    #[test]
+    fn compression_is_judged_by_traffic_and_time_beside_none() {
+        let mut results = sample();
+        // Half is saved: enough at 40 and 60 % zeros. Automatic takes 1.04 of the time, and always 1.5.
+        let saved = [true, true, false].map(Some);
+        let times = [[true; 4], [false; 4]].map(|all| all.map(Some)).concat();
+        assert_eq!(verdicts(&results)[7..], [&saved[..], &times].concat());
+        results.compression.retain(|row| row.mode != Mode::Off.name());
+        assert_eq!(verdicts(&results)[7..], [None; 11]);
+        let text = results.markdown(&results.judge(), &[]);
+        assert!(text.contains("| 80 % | lz4 |"), "{text}");
     }
 
     #[test]
@@ -333,7 +429,7 @@ pub(crate) mod tests {
         results.rows.retain(|row| row.place != GLUSTER);
         results.sets.retain(|row| row.place != REDIS);
         // The share of the fsync needs no other system.
-        assert_eq!(verdicts(&results), [None, None, None, Some(false), None, None, None]);
+        assert_eq!(verdicts(&results)[..7], [None, None, None, Some(false), None, None, None]);
         let text = results.markdown(&results.judge(), &[]);
         assert_eq!(text.matches("| not measured |").count(), 6, "{text}");
     }
@@ -345,7 +441,7 @@ pub(crate) mod tests {
         let plots = results.plots(out.path()).unwrap();
         let text = results.markdown(&results.judge(), &plots);
         assert_eq!(text.matches("| landfall, chain of three |").count(), 5, "{text}");
-        assert!(text.contains("| Figure 9") && text.contains("a chain does not compress"), "{text}");
+        assert!(text.contains("| Figure 10") && text.contains("there is no isolated mode"), "{text}");
         assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());
     }
 }

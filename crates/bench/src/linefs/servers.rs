@@ -42,6 +42,8 @@ pub(super) struct Setting<'a> {
     pub(super) bytes: u64,
     /// Where the files are, if the servers have any.
     pub(super) point: Option<&'a Path>,
+    /// Further flags of each server of a chain.
+    pub(super) flags: &'a [&'a str],
 }
 
 impl Servers {
@@ -62,7 +64,8 @@ impl Servers {
                 0 => point.to_owned(),
                 _ => setting.scratch.join(format!("files-{node}")),
             };
-            let flags = vec!["--chain".into(), view.clone().into(), "--node".into(), (*node).into()];
+            let mut flags = vec!["--chain".into(), view.clone().into(), "--node".into(), (*node).into()];
+            flags.extend(setting.flags.iter().map(Into::into));
             servers.start(setting, node, flags, setting.point.map(at))?;
         }
         let first = servers.first();
@@ -105,6 +108,11 @@ impl Servers {
     /// The server that takes writes.
     pub(super) fn first(&self) -> &Server {
         &self.servers[0]
+    }
+
+    /// All of them, the first one first.
+    pub(super) fn all(&self) -> &[Server] {
+        &self.servers
     }
 
     pub(super) fn pids(&self) -> Vec<u32> {

@@ -93,7 +93,7 @@ pub(super) fn once(
 ) -> Result<SetSample, BenchError> {
     let scratch = scratch_in(&args.of_loads())?;
     let bytes = args.region_bytes(LinefsLoad::Set);
-    let setting = Setting { programs, scratch: scratch.path(), bytes, point: None };
+    let setting = Setting { programs, scratch: scratch.path(), bytes, point: None, flags: &[] };
     match keeper {
         Keeper::Alone => load(Servers::alone(setting)?, None, shape, args),
         Keeper::Chain => load(Servers::in_chain(setting)?, None, shape, args),
