@@ -252,7 +252,8 @@ mod tests {
 
     fn header(code: usize, version: u64, number: u64, head_len: u32, payload_len: u64) -> Header {
         let code = Code::ALL[code % Code::ALL.len()];
-        let packing = if code.has_values() && number % 2 == 0 { Packing::Lz4 } else { Packing::None };
+        let packing =
+            if code.has_values() && number.is_multiple_of(2) { Packing::Lz4 } else { Packing::None };
         Header { code, packing, version, number, head_len, payload_len, head_crc: 77 }
     }
 

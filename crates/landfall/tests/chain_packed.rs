@@ -45,7 +45,8 @@ fn same_everywhere(chain: &Chain) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 fn counter(chain: &Chain, index: usize, name: &str) -> u64 {
-    chain.server(index).metric(&format!("landfall_chain_{name}_bytes_total")) as u64
+    let value = chain.server(index).metric(&format!("landfall_chain_{name}_bytes_total"));
+    value.to_string().parse().expect("a whole number")
 }
 
 #[test]
@@ -55,9 +56,9 @@ fn packed_values_come_as_they_were_whatever_they_are_part_of() {
     let mut resp = chain.resp(0);
     let sizes = [0, 1, 4095, 4096, 5000, 70_000, 1 << 20, (5 << 20) + 7];
     let value = |at: usize| compressible(at as u64, sizes[at]);
-    for at in 0..sizes.len() {
+    for (at, size) in sizes.into_iter().enumerate() {
         assert_eq!(resp.call(&[b"SET", format!("key:{at}").as_bytes(), &value(at)]).unwrap(), ok());
-        resp.call(&[b"LF.APPEND", b"log", &compressible(at as u64, sizes[at].min(100_000))]).unwrap();
+        resp.call(&[b"LF.APPEND", b"log", &compressible(at as u64, size.min(100_000))]).unwrap();
     }
     let parts: Vec<Vec<u8>> = (0..300).map(|at| compressible(at, 900)).collect();
     let names: Vec<String> = (0..300).map(|at| format!("part:{at}")).collect();
@@ -178,7 +179,7 @@ fn what_does_not_unpack_to_what_the_head_says_is_refused() {
         (5000, Vec::new()),
         (5000, vec![7; 300]),
         // Blocks of the right length whose value has another checksum.
-        (4096, [&[8, 0, 0, 0][..], &vec![0; 8]].concat()),
+        (4096, [&[8, 0, 0, 0][..], &[0; 8]].concat()),
     ];
     for (at, (value_len, payload)) in (1..).zip(&hostile) {
         let message = message(1000 + at, *value_len, payload);
