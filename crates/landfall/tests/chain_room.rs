@@ -39,6 +39,15 @@ fn length(seed: u64) -> usize {
     }
 }
 
+/// A value, of which many can be compressed.
+fn value(seed: u64) -> Vec<u8> {
+    let mut bytes = pattern(seed, length(seed));
+    if !seed.is_multiple_of(5) {
+        bytes.chunks_mut(100).for_each(|part| part.iter_mut().skip(40).for_each(|byte| *byte = 0));
+    }
+    bytes
+}
+
 /// Sends words and panics if there is no answer in time.
 fn answer(resp: &mut Resp, words: &[&[u8]]) -> Reply {
     let begun = Instant::now();
@@ -52,7 +61,7 @@ fn fill(chain: &Chain, first: usize, client: u64, round: u64) -> BTreeMap<String
     let (mut resp, mut known) = (chain.resp(first), BTreeMap::new());
     for index in 0_u64.. {
         let (key, seed) = (format!("{round}:{client}:{index}"), index * 7 + client * 3 + round);
-        let reply = answer(&mut resp, &[b"SET", key.as_bytes(), &pattern(seed, length(seed))]);
+        let reply = answer(&mut resp, &[b"SET", key.as_bytes(), &value(seed)]);
         if reply == ok() {
             known.insert(key, seed);
         } else {
@@ -79,7 +88,7 @@ fn has(chain: &Chain, node: usize, known: &BTreeMap<String, u64>) {
     assert_eq!(usize::try_from(count).unwrap(), known.len(), "node {node}");
     for (key, seed) in known {
         let found = resp.call(&[b"GET", key.as_bytes()]).unwrap();
-        assert!(found == Reply::Bulk(pattern(*seed, length(*seed))), "{key} at node {node}");
+        assert!(found == Reply::Bulk(value(*seed)), "{key} at node {node}");
     }
 }
 
@@ -93,24 +102,42 @@ fn delete_half(chain: &Chain, first: usize, known: &mut BTreeMap<String, u64>) {
     }
 }
 
+/// A chain is filled, half of it deleted, filled again, killed, flushed and filled. Returns it.
+fn fill_delete_and_fill(capacities: [&str; 3], flags: &[&str]) -> Chain {
+    let mut chain = chain(capacities, flags);
+    let mut known = fill_by_all(&chain, 0, 0);
+    assert!(known.len() > 500, "{} keys", known.len());
+    (0..3).for_each(|node| has(&chain, node, &known));
+    delete_half(&chain, 0, &mut known);
+    let more = fill_by_all(&chain, 0, 1);
+    assert!(more.len() > known.len() / 4, "{} more, of {}", more.len(), known.len());
+    known.extend(more);
+    (0..3).for_each(|node| has(&chain, node, &known));
+    (0..3).for_each(|node| chain.kill(node));
+    chain.start_all();
+    (0..3).for_each(|node| has(&chain, node, &known));
+    assert_eq!(answer(&mut chain.resp(0), &[b"FLUSHALL", b"SYNC"]), ok());
+    assert!(fill_by_all(&chain, 0, 2).len() > 500);
+    chain
+}
+
 #[test]
 fn the_smallest_region_says_when_the_chain_is_full_and_deletes_make_room_at_all_nodes() {
     for capacities in [["128MiB", "64MiB", "96MiB"], ["128MiB", "96MiB", "64MiB"]] {
-        let mut chain = chain(capacities, &["--workers", "2"]);
-        let mut known = fill_by_all(&chain, 0, 0);
-        assert!(known.len() > 500, "{} keys", known.len());
-        (0..3).for_each(|node| has(&chain, node, &known));
-        delete_half(&chain, 0, &mut known);
-        let more = fill_by_all(&chain, 0, 1);
-        assert!(more.len() > known.len() / 4, "{} more, of {}", more.len(), known.len());
-        known.extend(more);
-        (0..3).for_each(|node| has(&chain, node, &known));
-        (0..3).for_each(|node| chain.kill(node));
-        chain.start_all();
-        (0..3).for_each(|node| has(&chain, node, &known));
-        assert_eq!(answer(&mut chain.resp(0), &[b"FLUSHALL", b"SYNC"]), ok());
-        assert!(fill_by_all(&chain, 0, 2).len() > 500);
+        fill_delete_and_fill(capacities, &["--workers", "2"]);
     }
+}
+
+/// What is packed lies beside its values for a moment, and takes no room from what was admitted.
+#[test]
+fn a_full_chain_that_compresses_refuses_nothing_that_it_has_admitted() {
+    let chain =
+        fill_delete_and_fill(["128MiB", "64MiB", "96MiB"], &["--workers", "2", "--compression", "lz4"]);
+    for node in 0..3 {
+        let log = chain.nodes[node].place.log();
+        assert!(!log.contains("has no room for what the chain has"), "{log}");
+    }
+    assert!(chain.server(1).metric("landfall_chain_unpacked_bytes_total") > 1_000_000.0);
 }
 
 #[test]
@@ -171,7 +198,7 @@ fn values_find_room_while_others_are_deleted_and_all_nodes_are_killed() {
                             break;
                         }
                         let (key, seed) = (format!("{client}:{}", index * 7919 % 1500), index * 5 + client);
-                        let words: [&[u8]; 3] = [b"SET", key.as_bytes(), &pattern(seed, length(seed))];
+                        let words: [&[u8]; 3] = [b"SET", key.as_bytes(), &value(seed)];
                         let reply = answer(&mut resp, &words);
                         if reply == ok() {
                             known.insert(key, seed);
@@ -315,7 +342,7 @@ fn write_and_delete(
         let next = (!seed.is_multiple_of(3)).then_some(seed);
         let known = possible.entry(key.clone()).or_insert_with(|| vec![None]);
         known.push(next);
-        let value = pattern(seed, length(seed));
+        let value = value(seed);
         let reply = match next {
             Some(_) => to.call(&[b"SET", key.as_bytes(), &value]),
             None => to.call(&[b"DEL", key.as_bytes()]),
@@ -376,7 +403,7 @@ fn a_chain_that_is_nearly_full_loses_nothing_whatever_is_killed_removed_or_added
         for (key, seeds) in &possible {
             let reply = resp.call(&[b"GET", key.as_bytes()]).unwrap();
             let is_one = seeds.iter().any(|seed| match seed {
-                Some(seed) => reply == Reply::Bulk(pattern(*seed, length(*seed))),
+                Some(seed) => reply == Reply::Bulk(value(*seed)),
                 None => reply == Reply::Nil,
             });
             assert!(is_one, "{key} at node {node}: none of {seeds:?}{}", chain.words());
