@@ -63,7 +63,7 @@ impl Beats<'_> {
         let Some(connection) = &mut self.connection else { return Err(Lost::Ended) };
         let number = connection.next_number();
         let bytes = message(Code::Heartbeat, version, number, &[], 0);
-        connection.writer().write_all(&bytes)?;
+        connection.write_all(&bytes)?;
         connection.wait_for_proof(&goes_on)
     }
 }

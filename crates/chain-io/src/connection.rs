@@ -1,11 +1,12 @@
 //! A connection to the node behind.
 
 use landfall_chain::{
-    Acknowledged, Code, HEADER_BYTES, Header, Hello, Proof, Reason, Refusal, Report, Welcome, WireError,
+    Acknowledged, Code, Difference, HEADER_BYTES, Header, Hello, Proof, Reason, Refusal, Report, Welcome,
+    WireError,
 };
 use landfall_heap::crc;
 use socket2::{SockRef, TcpKeepalive};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ const TURN: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(2);
 /// ... and is not, if bytes are not taken for this long.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
-/// Longest head of a message that is answered, bytes.
-const HEAD_BYTES_MAX: u32 = 4096;
+/// Longest head of an answer, bytes: a comparison that stops says the key.
+const HEAD_BYTES_MAX: u32 = 4096 + (64 << 10);
 
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +84,8 @@ pub(crate) struct Connection {
     version: u64,
     /// Number of the last message.
     number: u64,
+    /// Bytes that were written, without the hello.
+    written: u64,
 }
 
 impl Connection {
@@ -101,7 +104,7 @@ impl Connection {
         let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE);
         SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
         SockRef::from(&tcp).set_tcp_user_timeout(Some(DEAD_AFTER))?;
-        let mut connection = Self { tcp, version, number: 0 };
+        let mut connection = Self { tcp, version, number: 0, written: 0 };
         connection.tcp.write_all(&hello.encode(version))?;
         let until = Instant::now() + WELCOME_MAX;
         let (header, head) = connection.read(&|| goes_on() && Instant::now() < until)?;
@@ -125,8 +128,9 @@ impl Connection {
         self.number
     }
 
-    pub(crate) fn writer(&mut self) -> &mut TcpStream {
-        &mut self.tcp
+    /// Bytes that were written, without the hello.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
     }
 
     /// Waits until everything that was sent is acknowledged.
@@ -141,6 +145,19 @@ impl Connection {
                 return Ok(acknowledged);
             }
         }
+    }
+
+    /// Waits for the answer to the last message, a comparison with so many sums or digests.
+    pub(crate) fn wait_for_difference(
+        &mut self,
+        count: usize,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(Difference, Report), Lost> {
+        let (header, head) = self.read(goes_on)?;
+        if header.code != Code::Compared || header.number != self.number {
+            return Err(WireError::Unexpected(header.code).into());
+        }
+        Ok(Difference::decode(&head, count)?)
     }
 
     /// Waits for the answer to the last message, a heartbeat.
@@ -204,5 +221,27 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.count(|tcp| tcp.write(bytes))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.count(|tcp| tcp.write_vectored(slices))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
+impl Connection {
+    fn count(&mut self, write: impl FnOnce(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let count = write(&mut self.tcp)?;
+        self.written += count as u64;
+        Ok(count)
     }
 }

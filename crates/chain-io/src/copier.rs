@@ -1,12 +1,14 @@
 //! Copies everything to the node behind, if that is behind.
 
+use crate::comparison::Comparison;
 use crate::connection::{Connection, Lost};
 use crate::counters::Counters;
+use crate::lease::boot_time;
 use crate::node::Node;
 use crate::outgoing::Outgoing;
 use crate::packer::{Packer, SpareRoom};
-use crate::pages::{Pages, Position};
-use landfall_chain::{COPY_STREAM, Code, Copying, Member, message};
+use crate::pages::{CopiedRecord, Pages, Position};
+use landfall_chain::{Bits, COPY_STREAM, Code, Copying, Member, message};
 use landfall_heap::HeapError;
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Pause before a copy that has failed begins anew.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-/// Pause before a copy begins anew for which the node behind has no room: each one deletes all that it has.
+/// Pause before a copy begins anew for which the node behind has no room: it deletes all that it has.
 const RETRY_FULL_AFTER: Duration = Duration::from_secs(10);
 /// Pause between looks whether everything under way has room.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
@@ -25,6 +27,8 @@ const LOAD_WAIT: Duration = Duration::from_millis(2);
 
 /// Copies whenever that is wanted, until the node stops.
 pub(crate) fn run(node: &Node, pages: &dyn Pages) {
+    // What the node behind has kept may have been in the way.
+    let mut was_full = false;
     while !node.is_stopping() {
         let is_wanted = node.is_ready() && node.is_in_step() && node.downstream.lock().wants_copy();
         if !is_wanted {
@@ -32,8 +36,15 @@ pub(crate) fn run(node: &Node, pages: &dyn Pages) {
             continue;
         }
         let (generation, packer) = (node.generation(), RefCell::new(Packer::new(node.compression())));
-        if let Err(lost) = (Copier { node, pages, generation, packer }).run() {
-            pause(node, &lost);
+        let copier = Copier { node, pages, generation, packer, keeps: !was_full };
+        match copier.run() {
+            Ok(()) => was_full = false,
+            Err(lost) if lost.is_full() && !was_full => {
+                tracing::warn!(error = %lost, "no room beside what the node behind keeps: the next copy keeps nothing");
+                was_full = true;
+                node.wait_for_change(RETRY_AFTER);
+            }
+            Err(lost) => pause(node, &lost),
         }
     }
 }
@@ -57,9 +68,26 @@ struct Copier<'n> {
     pages: &'n dyn Pages,
     generation: u64,
     packer: RefCell<Packer>,
+    /// The node behind keeps its keys, and gets what differs.
+    keeps: bool,
 }
 
-impl Copier<'_> {
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// Keys and other records that there are.
+    records: u64,
+    /// Those that were sent.
+    sent: u64,
+}
+
+/// A page has been sent, or a part of it has to be read first.
+enum Page {
+    Sent(Option<Position>),
+    Loading,
+}
+
+impl<'n> Copier<'n> {
     fn goes_on(&self) -> bool {
         !self.node.is_stopping() && self.node.generation() == self.generation
     }
@@ -83,12 +111,13 @@ impl Copier<'_> {
 
     fn copy(&self, connection: &mut Connection, copy: Copying, member: &Member) -> Result<(), Lost> {
         let begun = Instant::now();
-        tracing::info!(node = member.name, "copying everything to the node behind");
-        self.say(connection, Code::CopyBegins, &[])?;
+        tracing::info!(node = member.name, keeps = self.keeps, "copying to the node behind");
+        self.say(connection, Code::CopyBegins, &[u8::from(self.keeps)])?;
         self.pages.begin();
         let walked = self.walk(connection, copy);
         self.pages.end();
-        let keys = walked?;
+        Counters::add(&self.node.counters.copy_bytes, connection.written());
+        let Tally { records, sent } = walked?;
         self.wait_for_room(copy)?;
         if !self.node.downstream.lock().end_copy(copy) {
             return Err(io::Error::other("a stream was lost").into());
@@ -101,7 +130,8 @@ impl Copier<'_> {
         ended?;
         self.node.note_full_behind(false);
         Counters::add(&self.node.counters.copies, 1);
-        tracing::info!(node = member.name, keys, ms = begun.elapsed().as_millis() as u64, "copied");
+        let (bytes, ms) = (connection.written(), begun.elapsed().as_millis() as u64);
+        tracing::info!(node = member.name, records, sent, bytes, ms, "copied");
         Ok(())
     }
 
@@ -124,64 +154,107 @@ impl Copier<'_> {
         }
     }
 
-    /// Sends everything; returns how many keys it was.
-    fn walk(&self, connection: &mut Connection, copy: Copying) -> Result<u64, Lost> {
-        let (mut at, mut keys) = (Some(Position::default()), 0);
-        while let Some(from) = at {
-            let (next, count) = self.page(connection, &from)?;
-            (at, keys) = (next, keys + count);
+    /// Sends everything that the node behind lacks.
+    fn walk(&self, connection: &mut Connection, copy: Copying) -> Result<Tally, Lost> {
+        // Nobody who writes keys knows it before.
+        let seed = boot_time().as_nanos() as u64 ^ self.node.next_incarnation();
+        let (mut at, mut tally) = (Some(Position::default()), Tally::default());
+        while let Some(from) = &at {
+            match self.page(connection, from, seed, &mut tally)? {
+                Page::Sent(next) => at = next,
+                Page::Loading if self.goes_on() => std::thread::sleep(LOAD_WAIT),
+                Page::Loading => return Err(Lost::Ended),
+            }
             if !self.node.downstream.lock().is_copying(copy) {
                 return Err(io::Error::other("a stream was lost").into());
             }
         }
-        Ok(keys)
+        Ok(tally)
     }
 
     fn say(&self, connection: &mut Connection, code: Code, head: &[u8]) -> Result<(), Lost> {
         let number = connection.next_number();
         let bytes = message(code, connection.version(), number, head, 0);
-        connection.writer().write_all(&bytes)?;
+        connection.write_all(&bytes)?;
         let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
         self.node.note_room(acknowledged.room);
         Ok(())
     }
 
-    /// Sends a page; returns where the next one begins, and how many keys were in it.
-    fn page(&self, connection: &mut Connection, from: &Position) -> Result<(Option<Position>, u64), Lost> {
-        let heap = &self.node.heap;
-        loop {
-            let (mut out, mut keys) = (Outgoing::default(), 0);
-            let read = self.pages.page(from, &mut |record| {
-                keys += 1;
-                out.add_copied(heap, record)
-            });
-            match read {
-                Ok(next) => {
-                    if !out.is_empty() {
-                        self.send(connection, &out)?;
-                        Counters::add(&self.node.counters.copied_keys, keys);
-                    }
-                    return Ok((next, keys));
-                }
-                Err(HeapError::Loading(_)) if self.goes_on() => std::thread::sleep(LOAD_WAIT),
-                Err(error) => return Err(io::Error::other(error).into()),
+    /// Sends what the node behind lacks of a page, and says where the next one begins.
+    fn page(
+        &self,
+        connection: &mut Connection,
+        from: &Position,
+        seed: u64,
+        tally: &mut Tally,
+    ) -> Result<Page, Lost> {
+        let mut records = Vec::new();
+        let read = self.pages.page(from, &mut |record| {
+            records.push(record);
+            Ok(())
+        });
+        let next = match read {
+            Ok(next) => next,
+            Err(error) => return loading(error),
+        };
+        let lacking = if self.keeps && self.pages.compares(from.space) {
+            match Comparison::of(&self.node.heap, seed, from, next.as_ref(), &records) {
+                Ok(comparison) => self.compare(connection, &comparison)?,
+                Err(error) => return loading(error),
             }
-        }
+        } else {
+            Bits::all(records.len())
+        };
+        let count = records.len() as u64;
+        let out = match self.lacking(records, &lacking) {
+            Ok(out) => out,
+            Err(error) => return loading(error),
+        };
+        let sent = self.send(connection, &out)?;
+        Counters::add(&self.node.counters.compared_records, count);
+        Counters::add(&self.node.counters.copied_keys, sent);
+        (tally.records, tally.sent) = (tally.records + count, tally.sent + sent);
+        Ok(Page::Sent(next))
     }
 
-    /// Sends a page, and waits until it is durable.
-    fn send(&self, connection: &mut Connection, page: &Outgoing<'_>) -> Result<(), Lost> {
+    /// Which records of a page the node behind lacks.
+    fn compare(&self, connection: &mut Connection, comparison: &Comparison) -> Result<Bits, Lost> {
+        comparison.lacking(connection, &|| self.goes_on(), &|room| self.node.note_room(room))
+    }
+
+    fn lacking(&self, records: Vec<CopiedRecord<'n>>, which: &Bits) -> Result<Outgoing<'n>, HeapError> {
+        let mut out = Outgoing::default();
+        let lacking = records.into_iter().enumerate().filter(|(at, _)| which.is_set(*at));
+        for (_, record) in lacking {
+            out.add_copied(&self.node.heap, record)?;
+        }
+        Ok(out)
+    }
+
+    /// Sends records, and waits until they are durable; returns how many.
+    fn send(&self, connection: &mut Connection, out: &Outgoing<'_>) -> Result<u64, Lost> {
+        if out.is_empty() {
+            return Ok(0);
+        }
         let (begun, mut spare, mut packer) =
             (Instant::now(), SpareRoom::new(self.node), self.packer.borrow_mut());
         let (version, number) = (connection.version(), connection.next_number());
         packer.begin();
         let packing = Some((&mut *packer, &mut spare));
-        let sent =
-            page.write(&self.node.heap, connection.writer(), (Code::Copied, version, number), packing)?;
+        let sent = out.write(&self.node.heap, connection, (Code::Copied, version, number), packing)?;
         self.node.counters.note_sent(sent);
         let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
         packer.end(sent.value_bytes, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.node.note_room(acknowledged.room);
-        Ok(())
+        Ok(out.count())
+    }
+}
+
+/// A page is read again when what it needs is in memory.
+fn loading(error: HeapError) -> Result<Page, Lost> {
+    match error {
+        HeapError::Loading(_) => Ok(Page::Loading),
+        error => Err(io::Error::other(error).into()),
     }
 }

@@ -23,8 +23,12 @@ pub struct Counters {
     pub connections: AtomicU64,
     /// Copies that have ended well.
     pub copies: AtomicU64,
-    /// Keys that were copied.
+    /// Records that were gone through by copies.
+    pub compared_records: AtomicU64,
+    /// Records that were copied: what the node behind lacked.
     pub copied_keys: AtomicU64,
+    /// Bytes of all messages of copies.
+    pub copy_bytes: AtomicU64,
 }
 
 impl Counters {

@@ -264,7 +264,7 @@ impl Thread<'_> {
         each_message(node, records, |message| {
             if is_again && message.is_worth_a_check() {
                 let check = message.check(version, connection.next_number());
-                connection.writer().write_all(&check)?;
+                connection.write_all(&check)?;
                 let answer = connection.wait_for_all(&goes_on)?;
                 if answer.nodes > 0 {
                     last = Some(answer);
@@ -275,8 +275,7 @@ impl Thread<'_> {
             let number = connection.next_number();
             // The node behind may have had no room for both, what is packed and what it unpacks to.
             let packing = (!is_again).then_some((&mut *packer, &mut spare));
-            let sent =
-                message.write(&node.heap, connection.writer(), (Code::Chunk, version, number), packing)?;
+            let sent = message.write(&node.heap, connection, (Code::Chunk, version, number), packing)?;
             node.counters.note_sent(sent);
             value_bytes += sent.value_bytes;
             Ok::<(), Lost>(())

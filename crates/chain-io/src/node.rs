@@ -123,6 +123,8 @@ pub struct Node {
     /// A [`Role`].
     role: AtomicU8,
     is_first: AtomicBool,
+    /// A copy has found a record that cannot be read, so that the next one keeps nothing.
+    has_found_damage: AtomicBool,
     /// In which version of the view the node before has said hello, and when.
     heard: Mutex<Option<(u64, Instant)>>,
     is_stopping: AtomicBool,
@@ -184,6 +186,7 @@ impl Node {
             copies_behind: AtomicU8::new(1),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
+            has_found_damage: AtomicBool::new(false),
             heard: Mutex::default(),
             is_stopping: AtomicBool::new(false),
             changed: Condvar::new(),
@@ -452,11 +455,16 @@ impl Node {
         }
     }
 
+    /// Higher than any before, in this life and in earlier ones.
+    pub(crate) fn next_incarnation(&self) -> u64 {
+        self.incarnations.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// A hello for the node behind.
     pub(crate) fn hello_for(&self, view: &View, to: &str, stream: u8) -> Hello {
         Hello {
             stream,
-            incarnation: self.incarnations.fetch_add(1, Ordering::Relaxed) + 1,
+            incarnation: self.next_incarnation(),
             is_in_step: self.is_in_step(),
             chain: view.name.clone(),
             from: self.name().into(),
@@ -647,13 +655,13 @@ impl Node {
         Ok(guard)
     }
 
-    /// A copy begins: this node is behind, durably. The caller then deletes what it has.
+    /// A copy begins: this node is behind, durably. The caller then deletes what it does not keep.
     ///
     /// # Errors
     /// The node is in step; its state cannot be written.
     pub fn begin_copy(&self) -> Result<(), Refusal> {
         let mut upstream = self.upstream.lock();
-        upstream.begin_copy()?;
+        upstream.begin_copy(self.heap.next_seq())?;
         self.note_since(0)?;
         drop(upstream);
         self.find_role();
@@ -668,6 +676,7 @@ impl Node {
         // Nodes before this one have not asked it so far, and answer by what the others have said.
         self.heartbeat.iter().for_each(|heartbeat| heartbeat.lock().promise(boot_time()));
         self.upstream.lock().end_copy(since, || self.note_since(since))?;
+        self.has_found_damage.store(false, Ordering::Release);
         self.find_role();
         tracing::info!(node = self.name(), "the copy has ended: this node is in step");
         self.notify();
@@ -677,6 +686,24 @@ impl Node {
     fn note_since(&self, since: u64) -> Result<(), Refusal> {
         let noted = self.state.lock().change(|state| state.since = since);
         noted.map_err(|error| Refusal::new(Reason::Copy, error.to_string()))
+    }
+
+    /// A record that cannot be read is in the way of a copy that keeps what is there.
+    pub fn note_damage(&self) {
+        self.has_found_damage.store(true, Ordering::Release);
+    }
+
+    /// True after [`Self::note_damage`], until a copy has ended.
+    pub fn has_found_damage(&self) -> bool {
+        self.has_found_damage.load(Ordering::Acquire)
+    }
+
+    /// Records with a lower seq were there before the copy began: they stay only if the node before has the same.
+    ///
+    /// # Errors
+    /// The copy is over.
+    pub fn old_below(&self) -> Result<u64, Refusal> {
+        self.upstream.lock().old_below()
     }
 
     /// Executes a copied record, unless a chunk has brought something newer.

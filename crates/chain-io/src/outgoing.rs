@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use crate::packer::{Packer, Sent, SpareRoom};
-use crate::pages::{CopiedPart, CopiedRecord};
+use crate::pages::{CopiedPart, CopiedRecord, record_of};
 use landfall_chain::{Code, Record, RecordKind, message, packed_message};
 use landfall_heap::{Heap, HeapError, Item, Kind, Pinned, RecordView, SlotId, spaces};
 use std::io::{self, IoSlice, Write};
@@ -22,6 +22,8 @@ pub struct Outgoing<'h> {
     head: Vec<u8>,
     values: Vec<Item<'h>>,
     payload_len: u64,
+    /// Number of records.
+    count: u64,
     /// The last record belongs to a group that goes on.
     is_open: bool,
     /// It deletes something.
@@ -32,6 +34,11 @@ impl<'h> Outgoing<'h> {
     /// True if there is no record in it.
     pub fn is_empty(&self) -> bool {
         self.head.is_empty()
+    }
+
+    /// Number of records.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
     }
 
     /// True if it should be sent before another record is added.
@@ -95,6 +102,7 @@ impl<'h> Outgoing<'h> {
     /// Adds a record without a value.
     fn add_bare(&mut self, record: &Record<'_>) {
         record.encode(&mut self.head);
+        self.count += 1;
         self.is_open = record.more;
     }
 
@@ -105,13 +113,10 @@ impl<'h> Outgoing<'h> {
         item: Item<'h>,
         heap: &Heap,
     ) -> Result<(), HeapError> {
-        let value_crc = match (item.crcs(), item.inline()) {
-            (Some(crcs), _) => crcs.whole(),
-            (None, Some(bytes)) => landfall_heap::crc::of(bytes),
-            (None, None) => heap.crc_of(item.extents())?,
-        };
-        let value_len = u32::try_from(item.len).unwrap_or(u32::MAX);
+        let of_value = record_of(heap, fields.space, fields.aux, key, &item)?;
+        let Record { value_len, value_crc, .. } = of_value;
         Record { key, value_len, value_crc, ..*fields }.encode(&mut self.head);
+        self.count += 1;
         self.payload_len += u64::from(value_len);
         self.is_open = fields.more;
         self.values.push(item);

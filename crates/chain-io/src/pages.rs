@@ -1,6 +1,7 @@
 //! What a region has, page by page, for a copy.
 
-use landfall_heap::{HeapError, Item};
+use landfall_chain::{Record, RecordKind};
+use landfall_heap::{Heap, HeapError, Item};
 use std::fmt::Debug;
 
 /// A record of a copy.
@@ -33,6 +34,35 @@ pub enum CopiedPart<'h> {
     },
 }
 
+/// A version of a key as a record of a message: what nodes have in common of it.
+///
+/// # Errors
+/// The medium's.
+pub fn record_of<'a>(
+    heap: &Heap,
+    space: u8,
+    aux: u32,
+    key: &'a [u8],
+    item: &Item<'_>,
+) -> Result<Record<'a>, HeapError> {
+    let value_crc = match (item.crcs(), item.inline()) {
+        (Some(crcs), _) => crcs.whole(),
+        (None, Some(bytes)) => landfall_heap::crc::of(bytes),
+        (None, None) => heap.crc_of(item.extents())?,
+    };
+    Ok(Record {
+        kind: RecordKind::Put,
+        more: false,
+        space,
+        aux,
+        arrival_ns: item.arrival_ns,
+        mark: item.expiry_ms,
+        key,
+        value_len: u32::try_from(item.len).unwrap_or(u32::MAX),
+        value_crc,
+    })
+}
+
 /// Takes a record of a copy.
 pub type AddRecord<'a, 'h> = &'a mut dyn FnMut(CopiedRecord<'h>) -> Result<(), HeapError>;
 
@@ -47,8 +77,12 @@ pub struct Position {
 
 /// Everything that a region has, page by page.
 pub trait Pages: Debug + Send + Sync {
-    /// A walk begins: the node behind has deleted what it had.
+    /// A walk begins: the node behind has deleted what it does not keep.
     fn begin(&self);
+
+    /// True for a space that the node behind keeps, and of which it gets what differs. Its pages are in the order of their
+    /// keys, and have values only.
+    fn compares(&self, space: u8) -> bool;
 
     /// The walk is over, or given up.
     fn end(&self);

@@ -168,7 +168,7 @@ impl Asker<'_> {
         let Some(connection) = &mut self.connection else { return Err(Lost::Ended) };
         let (version, number) = (connection.version(), connection.next_number());
         let bytes = message(Code::Ask, version, number, &question.wanted.to_le_bytes(), 0);
-        connection.writer().write_all(&bytes)?;
+        connection.write_all(&bytes)?;
         let goes_on = || !node.is_stopping() && node.generation() == generation;
         Ok(connection.wait_for_all(&goes_on)?.room)
     }

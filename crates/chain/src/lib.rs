@@ -10,6 +10,8 @@
 //! is a [`WireError`], after which the connection is to be closed.
 #![forbid(unsafe_code)]
 
+mod bits;
+mod compare;
 mod compressor;
 mod downstream;
 mod heartbeat;
@@ -23,6 +25,8 @@ mod upstream;
 mod view;
 mod wire;
 
+pub use bits::Bits;
+pub use compare::{Compare, Compared, Difference, Digest, Digester, KeyRange};
 pub use compressor::{Compression, Compressor, Plan, UnknownCompression, most_packed};
 pub use downstream::{Copying, Downstream, Standing};
 pub use heartbeat::{Heartbeat, Proof};

@@ -16,8 +16,10 @@ struct Stream {
 }
 
 /// A copy that this node receives.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Copy {
+    /// Records of this node with a lower seq were there before it began.
+    begun: u64,
     /// Hashes of keys that chunks have deleted since it began.
     deleted: BTreeSet<u64>,
     /// A chunk has deleted everything.
@@ -157,16 +159,17 @@ impl Upstream {
         Ok(())
     }
 
-    /// A copy begins. The caller notes durably that this node is behind, before it deletes what it has.
+    /// A copy begins. `seq` is the one that the next record of this node gets. The caller notes durably that this node is
+    /// behind, before it deletes anything.
     ///
     /// # Errors
     /// This node is in step.
-    pub fn begin_copy(&mut self) -> Result<(), Refusal> {
+    pub fn begin_copy(&mut self, seq: u64) -> Result<(), Refusal> {
         if self.is_in_step() {
             return Err(Refusal::new(Reason::Copy, format!("{} is in step and needs no copy", self.me)));
         }
         self.in_step = 0;
-        self.copy = Some(Copy::default());
+        self.copy = Some(Copy { begun: seq, deleted: BTreeSet::new(), flushed: false });
         Ok(())
     }
 
@@ -177,6 +180,14 @@ impl Upstream {
     pub fn copied(&self, hash: u64) -> Result<Copied, Refusal> {
         let copy = self.copy.as_ref().ok_or_else(over)?;
         Ok(if copy.flushed || copy.deleted.contains(&hash) { Copied::Older } else { Copied::IfAbsent })
+    }
+
+    /// Records of this node with a lower seq were there before the copy began. They stay only if the node before has the same.
+    ///
+    /// # Errors
+    /// The copy is over.
+    pub fn old_below(&self) -> Result<u64, Refusal> {
+        self.copy.as_ref().map(|copy| copy.begun).ok_or_else(over)
     }
 
     /// A chunk deletes a key.
@@ -311,15 +322,17 @@ mod tests {
         assert!(!upstream.is_in_step(), "in step for an earlier time in the chain");
         upstream.hello(&hello(0, 1), 5, 1)?;
         upstream.hello(&hello(COPY_STREAM, 1), 5, 2)?;
-        upstream.begin_copy()?;
+        upstream.begin_copy(1)?;
         upstream.note_deleted(7);
         assert_eq!(upstream.copied(7), Ok(Copied::Older));
         assert_eq!(upstream.copied(8), Ok(Copied::IfAbsent));
+        assert_eq!(upstream.old_below(), Ok(1));
         upstream.note_flushed();
         assert_eq!(upstream.copied(8), Ok(Copied::Older));
         upstream.end_copy(3, || Ok(()))?;
         assert!(upstream.is_in_step());
-        assert_eq!(reason(upstream.begin_copy()), Some(Reason::Copy));
+        assert_eq!(reason(upstream.old_below()), Some(Reason::Copy), "nothing is compared without a copy");
+        assert_eq!(reason(upstream.begin_copy(1)), Some(Reason::Copy));
         Ok(())
     }
 
@@ -328,7 +341,7 @@ mod tests {
         let mut upstream = upstream(0);
         upstream.hello(&hello(0, 1), 5, 1)?;
         upstream.hello(&hello(COPY_STREAM, 1), 5, 2)?;
-        upstream.begin_copy()?;
+        upstream.begin_copy(1)?;
         assert_eq!(upstream.hello(&hello(0, 2), 5, 3), Ok(Welcome { since: 0, files: 0 }));
         assert_eq!(reason(upstream.end_copy(3, || Ok(()))), Some(Reason::Copy));
         assert!(!upstream.is_in_step());
@@ -350,7 +363,7 @@ mod tests {
     #[test]
     fn what_cannot_be_noted_is_not_so() -> Result<(), Refusal> {
         let mut upstream = upstream(0);
-        upstream.begin_copy()?;
+        upstream.begin_copy(1)?;
         let full = || Err(Refusal::new(Reason::Copy, "no space left"));
         assert_eq!(reason(upstream.end_copy(3, full)), Some(Reason::Copy));
         assert!(!upstream.is_in_step());

@@ -68,7 +68,7 @@ pub enum Code {
     Chunk = 4,
     /// Everything up to a number is durable here and behind.
     Acknowledged = 5,
-    /// The receiver begins from nothing.
+    /// A copy begins. The receiver keeps its keys, to be compared, or begins from nothing.
     CopyBegins = 6,
     /// Records that were there before.
     Copied = 7,
@@ -82,10 +82,14 @@ pub enum Code {
     Heartbeat = 11,
     /// It does, here and behind.
     Proof = 12,
+    /// What does the receiver have of a range of keys?
+    Compare = 13,
+    /// That differs.
+    Compared = 14,
 }
 
 impl Code {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Hello,
         Self::Welcome,
         Self::Refused,
@@ -98,6 +102,8 @@ impl Code {
         Self::Check,
         Self::Heartbeat,
         Self::Proof,
+        Self::Compare,
+        Self::Compared,
     ];
 
     /// True if the payload has values.
@@ -260,7 +266,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_are_read_as_they_were_written(
-            code in 0_usize..12, version: u64, number: u64, head in 0..=HEAD_BYTES_MAX, payload in 0..=PAYLOAD_BYTES_MAX,
+            code in 0_usize..14, version: u64, number: u64, head in 0..=HEAD_BYTES_MAX, payload in 0..=PAYLOAD_BYTES_MAX,
         ) {
             let header = header(code, version, number, head, payload);
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));

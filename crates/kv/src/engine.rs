@@ -214,6 +214,29 @@ impl Engine {
         Ok(writer.gate(!expired))
     }
 
+    /// Deletes a key if its version has a lower seq than `below`, or cannot be read; false if it has none, or a newer one.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    pub fn delete_older(
+        &self,
+        writer: &mut Writer,
+        space: u8,
+        key: &[u8],
+        below: u64,
+        arrival_ns: u64,
+    ) -> Result<bool, KvError> {
+        let lookup = Lookup::new(&self.heap, space, key);
+        let mut shard = self.shard(lookup.hash);
+        let found = self.find_for_write(&shard, writer, &lookup)?;
+        let is_older = found.damaged || found.current.is_some_and(|hit| hit.view.seq() < below);
+        if is_older {
+            let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
+            self.install_tombstone(&mut shard, writer, &lookup, tomb, found);
+        }
+        Ok(is_older)
+    }
+
     /// Makes an appended version current. The record that it replaces is freed once the batch is durable.
     #[expect(
         clippy::too_many_arguments,

@@ -246,6 +246,142 @@ fn a_node_that_comes_back_is_copied_to_while_clients_write() {
     assert!(all.len() > 14_000, "{}", all.len());
 }
 
+/// What a node has sent in copies: records that it has gone through, those that it has sent, and bytes of all messages.
+fn copied(server: &Server) -> [f64; 3] {
+    ["compared_records", "copied_keys", "copy_bytes"]
+        .map(|name| server.metric(&format!("landfall_chain_{name}_total")))
+}
+
+/// Sets many keys of a database, 500 at once.
+fn set_many(resp: &mut Resp, database: u8, keys: std::ops::Range<u32>, value: impl Fn(u32) -> Vec<u8>) {
+    assert_eq!(resp.call(&[b"SELECT", database.to_string().as_bytes()]).unwrap(), ok());
+    let keys: Vec<u32> = keys.collect();
+    for some in keys.chunks(500) {
+        some.iter().for_each(|key| resp.push(&[b"SET", format!("key:{key}").as_bytes(), &value(*key)]));
+        resp.flush().unwrap();
+        some.iter().for_each(|_| assert_eq!(resp.read().unwrap(), ok()));
+    }
+}
+
+/// A node is away while a few percent of the keys change; returns what the node before it has sent then.
+fn sent_after(
+    chain: &mut Chain,
+    from: usize,
+    to: usize,
+    change: impl FnOnce(&mut Chain, &mut Resp),
+) -> [f64; 3] {
+    assert!(chain.take(to).stop().success());
+    chain.remove(to);
+    let first = chain.wait_until_in_step();
+    let mut resp = chain.resp(first);
+    change(chain, &mut resp);
+    let before = copied(chain.server(from));
+    chain.add(to);
+    chain.start(to);
+    chain.wait_until_in_step();
+    let after = copied(chain.server(from));
+    [0, 1, 2].map(|at| after[at] - before[at])
+}
+
+#[test]
+fn a_node_that_comes_back_gets_what_has_changed_and_nothing_else() {
+    let mut chain = Chain::new(3, &["--workers", "2", "--capacity", "128MiB"]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    let kib = |key: u32| pattern(u64::from(key), 1024);
+    set_many(&mut resp, 0, 0..6000, kib);
+    set_many(&mut resp, 3, 0..300, |key| pattern(u64::from(key), 20));
+    set_many(&mut resp, 5, 0..3000, |key| pattern(u64::from(key), 20));
+    let [compared, sent, bytes] = sent_after(&mut chain, 1, 2, |_, resp| {
+        assert_eq!(resp.call(&[b"FLUSHDB"]).unwrap(), ok());
+        assert_eq!(resp.call(&[b"SELECT", b"5"]).unwrap(), ok());
+        assert_eq!(resp.call(&[b"FLUSHDB"]).unwrap(), ok());
+        set_many(resp, 0, 0..6000, kib);
+        // The same values, but written later: they are other versions of the keys.
+        set_many(resp, 3, 100..110, |key| pattern(u64::from(key), 20));
+    });
+    assert_eq!([compared, sent], [6300.0, 6010.0], "everything of one database was written");
+    assert!(bytes < 1.1 * 6010.0 * 1024.0, "{bytes}");
+    assert_eq!(same_everywhere(&chain, &[0, 1, 2]).len(), 6300);
+    let [compared, sent, bytes] = sent_after(&mut chain, 1, 2, |_, resp| {
+        // Spread over all pages: 150 are written, 100 deleted, 50 are new; some are deleted and written again.
+        for at in 0..150 {
+            let key = format!("key:{}", at * 37);
+            assert_eq!(resp.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1));
+            assert_eq!(resp.call(&[b"SET", key.as_bytes(), &kib(at + 7000)]).unwrap(), ok());
+        }
+        for at in 0..100 {
+            let key = format!("key:{}", at * 41 + 1);
+            let _ = resp.call(&[b"DEL", key.as_bytes()]).unwrap();
+        }
+        set_many(resp, 0, 9000..9050, kib);
+    });
+    let all = same_everywhere(&chain, &[0, 1, 2]);
+    assert_eq!(compared, all.len() as f64);
+    assert!((190.0..=200.0).contains(&sent), "{sent}");
+    // The value and the key of each.
+    assert!(bytes < 1.3 * sent * 1034.0, "{bytes} bytes for {sent} keys");
+    let log = chain.nodes[1].place.log();
+    assert!(log.lines().any(|line| line.contains("copied") && line.contains("sent=")), "{log}");
+    let nothing = sent_after(&mut chain, 1, 2, |_, _| {});
+    assert_eq!(nothing[1], 0.0, "nothing has changed: {nothing:?}");
+    assert!(nothing[2] < 20_000.0, "{nothing:?}");
+    assert_eq!(same_everywhere(&chain, &[0, 1, 2]), all);
+}
+
+#[test]
+fn a_damaged_value_of_a_node_that_comes_back_is_copied_again() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    set_many(&mut resp, 0, 0..500, |key| pattern(u64::from(key), 2000));
+    let [_, sent, _] = sent_after(&mut chain, 0, 1, |chain, _| {
+        let region = chain.nodes[1].place.region();
+        let (bytes, needle) = (std::fs::read(&region).unwrap(), pattern(77, 2000));
+        let at = bytes.windows(needle.len()).position(|window| window == needle).expect("the value");
+        let file = std::fs::File::options().write(true).open(&region).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[!bytes[at + 1000]], at as u64 + 1000).unwrap();
+    });
+    assert_eq!(sent, 1.0);
+    assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 500);
+}
+
+/// What a first node has written and nobody has acknowledged is gone when it comes back, and the rest is kept.
+#[test]
+fn a_node_that_comes_back_loses_what_was_never_acknowledged() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    set_many(&mut resp, 0, 0..1000, |key| pattern(u64::from(key), 100));
+    chain.kill(1);
+    let mut resp = chain.resp(0);
+    let waiting = std::thread::spawn(move || {
+        assert_eq!(resp.call(&[b"MULTI"]).unwrap(), ok());
+        let words: [&[&[u8]]; 3] = [&[b"SET", b"own", b"1"], &[b"SET", b"key:5", b"1"], &[b"DEL", b"key:6"]];
+        words.iter().for_each(|words| assert_eq!(resp.call(words).unwrap(), Reply::Simple("QUEUED".into())));
+        assert!(resp.call(&[b"EXEC"]).is_err(), "nobody has acknowledged it");
+    });
+    std::thread::sleep(Duration::from_millis(700));
+    chain.kill(0);
+    waiting.join().unwrap();
+    // Both nodes hold what was acknowledged.
+    chain.remove(0);
+    chain.start(1);
+    chain.wait_until_in_step();
+    chain.add(0);
+    chain.start(0);
+    chain.wait_until_in_step();
+    let all = same_everywhere(&chain, &[1, 0]);
+    assert_eq!(all.len(), 1000);
+    assert_eq!(all[&(0, b"key:5".to_vec())], pattern(5, 100));
+    let [compared, sent, _] = copied(chain.server(1));
+    assert_eq!(
+        [compared, sent],
+        [1000.0, 2.0],
+        "the key that it has written, and the one that it has deleted"
+    );
+}
+
 #[test]
 fn replicas_behind_one_that_has_lost_its_disk_show_no_part_of_the_data() {
     let mut chain = Chain::new(4, &["--capacity", "128MiB"]);

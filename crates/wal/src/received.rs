@@ -88,14 +88,17 @@ impl Logs {
     /// [`WalError::Wait`]: begin again. The heap's error for a closed region.
     pub fn begin_copy(&self, writer: &mut Writer, arrival_ns: u64) -> Result<Tickets, WalError> {
         self.pass_over();
+        // A batch without records is never durable.
+        let mut ended = Tickets::default();
         {
             let mut names = self.names.write();
             while let Some(log) = names.values().next().cloned() {
                 self.end(writer, &mut names, &log, arrival_ns)?;
+                ended = writer.ticket().into();
             }
         }
         *self.mode.lock() = Mode::Copying(Copying::default());
-        Ok(writer.ticket().into())
+        Ok(ended)
     }
 
     /// The copy ends: this machine has everything.

@@ -7,6 +7,7 @@ use landfall_chain::{
     Copied, Copying, Downstream, Hello, Member, Refusal, Standing, Upstream, View, Welcome,
 };
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 const NODES: usize = 3;
 const STREAMS: usize = 2;
@@ -34,10 +35,20 @@ pub enum Canary {
     AddedGoesOn,
     /// A flush that others have built on is sent again.
     FlushAgain,
+    /// A node keeps keys that the node before does not have.
+    KeepAll,
+    /// What has come in a chunk is deleted, as the page that is compared does not have it.
+    DeleteNew,
+    /// What a copy before has left is no old record.
+    OldOnce,
+    /// A copied record replaces what a chunk has brought.
+    CopyOver,
+    /// The keys behind the last one of the node before are compared with nothing.
+    OpenEnd,
 }
 
 impl Canary {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::UnknownIsAlone,
         Self::OldConnections,
         Self::EndAnyway,
@@ -47,6 +58,11 @@ impl Canary {
         Self::RemovedGoesOn,
         Self::AddedGoesOn,
         Self::FlushAgain,
+        Self::KeepAll,
+        Self::DeleteNew,
+        Self::OldOnce,
+        Self::CopyOver,
+        Self::OpenEnd,
     ];
 }
 
@@ -66,7 +82,12 @@ enum Message {
     Refused,
     Chunk(u64, Vec<Record>),
     Acknowledged(u64),
-    CopyBegins(u64),
+    /// Whether the receiver keeps what it has.
+    CopyBegins(u64, bool),
+    /// What the sender has of some keys.
+    Compare(u64, Range<u8>, Vec<(u8, Version)>),
+    /// What of that the receiver has not.
+    Lacking(Vec<u8>),
     Copied(u64, u8, Version),
     CopyEnds(u64, u64),
 }
@@ -82,6 +103,8 @@ struct Wire {
     forth: VecDeque<Message>,
     back: VecDeque<Message>,
     is_held: bool,
+    /// The answer to a comparison that waits until it is durable.
+    lacking: Option<Vec<u8>>,
 }
 
 /// Who waits for a batch.
@@ -157,7 +180,12 @@ struct Copier {
     wire: u64,
     copy: Option<Copying>,
     number: u64,
-    keys: VecDeque<u8>,
+    /// The receiver keeps what it has.
+    keeps: bool,
+    /// Keys that were not read so far.
+    next: u8,
+    /// What was read, and is to be sent.
+    page: VecDeque<(u8, Version)>,
     /// A message is not acknowledged.
     waits: bool,
     has_begun: bool,
@@ -173,7 +201,11 @@ struct Live {
     links: Vec<Link>,
     copier: Option<Copier>,
     /// What clients would read, and what copies find.
-    index: BTreeMap<u8, Version>,
+    index: BTreeMap<u8, (Version, u64)>,
+    /// The seq of what was appended last. What was there at the start has 0.
+    appended: u64,
+    /// The seq when the first copy in this life began.
+    first_copy: Option<u64>,
     /// What the node behind may lack.
     unsent: VecDeque<Record>,
     is_ready: bool,
@@ -285,13 +317,25 @@ impl World {
         upstream.set_view(&view);
         let mut downstream = Downstream::new(STREAMS);
         downstream.set_view(&view, &name(node));
-        let index = disk.keys.iter().map(|(key, (version, _))| (*key, *version)).collect();
+        let index = disk.keys.iter().map(|(key, (version, _))| (*key, (*version, 0))).collect();
         let links = vec![Link::default(); STREAMS];
         let connections = disk.starts << 32;
         let copier = None;
         let (unsent, is_ready) = (VecDeque::new(), false);
-        *live =
-            Some(Live { view, downstream, upstream, links, copier, index, unsent, is_ready, connections });
+        let (appended, first_copy) = (0, None);
+        *live = Some(Live {
+            view,
+            downstream,
+            upstream,
+            links,
+            copier,
+            index,
+            appended,
+            first_copy,
+            unsent,
+            is_ready,
+            connections,
+        });
     }
 
     /// An operator removes or adds a node. The first one is always in step.
@@ -417,8 +461,9 @@ impl World {
             return false;
         }
         for record in &records {
+            live.appended += 1;
             match record {
-                Record::Write(key, version) => live.index.extend([(*key, *version)]),
+                Record::Write(key, version) => live.index.extend([(*key, (*version, live.appended))]),
                 Record::Flush => live.index.clear(),
             }
         }
@@ -467,7 +512,16 @@ impl World {
         let hello = Hello { stream, incarnation, is_in_step, chain, from, to, password: Vec::new() };
         self.wire += 1;
         let forth = VecDeque::from([Message::Hello(hello)]);
-        let wire = Wire { to: to_node, stream, version, worker, forth, back: VecDeque::new(), is_held: true };
+        let wire = Wire {
+            to: to_node,
+            stream,
+            version,
+            worker,
+            forth,
+            back: VecDeque::new(),
+            is_held: true,
+            lacking: None,
+        };
         self.wires.insert(self.wire, wire);
         Some(self.wire)
     }
@@ -587,7 +641,8 @@ impl World {
             Origin::Client => self.note_acknowledged(&batch.records),
             Origin::Wire(wire, number) => {
                 if let Some(wire) = self.wires.get_mut(&wire) {
-                    wire.back.push_back(Message::Acknowledged(number));
+                    let answer = wire.lacking.take().map_or(Message::Acknowledged(number), Message::Lacking);
+                    wire.back.push_back(answer);
                 }
             }
             Origin::Restart => self.be_ready(node, 0),
@@ -681,17 +736,27 @@ impl World {
                 }
                 Ok(self.append(node, worker, records, Origin::Wire(wire, number)))
             }
-            Message::CopyBegins(number) => {
+            Message::CopyBegins(number, keeps) => {
                 admit(live, number)?;
-                live.upstream.begin_copy()?;
+                let seq = live.appended + 1;
+                let first = *live.first_copy.get_or_insert(seq);
+                live.upstream.begin_copy(if canary == Canary::OldOnce { first } else { seq })?;
                 disk.since = 0;
-                Ok(self.append(node, worker, vec![Record::Flush], Origin::Wire(wire, number)))
+                if !keeps {
+                    return Ok(self.append(node, worker, vec![Record::Flush], Origin::Wire(wire, number)));
+                }
+                self.answer(wire, Message::Acknowledged(number));
+                Ok(true)
+            }
+            Message::Compare(number, keys, page) => {
+                admit(live, number)?;
+                self.compare(node, (wire, worker, number), keys, &page)
             }
             Message::Copied(number, key, copied) => {
                 admit(live, number)?;
-                let is_absent = live.index.get(&key).is_none_or(|(_, is_there)| !is_there);
+                let is_absent = live.index.get(&key).is_none_or(|((_, is_there), _)| !is_there);
                 let takes = match live.upstream.copied(u64::from(key))? {
-                    Copied::IfAbsent => is_absent,
+                    Copied::IfAbsent => is_absent || canary == Canary::CopyOver,
                     Copied::Older => is_absent && canary == Canary::CopyDeleted,
                 };
                 if takes {
@@ -710,7 +775,9 @@ impl World {
                 self.answer(wire, Message::Acknowledged(number));
                 Ok(true)
             }
-            Message::Welcome(_) | Message::Refused | Message::Acknowledged(_) => Ok(true),
+            Message::Welcome(_) | Message::Refused | Message::Acknowledged(_) | Message::Lacking(_) => {
+                Ok(true)
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! A server that is a node of a chain: `docs/chain.md`, `docs/format/chain.md`.
 
+mod compare;
 mod files;
 mod landed;
 mod logs;

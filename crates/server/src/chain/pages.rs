@@ -43,6 +43,10 @@ impl Pages for EnginePages {
         self.0.files.files().into_iter().for_each(|files| files.publish_again());
     }
 
+    fn compares(&self, space: u8) -> bool {
+        usize::from(space) < DATABASES
+    }
+
     fn page<'h>(&'h self, from: &Position, add: AddRecord<'_, 'h>) -> Result<Option<Position>, HeapError> {
         match from.space {
             space if spaces::FILES.contains(&space) => self.page_of_files(from, add),

@@ -1,5 +1,6 @@
 //! What the node before sends.
 
+use super::compare::{check_space_of_key, compare};
 use super::landed::Landed;
 use super::logs::{self, is_of_logs};
 use super::stop::Stop;
@@ -140,11 +141,12 @@ impl ChainSession {
                 self.values(node, ctx, header.code, &head, (stream, message.payload()))?;
             }
             Code::Chunk | Code::Copied => self.packed(node, ctx, message, &head, stream)?,
-            Code::CopyBegins => {
-                node.begin_copy()?;
-                self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, ctx.arrival_ns)?);
-                publish_by(ctx.shared, Publisher::begin_copy)?;
-                self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
+            Code::CopyBegins => self.begin_copy(node, ctx, &head)?,
+            Code::Compare => {
+                let difference = compare(node, ctx, &head, reply)?;
+                let answer = difference.encode(header.version, header.number, node.room());
+                self.acknowledge(ctx, &answer, reply);
+                return Ok(());
             }
             Code::CopyEnds => {
                 let since = head[..].try_into().map_err(|_| WireError::Length)?;
@@ -162,13 +164,30 @@ impl ChainSession {
             Code::Check => is_there = are_there(ctx, &head, reply)?,
             code => return Err(WireError::Unexpected(code).into()),
         }
-        self.waits.add_all(ctx.writer.so_far().tickets());
-        Gated::new((), std::mem::take(&mut self.waits)).open(reply);
         let mut acknowledged = node.acknowledged();
         if !is_there {
             acknowledged.nodes = 0;
         }
-        reply.bytes().extend_from_slice(&acknowledged.encode(header.version, header.number));
+        self.acknowledge(ctx, &acknowledged.encode(header.version, header.number), reply);
+        Ok(())
+    }
+
+    /// Answers when everything that was executed is durable here and behind.
+    fn acknowledge(&mut self, ctx: &Context<'_>, answer: &[u8], reply: &mut Reply<'_>) {
+        self.waits.add_all(ctx.writer.so_far().tickets());
+        Gated::new((), std::mem::take(&mut self.waits)).open(reply);
+        reply.bytes().extend_from_slice(answer);
+    }
+
+    /// Deletes logs and files. Keys are kept, unless they must not be, or there is a record that a comparison cannot find.
+    fn begin_copy(&mut self, node: &Node, ctx: &mut Context<'_>, head: &[u8]) -> Result<(), Stop> {
+        let [keeps] = head else { return Err(WireError::Length.into()) };
+        node.begin_copy()?;
+        self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, ctx.arrival_ns)?);
+        publish_by(ctx.shared, Publisher::begin_copy)?;
+        if *keeps == 0 || node.has_found_damage() || ctx.engine.stats().damaged > 0 {
+            self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
+        }
         Ok(())
     }
 
@@ -511,8 +530,5 @@ fn bound_of_key() -> Refusal {
 }
 
 fn check_space(record: &Record<'_>) -> Result<(), Refusal> {
-    if usize::from(record.space) < DATABASES {
-        return Ok(());
-    }
-    Err(Refusal::new(Reason::Message, format!("space {} is none of a database", record.space)))
+    check_space_of_key(record.space)
 }

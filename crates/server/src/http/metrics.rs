@@ -236,8 +236,18 @@ fn chain(text: &mut Text, shared: &Shared) {
         read(&sent.unpacked_bytes),
     );
     text.counter("chain_connections_total", "Connections made to the next node.", read(&sent.connections));
-    text.counter("chain_copies_total", "Copies of everything to the next node.", read(&sent.copies));
-    text.counter("chain_copied_keys_total", "Keys of these copies.", read(&sent.copied_keys));
+    text.counter("chain_copies_total", "Copies to the next node that have ended well.", read(&sent.copies));
+    text.counter(
+        "chain_compared_records_total",
+        "Records that copies have gone through.",
+        read(&sent.compared_records),
+    );
+    text.counter(
+        "chain_copied_keys_total",
+        "Records that copies have sent: the next node did not have them.",
+        read(&sent.copied_keys),
+    );
+    text.counter("chain_copy_bytes_total", "Bytes of all messages of copies.", read(&sent.copy_bytes));
 }
 
 fn recovery(text: &mut Text, shared: &Shared) {

@@ -1,0 +1,175 @@
+//! A range of this node's keys beside those of the node before: `docs/format/chain.md`, "Comparing".
+
+use super::stop::Stop;
+use crate::context::Context;
+use crate::reply::Reply;
+use landfall_chain::{Bits, Compare, Compared, Difference, Digest, Digester, KeyRange, Reason, Refusal};
+use landfall_chain_io::{Node, record_of};
+use landfall_heap::{Damage, HeapError, Item};
+use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
+use std::ops::Bound;
+
+/// Most keys that are read for one message, ...
+const KEYS_MAX: usize = 1024;
+/// ... and most bytes of their values: all of these are verified.
+const BYTES_MAX: usize = 8 << 20;
+
+/// This node's version of a key.
+struct Own {
+    key: Vec<u8>,
+    digest: Digest,
+}
+
+/// What this node has of a range.
+#[derive(Default)]
+struct Owned {
+    keys: Vec<Own>,
+    bytes: usize,
+    /// The key at which the read has stopped.
+    stopped_at: Option<Vec<u8>>,
+}
+
+/// Says what this node has of a range. Of buckets whose records are known, it deletes old ones that the node before does
+/// not have. The reply waits until everything that was read is durable.
+pub(super) fn compare(
+    node: &Node,
+    ctx: &mut Context<'_>,
+    head: &[u8],
+    reply: &mut Reply<'_>,
+) -> Result<Difference, Stop> {
+    let Compare { range, digester, with } = Compare::decode(head)?;
+    check_space_of_key(range.space)?;
+    let below = node.old_below()?;
+    let owned = read(node, ctx, &range, &digester, reply)?;
+    match with {
+        Compared::Sums(sums) => Ok(owned.differs_from(&digester, &sums)),
+        Compared::Records { buckets, digests } => {
+            delete(ctx, &range, &owned, below, |own| {
+                !buckets.is_set(own.bucket) || digests.contains(&own.digest)
+            })?;
+            Ok(owned.has_not(&digests))
+        }
+    }
+}
+
+/// Reads the keys of a range, expired ones too, and verifies their values.
+fn read(
+    node: &Node,
+    ctx: &Context<'_>,
+    range: &KeyRange<'_>,
+    digester: &Digester,
+    reply: &mut Reply<'_>,
+) -> Result<Owned, Stop> {
+    let bound = |key: Option<&[u8]>, of: fn(Vec<u8>) -> Bound<Vec<u8>>| {
+        key.map_or(Bound::Unbounded, |key| of(key.to_vec()))
+    };
+    let mut query = RangeQuery {
+        space: range.space,
+        start: bound(range.after, Bound::Excluded),
+        end: bound(range.until, Bound::Included),
+        reverse: false,
+    };
+    let mut owned = Owned::default();
+    loop {
+        let limit = PageLimit { keys: KEYS_MAX, bytes: BYTES_MAX, verify: false };
+        // A key that has expired is read as well: by the clock, nothing has.
+        let page = ctx.engine.page(&query, limit, 0)?.open(reply);
+        Item::fetch_all(page.items.iter().filter_map(|(_, item)| item.as_ref().ok()))?;
+        for (key, item) in page.items {
+            owned.bytes += item.as_ref().map_or(0, |item| item.len);
+            let digest = digest_of(node, ctx, range.space, digester, &key, item)?;
+            owned.keys.push(Own { key, digest });
+        }
+        let Some(last) = page.last else { return Ok(owned) };
+        if owned.keys.len() >= KEYS_MAX || owned.bytes >= BYTES_MAX {
+            owned.stopped_at = Some(last);
+            return Ok(owned);
+        }
+        query.resume_after(last);
+    }
+}
+
+/// The digest of this node's version of a key. A damaged value has one that no other node's version has.
+fn digest_of(
+    node: &Node,
+    ctx: &Context<'_>,
+    space: u8,
+    digester: &Digester,
+    key: &[u8],
+    item: Result<Item<'_>, KvError>,
+) -> Result<Digest, Stop> {
+    let unreadable = || {
+        node.note_damage();
+        let text = "a record of this node cannot be read: the next copy keeps nothing that is here";
+        Stop::from(Refusal::new(Reason::Copy, text))
+    };
+    let item = match item {
+        Ok(item) => item,
+        Err(KvError::Damaged { .. }) => return Err(unreadable()),
+        Err(error) => return Err(error.into()),
+    };
+    let record = match record_of(ctx.engine.heap(), space, 0, key, &item) {
+        Ok(record) => record,
+        Err(HeapError::Damaged { .. }) => return Err(unreadable()),
+        Err(error) => return Err(error.into()),
+    };
+    let digest = digester.digest(&record);
+    match verify(&item) {
+        Ok(()) => Ok(digest),
+        Err(KvError::Damaged { what: Damage::ValueChecksum }) => {
+            tracing::warn!(key = %String::from_utf8_lossy(key), "a damaged value is copied again");
+            Ok(Digest { digest: !digest.digest, ..digest })
+        }
+        Err(KvError::Damaged { .. }) => Err(unreadable()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes the old keys that do not stay.
+fn delete(
+    ctx: &mut Context<'_>,
+    range: &KeyRange<'_>,
+    owned: &Owned,
+    below: u64,
+    stays: impl Fn(&Digest) -> bool,
+) -> Result<(), KvError> {
+    for own in owned.keys.iter().filter(|own| !stays(&own.digest)) {
+        ctx.engine.delete_older(ctx.writer, range.space, &own.key, below, ctx.arrival_ns)?;
+    }
+    Ok(())
+}
+
+/// Fails if a space is none of a database.
+pub(super) fn check_space_of_key(space: u8) -> Result<(), Refusal> {
+    if usize::from(space) < DATABASES {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Message, format!("space {space} is none of a database")))
+}
+
+impl Owned {
+    /// Which buckets have another sum.
+    fn differs_from(self, digester: &Digester, sums: &[u64]) -> Difference {
+        let is_nothing = self.keys.is_empty();
+        let mut missing = Bits::none(sums.len());
+        let own = digester.sums(self.keys.iter().map(|own| own.digest));
+        let is_whole = self.stopped_at.is_none();
+        let differ = (0..sums.len()).filter(|at| !is_whole || own[*at] != sums[*at]);
+        differ.for_each(|at| missing.set(at));
+        Difference {
+            is_nothing,
+            stopped_at: None,
+            missing: if is_nothing { Bits::default() } else { missing },
+        }
+    }
+
+    /// Which digests none of these keys has.
+    fn has_not(self, digests: &[u64]) -> Difference {
+        let mut own: Vec<u64> = self.keys.iter().map(|own| own.digest.digest).collect();
+        own.sort_unstable();
+        let mut missing = Bits::none(digests.len());
+        let lacks = (0..digests.len()).filter(|at| own.binary_search(&digests[*at]).is_err());
+        lacks.for_each(|at| missing.set(at));
+        Difference { is_nothing: false, stopped_at: self.stopped_at, missing }
+    }
+}
