@@ -13,7 +13,7 @@ use landfall_chain::{
 use landfall_chain_io::{Counters, Node, Unpacked, Unpacker, full};
 use landfall_fs::{Files, FilesRecord, Publisher};
 use landfall_heap::{Gated, HeapError, Tickets, Until, spaces};
-use landfall_kv::{DATABASES, TxnKey};
+use landfall_kv::TxnKey;
 use landfall_media::Chain;
 use std::ops::Range;
 use std::sync::Arc;
