@@ -7,7 +7,7 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::Arc;
 
 fn set(engine: &Engine, writer: &mut Writer, key: u32, expiry_ms: u64) {
-    let (key, value) = (key.to_be_bytes(), Source::Bytes(b"value"));
+    let (key, value) = (key.to_le_bytes(), Source::Bytes(b"value"));
     let request = SetRequest { space: 0, key: &key, key_at: None, value, expiry_ms, arrival_ns: 1 };
     engine.set(writer, &request).expect("there is room").ungated();
 }
@@ -26,7 +26,7 @@ fn only_older_versions_are_deleted_wherever_they_were_moved_to() {
     }
     // Most are deleted, so that the others are moved.
     for key in (0..20_000_u32).filter(|key| key % 50 != 0) {
-        engine.delete(&mut writer, 0, &key.to_be_bytes(), 1, 1).expect("deletes").ungated();
+        engine.delete(&mut writer, 0, &key.to_le_bytes(), 1, 1).expect("deletes").ungated();
         if key % 1000 == 1 {
             writer.commit_now().expect("commits");
         }
@@ -47,7 +47,7 @@ fn only_older_versions_are_deleted_wherever_they_were_moved_to() {
     }
     assert!(moved > 0, "records were moved");
     let mut deletes = |key: u32| {
-        let deleted = engine.delete_older(&mut writer, 0, &key.to_be_bytes(), below, 1).expect("deletes");
+        let deleted = engine.delete_older(&mut writer, 0, &key.to_le_bytes(), below, 1).expect("deletes");
         writer.commit_now().expect("commits");
         deleted
     };
