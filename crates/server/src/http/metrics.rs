@@ -236,6 +236,10 @@ fn chain(text: &mut Text, shared: &Shared) {
         read(&sent.unpacked_bytes),
     );
     text.counter("chain_connections_total", "Connections made to the next node.", read(&sent.connections));
+    copies(text, sent);
+}
+
+fn copies(text: &mut Text, sent: &landfall_chain_io::Counters) {
     text.counter("chain_copies_total", "Copies to the next node that have ended well.", read(&sent.copies));
     text.counter(
         "chain_compared_records_total",
