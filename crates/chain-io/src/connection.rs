@@ -45,6 +45,12 @@ pub(crate) enum Lost {
         /// The operation that comes next here.
         ours: u64,
     },
+    /// The node behind does not answer, although the connection lives.
+    #[error("no answer to a batch for {seconds} s: it is sent again by another connection")]
+    Silent {
+        /// How long it was waited.
+        seconds: u64,
+    },
     /// The caller does not want to wait any more.
     #[error("the wait was ended")]
     Ended,
@@ -58,7 +64,7 @@ impl Lost {
                 matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password | Reason::Full)
             }
             Self::Ahead { .. } => true,
-            Self::Io(_) | Self::Wire(_) | Self::Ended => false,
+            Self::Io(_) | Self::Wire(_) | Self::Silent { .. } | Self::Ended => false,
         }
     }
 

@@ -4,6 +4,7 @@
 //! node before to [`Node::hello`], [`Node::admit`] and the others. The rules: `docs/format/chain.md`.
 #![forbid(unsafe_code)]
 
+mod answer_wait;
 mod beats;
 mod clients;
 mod comparison;

@@ -1,12 +1,13 @@
 //! The stream of one writer to the node behind.
 
+use crate::answer_wait::{AnswerWait, GRACE};
 use crate::connection::{Connection, Lost};
 use crate::counters::Counters;
 use crate::node::Node;
 use crate::outgoing::each_message;
 use crate::packer::{Packer, SpareRoom};
 use crate::slot::{Batch, Slot};
-use landfall_chain::{Code, Standing};
+use landfall_chain::{Acknowledged, Code, Standing};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use std::time::{Duration, Instant};
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How often an idle connection is looked at.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// How long a batch is waited for when the node stops.
-const GRACE: Duration = Duration::from_secs(2);
+/// After so long without one the connection is made anew, and the batch sent again. The next time it is twice as long, so
+/// that a batch for which a slow medium needs longer gets through.
+const SILENT_AFTER: Duration = Duration::from_secs(30);
 
 /// Sends the batches of one writer to the node behind.
 #[derive(Clone, Debug)]
@@ -104,7 +106,8 @@ pub(crate) struct Begin {
 /// The work of a stream's thread.
 pub(crate) fn run(node: &Node, stream: usize, begin: Option<Begin>) {
     let (connection, told, packer) = (None, String::new(), Packer::new(node.compression()));
-    Thread { node, stream, connection, generation: 0, begin, is_again: false, packer, told }.run();
+    let (generation, is_again, patience) = (0, false, SILENT_AFTER);
+    Thread { node, stream, connection, generation, begin, is_again, patience, packer, told }.run();
 }
 
 struct Thread<'n> {
@@ -117,6 +120,8 @@ struct Thread<'n> {
     begin: Option<Begin>,
     /// The batch may have been sent before.
     is_again: bool,
+    /// How long an answer to the batch is waited for.
+    patience: Duration,
     packer: Packer,
     /// What people were told last.
     told: String,
@@ -159,7 +164,7 @@ impl Thread<'_> {
         match self.slot().batch() {
             Some(batch) => {
                 self.transmit(&batch.records, self.is_again)?;
-                self.is_again = false;
+                (self.is_again, self.patience) = (false, SILENT_AFTER);
                 self.complete(&batch)
             }
             None => {
@@ -246,44 +251,20 @@ impl Thread<'_> {
     /// Sends records, and waits until they are complete. If they may have been sent before, the long ones are sent only if
     /// they are not there.
     fn transmit(&mut self, records: &[SlotId], is_again: bool) -> Result<(), Lost> {
-        let (node, generation) = (self.node, self.generation);
+        let (node, begun) = (self.node, Instant::now());
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        let (version, begun) = (connection.version(), Instant::now());
-        let until = std::cell::Cell::new(None);
-        let goes_on = || {
-            let is_over = node.is_stopping() && {
-                let began = until.get().unwrap_or_else(Instant::now);
-                until.set(Some(began));
-                began.elapsed() >= GRACE
-            };
-            !is_over && node.generation() == generation
-        };
-        let (mut last, mut value_bytes) = (None, 0);
-        let (packer, mut spare) = (&mut self.packer, SpareRoom::new(node));
-        packer.begin();
-        each_message(node, records, |message| {
-            if is_again && message.is_worth_a_check() {
-                let check = message.check(version, connection.next_number());
-                connection.write_all(&check)?;
-                let answer = connection.wait_for_all(&goes_on)?;
-                if answer.nodes > 0 {
-                    last = Some(answer);
-                    return Ok(());
-                }
-            }
-            last = None;
-            let number = connection.next_number();
-            // The node behind may have had no room for both, what is packed and what it unpacks to.
-            let packing = (!is_again).then_some((&mut *packer, &mut spare));
-            let sent = message.write(&node.heap, connection, (Code::Chunk, version, number), packing)?;
-            node.counters.note_sent(sent);
-            value_bytes += sent.value_bytes;
-            Ok::<(), Lost>(())
-        })?;
-        let acknowledged = last.map_or_else(|| connection.wait_for_all(&goes_on), Ok)?;
-        node.note_acknowledged(acknowledged);
+        let wait = AnswerWait::new(node, self.stream, self.generation, self.patience);
+        self.packer.begin();
+        let sent = send(node, connection, records, is_again, (&wait, &mut self.packer));
+        if sent.is_err() && wait.is_silent() {
+            let seconds = self.patience.as_secs();
+            self.patience = self.patience.saturating_mul(2);
+            return Err(Lost::Silent { seconds });
+        }
+        let (answer, value_bytes) = sent?;
+        node.note_acknowledged(connection.version(), answer);
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        packer.end(value_bytes, ns);
+        self.packer.end(value_bytes, ns);
         Counters::add(&node.counters.batches, 1);
         Counters::add(&node.counters.batch_ns, ns);
         Ok(())
@@ -340,4 +321,36 @@ impl Thread<'_> {
             self.slot().lose();
         }
     }
+}
+
+/// Sends records message by message; returns the answer to all of them, and the bytes of their values that were sent.
+fn send(
+    node: &Node,
+    connection: &mut Connection,
+    records: &[SlotId],
+    is_again: bool,
+    (wait, packer): (&AnswerWait<'_>, &mut Packer),
+) -> Result<(Acknowledged, u64), Lost> {
+    let (version, goes_on) = (connection.version(), || wait.goes_on());
+    let (mut last, mut value_bytes, mut spare) = (None, 0, SpareRoom::new(node));
+    each_message(node, records, |message| {
+        if is_again && message.is_worth_a_check() {
+            let check = message.check(version, connection.next_number());
+            connection.write_all(&check)?;
+            let answer = connection.wait_for_all(&goes_on)?;
+            if answer.nodes > 0 {
+                last = Some(answer);
+                return Ok(());
+            }
+        }
+        last = None;
+        let number = connection.next_number();
+        // The node behind may have had no room for both, what is packed and what it unpacks to.
+        let packing = (!is_again).then_some((&mut *packer, &mut spare));
+        let sent = message.write(&node.heap, connection, (Code::Chunk, version, number), packing)?;
+        node.counters.note_sent(sent);
+        value_bytes += sent.value_bytes;
+        Ok::<(), Lost>(())
+    })?;
+    Ok((last.map_or_else(|| connection.wait_for_all(&goes_on), Ok)?, value_bytes))
 }

@@ -118,8 +118,6 @@ pub struct Node {
     pub(crate) is_full_behind: AtomicBool,
     /// Everything that the chain must know is at the node behind: clients are answered.
     is_ready: AtomicBool,
-    /// How many nodes from the next one on had the last batch.
-    copies_behind: AtomicU8,
     /// A [`Role`].
     role: AtomicU8,
     is_first: AtomicBool,
@@ -183,7 +181,6 @@ impl Node {
             state: Mutex::new(state),
             slots: (0..settings.streams).map(|_| Slot::default()).collect(),
             is_ready: AtomicBool::new(false),
-            copies_behind: AtomicU8::new(1),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
             has_found_damage: AtomicBool::new(false),
@@ -301,13 +298,16 @@ impl Node {
 
     /// How many nodes behind this one have what it acknowledges.
     pub fn copies_behind(&self) -> u8 {
-        let in_step = self.downstream.lock().standing() == Standing::InStep;
-        if in_step { self.copies_behind.load(Ordering::Relaxed) } else { 0 }
+        self.downstream.lock().copies()
     }
 
-    pub(crate) fn note_acknowledged(&self, acknowledged: Acknowledged) {
-        self.copies_behind.store(acknowledged.nodes, Ordering::Relaxed);
-        if self.is_full_behind() && self.downstream.lock().standing() == Standing::InStep {
+    /// The node behind has answered in view `version`.
+    pub(crate) fn note_acknowledged(&self, version: u64, acknowledged: Acknowledged) {
+        let mut downstream = self.downstream.lock();
+        downstream.note_copies(version, acknowledged.nodes);
+        let is_in_step = downstream.standing() == Standing::InStep;
+        drop(downstream);
+        if is_in_step && self.is_full_behind() {
             self.note_full_behind(false);
         }
         self.note_room(acknowledged.room);

@@ -3,7 +3,7 @@
 use crate::connection::{Connection, Lost};
 use crate::node::Node;
 use crate::slot::Slot;
-use landfall_chain::{Awaited, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message};
+use landfall_chain::{Acknowledged, Awaited, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message};
 use landfall_heap::HeapError;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -138,8 +138,12 @@ impl Asker<'_> {
             return Ok(());
         }
         let question = self.node.downstream.lock().ask_for_room();
-        let room = self.ask(question)?;
-        self.node.downstream.lock().answer_of_room(question, room);
+        let (version, answer) = self.ask(question)?;
+        let mut downstream = self.node.downstream.lock();
+        // A node that got in step since the last batch is counted, although nobody writes.
+        downstream.note_copies(version, answer.nodes);
+        downstream.answer_of_room(question, answer.room);
+        drop(downstream);
         self.node.wake_for_room();
         Ok(())
     }
@@ -163,13 +167,14 @@ impl Asker<'_> {
         Ok(true)
     }
 
-    fn ask(&mut self, question: Question) -> Result<Report, Lost> {
+    /// Asks for the room behind; returns the answer, and the version of the view in which it counts.
+    fn ask(&mut self, question: Question) -> Result<(u64, Acknowledged), Lost> {
         let (node, generation) = (self.node, self.generation);
         let Some(connection) = &mut self.connection else { return Err(Lost::Ended) };
         let (version, number) = (connection.version(), connection.next_number());
         let bytes = message(Code::Ask, version, number, &question.wanted.to_le_bytes(), 0);
         connection.write_all(&bytes)?;
         let goes_on = || !node.is_stopping() && node.generation() == generation;
-        Ok(connection.wait_for_all(&goes_on)?.room)
+        Ok((version, connection.wait_for_all(&goes_on)?))
     }
 }

@@ -36,11 +36,13 @@ pub struct Downstream {
     connected: Vec<bool>,
     /// The copy that may end well.
     copying: Option<Copying>,
-    copies: u64,
+    copies_begun: u64,
     /// The room behind.
     room: Room,
     /// The copy that is about to end: the room of the node counts already.
     ending: Option<Copying>,
+    /// How many nodes, from the next one on, had what was acknowledged last in this view.
+    copies: u8,
 }
 
 impl Downstream {
@@ -55,9 +57,10 @@ impl Downstream {
             standing: Standing::Unknown,
             connected: vec![false; streams],
             copying: None,
-            copies: 0,
+            copies_begun: 0,
             room: Room::default(),
             ending: None,
+            copies: 0,
         }
     }
 
@@ -74,7 +77,7 @@ impl Downstream {
             is_out: self.is_out || now != since || (self.is_first && !view.is_first(me)),
             is_first: view.is_first(me),
             node: view.behind(me).cloned(),
-            copies: self.copies,
+            copies_begun: self.copies_begun,
             room,
             ..Self::new(streams)
         };
@@ -124,6 +127,18 @@ impl Downstream {
         !self.is_out && (self.node.is_none() || is_behind)
     }
 
+    /// In view `version`, so many nodes from the next one on have everything that was acknowledged to this one.
+    pub fn note_copies(&mut self, version: u64, nodes: u8) {
+        if version == self.version {
+            self.copies = nodes;
+        }
+    }
+
+    /// How many nodes behind have what this one acknowledges, as far as is known in this view.
+    pub fn copies(&self) -> u8 {
+        if self.standing == Standing::InStep { self.copies.max(1) } else { 0 }
+    }
+
     /// True if a copy may begin at a node that is in step.
     pub fn wants_copy(&self) -> bool {
         let is_behind = self.node.is_some() && self.standing == Standing::Behind;
@@ -135,8 +150,8 @@ impl Downstream {
         if !self.wants_copy() {
             return None;
         }
-        self.copies += 1;
-        self.copying = Some(Copying { number: self.copies });
+        self.copies_begun += 1;
+        self.copying = Some(Copying { number: self.copies_begun });
         self.copying
     }
 
@@ -307,6 +322,19 @@ mod tests {
         downstream.give_room_back(20);
         assert!(downstream.counts_room(copy) && downstream.end_copy(copy));
         assert_eq!(downstream.take_room(1, &mut None), Verdict::Taken);
+    }
+
+    #[test]
+    fn copies_are_those_of_the_view_that_counts() {
+        let mut downstream = downstream(5);
+        downstream.note_copies(5, 2);
+        assert_eq!(downstream.copies(), 0, "nothing is known of the node behind");
+        downstream.connected(0, 5, Welcome { since: 5, files: 0 });
+        assert_eq!(downstream.copies(), 2);
+        downstream.set_view(&view(6, &[("a", 1), ("b", 5)]), "a");
+        downstream.note_copies(5, 2);
+        downstream.connected(0, 6, Welcome { since: 5, files: 0 });
+        assert_eq!(downstream.copies(), 1, "the node behind has it, and of those behind that nothing is known");
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 mod common;
 
-use common::chain::{Chain, REPLY_LIMIT};
+use common::chain::{Chain, LIMIT, REPLY_LIMIT};
 use common::faults::{Addresses, Over, hunt};
 use common::{Place, Reply, Resp, Server, bulk, ok, pattern, wait_until};
-use landfall_chain::{Code, RecordKind};
+use landfall_chain::{Acknowledged, Code, Header, RecordKind, Report, Welcome};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Keys of a client.
@@ -196,6 +196,25 @@ fn a_write_waits_for_a_node_that_is_away_and_goes_on_when_it_is_back_or_removed(
         chain.wait_until_in_step();
         assert_eq!(chain.server(2).call(&["GET", "k"]), bulk(if is_removed { "true" } else { "false" }));
     }
+}
+
+#[test]
+fn wait_counts_the_nodes_of_the_view_although_nobody_writes() {
+    let mut chain = Chain::new(3, &[]);
+    chain.start_all();
+    let copies = |chain: &Chain| chain.server(0).call(&["WAIT", "2", "0"]);
+    let counts = |chain: &Chain, wanted: i64| {
+        let counted = wait_until(LIMIT, || (copies(chain) == Reply::Int(wanted)).then_some(()));
+        assert!(counted.is_some(), "{:?} and not {wanted}", copies(chain));
+    };
+    assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
+    assert_eq!(copies(&chain), Reply::Int(2));
+    chain.remove(2);
+    counts(&chain, 1);
+    chain.kill(2);
+    chain.add(2);
+    chain.start(2);
+    counts(&chain, 2);
 }
 
 #[test]
@@ -624,6 +643,45 @@ fn records_out_of_place_are_refused_and_change_nothing() {
     assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
     chain.start(1);
     assert!(chain.info(1, "chain_role").is_some());
+}
+
+/// Answers as a node in step with room, but not to the first chunk.
+fn answer_all_but_the_first_chunk(mut peer: TcpStream, chunks: &AtomicU64) -> std::io::Result<()> {
+    loop {
+        let mut bytes = [0; landfall_chain::HEADER_BYTES];
+        peer.read_exact(&mut bytes)?;
+        let header = Header::decode(&bytes).unwrap();
+        let mut rest = vec![0; header.message_len() - bytes.len()];
+        peer.read_exact(&mut rest)?;
+        let room = Report { order: header.number + 1, free: 1 << 30, obtainable: 1 << 30 };
+        match header.code {
+            Code::Hello => peer.write_all(&Welcome { since: 1, files: 0 }.encode(1, room))?,
+            Code::Chunk if chunks.fetch_add(1, Ordering::SeqCst) == 0 => {}
+            _ => peer.write_all(&Acknowledged { nodes: 1, room }.encode(1, header.number))?,
+        }
+    }
+}
+
+/// Its machine lives, and so does the connection.
+#[test]
+fn a_node_that_does_not_answer_is_connected_to_anew() {
+    let mut chain = Chain::new(2, &["--workers", "1"]);
+    let (listener, chunks) =
+        (TcpListener::bind(chain.nodes[1].address).unwrap(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&chunks);
+    std::thread::spawn(move || {
+        for peer in listener.incoming() {
+            let chunks = Arc::clone(&counted);
+            std::thread::spawn(move || answer_all_but_the_first_chunk(peer.unwrap(), &chunks));
+        }
+    });
+    chain.start(0);
+    let is_first = || (chain.info(0, "chain_role").as_deref() == Some("first")).then_some(());
+    wait_until(LIMIT, is_first).expect("it serves");
+    assert_eq!(chain.resp(0).call(&[b"SET", b"k", b"v"]).unwrap(), ok());
+    assert_eq!(chunks.load(Ordering::SeqCst), 2, "the batch was sent again");
+    let words = chain.words();
+    assert!(words.contains("no answer to a batch for 30 s"), "{words}");
 }
 
 #[test]

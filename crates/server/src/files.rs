@@ -67,8 +67,10 @@ pub struct RegionFiles {
     /// Until a mount takes it.
     publisher: Mutex<Option<Publisher>>,
     mount: RwLock<Option<Arc<dyn FilesMount>>>,
-    /// In a chain: makes durable, and publishes, what comes from the node before.
+    /// In a chain: makes durable what comes from the node before.
     follower: OnceLock<Thread>,
+    /// In a chain: publishes that.
+    publishing: OnceLock<Thread>,
 }
 
 impl RegionFiles {
@@ -99,6 +101,15 @@ impl RegionFiles {
     /// Something has come from the node before.
     pub(crate) fn wake_follower(&self) {
         self.follower.get().into_iter().for_each(Thread::unpark);
+    }
+
+    pub(crate) fn set_publishing(&self, thread: Thread) {
+        let _ = self.publishing.set(thread);
+    }
+
+    /// A chunk of the log is complete.
+    pub(crate) fn wake_publishing(&self) {
+        self.publishing.get().into_iter().for_each(Thread::unpark);
     }
 
     /// The files are mounted, or not any more.

@@ -200,6 +200,11 @@ impl Maintenance {
         self.shared.files.mount()
     }
 
+    /// True if files are written: by a mount, or by the node before in a chain.
+    fn writes_files(&self) -> bool {
+        self.mount().is_some() || self.shared.chain.is_some() && self.shared.files.files().is_some()
+    }
+
     /// Loads a file's runs into memory.
     fn load(&mut self) -> Result<(), KvError> {
         let media = self.shared.engine.heap().media();
@@ -226,7 +231,7 @@ impl Maintenance {
             self.window_began = Instant::now();
         }
         let heap = self.shared.engine.heap();
-        let goal = if self.mount().is_some() { FreeGoal::TOGETHER } else { FreeGoal::DEFAULT };
+        let goal = if self.writes_files() { FreeGoal::TOGETHER } else { FreeGoal::DEFAULT };
         for step in 0..FREE_RUNS_PER_STEP {
             if !heap.maintain_free_runs(goal, window_over && step == 0)? {
                 break;
@@ -239,7 +244,7 @@ impl Maintenance {
     fn prepare_slabs(&self) -> Result<(), KvError> {
         let heap = self.shared.engine.heap();
         // One more for the log of files, and for what publishes it.
-        let writers = self.shared.config.workers + if self.mount().is_some() { WRITERS_OF_FILES } else { 0 };
+        let writers = self.shared.config.workers + if self.writes_files() { WRITERS_OF_FILES } else { 0 };
         if heap.has_room() && heap.spare_slabs() < writers.div_ceil(4) + 1 {
             heap.prepare_slab_within_reserve()?;
         }

@@ -241,6 +241,7 @@ impl Worker {
         if let Some(error) = error {
             tracing::debug!(conn = id.0, %error, "connection lost");
         }
+        tell_unanswered(&conn);
         conn.end(&self.shared);
         self.paged.iter().for_each(|paged| paged.loads.note_reply(conn.reply_bytes, 0));
         admission::note(&self.shared.counters, &self.heap, conn.held, Held::default());
@@ -720,6 +721,22 @@ fn is_overdue(conn: &mut Conn, config: &Config, now_ms: u64) -> bool {
     let may_be_idle = config.idle_timeout.is_zero() || listens;
     let idle = !may_be_idle && idle_ms > config.idle_timeout.as_millis();
     stuck || (idle && !matches!(conn.park, Some(Park::Log(_))))
+}
+
+/// Says what a message waits for that the node before in a chain does not wait for any more.
+fn tell_unanswered(conn: &Conn) {
+    let Speaks::Chain { session, .. } = &conn.speaks else { return };
+    let (park, received, replies) = (conn.park, conn.inbox.len(), conn.outbox.len());
+    let is_idle = park.is_none() && received + replies == 0;
+    if let Some(stream) = session.stream().filter(|_| !is_idle) {
+        tracing::warn!(
+            stream,
+            waits_for = ?park,
+            received,
+            replies,
+            "the node before has ended a connection with a message that is not answered"
+        );
+    }
 }
 
 fn was_killed(conn: &Conn) -> bool {

@@ -9,10 +9,14 @@ use crate::common::report::write_report;
 use crate::files::{LoadChoice, Row, Sample, file_system_of, prepare, remark_on, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
+use crate::linefs::overdue::Overdue;
 use crate::linefs::place::{Kind, Place};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Time limit of a load with its preparation.
+const LOAD_MAX: Duration = Duration::from_secs(600);
 
 /// What a campaign has found so far.
 struct Campaign<'a> {
@@ -70,10 +74,13 @@ impl Campaign<'_> {
         let runs = self.in_turns(on_files.name(), &kinds, |kind| {
             let settings = args.of_loads();
             let place = Place::new(kind, &programs, &settings, args.region_bytes(load))?;
-            prepare(on_files, place.files(), &settings)?;
-            let used = place.used();
-            let loaded = run_here(on_files, threads, place.files(), &settings)?;
-            Ok(Sample::of(&loaded.ran, loaded.cpu_ns + used.ns_since()))
+            let overdue = Overdue::watch(place.pids(), LOAD_MAX);
+            let ran = prepare(on_files, place.files(), &settings).and_then(|()| {
+                let used = place.used();
+                let loaded = run_here(on_files, threads, place.files(), &settings)?;
+                Ok(Sample::of(&loaded.ran, loaded.cpu_ns + used.ns_since()))
+            });
+            overdue.end(on_files.name(), ran)
         })?;
         let row =
             |(kind, samples): &(Kind, Vec<Sample>)| Row::of(on_files, threads, kind.name(&folder), samples);

@@ -8,6 +8,7 @@ mod args;
 mod campaign;
 mod compression;
 mod gluster;
+mod overdue;
 mod place;
 mod report;
 mod servers;

@@ -96,14 +96,18 @@ impl Place {
         &self.files
     }
 
-    /// CPU time of all servers, and of a mount's process.
-    pub(super) fn used(&self) -> Used {
-        let pids = match &self.system {
+    /// All servers, and the process of a mount.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        match &self.system {
             None => Vec::new(),
             Some(System::Landfall(servers)) => servers.pids(),
             Some(System::Gluster(gluster)) => gluster.pids(),
-        };
-        Used::by(pids)
+        }
+    }
+
+    /// CPU time of all servers, and of a mount's process.
+    pub(super) fn used(&self) -> Used {
+        Used::by(self.pids())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Time limit for a node to get in step, or for a change of the chain to count.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Time limit of a reply that may wait for another node.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 

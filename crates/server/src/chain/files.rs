@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between looks for work. What comes from the node before wakes the thread.
+/// Pause between looks for work. What comes from the node before wakes the first thread, and a full chunk the second one.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The log is published at least this often, so that what was deleted becomes free.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
@@ -41,35 +41,45 @@ pub(super) fn prepare(shared: &Shared) -> io::Result<()> {
     published.map(drop).map_err(io::Error::other)
 }
 
-/// Starts the thread.
+/// Starts the threads: one makes durable what comes from the node before, which waits for that, and one publishes.
 ///
 /// # Errors
 /// [`NodeError::Thread`].
 pub(super) fn start(shared: &Arc<Shared>, node: &Arc<Node>) -> Result<(), NodeError> {
     let Some(files) = shared.files.files().cloned() else { return Ok(()) };
-    let (shared, of) = (Arc::clone(shared), Arc::clone(node));
-    let link = link(&shared, node);
-    node.spawn("chain-files", move || Follower { shared: &shared, node: &of, files: &files, link }.run())
+    let link = link(shared, node);
+    let follower = Arc::new(Follower { shared: Arc::clone(shared), node: Arc::clone(node), files, link });
+    let publisher = Arc::clone(&follower);
+    node.spawn("chain-files", move || {
+        follower.shared.files.set_follower(thread::current());
+        follower.repeat("made durable", || follower.commit());
+    })?;
+    node.spawn("chain-publish", move || {
+        publisher.shared.files.set_publishing(thread::current());
+        let mut published_at = Instant::now();
+        publisher.repeat("published", || publisher.publish(&mut published_at));
+    })
 }
 
-struct Follower<'s> {
-    shared: &'s Shared,
-    node: &'s Node,
-    files: &'s Files,
+/// What the threads share.
+struct Follower {
+    shared: Arc<Shared>,
+    node: Arc<Node>,
+    files: Arc<Files>,
     link: Link,
 }
 
-impl Follower<'_> {
-    fn run(&self) {
-        self.shared.files.set_follower(thread::current());
-        let (mut published_at, mut complains) = (Instant::now(), true);
+impl Follower {
+    /// Tries `work` again and again, until the node stops. Says once that it fails.
+    fn repeat(&self, what: &'static str, mut work: impl FnMut() -> Result<(), FsError>) {
+        let mut complains = true;
         while !self.node.is_stopping() {
-            let outcome = self.commit().and_then(|()| self.publish(&mut published_at));
+            let outcome = work();
             if let Err(error) = &outcome
                 && std::mem::replace(&mut complains, false)
                 && !self.node.is_stopping()
             {
-                tracing::error!(%error, "files of the chain are not made durable, or not published; it is tried again");
+                tracing::error!(%error, "files of the chain are not {what}; it is tried again");
             }
             complains |= outcome.is_ok();
             thread::park_timeout(if outcome.is_ok() { PAUSE } else { PAUSE_FAILED });
@@ -86,6 +96,9 @@ impl Follower<'_> {
             self.shared.wake_all();
         }
         self.link.note_complete(self.files.durable_below());
+        if self.files.publishing_is_due() {
+            self.shared.files.wake_publishing();
+        }
         Ok(())
     }
 

@@ -68,6 +68,11 @@ impl ChainSession {
         self.stream.is_some()
     }
 
+    /// The stream of the connection, once the node before has said who it is.
+    pub(crate) fn stream(&self) -> Option<u8> {
+        self.stream
+    }
+
     /// The connection is closed.
     pub(crate) fn end(&mut self, node: Option<&Arc<Node>>) {
         (self.unpacked, self.unpacker) = (None, None);
