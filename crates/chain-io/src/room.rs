@@ -3,7 +3,9 @@
 use crate::connection::{Connection, Lost};
 use crate::node::Node;
 use crate::slot::Slot;
-use landfall_chain::{Acknowledged, Awaited, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message};
+use landfall_chain::{
+    Acknowledged, Awaited, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message,
+};
 use landfall_heap::HeapError;
 use std::io::Write;
 use std::sync::atomic::Ordering;

@@ -334,7 +334,11 @@ mod tests {
         downstream.set_view(&view(6, &[("a", 1), ("b", 5)]), "a");
         downstream.note_copies(5, 2);
         downstream.connected(0, 6, Welcome { since: 5, files: 0 });
-        assert_eq!(downstream.copies(), 1, "the node behind has it, and of those behind that nothing is known");
+        assert_eq!(
+            downstream.copies(),
+            1,
+            "the node behind has it, and of those behind that nothing is known"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::chain::{Chain, REPLY_LIMIT};
+use common::chain::{Chain, LIMIT, REPLY_LIMIT};
 use common::{Reply, Resp, bulk, ok, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -219,11 +219,13 @@ fn values_find_room_while_others_are_deleted_and_all_nodes_are_killed() {
             })
             .collect();
         std::thread::sleep(Duration::from_secs(8));
+        // A busy machine takes longer.
+        let was_full = wait_until(LIMIT, || (refused.load(Ordering::Relaxed) > 3).then_some(()));
         over.store(true, Ordering::Relaxed);
+        assert!(was_full.is_some(), "it was full: {refused:?} of {written:?}");
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let known: BTreeMap<String, u64> = known.into_iter().flatten().collect();
-    assert!(refused.load(Ordering::Relaxed) > 3, "it was full: {refused:?} of {written:?}");
     (0..3).for_each(|node| has(&chain, node, &known));
     (0..3).for_each(|node| chain.kill(node));
     chain.start_all();
