@@ -31,7 +31,7 @@ impl Comparison {
     ) -> Result<Self, HeapError> {
         let digester = Digester::for_page(seed, records.len());
         let digest = |record: &CopiedRecord<'_>| match &record.part {
-            CopiedPart::Value(item) => {
+            CopiedPart::Value(item) | CopiedPart::Damaged(item) => {
                 let record = record_of(heap, record.space, record.aux, &record.key, item)?;
                 Ok(digester.digest(&record))
             }

@@ -85,7 +85,7 @@ impl<'h> Outgoing<'h> {
     pub(crate) fn add_copied(&mut self, heap: &'h Heap, copied: CopiedRecord<'h>) -> Result<(), HeapError> {
         let CopiedRecord { space, key, aux, part } = copied;
         let (arrival_ns, mark) = match &part {
-            CopiedPart::Value(item) => (item.arrival_ns, item.expiry_ms),
+            CopiedPart::Value(item) | CopiedPart::Damaged(item) => (item.arrival_ns, item.expiry_ms),
             CopiedPart::Tombstone { mark } | CopiedPart::Bound { mark } => (0, *mark),
         };
         let (kind, more) = (RecordKind::Put, false);
@@ -93,6 +93,7 @@ impl<'h> Outgoing<'h> {
             Record { kind, more, space, aux, arrival_ns, mark, key: &key, value_len: 0, value_crc: 0 };
         match part {
             CopiedPart::Value(item) => self.add_item(&fields, &key, item, heap)?,
+            CopiedPart::Damaged(_) => {}
             CopiedPart::Tombstone { .. } => self.add_bare(&Record { kind: RecordKind::Tombstone, ..fields }),
             CopiedPart::Bound { .. } => self.add_bare(&Record { kind: RecordKind::Bound, ..fields }),
         }

@@ -22,6 +22,8 @@ pub struct CopiedRecord<'h> {
 pub enum CopiedPart<'h> {
     /// A version of a key.
     Value(Item<'h>),
+    /// A version of a key whose value is damaged: nobody gets it, and a node that has it whole keeps it.
+    Damaged(Item<'h>),
     /// Something cannot be read.
     Tombstone {
         /// Its mark.

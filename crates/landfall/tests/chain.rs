@@ -354,15 +354,35 @@ fn a_damaged_value_of_a_node_that_comes_back_is_copied_again() {
     chain.start_all();
     let mut resp = chain.resp(0);
     set_many(&mut resp, 0, 0..500, |key| pattern(u64::from(key), 2000));
-    let [_, sent, _] = sent_after(&mut chain, 0, 1, |chain, _| {
-        let region = chain.nodes[1].place.region();
-        let (bytes, needle) = (std::fs::read(&region).unwrap(), pattern(77, 2000));
-        let at = bytes.windows(needle.len()).position(|window| window == needle).expect("the value");
-        let file = std::fs::File::options().write(true).open(&region).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&file, &[!bytes[at + 1000]], at as u64 + 1000).unwrap();
-    });
+    let [_, sent, _] = sent_after(&mut chain, 0, 1, |chain, _| damage(chain, 1, &pattern(77, 2000)));
     assert_eq!(sent, 1.0);
     assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 500);
+}
+
+/// Flips a byte of a value in the region of a node that does not run.
+fn damage(chain: &Chain, node: usize, value: &[u8]) {
+    let region = chain.nodes[node].place.region();
+    let bytes = std::fs::read(&region).unwrap();
+    let at = bytes.windows(value.len()).position(|window| window == value).expect("the value");
+    let file = std::fs::File::options().write(true).open(&region).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[!bytes[at + 1000]], at as u64 + 1000).unwrap();
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_the_value_that_is_damaged_at_the_node_before() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    set_many(&mut resp, 0, 0..500, |key| pattern(u64::from(key), 2000));
+    let all = same_everywhere(&chain, &[0, 1]);
+    let [compared, sent, _] = sent_after(&mut chain, 0, 1, |chain, _| {
+        assert!(chain.take(0).stop().success());
+        damage(chain, 0, &pattern(77, 2000));
+        chain.start(0);
+        chain.wait_until_in_step();
+    });
+    assert_eq!([compared, sent], [500.0, 0.0]);
+    assert_eq!(contents(chain.server(1)), all);
 }
 
 /// What a first node has written and nobody has acknowledged is gone when it comes back, and the rest is kept.

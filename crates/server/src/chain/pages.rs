@@ -3,8 +3,8 @@
 use crate::shared::{Shared, now_ns};
 use landfall_chain_io::{AddRecord, CopiedPart, CopiedRecord, Pages, Position};
 use landfall_fs::{CopyPlace, FsError};
-use landfall_heap::{Damage, Gated, HeapError, SlotId, Until, spaces};
-use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery};
+use landfall_heap::{Damage, Gated, HeapError, Item, SlotId, Until, spaces};
+use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
 use landfall_wal::{CopiedLogRecord, LogPart, LogPlace, ReadLimit, WalError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,19 +66,13 @@ impl EnginePages {
         if let Some(after) = &from.after {
             query.resume_after(after.clone());
         }
-        let limit = PageLimit { keys: PAGE_KEYS, bytes: PAGE_BYTES, verify: true };
+        let limit = PageLimit { keys: PAGE_KEYS, bytes: PAGE_BYTES, verify: false };
         let page = self.0.engine.page(&query, limit, now_ns() / 1_000_000).map_err(heap_error)?;
         let page = durable(&self.0, page)?;
+        Item::fetch_all(page.items.iter().filter_map(|(_, item)| item.as_ref().ok()))?;
         for (key, item) in page.items {
-            match item {
-                Ok(item) => {
-                    let part = CopiedPart::Value(item);
-                    add(CopiedRecord { space: from.space, key, aux: 0, part })?;
-                }
-                Err(error) => {
-                    let name = String::from_utf8_lossy(&key).into_owned();
-                    tracing::error!(%error, key = name, "a damaged key cannot be copied");
-                }
+            if let Some(part) = value_part(&key, item)? {
+                add(CopiedRecord { space: from.space, key, aux: 0, part })?;
             }
         }
         Ok(match page.last {
@@ -138,6 +132,23 @@ impl EnginePages {
             add(CopiedRecord { space, key, aux, part: CopiedPart::Value(item) })?;
         }
         Ok(next.map(position))
+    }
+}
+
+/// A key's version, verified; `None` if its record cannot be read.
+fn value_part<'h>(key: &[u8], item: Result<Item<'h>, KvError>) -> Result<Option<CopiedPart<'h>>, HeapError> {
+    let verified = item.and_then(|item| match verify(&item) {
+        Ok(()) => Ok(CopiedPart::Value(item)),
+        Err(KvError::Damaged { what: Damage::ValueChecksum }) => Ok(CopiedPart::Damaged(item)),
+        Err(error) => Err(error),
+    });
+    if !matches!(verified, Ok(CopiedPart::Value(_)) | Err(KvError::Wait(_))) {
+        tracing::error!(key = %String::from_utf8_lossy(key), "a damaged key cannot be copied");
+    }
+    match verified {
+        Ok(part) => Ok(Some(part)),
+        Err(KvError::Damaged { .. }) => Ok(None),
+        Err(error) => Err(heap_error(error)),
     }
 }
 
