@@ -5,12 +5,16 @@ mod common;
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
 mod ring;
 
-use common::{Place, binary, can_mount, landfall};
+use common::{Place, binary, can_mount, landfall, wait_until};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Time limit for a mount to end.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A mount that is removed at the end, however the test ends.
 struct Mounted<'p> {
@@ -289,14 +293,12 @@ fn http_body(address: &str) -> String {
 
 /// Unmounts what runs in the background, and waits until its process has left the region.
 fn end_background(place: &Place, point: &Path) {
-    landfall_fuse::unmount(point, landfall_fuse::Unmount::WhenIdle).unwrap();
+    // A program that another test starts has this one's open files for a moment.
+    let unmounted = || landfall_fuse::unmount(point, landfall_fuse::Unmount::WhenIdle).ok();
+    wait_until(LIMIT, unmounted).expect("nobody uses it");
     let region = place.region();
     let is_left = || landfall(&["check", region.to_str().unwrap()]).status.success();
-    let begun = std::time::Instant::now();
-    while !is_left() {
-        assert!(begun.elapsed().as_secs() < 30, "the process stays");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until(LIMIT, || is_left().then_some(())).expect("its process ends");
 }
 
 #[test]
