@@ -9,7 +9,7 @@ use crate::key::InodeNumber;
 use crate::node::Node;
 use crate::published::Published;
 use crate::state::State;
-use landfall_heap::{SlotId, spaces};
+use landfall_heap::SlotId;
 use std::sync::Arc;
 
 /// The chunk's transaction is durable: its records are current, and what they replace is dropped.
@@ -71,7 +71,7 @@ fn replaced_by(
 
 /// A record is current.
 pub(crate) fn take_over(state: &mut State, record: Record, hash: u64, slot: SlotId) {
-    let stored = &mut state.stored;
+    let (space, stored) = (record.space(), &mut state.stored);
     let (old, tombstone) = match record {
         Record::Header => (stored.header.replace(slot), None),
         Record::Inode(number) => (state.tree.note_stored(number, slot), None),
@@ -80,7 +80,7 @@ pub(crate) fn take_over(state: &mut State, record: Record, hash: u64, slot: Slot
             let all = stored.take_all_of(number);
             all.into_iter().for_each(|slot| state.heap.drop_record(slot));
             state.kept.forget_number(&state.heap, number);
-            (state.tree.note_gone(number), Some((spaces::FILES_INODE, number)))
+            (state.tree.note_gone(number), Some(number))
         }
         Record::Names(number, first) => {
             note_names(state, number, first, Some(slot));
@@ -88,24 +88,20 @@ pub(crate) fn take_over(state: &mut State, record: Record, hash: u64, slot: Slot
         }
         Record::NoNames(number, first) => {
             note_names(state, number, first, None);
-            (state.stored.names.remove(&(number, first)), Some((spaces::FILES_NAMES, number)))
+            (state.stored.names.remove(&(number, first)), Some(number))
         }
         Record::Data(number, sources) => (stored.data.insert((number, sources[0].first), slot), None),
-        Record::NoData(number, first) => {
-            (stored.data.remove(&(number, first)), Some((spaces::FILES_DATA, number)))
-        }
+        Record::NoData(number, first) => (stored.data.remove(&(number, first)), Some(number)),
         Record::Extended(number) => (stored.extended.insert(number, slot), None),
-        Record::NoExtended(number) => {
-            (stored.extended.remove(&number), Some((spaces::FILES_EXTENDED, number)))
-        }
+        Record::NoExtended(number) => (stored.extended.remove(&number), Some(number)),
         Record::Bound(client) => (stored.bounds.insert(client, slot), None),
-        Record::EndedBound(client) => {
-            (stored.bounds.remove(&client), Some((spaces::FILES_LOG, InodeNumber(0))))
-        }
+        Record::EndedBound(client) => (stored.bounds.remove(&client), Some(InodeNumber(0))),
     };
-    state.kept.replaced(&state.heap, hash, old);
-    if let Some((space, number)) = tombstone {
-        state.kept.add_tombstone(hash, Tombstone { slot, space, number });
+    let heap = Arc::clone(&state.heap);
+    let kept = state.kept_of(space);
+    kept.replaced(&heap, hash, old);
+    if let Some(number) = tombstone {
+        kept.add_tombstone(hash, Tombstone { slot, space, number });
     }
 }
 

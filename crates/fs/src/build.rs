@@ -35,7 +35,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    fn space(&self) -> u8 {
+    pub(crate) fn space(&self) -> u8 {
         match self {
             Self::Header => spaces::FILES_HEADER,
             Self::Inode(_) | Self::NoInode(_) => spaces::FILES_INODE,

@@ -17,7 +17,7 @@ use crate::recover::Recovered;
 use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
-use landfall_heap::{Damage, Entry, HeapError, Item, Kind, SlotId, spaces};
+use landfall_heap::{Damage, Entry, HeapError, Item, Kind, SlotId, Source, spaces};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -27,9 +27,6 @@ use std::sync::Arc;
 const PAGE_RECORDS: usize = 256;
 /// A page ends when its values have so many bytes.
 const PAGE_BYTES: usize = 1 << 20;
-/// Inodes that one transaction deletes.
-const DROPPED_AT_ONCE: usize = 4096;
-
 /// Where a walk over all records is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyPlace {
@@ -184,6 +181,15 @@ impl State {
         Ok(())
     }
 
+    /// The header of the tree that is copied, for this region.
+    fn header_for(&self, copied: &[u8]) -> Result<Header, Damage> {
+        let copied = Header::decode(copied)?;
+        // Without a seed nobody finds the names in another region.
+        copied.seed.ok_or(Damage::RecordFields)?;
+        let next_client = self.header.next_client.max(copied.next_client);
+        Ok(Header { next_client, floor: self.header.floor, ..copied })
+    }
+
     /// What was copied of the tree, or of the log's bound, is current.
     fn take_copied(
         &mut self,
@@ -195,12 +201,7 @@ impl State {
     ) -> Result<(), Damage> {
         match record {
             Record::Header => {
-                let copied = Header::decode(value)?;
-                // Without a seed nobody finds the names in another region.
-                copied.seed.ok_or(Damage::RecordFields)?;
-                let next_client = self.header.next_client.max(copied.next_client);
-                self.header_changed = next_client != copied.next_client;
-                self.header = Header { next_client, ..copied };
+                (self.header, self.header_changed) = (Header::decode(value)?, false);
             }
             Record::Bound(_) => {
                 let fields = LogFields::decode(value)?;
@@ -268,24 +269,47 @@ impl Publisher {
         // With the log's new bound no operation before it counts any more.
         self.step()?;
         left.into_values().for_each(|slot| files.heap().drop_record(slot));
-        files.lock().reset_tree();
-        loop {
-            let some: Vec<Record> = {
-                let state = files.lock();
-                state
-                    .tree
-                    .stored_inodes()
-                    .take(DROPPED_AT_ONCE)
-                    .map(|(number, _)| Record::NoInode(number))
-                    .collect()
-            };
-            if some.is_empty() {
-                break;
-            }
-            self.drop_records(some)?;
-        }
+        self.drop_tree()?;
         let mut state = files.lock();
         (state.received, state.held) = (Received::Kept(Copying::default()), Some(0));
+        Ok(())
+    }
+
+    /// All records of the tree mean nothing any more, with one record of the header. Tombstones would not do: the inodes
+    /// that come have the same numbers, and what is still on the medium of an old one would be theirs after a restart.
+    fn drop_tree(&mut self) -> Result<(), FsError> {
+        let files = Arc::clone(&self.files);
+        let mut state = files.lock();
+        let heap = Arc::clone(&state.heap);
+        let header = Header {
+            seed: Some(state.header.seed_in(&heap)),
+            // Under the lock of the tree: whatever it has on the medium has a lower one.
+            floor: heap.next_seq(),
+            ..state.header
+        };
+        let mut transaction = self.writer.begin_transaction(0)?;
+        let value = header.encode();
+        let entry = Entry {
+            kind: Kind::Put,
+            space: spaces::FILES_HEADER,
+            hash: heap.hash(spaces::FILES_HEADER, HEADER_KEY),
+            key: HEADER_KEY,
+            key_at: None,
+            value: Source::Bytes(&value),
+            arrival_ns: 0,
+            expiry_ms: 0,
+            aux: 0,
+        };
+        let slot = self.writer.append_to(&mut transaction, &entry)?;
+        self.writer.commit(transaction)?;
+        (state.header, state.header_changed) = (header, false);
+        let tombstones = std::mem::take(&mut state.kept).tombstones.into_values();
+        let mut gone: Vec<SlotId> = tombstones.map(|tombstone| tombstone.slot).collect();
+        gone.extend(state.tree.take_stored().into_values());
+        gone.extend(state.stored.take_tree());
+        gone.into_iter().for_each(|slot| heap.drop_record(slot));
+        state.stored.header = Some(slot);
+        state.reset_tree();
         Ok(())
     }
 
@@ -326,10 +350,14 @@ impl Publisher {
             let what = record_of(record)?;
             let kind = if what == Record::Bound(CLIENT) { Kind::Bound } else { Kind::Put };
             let value = match what {
-                Record::Header | Record::Bound(_) => source_bytes(heap, &record.value)?,
+                Record::Header => state.header_for(&source_bytes(heap, &record.value)?)?.encode(),
+                Record::Bound(_) => source_bytes(heap, &record.value)?,
                 _ => Vec::new(),
             };
-            let entry = entry(heap, record, kind);
+            let mut entry = entry(heap, record, kind);
+            if what == Record::Header {
+                entry.value = Source::Bytes(&value);
+            }
             let slot = self.writer.append_to(&mut transaction, &entry)?;
             taken.push((what, entry.hash, slot, value, record.mark));
         }

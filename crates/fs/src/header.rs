@@ -18,6 +18,8 @@ pub const LOG_ENDED: u64 = u64::MAX;
 const VERSION: u32 = 1;
 /// Version with a seed.
 const VERSION_WITH_SEED: u32 = 2;
+/// Version with a seed and a floor.
+const VERSION_WITH_FLOOR: u32 = 3;
 
 /// What is known of a tree as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +30,27 @@ pub struct Header {
     pub next_client: u32,
     /// Seed of the positions of names, if it is not the region's: the tree was copied from another region.
     pub seed: Option<u64>,
+    /// Records of the tree with a lower seq mean nothing: they are of another tree, which a copy has replaced. Only a tree
+    /// with a seed has one.
+    pub floor: u64,
 }
 
 impl Header {
     /// The value's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let version = if self.seed.is_some() { VERSION_WITH_SEED } else { VERSION };
+        let version = match (self.seed, self.floor) {
+            (None, _) => VERSION,
+            (Some(_), 0) => VERSION_WITH_SEED,
+            (Some(_), _) => VERSION_WITH_FLOOR,
+        };
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&version.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.identity);
         bytes[24..28].copy_from_slice(&self.next_client.to_le_bytes());
         bytes.extend(self.seed.iter().flat_map(|seed| seed.to_le_bytes()));
+        if version == VERSION_WITH_FLOOR {
+            bytes.extend(self.floor.to_le_bytes());
+        }
         bytes
     }
 
@@ -56,10 +68,11 @@ impl Header {
         let (version, zero) = (fields.u32()?, fields.u32()?);
         let identity = fields.bytes(16)?.try_into().map_err(|_| Damage::RecordFields)?;
         let (next_client, reserved) = (fields.u32()?, fields.u32()?);
-        let seed = if version == VERSION_WITH_SEED { Some(fields.u64()?) } else { None };
-        let is_known = matches!(version, VERSION | VERSION_WITH_SEED) && zero == 0 && reserved == 0;
+        let seed = if version == VERSION { None } else { Some(fields.u64()?) };
+        let floor = if version == VERSION_WITH_FLOOR { fields.u64()? } else { 0 };
+        let is_known = (VERSION..=VERSION_WITH_FLOOR).contains(&version) && zero == 0 && reserved == 0;
         fields.end()?;
-        is_known.then_some(Self { identity, next_client, seed }).ok_or(Damage::RecordFields)
+        is_known.then_some(Self { identity, next_client, seed, floor }).ok_or(Damage::RecordFields)
     }
 }
 
@@ -104,7 +117,7 @@ mod tests {
     #[test]
     fn header_and_log_are_frozen() {
         let identity = *b"0123456789abcdef";
-        let header = Header { identity, next_client: 0x0102, seed: None };
+        let header = Header { identity, next_client: 0x0102, seed: None, floor: 0 };
         let bytes = [&[1, 0, 0, 0, 0, 0, 0, 0][..], b"0123456789abcdef", &[2, 1, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(header.encode()[..], bytes);
         assert_eq!(Header::decode(&bytes), Ok(header));
@@ -113,6 +126,11 @@ mod tests {
         bytes.extend([8, 7, 0, 0, 0, 0, 0, 0]);
         assert_eq!(copied.encode(), bytes);
         assert_eq!(Header::decode(&bytes), Ok(copied));
+        let replaced = Header { floor: 0x090a, ..copied };
+        bytes[0] = 3;
+        bytes.extend([10, 9, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(replaced.encode(), bytes);
+        assert_eq!(Header::decode(&bytes), Ok(replaced));
         let log = LogFields { epoch: 3, lease: 0x0405, next_number: InodeNumber(6) };
         let bytes = [[3, 0, 0, 0, 0, 0, 0, 0], [5, 4, 0, 0, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(log.encode()[..], bytes);
@@ -121,8 +139,8 @@ mod tests {
 
     #[test]
     fn other_versions_and_lengths_and_bytes_that_must_be_zero_are_damage() {
-        let good = Header { identity: [7; 16], next_client: 1, seed: None }.encode();
-        for (at, value) in [(0, 2), (1, 1), (4, 1), (28, 1), (31, 1)] {
+        let good = Header { identity: [7; 16], next_client: 1, seed: None, floor: 0 }.encode();
+        for (at, value) in [(0, 0), (0, 2), (0, 3), (0, 4), (1, 1), (4, 1), (28, 1), (31, 1)] {
             let mut bytes = good.clone();
             bytes[at] = value;
             assert_eq!(Header::decode(&bytes), Err(Damage::RecordFields), "byte {at}");

@@ -18,14 +18,15 @@ enum What {
     /// The client, and the hash of the key.
     Bound(u32, u64),
     Operation(OperationKey),
-    Tombstone(u64),
+    /// The space, and the hash of the key.
+    Tombstone(u8, u64),
 }
 
 fn what(heap: &Heap, slot: SlotId) -> Option<What> {
     let view = heap.record(slot).ok()?;
     let key = heap.key(&view).ok()?;
     if view.kind() == Kind::Tombstone {
-        return Some(What::Tombstone(view.hash()));
+        return Some(What::Tombstone(view.space(), view.hash()));
     }
     Some(match view.space() {
         spaces::FILES_HEADER => What::Header,
@@ -53,10 +54,10 @@ impl What {
             Self::Data(key) => stored.data.get(&(key.file, key.first)).copied(),
             Self::Extended(number) => stored.extended.get(&number).copied(),
             Self::Bound(client, hash) => {
-                stored.bounds.get(&client).copied().or_else(|| state.kept.tombstone(hash))
+                stored.bounds.get(&client).copied().or_else(|| state.kept_bounds.tombstone(hash))
             }
             Self::Operation(key) => state.operation_slot(&key).copied(),
-            Self::Tombstone(hash) => state.kept.tombstone(hash),
+            Self::Tombstone(space, hash) => state.kept_of(space).tombstone(hash),
         }
     }
 
@@ -81,7 +82,7 @@ impl What {
             Self::Extended(number) => drop(state.stored.extended.insert(number, new)),
             Self::Bound(client, hash) => match state.stored.bounds.get_mut(&client) {
                 Some(slot) => *slot = new,
-                None => state.kept.move_tombstone(hash, new),
+                None => state.kept_bounds.move_tombstone(hash, new),
             },
             Self::Operation(key) => {
                 if let Some(slot) = state.operation_slot(&key) {
@@ -95,7 +96,7 @@ impl What {
                     state.tree.replace_spread(&moved);
                 }
             }
-            Self::Tombstone(hash) => state.kept.move_tombstone(hash, new),
+            Self::Tombstone(space, hash) => state.kept_of(space).move_tombstone(hash, new),
         }
     }
 
@@ -113,7 +114,7 @@ impl Owner for Files {
         if is_current {
             // The copy counts as stale until it takes over: a tombstone written meanwhile must outlive the copy.
             if what.is_counted() {
-                state.kept.announce_copy(name.hash);
+                state.kept_of(name.space).announce_copy(name.hash);
             }
             hold();
         }
@@ -124,7 +125,7 @@ impl Owner for Files {
         let what = what(&self.heap, new);
         let mut state = self.lock();
         // No copy was announced for an operation; the call changes nothing then.
-        state.kept.settle_copy(name.hash);
+        state.kept_of(name.space).settle_copy(name.hash);
         let Some(what) = what else { return false };
         let is_current = what.slot(&mut state) == Some(old);
         if is_current {
@@ -138,11 +139,15 @@ impl Owner for Files {
 
     fn abort_move(&self, name: Named) {
         let mut state = self.lock();
-        state.kept.withdraw_copy(&self.heap, name.hash);
+        state.kept_of(name.space).withdraw_copy(&self.heap, name.hash);
     }
 
     fn forget(&self, gone: &mut [Gone]) {
         let mut state = self.lock();
-        gone.iter().for_each(|gone| state.kept.drop_stale(&self.heap, gone.name.hash));
+        for Gone { name, seq } in gone {
+            if name.space == spaces::FILES_LOG || *seq >= state.header.floor {
+                state.kept_of(name.space).drop_stale(&self.heap, name.hash);
+            }
+        }
     }
 }

@@ -149,7 +149,7 @@ pub(crate) fn restore(
     let header = match settled.header {
         Some(found) => found.header.map_err(|what| damaged(found.slot, what))?,
         None if settled.inodes.is_empty() => {
-            Header { identity: options.identity, next_client: CLIENT + 1, seed: None }
+            Header { identity: options.identity, next_client: CLIENT + 1, seed: None, floor: 0 }
         }
         None => return Err(damaged(SlotId::NONE, Damage::RecordFields)),
     };
@@ -188,6 +188,7 @@ pub(crate) fn restore(
         // Their processes have lost the region with the mount.
         others: logs.into_iter().map(|(client, log)| (client, Log { has_ended: true, ..log })).collect(),
         kept: settled.kept,
+        kept_bounds: settled.kept_bounds,
         header,
         header_changed: false,
         damaged: damaged.filter_map(|(number, records)| Some((number, first_damage(records)?))).collect(),

@@ -122,12 +122,13 @@ impl Tenant for FilesRecovery {
         let bounds = std::mem::take(&mut *self.bounds.lock());
         let mut unreadable = Unreadable::new(&std::mem::take(&mut *self.damaged.lock()));
         let newest = bounds.newest.iter().map(|(client, bound)| (*client, bound.version)).collect();
+        let header = self.header.lock().map(|(_, header)| header);
+        self.tree.drop_below(header.and_then(|found| found.header.ok()).map_or(0, |header| header.floor));
         let mut doubtful = self.doubtful.lock();
         doubtful.judged = unreadable.add_doubtful(heap, &doubtful.found, &self.tree, &newest)?;
         drop(doubtful);
         let mut operations: Vec<OperationFound> = Vec::new();
         self.operations.iter().for_each(|stripe| operations.append(&mut stripe.lock()));
-        let header = self.header.lock().map(|(_, header)| header);
         *self.settled.lock() = settle::settle(heap, &self.tree, header, &bounds, operations, &unreadable);
         Ok(Vec::new())
     }
@@ -146,7 +147,10 @@ impl Tenant for FilesRecovery {
     }
 
     fn stale(&self) -> u64 {
-        self.settled.lock().kept.stale.total()
+        {
+            let settled = self.settled.lock();
+            settled.kept.stale.total() + settled.kept_bounds.stale.total()
+        }
     }
 
     fn describe(&self, space: u8, key: &[u8]) -> Option<String> {

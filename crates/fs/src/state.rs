@@ -15,7 +15,7 @@ use crate::received::Received;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
 use crate::witness::Witness;
-use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer};
+use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer, spaces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,7 +37,10 @@ pub(crate) struct State {
     pub(crate) writer: Writer,
     /// The logs of all other clients, by client.
     pub(crate) others: BTreeMap<u32, Log>,
+    /// Of records of the tree: those of which the header's floor says that they mean nothing are not counted.
     pub(crate) kept: Kept,
+    /// Of bounds.
+    pub(crate) kept_bounds: Kept,
     pub(crate) header: Header,
     /// The header on the medium is another one.
     pub(crate) header_changed: bool,
@@ -65,6 +68,11 @@ impl State {
     /// All logs.
     pub(crate) fn logs(&self) -> impl Iterator<Item = &Log> {
         std::iter::once(&self.log).chain(self.others.values())
+    }
+
+    /// What is kept of records of a space.
+    pub(crate) fn kept_of(&mut self, space: u8) -> &mut Kept {
+        if space == spaces::FILES_LOG { &mut self.kept_bounds } else { &mut self.kept }
     }
 
     /// The log of a client.

@@ -31,6 +31,15 @@ impl Stored {
         before.map(|((_, first), slot)| (*first, *slot))
     }
 
+    /// Takes out all records of the tree.
+    pub(crate) fn take_tree(&mut self) -> Vec<SlotId> {
+        let bounds = std::mem::take(&mut self.bounds);
+        let Self { header, names, data, extended, .. } =
+            std::mem::replace(self, Self { bounds, ..Self::default() });
+        let parts = names.into_values().chain(data.into_values()).chain(extended.into_values());
+        header.into_iter().chain(parts).collect()
+    }
+
     /// Takes out all records of an inode that is deleted.
     pub(crate) fn take_all_of(&mut self, number: InodeNumber) -> Vec<SlotId> {
         let names: Vec<_> = self.names.range((number, Position(0))..=(number, Position(u64::MAX))).collect();

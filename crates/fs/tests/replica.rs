@@ -242,6 +242,27 @@ proptest! {
     }
 
     #[test]
+    fn nothing_of_what_a_node_had_before_a_copy_comes_back_after_a_restart(
+        before in prop::collection::vec(step(), 0..30), between in prop::collection::vec(step(), 0..30),
+        during in prop::collection::vec(step(), 0..4),
+    ) {
+        let mut chain = Chain::new();
+        before.iter().for_each(|step| chain.pair.run(step));
+        chain.pair.world.publish();
+        chain.copy(&mut [].iter());
+        let away = chain.behind.node.lock().take();
+        between.iter().for_each(|step| chain.pair.run(step));
+        chain.pair.world.publish();
+        *chain.behind.node.lock() = away;
+        chain.copy(&mut during.iter());
+        chain.assert_equal("after the second copy");
+        let node = chain.behind.node.lock().take().expect("there is a node");
+        let restarted = node.0.reopened();
+        assert_same(&restarted.view(), &chain.pair.model.view(), "after a restart");
+        check(Arc::clone(&restarted.media));
+    }
+
+    #[test]
     fn a_node_that_crashes_has_everything_that_was_acknowledged_and_takes_the_rest(
         before in prop::collection::vec(step(), 0..10), during in prop::collection::vec(step(), 0..10),
         steps in prop::collection::vec(step(), 1..40), crash in 0..1000_u64, again in 0..1000_u64, seed: u64,

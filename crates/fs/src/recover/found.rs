@@ -5,6 +5,7 @@ use crate::key::{DataKey, InodeNumber, NamesKey};
 use landfall_heap::{Damage, Heap, SlotId, spaces};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of lists in which recovery gathers records of the tree. Those of one inode all go to one list.
 const STRIPES: u64 = 64;
@@ -107,17 +108,21 @@ impl Stripe {
 
 /// All records of the tree.
 #[derive(Debug)]
-pub(super) struct TreeFound([Mutex<Stripe>; STRIPES as usize]);
+pub(super) struct TreeFound {
+    stripes: [Mutex<Stripe>; STRIPES as usize],
+    /// Records with a lower seq mean nothing.
+    floor: AtomicU64,
+}
 
 impl Default for TreeFound {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
+        Self { stripes: std::array::from_fn(|_| Mutex::default()), floor: AtomicU64::new(0) }
     }
 }
 
 impl TreeFound {
     fn stripe(&self, number: InodeNumber) -> &Mutex<Stripe> {
-        &self.0[(number.0 % STRIPES) as usize]
+        &self.stripes[(number.0 % STRIPES) as usize]
     }
 
     pub(super) fn add(&self, record: RecordFound) {
@@ -127,11 +132,24 @@ impl TreeFound {
     }
 
     pub(super) fn clear(&self) {
-        self.0.iter().for_each(|stripe| *stripe.lock() = Stripe::default());
+        self.stripes.iter().for_each(|stripe| *stripe.lock() = Stripe::default());
+        self.floor.store(0, Ordering::Relaxed);
     }
 
-    /// True if a newer record of the key has been found, or the tombstone of its inode.
+    /// All records are found: those below the floor are of another tree, which a copy has replaced.
+    pub(super) fn drop_below(&self, floor: u64) {
+        self.floor.store(floor, Ordering::Relaxed);
+        for stripe in &self.stripes {
+            stripe.lock().records.retain(|record| record.version.seq >= floor);
+        }
+    }
+
+    /// True if a newer record of the key has been found, or the tombstone of its inode, or if the version is below the
+    /// floor.
     pub(super) fn has_newer(&self, key: RecordKey, version: Version) -> bool {
+        if version.seq < self.floor.load(Ordering::Relaxed) {
+            return true;
+        }
         let mut stripe = self.stripe(key.number).lock();
         let is_replaced = stripe.of(key).last().is_some_and(|newest| newest.version > version);
         let ends = |inode| stripe.of(inode).last().is_some_and(|newest| newest.is_tombstone);
@@ -140,7 +158,7 @@ impl TreeFound {
 
     /// Hands over the records, sorted, one stripe after the other.
     pub(super) fn take_sorted(&self, mut take: impl FnMut(&[RecordFound])) {
-        for stripe in &self.0 {
+        for stripe in &self.stripes {
             let mut stripe = std::mem::take(&mut *stripe.lock());
             take(stripe.sorted());
         }

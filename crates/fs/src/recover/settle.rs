@@ -77,14 +77,15 @@ impl Settling<'_> {
         if stale > 0 || newest.is_tombstone {
             let hash = key.hash(self.heap);
             let tombstone = Tombstone { slot: newest.slot, space: key.space, number: key.number };
-            self.count(hash, stale as u64, newest.is_tombstone.then_some(tombstone));
+            self.count((key.space, hash), stale as u64, newest.is_tombstone.then_some(tombstone));
         }
         (!newest.is_tombstone).then_some(newest)
     }
 
     /// Counts the stale records of a key. Its tombstone is kept if there are any.
-    fn count(&mut self, hash: u64, stale: u64, tombstone: Option<Tombstone>) {
-        let kept = &mut self.settled.kept;
+    fn count(&mut self, (space, hash): (u8, u64), stale: u64, tombstone: Option<Tombstone>) {
+        let of_tree = space != spaces::FILES_LOG;
+        let kept = if of_tree { &mut self.settled.kept } else { &mut self.settled.kept_bounds };
         (0..stale).for_each(|_| kept.stale.add(hash, &mut NoInlineCounts));
         match tombstone {
             Some(tombstone) if stale > 0 => kept.add_tombstone(hash, tombstone),
@@ -107,7 +108,7 @@ impl Settling<'_> {
             let has_ended = bound.mark == LOG_ENDED;
             let number = InodeNumber(0);
             let tombstone = Tombstone { slot: bound.slot, space: spaces::FILES_LOG, number };
-            self.count(hash, older + unreadable, has_ended.then_some(tombstone));
+            self.count((spaces::FILES_LOG, hash), older + unreadable, has_ended.then_some(tombstone));
             if !has_ended {
                 self.add_log(*client, bound, of(*client));
             }
@@ -216,7 +217,8 @@ impl Settled {
         let mut current: Vec<SlotId> = self.inodes.values().copied().collect();
         current.extend(self.names.values().chain(self.data.values()).chain(self.extended.values()));
         current.extend(self.header.map(|header| header.slot));
-        current.extend(self.kept.tombstones.values().map(|tombstone| tombstone.slot));
+        let tombstones = self.kept.tombstones.values().chain(self.kept_bounds.tombstones.values());
+        current.extend(tombstones.map(|tombstone| tombstone.slot));
         for log in self.logs.values() {
             current.extend(log.bound);
             current.extend(log.operations.iter().chain(&log.behind).map(|operation| operation.slot));

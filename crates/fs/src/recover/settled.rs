@@ -47,8 +47,10 @@ pub struct Settled {
     pub extended: BTreeMap<InodeNumber, SlotId>,
     /// The clients' logs, by client. Clients that have ended have none.
     pub logs: BTreeMap<u32, LogFound>,
-    /// Stale records, and the tombstones that they need.
+    /// Stale records of the tree, and the tombstones that they need.
     pub kept: Kept,
+    /// Stale bounds, and the tombstones that they need.
+    pub kept_bounds: Kept,
     /// The highest number of an inode in any record of the tree that counts.
     pub number_max: Option<InodeNumber>,
     /// The highest client of any operation or bound.

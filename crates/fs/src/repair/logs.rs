@@ -38,7 +38,8 @@ fn mend_header(settled: &mut Settled, identity: [u8; 16], notes: &mut Notes) -> 
     }
     // The number of no client that has left anything on the medium.
     let client = settled.client_max.map_or(CLIENT + 1, |client| client.saturating_add(1));
-    let known = known.and_then(Result::ok).unwrap_or(Header { identity, next_client: client, seed: None });
+    let known =
+        known.and_then(Result::ok).unwrap_or(Header { identity, next_client: client, seed: None, floor: 0 });
     let header = Header { next_client: known.next_client.max(client).max(CLIENT + 1), ..known };
     let slot = settled.header.map_or(SlotId::NONE, |found| found.slot);
     settled.header = Some(HeaderFound { slot, header: Ok(header) });
