@@ -186,34 +186,25 @@ fn name(log: usize) -> String {
 
 /// Appends to all logs in turn, and trims them now and then, at the node that takes writes, until the end.
 fn append(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Known>, client: usize) {
-    let (mut resp, mut number) = (None, 0_u64);
-    while !over.load(Ordering::Relaxed) {
-        let Some(to) = &mut resp else {
-            resp = addresses.of(addresses.first.load(Ordering::Acquire));
-            std::thread::sleep(Duration::from_millis(5));
-            continue;
-        };
-        number += 1;
+    addresses.write_until(over, |to, number| {
         let log = (number as usize + client) % LOGS;
         let value =
             [format!("{client}:{number}:").into_bytes(), pattern(number, number as usize % 900)].concat();
-        match to.call(&[b"LF.APPEND", name(log).as_bytes(), &value, b"second"]) {
-            Ok(Reply::Int(offset)) => {
-                let offset = u64::try_from(offset).unwrap();
-                let mut known = known.lock().unwrap();
-                known.acknowledged.insert((log, offset), value);
-                known.acknowledged.insert((log, offset + 1), b"second".to_vec());
-                if number.is_multiple_of(97) {
-                    let before = offset.saturating_sub(50);
-                    known.trimmed[log] = known.trimmed[log].max(before);
-                    drop(known);
-                    let trimmed = to.call(&[b"LF.TRIM", name(log).as_bytes(), before.to_string().as_bytes()]);
-                    resp = resp.filter(|_| matches!(trimmed, Ok(Reply::Int(_))));
-                }
-            }
-            _ => resp = None,
+        let appended = to.call(&[b"LF.APPEND", name(log).as_bytes(), &value, b"second"]);
+        let Ok(Reply::Int(offset)) = appended else { return false };
+        let offset = u64::try_from(offset).unwrap();
+        let mut known = known.lock().unwrap();
+        known.acknowledged.insert((log, offset), value);
+        known.acknowledged.insert((log, offset + 1), b"second".to_vec());
+        if !number.is_multiple_of(97) {
+            return true;
         }
-    }
+        let before = offset.saturating_sub(50);
+        known.trimmed[log] = known.trimmed[log].max(before);
+        drop(known);
+        let trimmed = to.call(&[b"LF.TRIM", name(log).as_bytes(), before.to_string().as_bytes()]);
+        matches!(trimmed, Ok(Reply::Int(_)))
+    });
 }
 
 /// Reads at all nodes in turn, until the end: what was shown stays.

@@ -2,15 +2,13 @@
 
 mod common;
 
-use common::chain::{Chain, REPLY_LIMIT};
+use common::chain::{Chain, REPLY_LIMIT, codes_answered};
 use common::faults::{Addresses, Over, hunt};
 use common::{Reply, Server, ok, pattern, wait_until};
 use landfall_chain::{Code, Hello, Record, RecordKind, packed_message};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const CLIENTS: usize = 3;
@@ -153,15 +151,6 @@ fn message(incarnation: u64, value_len: u32, payload: &[u8]) -> Vec<u8> {
     [&hello.encode(1)[..], &header, payload].concat()
 }
 
-fn codes_answered(node: SocketAddr, message: &[u8]) -> Vec<u8> {
-    let mut node = TcpStream::connect(node).unwrap();
-    node.set_read_timeout(Some(REPLY_LIMIT)).unwrap();
-    node.write_all(message).unwrap();
-    let mut answer = Vec::new();
-    let _ = node.read_to_end(&mut answer);
-    answer.windows(6).filter(|at| at.starts_with(b"LFCH")).map(|at| at[5]).collect()
-}
-
 #[test]
 fn what_does_not_unpack_to_what_the_head_says_is_refused() {
     let mut chain = Chain::new(2, &[]);
@@ -213,21 +202,16 @@ fn value_of(number: u64) -> Vec<u8> {
 
 /// Writes numbers that only grow, to the node that takes writes, until the end.
 fn write(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, client: usize) {
-    let (mut resp, mut number) = (None, 0_u64);
-    while !over.load(Ordering::Relaxed) {
-        let Some(to) = &mut resp else {
-            resp = addresses.of(addresses.first.load(Ordering::Acquire));
-            std::thread::sleep(Duration::from_millis(5));
-            continue;
-        };
-        number += 1;
+    addresses.write_until(over, |to, number| {
         let at = client * KEYS + number as usize % KEYS;
         known.lock().unwrap()[at].1 = number;
-        match to.call(&[b"SET", format!("key:{at}").as_bytes(), &value_of(number)]) {
-            Ok(reply) if reply == ok() => known.lock().unwrap()[at].0 = number,
-            _ => resp = None,
+        let written = to.call(&[b"SET", format!("key:{at}").as_bytes(), &value_of(number)]);
+        let is_acknowledged = written.is_ok_and(|reply| reply == ok());
+        if is_acknowledged {
+            known.lock().unwrap()[at].0 = number;
         }
-    }
+        is_acknowledged
+    });
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A chain of servers on this machine.
 
 use super::etcd::{Etcd, start_etcd};
-use super::{Place, Refused, Reply, Resp, Server, landfall, wait_until};
-use std::net::SocketAddr;
+use super::{Place, Refused, Reply, Resp, Server, landfall, ok, wait_until};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -233,6 +235,43 @@ impl Chain {
     pub(crate) fn words(&self) -> String {
         self.nodes.iter().map(|node| format!("\n--- {}\n{}", node.name, node.place.log())).collect()
     }
+}
+
+/// Everything that a node has, in all databases.
+pub(crate) fn contents(server: &Server) -> BTreeMap<(u8, Vec<u8>), Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut resp = server.resp();
+    for database in 0..16_u8 {
+        assert_eq!(resp.call(&[b"SELECT", database.to_string().as_bytes()]).unwrap(), ok());
+        let Reply::Array(keys) = resp.call(&[b"KEYS", b"*"]).unwrap() else { panic!("keys") };
+        for key in keys {
+            let Reply::Bulk(key) = key else { panic!("a key") };
+            let Reply::Bulk(value) = resp.call(&[b"GET", &key]).unwrap() else {
+                panic!("a value of {key:?}")
+            };
+            all.insert((database, key), value);
+        }
+    }
+    all
+}
+
+/// Fails unless all nodes that run have the same. Returns it.
+pub(crate) fn same_everywhere(chain: &Chain, running: &[usize]) -> BTreeMap<(u8, Vec<u8>), Vec<u8>> {
+    let first = contents(chain.server(running[0]));
+    for index in &running[1..] {
+        assert_eq!(contents(chain.server(*index)), first, "{}", chain.nodes[*index].name);
+    }
+    first
+}
+
+/// The codes of all messages that a node answers with until it ends the connection.
+pub(crate) fn codes_answered(node: SocketAddr, message: &[u8]) -> Vec<u8> {
+    let mut node = TcpStream::connect(node).unwrap();
+    node.set_read_timeout(Some(REPLY_LIMIT)).unwrap();
+    node.write_all(message).unwrap();
+    let mut answer = Vec::new();
+    let _ = node.read_to_end(&mut answer);
+    answer.windows(6).filter(|at| at.starts_with(b"LFCH")).map(|at| at[5]).collect()
 }
 
 /// Addresses that no other test has: each chain has a network of its own within that of this machine, where no server

@@ -34,6 +34,23 @@ impl Addresses {
         let address = self.nodes.lock().unwrap()[index]?;
         Resp::connect(address, REPLY_LIMIT).ok()
     }
+
+    /// Calls `write` again and again until the end, with the node that takes writes and numbers that only grow. After a
+    /// write that was not acknowledged it connects anew.
+    pub(crate) fn write_until(&self, over: &AtomicBool, mut write: impl FnMut(&mut Resp, u64) -> bool) {
+        let (mut resp, mut number) = (None, 0_u64);
+        while !over.load(Ordering::Relaxed) {
+            let Some(to) = &mut resp else {
+                resp = self.of(self.first.load(Ordering::Acquire));
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            number += 1;
+            if !write(to, number) {
+                resp = None;
+            }
+        }
+    }
 }
 
 /// Ends the clients, also when a test fails.
