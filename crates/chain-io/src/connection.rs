@@ -4,7 +4,7 @@ use landfall_chain::{
     Acknowledged, Code, Difference, HEADER_BYTES, Header, Hello, Proof, Reason, Refusal, Report, Welcome,
     WireError,
 };
-use landfall_heap::crc;
+use landfall_heap::{KEY_BYTES_MAX, crc};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,8 +20,13 @@ const TURN: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(2);
 /// ... and is not, if bytes are not taken for this long.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
-/// Longest head of an answer, bytes: a comparison that stops says the key.
-const HEAD_BYTES_MAX: u32 = 4096 + (64 << 10);
+/// Longest head of an answer, bytes, ...
+const HEAD_BYTES_MAX: usize = 4096;
+
+/// ... but a comparison that stops says the key.
+fn head_bytes_max(code: Code) -> usize {
+    HEAD_BYTES_MAX + if code == Code::Compared { KEY_BYTES_MAX } else { 0 }
+}
 
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
@@ -198,7 +203,7 @@ impl Connection {
         let mut bytes = [0; HEADER_BYTES];
         self.read_exact(&mut bytes, goes_on)?;
         let header = Header::decode(&bytes)?;
-        if header.head_len > HEAD_BYTES_MAX || header.payload_len > 0 {
+        if header.head_len as usize > head_bytes_max(header.code) || header.payload_len > 0 {
             return Err(WireError::Unexpected(header.code).into());
         }
         let mut head = vec![0; header.head_len as usize];

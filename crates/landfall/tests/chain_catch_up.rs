@@ -142,6 +142,27 @@ fn a_node_that_comes_back_gets_what_has_changed_and_nothing_else() {
     assert_eq!(same_everywhere(&chain, &[0, 1, 2]), all);
 }
 
+/// What was compared is answered with the key up to which it was: the longest that there can be.
+#[test]
+fn a_node_that_comes_back_is_compared_with_however_long_its_keys_are() {
+    let mut chain = Chain::new(2, &["--capacity", "256MiB"]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    let keys = [b'a', b'b', b'c', b'z'].map(|letter| vec![letter; 65_536]);
+    // An answer ends behind 8 MiB of values.
+    for (seed, key) in (0..).zip(&keys) {
+        assert_eq!(resp.call(&[b"SET", key, &pattern(seed, 9 << 20)]).unwrap(), ok());
+    }
+    set_many(&mut resp, 0, 0..500, |key| pattern(u64::from(key), 20));
+    let [_, sent, _] = sent_after(&mut chain, 0, 1, |_, resp| {
+        assert_eq!(resp.call(&[b"DEL", &keys[0], &keys[1]]).unwrap(), Reply::Int(2));
+        assert_eq!(resp.call(&[b"SET", &keys[2], b"short"]).unwrap(), ok());
+        set_many(resp, 0, 100..110, |key| pattern(u64::from(key), 30));
+    });
+    assert_eq!(sent, 11.0, "the others are as they were");
+    assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 502);
+}
+
 #[test]
 fn a_damaged_value_of_a_node_that_comes_back_is_copied_again() {
     let mut chain = Chain::new(2, &[]);
