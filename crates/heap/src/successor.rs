@@ -38,6 +38,8 @@ pub trait Successor: Debug + Send + Sync {
 
 /// What records are sent with, besides key and value, bytes; not less than what a message has for each.
 const SENT_BYTES: u64 = 64;
+/// Most bytes of the keys of a transaction: another machine gets its records in one message, whose head has a limit.
+pub(crate) const TRANSACTION_KEY_BYTES_MAX: u64 = 1 << 30;
 
 /// Most bytes that values occupy at another machine: they land there in one message with their keys, and long keys are
 /// copied.

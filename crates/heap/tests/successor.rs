@@ -3,7 +3,7 @@
 mod common;
 
 use common::{heap, put, tombstone};
-use landfall_heap::{Heap, HeapError, SlotId, Source, Successor, Writer};
+use landfall_heap::{Heap, HeapError, KEY_BYTES_MAX, SlotId, Source, Successor, Writer};
 use landfall_media::Media;
 use landfall_media::sim::SimOptions;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -207,6 +207,20 @@ fn a_transaction_takes_room_as_a_whole_or_none() {
     assert_eq!(node.taken(), taken);
     writer.commit(transaction).expect("completes");
     assert_eq!(node.taken(), 0);
+}
+
+/// Deletes, too: the successor would refuse the message with all of them for ever.
+#[test]
+fn a_transaction_whose_keys_the_successor_would_not_take_is_refused_before_it_is_appended() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_done: AtomicBool::new(true), ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    let key = vec![b'k'; KEY_BYTES_MAX];
+    let deletes = |count: usize| std::iter::repeat_n(tombstone(&heap, &key), count);
+    let mut transaction = writer.begin_transaction(0).expect("begins");
+    let refused = writer.take_room_for(&mut transaction, deletes(16_385));
+    assert!(matches!(refused, Err(HeapError::TooLarge { max: 0x4000_0000, .. })), "{refused:?}");
+    writer.take_room_for(&mut transaction, deletes(16_384)).expect("1 GiB");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Appending transactions: `docs/format/commit.md`, "Transactions".
 
-use super::{Pieces, Urgency, Writer};
+use super::{Pieces, Urgency, Writer, too_large};
 use crate::bond::Bond;
 use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::layout::SlotId;
 use crate::record::Kind;
-use crate::successor::{TakenRoom, bytes_of};
+use crate::successor::{TRANSACTION_KEY_BYTES_MAX, TakenRoom, bytes_of};
 use crate::superblock::FEATURE_TRANSACTIONS;
 use crate::transactions::Transaction;
 use landfall_media::Site;
@@ -35,15 +35,21 @@ impl Writer {
     /// transaction finds room as a whole.
     ///
     /// # Errors
-    /// [`HeapError::Full`], [`HeapError::Cleaning`].
+    /// [`HeapError::Full`], [`HeapError::Cleaning`]. [`HeapError::TooLarge`]: keys of more than 1 GiB, which the successor
+    /// would not take.
     pub fn take_room_for<'a>(
         &self,
         transaction: &mut Transaction,
         entries: impl Iterator<Item = Entry<'a>>,
     ) -> Result<(), HeapError> {
         if let Some(successor) = &self.successor {
-            let values = entries.filter(|entry| entry.kind == Kind::Put);
-            transaction.room = TakenRoom::take(successor, values.map(|entry| bytes_of(&[entry])).sum())?;
+            let (mut keys, mut room) = (0, 0);
+            for entry in entries {
+                keys += entry.key.len() as u64;
+                room += if entry.kind == Kind::Put { bytes_of(&[entry]) } else { 0 };
+            }
+            too_large("the keys of a transaction", keys, TRANSACTION_KEY_BYTES_MAX)?;
+            transaction.room = TakenRoom::take(successor, room)?;
         }
         Ok(())
     }
