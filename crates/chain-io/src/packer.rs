@@ -13,12 +13,13 @@ const SAMPLE_BYTES: u64 = 4 << 10;
 /// Packs the payloads of one stream.
 pub(crate) struct Packer {
     compressor: Compressor,
-    coder: Coder,
+    /// Of the first payload on that is worth a sample: most streams never pack.
+    coder: Option<Coder>,
 }
 
 impl Packer {
     pub(crate) fn new(setting: Compression) -> Self {
-        Self { compressor: Compressor::new(setting), coder: Coder::default() }
+        Self { compressor: Compressor::new(setting), coder: None }
     }
 
     /// A batch begins, or a page of a copy.
@@ -45,13 +46,14 @@ impl Packer {
         if plan == Plan::AsIs || !spare.take(len + RUN_SIZE) {
             return Ok(None);
         }
+        let coder = self.coder.get_or_insert_default();
         if plan == Plan::Sample {
-            let (sampled, packed) = self.coder.sample(values, len)?;
+            let (sampled, packed) = coder.sample(values, len)?;
             if !self.compressor.note_sample(sampled, packed) {
                 return Ok(None);
             }
         }
-        let packed = self.coder.pack(values, len)?;
+        let packed = coder.pack(values, len)?;
         let is_worth_it = self.compressor.note_packed(len, packed.as_ref().map(|packed| packed.len() as u64));
         Ok(packed.filter(|_| is_worth_it))
     }
