@@ -1,11 +1,11 @@
-//! What the node behind lacks of a page of keys.
+//! What the node behind lacks of a page of keys, or of records of files.
 
 use crate::connection::{Connection, Lost};
-use crate::pages::{CopiedPart, CopiedRecord, Position, record_of};
+use crate::pages::{CopiedPart, CopiedRecord, Position, digest_of_files, record_of};
 use landfall_chain::{
     Bits, Code, Compare, Compared, Difference, Digest, Digester, KeyRange, Report, WireError, message,
 };
-use landfall_heap::{Heap, HeapError};
+use landfall_heap::{Heap, HeapError, spaces};
 use std::io::Write;
 
 /// A page, and the range of keys for which it stands.
@@ -31,6 +31,9 @@ impl Comparison {
     ) -> Result<Self, HeapError> {
         let digester = Digester::for_page(seed, records.len());
         let digest = |record: &CopiedRecord<'_>| match &record.part {
+            CopiedPart::Value(item) if is_of_files(record.space) => {
+                digest_of_files(heap, &digester, (record.space, record.aux), &record.key, item)
+            }
             CopiedPart::Value(item) | CopiedPart::Damaged(item) => {
                 let record = record_of(heap, record.space, record.aux, &record.key, item)?;
                 Ok(digester.digest(&record))
@@ -74,34 +77,66 @@ impl Comparison {
         }
         let asked: Vec<usize> =
             (0..self.digests.len()).filter(|at| differ.missing.is_set(self.digests[*at].bucket)).collect();
-        let digests: Vec<u64> = asked.iter().map(|at| self.digests[*at].digest).collect();
-        let missing = self.missing(&differ.missing, &digests, &mut ask)?;
+        let of = |field: fn(&Digest) -> u64| asked.iter().map(|at| field(&self.digests[*at])).collect();
+        let digests: Vec<u64> = of(|digest| digest.digest);
+        let keys = is_of_files(self.space).then(|| of(|digest| digest.key));
+        let with = Compared::Records { buckets: differ.missing, digests, keys };
+        let missing = self.missing(&with, asked.len(), &mut ask)?;
         let mut lacking = Bits::none(self.digests.len());
         asked.iter().enumerate().filter(|(at, _)| missing.is_set(*at)).for_each(|(_, of)| lacking.set(*of));
         Ok(lacking)
     }
 
-    /// Asks for the records of some buckets, as often as the node behind stops.
+    /// Asks for so many records of some buckets, as often as the node behind stops.
     fn missing(
         &self,
-        buckets: &Bits,
-        digests: &[u64],
+        with: &Compared,
+        count: usize,
         ask: &mut impl FnMut(Option<&[u8]>, Compared, usize) -> Result<Difference, Lost>,
     ) -> Result<Bits, Lost> {
-        let mut missing = Bits::all(digests.len());
+        let mut missing = Bits::all(count);
         let mut after = self.after.clone();
         loop {
-            let with = Compared::Records { buckets: buckets.clone(), digests: digests.to_vec() };
-            let answer = ask(after.as_deref(), with, digests.len())?;
+            let answer = ask(after.as_deref(), with.clone(), count)?;
             // Nothing is in this part of the range: what was found in another one is there.
             if !answer.is_nothing {
                 missing.keep(&answer.missing);
             }
             match answer.stopped_at {
                 None => return Ok(missing),
-                Some(at) if after.as_ref().is_none_or(|after| *after < at) => after = Some(at),
+                Some(at) if after.as_ref().is_none_or(|after| self.is_behind(&at, after)) => after = Some(at),
                 Some(_) => return Err(WireError::Unexpected(Code::Compared).into()),
             }
         }
+    }
+
+    /// True if a key comes behind another one in the order of the space.
+    fn is_behind(&self, at: &[u8], after: &[u8]) -> bool {
+        if is_of_files(self.space) { numbers(at) > numbers(after) } else { at > after }
+    }
+}
+
+fn is_of_files(space: u8) -> bool {
+    spaces::FILES.contains(&space)
+}
+
+/// The numbers of which the key of a record of files consists: one of 8 bytes, and one of the rest.
+fn numbers(key: &[u8]) -> [u64; 2] {
+    let number = |bytes: &[u8]| bytes.iter().take(8).rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+    let (first, rest) = key.split_at(key.len().min(8));
+    [number(first), number(rest)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_files_are_in_the_order_of_their_numbers() {
+        let key = |number: u64, place: u32| [&number.to_le_bytes()[..], &place.to_le_bytes()].concat();
+        assert_eq!(numbers(&key(0x0102, 0x0304)), [0x0102, 0x0304]);
+        assert!(numbers(&key(256, 0)) > numbers(&key(255, 9)) && key(256, 0) < key(255, 9));
+        assert!(numbers(&key(1, 256)) > numbers(&key(1, 255)));
+        assert_eq!(numbers(&[7]), [7, 0]);
     }
 }

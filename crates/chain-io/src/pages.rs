@@ -1,7 +1,7 @@
 //! What a region has, page by page, for a copy.
 
-use landfall_chain::{Record, RecordKind};
-use landfall_heap::{Heap, HeapError, Item};
+use landfall_chain::{Digest, Digester, Record, RecordKind};
+use landfall_heap::{Heap, HeapError, Item, Pinned};
 use std::fmt::Debug;
 
 /// A record of a copy.
@@ -65,6 +65,34 @@ pub fn record_of<'a>(
     })
 }
 
+/// The digest of a record of files: its value counts as the bytes that it has.
+///
+/// # Errors
+/// The medium's.
+pub fn digest_of_files(
+    heap: &Heap,
+    digester: &Digester,
+    (space, aux): (u8, u32),
+    key: &[u8],
+    item: &Item<'_>,
+) -> Result<Digest, HeapError> {
+    let record = Record {
+        kind: RecordKind::Put,
+        more: false,
+        space,
+        aux,
+        arrival_ns: item.arrival_ns,
+        mark: item.expiry_ms,
+        key,
+        value_len: u32::try_from(item.len).unwrap_or(u32::MAX),
+        value_crc: 0,
+    };
+    let pinned: Vec<Pinned<'_>> =
+        item.extents().iter().map(|extent| heap.pinned(*extent)).collect::<Result<_, _>>()?;
+    let parts = item.inline().into_iter().chain(pinned.iter().map(|bytes| &bytes[..]));
+    Ok(digester.digest_with_value(&record, parts))
+}
+
 /// Takes a record of a copy.
 pub type AddRecord<'a, 'h> = &'a mut dyn FnMut(CopiedRecord<'h>) -> Result<(), HeapError>;
 
@@ -79,7 +107,7 @@ pub struct Position {
 
 /// Everything that a region has, page by page.
 pub trait Pages: Debug + Send + Sync {
-    /// A walk begins: the node behind has deleted what it does not keep.
+    /// A walk begins: the node behind has deleted what it does not keep. Files do not change from the return on.
     fn begin(&self);
 
     /// True for a space that the node behind keeps, and of which it gets what differs. Its pages are in the order of their

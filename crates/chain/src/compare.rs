@@ -4,7 +4,7 @@ use crate::bits::Bits;
 use crate::record::{Record, RecordKind};
 use crate::room::{REPORT_BYTES, Report};
 use crate::wire::{Code, WireError, message, u32_at, u64_at};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 /// Records of a bucket, on average.
 const BUCKET_RECORDS: usize = 8;
@@ -15,13 +15,15 @@ const FIXED_BYTES: usize = 24;
 const NO_KEY: u32 = u32::MAX;
 const SUMS: u8 = 1;
 const RECORDS: u8 = 2;
+const KEYED: u8 = 3;
 const NOTHING: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// Keys of a database that follow each other.
+/// Keys of a space that follow each other: of a database in the order of their bytes, of files in that of the numbers of
+/// which they consist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange<'a> {
-    /// The database.
+    /// The database, or a space of files.
     pub space: u8,
     /// The range begins behind this key; `None`: with the first key that there can be.
     pub after: Option<&'a [u8]>,
@@ -34,6 +36,8 @@ pub struct KeyRange<'a> {
 pub struct Digest {
     /// The bucket of its key.
     pub bucket: usize,
+    /// The digest of its key alone.
+    pub key: u64,
     /// The digest of key, value and everything else that nodes have in common.
     pub digest: u64,
 }
@@ -61,14 +65,33 @@ impl Digester {
     pub fn digest(&self, record: &Record<'_>) -> Digest {
         let mut bytes = Vec::with_capacity(64 + record.key.len());
         Record { kind: RecordKind::Put, more: false, ..*record }.encode(&mut bytes);
-        let bucket = xxh3_64_with_seed(record.key, self.seed) % u64::from(self.buckets);
-        Digest { bucket: bucket as usize, digest: xxh3_64_with_seed(&bytes, self.seed) }
+        self.of(record.key, &bytes)
+    }
+
+    /// As [`Self::digest`], of a record whose value counts as the bytes that it has, and not by its checksum.
+    pub fn digest_with_value<'v>(
+        &self,
+        record: &Record<'_>,
+        value: impl IntoIterator<Item = &'v [u8]>,
+    ) -> Digest {
+        let mut bytes = Vec::with_capacity(64 + record.key.len());
+        Record { kind: RecordKind::Put, more: false, value_crc: 0, ..*record }.encode(&mut bytes);
+        let mut hash = Xxh3::with_seed(self.seed);
+        value.into_iter().for_each(|part| hash.update(part));
+        bytes.extend_from_slice(&hash.digest().to_le_bytes());
+        self.of(record.key, &bytes)
+    }
+
+    fn of(&self, key: &[u8], bytes: &[u8]) -> Digest {
+        let key = xxh3_64_with_seed(key, self.seed);
+        let bucket = (key % u64::from(self.buckets)) as usize;
+        Digest { bucket, key, digest: xxh3_64_with_seed(bytes, self.seed) }
     }
 
     /// The sum of each bucket.
     pub fn sums(&self, digests: impl IntoIterator<Item = Digest>) -> Vec<u64> {
         let mut sums = vec![0_u64; self.buckets()];
-        for Digest { bucket, digest } in digests {
+        for Digest { bucket, digest, .. } in digests {
             sums[bucket] = sums[bucket].wrapping_add(digest);
         }
         sums
@@ -86,6 +109,8 @@ pub enum Compared {
         buckets: Bits,
         /// The digests.
         digests: Vec<u64>,
+        /// Of files: the digests of their keys.
+        keys: Option<Vec<u64>>,
     },
 }
 
@@ -106,9 +131,14 @@ impl<'a> Compare<'a> {
     /// # Panics
     /// If a key has 4 GiB.
     pub fn encode(&self) -> Vec<u8> {
-        let (level, bits, digests) = match &self.with {
-            Compared::Sums(sums) => (SUMS, &[][..], sums),
-            Compared::Records { buckets, digests } => (RECORDS, buckets.bytes(), digests),
+        let (level, bits, digests, keys) = match &self.with {
+            Compared::Sums(sums) => (SUMS, &[][..], sums, &[][..]),
+            Compared::Records { buckets, digests, keys: None } => {
+                (RECORDS, buckets.bytes(), digests, &[][..])
+            }
+            Compared::Records { buckets, digests, keys: Some(keys) } => {
+                (KEYED, buckets.bytes(), digests, &keys[..])
+            }
         };
         let len = |key: Option<&[u8]>| {
             key.map_or(NO_KEY, |key| u32::try_from(key.len()).expect("a key has less than 4 GiB"))
@@ -122,7 +152,7 @@ impl<'a> Compare<'a> {
         head.extend_from_slice(&len(until).to_le_bytes());
         [after, until].into_iter().flatten().for_each(|key| head.extend_from_slice(key));
         head.extend_from_slice(bits);
-        digests.iter().for_each(|digest| head.extend_from_slice(&digest.to_le_bytes()));
+        digests.iter().chain(keys).for_each(|digest| head.extend_from_slice(&digest.to_le_bytes()));
         head
     }
 
@@ -144,16 +174,18 @@ impl<'a> Compare<'a> {
         let marked = match fixed[1] {
             SUMS if count == digester.buckets() => None,
             SUMS => return Err(WireError::Length),
-            RECORDS => Some(Bits::take(&mut rest, digester.buckets())?),
+            RECORDS | KEYED => Some(Bits::take(&mut rest, digester.buckets())?),
             value => return Err(WireError::Unknown { what: "a comparison", value }),
         };
-        if rest.len() != count * 8 {
+        let has_keys = fixed[1] == KEYED;
+        if rest.len() != count * 8 * (1 + usize::from(has_keys)) {
             return Err(WireError::Length);
         }
-        let digests = rest.chunks_exact(8).map(|bytes| u64_at(bytes, 0)).collect();
+        let mut digests: Vec<u64> = rest.chunks_exact(8).map(|bytes| u64_at(bytes, 0)).collect();
+        let keys = has_keys.then(|| digests.split_off(count));
         let with = match marked {
             None => Compared::Sums(digests),
-            Some(buckets) => Compared::Records { buckets, digests },
+            Some(buckets) => Compared::Records { buckets, digests, keys },
         };
         Ok(Self { range, digester, with })
     }
@@ -261,6 +293,12 @@ mod tests {
         }
         assert_eq!(of(Record { more: true, ..same }), of(same));
         assert_ne!(Digester::for_page(2, 100).digest(&same).digest, of(same), "the seed counts");
+        let with = |record: Record<'_>, value: &[&'static [u8]]| {
+            digester.digest_with_value(&record, value.iter().copied()).digest
+        };
+        assert_eq!(with(same, &[b"ab", b"c"]), with(Record { value_crc: 1, ..same }, &[b"a", b"bc"]));
+        assert_ne!(with(same, &[b"abc"]), with(same, &[b"abd"]));
+        assert_ne!(with(same, &[b"abc"]), with(Record { mark: 5, ..same }, &[b"abc"]));
         let changed = digester.digest(&others[3]);
         assert_eq!(changed.bucket, digester.digest(&same).bucket, "a version of a key stays in its bucket");
     }
@@ -290,7 +328,12 @@ mod tests {
             let digester = Digester::for_page(seed, records);
             let range = KeyRange { space, after: after.as_deref(), until: until.as_deref() };
             let buckets = bits(&marks[..digester.buckets()]);
-            for with in [Compared::Sums(vec![5; digester.buckets()]), Compared::Records { buckets, digests }] {
+            let keys = Some(digests.iter().rev().copied().collect());
+            for with in [
+                Compared::Sums(vec![5; digester.buckets()]),
+                Compared::Records { buckets: buckets.clone(), digests: digests.clone(), keys: None },
+                Compared::Records { buckets, digests, keys },
+            ] {
                 let compare = Compare { range, digester, with };
                 let head = compare.encode();
                 prop_assert_eq!(Compare::decode(&head), Ok(compare));

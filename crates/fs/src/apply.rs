@@ -80,6 +80,10 @@ pub(crate) fn take_over(state: &mut State, record: Record, hash: u64, slot: Slot
             let all = stored.take_all_of(number);
             all.into_iter().for_each(|slot| state.heap.drop_record(slot));
             state.kept.forget_number(&state.heap, number);
+            // Only a node of a chain is ever copied to.
+            if state.header.seed.is_some() {
+                state.dead.add(number);
+            }
             (state.tree.note_gone(number), Some(number))
         }
         Record::Names(number, first) => {

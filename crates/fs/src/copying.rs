@@ -4,6 +4,7 @@
 use crate::apply::take_over;
 use crate::build::Record;
 use crate::data_map::Interval;
+use crate::dead::Dead;
 use crate::error::FsError;
 use crate::files::Files;
 use crate::header::{HEADER_KEY, Header, LogFields};
@@ -19,7 +20,6 @@ use crate::state::State;
 use crate::tree::{Tree, TreeError};
 use landfall_heap::{Damage, Entry, HeapError, Item, Kind, SlotId, Source, spaces};
 use smallvec::smallvec;
-use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
@@ -88,6 +88,10 @@ impl Files {
         let mut state = self.lock();
         let copying = state.received.copying().ok_or(ReceiveError::NoCopy)?;
         let Some((first, fields)) = copying.bound else { return Err(Damage::Lost.into()) };
+        // What came before the sender stopped publishing may be in its tree.
+        let later = copying.waiting.split_off(&first);
+        let published = std::mem::replace(&mut copying.waiting, later);
+        published.into_values().for_each(|slot| self.heap.drop_record(slot));
         let missing = copying.waiting.keys().zip(first..).find(|(index, expected)| *index != expected);
         if let Some((index, expected)) = missing {
             return Err(ReceiveError::Missing { index: *index, expected });
@@ -246,32 +250,36 @@ fn record_of(record: &FilesRecord<'_>) -> Result<Record, Damage> {
 }
 
 impl Publisher {
-    /// A copy of another machine's files begins: all files are deleted. Nothing is published until [`Self::end_copy`].
-    /// It blocks in fences.
+    /// A copy of another machine's files begins. What the log has goes. The published tree stays to be compared, if `keeps`
+    /// and all of it can be read; otherwise it goes, too. Nothing is published until [`Self::end_copy`]. It blocks in fences.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn begin_copy(&mut self) -> Result<(), FsError> {
+    pub fn begin_copy(&mut self, keeps: bool) -> Result<(), FsError> {
         let files = Arc::clone(&self.files);
-        let left = {
+        let (left, keeps) = {
             let mut state = files.lock();
             state.held = None;
-            let left = match std::mem::replace(&mut state.received, Received::PassedOver) {
-                Received::Kept(copying) => copying.waiting,
-                Received::Executed | Received::PassedOver => BTreeMap::new(),
-            };
-            if let Some((last, _)) = left.last_key_value() {
-                let (first, above) = (last + 1, u64::MAX);
-                state.log = Log { first, above, ..Log::new(CLIENT) };
+            let mut left: Vec<SlotId> = state.log.slots.drain(..).collect();
+            let mut first = state.log.first + left.len() as u64;
+            if let Received::Kept(copying) = std::mem::replace(&mut state.received, Received::PassedOver) {
+                first = copying.waiting.last_key_value().map_or(first, |(last, _)| first.max(last + 1));
+                left.extend(copying.waiting.into_values());
             }
-            left
+            state.log = Log { first, above: u64::MAX, ..Log::new(CLIENT) };
+            let keeps = keeps && state.damaged.is_empty() && state.stored.header.is_some();
+            state.reset_tree();
+            (left, keeps)
         };
-        // With the log's new bound no operation before it counts any more.
+        // With the log's new bound no operation before it counts any more. Whatever the published tree has, every node that
+        // was in step has had; an operation of the log may be known to nobody else.
         self.step()?;
-        left.into_values().for_each(|slot| files.heap().drop_record(slot));
-        self.drop_tree()?;
+        left.into_iter().for_each(|slot| files.heap().drop_record(slot));
+        if !keeps {
+            self.drop_tree()?;
+        }
         let mut state = files.lock();
-        (state.received, state.held) = (Received::Kept(Copying::default()), Some(0));
+        (state.received, state.held) = (Received::Kept(Copying { keeps, ..Copying::default() }), Some(0));
         Ok(())
     }
 
@@ -308,8 +316,40 @@ impl Publisher {
         gone.extend(state.tree.take_stored().into_values());
         gone.extend(state.stored.take_tree());
         gone.into_iter().for_each(|slot| heap.drop_record(slot));
-        state.stored.header = Some(slot);
+        (state.stored.header, state.dead) = (Some(slot), Dead::default());
         state.reset_tree();
+        Ok(())
+    }
+
+    /// A tree that is kept goes if another one comes. An inode does not come back under a number that had one.
+    fn check_kept(&mut self, records: &[FilesRecord<'_>]) -> Result<(), ReceiveError> {
+        let files = Arc::clone(&self.files);
+        let mut state = files.lock();
+        let keeps = state.received.copying().ok_or(ReceiveError::NoCopy)?.keeps;
+        if !keeps {
+            return Ok(());
+        }
+        let mut is_another = false;
+        for record in records {
+            match record_of(record) {
+                Ok(Record::Header) => {
+                    let copied = Header::decode(&source_bytes(&state.heap, &record.value)?)?;
+                    let of = |header: &Header| (header.identity, header.seed);
+                    is_another |= of(&copied) != of(&state.header);
+                }
+                Ok(Record::Inode(number))
+                    if state.tree.slot(number).is_none() && state.dead.may_have(number) =>
+                {
+                    return Err(ReceiveError::Returned { number });
+                }
+                _ => {}
+            }
+        }
+        if is_another {
+            state.received.copying().into_iter().for_each(|copying| copying.keeps = false);
+            drop(state);
+            self.drop_tree()?;
+        }
         Ok(())
     }
 
@@ -332,6 +372,7 @@ impl Publisher {
     /// [`ReceiveError`]: no record of the tree is taken then.
     pub fn receive_copied(&mut self, records: &[FilesRecord<'_>]) -> Result<(), ReceiveError> {
         let files = Arc::clone(&self.files);
+        self.check_kept(records)?;
         let mut state = files.lock();
         state.received.copying().ok_or(ReceiveError::NoCopy)?;
         let is_operation = |record: &FilesRecord<'_>| operation_key(record).is_ok();

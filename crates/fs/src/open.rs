@@ -189,6 +189,7 @@ pub(crate) fn restore(
         others: logs.into_iter().map(|(client, log)| (client, Log { has_ended: true, ..log })).collect(),
         kept: settled.kept,
         kept_bounds: settled.kept_bounds,
+        dead: settled.dead,
         header,
         header_changed: false,
         damaged: damaged.filter_map(|(number, records)| Some((number, first_damage(records)?))).collect(),

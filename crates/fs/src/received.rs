@@ -19,6 +19,8 @@ pub(crate) enum Received {
 /// A copy that is being received.
 #[derive(Debug, Default)]
 pub(crate) struct Copying {
+    /// The tree that was there is compared with the one that comes.
+    pub(crate) keeps: bool,
     /// The bound of the log that is copied: the index of its first operation, and its fields.
     pub(crate) bound: Option<(u64, LogFields)>,
     /// Operations that are executed at the end, by index.

@@ -60,6 +60,12 @@ pub enum ReceiveError {
     /// It is no record of files, or of another client than the mount.
     #[error("this is no record of files: {0}")]
     Damage(Damage),
+    /// An inode comes under a number that had one here, of which something may be left.
+    #[error("inode {} was deleted here, and is there at the node before: the next copy keeps nothing of here", .number.0)]
+    Returned {
+        /// Its number.
+        number: InodeNumber,
+    },
     /// No copy has begun.
     #[error("no copy of files has begun")]
     NoCopy,
@@ -157,6 +163,11 @@ impl Files {
     /// Index of the operation that the log expects next.
     pub fn next_operation(&self) -> u64 {
         self.lock().log.next()
+    }
+
+    /// Operations with a lower index are published.
+    pub fn published_below(&self) -> u64 {
+        self.lock().log.first
     }
 
     /// What makes everything durable that the log has.

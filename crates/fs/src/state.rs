@@ -1,6 +1,7 @@
 //! Everything about files that one lock protects: the tree, the log, and where their records are.
 
 use crate::data_map::{DataMap, Interval};
+use crate::dead::Dead;
 use crate::directory::Directory;
 use crate::error::FsError;
 use crate::header::Header;
@@ -41,6 +42,7 @@ pub(crate) struct State {
     pub(crate) kept: Kept,
     /// Of bounds.
     pub(crate) kept_bounds: Kept,
+    pub(crate) dead: Dead,
     pub(crate) header: Header,
     /// The header on the medium is another one.
     pub(crate) header_changed: bool,

@@ -5,7 +5,9 @@ mod common;
 
 use common::model::{Pair, Step, assert_same, config, step};
 use common::{World, check, region};
-use landfall_fs::{CopyPlace, FilesRecord, FsError, Orphans, Publisher, ReceiveError};
+use landfall_fs::{
+    CopyPlace, FilesRecord, FsError, Operation, Orphans, Publisher, ReceiveError, is_compared,
+};
 use landfall_heap::{Heap, HeapError, NewRegion, SlotId, Source, Successor, create};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
@@ -14,7 +16,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 /// A record, as a message would have it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Sent {
     space: u8,
     key: Vec<u8>,
@@ -101,11 +103,20 @@ impl Node {
     }
 
     fn restarted(self, image: &CrashImage) -> Self {
-        drop(self);
-        let mut node =
-            Self(World::open_as(SimMedia::restart(image, SimOptions::default()), Orphans::OfChain));
+        let mut node = self.opened(image);
         node.be_ready();
         node
+    }
+
+    fn opened(self, image: &CrashImage) -> Self {
+        drop(self);
+        Self(World::open_as(SimMedia::restart(image, SimOptions::default()), Orphans::OfChain))
+    }
+
+    /// It starts again with what is durable, and hears nobody yet.
+    fn crashed(self) -> Self {
+        let image = self.0.media.crash_state().durable();
+        self.opened(&image)
     }
 }
 
@@ -138,8 +149,50 @@ impl Successor for Behind {
     }
 }
 
-fn begin_copy(publisher: &mut Publisher) {
-    publisher.begin_copy().expect("there is room");
+fn begin_copy(publisher: &mut Publisher, keeps: bool) {
+    publisher.begin_copy(keeps).expect("there is room");
+}
+
+/// What a node lacks of a page of records, and has in vain: it deletes that.
+fn compare(node: &mut Node, (from, next): (&CopyPlace, Option<&CopyPlace>), page: Vec<Sent>) -> Vec<Sent> {
+    let until = next.filter(|next| next.space == from.space).and_then(|next| next.after.as_deref());
+    let (mut place, mut own) = (from.clone(), Vec::new());
+    loop {
+        let some = node.0.files.records_within(&place, until).expect("it can be read");
+        own.extend(some.records.iter().map(|record| Sent::of(node.0.files.heap(), record.item.slot)));
+        if some.is_last {
+            break;
+        }
+        place.after = own.last().map(|last| last.key.clone());
+    }
+    let in_vain = own.iter().filter(|own| page.iter().all(|sent| sent.key != own.key));
+    let keys: Vec<&[u8]> = in_vain.map(|own| &own.key[..]).collect();
+    node.0.publisher.drop_compared(from.space, &keys).expect("there is room");
+    page.into_iter().filter(|sent| !own.contains(sent)).collect()
+}
+
+/// How a node is copied to.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// It keeps what it has.
+    keeps: bool,
+    /// It is copied to up to this page, and then anew.
+    broken_at: Option<usize>,
+    /// It crashes in between.
+    crashes: bool,
+}
+
+impl Way {
+    const WHOLE: Self = Self { keeps: false, broken_at: None, crashes: false };
+
+    fn any() -> impl Strategy<Value = Self> {
+        let broken_at = prop::option::weighted(0.3, 0..8_usize);
+        (prop::bool::weighted(0.8), broken_at, any::<bool>()).prop_map(|(keeps, broken_at, crashes)| Self {
+            keeps,
+            broken_at,
+            crashes,
+        })
+    }
 }
 
 /// Two nodes. The second one has nothing at first.
@@ -156,31 +209,67 @@ impl Chain {
         Self { pair, behind }
     }
 
-    /// Copies everything. Between two pages the first node does what comes next of `steps`.
-    fn copy(&mut self, steps: &mut std::slice::Iter<'_, Step>) {
+    /// Copies everything. Between two pages the first node does what comes next of `steps`. Returns how many records were
+    /// sent.
+    fn copy(&mut self, way: Way, steps: &mut std::slice::Iter<'_, Step>) -> usize {
         let mut node = self.behind.node.lock().take().unwrap_or_else(Node::new);
-        begin_copy(&mut node.0.publisher);
-        *self.behind.node.lock() = Some(node);
-        assert!(self.pair.world.files.hold_publishing());
-        let mut place = Some(CopyPlace::START);
-        while let Some(from) = place {
-            self.pair.world.files.sync_all().expect("syncs");
-            let page: Vec<Sent> = {
-                let (page, next) = self.pair.world.files.copy_page(&from).expect("reads");
-                place = next;
-                page.iter().map(|record| Sent::of(self.pair.world.files.heap(), record.item.slot)).collect()
-            };
-            let records: Vec<FilesRecord<'_>> = page.iter().map(Sent::record).collect();
-            if let Some(node) = &mut *self.behind.node.lock() {
-                node.0.publisher.receive_copied(&records).expect("it is taken");
-                node.0.compact(landfall_heap::CompactGoal::DENSE_SLABS);
+        if let Some(pages) = way.broken_at {
+            begin_copy(&mut node.0.publisher, way.keeps);
+            *self.behind.node.lock() = Some(node);
+            self.hold();
+            self.pages(way, pages, steps);
+            self.pair.world.files.publish_again();
+            node = self.behind.node.lock().take().expect("there is a node");
+            if way.crashes {
+                node = node.crashed();
             }
-            steps.next().into_iter().for_each(|step| self.pair.run(step));
         }
+        begin_copy(&mut node.0.publisher, way.keeps);
+        *self.behind.node.lock() = Some(node);
+        self.hold();
+        let sent = self.pages(way, usize::MAX, steps);
         self.pair.world.files.publish_again();
         self.pair.world.files.sync_all().expect("syncs");
         let mut node = self.behind.node.lock();
         node.as_mut().expect("there is a node").0.publisher.end_copy().expect("it is whole");
+        sent
+    }
+
+    /// The published tree does not change any more. It has whatever that of the second node has.
+    fn hold(&mut self) {
+        self.pair.world.publish();
+        assert!(self.pair.world.files.hold_publishing());
+    }
+
+    /// Copies some pages.
+    fn pages(&mut self, way: Way, most: usize, steps: &mut std::slice::Iter<'_, Step>) -> usize {
+        let (mut place, mut sent) = (Some(CopyPlace::START), 0);
+        for _ in 0..most {
+            let Some(from) = place else { break };
+            self.pair.world.files.sync_all().expect("syncs");
+            let mut page: Vec<Sent> = {
+                let (page, next) = self.pair.world.files.copy_page(&from).expect("reads");
+                place = next;
+                page.iter().map(|record| Sent::of(self.pair.world.files.heap(), record.item.slot)).collect()
+            };
+            if let Some(node) = &mut *self.behind.node.lock() {
+                if way.keeps && is_compared(from.space) {
+                    page = compare(node, (&from, place.as_ref()), page);
+                }
+                let records: Vec<FilesRecord<'_>> = page.iter().map(Sent::record).collect();
+                node.0.publisher.receive_copied(&records).expect("it is taken");
+                node.0.compact(landfall_heap::CompactGoal::DENSE_SLABS);
+                sent += records.len();
+            }
+            steps.next().into_iter().for_each(|step| self.pair.run(step));
+        }
+        sent
+    }
+
+    /// The second node is away.
+    fn away(&mut self) -> Node {
+        self.pair.world.files.sync_all().expect("syncs");
+        self.behind.node.lock().take().expect("there is a node")
     }
 
     /// Everything that the first node has is at the second one.
@@ -217,7 +306,7 @@ proptest! {
     ) {
         let mut chain = Chain::new();
         before.iter().for_each(|step| chain.pair.run(step));
-        chain.copy(&mut during.iter());
+        chain.copy(Way::WHOLE, &mut during.iter());
         chain.assert_equal("after the copy");
         for (at, step) in after.iter().enumerate() {
             chain.pair.run(step);
@@ -243,19 +332,35 @@ proptest! {
 
     #[test]
     fn nothing_of_what_a_node_had_before_a_copy_comes_back_after_a_restart(
-        before in prop::collection::vec(step(), 0..30), between in prop::collection::vec(step(), 0..30),
-        during in prop::collection::vec(step(), 0..4),
+        before in prop::collection::vec(step(), 0..30), alone in 0..4,
+        between in prop::collection::vec(step(), 0..30), during in prop::collection::vec(step(), 0..4), way in Way::any(),
+        restarts: bool, again in Way::any(), at_last in prop::collection::vec(step(), 0..6),
     ) {
         let mut chain = Chain::new();
         before.iter().for_each(|step| chain.pair.run(step));
         chain.pair.world.publish();
-        chain.copy(&mut [].iter());
-        let away = chain.behind.node.lock().take();
+        chain.copy(Way::WHOLE, &mut [].iter());
+        // What it has in its log, and nobody else knows.
+        let mut away = chain.away();
+        for file in 0..alone {
+            let number = away.0.create(common::ROOT, &format!("alone {file}"), landfall_fs::FileType::File);
+            away.0.write(number, 0, &[9; 5000]);
+        }
+        away.0.files.sync_all().expect("syncs");
+        if restarts {
+            away = away.crashed();
+        }
         between.iter().for_each(|step| chain.pair.run(step));
         chain.pair.world.publish();
-        *chain.behind.node.lock() = away;
-        chain.copy(&mut during.iter());
+        *chain.behind.node.lock() = Some(away);
+        chain.copy(way, &mut during.iter());
         chain.assert_equal("after the second copy");
+        // And once more, with what has changed in the same life.
+        let away = chain.away();
+        at_last.iter().for_each(|step| chain.pair.run(step));
+        *chain.behind.node.lock() = Some(away);
+        chain.copy(again, &mut [].iter());
+        chain.assert_equal("after the third copy");
         let node = chain.behind.node.lock().take().expect("there is a node");
         let restarted = node.0.reopened();
         assert_same(&restarted.view(), &chain.pair.model.view(), "after a restart");
@@ -271,7 +376,7 @@ proptest! {
         let run = |at: Option<u64>| {
             let mut chain = Chain::new();
             before.iter().for_each(|step| chain.pair.run(step));
-            chain.copy(&mut during.iter());
+            chain.copy(Way::WHOLE, &mut during.iter());
             let media = chain.behind.node.lock().as_ref().map(|node| Arc::clone(&node.0.media)).expect("a node");
             let begin = media.ops().total();
             at.into_iter().for_each(|at| media.freeze_at(begin + at));
@@ -327,10 +432,67 @@ fn a_second_copy_takes_the_place_of_the_first() {
         Step::Create(1, 3, false),
     ];
     steps.iter().for_each(|step| chain.pair.run(step));
-    chain.copy(&mut [].iter());
+    chain.copy(Way::WHOLE, &mut [].iter());
     chain.pair.run(&Step::Unlink(0, 0));
-    chain.copy(&mut [Step::Write(0, 0, 4096, 3), Step::Create(0, 4, false)].iter());
+    chain.copy(Way::WHOLE, &mut [Step::Write(0, 0, 4096, 3), Step::Create(0, 4, false)].iter());
     chain.assert_equal("after the second copy");
+}
+
+#[test]
+fn a_node_that_keeps_its_files_gets_only_what_has_changed() {
+    let mut chain = Chain::new();
+    for name in 0..4 {
+        chain.pair.run(&Step::Create(0, name, false));
+        chain.pair.run(&Step::Write(name, 0, 20_000, name as u8));
+    }
+    chain.pair.world.publish();
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let away = chain.away();
+    chain.pair.run(&Step::Write(1, 8192, 4096, 77));
+    chain.pair.run(&Step::Unlink(0, 3));
+    *chain.behind.node.lock() = Some(away);
+    let way = Way { keeps: true, ..Way::WHOLE };
+    let sent = chain.copy(way, &mut [].iter());
+    chain.assert_equal("after the copy");
+    // The header, the bound, the inodes of the root and of the file, names, data.
+    assert!((4..=7).contains(&sent), "{sent}");
+    assert_eq!(chain.copy(way, &mut [].iter()), 2, "the header and the bound");
+}
+
+#[test]
+fn an_inode_that_was_deleted_at_a_node_alone_does_not_come_back_with_what_is_left_of_it() {
+    let mut chain = Chain::new();
+    chain.pair.run(&Step::Create(0, 0, false));
+    chain.pair.run(&Step::Write(0, 0, 20_000, 1));
+    chain.pair.world.publish();
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let mut away = chain.away();
+    // It goes its own way, which no node of a chain does.
+    away.0.run(&Operation::Unlink {
+        parent: common::ROOT,
+        name: common::model::name(0),
+        is_directory: false,
+    });
+    let number = chain.pair.model.file(0).expect("there is a file");
+    away.0.run(&Operation::Release { number });
+    away.0.publish();
+    chain.pair.run(&Step::SetSize(0, 4096));
+    let mut away = away.crashed();
+    begin_copy(&mut away.0.publisher, true);
+    chain.hold();
+    let inodes = CopyPlace { space: 49, after: None };
+    let page: Vec<Sent> = {
+        let (page, _) = chain.pair.world.files.copy_page(&inodes).expect("reads");
+        page.iter().map(|record| Sent::of(chain.pair.world.files.heap(), record.item.slot)).collect()
+    };
+    let records: Vec<FilesRecord<'_>> = page.iter().map(Sent::record).collect();
+    let refused = away.0.publisher.receive_copied(&records);
+    assert!(matches!(refused, Err(ReceiveError::Returned { .. })), "{refused:?}");
+    chain.pair.world.files.publish_again();
+    *chain.behind.node.lock() = Some(away);
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let node = chain.away();
+    assert_same(&node.0.reopened().view(), &chain.pair.model.view(), "after a restart");
 }
 
 #[test]
@@ -339,11 +501,11 @@ fn a_copy_that_came_to_nothing_leaves_nothing_to_the_next_one() {
     [Step::Create(0, 0, false), Step::Publish, Step::Create(0, 1, false)]
         .iter()
         .for_each(|s| chain.pair.run(s));
-    chain.copy(&mut [].iter());
+    chain.copy(Way::WHOLE, &mut [].iter());
     {
         let mut node = chain.behind.node.lock();
         let node = node.as_mut().expect("there is a node");
-        begin_copy(&mut node.0.publisher);
+        begin_copy(&mut node.0.publisher, false);
     }
     chain.pair.run(&Step::Create(0, 2, false));
     chain.pair.world.files.sync_all().expect("syncs");
@@ -352,7 +514,7 @@ fn a_copy_that_came_to_nothing_leaves_nothing_to_the_next_one() {
         let node = &mut node.as_mut().expect("there is a node").0;
         assert!(node.publisher.end_copy().is_err(), "it has no bound");
     }
-    chain.copy(&mut [Step::Create(0, 4, false)].iter());
+    chain.copy(Way::WHOLE, &mut [Step::Create(0, 4, false)].iter());
     chain.assert_equal("after the copy");
     let mut node = chain.behind.node.lock().take().expect("there is a node");
     node.0.publish();
@@ -363,7 +525,7 @@ fn a_copy_that_came_to_nothing_leaves_nothing_to_the_next_one() {
 #[test]
 fn operations_that_are_missing_or_of_another_tree_are_refused() {
     let mut chain = Chain::new();
-    chain.copy(&mut [].iter());
+    chain.copy(Way::WHOLE, &mut [].iter());
     chain.pair.run(&Step::Create(0, 0, false));
     chain.pair.run(&Step::Create(0, 1, false));
     chain.pair.world.files.sync_all().expect("syncs");
@@ -390,7 +552,7 @@ fn operations_that_are_missing_or_of_another_tree_are_refused() {
 #[test]
 fn operations_mean_nothing_to_other_files_until_a_copy_begins() {
     let mut chain = Chain::new();
-    chain.copy(&mut [].iter());
+    chain.copy(Way::WHOLE, &mut [].iter());
     chain.pair.run(&Step::Create(0, 0, false));
     chain.pair.world.files.sync_all().expect("syncs");
     let all = chain.behind.delivered.lock().concat_groups();
@@ -398,7 +560,7 @@ fn operations_mean_nothing_to_other_files_until_a_copy_begins() {
     other.0.files.pass_over();
     assert!(!other.0.files.receive(&[all[0].record()]).expect("it is passed over"));
     assert_eq!(other.0.view().len(), 1, "the root");
-    begin_copy(&mut other.0.publisher);
+    begin_copy(&mut other.0.publisher, false);
     // It cannot be said of files that are being copied to.
     other.0.files.pass_over();
     assert!(other.0.files.receive(&[all[0].record()]).expect("it waits"));

@@ -341,6 +341,49 @@ fn a_node_that_comes_back_is_copied_to_while_files_are_written() {
 
 /// The region of a first node is older than those of the others, as that of one that was in the middle and has lost in a
 /// crash what it had sent on.
+/// Bytes that node 1 sends to node 2, which was away while files changed.
+fn sent_after(nodes: &mut Nodes, change: impl FnOnce(&Nodes)) -> u64 {
+    assert!(nodes.chain.take(2).stop().success());
+    nodes.chain.remove(2);
+    nodes.chain.wait_until_in_step();
+    change(nodes);
+    let bytes = |nodes: &Nodes| nodes.chain.server(1).metric("landfall_chain_copy_bytes_total") as u64;
+    let before = bytes(nodes);
+    nodes.chain.add(2);
+    nodes.chain.start(2);
+    nodes.chain.wait_until_in_step();
+    bytes(nodes) - before
+}
+
+#[test]
+fn a_node_that_comes_back_gets_the_files_that_have_changed_and_nothing_else() {
+    let Some(mut nodes) = Nodes::new(3, &["--workers", "2"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let file = |nodes: &Nodes, at: u64| nodes.at(0, &format!("directory-{}/file-{at}", at % 7));
+    (0..7).for_each(|at| fs::create_dir(nodes.at(0, &format!("directory-{at}"))).unwrap());
+    (0..200).for_each(|at| write_durably(&file(&nodes, at), &pattern(at, 65_536)).unwrap());
+    write_durably(&nodes.at(0, "long"), &pattern(7, 16 << 20)).unwrap();
+    let sent = sent_after(&mut nodes, |nodes| {
+        (0..20).for_each(|at| fs::remove_file(file(nodes, at)).unwrap());
+        (200..220).for_each(|at| write_durably(&file(nodes, at), &pattern(at, 65_536)).unwrap());
+        (30..50).for_each(|at| fs::rename(file(nodes, at), file(nodes, at + 1000)).unwrap());
+        let long = OpenOptions::new().append(true).open(nodes.at(0, "long")).unwrap();
+        (&long).write_all(&pattern(8, 1 << 20)).unwrap();
+        OpenOptions::new().write(true).open(file(nodes, 60)).unwrap().set_len(10_000).unwrap();
+        fs::set_permissions(file(nodes, 61), fs::Permissions::from_mode(0o600)).unwrap();
+        long.sync_all().unwrap();
+    });
+    let changed = 20 * 65_536 + (1 << 20);
+    assert!(sent < changed * 13 / 10, "{sent} bytes, and {changed} have changed");
+    let nothing = sent_after(&mut nodes, |_| {});
+    assert!(nothing < 100_000, "{nothing}");
+    let tree = nodes.tree(0);
+    nodes.replace_first(0, 1, &tree);
+    nodes.replace_first(1, 2, &tree);
+    nodes.end(&[2]);
+}
+
 #[test]
 fn a_first_node_that_has_lost_operations_does_not_go_on_as_if_it_had_them() {
     let Some(mut nodes) = Nodes::new(2, &[]) else { return };

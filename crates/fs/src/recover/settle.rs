@@ -50,6 +50,7 @@ impl Settling<'_> {
             let key = versions[0].key;
             // Neither current nor counted: without its inode the record means nothing.
             if key.inode().is_some() && !lives {
+                self.settled.dead.add(number);
                 continue;
             }
             let current = self.settle_key(key, versions);

@@ -1,5 +1,6 @@
 //! What recovery has decided.
 
+use crate::dead::Dead;
 use crate::header::{Header, LogFields};
 use crate::kept::Kept;
 use crate::key::InodeNumber;
@@ -51,6 +52,8 @@ pub struct Settled {
     pub kept: Kept,
     /// Stale bounds, and the tombstones that they need.
     pub kept_bounds: Kept,
+    /// Inodes that are gone, and of which something is left.
+    pub dead: Dead,
     /// The highest number of an inode in any record of the tree that counts.
     pub number_max: Option<InodeNumber>,
     /// The highest client of any operation or bound.

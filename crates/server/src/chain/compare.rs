@@ -1,10 +1,13 @@
-//! A range of this node's keys beside those of the node before: `docs/format/chain.md`, "Comparing".
+//! A range of this node's keys, or of its records of files, beside those of the node before: `docs/format/chain.md`,
+//! "Comparing".
 
+use super::files::{publish_by, without_files};
 use super::stop::Stop;
 use crate::context::Context;
 use crate::reply::Reply;
 use landfall_chain::{Bits, Compare, Compared, Difference, Digest, Digester, KeyRange, Reason, Refusal};
-use landfall_chain_io::{Node, record_of};
+use landfall_chain_io::{Node, digest_of_files, record_of};
+use landfall_fs::{CopiedRecord, CopyPlace, FsError, is_compared};
 use landfall_heap::{Damage, HeapError, Item};
 use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
 use std::ops::Bound;
@@ -38,18 +41,86 @@ pub(super) fn compare(
     reply: &mut Reply<'_>,
 ) -> Result<Difference, Stop> {
     let Compare { range, digester, with } = Compare::decode(head)?;
-    check_space_of_key(range.space)?;
     let below = node.old_below()?;
+    if is_compared(range.space) {
+        return compare_files(node, ctx, &range, &digester, with);
+    }
+    check_space_of_key(range.space)?;
     let owned = read(node, ctx, &range, &digester, reply)?;
     match with {
         Compared::Sums(sums) => Ok(owned.differs_from(&digester, &sums)),
-        Compared::Records { buckets, digests } => {
+        Compared::Records { keys: Some(_), .. } => Err(of_other_records().into()),
+        Compared::Records { buckets, digests, keys: None } => {
             delete(ctx, &range, &owned, below, |own| {
                 !buckets.is_set(own.bucket) || digests.contains(&own.digest)
             })?;
             Ok(owned.has_not(&digests))
         }
     }
+}
+
+fn compare_files(
+    node: &Node,
+    ctx: &Context<'_>,
+    range: &KeyRange<'_>,
+    digester: &Digester,
+    with: Compared,
+) -> Result<Difference, Stop> {
+    let owned = read_files(node, ctx, range, digester)?;
+    match with {
+        Compared::Sums(sums) => Ok(owned.differs_from(digester, &sums)),
+        Compared::Records { keys: None, .. } => Err(of_other_records().into()),
+        Compared::Records { buckets, digests, keys: Some(keys) } => {
+            let stays = |own: &Own| !buckets.is_set(own.digest.bucket) || keys.contains(&own.digest.key);
+            let gone: Vec<&[u8]> =
+                owned.keys.iter().filter(|own| !stays(own)).map(|own| &own.key[..]).collect();
+            publish_by(ctx.shared, |publisher| publisher.drop_compared(range.space, &gone))?;
+            Ok(owned.has_not(&digests))
+        }
+    }
+}
+
+fn of_other_records() -> Refusal {
+    Refusal::new(Reason::Message, "records of the one kind are compared as those of the other")
+}
+
+/// Reads the published records of a range, and their values.
+fn read_files(
+    node: &Node,
+    ctx: &Context<'_>,
+    range: &KeyRange<'_>,
+    digester: &Digester,
+) -> Result<Owned, Stop> {
+    let files = ctx.shared.files.files().ok_or_else(without_files)?;
+    let mut place = CopyPlace { space: range.space, after: range.after.map(<[u8]>::to_vec) };
+    let mut owned = Owned::default();
+    loop {
+        let page = files.records_within(&place, range.until).map_err(|error| match error {
+            FsError::Heap(HeapError::Damaged { .. }) => unreadable(node),
+            error => error.into(),
+        })?;
+        Item::fetch_all(page.records.iter().map(|record| &record.item))?;
+        for CopiedRecord { space, key, aux, item } in page.records {
+            let digest = digest_of_files(files.heap(), digester, (space, aux), &key, &item)?;
+            let is_whole = item.verify().map_err(HeapError::from)?;
+            let digest = if is_whole { digest } else { Digest { digest: !digest.digest, ..digest } };
+            owned.bytes += item.len;
+            owned.keys.push(Own { key, digest });
+        }
+        let Some(last) = owned.keys.last().filter(|_| !page.is_last) else { return Ok(owned) };
+        place.after = Some(last.key.clone());
+        if owned.keys.len() >= KEYS_MAX || owned.bytes >= BYTES_MAX {
+            owned.stopped_at = place.after;
+            return Ok(owned);
+        }
+    }
+}
+
+/// Ends the copy: the next one keeps nothing.
+fn unreadable(node: &Node) -> Stop {
+    node.note_damage();
+    let text = "a record of this node cannot be read: the next copy keeps nothing that is here";
+    Refusal::new(Reason::Copy, text).into()
 }
 
 /// Reads the keys of a range, expired ones too, and verifies their values.
@@ -98,19 +169,14 @@ fn digest_of(
     key: &[u8],
     item: Result<Item<'_>, KvError>,
 ) -> Result<Digest, Stop> {
-    let unreadable = || {
-        node.note_damage();
-        let text = "a record of this node cannot be read: the next copy keeps nothing that is here";
-        Stop::from(Refusal::new(Reason::Copy, text))
-    };
     let item = match item {
         Ok(item) => item,
-        Err(KvError::Damaged { .. }) => return Err(unreadable()),
+        Err(KvError::Damaged { .. }) => return Err(unreadable(node)),
         Err(error) => return Err(error.into()),
     };
     let record = match record_of(ctx.engine.heap(), space, 0, key, &item) {
         Ok(record) => record,
-        Err(HeapError::Damaged { .. }) => return Err(unreadable()),
+        Err(HeapError::Damaged { .. }) => return Err(unreadable(node)),
         Err(error) => return Err(error.into()),
     };
     let digest = digester.digest(&record);
@@ -120,7 +186,7 @@ fn digest_of(
             tracing::warn!(key = %String::from_utf8_lossy(key), "a damaged value is copied again");
             Ok(Digest { digest: !digest.digest, ..digest })
         }
-        Err(KvError::Damaged { .. }) => Err(unreadable()),
+        Err(KvError::Damaged { .. }) => Err(unreadable(node)),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,8 @@
 //! The files of a node: what the node before has sent is made durable and published, unless a mount does that.
 
+use super::stop::Stop;
 use crate::shared::Shared;
+use landfall_chain::{Reason, Refusal};
 use landfall_chain_io::{Link, Node, NodeError};
 use landfall_fs::{Files, FsError, Publisher};
 use std::io;
@@ -115,4 +117,23 @@ impl Follower {
         }
         Ok(())
     }
+}
+
+pub(super) fn without_files() -> Refusal {
+    Refusal::new(Reason::Other, "the chain carries files, and this node has none: start it with --files")
+}
+
+/// Lets what publishes the files of this node act, if it has files. Nobody uses them.
+pub(super) fn publish_by<E>(
+    shared: &Shared,
+    act: impl FnOnce(&mut Publisher) -> Result<(), E>,
+) -> Result<(), Stop>
+where
+    Stop: From<E>,
+{
+    if shared.files.files().is_none() {
+        return Ok(());
+    }
+    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
+    Ok(shared.files.with_publisher(act).ok_or_else(in_use)??)
 }

@@ -2,17 +2,19 @@
 
 use crate::shared::{Shared, now_ns};
 use landfall_chain_io::{AddRecord, CopiedPart, CopiedRecord, Pages, Position};
-use landfall_fs::{CopyPlace, FsError};
+use landfall_fs::{CopyPlace, FsError, is_compared};
 use landfall_heap::{Damage, Gated, HeapError, Item, SlotId, Until, spaces};
 use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
 use landfall_wal::{CopiedLogRecord, LogPart, LogPlace, ReadLimit, WalError};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Keys of a page.
 const PAGE_KEYS: usize = 256;
 /// Pause between looks whether a page is durable.
 const WAIT: Duration = Duration::from_micros(200);
+/// The log is published at least every second. If it takes longer, the copy may have to be whole.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a page.
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -34,6 +36,11 @@ impl EnginePages {
 impl Pages for EnginePages {
     fn begin(&self) {
         let Some(files) = self.0.files.files() else { return };
+        // What the node behind has published must be published here, or it seems to be there in vain.
+        let (begun, next) = (Instant::now(), files.next_operation());
+        while files.published_below() < next && begun.elapsed() < PUBLISHED_WITHIN && !self.0.is_stopping() {
+            std::thread::sleep(WAIT);
+        }
         while !files.hold_publishing() && !self.0.is_stopping() {
             std::thread::sleep(WAIT);
         }
@@ -44,7 +51,7 @@ impl Pages for EnginePages {
     }
 
     fn compares(&self, space: u8) -> bool {
-        usize::from(space) < DATABASES
+        usize::from(space) < DATABASES || is_compared(space)
     }
 
     fn page<'h>(&'h self, from: &Position, add: AddRecord<'_, 'h>) -> Result<Option<Position>, HeapError> {
@@ -121,6 +128,7 @@ impl EnginePages {
         }
         let place = CopyPlace { space: from.space, after: from.after.clone() };
         let (page, next) = files.copy_page(&place).map_err(fs_error)?;
+        Item::fetch_all(page.iter().map(|record| &record.item))?;
         for landfall_fs::CopiedRecord { space, key, aux, item } in page {
             if !item.verify()? {
                 tracing::error!(

@@ -1,6 +1,7 @@
 //! What the node before sends.
 
 use super::compare::{check_space_of_key, compare};
+use super::files::{publish_by, without_files};
 use super::landed::Landed;
 use super::logs::{self, is_of_logs};
 use super::stop::Stop;
@@ -11,7 +12,7 @@ use landfall_chain::{
     Awaited, Code, Hello, Message, Packing, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
 use landfall_chain_io::{Counters, Node, Unpacked, Unpacker, full};
-use landfall_fs::{Files, FilesRecord, Publisher};
+use landfall_fs::{Files, FilesRecord, Publisher, ReceiveError};
 use landfall_heap::{Gated, HeapError, Tickets, Until, spaces};
 use landfall_kv::TxnKey;
 use landfall_media::Chain;
@@ -184,13 +185,14 @@ impl ChainSession {
         reply.bytes().extend_from_slice(answer);
     }
 
-    /// Deletes logs and files. Keys are kept, unless they must not be, or there is a record that a comparison cannot find.
+    /// Deletes logs. Keys and files are kept, unless they must not be, or there is a record that a comparison cannot find.
     fn begin_copy(&mut self, node: &Node, ctx: &mut Context<'_>, head: &[u8]) -> Result<(), Stop> {
         let [keeps] = head else { return Err(WireError::Length.into()) };
         node.begin_copy()?;
         self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, ctx.arrival_ns)?);
-        publish_by(ctx.shared, Publisher::begin_copy)?;
-        if *keeps == 0 || node.has_found_damage() || ctx.engine.stats().damaged > 0 {
+        let keeps = *keeps != 0 && !node.has_found_damage();
+        publish_by(ctx.shared, |publisher| publisher.begin_copy(keeps))?;
+        if !keeps || ctx.engine.stats().damaged > 0 {
             self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
         }
         Ok(())
@@ -259,7 +261,7 @@ impl ChainSession {
         placed: &[Placed<'_>],
     ) -> Result<(), Stop> {
         if placed.first().is_some_and(|(record, _)| is_of_files(record)) {
-            self.waits.add_all(&copied_files(ctx, stream, placed)?);
+            self.waits.add_all(&copied_files(node, ctx, stream, placed)?);
             return Ok(());
         }
         self.records(placed, |group| match group {
@@ -471,9 +473,20 @@ fn files_chunk(
 }
 
 /// Takes copied records of files, all of them at once.
-fn copied_files(ctx: &Context<'_>, stream: &Chain<'_>, placed: &[Placed<'_>]) -> Result<Tickets, Stop> {
+fn copied_files(
+    node: &Node,
+    ctx: &Context<'_>,
+    stream: &Chain<'_>,
+    placed: &[Placed<'_>],
+) -> Result<Tickets, Stop> {
     receive_files(ctx, stream, placed, |_, records| {
-        publish_by(ctx.shared, |publisher| publisher.receive_copied(records))
+        publish_by(ctx.shared, |publisher| {
+            let taken = publisher.receive_copied(records);
+            if matches!(taken, Err(ReceiveError::Returned { .. })) {
+                node.note_damage();
+            }
+            taken
+        })
     })
 }
 
@@ -484,8 +497,7 @@ fn receive_files(
     placed: &[Placed<'_>],
     take: impl FnOnce(&Files, &[FilesRecord<'_>]) -> Result<(), Stop>,
 ) -> Result<Tickets, Stop> {
-    let without = "the chain carries files, and this node has none: start it with --files";
-    let files = ctx.shared.files.files().ok_or_else(|| Refusal::new(Reason::Other, without))?;
+    let files = ctx.shared.files.files().ok_or_else(without_files)?;
     placed.iter().try_for_each(|(record, _)| check_files(record))?;
     let landed: Vec<Landed> = placed
         .iter()
@@ -496,18 +508,6 @@ fn receive_files(
     take(files, &records)?;
     ctx.shared.files.wake_follower();
     Ok(files.newest().into())
-}
-
-/// Lets what publishes the files of this node act, if it has files. Nobody uses them.
-fn publish_by<E>(shared: &Shared, act: impl FnOnce(&mut Publisher) -> Result<(), E>) -> Result<(), Stop>
-where
-    Stop: From<E>,
-{
-    if shared.files.files().is_none() {
-        return Ok(());
-    }
-    let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
-    Ok(shared.files.with_publisher(act).ok_or_else(in_use)??)
 }
 
 /// Before a copy has begun, what comes of logs and files means nothing to a node that is behind.

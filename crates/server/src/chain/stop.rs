@@ -70,7 +70,8 @@ impl From<FsError> for Stop {
 impl From<landfall_fs::ReceiveError> for Stop {
     fn from(error: landfall_fs::ReceiveError) -> Self {
         use landfall_fs::ReceiveError;
-        let reason = if matches!(error, ReceiveError::NoCopy) { Reason::Copy } else { Reason::Message };
+        let ends_copy = matches!(error, ReceiveError::NoCopy | ReceiveError::Returned { .. });
+        let reason = if ends_copy { Reason::Copy } else { Reason::Message };
         match error {
             ReceiveError::Files(error) => error.into(),
             error => Self::Refused(Refusal::new(reason, error.to_string())),
