@@ -2,14 +2,14 @@
 //! "Comparing".
 
 use super::files::{publish_by, without_files};
-use super::stop::Stop;
+use super::stop::{Stop, check_space};
 use crate::context::Context;
 use crate::reply::Reply;
 use landfall_chain::{Bits, Compare, Compared, Difference, Digest, Digester, KeyRange, Reason, Refusal};
 use landfall_chain_io::{Node, digest_of_files, record_of};
 use landfall_fs::{CopiedRecord, CopyPlace, FsError, is_compared};
 use landfall_heap::{Damage, HeapError, Item};
-use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
+use landfall_kv::{KvError, PageLimit, RangeQuery, verify};
 use std::ops::Bound;
 
 /// Most keys that are read for one message, ...
@@ -45,7 +45,7 @@ pub(super) fn compare(
     if is_compared(range.space) {
         return compare_files(node, ctx, &range, &digester, with);
     }
-    check_space_of_key(range.space)?;
+    check_space(range.space)?;
     let owned = read(node, ctx, &range, &digester, reply)?;
     match with {
         Compared::Sums(sums) => Ok(owned.differs_from(&digester, &sums)),
@@ -203,14 +203,6 @@ fn delete(
         ctx.engine.delete_older(ctx.writer, range.space, &own.key, below, ctx.arrival_ns)?;
     }
     Ok(())
-}
-
-/// Fails if a space is none of a database.
-pub(super) fn check_space_of_key(space: u8) -> Result<(), Refusal> {
-    if usize::from(space) < DATABASES {
-        return Ok(());
-    }
-    Err(Refusal::new(Reason::Message, format!("space {space} is none of a database")))
 }
 
 impl Owned {

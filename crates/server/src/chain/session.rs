@@ -1,10 +1,10 @@
 //! What the node before sends.
 
-use super::compare::{check_space_of_key, compare};
+use super::compare::compare;
 use super::files::{publish_by, without_files};
 use super::landed::Landed;
 use super::logs::{self, is_of_logs};
-use super::stop::Stop;
+use super::stop::{Stop, check_space};
 use crate::context::{Context, Outcome};
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -350,7 +350,7 @@ fn are_there(ctx: &Context<'_>, head: &[u8], reply: &mut Reply<'_>) -> Result<bo
         if is_of_files(&record) || is_of_logs(&record) {
             return Ok(false);
         }
-        check_space(&record)?;
+        check_space(record.space)?;
         // Also if it has expired.
         let item = ctx.engine.peek(record.space, record.key, 0)?.open(reply);
         let is_there = item.is_some_and(|item| {
@@ -381,9 +381,9 @@ fn chunk(
     }
     for (record, _) in group {
         match record.kind {
-            RecordKind::Put => check_space(record)?,
+            RecordKind::Put => check_space(record.space)?,
             RecordKind::Tombstone => {
-                check_space(record)?;
+                check_space(record.space)?;
                 node.note_deleted(Some(heap.hash(record.space, record.key)));
             }
             RecordKind::Flush => node.note_deleted(None),
@@ -447,7 +447,7 @@ fn copied(
     let [(record, value)] = group else {
         return Err(Refusal::new(Reason::Message, "a group in a copy").into());
     };
-    check_space(record)?;
+    check_space(record.space)?;
     let heap = ctx.engine.heap();
     let landed = Landed::of(heap, stream, record, value.clone())?;
     node.copied(heap.hash(record.space, record.key), || {
@@ -532,8 +532,4 @@ fn check_files(record: &Record<'_>) -> Result<(), Refusal> {
 
 fn bound_of_key() -> Refusal {
     Refusal::new(Reason::Message, "keys have no bounds")
-}
-
-fn check_space(record: &Record<'_>) -> Result<(), Refusal> {
-    check_space_of_key(record.space)
 }

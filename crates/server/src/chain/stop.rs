@@ -4,7 +4,7 @@ use landfall_chain::{Reason, Refusal, WireError};
 use landfall_chain_io::UnpackError;
 use landfall_fs::FsError;
 use landfall_heap::{Heap, HeapError, Until};
-use landfall_kv::KvError;
+use landfall_kv::{DATABASES, KvError};
 use landfall_wal::WalError;
 
 /// Why a message was not executed.
@@ -98,4 +98,12 @@ impl From<landfall_wal::ReceiveError> for Stop {
             error => Self::Refused(Refusal::new(Reason::Message, error.to_string())),
         }
     }
+}
+
+/// Fails if a space is none of a database.
+pub(super) fn check_space(space: u8) -> Result<(), Refusal> {
+    if usize::from(space) < DATABASES {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Message, format!("space {space} is none of a database")))
 }
