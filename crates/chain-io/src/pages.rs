@@ -76,17 +76,7 @@ pub fn digest_of_files(
     key: &[u8],
     item: &Item<'_>,
 ) -> Result<Digest, HeapError> {
-    let record = Record {
-        kind: RecordKind::Put,
-        more: false,
-        space,
-        aux,
-        arrival_ns: item.arrival_ns,
-        mark: item.expiry_ms,
-        key,
-        value_len: u32::try_from(item.len).unwrap_or(u32::MAX),
-        value_crc: 0,
-    };
+    let record = record_of(heap, space, aux, key, item)?;
     let pinned: Vec<Pinned<'_>> =
         item.extents().iter().map(|extent| heap.pinned(*extent)).collect::<Result<_, _>>()?;
     let parts = item.inline().into_iter().chain(pinned.iter().map(|bytes| &bytes[..]));

@@ -5,9 +5,9 @@ use crate::build::Record;
 use crate::copying::{CopiedRecord, CopyPlace};
 use crate::error::FsError;
 use crate::files::Files;
-use crate::key::{DataKey, InodeNumber, NamesKey};
 use crate::names::Position;
 use crate::publish::Publisher;
+use crate::recover::RecordKey;
 use landfall_heap::{Damage, HeapError, SlotId, spaces};
 
 /// Records of the tree that follow each other.
@@ -25,19 +25,14 @@ pub fn is_compared(space: u8) -> bool {
     (spaces::FILES_INODE..=spaces::FILES_EXTENDED).contains(&space)
 }
 
-/// The two numbers of which a key of the tree consists: those of the inode, and of the place in it.
-fn numbers(space: u8, key: &[u8]) -> Result<(u64, u64), Damage> {
-    match space {
-        spaces::FILES_INODE | spaces::FILES_EXTENDED => Ok((InodeNumber::of_key(key)?.0, 0)),
-        spaces::FILES_NAMES => NamesKey::decode(key).map(|key| (key.directory.0, key.first)),
-        spaces::FILES_DATA => DataKey::decode(key).map(|key| (key.file.0, u64::from(key.first))),
-        _ => Err(Damage::RecordFields),
-    }
+/// The key of a record that is compared. Those of a space are in the order of inode and place.
+fn decode(space: u8, key: &[u8]) -> Result<RecordKey, FsError> {
+    let decoded = RecordKey::decode(space, key).filter(|_| is_compared(space));
+    decoded.ok_or_else(|| HeapError::Damaged { slot: SlotId::NONE, what: Damage::RecordFields }.into())
 }
 
-fn tombstone(space: u8, key: &[u8]) -> Result<Record, Damage> {
-    let (number, place) = numbers(space, key)?;
-    let number = InodeNumber(number);
+fn tombstone(space: u8, key: &[u8]) -> Result<Record, FsError> {
+    let RecordKey { number, place, .. } = decode(space, key)?;
     Ok(match space {
         spaces::FILES_INODE => Record::NoInode(number),
         spaces::FILES_NAMES => Record::NoNames(number, Position(place)),
@@ -46,23 +41,18 @@ fn tombstone(space: u8, key: &[u8]) -> Result<Record, Damage> {
     })
 }
 
-fn wrong_key(what: Damage) -> FsError {
-    HeapError::Damaged { slot: SlotId::NONE, what }.into()
-}
-
 impl Files {
     /// Some of the published records of a space behind a place, up to the key `until`, or to the end of the space.
     ///
     /// # Errors
     /// As [`Self::copy_page`]; [`Damage::RecordFields`] if `until` is no key of the space, or if that is none of the tree.
     pub fn records_within(&self, from: &CopyPlace, until: Option<&[u8]>) -> Result<RecordPage<'_>, FsError> {
-        let end = until.map(|until| numbers(from.space, until)).transpose().map_err(wrong_key)?;
+        let end = until.map(|until| decode(from.space, until)).transpose()?;
         let (mut records, next) = self.copy_page(from)?;
         let mut is_last = next.is_none_or(|next| next.space != from.space);
         if let Some(end) = end {
-            let is_within = |record: &CopiedRecord<'_>| {
-                numbers(record.space, &record.key).is_ok_and(|numbers| numbers <= end)
-            };
+            let is_within =
+                |record: &CopiedRecord<'_>| decode(record.space, &record.key).is_ok_and(|key| key <= end);
             let count = records.iter().take_while(|record| is_within(record)).count();
             is_last |= count < records.len();
             records.truncate(count);
@@ -77,8 +67,8 @@ impl Publisher {
     /// # Errors
     /// [`Damage::RecordFields`] if one is no key of the space; as [`Self::step`].
     pub fn drop_compared(&mut self, space: u8, keys: &[&[u8]]) -> Result<(), FsError> {
-        let dropped: Result<Vec<Record>, Damage> = keys.iter().map(|key| tombstone(space, key)).collect();
-        let dropped = dropped.map_err(wrong_key)?;
+        let dropped: Vec<Record> =
+            keys.iter().map(|key| tombstone(space, key)).collect::<Result<_, FsError>>()?;
         if dropped.is_empty() { Ok(()) } else { self.drop_records(dropped) }
     }
 }

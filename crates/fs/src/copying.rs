@@ -27,6 +27,7 @@ use std::sync::Arc;
 const PAGE_RECORDS: usize = 256;
 /// A page ends when its values have so many bytes.
 const PAGE_BYTES: usize = 1 << 20;
+
 /// Where a walk over all records is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyPlace {
@@ -297,17 +298,15 @@ impl Publisher {
         };
         let mut transaction = self.writer.begin_transaction(0)?;
         let value = header.encode();
-        let entry = Entry {
-            kind: Kind::Put,
+        let record = FilesRecord {
             space: spaces::FILES_HEADER,
-            hash: heap.hash(spaces::FILES_HEADER, HEADER_KEY),
             key: HEADER_KEY,
-            key_at: None,
-            value: Source::Bytes(&value),
-            arrival_ns: 0,
-            expiry_ms: 0,
             aux: 0,
+            mark: 0,
+            arrival_ns: 0,
+            value: Source::Bytes(&value),
         };
+        let entry = entry(&heap, &record, Kind::Put);
         let slot = self.writer.append_to(&mut transaction, &entry)?;
         self.writer.commit(transaction)?;
         (state.header, state.header_changed) = (header, false);

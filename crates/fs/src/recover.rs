@@ -9,13 +9,14 @@ mod settle;
 mod settled;
 mod unreadable;
 
+pub(crate) use found::RecordKey;
 pub use settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled};
 
 use crate::header::{Header, LogFields};
 use crate::inode::ORPHAN;
 use crate::key::OperationKey;
 use crate::log::CLIENT;
-use found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, TreeFound, Version};
+use found::{BoundFound, BoundsFound, OperationFound, RecordFound, TreeFound, Version};
 use landfall_heap::{
     Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, SlotId, Tenant, spaces,
 };

@@ -12,17 +12,17 @@ const STRIPES: u64 = 64;
 
 /// The key of a record of the tree. The order is that in which recovery decides: an inode comes before its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RecordKey {
+pub(crate) struct RecordKey {
     /// The inode; 0 for the header.
-    pub(super) number: InodeNumber,
+    pub(crate) number: InodeNumber,
     pub(super) space: u8,
     /// First position of names, first block of data; otherwise 0.
-    pub(super) place: u64,
+    pub(crate) place: u64,
 }
 
 impl RecordKey {
     /// `None` if no such record is written.
-    pub(super) fn decode(space: u8, key: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(space: u8, key: &[u8]) -> Option<Self> {
         let (number, place) = match space {
             spaces::FILES_HEADER => (key == HEADER_KEY).then_some((InodeNumber(0), 0)),
             spaces::FILES_INODE | spaces::FILES_EXTENDED => InodeNumber::of_key(key).ok().map(|n| (n, 0)),
