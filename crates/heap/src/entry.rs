@@ -3,8 +3,12 @@
 use crate::extents::total_len;
 use crate::pieces::patch::Patch;
 use crate::pieces::piece::Crcs;
-use crate::record::{Kind, PieceList};
+use crate::record::{KEY_INLINE_MAX, Kind, PieceList};
 use landfall_media::Extent;
+
+/// A run that is filled with copied keys has an end into which the next key does not fit, of at most one part in this
+/// many: a run is 1 MiB long, a key at most 64 KiB.
+const KEY_WASTE_PARTS: u64 = 16;
 
 /// The source of a value.
 #[derive(Clone, Copy, Debug)]
@@ -79,4 +83,19 @@ pub struct Entry<'a> {
     pub expiry_ms: u64,
     /// A field for the owner's use.
     pub aux: u32,
+}
+
+impl Entry<'_> {
+    /// Estimate of the bytes that are copied into runs for this record.
+    #[inline]
+    pub fn placed_bytes(&self) -> u64 {
+        let is_placed = self.key_at.is_none() && self.key.len() > KEY_INLINE_MAX;
+        let key = if is_placed { self.key.len() as u64 } else { 0 };
+        let value = match self.value {
+            Source::Bytes(bytes) => bytes.len() as u64,
+            Source::Patched(patch) => patch.placed_bytes(),
+            Source::None | Source::Landed { .. } | Source::Stored { .. } => 0,
+        };
+        key + key / KEY_WASTE_PARTS + value
+    }
 }

@@ -16,6 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a record's body: group, key and value, or references to key and value.
 pub const BODY_SIZE: usize = 64;
+/// Longest key that a record holds itself, bytes: one extent of the value has room beside it.
+pub(crate) const KEY_INLINE_MAX: usize = BODY_SIZE - EXTENT_SIZE;
 /// Bytes of one extent on the medium.
 pub const EXTENT_SIZE: usize = 12;
 /// Bytes of the mark of a group or a transaction.

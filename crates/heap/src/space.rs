@@ -153,8 +153,13 @@ impl Space {
 
     /// Runs that writers can obtain, including reclaimable ones, beyond the amount that is too small to compact for.
     fn obtainable_runs(&self, runs: &Runs) -> u64 {
+        self.obtainable_beyond(runs, self.writer_reserve(runs))
+    }
+
+    /// As [`Self::obtainable_runs`], for one who may take all free runs but `keep`.
+    fn obtainable_beyond(&self, runs: &Runs, keep: u32) -> u64 {
         let with_cleaning = u64::from(runs.free_count()) + u64::from(self.reclaimable_runs(runs));
-        with_cleaning.saturating_sub(u64::from(self.writer_reserve(runs) + self.worth(runs)))
+        with_cleaning.saturating_sub(u64::from(keep + self.worth(runs)))
     }
 
     fn worth(&self, runs: &Runs) -> u32 {
@@ -166,9 +171,10 @@ impl Space {
         self.is_cleaned.load(Ordering::Acquire)
     }
 
-    /// For a writer that has no room for `count` more runs. True if compaction will free them: the writer should wait.
-    pub(crate) fn may_wait_for(&self, runs: &Runs, count: u32) -> bool {
-        let waits = self.obtainable_runs(runs) > u64::from(count);
+    /// For a writer that has no room for `count` more runs, and may take all free runs but `keep`. True if compaction will
+    /// free them: the writer should wait.
+    pub(crate) fn may_wait_for(&self, runs: &Runs, keep: u32, count: u32) -> bool {
+        let waits = self.obtainable_beyond(runs, keep) > u64::from(count);
         if waits {
             self.demand.fetch_max(count, Ordering::Relaxed);
             self.note_awaited();
@@ -231,7 +237,7 @@ impl Space {
     pub(crate) fn check_room(&self, runs: &Runs) -> Result<(), HeapError> {
         match self.has_room(runs) {
             true => Ok(()),
-            false if self.may_wait_for(runs, 0) => Err(HeapError::Cleaning),
+            false if self.may_wait_for(runs, self.writer_reserve(runs), 0) => Err(HeapError::Cleaning),
             false => Err(HeapError::Full),
         }
     }

@@ -303,9 +303,7 @@ impl Writer {
         too_large("a group", entries.len() as u64, GROUP_RECORDS_MAX as u64)?;
         self.check_open()?;
         self.urgency = urgency;
-        if urgency != Urgency::Delete {
-            self.check_runs(entries)?;
-        }
+        self.check_runs(entries)?;
         Ok(urgency)
     }
 

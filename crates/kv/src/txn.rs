@@ -569,9 +569,12 @@ impl<'e> Txn<'e> {
         writer: &mut Writer,
         arrival_ns: u64,
     ) -> Result<Gated<Option<SlotId>>, KvError> {
-        let mut transaction = writer.begin_transaction(plan.iter().map(Planned::bytes).sum())?;
-        let entries = plan.iter().map(|planned| planned.entry(writer.id(), arrival_ns));
-        writer.take_room_for(&mut transaction, entries)?;
+        let id = writer.id();
+        let entries = || plan.iter().map(|planned| planned.entry(id, arrival_ns));
+        // The reserve for deletes holds groups, and not any number of tombstones.
+        let bytes = entries().map(|entry| RECORD_SIZE + entry.placed_bytes()).sum();
+        let mut transaction = writer.begin_transaction(bytes)?;
+        writer.take_room_for(&mut transaction, entries())?;
         for planned in plan {
             writer.append_to(&mut transaction, &planned.entry(writer.id(), arrival_ns))?;
         }
@@ -623,17 +626,6 @@ impl<'a> Planned<'a> {
             arrival_ns,
             expiry_ms: self.key.expiry_ms,
             aux: 0,
-        }
-    }
-
-    /// Estimated bytes of the region that a write takes in a transaction: its record and the bytes that are placed. The
-    /// reserve for deletes holds groups, and not any number of tombstones.
-    fn bytes(&self) -> u64 {
-        match &self.key.value {
-            Staged::Deleted => RECORD_SIZE,
-            Staged::Bytes(bytes) => RECORD_SIZE + bytes.len() as u64,
-            Staged::Patched(patch) => RECORD_SIZE + patch.placed_bytes(),
-            Staged::Landed { .. } => RECORD_SIZE,
         }
     }
 

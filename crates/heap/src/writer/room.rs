@@ -1,17 +1,21 @@
 //! What a writer without room waits for, and when it reports that the region is full.
 
 use super::{Urgency, Writer};
-use crate::entry::{Entry, Source};
+use crate::entry::Entry;
 use crate::error::HeapError;
 use landfall_media::RUN_SIZE;
 
 impl Writer {
-    /// Ensures that enough runs are free for the bytes to be placed. A writer that waits requests all runs at once.
+    /// Ensures that enough runs are free for the bytes to be placed. A writer that waits requests all runs at once: what an
+    /// append that finds no room midway has placed, and gives back, would look like room for its next attempt.
     #[inline]
     pub(super) fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
-        let placed =
-            |entry: &Entry<'_>| if let Source::Bytes(bytes) = entry.value { bytes.len() as u64 } else { 0 };
-        self.check_bytes(entries.iter().map(placed).sum())
+        let bytes = entries.iter().map(Entry::placed_bytes).sum();
+        // Deletes take slots and, for long keys, at most one run more.
+        if self.urgency == Urgency::Delete && bytes < RUN_SIZE {
+            return Ok(());
+        }
+        self.check_bytes(bytes)
     }
 
     /// Ensures that enough runs are free for this many bytes.
@@ -27,7 +31,7 @@ impl Writer {
         }
         let waits = match self.urgency {
             Urgency::Admitted => self.heap.may_wait_for_any(),
-            _ => self.heap.space.may_wait_for(&self.heap.runs, runs),
+            urgency => self.heap.space.may_wait_for(&self.heap.runs, self.reserve(urgency), runs),
         };
         Err(self.wait_or_full(waits))
     }
@@ -62,7 +66,7 @@ impl Writer {
         let waits = match (self.urgency_base, self.urgency) {
             (Urgency::Compact, _) => false,
             (_, Urgency::Delete | Urgency::Admitted) => self.heap.may_wait_for_any(),
-            _ => self.heap.space.may_wait_for(&self.heap.runs, 1),
+            _ => self.heap.space.may_wait_for(&self.heap.runs, self.heap.writer_reserve(), 1),
         };
         if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }
     }
