@@ -15,6 +15,7 @@ mod append;
 mod bounds;
 mod error;
 mod format;
+mod kept;
 mod log;
 mod logs;
 mod lost;

@@ -5,7 +5,7 @@ use crate::bounds::{Bound, Bounds, Tombstone};
 use crate::error::WalError;
 use crate::format::{Cut, ENDED, Head, Settings, check_log_name};
 use crate::log::{CutHeld, Log, SlotIdOrNone, State};
-use crate::mode::Mode;
+use crate::mode::{Kept, Mode};
 use landfall_heap::{FEATURE_LOGS, Gated, Heap, SlotId, Ticket, Until, Writer, spaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -83,6 +83,8 @@ pub struct Logs {
     pub(crate) ended: Mutex<Vec<(Ticket, Arc<Log>)>>,
     /// How this machine takes what another one sends.
     pub(crate) mode: Mutex<Mode>,
+    /// Logs as they were before a copy that is under way.
+    pub(crate) kept: Mutex<Kept>,
     /// For each writer, the logs that its next commits make grow. Any thread may add to a list.
     pub(crate) growing: Box<[Growing]>,
     pub(crate) counters: Counters,
@@ -106,6 +108,7 @@ impl Logs {
             retired: Mutex::default(),
             ended: Mutex::default(),
             mode: Mutex::default(),
+            kept: Mutex::default(),
             growing: (0..WRITERS).map(|_| Growing::default()).collect(),
             counters: Counters::default(),
         }
@@ -325,7 +328,7 @@ impl Logs {
         let mut names = self.names.write();
         let Some(log) = names.get(name).cloned() else { return Ok(None) };
         log.state.lock().turns.take(&self.heap, writer)?;
-        self.end(writer, &mut names, &log, arrival_ns)?;
+        self.end(writer, &mut names, &log, Entries::Go, arrival_ns)?;
         Ok(Some(writer.gate(())))
     }
 
@@ -335,6 +338,7 @@ impl Logs {
         writer: &mut Writer,
         names: &mut Names,
         log: &Arc<Log>,
+        entries: Entries,
         arrival_ns: u64,
     ) -> Result<(), WalError> {
         let mut state = log.state.lock();
@@ -342,8 +346,8 @@ impl Logs {
         let head = self.write_head(writer, log, &mut state, end, arrival_ns)?;
         state.ended = true;
         state.unreadable_head.take().into_iter().for_each(|slot| writer.supersede(slot));
-        let all = state.slots.len();
-        self.retire_entries(writer, &mut state, all);
+        let gone = if entries == Entries::Go { state.slots.len() } else { 0 };
+        self.retire_entries(writer, &mut state, gone);
         for ahead in std::mem::take(&mut state.ahead).into_values() {
             writer.supersede(ahead.slot);
         }
@@ -359,7 +363,9 @@ impl Logs {
             self.list(writer.id(), log);
         }
         names.remove(&log.name);
-        self.numbers.write().remove(&log.number);
+        if entries == Entries::Go {
+            self.numbers.write().remove(&log.number);
+        }
         if writer.has_successor() {
             self.ended.lock().push((writer.ticket(), Arc::clone(log)));
         }
@@ -417,6 +423,14 @@ impl Logs {
 
 /// Logs by name.
 pub(crate) type Names = BTreeMap<Box<str>, Arc<Log>>;
+
+/// What becomes of the entries of a log that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entries {
+    Go,
+    /// They stay as they are, as long as this process wants them. After a crash they mean nothing.
+    Stay,
+}
 
 /// A log that is to be made.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,9 @@
 //! What a machine that another one sends to knows of itself.
 
+use crate::log::Log;
+use landfall_heap::Ticket;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How this machine takes what another one sends.
 #[derive(Debug, Default)]
@@ -22,3 +25,7 @@ pub(crate) struct Copying {
     /// Logs, their lives, and consumers.
     pub(crate) positions: BTreeSet<(Box<str>, u64, Box<str>)>,
 }
+
+/// Logs that have ended for a copy, by name, with their entries, and the tickets of their ends. Their records mean nothing
+/// after a crash, like those of every log that has ended.
+pub(crate) type Kept = BTreeMap<Box<str>, (Arc<Log>, Ticket)>;

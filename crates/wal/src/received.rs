@@ -4,7 +4,7 @@ use crate::bounds::is_end;
 use crate::error::WalError;
 use crate::format::{ENDED, OFFSET_MAX, Settings, entry_key};
 use crate::log::{Ahead, Log, Position, State};
-use crate::logs::{HeadChange, Logs, NewLog};
+use crate::logs::{Entries, HeadChange, Logs, NewLog};
 use crate::mode::{Copying, Mode};
 use crate::wire;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
@@ -58,7 +58,7 @@ impl From<HeapError> for ReceiveError {
 
 /// Where a record comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub(crate) enum By {
     /// A writer. This machine has everything.
     Writer,
     /// A writer. This machine is copied to.
@@ -80,21 +80,35 @@ impl Logs {
     /// From now on what another machine sends means nothing, until a copy begins.
     pub fn pass_over(&self) {
         *self.mode.lock() = Mode::Behind;
+        self.drop_kept();
     }
 
-    /// A copy begins: deletes all logs.
+    /// A copy begins: deletes all logs. If it `keeps` their entries, those that the copy would bring need not be sent
+    /// ([`Self::adopt`]).
     ///
     /// # Errors
     /// [`WalError::Wait`]: begin again. The heap's error for a closed region.
-    pub fn begin_copy(&self, writer: &mut Writer, arrival_ns: u64) -> Result<Tickets, WalError> {
-        self.pass_over();
+    pub fn begin_copy(
+        &self,
+        writer: &mut Writer,
+        keeps: bool,
+        arrival_ns: u64,
+    ) -> Result<Tickets, WalError> {
+        *self.mode.lock() = Mode::Behind;
+        if !keeps {
+            self.drop_kept();
+        }
+        let entries = if keeps { Entries::Stay } else { Entries::Go };
         // A batch without records is never durable.
         let mut ended = Tickets::default();
         {
             let mut names = self.names.write();
             while let Some(log) = names.values().next().cloned() {
-                self.end(writer, &mut names, &log, arrival_ns)?;
+                self.end(writer, &mut names, &log, entries, arrival_ns)?;
                 ended = writer.ticket().into();
+                if keeps {
+                    self.keep(log, writer.ticket());
+                }
             }
         }
         *self.mode.lock() = Mode::Copying(Copying::default());
@@ -117,6 +131,7 @@ impl Logs {
             }
         }
         *mode = Mode::InStep;
+        self.drop_kept();
         Ok(())
     }
 
@@ -223,7 +238,7 @@ impl Logs {
             if log.life >= new.life {
                 return Ok(());
             }
-            self.end(writer, &mut names, &log, arrival_ns)?;
+            self.end(writer, &mut names, &log, Entries::Go, arrival_ns)?;
         }
         self.make(writer, &mut names, new, arrival_ns)?;
         Ok(())
@@ -304,7 +319,7 @@ impl Logs {
         let mut names = self.names.write();
         match names.get(name).cloned().filter(|log| log.life <= life) {
             Some(log) => {
-                self.end(writer, &mut names, &log, arrival_ns)?;
+                self.end(writer, &mut names, &log, Entries::Go, arrival_ns)?;
                 Ok(writer.ticket().into())
             }
             None => {
@@ -375,7 +390,7 @@ impl Logs {
         Ok(writer.ticket().into())
     }
 
-    fn receive_entries(
+    pub(crate) fn receive_entries(
         &self,
         writer: &mut Writer,
         entries: &[LogRecord<'_>],

@@ -67,7 +67,14 @@ enum Op {
     },
     /// The second server loses its disk.
     Lose,
-    BeginCopy,
+    /// The second server, which is behind, appends what nobody acknowledges.
+    Alone {
+        log: usize,
+        lens: Vec<usize>,
+    },
+    BeginCopy {
+        keeps: bool,
+    },
     ReadPage {
         entries: usize,
     },
@@ -77,9 +84,9 @@ enum Op {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let (writer, log) = (|| 0..WRITERS, || 0..NAMES.len());
-    let len = prop_oneof![Just(0usize), 1..50usize, 50..5000usize];
+    let len = || prop_oneof![Just(0usize), 1..50usize, 50..5000usize];
     let op = prop_oneof![
-        12 => (writer(), log(), prop::collection::vec(len, 1..4))
+        12 => (writer(), log(), prop::collection::vec(len(), 1..4))
             .prop_map(|(writer, log, lens)| Op::Append { writer, log, lens }),
         3 => (writer(), log(), 0..5u64).prop_map(|(writer, log, part)| Op::Trim { writer, log, part }),
         1 => (writer(), log(), 0..9u64).prop_map(|(writer, log, entries)| Op::Retain { writer, log, entries }),
@@ -92,7 +99,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => any::<u64>().prop_map(|seed| Op::CrashFirst { seed }),
         1 => any::<u64>().prop_map(|seed| Op::CrashSecond { seed }),
         1 => Just(Op::Lose),
-        2 => Just(Op::BeginCopy),
+        1 => (log(), prop::collection::vec(len(), 1..4)).prop_map(|(log, lens)| Op::Alone { log, lens }),
+        2 => prop::bool::weighted(0.8).prop_map(|keeps| Op::BeginCopy { keeps }),
         4 => (1..4usize).prop_map(|entries| Op::ReadPage { entries }),
         4 => Just(Op::SendPage),
         1 => Just(Op::Settle),
@@ -263,6 +271,22 @@ impl Second {
         }
     }
 
+    /// Takes an entry of a page over, if it has kept it.
+    fn adopts(&mut self, writer: u8, entry: &Sent) -> bool {
+        let Sent { kind: Kind::Put, key, mark, bytes, .. } = entry else { return false };
+        let kept = self.logs.kept_entries(key, &(*mark..=*mark), 9).expect("a key of an entry");
+        let is_it = kept.iter().any(|item| item.to_vec().expect("bytes") == *bytes);
+        drop(kept);
+        while is_it {
+            match self.logs.adopt(&mut self.writers[usize::from(writer)], key, *mark) {
+                Ok(adopted) => return adopted,
+                Err(ReceiveError::Wal(WalError::Wait(_))) => self.commit(),
+                Err(error) => panic!("{entry:?}: {error}"),
+            }
+        }
+        false
+    }
+
     fn receive_all(&mut self, writer: u8, batch: &Batch) {
         batch.iter().for_each(|group| self.receive(writer, group, false));
     }
@@ -295,6 +319,8 @@ struct Chain {
     place: Option<LogPlace>,
     page: Option<Page>,
     count: u8,
+    /// Entries that were taken over, and not sent.
+    adopted: u64,
 }
 
 impl Chain {
@@ -307,6 +333,7 @@ impl Chain {
             place: None,
             page: None,
             count: 0,
+            adopted: 0,
         };
         chain.first.set_wanted(true);
         chain
@@ -333,6 +360,18 @@ impl Chain {
         let values: Vec<Vec<u8>> = lens.iter().map(|len| vec![self.count; *len]).collect();
         let sources: Vec<Source<'_>> = values.iter().map(|value| Source::Bytes(value)).collect();
         self.ask(writer, |logs, writer, now| logs.append(writer, log.as_bytes(), &sources, now));
+    }
+
+    fn append_alone(&mut self, log: &str, lens: &[usize]) {
+        if self.standing != Standing::Behind {
+            return;
+        }
+        self.count = self.count.wrapping_add(1);
+        for len in lens {
+            let value = vec![self.count; *len];
+            common::append(&self.second.logs, &mut self.second.writers[0], log, &value);
+        }
+        self.second.commit();
     }
 
     /// The batch of a writer comes to the second server; returns it.
@@ -387,14 +426,14 @@ impl Chain {
         self.first.finish();
     }
 
-    fn begin_copy(&mut self) {
+    fn begin_copy(&mut self, keeps: bool) {
         if self.standing == Standing::InStep {
             return;
         }
         self.first.set_wanted(true);
         let Second { logs, writers, .. } = &mut self.second;
         loop {
-            match logs.begin_copy(&mut writers[usize::from(WRITERS)], 1) {
+            match logs.begin_copy(&mut writers[usize::from(WRITERS)], keeps, 1) {
                 Ok(_) => break,
                 Err(WalError::Wait(_)) => {
                     writers.iter_mut().for_each(|writer| writer.commit_now().expect("a commit"))
@@ -427,7 +466,11 @@ impl Chain {
         let heap = self.first.logs.heap();
         let Some(page) = self.page.take_if(|page| heap.are_durable(&page.tickets)) else { return };
         page.records.iter().for_each(|record| {
-            self.second.receive(WRITERS, std::slice::from_ref(record), true);
+            if self.second.adopts(WRITERS, record) {
+                self.adopted += 1;
+            } else {
+                self.second.receive(WRITERS, std::slice::from_ref(record), true);
+            }
         });
         self.second.commit();
         self.place = page.next;
@@ -444,7 +487,7 @@ impl Chain {
             (0..WRITERS).for_each(|writer| self.deliver(writer, true));
         }
         if self.standing == Standing::Behind {
-            self.begin_copy();
+            self.begin_copy(true);
         }
         while self.standing == Standing::Copying {
             self.read_page(3);
@@ -490,7 +533,8 @@ impl Chain {
                 self.second = Second::new(region());
                 self.fall_behind();
             }
-            Op::BeginCopy => self.begin_copy(),
+            Op::Alone { log, lens } => self.append_alone(NAMES[log], &lens),
+            Op::BeginCopy { keeps } => self.begin_copy(keeps),
             Op::ReadPage { entries } => self.read_page(entries),
             Op::SendPage => self.send_page(),
             Op::Settle => self.settle(),
@@ -523,7 +567,7 @@ fn a_page_brings_no_position_back_that_was_deleted_after_it_was_read() {
         Op::Position { writer: 0, log: 0, back: 0 },
         Op::Settle,
         Op::Lose,
-        Op::BeginCopy,
+        Op::BeginCopy { keeps: true },
         Op::ReadPage { entries: 3 },
         Op::Forget { writer: 0, log: 0 },
         Op::Commit { writer: 0 },
@@ -533,6 +577,22 @@ fn a_page_brings_no_position_back_that_was_deleted_after_it_was_read() {
     ];
     ops.into_iter().for_each(|op| chain.execute_op(op));
     assert!(chain.second.logs.positions(b"a").expect("the log").ungated().is_empty());
+}
+
+#[test]
+fn a_server_that_comes_back_takes_its_entries_over() {
+    let mut chain = Chain::new();
+    let append = |writer, count| Op::Append { writer, log: 0, lens: vec![3000; count] };
+    let ops = [append(0, 40), Op::Settle, append(1, 3)];
+    ops.into_iter().for_each(|op| chain.execute_op(op));
+    chain.fall_behind();
+    // The one has entries that the other one has not, at the same offsets.
+    let ops = [append(0, 2), Op::Alone { log: 0, lens: vec![3000; 9] }, Op::Settle];
+    ops.into_iter().for_each(|op| chain.execute_op(op));
+    assert_eq!(chain.adopted, 40);
+    chain.crash_second(1);
+    assert_same(&chain.first.logs, &chain.second.logs);
+    assert_eq!(chain.second.logs.unswept(), 0);
 }
 
 /// A record of the first life of log `a`.
