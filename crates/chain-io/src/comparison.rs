@@ -1,7 +1,7 @@
-//! What the node behind lacks of a page of keys, or of records of files.
+//! What the node behind lacks of a page of keys, of entries of a log, or of records of files.
 
 use crate::connection::{Connection, Lost};
-use crate::pages::{CopiedPart, CopiedRecord, Position, digest_of_files, record_of};
+use crate::pages::{CopiedPart, CopiedRecord, Position, digest_of_files, entry_place, record_of};
 use landfall_chain::{
     Bits, Code, Compare, Compared, Difference, Digest, Digester, KeyRange, Report, WireError, message,
 };
@@ -15,6 +15,10 @@ pub(crate) struct Comparison {
     until: Option<Vec<u8>>,
     digester: Digester,
     digests: Vec<Digest>,
+    /// Number of records of the page.
+    count: usize,
+    /// Which of them are compared; all others are lacking.
+    compared: Vec<usize>,
 }
 
 impl Comparison {
@@ -31,28 +35,55 @@ impl Comparison {
     ) -> Result<Self, HeapError> {
         let digester = Digester::for_page(seed, records.len());
         let digest = |record: &CopiedRecord<'_>| match &record.part {
+            CopiedPart::Value(item) if record.space == spaces::LOG => {
+                let place = entry_place(item.expiry_ms, &record.key);
+                Ok(Some(digester.digest(&record_of(heap, record.space, record.aux, &place, item)?)))
+            }
             CopiedPart::Value(item) if is_of_files(record.space) => {
-                digest_of_files(heap, &digester, (record.space, record.aux), &record.key, item)
+                digest_of_files(heap, &digester, (record.space, record.aux), &record.key, item).map(Some)
             }
             CopiedPart::Value(item) | CopiedPart::Damaged(item) => {
                 let record = record_of(heap, record.space, record.aux, &record.key, item)?;
-                Ok(digester.digest(&record))
+                Ok(Some(digester.digest(&record)))
             }
-            CopiedPart::Tombstone { .. } | CopiedPart::Bound { .. } => {
-                unreachable!("a page that is compared has values only")
+            CopiedPart::Tombstone { .. } | CopiedPart::Bound { .. } => Ok(None),
+        };
+        let found: Vec<Option<Digest>> = records.iter().map(digest).collect::<Result<_, HeapError>>()?;
+        let compared = (0..found.len()).filter(|at| found[*at].is_some()).collect();
+        let (after, until) = match from.space {
+            spaces::LOG => entries_of(records),
+            space => {
+                let next = next.filter(|next| next.space == space);
+                (from.after.clone(), next.and_then(|next| next.after.clone()))
             }
         };
-        Ok(Self {
-            space: from.space,
-            after: from.after.clone(),
-            until: next.filter(|next| next.space == from.space).and_then(|next| next.after.clone()),
-            digester,
-            digests: records.iter().map(digest).collect::<Result<_, HeapError>>()?,
-        })
+        let digests = found.into_iter().flatten().collect();
+        Ok(Self { space: from.space, after, until, digester, digests, count: records.len(), compared })
     }
 
-    /// Asks the node behind, which deletes what the page does not have. A bit for each record of the page that it lacks.
+    /// Asks the node behind. A bit for each record of the page that it lacks.
+    ///
+    /// # Errors
+    /// The connection is lost.
     pub(crate) fn lacking(
+        &self,
+        connection: &mut Connection,
+        goes_on: &dyn Fn() -> bool,
+        note_room: &dyn Fn(Report),
+    ) -> Result<Bits, Lost> {
+        let mut lacking = Bits::all(self.count);
+        // A page of a log may have no entries. One of keys without any stands for a range all the same.
+        if self.space == spaces::LOG && self.digests.is_empty() {
+            return Ok(lacking);
+        }
+        let of_compared = self.lacking_of_compared(connection, goes_on, note_room)?;
+        let there = self.compared.iter().enumerate().filter(|(at, _)| !of_compared.is_set(*at));
+        there.for_each(|(_, record)| lacking.clear(*record));
+        Ok(lacking)
+    }
+
+    /// The node behind deletes what the page does not have. A bit for each compared record that it lacks.
+    fn lacking_of_compared(
         &self,
         connection: &mut Connection,
         goes_on: &dyn Fn() -> bool,
@@ -112,8 +143,22 @@ impl Comparison {
 
     /// True if a key comes behind another one in the order of the space.
     fn is_behind(&self, at: &[u8], after: &[u8]) -> bool {
-        if is_of_files(self.space) { numbers(at) > numbers(after) } else { at > after }
+        match self.space {
+            // The entries of a page are compared at once.
+            spaces::LOG => false,
+            space if is_of_files(space) => numbers(at) > numbers(after),
+            _ => at > after,
+        }
     }
+}
+
+/// The first and the last entry of a page of a log.
+fn entries_of(records: &[CopiedRecord<'_>]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let entry = |record: &CopiedRecord<'_>| match &record.part {
+        CopiedPart::Value(item) => Some(entry_place(item.expiry_ms, &record.key)),
+        _ => None,
+    };
+    (records.iter().find_map(entry), records.iter().rev().find_map(entry))
 }
 
 fn is_of_files(space: u8) -> bool {

@@ -34,7 +34,10 @@ pub use error::NodeError;
 pub use lease::{Lease, boot_time};
 pub use link::{Link, Prepare};
 pub use node::{LogKey, NextOperation, Node, Role, Settings, full};
-pub use pages::{AddRecord, CopiedPart, CopiedRecord, Pages, Position, digest_of_files, record_of};
+pub use pages::{
+    AddRecord, CopiedPart, CopiedRecord, Pages, Position, digest_of_files, entry_place, parse_entry_place,
+    record_of,
+};
 pub use state_file::{STATE_NAME, in_step_for, initialise};
 pub use unpacker::{UnpackError, Unpacked, Unpacker};
 pub use view_file::{ViewDocument, parse_view, read_document, view_text, write_document};

@@ -83,6 +83,17 @@ pub fn digest_of_files(
     Ok(digester.digest_with_value(&record, parts))
 }
 
+/// An entry of a log as a comparison knows it: its offset (8), and its key, as other nodes know it.
+pub fn entry_place(offset: u64, key: &[u8]) -> Vec<u8> {
+    [&offset.to_le_bytes(), key].concat()
+}
+
+/// Offset and key of an entry.
+pub fn parse_entry_place(place: &[u8]) -> Option<(u64, &[u8])> {
+    let (offset, key) = place.split_first_chunk()?;
+    Some((u64::from_le_bytes(*offset), key))
+}
+
 /// Takes a record of a copy.
 pub type AddRecord<'a, 'h> = &'a mut dyn FnMut(CopiedRecord<'h>) -> Result<(), HeapError>;
 
@@ -101,7 +112,7 @@ pub trait Pages: Debug + Send + Sync {
     fn begin(&self);
 
     /// True for a space that the node behind keeps, and of which it gets what differs. Its pages are in the order of their
-    /// keys, and have values only.
+    /// keys, and have values only; those of logs have bounds, too, and entries that are lost.
     fn compares(&self, space: u8) -> bool;
 
     /// The walk is over, or given up.

@@ -234,6 +234,56 @@ fn read(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Known>, nodes: u
     }
 }
 
+/// Appends entries of this length, 100 at once.
+fn append_many(resp: &mut Resp, log: &str, count: u64, len: usize) {
+    let first = int(resp.call(&[b"LF.APPEND", log.as_bytes(), b"begin"]).unwrap());
+    for begin in (0..count).step_by(100) {
+        let values: Vec<Vec<u8>> = (begin..begin + 100).map(|seed| pattern(first + seed, len)).collect();
+        let mut words: Vec<&[u8]> = vec![b"LF.APPEND", log.as_bytes()];
+        words.extend(values.iter().map(|value| &value[..]));
+        int(resp.call(&words).unwrap());
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_its_entries_and_gets_those_that_it_lacks() {
+    let mut chain = Chain::new(3, &["--workers", "2", "--capacity", "128MiB"]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    append_many(&mut resp, "long", 12_000, 1000);
+    append_many(&mut resp, "short", 10_000, 20);
+    append_many(&mut resp, "gone", 500, 100);
+    append_many(&mut resp, "again", 500, 100);
+    assert_eq!(resp.call(&[b"LF.COMMIT", b"long", b"reader", b"700"]).unwrap(), ok());
+    assert!(chain.take(2).stop().success());
+    chain.remove(2);
+    chain.wait_until_in_step();
+    append_many(&mut resp, "long", 1000, 1000);
+    append_many(&mut resp, "new", 100, 1000);
+    assert_eq!(int(resp.call(&[b"LF.TRIM", b"long", b"500"]).unwrap()), 500);
+    assert_eq!(resp.call(&[b"LF.COMMIT", b"long", b"reader", b"900"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"LF.RETAIN", b"short", b"ENTRIES", b"100000"]).unwrap(), ok());
+    for log in [b"gone", &b"again"[..]] {
+        assert_eq!(int(resp.call(&[b"LF.DELLOG", log]).unwrap()), 1);
+    }
+    append_many(&mut resp, "again", 500, 100);
+    let appended = 1100.0 * 1000.0 + 500.0 * 100.0;
+    let sent = |chain: &Chain| chain.server(1).metric("landfall_chain_copy_bytes_total");
+    let before = sent(&chain);
+    chain.add(2);
+    chain.start(2);
+    chain.wait_until_in_step();
+    let sent = sent(&chain) - before;
+    assert!(sent < 1.3 * appended, "{sent} bytes for {appended} that were appended");
+    let found = same_everywhere(&chain);
+    assert_eq!(found.keys().map(String::as_str).collect::<Vec<_>>(), ["again", "long", "new", "short"]);
+    // What it has taken over is there after a crash.
+    chain.kill(2);
+    chain.start(2);
+    chain.wait_until_in_step();
+    assert!(same_everywhere(&chain) == found);
+}
+
 #[test]
 fn whatever_is_killed_removed_or_added_logs_keep_what_was_acknowledged_or_shown() {
     let mut chain = Chain::new(3, &["--workers", "2"]);

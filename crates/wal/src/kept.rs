@@ -86,8 +86,7 @@ impl Logs {
             },
         };
         let arrival_ns = item.arrival_ns;
-        let entry =
-            LogRecord { kind: Kind::Put, space: spaces::LOG, key, mark: offset, arrival_ns, value };
+        let entry = LogRecord { kind: Kind::Put, space: spaces::LOG, key, mark: offset, arrival_ns, value };
         self.receive_entries(writer, &[entry], By::Page)?;
         // The compactor finds out that the entry is another record now.
         state.set_slot(offset, SlotId::NONE);

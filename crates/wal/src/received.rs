@@ -88,12 +88,7 @@ impl Logs {
     ///
     /// # Errors
     /// [`WalError::Wait`]: begin again. The heap's error for a closed region.
-    pub fn begin_copy(
-        &self,
-        writer: &mut Writer,
-        keeps: bool,
-        arrival_ns: u64,
-    ) -> Result<Tickets, WalError> {
+    pub fn begin_copy(&self, writer: &mut Writer, keeps: bool, arrival_ns: u64) -> Result<Tickets, WalError> {
         *self.mode.lock() = Mode::Behind;
         if !keeps {
             self.drop_kept();

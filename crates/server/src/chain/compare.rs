@@ -1,14 +1,14 @@
-//! A range of this node's keys, or of its records of files, beside those of the node before: `docs/format/chain.md`,
-//! "Comparing".
+//! A range of this node's keys, of the entries of a log, or of its records of files, beside those of the node before:
+//! `docs/format/chain.md`, "Comparing".
 
 use super::files::{publish_by, without_files};
 use super::stop::{Stop, check_space};
 use crate::context::Context;
 use crate::reply::Reply;
 use landfall_chain::{Bits, Compare, Compared, Difference, Digest, Digester, KeyRange, Reason, Refusal};
-use landfall_chain_io::{Node, digest_of_files, record_of};
+use landfall_chain_io::{Node, digest_of_files, entry_place, parse_entry_place, record_of};
 use landfall_fs::{CopiedRecord, CopyPlace, FsError, is_compared};
-use landfall_heap::{Damage, HeapError, Item};
+use landfall_heap::{Damage, HeapError, Item, spaces};
 use landfall_kv::{KvError, PageLimit, RangeQuery, verify};
 use std::ops::Bound;
 
@@ -45,6 +45,9 @@ pub(super) fn compare(
     if is_compared(range.space) {
         return compare_files(node, ctx, &range, &digester, with);
     }
+    if range.space == spaces::LOG {
+        return compare_log(ctx, &range, &digester, with);
+    }
     check_space(range.space)?;
     let owned = read(node, ctx, &range, &digester, reply)?;
     match with {
@@ -78,6 +81,73 @@ fn compare_files(
             Ok(owned.has_not(&digests))
         }
     }
+}
+
+/// What the copy of a log would bring, and was here before, is taken over.
+fn compare_log(
+    ctx: &mut Context<'_>,
+    range: &KeyRange<'_>,
+    digester: &Digester,
+    with: Compared,
+) -> Result<Difference, Stop> {
+    let mut owned = read_log(ctx, range, digester)?;
+    match with {
+        Compared::Sums(sums) => {
+            let mut differ = owned.differs_from(digester, &sums);
+            for Own { key, digest } in &owned.keys {
+                if !differ.missing.is_set(digest.bucket) && !adopt(ctx, key)? {
+                    differ.missing.set(digest.bucket);
+                }
+            }
+            Ok(differ)
+        }
+        Compared::Records { keys: Some(_), .. } => Err(of_other_records().into()),
+        Compared::Records { buckets, digests, keys: None } => {
+            let mut there = Vec::new();
+            for own in owned.keys {
+                let is_it = buckets.is_set(own.digest.bucket) && digests.contains(&own.digest.digest);
+                if is_it && adopt(ctx, &own.key)? {
+                    there.push(own);
+                }
+            }
+            owned.keys = there;
+            Ok(owned.has_not(&digests))
+        }
+    }
+}
+
+fn adopt(ctx: &mut Context<'_>, place: &[u8]) -> Result<bool, Stop> {
+    let (offset, key) = parse_entry_place(place).ok_or_else(of_no_log)?;
+    Ok(ctx.logs.adopt(ctx.writer, key, offset)?)
+}
+
+/// Reads the entries of a range that are kept, and verifies their values; damaged ones are left out.
+fn read_log(ctx: &Context<'_>, range: &KeyRange<'_>, digester: &Digester) -> Result<Owned, Stop> {
+    let place = |place: Option<&[u8]>| {
+        place.and_then(|place| parse_entry_place(place).map(|(at, key)| (at, key.to_vec())))
+    };
+    let ((first, key), (last, other)) = place(range.after).zip(place(range.until)).ok_or_else(of_no_log)?;
+    if key != other {
+        return Err(of_no_log().into());
+    }
+    let mut owned = Owned::default();
+    for item in ctx.logs.kept_entries(&key, &(first..=last), KEYS_MAX)? {
+        owned.bytes += item.len;
+        if owned.bytes > BYTES_MAX && !owned.keys.is_empty() {
+            break;
+        }
+        item.fetch()?;
+        if item.verify().map_err(HeapError::from)? {
+            let key = entry_place(item.expiry_ms, &key);
+            let digest = digester.digest(&record_of(ctx.engine.heap(), range.space, 0, &key, &item)?);
+            owned.keys.push(Own { key, digest });
+        }
+    }
+    Ok(owned)
+}
+
+fn of_no_log() -> Refusal {
+    Refusal::new(Reason::Message, "these are no entries of a log")
 }
 
 fn of_other_records() -> Refusal {
@@ -207,7 +277,7 @@ fn delete(
 
 impl Owned {
     /// Which buckets have another sum.
-    fn differs_from(self, digester: &Digester, sums: &[u64]) -> Difference {
+    fn differs_from(&self, digester: &Digester, sums: &[u64]) -> Difference {
         let is_nothing = self.keys.is_empty();
         let mut missing = Bits::none(sums.len());
         let own = digester.sums(self.keys.iter().map(|own| own.digest));

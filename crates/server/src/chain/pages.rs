@@ -51,7 +51,7 @@ impl Pages for EnginePages {
     }
 
     fn compares(&self, space: u8) -> bool {
-        usize::from(space) < DATABASES || is_compared(space)
+        usize::from(space) < DATABASES || space == spaces::LOG || is_compared(space)
     }
 
     fn page<'h>(&'h self, from: &Position, add: AddRecord<'_, 'h>) -> Result<Option<Position>, HeapError> {

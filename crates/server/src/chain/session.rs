@@ -185,12 +185,13 @@ impl ChainSession {
         reply.bytes().extend_from_slice(answer);
     }
 
-    /// Deletes logs. Keys and files are kept, unless they must not be, or there is a record that a comparison cannot find.
+    /// Deletes logs, but not yet their entries. These, keys and files are kept, unless they must not be, or there is a record
+    /// that a comparison cannot find.
     fn begin_copy(&mut self, node: &Node, ctx: &mut Context<'_>, head: &[u8]) -> Result<(), Stop> {
         let [keeps] = head else { return Err(WireError::Length.into()) };
         node.begin_copy()?;
-        self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, ctx.arrival_ns)?);
         let keeps = *keeps != 0 && !node.has_found_damage();
+        self.waits.add_all(&ctx.logs.begin_copy(ctx.writer, keeps, ctx.arrival_ns)?);
         publish_by(ctx.shared, |publisher| publisher.begin_copy(keeps))?;
         if !keeps || ctx.engine.stats().damaged > 0 {
             self.waits.add_all(ctx.engine.flush_all(ctx.writer, ctx.arrival_ns)?.tickets());
