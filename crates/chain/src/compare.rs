@@ -1,4 +1,4 @@
-//! Comparing the keys of two nodes, range by range: `docs/format/chain.md`, "Comparing".
+//! Comparing the records of two nodes, range by range: `docs/format/chain.md`, "Comparing".
 
 use crate::bits::Bits;
 use crate::record::{Record, RecordKind};
@@ -20,12 +20,12 @@ const NOTHING: u8 = 1;
 const STOPPED: u8 = 2;
 
 /// Keys of a space that follow each other: of a database in the order of their bytes, of files in that of the numbers of
-/// which they consist.
+/// which they consist. Of a log, the first and the last entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange<'a> {
-    /// The database, or a space of files.
+    /// The database, the space of logs, or one of files.
     pub space: u8,
-    /// The range begins behind this key; `None`: with the first key that there can be.
+    /// The range begins behind this key, or with this entry; `None`: with the first key that there can be.
     pub after: Option<&'a [u8]>,
     /// Its last key; `None`: the last one that there can be.
     pub until: Option<&'a [u8]>,
