@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::outgoing::Outgoing;
 use crate::packer::{Packer, SpareRoom};
 use crate::pages::{CopiedRecord, Pages, Position};
+use crate::progress::CopyProgress;
 use landfall_chain::{Bits, COPY_STREAM, Code, Copying, Member, message};
 use landfall_heap::HeapError;
 use std::cell::RefCell;
@@ -103,6 +104,7 @@ impl<'n> Copier<'n> {
         let mut connection = opened.connection;
         let Some(copy) = self.node.downstream.lock().begin_copy() else { return Ok(()) };
         let copied = self.copy(&mut connection, copy, &member);
+        self.node.note_copying(None);
         if copied.is_err() {
             self.node.downstream.lock().give_copy_up(copy);
         }
@@ -114,7 +116,7 @@ impl<'n> Copier<'n> {
         tracing::info!(node = member.name, keeps = self.keeps, "copying to the node behind");
         self.say(connection, Code::CopyBegins, &[u8::from(self.keeps)])?;
         self.pages.begin();
-        let walked = self.walk(connection, copy);
+        let walked = self.walk(connection, copy, &member.name);
         self.pages.end();
         Counters::add(&self.node.counters.copy_bytes, connection.written());
         let Tally { records, sent } = walked?;
@@ -155,11 +157,15 @@ impl<'n> Copier<'n> {
     }
 
     /// Sends everything that the node behind lacks.
-    fn walk(&self, connection: &mut Connection, copy: Copying) -> Result<Tally, Lost> {
+    fn walk(&self, connection: &mut Connection, copy: Copying, to: &str) -> Result<Tally, Lost> {
         // Nobody who writes keys knows it before.
         let seed = boot_time().as_nanos() as u64 ^ self.node.next_incarnation();
-        let (mut at, mut tally) = (Some(Position::default()), Tally::default());
+        let (mut at, mut tally, begun) = (Some(Position::default()), Tally::default(), Instant::now());
         while let Some(from) = &at {
+            let Tally { records, sent } = tally;
+            let (node, of) = (to.to_owned(), self.node.heap.runs().live_slots().max(records));
+            let progress = CopyProgress { node, records, of, sent, bytes: connection.written(), begun };
+            self.node.note_copying(Some(progress));
             match self.page(connection, from, seed, &mut tally)? {
                 Page::Sent(next) => at = next,
                 Page::Loading if self.goes_on() => std::thread::sleep(LOAD_WAIT),
@@ -168,8 +174,19 @@ impl<'n> Copier<'n> {
             if !self.node.downstream.lock().is_copying(copy) {
                 return Err(io::Error::other("a stream was lost").into());
             }
+            self.keep_to_rate(begun, connection.written());
         }
         Ok(tally)
+    }
+
+    /// Waits as long as so many bytes are more than the copy may have sent by now.
+    fn keep_to_rate(&self, begun: Instant, bytes: u64) {
+        let rate = self.node.copy_rate();
+        let least =
+            if rate == 0 { Duration::ZERO } else { Duration::from_secs_f64(bytes as f64 / rate as f64) };
+        while begun.elapsed() < least && self.goes_on() {
+            self.node.wait_for_change(LOOK_EVERY.min(least.saturating_sub(begun.elapsed())));
+        }
     }
 
     fn say(&self, connection: &mut Connection, code: Code, head: &[u8]) -> Result<(), Lost> {

@@ -19,6 +19,7 @@ mod node;
 mod outgoing;
 mod packer;
 mod pages;
+mod progress;
 mod room;
 mod slot;
 mod start;
@@ -38,6 +39,7 @@ pub use pages::{
     AddRecord, CopiedPart, CopiedRecord, Pages, Position, digest_of_files, entry_place, parse_entry_place,
     record_of,
 };
+pub use progress::CopyProgress;
 pub use state_file::{STATE_NAME, in_step_for, initialise};
 pub use unpacker::{UnpackError, Unpacked, Unpacker};
 pub use view_file::{ViewDocument, parse_view, read_document, view_text, write_document};

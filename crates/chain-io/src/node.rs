@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::directory::{Directory, Listed, NoFirst};
 use crate::error::NodeError;
 use crate::lease::{Lease, boot_time};
+use crate::progress::CopyProgress;
 use crate::slot::Slot;
 use crate::state_file::StateFile;
 use crate::views::Views;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub streams: usize,
     /// What it packs of what it sends.
     pub compression: Compression,
+    /// Bytes per second of a copy, at most; 0: no limit.
+    pub copy_rate: u64,
 }
 
 impl Settings {
@@ -134,6 +137,7 @@ pub struct Node {
     log_key: OnceLock<LogKey>,
     /// Where clients connect to it, once it listens.
     clients: OnceLock<Option<ClientAddress>>,
+    copying: Mutex<Option<CopyProgress>>,
     /// What it has sent.
     pub counters: Counters,
 }
@@ -191,9 +195,21 @@ impl Node {
             next_operation: OnceLock::new(),
             log_key: OnceLock::new(),
             clients: OnceLock::new(),
+            copying: Mutex::default(),
             counters: Counters::default(),
             settings,
         }))
+    }
+
+    /// How far the copy to the node behind has come; `None`: there is none.
+    pub fn copying(&self) -> Option<CopyProgress> {
+        self.copying.lock().clone()
+    }
+
+    /// Notes how far the copy to the node behind has come.
+    pub(crate) fn note_copying(&self, progress: Option<CopyProgress>) {
+        self.settings.views.note_copy(progress.as_ref().map(CopyProgress::to_string));
+        *self.copying.lock() = progress;
     }
 
     /// The node has files. `next` says which operation their log expects.
@@ -247,6 +263,10 @@ impl Node {
     }
 
     /// What it packs of what it sends.
+    pub(crate) fn copy_rate(&self) -> u64 {
+        self.settings.copy_rate
+    }
+
     pub(crate) fn compression(&self) -> Compression {
         self.settings.compression
     }

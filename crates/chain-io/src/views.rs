@@ -51,6 +51,9 @@ pub trait Views: Debug + Send + Sync {
     /// The node is in step for this `since`; 0: it is behind.
     fn note_in_step(&self, _since: u64) {}
 
+    /// How far the copy to the node behind has come, for people; `None`: there is none.
+    fn note_copy(&self, _progress: Option<String>) {}
+
     /// The node was removed from the chain while it ran. It serves nobody, and completes nothing any more.
     fn note_removed(&self) {
         tracing::error!(

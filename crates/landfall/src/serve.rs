@@ -155,6 +155,9 @@ pub struct ServeArgs {
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
+    /// Bytes per second, at most, of a copy to the next server of a chain while that is behind; 0: no limit [default: 0]
+    #[arg(long, value_name = "SIZE")]
+    copy_rate: Option<Size>,
     #[command(flatten)]
     etcd: EtcdArgs,
 }
@@ -344,6 +347,9 @@ impl ServeArgs {
             return Err(ConfigError::CompressionAlone.into());
         }
         let compression = compression.unwrap_or_default();
+        if self.copy_rate.or(file.copy_rate).is_some() && chain.is_none() {
+            return Err(ConfigError::CopyRateAlone.into());
+        }
         let client = std::mem::take(&mut self.etcd).or(EtcdArgs::of_file(&mut file)).client()?;
         let mut config = self.config(file)?;
         let place = match (chain, client) {
@@ -385,6 +391,7 @@ impl ServeArgs {
         set(&mut config.max_header, self.max_header.or(file.max_header));
         set(&mut config.integrity, parse(self.integrity.or(file.integrity), parse_integrity)?);
         set(&mut config.scrub_rate, self.scrub_rate.or(file.scrub_rate));
+        set(&mut config.copy_rate, self.copy_rate.or(file.copy_rate));
         set(&mut config.resp, parse(self.resp.or(file.resp), parse_address)?);
         set(&mut config.http, parse(self.http.or(file.http), parse_address)?);
         set(&mut config.media, parse(self.media.or(file.media), parse_media)?);

@@ -4,7 +4,7 @@ mod common;
 
 use common::chain::{Chain, InEtcd as Setting};
 use common::etcd::Gate;
-use common::{Reply, Resp, bulk, error_text, ok, wait_until};
+use common::{Reply, Resp, bulk, error_text, ok, pattern, wait_until};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -293,6 +293,33 @@ fn a_first_node_that_has_lost_its_disk_is_copied_to() {
     assert_eq!(setting.chain.server(0).call(&["GET", "k"]), bulk("v"));
     assert_eq!(setting.chain.server(1).call(&["SET", "k", "w"]), ok());
     assert_eq!(setting.chain.server(0).call(&["GET", "k"]), bulk("w"));
+}
+
+#[test]
+fn a_copy_keeps_to_its_rate_and_says_how_far_it_has_come() {
+    let Some(mut setting) = Setting::with(T, 2, &["--copy-rate", "1MiB"]) else { return };
+    setting.chain.start_all();
+    setting.wait_until_known(2);
+    let mut resp = setting.chain.resp(0);
+    for seed in 0..50 {
+        let value = pattern(seed, 100_000);
+        assert_eq!(resp.call(&[b"SET", seed.to_string().as_bytes(), &value]).unwrap(), ok());
+    }
+    setting.chain.kill(1);
+    setting.chain.nodes[1].lose_disk();
+    setting.chain.start(1);
+    let far = || setting.show().lines().find(|line| line.contains("copies to b")).map(str::to_owned);
+    let line = wait_until(LIMIT, far).unwrap_or_else(|| panic!("{}", setting.show()));
+    let begun = Instant::now();
+    assert!(line.starts_with("a at ") && line.contains(" of about "), "{line}");
+    let copy = setting.chain.info(0, "chain_copy").expect("a copy is under way");
+    assert!(copy.starts_with("name=b,records="), "{copy}");
+    let further = || far().filter(|now| *now != line);
+    wait_until(LIMIT, further).expect("it goes on");
+    setting.wait_until_known(2);
+    assert!(begun.elapsed() > Duration::from_secs(2), "5 MB at 1 MiB/s");
+    wait_until(LIMIT, || far().is_none().then_some(())).expect("nobody copies any more");
+    assert_eq!(setting.chain.info(0, "chain_copy"), None);
 }
 
 #[test]

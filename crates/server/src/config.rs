@@ -127,6 +127,9 @@ pub enum ConfigError {
     /// Misuse: only the servers of a chain send each other something.
     #[error("--compression MODE is for a server of a chain: give --chain and --node, too")]
     CompressionAlone,
+    /// Misuse: only a server of a chain copies to another one.
+    #[error("--copy-rate SIZE is for a server of a chain: give --chain and --node, too")]
+    CopyRateAlone,
     /// Misuse: no way to compress.
     #[error("--compression: {0}")]
     Compression(#[from] UnknownCompression),
@@ -216,6 +219,8 @@ pub struct Config {
     pub max_header: Size,
     /// Bytes per second that the background scrub checks; zero: none.
     pub scrub_rate: Size,
+    /// Bytes per second of a copy to the next server of a chain; 0: no limit.
+    pub copy_rate: Size,
     /// Checksum of values.
     pub integrity: Integrity,
     /// Empty directory on which the region's files are mounted; `None`: they are not.
@@ -267,6 +272,7 @@ impl Default for Config {
             max_output: Size(4 << 20),
             max_header: Size(64 << 10),
             scrub_rate: Size(16 << 20),
+            copy_rate: Size(0),
             integrity: Integrity::Crc32c,
             files: None,
             files_options: None,
@@ -437,6 +443,9 @@ pub struct FileConfig {
     /// `--scrub-rate`
     #[serde(deserialize_with = "parsed")]
     pub scrub_rate: Option<Size>,
+    /// `--copy-rate`
+    #[serde(deserialize_with = "parsed")]
+    pub copy_rate: Option<Size>,
 }
 
 /// A size as a string or as a plain number of bytes.

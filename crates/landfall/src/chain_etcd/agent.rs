@@ -27,6 +27,8 @@ pub(super) struct Shared {
     read_ns: AtomicU64,
     /// Where clients connect to the server, once it listens.
     pub(super) clients: OnceLock<Option<ClientAddress>>,
+    /// How far the copy to the node behind has come.
+    pub(super) copy: Mutex<Option<String>>,
     pub(super) changed: Condvar,
     /// The `since` for which the server is in step.
     pub(super) in_step: AtomicU64,
@@ -48,6 +50,7 @@ impl Shared {
             newest: Mutex::new(Some(first)),
             read_ns: AtomicU64::new(nanos(boot_time())),
             clients: OnceLock::new(),
+            copy: Mutex::new(None),
             changed: Condvar::new(),
             in_step: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
@@ -174,6 +177,7 @@ impl<'s> Agent<'s> {
         let lease = self.lease()?;
         self.register(&seen, lease, begun)?;
         self.announce(&seen, lease)?;
+        self.report(&seen, lease)?;
         match &seen.manager {
             None => self.campaign(lease)?,
             Some(manager) if manager.lease == lease.id() => {
@@ -264,6 +268,22 @@ impl<'s> Agent<'s> {
         // Neither people have removed the node, nor has another process registered as this one.
         let when = seen.unchanged(keys, node).into();
         self.client.within(self.limit()).txn(&only_if(when, vec![write]))?;
+        Ok(())
+    }
+
+    /// Says how far a copy has come. It goes with the lease of this process.
+    fn report(&self, seen: &Snapshot, lease: Lease) -> Result<(), RegistryError> {
+        let Shared { keys, node, copy, .. } = self.shared;
+        let wanted = copy.lock().clone();
+        if wanted.as_ref() == seen.copies.get(node) {
+            return Ok(());
+        }
+        let key = keys.copies(node);
+        let says = match wanted {
+            Some(text) => Op::Put { key, value: text.into_bytes(), lease: Some(lease) },
+            None => Op::Delete { key },
+        };
+        self.client.within(self.limit()).txn(&only_if(Vec::new(), vec![says]))?;
         Ok(())
     }
 

@@ -248,7 +248,8 @@ fn describe(seen: &Snapshot) -> Vec<String> {
         let clients =
             seen.clients.get(name).map(|at| format!("; clients connect to {at}")).unwrap_or_default();
         let state = state(name, *since);
-        lines.push(format!("{name} at {address}, since version {since}: {role}; {state}{clients}"));
+        let copy = seen.copies.get(name).map(|copy| format!("; {copy}")).unwrap_or_default();
+        lines.push(format!("{name} at {address}, since version {since}: {role}; {state}{copy}{clients}"));
     }
     for (name, node) in &seen.nodes {
         if seen.view.find(name).is_err() {

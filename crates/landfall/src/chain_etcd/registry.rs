@@ -66,6 +66,10 @@ impl Keys {
         self.prefix() + "alive/" + node
     }
 
+    pub(crate) fn copies(&self, node: &str) -> String {
+        self.prefix() + "copies/" + node
+    }
+
     pub(crate) fn clients(&self, node: &str) -> String {
         self.prefix() + "clients/" + node
     }
@@ -109,6 +113,8 @@ pub(crate) struct Snapshot {
     pub(crate) alive: BTreeMap<String, Alive>,
     /// Where clients connect to the nodes, as the nodes have said.
     pub(crate) clients: BTreeMap<String, ClientAddress>,
+    /// How far copies have come, by the nodes that send them.
+    pub(crate) copies: BTreeMap<String, String>,
     /// Nodes that people want out of the view.
     pub(crate) leaving: BTreeSet<String>,
     pub(crate) manager: Option<ManagerKey>,
@@ -147,6 +153,7 @@ impl Snapshot {
             nodes: BTreeMap::new(),
             alive: BTreeMap::new(),
             clients: BTreeMap::new(),
+            copies: BTreeMap::new(),
             leaving: BTreeSet::new(),
             manager: find(keys.manager()).map(|entry| ManagerKey {
                 node: text_of(entry),
@@ -175,6 +182,9 @@ impl Snapshot {
             Some(("clients", node)) => {
                 // The chain does not depend on it: one that makes no sense is none, and its node writes it again.
                 self.clients.extend(text_of(entry).parse().ok().map(|address| (node.to_owned(), address)));
+            }
+            Some(("copies", node)) => {
+                self.copies.insert(node.into(), text_of(entry));
             }
             Some(("leaving", node)) => {
                 self.leaving.insert(node.into());

@@ -226,6 +226,10 @@ impl Views for EtcdViews {
             .then(|| format!("etcd has not been read for {} s or longer", limit.as_secs()))
     }
 
+    fn note_copy(&self, progress: Option<String>) {
+        *self.shared.copy.lock() = progress;
+    }
+
     fn note_in_step(&self, since: u64) {
         self.shared.in_step.store(since, Ordering::Release);
     }

@@ -35,6 +35,7 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
         password: config.password.as_ref().map(|password| password.clone().into_bytes()),
         streams: config.workers,
         compression: *compression,
+        copy_rate: config.copy_rate.0,
     };
     settings.check()?;
     Ok(Some(settings))

@@ -9,7 +9,7 @@ use crate::counters::COMMIT_BOUNDS_US;
 use crate::process;
 use crate::shared::Shared;
 use landfall_chain::Standing;
-use landfall_chain_io::{Counters, Node};
+use landfall_chain_io::{CopyProgress, Counters, Node};
 use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
 use std::fmt::{Display, Write as _};
@@ -232,6 +232,13 @@ fn chain(text: &mut Text, node: &Node, behind: Option<&(String, Standing)>) {
         };
         let standing = if node.is_full_behind() { "full" } else { standing };
         text.line("chain_next", format_args!("name={name},state={standing}"));
+    }
+    if let Some(CopyProgress { node, records, of, sent, bytes, begun }) = node.copying() {
+        let seconds = begun.elapsed().as_secs();
+        text.line(
+            "chain_copy",
+            format_args!("name={node},records={records},of={of},sent={sent},bytes={bytes},seconds={seconds}"),
+        );
     }
 }
 
