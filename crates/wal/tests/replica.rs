@@ -277,14 +277,16 @@ impl Second {
         let kept = self.logs.kept_entries(key, &(*mark..=*mark), 9).expect("a key of an entry");
         let is_it = kept.iter().any(|item| item.to_vec().expect("bytes") == *bytes);
         drop(kept);
-        while is_it {
+        if !is_it {
+            return false;
+        }
+        loop {
             match self.logs.adopt(&mut self.writers[usize::from(writer)], key, *mark) {
                 Ok(adopted) => return adopted,
                 Err(ReceiveError::Wal(WalError::Wait(_))) => self.commit(),
                 Err(error) => panic!("{entry:?}: {error}"),
             }
         }
-        false
     }
 
     fn receive_all(&mut self, writer: u8, batch: &Batch) {
