@@ -315,9 +315,10 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// A node that was removed completes nothing any more.
+    /// A node that was removed completes nothing any more, whenever it has begun.
     fn lose_if_out(&self) {
-        if !self.slot().is_lost() && self.node.downstream.lock().is_out() {
+        let may_lose = self.slot().is_busy() || !self.slot().is_lost();
+        if may_lose && self.node.downstream.lock().is_out() {
             self.slot().lose();
         }
     }
