@@ -125,12 +125,17 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found
     Ok(Found::More)
 }
 
-/// Publishes everything, after the last request.
+/// Publishes everything, after the last request. While other mounts go on: what there was when it began.
 ///
 /// # Errors
 /// [`FsError`]: what is not published stays in the log, and is published after the next start.
 pub(crate) fn publish_all(service: &Service, publisher: &Mutex<Publisher>) -> Result<(), FsError> {
-    while publish_some(service, publisher)? == Found::More {}
+    let end = service.files.next_operation();
+    while publish_some(service, publisher)? == Found::More {
+        if service.is_shared() && service.files.published_below() >= end {
+            break;
+        }
+    }
     Ok(())
 }
 

@@ -54,8 +54,8 @@ pub use common::Sharing;
 pub use keeping::{Keeper, Keeping};
 pub use link::end_earlier_libraries;
 pub use offload::{
-    ChannelError, Current, Hold, HoldError, HoldSettings, HoldStopper, MessageError, Server, ServerError,
-    ServerStopper, forget_offloaded,
+    Beside, ChannelError, ClosedSocket, Current, Hold, HoldError, HoldSettings, HoldStopper, MessageError,
+    MountState, Server, ServerError, ServerStopper, Until, forget_offloaded,
 };
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};

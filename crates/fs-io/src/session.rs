@@ -498,7 +498,7 @@ impl Session {
         let files = &self.service.files;
         if end == End::Unmount {
             self.service.held.iter().for_each(|held| self.service.common.ledgers.remove(&held.ledger));
-            release(files, self.service.forget_all());
+            release(files, &self.service.common, self.service.forget_all());
         }
         background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
@@ -606,12 +606,14 @@ fn take_over(queues: &[Device], negotiated: Negotiated, lost: &LostChanges) -> i
     Ok(())
 }
 
-/// Deletes inodes without a name. What is not deleted now is deleted at the next start.
-pub(crate) fn release(files: &Files, orphans: Vec<InodeNumber>) {
+/// Deletes inodes without a name. What cannot be deleted now is left to the thread that publishes, as long as there are
+/// other mounts, and to the next start.
+pub(crate) fn release(files: &Files, common: &Common, orphans: Vec<InodeNumber>) {
     let now_ns = clock::now_ns();
-    for number in orphans {
-        let _ = files.execute(now_ns, &Operation::Release { number });
-    }
+    let is_left =
+        |number: &InodeNumber| files.execute(now_ns, &Operation::Release { number: *number }).is_err();
+    let left: Vec<InodeNumber> = orphans.into_iter().filter(is_left).collect();
+    common.unreleased.lock().extend(left);
 }
 
 impl Shared {

@@ -30,6 +30,8 @@ use std::time::SystemTime;
 
 /// Name of the socket to which libraries in other programs connect.
 const SOCKET: &str = "files.sock";
+/// Name of the socket to which mounts of other processes connect.
+const OFFLOAD_SOCKET: &str = "offload.sock";
 /// Permissions of a new root directory.
 const ROOT_MODE: u32 = 0o755;
 /// Ids of the region's writers. The compactor has its own.
@@ -249,7 +251,7 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         return offload::mount(&args.mountpoint, socket, settings.mount, (args.patience, sharing));
     }
     let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
-    forget_offloaded(&offload::socket_in(args.dir())).map_err(FsCliError::Earlier)?;
+    forget_offloaded(&socket_in(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
     let session = Session::start(files, publisher, &args.mountpoint, &settings)?;
     let mut lines = vec![format!("mounted: {} on {} ({medium})", path.display(), session.point().display())];
@@ -335,6 +337,11 @@ fn now_ns() -> i64 {
 pub(crate) fn socket(dir: &Path) -> Option<PathBuf> {
     let is_directory = dir.metadata().map_or(true, |metadata| metadata.is_dir());
     is_directory.then(|| dir.join(SOCKET))
+}
+
+/// The socket to which mounts of other processes connect, in the region's directory.
+pub(crate) fn socket_in(dir: &Path) -> PathBuf {
+    dir.join(OFFLOAD_SOCKET)
 }
 
 fn config(dir: &Path, size: Option<Size>, memory: Option<Size>) -> Config {

@@ -1,9 +1,10 @@
 //! `landfall serve`: runs the server.
 
 mod files;
+mod offload;
 mod signals;
 
-use self::files::{FilesError, MountedFiles};
+use self::files::{FilesError, ServedFiles};
 use self::signals::Signals;
 use crate::chain_etcd::{EtcdPlace, EtcdViews, PlaceError};
 use crate::etcd::{EtcdArgs, EtcdArgsError};
@@ -130,7 +131,11 @@ pub struct ServeArgs {
     /// Mount the files of the region on this empty directory: files, keys and logs in one region
     #[arg(long, value_name = "MOUNTPOINT")]
     files: Option<PathBuf>,
-    /// Options of that mount, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
+    /// Serve the files of the region at this socket, for mounts of `landfall fs mount --offload SOCKET`, which are processes
+    /// of their own and may die
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["files", "files_options", "files_commands"])]
+    files_offload: Option<PathBuf>,
+    /// Options of the mount of --files, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
     /// fsname=NAME, max_read=BYTES
     #[arg(long, value_name = "OPTIONS")]
     files_options: Option<String>,
@@ -267,7 +272,7 @@ fn serve_once(
 ) -> Result<(), ServeError> {
     let server = Server::start_over(config.clone(), writes)?;
     let shared = Arc::clone(server.shared());
-    let files = match MountedFiles::start(&shared) {
+    let files = match ServedFiles::start(&shared) {
         Ok(files) => files,
         Err(error) => {
             shared.stop();
@@ -282,7 +287,7 @@ fn serve_once(
         let shared = Arc::downgrade(&shared);
         views.on_removal(move || shared.upgrade().iter().for_each(|shared| shared.stop()));
     }
-    let stopper = files.as_ref().map(MountedFiles::stopper);
+    let stopper = files.as_ref().map(ServedFiles::stopper);
     signals.stop_by(move || {
         end_waits_for_the_chain(&shared);
         // Files first: their end may need space, which the server makes.
@@ -291,7 +296,7 @@ fn serve_once(
     });
     let served = server.join();
     signals.stop_by(|| {});
-    files.map_or(Ok(()), MountedFiles::end)?;
+    files.map_or(Ok(()), ServedFiles::end)?;
     served?;
     tracing::info!("stopped; everything acknowledged is durable");
     Ok(())
@@ -310,7 +315,7 @@ fn end_waits_for_the_chain(shared: &Shared) {
 }
 
 /// Prints where and how the server serves: scripts read the ports from here.
-fn announce(server: &Server, files: Option<&MountedFiles>) {
+fn announce(server: &Server, files: Option<&ServedFiles>) {
     let shared = server.shared();
     let media = shared.engine.heap().media();
     let mut lines = vec![
@@ -320,7 +325,7 @@ fn announce(server: &Server, files: Option<&MountedFiles>) {
     lines.extend(shared.writes.describe().map(|store| format!("store: {store}")));
     lines.extend(shared.bound_resp.map(|address| format!("resp: {address}")));
     lines.extend(shared.bound_http.map(|address| format!("http: {address}")));
-    lines.extend(files.map(|files| format!("files: {}", files.point().display())));
+    lines.extend(files.map(|files| format!("files: {}", files.path().display())));
     lines.push("ready".to_owned());
     output::announce(&lines);
     sys::notify_ready();
@@ -376,6 +381,7 @@ impl ServeArgs {
         config.memory = self.memory.or(file.memory);
         set(&mut config.workers, self.workers.or(file.workers));
         config.files = self.files.or(file.files);
+        config.files_offload = self.files_offload.or(file.files_offload);
         config.files_options = self.files_options.or(file.files_options);
         config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
         set(&mut config.log_level, self.log_level.or(file.log_level));

@@ -121,6 +121,11 @@ pub enum ConfigError {
          with --etcd, --chain is the name of the chain"
     )]
     ChainNode,
+    /// Misuse: the files are mounted by this process, or by others.
+    #[error(
+        "{0} is for --files: with --files-offload, `landfall fs mount` mounts, and has -o for its options"
+    )]
+    Offloaded(&'static str),
     /// Misuse: only the servers of a chain tell clients of each other.
     #[error("--announce HOST:PORT is for a server of a chain: give --chain and --node, too")]
     AnnounceAlone,
@@ -225,7 +230,9 @@ pub struct Config {
     pub integrity: Integrity,
     /// Empty directory on which the region's files are mounted; `None`: they are not.
     pub files: Option<PathBuf>,
-    /// Options of that mount, as those of `landfall fs mount -o`.
+    /// Socket at which mounts of other processes are served; `None`: there are none.
+    pub files_offload: Option<PathBuf>,
+    /// Options of the mount of this process, as those of `landfall fs mount -o`.
     pub files_options: Option<String>,
     /// Clients may make files of values, and values of files, whatever the permissions of these files say.
     pub files_commands: bool,
@@ -275,6 +282,7 @@ impl Default for Config {
             copy_rate: Size(0),
             integrity: Integrity::Crc32c,
             files: None,
+            files_offload: None,
             files_options: None,
             files_commands: false,
             chain: None,
@@ -314,6 +322,25 @@ impl Config {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// True if the region is to have files.
+    pub(crate) fn wants_files(&self) -> bool {
+        self.files.is_some() || self.files_offload.is_some()
+    }
+
+    /// Refuses settings of a mount of this process where others mount.
+    ///
+    /// # Errors
+    /// [`ConfigError::Offloaded`].
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        let given = [
+            ("--files-options", self.files_options.is_some()),
+            ("--files-commands", self.files_commands),
+            ("a mountpoint", self.files.is_some()),
+        ];
+        let given = given.iter().find(|(_, is_given)| self.files_offload.is_some() && *is_given);
+        given.map_or(Ok(()), |(what, _)| Err(ConfigError::Offloaded(what)))
     }
 
     /// Checks that the server is not reachable without a password by accident.
@@ -358,6 +385,8 @@ pub struct FileConfig {
     pub capacity: Option<Size>,
     /// `--files`
     pub files: Option<PathBuf>,
+    /// `--files-offload`
+    pub files_offload: Option<PathBuf>,
     /// `--files-options`
     pub files_options: Option<String>,
     /// `--files-commands`

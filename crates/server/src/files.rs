@@ -4,9 +4,10 @@
 use landfall_fs::{FilePart, Files, FsError, Imported, Publisher};
 use landfall_heap::Item;
 use parking_lot::{Mutex, RwLock};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
+use std::time::Duration;
 
 /// Id of the writer of the files' log. Workers count from 0; ids from 251 on are those of other writers.
 pub(crate) const LOG_WRITER: u8 = 249;
@@ -16,8 +17,8 @@ pub(crate) const PUBLISH_WRITER: u8 = 250;
 /// The mount of the files, as far as the server has to do with it. Its requests may wait for space: they ask, wake the
 /// thread that keeps the heap ([`crate::shared::Shared::wake_maintenance`]), and try again until it has answered.
 pub trait FilesMount: Send + Sync + std::fmt::Debug {
-    /// The mountpoint: absolute, without symbolic links.
-    fn point(&self) -> &Path;
+    /// How programs come to the files now.
+    fn shown(&self) -> FilesShown;
 
     /// The newest question for space.
     fn asked(&self) -> u64;
@@ -34,6 +35,39 @@ pub trait FilesMount: Send + Sync + std::fmt::Debug {
     /// The heap's thread ends: there will be no more space.
     fn end_answers(&self);
 
+    /// Makes files of values, and values of files; `None` where the mount is in another process.
+    fn values(&self) -> Option<Arc<dyn FileValues>>;
+}
+
+/// How programs come to the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilesShown {
+    /// By a mount of this process, on this directory: absolute, without symbolic links.
+    Mounted(PathBuf),
+    /// By mounts of other processes.
+    Offloaded {
+        /// Where these connect.
+        socket: PathBuf,
+        /// Those that are served now.
+        mounts: Vec<HostSide>,
+        /// How long there has been none whose process answers; `None`: there is one, or was none so far.
+        away: Option<Duration>,
+    },
+}
+
+/// A mount of another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSide {
+    /// The mountpoint.
+    pub point: PathBuf,
+    /// Whether other mounts are served at the same time.
+    pub is_shared: bool,
+    /// How long its process has not answered; `None`: it answers.
+    pub silent: Option<Duration>,
+}
+
+/// Files of values, and values of files.
+pub trait FileValues: Send + Sync {
     /// Makes a file of a verified value: both refer to the same bytes. The caller keeps the value's record current
     /// meanwhile. [`Self::settle`] follows, without locks.
     ///

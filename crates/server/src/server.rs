@@ -89,6 +89,7 @@ impl Server {
     pub fn start_over(config: Config, writes: Box<dyn PlainWrites>) -> Result<Self, ServerError> {
         config.check_exposure()?;
         config.check_memory()?;
+        config.check_files()?;
         let in_chain = chain::settings(&config)?;
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);

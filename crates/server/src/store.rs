@@ -112,7 +112,7 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
     let (media, path) = open_media(config)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
-    let new_files = if config.files.is_some() { Some(new_files(&path)?) } else { None };
+    let new_files = if config.wants_files() { Some(new_files(&path)?) } else { None };
     let (engine, logs, files, recovered) = recover_all(media, shards, new_files.as_ref(), unnamed(config))
         .map_err(|error| match error {
             RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
@@ -237,7 +237,11 @@ pub fn recover(
 
 /// What becomes of files without a name.
 fn unnamed(config: &Config) -> Orphans {
-    if config.chain.is_some() { Orphans::OfChain } else { Orphans::Delete }
+    match (&config.chain, &config.files_offload) {
+        (Some(_), _) => Orphans::OfChain,
+        (None, Some(_)) => Orphans::Keep,
+        (None, None) => Orphans::Delete,
+    }
 }
 
 /// As [`recover`]. A region without files gets some with `new_files`.

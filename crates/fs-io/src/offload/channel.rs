@@ -75,10 +75,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends a message that may be lost: the other side has too many already.
-    pub(super) fn try_send(&self, message: &Message) {
+    /// Sends a message that may be lost: the other side has too many already. Returns whether it is on its way.
+    pub(super) fn try_send(&self, message: &Message) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = rustix::net::send(&self.socket, &message.encode(), flags);
+        rustix::net::send(&self.socket, &message.encode(), flags).is_ok()
     }
 
     /// Says that nothing more will be sent.
@@ -100,7 +100,12 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let mut receive = || recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+        let received = match receive() {
+            // The other side has closed before it has read everything: what it has sent is there still.
+            Err(rustix::io::Errno::CONNRESET) => receive()?,
+            received => received?,
+        };
         if received.bytes == 0 {
             return Err(ChannelError::Closed);
         }

@@ -51,7 +51,8 @@ pub struct HoldSettings {
 pub enum HoldError {
     /// Environment: nobody listens.
     #[error(
-        "{}: no server listens there ({source}): start `landfall fs serve --dir DIR` first, or name its socket",
+        "{}: no server listens there ({source}): start `landfall fs serve --dir DIR` first, or `landfall serve` with \
+         --files-offload, or name its socket",
         socket.display()
     )]
     NoServer {
@@ -201,6 +202,10 @@ impl Hold {
                     self.note_gone(gone);
                     continue;
                 }
+                Ok((Message::Ask, _)) => {
+                    self.channel.try_send(&Message::Alive);
+                    continue;
+                }
                 _ => {}
             }
             match self.wait_for_server()? {
@@ -239,6 +244,7 @@ impl Hold {
             match self.channel.receive() {
                 Ok((Message::Forget { question, inode }, _)) => self.forget(question, inode),
                 Ok((Message::Gone(_), _)) => {}
+                Ok((Message::Ask, _)) => _ = self.channel.try_send(&Message::Alive),
                 Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
                 _ => {
                     let why = "nothing: it has died, and publishes what is durable when it is back";
@@ -348,16 +354,20 @@ impl Hold {
     /// Hands the mount to the server that listens now.
     fn resume(&self) -> Result<Channel, (Again, HoldError)> {
         let socket = &self.settings.socket;
-        let (channel, _, region) = connect(socket).map_err(|error| (Again::Later, error))?;
+        let (channel, _, region) = connect(socket).map_err(|error| (again(&error), error))?;
         if region != self.region {
             return Err((Again::Later, HoldError::OtherRegion { socket: socket.clone() }));
         }
         match self.attach(&channel, Since::Resumed) {
             Ok(()) => Ok(channel),
-            Err(error @ HoldError::Final { .. }) => Err((Again::Never, error)),
-            Err(error) => Err((Again::Later, error)),
+            Err(error) => Err((again(&error), error)),
         }
     }
+}
+
+/// Whether asking again may help.
+fn again(error: &HoldError) -> Again {
+    if matches!(error, HoldError::Final { .. }) { Again::Never } else { Again::Later }
 }
 
 /// Starts the thread that answers what servers ask. The kernel waits, perhaps until there is the next server: the mount

@@ -5,7 +5,7 @@ use crate::mates::{Gone, Why};
 use landfall_fs::InodeNumber;
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -21,6 +21,8 @@ const ENDED: u16 = 5;
 const FORGET: u16 = 6;
 const FORGOTTEN: u16 = 7;
 const GONE: u16 = 8;
+const ASK: u16 = 9;
+const ALIVE: u16 = 10;
 
 /// Whether a mount has had a server before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,10 @@ pub(super) enum Message {
     Forgotten { question: u64 },
     /// A name is gone by another mount: the kernel need not keep it.
     Gone(Gone),
+    /// The server asks whether the holder is there.
+    Ask,
+    /// It is.
+    Alive,
     /// The mount has ended, and everything is durable; otherwise what went wrong.
     Ended(String),
 }
@@ -110,6 +116,8 @@ impl Message {
             }
             Self::Forgotten { question } => (FORGOTTEN, question.to_le_bytes().to_vec()),
             Self::Gone(gone) => (GONE, encode_gone(gone)),
+            Self::Ask => (ASK, Vec::new()),
+            Self::Alive => (ALIVE, Vec::new()),
             Self::Ended(what) => (ENDED, what.as_bytes().to_vec()),
         };
         let mut bytes = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes(), &kind.to_le_bytes()].concat();
@@ -146,6 +154,8 @@ impl Message {
             ACCEPTED => Self::Accepted,
             FORGET => Self::Forget { question: fields.u64()?, inode: fields.u64()? },
             FORGOTTEN => Self::Forgotten { question: fields.u64()? },
+            ASK => Self::Ask,
+            ALIVE => Self::Alive,
             GONE => return decode_gone(fields).map(Self::Gone),
             ENDED => return Ok(Self::Ended(fields.text())),
             _ => return Err(MessageError::Malformed),
@@ -262,7 +272,7 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 3, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 4, 0, kind, 0].to_vec();
         let offer = Message::Offer { workers: 4, region: *b"0123456789abcdef" };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], b"0123456789abcdef"].concat();
         assert_eq!(offer.encode(), bytes);
@@ -285,8 +295,10 @@ mod tests {
             [&head(8)[..], &[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0], b"ab"]
                 .concat();
         assert_eq!(gone.encode(), bytes);
+        assert_eq!([Message::Ask, Message::Alive].map(|message| message.encode()), [head(9), head(10)]);
         let ended = Message::Ended("why".into());
-        let all = [offer, Message::Attach(attach()), Message::Accepted, ended, forget, forgotten, gone];
+        let (attach, accepted, ask) = (Message::Attach(attach()), Message::Accepted, Message::Ask);
+        let all = [offer, attach, accepted, ended, forget, forgotten, gone, ask, Message::Alive];
         all.iter().for_each(|message| assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message)));
     }
 
@@ -305,8 +317,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(kind in 0_u8..9, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 3, 0, kind, 0][..], &body].concat();
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..11, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 4, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

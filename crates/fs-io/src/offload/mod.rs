@@ -4,15 +4,19 @@
 //! dies, the holder hands the same device to the next one.
 
 mod channel;
+mod closed;
 mod earlier;
 mod gathering;
 mod hold;
 mod message;
 mod refuse;
+mod roster;
 mod server;
 
 pub use channel::ChannelError;
+pub use closed::{ClosedSocket, Until};
 pub use earlier::forget_offloaded;
 pub use hold::{Hold, HoldError, HoldSettings, HoldStopper};
 pub use message::MessageError;
-pub use server::{Current, Server, ServerError, ServerStopper};
+pub use roster::MountState;
+pub use server::{Beside, Current, Server, ServerError, ServerStopper};

@@ -7,17 +7,19 @@ use super::channel::{Channel, ChannelError};
 use super::earlier::{self, MountId};
 use super::gathering::{Admitted, Attached, Gathering};
 use super::message::{Again, Attach, Message, Since};
+use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise, wait};
 use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
-use crate::keeping::Keeper;
+use crate::keeping::{Keeper, Keeping};
 use crate::ledger::Ledger;
 use crate::link::{Accepted, Listener};
 use crate::lives::MountNumber;
 use crate::mates::Gone;
 use crate::panics::Holder;
+use crate::rounds::Rounds;
 use crate::service::{Service, Which, Written};
 use crate::session::{Earlier, Elsewhere, End, Ready, Session, SessionError, Settings, release};
 use crate::sys;
@@ -32,8 +34,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a holder may take to mount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(10);
@@ -88,6 +89,14 @@ enum AttachError {
     Session(#[from] SessionError),
 }
 
+/// What there is beside the mounts in the server's process.
+pub struct Beside {
+    /// Who keeps the heap.
+    pub keeper: Keeper,
+    /// Workers of the program, for which landing runs are reserved, too.
+    pub workers: usize,
+}
+
 /// Serves mounts that other processes hold.
 pub struct Server {
     files: Arc<Files>,
@@ -96,6 +105,8 @@ pub struct Server {
     listener: Listener,
     common: Common,
     household: Household,
+    /// Workers of the program.
+    workers_beside: usize,
     /// Names the mounts that are served.
     known: PathBuf,
     gathering: Gathering,
@@ -123,16 +134,29 @@ impl ServerStopper {
 #[derive(Clone)]
 pub struct Current {
     service: Arc<Service>,
-    mounts: Arc<AtomicUsize>,
+    roster: Arc<Roster>,
 }
 
 impl Current {
     /// The page of metrics of all mounts that are served: Prometheus text format.
     pub fn metrics(&self) -> String {
         let mut text = Text::new("landfall_fs");
-        text.gauge("mounts", "Mounts that are served now.", self.mounts.load(Ordering::Relaxed));
+        let mounts = self.mounts();
+        let silent = mounts.iter().filter(|mount| mount.silent.is_some()).count();
+        text.gauge("mounts", "Mounts that are served now.", mounts.len());
+        text.gauge("mounts_silent", "Those of them whose process does not answer.", silent);
         let own: String = text.into();
         own + &inspect::metrics(&self.service)
+    }
+
+    /// The mounts that are served now.
+    pub fn mounts(&self) -> Vec<MountState> {
+        self.roster.mounts(Instant::now())
+    }
+
+    /// How long there has been no mount whose process answers; `None`: there is one, or was none so far.
+    pub fn away(&self) -> Option<Duration> {
+        self.roster.away(Instant::now())
     }
 }
 
@@ -177,18 +201,37 @@ impl Server {
         socket: &Path,
         settings: Settings,
     ) -> Result<Self, ServerError> {
+        let beside = Beside { keeper: Keeper::Session, workers: 0 };
+        Self::start_beside((files, publisher), recovered, socket, settings, beside)
+    }
+
+    /// As [`Self::start`], in a program that serves something else in the region, too.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_beside(
+        (files, publisher): (Arc<Files>, Publisher),
+        recovered: &Recovered,
+        socket: &Path,
+        settings: Settings,
+        beside: Beside,
+    ) -> Result<Self, ServerError> {
         let listener = Listener::bind(socket)
             .map_err(|source| ServerError::Listen { socket: socket.to_owned(), source })?;
-        let (known, common) = (earlier::file_of(socket), Common::default());
+        let (common, heap_keeper) = match beside.keeper {
+            Keeper::Session => (Common::default(), HeapKeeper::Thread),
+            Keeper::Program(wake) => (Common::with_rounds(Rounds::beside(wake)), HeapKeeper::Program),
+        };
+        let known = earlier::file_of(socket);
         let publisher = Arc::new(Mutex::new(publisher));
         files.set_witness(Some(Arc::clone(&common.ledgers) as Arc<dyn Witness>));
         let modes = (settings.sync, Written::Through);
         let (no_mount, forgetting) = ((None, Which::default()), Forgetting::Holder(Arc::default()));
         let no_kernel = (None, Arc::new(Forgetter::new(forgetting)));
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
-        let household = Household::start(&service, &publisher, &Holder::Another, HeapKeeper::Thread)?;
+        let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
-        let current = Current { service, mounts: Arc::default() };
+        let current = Current { service, roster: Arc::default() };
         let (stop, served) = (Arc::new(counter()?), Vec::new());
         Ok(Self {
             files,
@@ -197,6 +240,7 @@ impl Server {
             listener,
             common,
             household,
+            workers_beside: beside.workers,
             known,
             gathering,
             served,
@@ -209,6 +253,11 @@ impl Server {
     /// Ends the server from another thread.
     pub fn stopper(&self) -> ServerStopper {
         ServerStopper { stop: Arc::clone(&self.stop) }
+    }
+
+    /// How the program answers requests that wait for space ([`Keeper::Program`]).
+    pub fn keeping(&self) -> Keeping {
+        Keeping::new(Arc::clone(&self.common.rounds))
     }
 
     /// Shows what the server does, from another thread.
@@ -226,7 +275,8 @@ impl Server {
             let mounts = self.served.iter().flat_map(|served| [served.ended.as_fd(), served.channel.as_fd()]);
             let files: Vec<BorrowedFd<'_>> =
                 [stop.as_fd(), self.listener.as_fd()].into_iter().chain(mounts).collect();
-            match wait(&files, self.gathering.limit())? {
+            let limits = [self.gathering.limit(), self.current.roster.limit()];
+            match wait(&files, limits.into_iter().flatten().min())? {
                 Some(0) => return self.leave(),
                 Some(1) => {
                     let accepted = self.accept();
@@ -241,7 +291,16 @@ impl Server {
             if self.gathering.is_over() {
                 self.resume_gathered();
             }
+            self.ask();
         }
+    }
+
+    /// Asks the holders whether they are there, if it is time.
+    fn ask(&self) {
+        self.current.roster.ask(Instant::now(), |number| {
+            let asked = self.served.iter().find(|served| served.number == number);
+            asked.is_some_and(|served| served.channel.try_send(&Message::Ask))
+        });
     }
 
     /// Leaves all mounts to the next server.
@@ -344,9 +403,13 @@ impl Server {
 
     /// True if the region has room for the landing runs of another mount.
     fn has_room(&self, workers: usize, mounts: usize) -> bool {
-        let all = workers + self.served.iter().map(|served| served.workers).sum::<usize>();
-        let runs = all * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
+        let runs = (workers + self.workers()) * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
         mounts < MOUNTS_MAX && runs <= self.files.heap().geometry().runs as usize
+    }
+
+    /// Workers for which landing runs are reserved.
+    fn workers(&self) -> usize {
+        self.workers_beside + self.served.iter().map(|served| served.workers).sum::<usize>()
     }
 
     /// Serves the mounts that have come back, and then those that have waited.
@@ -363,7 +426,7 @@ impl Server {
             self.common.lives.resume(attached.number, below, &known);
         }
         let unknown = |orphan: &InodeNumber| !self.common.lives.is_known(*orphan);
-        release(&self.files, gathered.orphans.into_iter().filter(unknown).collect());
+        release(&self.files, &self.common, gathered.orphans.into_iter().filter(unknown).collect());
         for attached in gathered.arrived {
             let earlier = Earlier { lost: attached.ledger.settle(gathered.log_end), below };
             report(self.serve(attached, Some(earlier)));
@@ -383,6 +446,7 @@ impl Server {
         match self.start_session(attached, earlier, &questions) {
             Ok(served) => {
                 tracing::info!(point = %served.point().display(), "a mount is served");
+                self.current.roster.add(number, served.point(), served.attach.sharing);
                 self.served.push(served);
                 if is_new {
                     self.note_mounts().map_err(AttachError::Descriptors)?;
@@ -393,7 +457,7 @@ impl Server {
             }
             Err(error) => {
                 self.common.mates.remove(number);
-                release(&self.files, self.common.lives.end_mount(number));
+                release(&self.files, &self.common, self.common.lives.end_mount(number));
                 refuse(&channel, &error);
                 Err(error)
             }
@@ -404,7 +468,8 @@ impl Server {
     fn meet(&self, attached: &Attached) {
         let Some(Ok(notifier)) = attached.queues.first().map(Device::clone_queue) else { return };
         let channel = Arc::clone(&attached.channel);
-        let tell = Box::new(move |gone: &Gone| channel.try_send(&Message::Gone(gone.clone())));
+        // Of too many names some are not told.
+        let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
         self.common.mates.add(attached.number, notifier, tell);
     }
 
@@ -444,19 +509,24 @@ impl Server {
     /// The mounts that are served have changed.
     fn note_mounts(&self) -> io::Result<()> {
         let mounts: Vec<MountId> = self.served.iter().map(|served| served.attach.mount).collect();
-        let workers: usize = self.served.iter().map(|served| served.workers).sum();
-        self.files.heap().reserve_landing(u32::try_from(workers.max(1)).unwrap_or(u32::MAX));
-        self.current.mounts.store(mounts.len(), Ordering::Relaxed);
+        self.files.heap().reserve_landing(u32::try_from(self.workers().max(1)).unwrap_or(u32::MAX));
         earlier::note(&self.known, &mounts)
     }
 
     /// A mount has something to say.
     fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
-        let Served { session, channel, questions, stop, .. } = &self.served[at];
+        let Served { session, number, channel, questions, stop, .. } = &self.served[at];
         if said == Said::Word {
-            if let Ok((Message::Forgotten { question }, _)) = channel.receive() {
-                questions.note_answered(question);
-                return Ok(());
+            match channel.receive() {
+                Ok((Message::Forgotten { question }, _)) => {
+                    questions.note_answered(question);
+                    return Ok(());
+                }
+                Ok((Message::Alive, _)) => {
+                    self.current.roster.note_answer(*number);
+                    return Ok(());
+                }
+                _ => {}
             }
             tracing::info!(point = %session.point().display(), "the mount's holder has ended");
             raise(stop);
@@ -470,6 +540,7 @@ impl Server {
         let Served { session, number, channel, .. } = served;
         let point = session.point().to_owned();
         self.common.mates.remove(number);
+        self.current.roster.remove(number);
         let outcome = session.end(End::Unmount);
         self.note_mounts()?;
         match &outcome {

@@ -1,6 +1,6 @@
 //! `landfall fs serve`, which owns a region and serves a mount that another process holds, and that other process.
 
-use super::{FsCliError, Opened, Sync, at_signal, config, open, socket, workers};
+use super::{FsCliError, Opened, Sync, at_signal, config, open, socket, socket_in, workers};
 use crate::output::{self, fail};
 use crate::sys;
 use clap::Args;
@@ -13,9 +13,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Name of the socket to which mounts connect.
-const OFFLOAD_SOCKET: &str = "offload.sock";
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ServeArgs {
@@ -49,11 +46,6 @@ pub(super) struct ServeArgs {
     /// error, warn, info, debug, trace, or a filter such as landfall_fs_io=debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
-}
-
-/// The socket to which mounts connect, in the region's directory.
-pub(super) fn socket_in(dir: &Path) -> PathBuf {
-    dir.join(OFFLOAD_SOCKET)
 }
 
 /// Serves mounts until it is told to stop.

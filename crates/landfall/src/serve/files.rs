@@ -1,12 +1,14 @@
-//! `landfall serve --files`: the mount of the files in the server's region. The server keeps the heap for both.
+//! The files in the server's region, for programs: mounted by this process (`landfall serve --files`), or served for
+//! mounts of others (`--files-offload`). The server keeps the heap for all.
 
+use super::offload::{self, Door, OffloadError};
 use crate::fs::socket;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
-use landfall_fs_io::{Keeper, Keeping, Session, SessionError, Settings, Values};
+use landfall_fs_io::{Beside, Keeper, Keeping, ServerStopper, Session, SessionError, Settings, Values};
 use landfall_fuse::{MountOptions, OptionError};
 use landfall_heap::Item;
-use landfall_server::files::FilesMount;
+use landfall_server::files::{FileValues, FilesMount, FilesShown};
 use landfall_server::shared::{Shared, now_ns};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -17,7 +19,7 @@ use std::time::Duration;
 /// How often a node of a chain looks whether it is the first one.
 const ROLE_EVERY: Duration = Duration::from_millis(50);
 
-/// Why the files are not mounted, or not left in good order.
+/// Why programs do not get at the files, or why they are not left in good order.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FilesError {
     #[error(transparent)]
@@ -26,17 +28,19 @@ pub(super) enum FilesError {
     UnknownOption { name: String },
     #[error("{}: {source}", point.display())]
     Session { point: PathBuf, source: SessionError },
+    #[error("--files-offload: {0}")]
+    Offload(#[from] OffloadError),
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     #[error("files without a name cannot be deleted: {0}")]
     Orphans(#[from] FsError),
 }
 
-/// What the server tells the mount.
+/// What the server tells who serves the files.
 struct Mount {
-    point: PathBuf,
     keeping: Keeping,
-    values: Values,
+    shown: Box<dyn Fn() -> FilesShown + Send + Sync>,
+    values: Option<Arc<dyn FileValues>>,
 }
 
 impl std::fmt::Debug for Mount {
@@ -46,8 +50,8 @@ impl std::fmt::Debug for Mount {
 }
 
 impl FilesMount for Mount {
-    fn point(&self) -> &Path {
-        &self.point
+    fn shown(&self) -> FilesShown {
+        (self.shown)()
     }
 
     fn asked(&self) -> u64 {
@@ -70,12 +74,21 @@ impl FilesMount for Mount {
         self.keeping.end();
     }
 
+    fn values(&self) -> Option<Arc<dyn FileValues>> {
+        self.values.clone()
+    }
+}
+
+/// Files of values, and values of files, of a mount of this process.
+struct ValuesOfMount(Values);
+
+impl FileValues for ValuesOfMount {
     fn import(&self, path: &[u8], value: &Item<'_>, replaces: bool) -> Result<Imported, FsError> {
-        self.values.import(path, value, replaces)
+        self.0.import(path, value, replaces)
     }
 
     fn settle(&self, new: &Imported) -> Result<(), FsError> {
-        self.values.settle(new)
+        self.0.settle(new)
     }
 
     fn export(
@@ -84,31 +97,88 @@ impl FilesMount for Mount {
         bytes_max: u64,
         take: &mut dyn FnMut(&[FilePart<'_>]),
     ) -> Result<(), FsError> {
-        self.values.export(path, bytes_max, take)
+        self.0.export(path, bytes_max, take)
     }
 }
 
-/// The mounted files of a server.
-pub(super) struct MountedFiles {
-    point: PathBuf,
+/// Where programs come to the files.
+#[derive(Clone, Debug)]
+enum Place {
+    /// A mount of this process, on this directory.
+    Mountpoint(PathBuf),
+    /// Mounts of other processes, which connect to this socket.
+    Socket(PathBuf),
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Mountpoint(path) | Self::Socket(path) => path,
+        }
+    }
+}
+
+/// Serves the files to programs.
+enum Serving {
+    Mount(Session),
+    Mounts(Box<landfall_fs_io::Server>),
+}
+
+impl Serving {
+    fn ender(&self) -> Ender {
+        match self {
+            Self::Mount(session) => Ender::Mount(session.stopper()),
+            Self::Mounts(server) => Ender::Mounts(server.stopper()),
+        }
+    }
+
+    /// Serves until the end, and leaves everything in good order.
+    fn join(self, point: &Path) -> Result<(), FilesError> {
+        match self {
+            Self::Mount(session) => {
+                session.join().map_err(|source| FilesError::Session { point: point.to_owned(), source })
+            }
+            Self::Mounts(server) => Ok(server.run().map_err(OffloadError::from)?),
+        }
+    }
+}
+
+/// Ends what serves the files.
+enum Ender {
+    Mount(landfall_fs_io::Stopper),
+    Mounts(ServerStopper),
+}
+
+impl Ender {
+    fn end(&self) {
+        match self {
+            Self::Mount(stopper) => stopper.stop(),
+            Self::Mounts(stopper) => stopper.stop(),
+        }
+    }
+}
+
+/// The files of a server, for programs.
+pub(super) struct ServedFiles {
+    place: Place,
     stopper: Stopper,
     thread: JoinHandle<Result<(), FilesError>>,
 }
 
-/// Where a mount is in its life.
+/// Whether the files are served.
 enum Stage {
     /// This server is a node of a chain, and not the first one.
     Waiting,
-    Mounted(landfall_fs_io::Stopper),
+    Served(Ender),
     /// It must not begin any more.
     Over,
 }
 
-/// Unmounts the files from another thread.
+/// Ends the serving of files from another thread.
 #[derive(Clone)]
 pub(super) struct Stopper {
     stage: Arc<Mutex<Stage>>,
-    /// Ends when the files have been unmounted and left in good order.
+    /// Ends when nobody serves the files any more, and they were left in good order.
     ended: Arc<Mutex<Receiver<()>>>,
 }
 
@@ -117,30 +187,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stopper {
-    /// Unmounts, and returns when everything is published.
+    /// Unmounts, or leaves the mounts to the next server, and returns when everything is published.
     pub(super) fn stop(&self) {
-        self.unmount();
+        self.begin();
         // Nothing is ever sent: the other end is dropped.
         let _ = lock(&self.ended).recv();
     }
 
-    fn unmount(&self) {
-        let mounted = match std::mem::replace(&mut *lock(&self.stage), Stage::Over) {
-            Stage::Mounted(stopper) => stopper,
+    fn begin(&self) {
+        let ender = match std::mem::replace(&mut *lock(&self.stage), Stage::Over) {
+            Stage::Served(ender) => ender,
             Stage::Waiting | Stage::Over => return,
         };
-        mounted.stop();
+        ender.end();
     }
 
-    /// The files are mounted, unless that is not wanted any more.
-    fn note_mounted(&self, session: &Session) {
+    /// The files are served, unless that is not wanted any more.
+    fn note_served(&self, ender: Ender) {
         let mut stage = lock(&self.stage);
         if matches!(*stage, Stage::Waiting) {
-            *stage = Stage::Mounted(session.stopper());
+            *stage = Stage::Served(ender);
             return;
         }
         drop(stage);
-        session.stopper().stop();
+        ender.end();
     }
 
     fn is_over(&self) -> bool {
@@ -148,12 +218,20 @@ impl Stopper {
     }
 }
 
-impl MountedFiles {
-    /// Mounts the files of a server's region where its configuration says so. A node of a chain does so when it is the
+impl ServedFiles {
+    /// Serves the files of a server's region where its configuration says so. A node of a chain does so when it is the
     /// first one.
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Option<Self>, FilesError> {
         let config = &shared.config;
-        let (Some(point), Some(files)) = (&config.files, shared.files.files()) else { return Ok(None) };
+        let place = match (&config.files_offload, &config.files) {
+            (Some(socket), _) => Place::Socket(socket.clone()),
+            (None, Some(point)) => Place::Mountpoint(point.clone()),
+            (None, None) => return Ok(offload::forget_usual(config).map(|()| None)?),
+        };
+        let Some(files) = shared.files.files() else { return Ok(None) };
+        if matches!(place, Place::Mountpoint(_)) {
+            offload::forget_usual(config)?;
+        }
         let mount = mount_options(config.files_options.as_deref())?;
         // Libraries make their writes durable on this machine only.
         let socket = if shared.chain.is_some() { None } else { socket(&config.dir) };
@@ -164,107 +242,139 @@ impl MountedFiles {
         let stage = Arc::new(Mutex::new(Stage::Waiting));
         let stopper = Stopper { stage, ended: Arc::new(Mutex::new(ended)) };
         let life =
-            Life { shared: Arc::clone(shared), point: point.clone(), settings, stopper: stopper.clone() };
-        let session = if shared.chain.is_some() { None } else { Some(life.mount()?) };
+            Life { shared: Arc::clone(shared), place: place.clone(), settings, stopper: stopper.clone() };
+        let serving = if shared.chain.is_some() { None } else { Some(life.serve()?) };
         let follow = move || {
-            let outcome = life.run(session);
+            let outcome = life.run(serving);
             drop(ends);
             outcome
         };
         let thread = std::thread::Builder::new().name("files".into()).spawn(follow);
-        Ok(Some(Self { point: point.clone(), stopper, thread: thread.map_err(FilesError::Thread)? }))
+        Ok(Some(Self { place, stopper, thread: thread.map_err(FilesError::Thread)? }))
     }
 
-    /// The mountpoint.
-    pub(super) fn point(&self) -> &Path {
-        &self.point
+    /// The mountpoint, or the socket of mounts.
+    pub(super) fn path(&self) -> &Path {
+        self.place.path()
     }
 
     pub(super) fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Unmounts, after the server has stopped, unless that is done.
+    /// Ends the serving, after the server has stopped, unless that is done.
     pub(super) fn end(self) -> Result<(), FilesError> {
         self.stopper.stop();
         self.thread.join().expect("a panic ends the process")
     }
 }
 
-/// The life of a mount.
+/// The time in which files are served, and that before it.
 struct Life {
     shared: Arc<Shared>,
-    point: PathBuf,
+    place: Place,
     settings: Settings,
     stopper: Stopper,
 }
 
 impl Life {
-    fn mount(&self) -> Result<Session, FilesError> {
-        let failed = |source| FilesError::Session { point: self.point.clone(), source };
+    fn serve(&self) -> Result<Serving, FilesError> {
+        let failed = |source| FilesError::Session { point: self.place.path().to_owned(), source };
         let files = self.shared.files.files().cloned().zip(self.shared.files.take_publisher());
         let files = files.ok_or_else(|| failed(SessionError::NoImage))?;
         let waking = Arc::clone(&self.shared);
         let keeper = Keeper::Program(Box::new(move || waking.wake_maintenance()));
-        let session = Session::start_with(files, &self.point, &self.settings, keeper).map_err(failed)?;
-        let (point, keeping, values) = (session.point().to_owned(), session.keeping(), session.values());
-        self.shared.files.set_mount(Some(Arc::new(Mount { point, keeping, values })));
-        self.stopper.note_mounted(&session);
-        Ok(session)
+        let (serving, mount) = match &self.place {
+            Place::Mountpoint(point) => {
+                let session = Session::start_with(files, point, &self.settings, keeper).map_err(failed)?;
+                let (point, keeping, values) =
+                    (session.point().to_owned(), session.keeping(), ValuesOfMount(session.values()));
+                let shown = Box::new(move || FilesShown::Mounted(point.clone()));
+                (Serving::Mount(session), Mount { keeping, shown, values: Some(Arc::new(values)) })
+            }
+            Place::Socket(socket) => {
+                let beside = Beside { keeper, workers: self.shared.config.workers };
+                let server = offload::start(files, socket, self.settings.clone(), beside)?;
+                let shown = offload::shows(socket.clone(), server.current());
+                let keeping = server.keeping();
+                (Serving::Mounts(Box::new(server)), Mount { keeping, shown, values: None })
+            }
+        };
+        self.shared.files.set_mount(Some(Arc::new(mount)));
+        self.stopper.note_served(serving.ender());
+        Ok(serving)
     }
 
-    /// Follows the mount to its end. In a chain it begins when this node is the first one.
-    fn run(&self, session: Option<Session>) -> Result<(), FilesError> {
-        let session = match session {
-            Some(session) => session,
-            None if !self.wait_to_be_first() => return Ok(()),
-            None => match self.release_orphans().and_then(|()| self.mount()) {
-                Ok(session) => session,
+    /// Follows the serving to its end. In a chain it begins when this node is the first one.
+    fn run(&self, serving: Option<Serving>) -> Result<(), FilesError> {
+        let serving = match serving {
+            Some(serving) => serving,
+            None => match self.take_over() {
+                Ok(Some(serving)) => serving,
+                Ok(None) => return Ok(()),
                 Err(error) => {
-                    tracing::error!(%error, "this node is the first one, and cannot mount the files: stopping");
+                    tracing::error!(%error, "this node cannot serve the files: stopping");
                     self.shared.stop();
                     return Err(error);
                 }
             },
         };
-        tracing::info!(point = %self.point.display(), "the files are mounted");
+        let path = self.place.path().display();
+        match &serving {
+            Serving::Mount(_) => tracing::info!(point = %path, "the files are mounted"),
+            Serving::Mounts(_) => tracing::info!(socket = %path, "mounts are served"),
+        }
         let outcome = std::thread::scope(|scope| {
             let watch = self.shared.chain.as_ref().map(|node| scope.spawn(|| self.watch_role(node)));
-            let outcome = session.join();
-            self.stopper.unmount();
+            let outcome = serving.join(self.place.path());
+            self.stopper.begin();
             watch.into_iter().for_each(|watch| watch.thread().unpark());
             outcome
         });
         self.shared.files.set_mount(None);
+        let is_removed = self.shared.chain.as_ref().is_some_and(|node| node.role() == Role::Removed);
         match &outcome {
-            Ok(()) if self.shared.is_stopping() => {}
-            Ok(()) => tracing::warn!("the files are unmounted; keys and logs are served on"),
-            Err(error) => tracing::error!(%error, "the mount of the files has failed"),
-        }
-        outcome.map_err(|source| FilesError::Session { point: self.point.clone(), source })
-    }
-
-    fn role(&self) -> Option<Role> {
-        self.shared.chain.as_ref().map(|node| node.role())
-    }
-
-    /// False if the server stops first.
-    fn wait_to_be_first(&self) -> bool {
-        while !self.stopper.is_over() && !self.shared.is_stopping() {
-            if self.role() == Some(Role::First) {
-                return true;
+            // It starts anew, and what nobody has acknowledged goes.
+            Err(error) if is_removed => {
+                tracing::warn!(%error, "what was not durable at the whole chain is not published");
+                return Ok(());
             }
-            std::thread::sleep(ROLE_EVERY);
+            Ok(()) if self.shared.is_stopping() => {}
+            Ok(()) => tracing::warn!("files are not served any more; keys and logs are"),
+            Err(error) => tracing::error!(%error, "serving the files has failed"),
         }
-        false
+        outcome
     }
 
-    /// Unmounts when this node is not in the chain any more: what it has may be old.
+    /// Waits until this node is the first one, and serves the files. `None` if the server stops first.
+    fn take_over(&self) -> Result<Option<Serving>, FilesError> {
+        let Some(node) = &self.shared.chain else { return Ok(None) };
+        let mut door = match &self.place {
+            Place::Mountpoint(_) => None,
+            Place::Socket(socket) => Some(Door::new(socket)),
+        };
+        while !self.stopper.is_over() && !self.shared.is_stopping() {
+            if node.role() == Role::First {
+                // Mounts that go on have open files without a name.
+                if door.is_none_or(|door| door.has_forgotten) {
+                    self.release_orphans()?;
+                }
+                return self.serve().map(Some);
+            }
+            match &mut door {
+                None => std::thread::sleep(ROLE_EVERY),
+                Some(door) => door.refuse(node, ROLE_EVERY)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the serving when this node is not in the chain any more: what it has may be old.
     fn watch_role(&self, node: &Node) {
         while !self.stopper.is_over() {
             if node.role() == Role::Removed {
-                tracing::error!("this node was removed from its chain: the files are unmounted");
-                self.stopper.unmount();
+                tracing::error!("this node was removed from its chain: files are served no more");
+                self.stopper.begin();
             }
             std::thread::park_timeout(ROLE_EVERY);
         }

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::counters::{COMMIT_BOUNDS_US, Counters};
+use crate::files::FilesShown;
 use crate::process;
 use crate::shared::{Shared, now_ns};
 use landfall_chain_io::Role;
@@ -23,6 +24,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     landfall_metrics::region(&mut text, ctx.engine.heap());
     loads(&mut text, ctx.shared);
     chain(&mut text, ctx.shared);
+    files(&mut text, ctx.shared);
     recovery(&mut text, ctx.shared);
     process_usage(&mut text, ctx.shared);
     text.into()
@@ -165,6 +167,20 @@ fn loads(text: &mut Text, shared: &Shared) {
     let Some(loads) = &shared.loads else { return };
     text.counter("loads_total", "Requests for bytes that had left memory.", read(&loads.counters.loads));
     text.counter("load_bytes_total", "Bytes of these requests.", read(&loads.counters.bytes));
+}
+
+/// The mounts of other processes, where the files are for such.
+fn files(text: &mut Text, shared: &Shared) {
+    let shown = shared.files.mount().map(|mount| mount.shown());
+    let Some(FilesShown::Offloaded { mounts, away, .. }) = shown else { return };
+    let silent = mounts.iter().filter(|mount| mount.silent.is_some()).count();
+    text.gauge("files_mounts", "Mounts of other processes that are served now.", mounts.len());
+    text.gauge("files_mounts_silent", "Those of them whose process does not answer.", silent);
+    text.gauge(
+        "files_away_seconds",
+        "Time for which there has been no mount whose process answers.",
+        away.unwrap_or_default().as_secs_f64(),
+    );
 }
 
 /// The place in a chain, if there is one.

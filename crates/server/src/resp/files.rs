@@ -4,7 +4,7 @@ use super::command::{Call, Spec};
 use super::fail::Fail;
 use super::flags::Flags;
 use super::logs::offset;
-use crate::files::FilesMount;
+use crate::files::FileValues;
 use landfall_fs::{FilePart, FsError, Imported, TreeError};
 use landfall_heap::{Damage, HeapError, Until, Writer};
 use landfall_kv::{Txn, TxnKey};
@@ -58,12 +58,12 @@ fn failure(path: &[u8], error: FsError) -> Fail {
 
 /// The mount, if clients may use it. Files have owners and permissions, and clients are no users of the system: a client
 /// that may send these commands can read and replace any of the files.
-fn mount(call: &Call<'_, '_, '_>) -> Result<Arc<dyn FilesMount>, Fail> {
+fn mount(call: &Call<'_, '_, '_>) -> Result<Arc<dyn FileValues>, Fail> {
     const NONE: Fail = Fail::error("ERR no files are mounted: start the server with --files MOUNTPOINT");
     const FORBIDDEN: Fail = Fail::error(
         "ERR clients may not use files: --files-commands lets them read and replace all, whatever the files' permissions say",
     );
-    let mount = call.shared().files.mount().ok_or(NONE)?;
+    let mount = call.shared().files.mount().and_then(|mount| mount.values()).ok_or(NONE)?;
     if call.shared().config.files_commands { Ok(mount) } else { Err(FORBIDDEN) }
 }
 
@@ -105,7 +105,7 @@ fn publish_entry(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 /// Makes a new file durable, and replies.
 fn settle(
     call: &mut Call<'_, '_, '_>,
-    mount: &dyn FilesMount,
+    mount: &dyn FileValues,
     path: &[u8],
     made: Result<Imported, FsError>,
     only_new: bool,

@@ -6,6 +6,7 @@ use super::fail::Fail;
 use super::flags::Flags;
 use super::role::Part;
 use crate::counters::COMMIT_BOUNDS_US;
+use crate::files::FilesShown;
 use crate::process;
 use crate::shared::Shared;
 use landfall_chain::Standing;
@@ -14,6 +15,7 @@ use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(super) const SPECS: &[Spec] = &[Spec::new(
     "info",
@@ -310,9 +312,26 @@ fn files(text: &mut Text, shared: &Shared) {
     let Some(files) = shared.files.files() else { return text.line("files", "none") };
     let (operations, bytes) = files.log_len();
     let mount = shared.files.mount();
-    text.line("files", if mount.is_some() { "mounted" } else { "kept" });
-    if let Some(mount) = mount {
-        text.line("files_mountpoint", mount.point().display());
+    match mount.map(|mount| mount.shown()) {
+        None => text.line("files", "kept"),
+        Some(FilesShown::Mounted(point)) => {
+            text.line("files", "mounted");
+            text.line("files_mountpoint", point.display());
+        }
+        Some(FilesShown::Offloaded { socket, mounts, away }) => {
+            text.line("files", "offloaded");
+            text.line("files_socket", socket.display());
+            text.line("files_mounts", mounts.len());
+            let ms = |time: Option<Duration>| time.unwrap_or_default().as_millis();
+            text.line("files_away_ms", ms(away));
+            for (index, mount) in mounts.iter().enumerate() {
+                let (shared, silent) = (u8::from(mount.is_shared), ms(mount.silent));
+                // A comma in the path does no harm: it comes last.
+                let point = mount.point.display();
+                let state = format_args!("shared={shared},silent_ms={silent},mountpoint={point}");
+                text.line(&format!("files_mount{index}"), state);
+            }
+        }
     }
     text.line("files_inodes", files.inode_count());
     text.line("files_log_operations", operations);
