@@ -23,8 +23,9 @@ pub(super) fn join(shared: &Arc<Shared>, node: &Arc<Node>, files: &Arc<Files>) {
     if !node.is_in_step() {
         files.pass_over();
     }
-    let files = Arc::clone(files);
-    node.carry_files(Box::new(move || files.next_operation()));
+    // The files know the node: if it knew them, a server that starts anew would have the region still.
+    let files = Arc::downgrade(files);
+    node.carry_files(Box::new(move || files.upgrade().map_or(0, |files| files.next_operation())));
 }
 
 /// The stream behind those of the workers.
