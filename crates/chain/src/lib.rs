@@ -20,6 +20,7 @@ mod manager;
 mod packing;
 mod parser;
 mod record;
+mod replicate;
 mod room;
 mod upstream;
 mod view;
@@ -37,6 +38,7 @@ pub use packing::{
 };
 pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
+pub use replicate::{Replicate, UnknownReplicate};
 pub use room::{Awaited, Question, Report, Verdict};
 pub use upstream::{Copied, Upstream};
 pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError, check_name};

@@ -116,8 +116,8 @@ fn sync_group(service: &Service, group: Vec<Waiting>) {
 
 fn sync(service: &Service, group: Vec<Waiting>) {
     let outcome = match &group[..] {
-        [Waiting { number: Some(number), .. }] => service.files.sync(*number),
-        _ => service.files.sync_all(),
+        [Waiting { number: Some(number), .. }] => service.files.acknowledge(*number),
+        _ => service.files.acknowledge_all(),
     };
     let errno = outcome.err().map(|error| errors::errno_of(&error));
     for Waiting { to, unique, reply, .. } in group {

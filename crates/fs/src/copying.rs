@@ -103,6 +103,7 @@ impl Files {
         let operations: Vec<Again> = waiting.iter().map(again).collect();
         let (epoch, lease, slots) = (fields.epoch, fields.lease, waiting.into_values().collect());
         state.log = Log { first, slots, epoch, lease, ..Log::new(CLIENT) };
+        state.persistent_below = 0;
         let number = state.reset_tree().max(fields.next_number.0);
         let mut report = Recovered::default();
         let number = execute_again(&mut state, operations, number, Refused::EndsItsLog, &mut report)?;
@@ -268,6 +269,7 @@ impl Publisher {
                 left.extend(copying.waiting.into_values());
             }
             state.log = Log { first, above: u64::MAX, ..Log::new(CLIENT) };
+            state.persistent_below = 0;
             let keeps = keeps && state.damaged.is_empty() && state.stored.header.is_some();
             state.reset_tree();
             (left, keeps)

@@ -15,7 +15,7 @@ use landfall_media::{MediaError, Site};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What is known of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,10 @@ pub struct Files {
     pub(crate) state: Mutex<State>,
     /// Held by whoever makes a batch of the log durable.
     commit: Mutex<()>,
+    /// Held while the log is written to the medium.
+    pub(crate) fence: Mutex<()>,
+    /// What acknowledgements wait for is in this region only.
+    pub(crate) acknowledges_alone: AtomicBool,
     next_number: AtomicU64,
 }
 
@@ -58,6 +62,8 @@ impl Files {
             heap: Arc::clone(&state.heap),
             state: Mutex::new(state),
             commit: Mutex::default(),
+            fence: Mutex::default(),
+            acknowledges_alone: AtomicBool::new(false),
             next_number: AtomicU64::new(next_number),
         }
     }
@@ -184,7 +190,7 @@ impl Files {
         state.tree.files_with_blocks_outside(&current)
     }
 
-    /// Waits until everything that has been done to an inode is durable.
+    /// Waits until everything that has been done to an inode is durable: in this region, and at the log's successor.
     ///
     /// # Errors
     /// The medium's: the region is closed for writing then.
@@ -215,14 +221,17 @@ impl Files {
     }
 
     fn commit_batch(&self) -> Result<(), FsError> {
-        let dirty = self.lock().writer.begin_commit();
-        let Some(mut dirty) = dirty else {
-            // Nothing can be made durable any more: an earlier fence has failed.
-            let closed = self.heap.media().closed();
-            let failed = closed.map_or(HeapError::Busy, |reason| MediaError::Closed { reason }.into());
-            return Err(failed.into());
+        let outcome = {
+            let _fence = self.fence.lock();
+            let (dirty, upto) = {
+                let mut state = self.lock();
+                (state.writer.begin_commit(), state.log.next())
+            };
+            let mut dirty = dirty.ok_or_else(|| self.never_durable())?;
+            let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
+            self.note_persistent(upto, &outcome);
+            outcome
         };
-        let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
         if outcome.is_ok() {
             self.wait_for_successor();
         }
@@ -231,6 +240,12 @@ impl Files {
         let heap = Arc::clone(&state.heap);
         state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
         Ok(done?)
+    }
+
+    /// Why nothing can be made durable any more: an earlier fence has failed, or another machine has taken over.
+    pub(crate) fn never_durable(&self) -> FsError {
+        let closed = self.heap.media().closed();
+        closed.map_or(HeapError::Busy, |reason| MediaError::Closed { reason }.into()).into()
     }
 
     /// Sends the batch under way to the writer's successor, and waits for it without the lock. The outcome is that of the

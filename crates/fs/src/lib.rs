@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acknowledge;
 mod apply;
 mod build;
 #[cfg(test)]

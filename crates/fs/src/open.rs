@@ -196,6 +196,7 @@ pub(crate) fn restore(
         nodes_max: NODES_MAX,
         moves: None,
         pending: BTreeMap::new(),
+        persistent_below: 0,
         witness: None,
         held: None,
         received: Received::default(),

@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) moves: Option<BTreeMap<SlotId, SlotId>>,
     /// Inodes that have changed, and what makes the newest change durable.
     pub(crate) pending: BTreeMap<InodeNumber, Ticket>,
+    /// Operations of the log with a lower index are durable in this region. Those of an earlier life are, too.
+    pub(crate) persistent_below: u64,
     /// Learns of what is executed.
     pub(crate) witness: Option<Arc<dyn Witness>>,
     /// Nothing is published meanwhile. The index of the log's next operation when that began.

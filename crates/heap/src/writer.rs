@@ -97,6 +97,8 @@ pub struct Writer {
     /// Number of the current batch.
     batch: u64,
     batch_start: u32,
+    /// The records of the batch below this slot are flushed.
+    flushed: u32,
     pub(crate) fill: Option<Fill>,
     /// The compactor's other fills, by how often their bytes have been moved.
     pub(crate) parked: [Option<Fill>; STREAMS],
@@ -154,6 +156,7 @@ impl Writer {
             slab: None,
             batch,
             batch_start: 0,
+            flushed: 0,
             fill: None,
             parked: [None; STREAMS],
             moves: 1,
@@ -584,15 +587,17 @@ impl Writer {
         }
     }
 
-    /// Flushes the batch: its data, and its records, which are contiguous.
+    /// Flushes what the batch has that is not flushed yet: its data, and its records, which are contiguous.
     fn flush_batch(&mut self) {
         for extent in self.unflushed.drain(..) {
             self.heap.media.flush(&mut self.dirty, self.sites.data, extent);
         }
-        if let Some(slab) = self.slab.filter(|slab| slab.next > self.batch_start) {
-            let records = (slab.next - self.batch_start) * RECORD_SIZE as u32;
-            let at = Extent::new(SlotId::new(slab.run, self.batch_start).off(), records);
+        let from = self.batch_start.max(self.flushed);
+        if let Some(slab) = self.slab.filter(|slab| slab.next > from) {
+            let records = (slab.next - from) * RECORD_SIZE as u32;
+            let at = Extent::new(SlotId::new(slab.run, from).off(), records);
             self.heap.media.flush(&mut self.dirty, self.sites.record, at);
+            self.flushed = slab.next;
         }
     }
 
@@ -620,6 +625,7 @@ impl Writer {
             if let Some(slab) = self.slab.as_mut() {
                 slab.next = slot.index();
             }
+            self.flushed = self.flushed.min(slot.index());
             self.heap.runs.get(slot.run()).filled.store(slot.index(), Ordering::Relaxed);
         }
         Ok(())

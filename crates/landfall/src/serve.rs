@@ -12,7 +12,7 @@ use crate::output::{self, fail};
 use crate::password::read_password;
 use crate::sys;
 use clap::Args;
-use landfall_chain::Compression;
+use landfall_chain::{Compression, Replicate};
 use landfall_chain_io::{NodeError, ViewFile};
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
@@ -157,6 +157,10 @@ pub struct ServeArgs {
     /// shorter by a tenth) [default: off]
     #[arg(long, value_name = "MODE")]
     compression: Option<String>,
+    /// What programs wait for until all servers of a chain have their files: sync (each change), fsync, background
+    /// (nothing: fsync waits for this server only) [default: fsync]
+    #[arg(long, value_name = "MODE")]
+    replicate: Option<String>,
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -246,9 +250,14 @@ fn serve_in_chain(
     signals: &Signals,
 ) -> Result<(), ServeError> {
     while let Some(views) = place.take(&|| signals.has_come())? {
-        let (node, announce, compression) = (place.node.clone(), place.announce.clone(), place.compression);
         let of_etcd: Arc<EtcdViews> = Arc::clone(&views);
-        config.chain = Some(ChainConfig { views: of_etcd, node, announce, compression });
+        config.chain = Some(ChainConfig {
+            views: of_etcd,
+            node: place.node.clone(),
+            announce: place.announce.clone(),
+            compression: place.compression,
+            replicate: place.replicate,
+        });
         match serve_once(config, writes, Some(&views), signals) {
             Ok(()) if views.was_removed() && !signals.has_come() => {}
             // The chain has changed while the server started.
@@ -355,18 +364,26 @@ impl ServeArgs {
         if self.copy_rate.or(file.copy_rate).is_some() && chain.is_none() {
             return Err(ConfigError::CopyRateAlone.into());
         }
+        let replicate = self.replicate.take().or(file.replicate.take());
+        let replicate: Option<Replicate> =
+            replicate.map(|text| text.parse()).transpose().map_err(ConfigError::Replicate)?;
         let client = std::mem::take(&mut self.etcd).or(EtcdArgs::of_file(&mut file)).client()?;
         let mut config = self.config(file)?;
+        if replicate.is_some() && (chain.is_none() || config.files.is_none() && config.files_offload.is_none()) {
+            return Err(ConfigError::ReplicateAlone.into());
+        }
+        let replicate = replicate.unwrap_or_default();
         let place = match (chain, client) {
             (None, None) => None,
             (Some((view, node)), None) => {
                 let views = Arc::new(ViewFile::new(view));
-                config.chain = Some(ChainConfig { views, node, announce, compression });
+                config.chain = Some(ChainConfig { views, node, announce, compression, replicate });
                 None
             }
             (Some((chain, node)), Some(client)) => {
                 let chain = chain.to_string_lossy().into_owned();
-                Some(EtcdPlace { client, chain, node, dir: config.dir.clone(), announce, compression })
+                let dir = config.dir.clone();
+                Some(EtcdPlace { client, chain, node, dir, announce, compression, replicate })
             }
             (None, Some(_)) => return Err(ConfigError::ChainNode.into()),
         };

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Time limit for a mount to begin.
 const MOUNT_LIMIT: Duration = Duration::from_secs(60);
+/// How long a node is stopped, unless what waits for none is done before.
+const STOPPED: Duration = Duration::from_secs(3);
 
 /// Nodes with files, each with a directory to mount them on.
 struct Nodes {
@@ -280,6 +282,93 @@ fn a_full_chain_says_so_and_removing_files_makes_room() {
     let again = wait_until(MOUNT_LIMIT, || write_durably(&name(0), &pattern(0, 4 << 20)).ok());
     assert!(again.is_some(), "{}", nodes.chain.words());
     nodes.end(&[0, 1]);
+}
+
+/// Lets `act` begin while the last node is stopped, and returns whether it was done before that node went on. After that it
+/// must be done.
+fn is_done_without_the_last(nodes: &Nodes, act: impl FnOnce() + Send) -> bool {
+    let last = nodes.chain.server(nodes.points.len() - 1);
+    last.signal("STOP");
+    let was_done = std::thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        // Whoever waits for a node that is stopped waits for as long as it is.
+        let was_done = wait_until(STOPPED, || acting.is_finished().then_some(())).is_some();
+        last.signal("CONT");
+        acting.join().expect("it is done");
+        was_done
+    });
+    nodes.chain.wait_until_in_step();
+    was_done
+}
+
+#[test]
+fn in_the_background_fsync_waits_for_the_first_node_alone_and_the_others_follow() {
+    let Some(mut nodes) = Nodes::new(2, &["--replicate", "background"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let write = |round: u64| {
+        (0..20).for_each(|file| {
+            write_durably(&nodes.at(0, &format!("{round}-{file}")), &pattern(round + file, 20_000)).unwrap();
+        });
+    };
+    assert!(is_done_without_the_last(&nodes, || write(1)), "{}", nodes.chain.words());
+    // The first node restarts while the other one is stopped: what it has not sent it sends then.
+    let last = nodes.chain.server(1);
+    last.signal("STOP");
+    write(2);
+    let tree = nodes.tree(0);
+    nodes.kill(0);
+    nodes.chain.server(1).signal("CONT");
+    nodes.chain.start(0);
+    nodes.chain.wait_until_in_step();
+    nodes.wait_until_mounted(0);
+    assert_eq!(nodes.tree(0), tree, "{}", nodes.chain.words());
+    nodes.replace_first(0, 1, &tree);
+    nodes.end(&[1]);
+}
+
+#[test]
+fn a_write_returns_at_once_and_fsync_when_all_nodes_have_it() {
+    let Some(mut nodes) = Nodes::new(2, &["--replicate", "fsync"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let mut file = File::create(nodes.at(0, "file")).unwrap();
+    assert!(is_done_without_the_last(&nodes, || file.write_all(b"soon").unwrap()));
+    assert!(!is_done_without_the_last(&nodes, || {
+        (&file).write_all(b"now").unwrap();
+        file.sync_all().unwrap();
+    }));
+    drop(file);
+    nodes.end(&[0, 1]);
+}
+
+#[test]
+fn in_sync_every_change_waits_for_all_nodes() {
+    let Some(mut nodes) = Nodes::new(2, &["--replicate", "sync"]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let (name, mut file) = (nodes.at(0, "renamed"), File::create(nodes.at(0, "file")).unwrap());
+    assert!(!is_done_without_the_last(&nodes, || file.write_all(b"written").unwrap()));
+    assert!(!is_done_without_the_last(&nodes, || fs::rename(nodes.at(0, "file"), &name).unwrap()));
+    assert!(!is_done_without_the_last(&nodes, || fs::create_dir(nodes.at(0, "made")).unwrap()));
+    drop(file);
+    let tree = nodes.tree(0);
+    // Nothing was synced: what has returned is there.
+    nodes.replace_first(0, 1, &tree);
+    nodes.end(&[1]);
+}
+
+#[test]
+fn how_files_are_replicated_is_for_a_chain_with_files_and_must_be_known() {
+    let words = |flags: &[&str]| {
+        let output = common::landfall(&[&["serve"], flags].concat());
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let alone = words(&["--chain", "x", "--node", "a", "--replicate", "sync"]);
+    assert!(alone.contains("--chain, --node and --files"), "{alone}");
+    let unknown = words(&["--chain", "x", "--node", "a", "--files", "y", "--replicate", "never"]);
+    assert!(unknown.contains("sync, fsync or background"), "{unknown}");
 }
 
 /// A program that makes, writes, renames and removes files all the time.

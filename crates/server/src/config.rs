@@ -1,6 +1,6 @@
 //! Settings of the server: one struct, filled from flags or from a TOML file with the same names.
 
-use landfall_chain::{Compression, UnknownCompression};
+use landfall_chain::{Compression, Replicate, UnknownCompression, UnknownReplicate};
 use landfall_chain_io::{BadClientAddress, ClientAddress, Views};
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
@@ -138,6 +138,14 @@ pub enum ConfigError {
     /// Misuse: no way to compress.
     #[error("--compression: {0}")]
     Compression(#[from] UnknownCompression),
+    /// Misuse: only files of a chain have replicas.
+    #[error(
+        "--replicate MODE is for the files of a server of a chain: give --chain, --node and --files, too"
+    )]
+    ReplicateAlone,
+    /// Misuse: no way to replicate.
+    #[error("--replicate: {0}")]
+    Replicate(#[from] UnknownReplicate),
     /// Misuse: no address for clients.
     #[error("--announce: {0}")]
     Announce(#[from] BadClientAddress),
@@ -251,6 +259,8 @@ pub struct ChainConfig {
     pub announce: Option<ClientAddress>,
     /// What it packs of what it sends to the next server.
     pub compression: Compression,
+    /// What changes of files wait for while it is the first one.
+    pub replicate: Replicate,
 }
 
 impl Default for Config {
@@ -399,6 +409,8 @@ pub struct FileConfig {
     pub announce: Option<String>,
     /// `--compression`
     pub compression: Option<String>,
+    /// `--replicate`
+    pub replicate: Option<String>,
     /// `--etcd`
     pub etcd: Vec<String>,
     /// `--etcd-ca`

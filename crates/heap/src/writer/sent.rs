@@ -6,6 +6,7 @@ use crate::error::HeapError;
 use crate::layout::SlotId;
 use crate::record::Kind;
 use crate::successor::{Successor, bytes_of};
+use landfall_media::Dirty;
 use std::sync::Arc;
 
 impl Writer {
@@ -31,6 +32,23 @@ impl Writer {
             self.send(&mut in_flight);
             self.in_flight = Some(in_flight);
         }
+    }
+
+    /// Flushes what the current batch has so far, and returns the ranges that a fence must make durable in this region; `None`
+    /// if there are none. The batch goes on, and is not complete: after a crash, recovery believes what it has
+    /// (`docs/format/commit.md`, "A batch in two fences"). The fence of a batch under way must have returned, and none may
+    /// begin before that of these ranges has: the caller sees to it.
+    pub fn begin_persist(&mut self) -> Option<Dirty> {
+        if self.is_lost || !self.has_appended() {
+            return None;
+        }
+        self.flush_batch();
+        Some(self.dirty.take())
+    }
+
+    /// True if a batch will never be complete: another machine has taken over.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// True if the successor has everything that was sent to it, or if there is none.

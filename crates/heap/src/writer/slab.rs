@@ -43,7 +43,7 @@ impl Writer {
             };
             self.begin_run(spare.run);
             self.slab = Some(spare);
-            self.batch_start = spare.next;
+            (self.batch_start, self.flushed) = (spare.next, spare.next);
             self.heap.runs.get(spare.run).begin_batch(self.batch, spare.next);
             if SLOTS_PER_RUN - spare.next >= count {
                 return Ok(());

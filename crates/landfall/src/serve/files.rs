@@ -3,9 +3,12 @@
 
 use super::offload::{self, Door, OffloadError};
 use crate::fs::socket;
+use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
-use landfall_fs_io::{Beside, Keeper, Keeping, ServerStopper, Session, SessionError, Settings, Values};
+use landfall_fs_io::{
+    Beside, Keeper, Keeping, ServerStopper, Session, SessionError, Settings, SyncMode, Values,
+};
 use landfall_fuse::{MountOptions, OptionError};
 use landfall_heap::Item;
 use landfall_server::files::{FileValues, FilesMount, FilesShown};
@@ -235,7 +238,9 @@ impl ServedFiles {
         let mount = mount_options(config.files_options.as_deref())?;
         // Libraries make their writes durable on this machine only.
         let socket = if shared.chain.is_some() { None } else { socket(&config.dir) };
-        let settings = Settings { mount, socket, ..Settings::default() };
+        let is_sync = config.chain.as_ref().is_some_and(|chain| chain.replicate == Replicate::Sync);
+        let sync = if is_sync { SyncMode::Always } else { SyncMode::default() };
+        let settings = Settings { mount, sync, socket, ..Settings::default() };
         let workers = config.workers + settings.workers;
         files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
         let (ends, ended) = sync_channel(1);

@@ -2,7 +2,7 @@
 
 use super::stop::Stop;
 use crate::shared::Shared;
-use landfall_chain::{Reason, Refusal};
+use landfall_chain::{Reason, Refusal, Replicate};
 use landfall_chain_io::{Link, Node, NodeError};
 use landfall_fs::{Files, FsError, Publisher};
 use std::io;
@@ -20,6 +20,8 @@ const PAUSE_FAILED: Duration = Duration::from_millis(500);
 /// Sends the log of files to the node behind.
 pub(super) fn join(shared: &Arc<Shared>, node: &Arc<Node>, files: &Arc<Files>) {
     files.set_successor(Arc::new(link(shared, node)));
+    let replicate = shared.config.chain.as_ref().map(|chain| chain.replicate);
+    files.set_acknowledges_alone(replicate == Some(Replicate::Background));
     if !node.is_in_step() {
         files.pass_over();
     }

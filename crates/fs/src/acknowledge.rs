@@ -1,0 +1,65 @@
+//! What an acknowledgement to a program waits for: `docs/format/chain.md`, "Files in the background".
+
+use crate::error::FsError;
+use crate::files::Files;
+use crate::key::InodeNumber;
+use landfall_media::{MediaError, Site};
+use std::sync::atomic::Ordering;
+
+impl Files {
+    /// From now on [`Self::acknowledge`] does, or does not, wait for the log's successor.
+    pub fn set_acknowledges_alone(&self, alone: bool) {
+        self.acknowledges_alone.store(alone, Ordering::Release);
+    }
+
+    /// Waits until a program may be told that everything that has been done to an inode is durable: it is so in this
+    /// region, and unless [`Self::set_acknowledges_alone`] says otherwise at the log's successor.
+    ///
+    /// # Errors
+    /// The medium's: the region is closed for writing then.
+    pub fn acknowledge(&self, number: InodeNumber) -> Result<(), FsError> {
+        if !self.acknowledges_alone.load(Ordering::Acquire) {
+            return self.sync(number);
+        }
+        let is_pending = self.lock().pending.contains_key(&number);
+        if is_pending { self.persist() } else { Ok(()) }
+    }
+
+    /// As [`Self::acknowledge`], of everything that has been done.
+    ///
+    /// # Errors
+    /// As [`Self::acknowledge`].
+    pub fn acknowledge_all(&self) -> Result<(), FsError> {
+        if self.acknowledges_alone.load(Ordering::Acquire) { self.persist() } else { self.sync_all() }
+    }
+
+    /// Makes durable in this region what the log has. The batch goes on: its successor gets it later. Whoever comes while
+    /// that is done shares the next fence.
+    fn persist(&self) -> Result<(), FsError> {
+        let wanted = self.lock().log.next();
+        let _fence = self.fence.lock();
+        let (dirty, upto) = {
+            let mut state = self.lock();
+            if state.persistent_below >= wanted {
+                return Ok(());
+            }
+            if state.writer.is_lost() {
+                return Err(self.never_durable());
+            }
+            (state.writer.begin_persist(), state.log.next())
+        };
+        let fenced = dirty.map_or(Ok(()), |mut dirty| self.heap.media().fence(&mut dirty, Site::Commit));
+        let is_open = self.heap.media().closed().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }));
+        let outcome = fenced.and(is_open);
+        self.note_persistent(upto, &outcome);
+        outcome.map_err(|error| landfall_heap::HeapError::from(error).into())
+    }
+
+    /// A fence of the log up to an index has returned.
+    pub(crate) fn note_persistent(&self, upto: u64, outcome: &Result<(), MediaError>) {
+        if outcome.is_ok() {
+            let mut state = self.lock();
+            state.persistent_below = state.persistent_below.max(upto);
+        }
+    }
+}

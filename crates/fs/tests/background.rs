@@ -1,0 +1,152 @@
+//! Where acknowledgements wait for this region only, whatever was acknowledged is in it after a crash, however slow the
+//! log's successor is: `docs/format/chain.md`, "Files in the background".
+#![allow(clippy::unwrap_used, reason = "a test ends")]
+
+mod common;
+
+use common::{ROOT, World, region};
+use landfall_fs::{FileType, FsError, InodeNumber, Name, Operation};
+use landfall_heap::{Heap, HeapError, SlotId, Successor};
+use landfall_media::sim::{SimMedia, SimOptions};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a thread may take to come to where it waits.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Another machine that is slow.
+#[derive(Debug, Default)]
+struct Slow {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Batches that it got.
+    batches: usize,
+    /// It acknowledges what it gets.
+    is_quick: bool,
+    /// It acknowledges nothing any more.
+    is_gone: bool,
+}
+
+impl Slow {
+    fn wait_until_it_has(&self, batches: usize) {
+        let mut state = self.state.lock();
+        let late = self.changed.wait_while_for(&mut state, |state| state.batches < batches, LIMIT);
+        assert!(!late.timed_out(), "{state:?}");
+    }
+
+    fn set(&self, set: impl FnOnce(&mut State)) {
+        set(&mut self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl Successor for Slow {
+    fn take_room(&self, _: u64) -> Result<(), HeapError> {
+        Ok(())
+    }
+
+    fn give_room_back(&self, _: u64) {}
+
+    fn sends_early(&self) -> bool {
+        false
+    }
+
+    fn send(&self, _: &Heap, _: &[SlotId]) {
+        self.set(|state| state.batches += 1);
+    }
+
+    fn is_done(&self) -> bool {
+        self.state.lock().is_quick
+    }
+
+    fn wait(&self) -> Result<(), HeapError> {
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| !state.is_quick && !state.is_gone);
+        if state.is_gone { Err(HeapError::Alone { node: "b".into() }) } else { Ok(()) }
+    }
+}
+
+/// Files with a successor, whose acknowledgements do not wait for it.
+fn world() -> (World, Arc<Slow>) {
+    let (world, slow) = (World::open(region()), Arc::new(Slow::default()));
+    world.files.set_successor(Arc::clone(&slow) as _);
+    world.files.set_acknowledges_alone(true);
+    (world, slow)
+}
+
+/// What is left after a crash that keeps only what is durable.
+fn crashed(world: &World) -> World {
+    World::open(SimMedia::restart(&world.media.crash_state().durable(), SimOptions::default()))
+}
+
+fn find(world: &World, name: &str) -> Option<InodeNumber> {
+    let found = world.files.lookup(ROOT, Name::new(name.as_bytes()).unwrap());
+    found.ok().map(|stat| stat.number)
+}
+
+#[test]
+fn what_is_acknowledged_is_durable_here_while_the_successor_has_not_acknowledged_the_batch_before() {
+    let (mut world, slow) = world();
+    let first = world.create(ROOT, "first", FileType::File);
+    let files = Arc::clone(&world.files);
+    std::thread::scope(|scope| {
+        let replicates = scope.spawn(move || files.sync_all());
+        slow.wait_until_it_has(1);
+        // The batch is durable here: this waits for nothing.
+        world.files.acknowledge(first).unwrap();
+        for round in 0..40_u64 {
+            let name = format!("file-{round}");
+            let file = world.create(ROOT, &name, FileType::File);
+            world.write(file, 0, &[round as u8; 6000]);
+            let not_yet = crashed(&world);
+            assert!(find(&not_yet, "first").is_some() && find(&not_yet, &name).is_none(), "{round}");
+            if round % 2 == 0 { world.files.acknowledge(file) } else { world.files.acknowledge_all() }
+                .unwrap();
+            let after = crashed(&world);
+            let found = find(&after, &name).unwrap_or_else(|| panic!("{name} was acknowledged"));
+            assert_eq!(after.bytes(found), [round as u8; 6000]);
+            assert_eq!(after.view(), world.view());
+        }
+        assert!(!replicates.is_finished());
+        slow.set(|state| state.is_quick = true);
+        replicates.join().unwrap().unwrap();
+    });
+    // The successor gets the rest as one batch, and nothing is written twice.
+    assert_eq!(slow.state.lock().batches, 1);
+    let before = world.media.ops().total();
+    world.files.acknowledge_all().unwrap();
+    assert_eq!(world.media.ops().total(), before, "it is durable here");
+    world.files.sync_all().unwrap();
+    assert_eq!(slow.state.lock().batches, 2);
+    assert_eq!(crashed(&world).view(), world.view());
+}
+
+#[test]
+fn an_acknowledgement_waits_for_the_successor_unless_it_is_told_not_to() {
+    let (mut world, slow) = world();
+    world.files.set_acknowledges_alone(false);
+    slow.set(|state| state.is_quick = true);
+    let file = world.create(ROOT, "file", FileType::File);
+    world.files.acknowledge(file).unwrap();
+    assert_eq!(slow.state.lock().batches, 1);
+    world.write(file, 0, b"more");
+    world.files.acknowledge_all().unwrap();
+    assert_eq!(slow.state.lock().batches, 2);
+}
+
+#[test]
+fn nothing_is_acknowledged_behind_a_batch_that_never_becomes_durable() {
+    let (mut world, slow) = world();
+    slow.set(|state| state.is_gone = true);
+    let file = world.create(ROOT, "file", FileType::File);
+    assert!(matches!(world.files.sync_all(), Err(FsError::Heap(HeapError::Alone { .. }))));
+    // What was durable here before the other machine took over is: an acknowledgement says no more.
+    world.files.acknowledge(file).unwrap();
+    let change = Operation::Release { number: file };
+    assert!(world.files.execute(1000, &change).is_err(), "another machine takes writes");
+}
