@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::outgoing::each_message;
 use crate::packer::{Packer, SpareRoom};
 use crate::slot::{Batch, Slot};
-use landfall_chain::{Acknowledged, Code, Standing};
+use landfall_chain::{Acknowledged, Code, Standing, Window};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Link {
 
 impl Successor for Link {
     fn sends_early(&self) -> bool {
-        !self.node.is_first()
+        !self.node.is_first() && self.node.sending().overlaps_stages()
     }
 
     fn send(&self, heap: &Heap, records: &[SlotId]) {
@@ -334,6 +334,7 @@ fn send(
 ) -> Result<(Acknowledged, u64), Lost> {
     let (version, goes_on) = (connection.version(), || wait.goes_on());
     let (mut last, mut value_bytes, mut spare) = (None, 0, SpareRoom::new(node));
+    let mut window = Window::new(node.sending());
     each_message(node, records, |message| {
         if is_again && message.is_worth_a_check() {
             let check = message.check(version, connection.next_number());
@@ -351,6 +352,10 @@ fn send(
         let sent = message.write(&node.heap, connection, (Code::Chunk, version, number), packing)?;
         node.counters.note_sent(sent);
         value_bytes += sent.value_bytes;
+        if !window.send() {
+            last = Some(connection.wait_for_all(&goes_on)?);
+            window.acknowledge_all();
+        }
         Ok::<(), Lost>(())
     })?;
     Ok((last.map_or_else(|| connection.wait_for_all(&goes_on), Ok)?, value_bytes))

@@ -11,7 +11,7 @@ use crate::state_file::StateFile;
 use crate::views::Views;
 use landfall_chain::{
     Acknowledged, Compression, Copied, Downstream, HEARTBEAT_STREAM, Heartbeat, Hello, Proof, Reason,
-    Refusal, Standing, Upstream, View, Welcome,
+    Refusal, Sending, Standing, Upstream, View, Welcome,
 };
 use landfall_heap::{Heap, HeapError, RecordView, SlotId, spaces};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -47,6 +47,8 @@ pub struct Settings {
     pub compression: Compression,
     /// Bytes per second of a copy, at most; 0: no limit.
     pub copy_rate: u64,
+    /// How it sends that.
+    pub sending: Sending,
 }
 
 impl Settings {
@@ -265,6 +267,10 @@ impl Node {
     /// What it packs of what it sends.
     pub(crate) fn copy_rate(&self) -> u64 {
         self.settings.copy_rate
+    }
+
+    pub(crate) fn sending(&self) -> Sending {
+        self.settings.sending
     }
 
     pub(crate) fn compression(&self) -> Compression {

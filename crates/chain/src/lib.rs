@@ -22,6 +22,7 @@ mod parser;
 mod record;
 mod replicate;
 mod room;
+mod sending;
 mod upstream;
 mod view;
 mod wire;
@@ -40,6 +41,7 @@ pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
 pub use replicate::{Replicate, UnknownReplicate};
 pub use room::{Awaited, Question, Report, Verdict};
+pub use sending::{Sending, UnknownSending, Window};
 pub use upstream::{Copied, Upstream};
 pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError, check_name};
 pub use wire::{

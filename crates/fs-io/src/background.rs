@@ -102,7 +102,8 @@ pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
         if wanted {
             published_at = Instant::now();
         }
-        let step = if wanted { publish_some(service, publisher) } else { Ok(Found::Nothing) };
+        let waits = !rounds.is_asked(Job::Publish) && files.publishing_waits_to_be_asked();
+        let step = if wanted { publish_some(service, publisher, waits) } else { Ok(Found::Nothing) };
         let (found, failed) = complaint.about("publishing", step);
         if service.release_left() == 0 && found == Found::Nothing {
             rounds.answer(Job::Publish, asked);
@@ -113,9 +114,11 @@ pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
     }
 }
 
-fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found, FsError> {
+/// `waits`: nothing is made durable that nobody has asked for.
+fn publish_some(service: &Service, publisher: &Mutex<Publisher>, waits: bool) -> Result<Found, FsError> {
     let begun = Instant::now();
     let mut publisher = publisher.lock();
+    publisher.set_waits_to_be_asked(waits);
     let mut times = StageTimes::default();
     let published = publisher.step_by_stages(&mut |stage| times.begin(stage))?;
     if published.operations == 0 {
@@ -131,7 +134,7 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>) -> Result<Found
 /// [`FsError`]: what is not published stays in the log, and is published after the next start.
 pub(crate) fn publish_all(service: &Service, publisher: &Mutex<Publisher>) -> Result<(), FsError> {
     let end = service.files.next_operation();
-    while publish_some(service, publisher)? == Found::More {
+    while publish_some(service, publisher, false)? == Found::More {
         if service.is_shared() && service.files.published_below() >= end {
             break;
         }

@@ -3,6 +3,7 @@
 use crate::error::FsError;
 use crate::files::Files;
 use crate::key::InodeNumber;
+use crate::publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS};
 use landfall_media::{MediaError, Site};
 use std::sync::atomic::Ordering;
 
@@ -31,6 +32,19 @@ impl Files {
     /// As [`Self::acknowledge`].
     pub fn acknowledge_all(&self) -> Result<(), FsError> {
         if self.acknowledges_alone.load(Ordering::Acquire) { self.persist() } else { self.sync_all() }
+    }
+
+    /// From now on what publishes the log is, or is not, to send nothing to the log's successor that nobody waits for
+    /// ([`crate::Publisher::set_waits_to_be_asked`]).
+    pub fn set_sends_when_asked(&self, waits: bool) {
+        self.sends_when_asked.store(waits, Ordering::Release);
+    }
+
+    /// True if what publishes the log waits until somebody asks: until the log is half full.
+    pub fn publishing_waits_to_be_asked(&self) -> bool {
+        let (operations, bytes) = self.log_len();
+        let has_room = bytes < BACKLOG_BYTES / 2 && operations < BACKLOG_OPERATIONS as u64 / 2;
+        has_room && self.sends_when_asked.load(Ordering::Acquire)
     }
 
     /// Makes durable in this region what the log has. The batch goes on: its successor gets it later. Whoever comes while

@@ -53,6 +53,8 @@ pub struct Files {
     pub(crate) fence: Mutex<()>,
     /// What acknowledgements wait for is in this region only.
     pub(crate) acknowledges_alone: AtomicBool,
+    /// Nothing is sent before somebody waits for it.
+    pub(crate) sends_when_asked: AtomicBool,
     next_number: AtomicU64,
 }
 
@@ -64,6 +66,7 @@ impl Files {
             commit: Mutex::default(),
             fence: Mutex::default(),
             acknowledges_alone: AtomicBool::new(false),
+            sends_when_asked: AtomicBool::new(false),
             next_number: AtomicU64::new(next_number),
         }
     }

@@ -52,6 +52,8 @@ impl Stage {
 pub struct Publisher {
     pub(crate) files: Arc<Files>,
     pub(crate) writer: Writer,
+    /// A step publishes nothing that is not durable.
+    waits_to_be_asked: bool,
 }
 
 impl Files {
@@ -95,7 +97,13 @@ impl Publisher {
         let mut writer = Writer::new(Arc::clone(files.heap()), writer);
         // What was taken into the log must get out of it, also when the region is full.
         writer.set_frees_space(true);
-        Self { files, writer }
+        Self { files, writer, waits_to_be_asked: false }
+    }
+
+    /// From now on a step publishes, or does not, nothing while the log has an operation that is not durable: it makes none
+    /// durable then, and so sends none to the log's successor.
+    pub fn set_waits_to_be_asked(&mut self, waits: bool) {
+        self.waits_to_be_asked = waits;
     }
 
     /// Publishes everything that the logs have, in one transaction. It blocks in fences.
@@ -147,6 +155,10 @@ impl Publisher {
     fn fetch(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
         let mut state = self.files.lock();
         if state.held.is_some() || !state.tree.has_changed() && state.is_published() {
+            return Ok(None);
+        }
+        let is_durable = |ticket: Ticket| self.files.heap().is_durable(ticket);
+        if self.waits_to_be_asked && !state.writer.newest().is_none_or(is_durable) {
             return Ok(None);
         }
         state.restore_foreign()?;

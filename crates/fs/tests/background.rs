@@ -1,3 +1,5 @@
+//! What is sent to a slow successor of the log, and when, and what waits for it.
+//!
 //! Where acknowledgements wait for this region only, whatever was acknowledged is in it after a crash, however slow the
 //! log's successor is: `docs/format/chain.md`, "Files in the background".
 #![allow(clippy::unwrap_used, reason = "a test ends")]
@@ -149,4 +151,36 @@ fn nothing_is_acknowledged_behind_a_batch_that_never_becomes_durable() {
     world.files.acknowledge(file).unwrap();
     let change = Operation::Release { number: file };
     assert!(world.files.execute(1000, &change).is_err(), "another machine takes writes");
+}
+
+#[test]
+fn nothing_is_sent_before_somebody_asks_until_the_log_is_half_full() {
+    let (mut world, slow) = world();
+    world.files.set_acknowledges_alone(false);
+    slow.set(|state| state.is_quick = true);
+    world.files.set_sends_when_asked(true);
+    let step = |world: &mut World| {
+        world.publisher.set_waits_to_be_asked(world.files.publishing_waits_to_be_asked());
+        (world.publisher.step().unwrap().operations, slow.state.lock().batches)
+    };
+    let file = world.create(ROOT, "file", FileType::File);
+    world.write(file, 0, b"bytes");
+    assert_eq!(step(&mut world), (0, 0));
+    world.files.acknowledge(file).unwrap();
+    let (published, batches) = step(&mut world);
+    assert!(published >= 2 && batches == 1, "{published}, {batches}");
+    while world.files.publishing_waits_to_be_asked() {
+        world.write(file, 0, b"others");
+        if world.files.log_len().0 == 1 {
+            assert_eq!(step(&mut world), (0, 1));
+        }
+    }
+    let (published, batches) = step(&mut world);
+    assert!(
+        published > 1000 && batches > 1,
+        "a full log would keep programs waiting: {published}, {batches}"
+    );
+    world.files.set_sends_when_asked(false);
+    world.write(file, 0, b"again");
+    assert!(step(&mut world).0 > 0);
 }

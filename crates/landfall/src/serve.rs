@@ -12,7 +12,7 @@ use crate::output::{self, fail};
 use crate::password::read_password;
 use crate::sys;
 use clap::Args;
-use landfall_chain::{Compression, Replicate};
+use landfall_chain::{Compression, Replicate, Sending};
 use landfall_chain_io::{NodeError, ViewFile};
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
@@ -161,6 +161,10 @@ pub struct ServeArgs {
     /// (nothing: fsync waits for this server only) [default: fsync]
     #[arg(long, value_name = "MODE")]
     replicate: Option<String>,
+    /// How what goes to the next server of a chain is sent, to compare: pipelined, one-at-a-time (a chunk when the one before
+    /// is acknowledged), at-fsync (files when fsync asks for them) [default: pipelined]
+    #[arg(long, value_name = "MODE")]
+    chain_send: Option<String>,
     /// Bytes per second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -257,6 +261,7 @@ fn serve_in_chain(
             announce: place.announce.clone(),
             compression: place.compression,
             replicate: place.replicate,
+            sending: place.sending,
         });
         match serve_once(config, writes, Some(&views), signals) {
             Ok(()) if views.was_removed() && !signals.has_come() => {}
@@ -367,6 +372,13 @@ impl ServeArgs {
         let replicate = self.replicate.take().or(file.replicate.take());
         let replicate: Option<Replicate> =
             replicate.map(|text| text.parse()).transpose().map_err(ConfigError::Replicate)?;
+        let sending = self.chain_send.take().or(file.chain_send.take());
+        let sending: Option<Sending> =
+            sending.map(|text| text.parse()).transpose().map_err(ConfigError::Sending)?;
+        if sending.is_some() && chain.is_none() {
+            return Err(ConfigError::SendingAlone.into());
+        }
+        let sending = sending.unwrap_or_default();
         let client = std::mem::take(&mut self.etcd).or(EtcdArgs::of_file(&mut file)).client()?;
         let mut config = self.config(file)?;
         if replicate.is_some() && (chain.is_none() || config.files.is_none() && config.files_offload.is_none()) {
@@ -377,13 +389,13 @@ impl ServeArgs {
             (None, None) => None,
             (Some((view, node)), None) => {
                 let views = Arc::new(ViewFile::new(view));
-                config.chain = Some(ChainConfig { views, node, announce, compression, replicate });
+                config.chain = Some(ChainConfig { views, node, announce, compression, replicate, sending });
                 None
             }
             (Some((chain, node)), Some(client)) => {
                 let chain = chain.to_string_lossy().into_owned();
                 let dir = config.dir.clone();
-                Some(EtcdPlace { client, chain, node, dir, announce, compression, replicate })
+                Some(EtcdPlace { client, chain, node, dir, announce, compression, replicate, sending })
             }
             (None, Some(_)) => return Err(ConfigError::ChainNode.into()),
         };

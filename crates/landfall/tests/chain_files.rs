@@ -369,6 +369,32 @@ fn how_files_are_replicated_is_for_a_chain_with_files_and_must_be_known() {
     assert!(alone.contains("--chain, --node and --files"), "{alone}");
     let unknown = words(&["--chain", "x", "--node", "a", "--files", "y", "--replicate", "never"]);
     assert!(unknown.contains("sync, fsync or background"), "{unknown}");
+    let unknown = words(&["--chain", "x", "--node", "a", "--chain-send", "twice"]);
+    assert!(unknown.contains("pipelined, one-at-a-time or at-fsync"), "{unknown}");
+}
+
+#[test]
+fn files_are_the_same_however_chunks_follow_each_other() {
+    for way in ["one-at-a-time", "at-fsync"] {
+        let Some(mut nodes) = Nodes::new(3, &["--chain-send", way]) else { return };
+        nodes.chain.start_all();
+        nodes.wait_until_mounted(0);
+        work(nodes.points[0].path(), 1);
+        let batches = |nodes: &Nodes| nodes.chain.server(0).metric("landfall_chain_batches_total");
+        let before = batches(&nodes);
+        // It is longer than anything that is published by its size.
+        let mut file = File::create(nodes.at(0, "late")).unwrap();
+        file.write_all(&pattern(7, 8 << 20)).unwrap();
+        let sends = wait_until(STOPPED, || (batches(&nodes) > before).then_some(())).is_some();
+        assert_eq!(sends, way == "one-at-a-time");
+        file.sync_all().unwrap();
+        assert!(batches(&nodes) > before);
+        drop(file);
+        let tree = nodes.tree(0);
+        nodes.replace_first(0, 1, &tree);
+        nodes.replace_first(1, 2, &tree);
+        nodes.end(&[2]);
+    }
 }
 
 /// A program that makes, writes, renames and removes files all the time.

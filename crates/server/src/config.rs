@@ -1,6 +1,6 @@
 //! Settings of the server: one struct, filled from flags or from a TOML file with the same names.
 
-use landfall_chain::{Compression, Replicate, UnknownCompression, UnknownReplicate};
+use landfall_chain::{Compression, Replicate, Sending, UnknownCompression, UnknownReplicate, UnknownSending};
 use landfall_chain_io::{BadClientAddress, ClientAddress, Views};
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
@@ -143,6 +143,12 @@ pub enum ConfigError {
         "--replicate MODE is for the files of a server of a chain: give --chain, --node and --files, too"
     )]
     ReplicateAlone,
+    /// Misuse: only the servers of a chain send each other something.
+    #[error("--chain-send MODE is for a server of a chain: give --chain and --node, too")]
+    SendingAlone,
+    /// Misuse: no way to send.
+    #[error("--chain-send: {0}")]
+    Sending(#[from] UnknownSending),
     /// Misuse: no way to replicate.
     #[error("--replicate: {0}")]
     Replicate(#[from] UnknownReplicate),
@@ -261,6 +267,8 @@ pub struct ChainConfig {
     pub compression: Compression,
     /// What changes of files wait for while it is the first one.
     pub replicate: Replicate,
+    /// How it sends to the next server.
+    pub sending: Sending,
 }
 
 impl Default for Config {
@@ -411,6 +419,8 @@ pub struct FileConfig {
     pub compression: Option<String>,
     /// `--replicate`
     pub replicate: Option<String>,
+    /// `--chain-send`
+    pub chain_send: Option<String>,
     /// `--etcd`
     pub etcd: Vec<String>,
     /// `--etcd-ca`

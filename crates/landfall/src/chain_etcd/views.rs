@@ -2,7 +2,7 @@
 
 use super::agent::{Agent, Shared};
 use super::registry::{Keys, RegistryError, Snapshot};
-use landfall_chain::{Compression, Replicate, View};
+use landfall_chain::{Compression, Replicate, Sending, View};
 use landfall_chain_io::{ClientAddress, Lease, NodeError, Views, in_step_for};
 use landfall_members::EtcdClient;
 use parking_lot::Mutex;
@@ -48,6 +48,8 @@ pub(crate) struct EtcdPlace {
     pub(crate) compression: Compression,
     /// What changes of files wait for while it is the first one.
     pub(crate) replicate: Replicate,
+    /// How it sends to the next server.
+    pub(crate) sending: Sending,
 }
 
 impl EtcdPlace {

@@ -2,7 +2,7 @@
 
 use super::stop::Stop;
 use crate::shared::Shared;
-use landfall_chain::{Reason, Refusal, Replicate};
+use landfall_chain::{Reason, Refusal, Replicate, Sending};
 use landfall_chain_io::{Link, Node, NodeError};
 use landfall_fs::{Files, FsError, Publisher};
 use std::io;
@@ -22,6 +22,8 @@ pub(super) fn join(shared: &Arc<Shared>, node: &Arc<Node>, files: &Arc<Files>) {
     files.set_successor(Arc::new(link(shared, node)));
     let replicate = shared.config.chain.as_ref().map(|chain| chain.replicate);
     files.set_acknowledges_alone(replicate == Some(Replicate::Background));
+    let sending = shared.config.chain.as_ref().map(|chain| chain.sending);
+    files.set_sends_when_asked(sending.is_some_and(Sending::waits_to_be_asked));
     if !node.is_in_step() {
         files.pass_over();
     }

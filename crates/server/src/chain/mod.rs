@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// # Errors
 /// View or state are wrong.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
-    let Some(ChainConfig { views, node, compression, .. }) = &config.chain else { return Ok(None) };
+    let Some(ChainConfig { views, node, compression, sending, .. }) = &config.chain else { return Ok(None) };
     let settings = Settings {
         views: Arc::clone(views),
         node: node.clone(),
@@ -36,6 +36,7 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
         streams: config.workers,
         compression: *compression,
         copy_rate: config.copy_rate.0,
+        sending: *sending,
     };
     settings.check()?;
     Ok(Some(settings))
