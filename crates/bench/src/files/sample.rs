@@ -30,6 +30,16 @@ impl Sample {
             final_sync: ran.final_sync_seconds.map(|seconds| seconds / ran.seconds),
         }
     }
+
+    /// The mean latency, microseconds, where each operation is timed.
+    pub(crate) fn mean_us(&self) -> Option<f64> {
+        self.mean_us
+    }
+
+    /// The latency below which 99 % of the operations are, microseconds, where each operation is timed.
+    pub(crate) fn p99_us(&self) -> Option<f64> {
+        self.p99_us
+    }
 }
 
 impl Row {

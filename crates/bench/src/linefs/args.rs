@@ -29,6 +29,10 @@ pub struct LinefsArgs {
     /// Worker threads of each Landfall server; its default where absent
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
+    /// Threads of the program beside the load `busy`; as many as there are cores where absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[serde(default)]
+    pub co_threads: Option<u32>,
     /// Output folder
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     pub out: PathBuf,
@@ -45,6 +49,9 @@ pub enum LinefsLoad {
     Append,
     /// Write a file in sequence by 16 KiB, then fsync: throughput, and the share of that fsync
     Write,
+    /// Append 16 KiB, fsync, on an idle machine and beside a program that needs its cores and its memory: p99 of the chain's way
+    /// and of Assise's
+    Busy,
     /// Filebench's varmail
     Varmail,
     /// Filebench's file server
@@ -70,7 +77,7 @@ impl LinefsLoad {
             Self::Write => (LoadChoice::Write, 1),
             Self::Varmail => (LoadChoice::Varmail, 16),
             Self::Fileserver => (LoadChoice::Fileserver, 16),
-            Self::Set | Self::Compression => return None,
+            Self::Busy | Self::Set | Self::Compression => return None,
         })
     }
 }
@@ -87,6 +94,12 @@ impl LinefsArgs {
         }
         args.seconds = if args.seconds.is_finite() { args.seconds.clamp(0.05, SECONDS_MAX) } else { 3.0 };
         args
+    }
+
+    /// Threads of the co-runner.
+    pub(super) fn co_threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.co_threads.map_or(cores, |threads| threads as usize)
     }
 
     /// The settings with which the loads of `landfall bench fs` run.
@@ -110,7 +123,7 @@ impl LinefsArgs {
     /// Bytes of the region of each server for a load. All of it is allocated at the start.
     pub(super) fn region_bytes(&self, load: LinefsLoad) -> u64 {
         let data = match load {
-            LinefsLoad::Append | LinefsLoad::Set | LinefsLoad::Compression => 0,
+            LinefsLoad::Append | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => 0,
             LinefsLoad::Write => self.file_mib << 20,
             LinefsLoad::Varmail | LinefsLoad::Fileserver => u64::from(self.files) * FILE_BYTES,
         };

@@ -8,6 +8,7 @@ use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
 use crate::files::{LoadChoice, Row, Sample, file_system_of, prepare, remark_on, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
 use crate::linefs::overdue::Overdue;
 use crate::linefs::place::{Kind, Place};
@@ -53,6 +54,7 @@ impl Campaign<'_> {
         for load in self.args.only.clone() {
             match load.on_files() {
                 Some((on_files, threads)) => self.compare_files(load, on_files, threads)?,
+                None if load == LinefsLoad::Busy => self.compare_busy()?,
                 None if load == LinefsLoad::Compression => {
                     SHARES.into_iter().try_for_each(|share| self.compare_compression(share))?;
                 }
@@ -70,7 +72,8 @@ impl Campaign<'_> {
     ) -> Result<(), BenchError> {
         let folder = self.results.folder.clone();
         let (args, programs) = (self.args, self.programs.clone());
-        let kinds = Kind::ALL.map(|kind| (kind.name(&folder).to_owned(), kind));
+        let kinds: Vec<_> =
+            Kind::of(load).into_iter().map(|kind| (kind.name(&folder).to_owned(), kind)).collect();
         let runs = self.in_turns(on_files.name(), &kinds, |kind| {
             let settings = args.of_loads();
             let place = Place::new(kind, &programs, &settings, args.region_bytes(load))?;
@@ -85,6 +88,16 @@ impl Campaign<'_> {
         let row =
             |(kind, samples): &(Kind, Vec<Sample>)| Row::of(on_files, threads, kind.name(&folder), samples);
         self.results.rows.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn compare_busy(&mut self) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let contestants = Contestant::ALL.map(|contestant| (contestant.name().to_owned(), contestant));
+        let once = |contestant| busy::once(contestant, &programs, args);
+        let runs = self.in_turns("append 16 KiB, fsync, idle and busy", &contestants, once)?;
+        let row = |(contestant, samples): &(Contestant, Vec<BusySample>)| BusyRow::of(*contestant, samples);
+        self.results.busy.extend(runs.iter().filter_map(row));
         Ok(())
     }
 

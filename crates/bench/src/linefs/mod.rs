@@ -5,8 +5,10 @@
 //! of that evaluation is not measured. All servers are on this machine and talk over loopback.
 
 mod args;
+mod busy;
 mod campaign;
 mod compression;
+mod corunner;
 mod gluster;
 mod overdue;
 mod place;

@@ -4,6 +4,7 @@ use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::peers::Programs;
 use crate::files::{FsArgs, warm};
+use crate::linefs::args::LinefsLoad;
 use crate::linefs::gluster::Gluster;
 use crate::linefs::servers::{Servers, Setting};
 use std::fs;
@@ -12,6 +13,10 @@ use tempfile::TempDir;
 
 /// The name in reports of three servers in a chain.
 pub(super) const CHAIN: &str = "landfall, chain of three";
+/// The name of such a chain that sends chunk by chunk.
+pub(super) const NOT_PARALLEL: &str = "landfall, NotParallel";
+/// The name of such a chain that sends files when `fsync` asks for them.
+pub(super) const ASSISE: &str = "landfall, Assise's way";
 /// The name of a server without a chain.
 pub(super) const ALONE: &str = "landfall, one server";
 /// The name of GlusterFS with three copies.
@@ -26,13 +31,33 @@ pub(super) enum Kind {
     Alone,
     /// Three of these in a chain.
     Chain,
+    /// Such a chain that sends one chunk at a time.
+    NotParallel,
+    /// Such a chain that sends files when `fsync` asks for them.
+    Assise,
     /// GlusterFS with three copies.
     Gluster,
 }
 
 impl Kind {
-    /// All of them, in the order of their turns.
-    pub(super) const ALL: [Self; 4] = [Self::Folder, Self::Alone, Self::Chain, Self::Gluster];
+    /// Where a load runs, in the order of the turns.
+    pub(super) fn of(load: LinefsLoad) -> Vec<Self> {
+        let mut all = vec![Self::Folder, Self::Alone, Self::Chain];
+        if load == LinefsLoad::Write {
+            all.push(Self::NotParallel);
+        }
+        all.push(Self::Gluster);
+        all
+    }
+
+    /// Flags of the servers of a chain.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::NotParallel => &["--chain-send", "one-at-a-time"],
+            Self::Assise => &["--chain-send", "at-fsync"],
+            Self::Folder | Self::Alone | Self::Chain | Self::Gluster => &[],
+        }
+    }
 
     /// The name in reports; `folder` is the folder's.
     pub(super) fn name(self, folder: &str) -> &str {
@@ -40,6 +65,8 @@ impl Kind {
             Self::Folder => folder,
             Self::Alone => ALONE,
             Self::Chain => CHAIN,
+            Self::NotParallel => NOT_PARALLEL,
+            Self::Assise => ASSISE,
             Self::Gluster => GLUSTER,
         }
     }
@@ -81,11 +108,14 @@ impl Place {
         let scratch = scratch_in(args)?;
         let files = scratch.path().join("files");
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
-        let setting = Setting { programs, scratch: scratch.path(), bytes, point: Some(&files), flags: &[] };
+        let (scratch_path, flags) = (scratch.path(), kind.flags());
+        let setting = Setting { programs, scratch: scratch_path, bytes, point: Some(&files), flags };
         let system = match kind {
             Kind::Folder => None,
             Kind::Alone => Some(System::Landfall(Servers::alone(setting)?)),
-            Kind::Chain => Some(System::Landfall(Servers::in_chain(setting)?)),
+            Kind::Chain | Kind::NotParallel | Kind::Assise => {
+                Some(System::Landfall(Servers::in_chain(setting)?))
+            }
             Kind::Gluster => Some(System::Gluster(Gluster::start(scratch.path(), &files)?)),
         };
         Ok(Self { system, files, _scratch: scratch })

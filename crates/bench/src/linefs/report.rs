@@ -10,8 +10,9 @@ use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table
 use crate::common::targets::{Bound, Target};
 use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::busy::{BusyRow, Contestant, Latency};
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
-use crate::linefs::place::{CHAIN, GLUSTER};
+use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -31,6 +32,8 @@ pub(crate) struct Results {
     pub(super) took_seconds: f64,
     pub(super) notes: Vec<String>,
     pub(super) rows: Vec<Row>,
+    #[serde(default)]
+    pub(super) busy: Vec<BusyRow>,
     pub(super) sets: Vec<SetRow>,
     pub(super) compression: Vec<CompressionRow>,
 }
@@ -44,20 +47,15 @@ const SAVED: [(u32, f64); 3] = [(40, 0.29), (60, 0.49), (80, 0.72)];
 const COMPRESSION_TIME_MAX: f64 = 1.05;
 
 /// What of LineFS's evaluation is not measured, and why.
-const NOT_MEASURED: [(&str, &str); 9] = [
-    (
-        "Figure 4: throughput by clients, replicas idle and busy",
-        "no load with several clients, and no co-runner, yet",
-    ),
+const NOT_MEASURED: [(&str, &str); 7] = [
+    ("Figure 4: throughput by clients, replicas idle and busy", "no load with several clients yet"),
     ("Table 2: reads", "a chain reads at its first server alone: `landfall bench fs` has them"),
     ("Figure 5: stages of a chunk", "the stages of a chain are not timed one by one"),
-    ("Figure 6: a co-runner beside the writer and the replicas", "there is no co-runner yet"),
-    ("Figure 7: publishing by copying and by relinking", "servers relink only; there is no co-runner yet"),
     (
-        "Table 3 with busy replicas, beside Assise's way",
-        "neither a co-runner nor a switch for Assise's way exists",
+        "Figure 6: throughput, and a co-runner beside the writer and the replicas",
+        "`busy` has the co-runner beside appends, on the machine that all servers share",
     ),
-    ("Throughput beside `NotParallel`", "no switch for replication without pipeline exists"),
+    ("Figure 7: publishing by copying and by relinking", "servers relink only: there is no switch to copy"),
     (
         "Figure 8: LevelDB on the chain",
         "`landfall bench fs` has LevelDB on one mount; not repeated on a chain yet",
@@ -76,13 +74,14 @@ impl Results {
             took_seconds: 0.0,
             notes: Vec::new(),
             rows: Vec::new(),
+            busy: Vec::new(),
             sets: Vec::new(),
             compression: Vec::new(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.sets.is_empty() && self.compression.is_empty()
+        self.rows.is_empty() && self.busy.is_empty() && self.sets.is_empty() && self.compression.is_empty()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -96,8 +95,10 @@ impl Results {
 
     /// What is aimed at with a load.
     fn targets_of(&self, load: LinefsLoad) -> Vec<Target> {
-        if load == LinefsLoad::Compression {
-            return self.targets_of_compression();
+        match load {
+            LinefsLoad::Compression => return self.targets_of_compression(),
+            LinefsLoad::Busy => return self.targets_of_busy(),
+            _ => {}
         }
         let Some((on_files, _)) = load.on_files() else {
             return SHAPES
@@ -128,15 +129,83 @@ impl Results {
             LinefsLoad::Write => {
                 let share = self.row(on_files, CHAIN).and_then(|row| row.final_sync.clone());
                 let what = "the chain's fsync at the end, of all of the time";
-                vec![rate(2.0), target(what, Bound::AtMost, 0.05, "of it", share)]
+                let rates = |place: &str| self.row(on_files, place).map(|row| &row.rate);
+                let over = rates(CHAIN).and_then(|ours| ours.over(rates(NOT_PARALLEL)?));
+                let beside = format!("rate of the chain over {NOT_PARALLEL}");
+                let parallel = target(&beside, Bound::AtLeast, 1.4, "×", over);
+                vec![rate(2.0), parallel, target(what, Bound::AtMost, 0.05, "of it", share)]
             }
             LinefsLoad::Varmail => vec![rate(5.0)],
-            LinefsLoad::Fileserver | LinefsLoad::Set | LinefsLoad::Compression => Vec::new(),
+            LinefsLoad::Fileserver | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => {
+                Vec::new()
+            }
         }
     }
 }
 
 impl Results {
+    fn busy_row(&self, place: &str) -> Option<&BusyRow> {
+        self.busy.iter().find(|row| row.place == place)
+    }
+
+    fn targets_of_busy(&self) -> Vec<Target> {
+        let ours = self.busy_row(CHAIN);
+        let growth = ours.and_then(|ours| ours.growth_over(self.busy_row(ASSISE)?));
+        let target = |what: &str, wanted, measured| Target {
+            what: format!("append 16 KiB, fsync, beside a co-runner: {what}"),
+            bound: Bound::AtMost,
+            wanted,
+            unit: "×",
+            measured,
+        };
+        vec![
+            target("p99 of the chain over that of an idle machine", 1.3, ours.and_then(BusyRow::factor)),
+            target(&format!("growth of the chain's p99 over that of {ASSISE}"), 0.33, growth),
+        ]
+    }
+
+    fn table_of_busy(&self, page: &mut Page) {
+        if self.busy.is_empty() {
+            return;
+        }
+        page.paragraph("## Beside a co-runner");
+        page.paragraph(&format!(
+            "Appends of 16 KiB, each with fsync, on a machine where nothing else runs, and then, at the same servers, beside \
+             a program like streamcluster: {} threads look for the nearest of 16 centres for each point of an array that is \
+             larger than the caches. All servers are on this machine, so that first server and replicas are busy. Landfall \
+             in Assise's way sends files when fsync asks for them. Rounds are those of the co-runner through all of its \
+             points.",
+            self.settings.co_threads(),
+        ));
+        let alone = self.busy_row(Contestant::CoRunner.name()).map(|row| &row.round_ms);
+        let row = |row: &BusyRow| {
+            let of =
+                |latency: &Option<Latency>, of: fn(&Latency) -> &Summary| spread_of(latency.as_ref().map(of));
+            let slowdown = alone.filter(|_| row.busy.is_some()).and_then(|alone| row.round_ms.over(alone));
+            vec![
+                row.place.clone(),
+                of(&row.idle, |latency| &latency.mean),
+                of(&row.idle, |latency| &latency.p99),
+                of(&row.busy, |latency| &latency.mean),
+                of(&row.busy, |latency| &latency.p99),
+                spread_of(row.factor().as_ref()),
+                spread(&row.round_ms),
+                spread_of(slowdown.as_ref()),
+            ]
+        };
+        let head = [
+            "place",
+            "idle: mean µs",
+            "idle: p99 µs",
+            "busy: mean µs",
+            "busy: p99 µs",
+            "p99, busy over idle",
+            "co-runner: ms a round",
+            "its slowdown",
+        ];
+        page.table(&head, self.busy.iter().map(row));
+    }
+
     fn set_row(&self, shape: &Shape, place: &str) -> Option<&SetRow> {
         self.sets.iter().find(|row| row.shape == *shape && row.place == place)
     }
@@ -257,6 +326,7 @@ impl Report for Results {
         target_table(&mut page, targets);
         page.plots(plots);
         self.table(&mut page);
+        self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);
         self.table_of_compression(&mut page);
         not_measured(&mut page);
@@ -330,7 +400,8 @@ fn not_measured(page: &mut Page) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::linefs::place::ALONE;
+    use crate::linefs::busy::tests::row;
+    use crate::linefs::place::{ALONE, Kind};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -348,7 +419,12 @@ pub(crate) mod tests {
         let settings = Cli::try_parse_from(["linefs"]).unwrap().settings;
         let mut results = Results::new(settings, "ext4".into(), Machine::here());
         for load in [LoadChoice::Append, LoadChoice::Write, LoadChoice::Varmail] {
-            for (place, rate) in [("ext4", 90.0), (ALONE, 80.0), (CHAIN, 60.0), (GLUSTER, 10.0)] {
+            for (place, rate) in
+                [("ext4", 90.0), (ALONE, 80.0), (CHAIN, 60.0), (NOT_PARALLEL, 40.0), (GLUSTER, 10.0)]
+            {
+                if place == NOT_PARALLEL && load != LoadChoice::Write {
+                    continue;
+                }
                 let timed = |us: f64| (load != LoadChoice::Write).then(|| of(us / rate));
                 results.rows.push(Row {
                     load,
@@ -364,6 +440,9 @@ pub(crate) mod tests {
                 });
             }
         }
+        results.busy.push(row(Contestant::CoRunner, [0.0, 0.0], 100.0));
+        results.busy.push(row(Contestant::Chain(Kind::Chain), [100.0, 120.0], 150.0));
+        results.busy.push(row(Contestant::Chain(Kind::Assise), [100.0, 300.0], 130.0));
         for (place, rate) in [(ALONE, 90.0), (CHAIN, 60.0), (REDIS, 30.0)] {
             let row = |shape| SetRow {
                 place: place.into(),
@@ -399,15 +478,16 @@ pub(crate) mod tests {
 
     #[test]
     fn the_chain_is_judged_beside_glusterfs_and_by_its_fsync() {
-        // Mean and p99, rate and share of the fsync of sequential writes, varmail; SETs.
-        let expected = [true, true, true, false, true, true, false].map(Some);
-        assert_eq!(verdicts(&sample())[..7], expected);
+        // Mean and p99; rates and share of the fsync of sequential writes; beside a co-runner; varmail; SETs.
+        let expected = [true, true, true, true, false, true, true, true, true, false].map(Some);
+        assert_eq!(verdicts(&sample())[..10], expected);
         let mut slow = sample();
         for row in slow.rows.iter_mut().filter(|row| row.place == CHAIN) {
             (row.rate, row.mean_us) = (of(15.0), Some(of(50.0)));
         }
-        let expected = [false, true, false, false, false, true, false].map(Some);
-        assert_eq!(verdicts(&slow)[..7], expected);
+        slow.busy[1] = row(Contestant::Chain(Kind::Chain), [100.0, 200.0], 150.0);
+        let expected = [false, true, false, false, false, false, false, false, true, false].map(Some);
+        assert_eq!(verdicts(&slow)[..10], expected);
     }
 
     #[test]
@@ -416,9 +496,9 @@ pub(crate) mod tests {
         // Half is saved: enough at 40 and 60 % zeros. Automatic takes 1.04 of the time, and always 1.5.
         let saved = [true, true, false].map(Some);
         let times = [[true; 4], [false; 4]].map(|all| all.map(Some)).concat();
-        assert_eq!(verdicts(&results)[7..], [&saved[..], &times].concat());
+        assert_eq!(verdicts(&results)[10..], [&saved[..], &times].concat());
         results.compression.retain(|row| row.mode != Mode::Off.name());
-        assert_eq!(verdicts(&results)[7..], [None; 11]);
+        assert_eq!(verdicts(&results)[10..], [None; 11]);
         let text = results.markdown(&results.judge(), &[]);
         assert!(text.contains("| 80 % | lz4 |"), "{text}");
     }
@@ -428,10 +508,12 @@ pub(crate) mod tests {
         let mut results = sample();
         results.rows.retain(|row| row.place != GLUSTER);
         results.sets.retain(|row| row.place != REDIS);
-        // The share of the fsync needs no other system.
-        assert_eq!(verdicts(&results)[..7], [None, None, None, Some(false), None, None, None]);
+        results.busy.retain(|row| row.place != ASSISE);
+        // The rate over one chunk at a time, the share of the fsync and the growth by itself need no other system.
+        let own = [None, None, None, Some(true), Some(false), Some(true), None, None, None, None];
+        assert_eq!(verdicts(&results)[..10], own);
         let text = results.markdown(&results.judge(), &[]);
-        assert_eq!(text.matches("| not measured |").count(), 6, "{text}");
+        assert_eq!(text.matches("| not measured |").count(), 7, "{text}");
     }
 
     #[test]
@@ -440,7 +522,8 @@ pub(crate) mod tests {
         let out = tempfile::tempdir().unwrap();
         let plots = results.plots(out.path()).unwrap();
         let text = results.markdown(&results.judge(), &plots);
-        assert_eq!(text.matches("| landfall, chain of three |").count(), 5, "{text}");
+        assert_eq!(text.matches("| landfall, chain of three |").count(), 6, "{text}");
+        assert!(text.contains("## Beside a co-runner") && text.contains("| 1.50 (1.50..1.50) |"), "{text}");
         assert!(text.contains("| Figure 10") && text.contains("there is no isolated mode"), "{text}");
         assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());
     }
