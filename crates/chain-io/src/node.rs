@@ -264,15 +264,17 @@ impl Node {
         self.settings.streams
     }
 
-    /// What it packs of what it sends.
+    /// Bytes per second of a copy, at most; 0: no limit.
     pub(crate) fn copy_rate(&self) -> u64 {
         self.settings.copy_rate
     }
 
+    /// How it sends to the node behind.
     pub(crate) fn sending(&self) -> Sending {
         self.settings.sending
     }
 
+    /// What it packs of what it sends.
     pub(crate) fn compression(&self) -> Compression {
         self.settings.compression
     }

@@ -381,7 +381,9 @@ impl ServeArgs {
         let sending = sending.unwrap_or_default();
         let client = std::mem::take(&mut self.etcd).or(EtcdArgs::of_file(&mut file)).client()?;
         let mut config = self.config(file)?;
-        if replicate.is_some() && (chain.is_none() || config.files.is_none() && config.files_offload.is_none()) {
+        if replicate.is_some()
+            && (chain.is_none() || config.files.is_none() && config.files_offload.is_none())
+        {
             return Err(ConfigError::ReplicateAlone.into());
         }
         let replicate = replicate.unwrap_or_default();
