@@ -161,10 +161,12 @@ impl<'n> Copier<'n> {
         // Nobody who writes keys knows it before.
         let seed = boot_time().as_nanos() as u64 ^ self.node.next_incarnation();
         let (mut at, mut tally, begun) = (Some(Position::default()), Tally::default(), Instant::now());
+        // All runs are looked at, so once.
+        let all = self.node.heap.runs().live_slots();
         while let Some(from) = &at {
-            let Tally { records, sent } = tally;
-            let (node, of) = (to.to_owned(), self.node.heap.runs().live_slots().max(records));
-            let progress = CopyProgress { node, records, of, sent, bytes: connection.written(), begun };
+            let (Tally { records, sent }, bytes) = (tally, connection.written());
+            let (node, of) = (to.to_owned(), all.max(records));
+            let progress = CopyProgress { node, records, of, sent, bytes, begun };
             self.node.note_copying(Some(progress));
             match self.page(connection, from, seed, &mut tally)? {
                 Page::Sent(next) => at = next,

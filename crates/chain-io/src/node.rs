@@ -210,7 +210,7 @@ impl Node {
 
     /// Notes how far the copy to the node behind has come.
     pub(crate) fn note_copying(&self, progress: Option<CopyProgress>) {
-        self.settings.views.note_copy(progress.as_ref().map(CopyProgress::to_string));
+        self.settings.views.note_copy(progress.as_ref());
         *self.copying.lock() = progress;
     }
 

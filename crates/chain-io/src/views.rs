@@ -3,6 +3,7 @@
 use crate::clients::ClientAddress;
 use crate::error::NodeError;
 use crate::lease::Lease;
+use crate::progress::CopyProgress;
 use crate::view_file::read_document;
 use landfall_chain::View;
 use parking_lot::Mutex;
@@ -51,8 +52,8 @@ pub trait Views: Debug + Send + Sync {
     /// The node is in step for this `since`; 0: it is behind.
     fn note_in_step(&self, _since: u64) {}
 
-    /// How far the copy to the node behind has come, for people; `None`: there is none.
-    fn note_copy(&self, _progress: Option<String>) {}
+    /// How far the copy to the node behind has come; `None`: there is none.
+    fn note_copy(&self, _progress: Option<&CopyProgress>) {}
 
     /// The node was removed from the chain while it ran. It serves nobody, and completes nothing any more.
     fn note_removed(&self) {

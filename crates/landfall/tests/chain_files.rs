@@ -80,13 +80,7 @@ impl Nodes {
 
     /// Ends all nodes that run, the last one first, and checks every region.
     fn end(mut self, running: &[usize]) {
-        for node in running.iter().rev() {
-            assert!(self.chain.take(*node).stop().success(), "{}", self.chain.words());
-        }
-        for node in &self.chain.nodes {
-            let checked = node.place.check(&[]);
-            assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
-        }
+        self.chain.end(running);
     }
 }
 

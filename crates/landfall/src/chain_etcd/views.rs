@@ -3,7 +3,7 @@
 use super::agent::{Agent, Shared};
 use super::registry::{Keys, RegistryError, Snapshot};
 use landfall_chain::{Compression, Replicate, Sending, View};
-use landfall_chain_io::{ClientAddress, Lease, NodeError, Views, in_step_for};
+use landfall_chain_io::{ClientAddress, CopyProgress, Lease, NodeError, Views, in_step_for};
 use landfall_members::EtcdClient;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -230,8 +230,8 @@ impl Views for EtcdViews {
             .then(|| format!("etcd has not been read for {} s or longer", limit.as_secs()))
     }
 
-    fn note_copy(&self, progress: Option<String>) {
-        *self.shared.copy.lock() = progress;
+    fn note_copy(&self, progress: Option<&CopyProgress>) {
+        *self.shared.copy.lock() = progress.map(CopyProgress::to_string);
     }
 
     fn note_in_step(&self, since: u64) {

@@ -183,6 +183,17 @@ impl Chain {
         self.take(index).kill();
     }
 
+    /// Ends all nodes that run, the last one first, and checks every region.
+    pub(crate) fn end(&mut self, running: &[usize]) {
+        for node in running.iter().rev() {
+            assert!(self.take(*node).stop().success(), "{}", self.words());
+        }
+        for node in &self.nodes {
+            let checked = node.place.check(&[]);
+            assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stdout));
+        }
+    }
+
     /// Removes a node from the view.
     pub(crate) fn remove(&self, index: usize) {
         self.command("remove", &[&self.nodes[index].name]);
