@@ -74,8 +74,10 @@ pub(crate) fn must(command: &mut Command, keep: Keep, limit: Duration) -> Result
 }
 
 /// How programs are built that are built once, and all of them: a crate as one unit takes half of the processor's time that
-/// sixteen units of it take, and what would make the next build faster is not written. Crates are built side by side.
-const BUILDS: [(&str, &str); 2] = [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "1")];
+/// sixteen units of it take, what would make the next build faster is not written, and nobody needs the lines of a
+/// backtrace: a panic says its own. Crates are built side by side.
+const BUILDS: [(&str, &str); 3] =
+    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "1"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
 
 /// The cargo that runs this program, without the variables that it set for this package only.
 pub(crate) fn cargo() -> Command {
@@ -89,6 +91,20 @@ pub(crate) fn cargo() -> Command {
         }
     }
     cargo
+}
+
+/// The same command, for when there is nothing more urgent to do.
+pub(crate) fn nicely(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "15"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    command.get_current_dir().into_iter().for_each(|folder| _ = nice.current_dir(folder));
+    nice
 }
 
 /// The command as typed in a shell, without the folder of the program.

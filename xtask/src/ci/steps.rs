@@ -6,10 +6,11 @@ use super::suite::{FUZZ_PREFIX, Program, Suite, report};
 use super::tally::Tally;
 use crate::campaign::{crash, fuzz};
 use crate::error::Error;
-use crate::process::{self, Keep};
+use crate::process::{self, Finished, Keep};
 use crate::workspace::Workspace;
 use crate::{peers, sans_io, tidy};
 use std::process::Command;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// One step: its name, what it checks, its time limit, and its function.
@@ -44,12 +45,14 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "e2e", about: "the binary with real clients", limit: minutes(10), run: e2e },
     Step { name: "crash", about: "short kill -9 campaign", limit: minutes(5), run: crash },
     Step { name: "fuzz", about: "every fuzz target for some seconds", limit: minutes(5), run: fuzz },
-    Step { name: "docs", about: "documentation builds, links resolve", limit: minutes(6), run: docs },
+    Step { name: "docs", about: "documentation builds, links resolve", limit: DOCS_LIMIT, run: docs },
 ];
 
 /// Number of kills of the short crash campaign, and its fixed seed.
 const CRASH_CYCLES: u64 = 20;
 const CRASH_SEED: u64 = 1;
+/// Time limit for the documentation, each of its ways.
+const DOCS_LIMIT: Duration = minutes(10);
 /// Duration of the fuzz smoke test, shared by all targets.
 const FUZZ_SMOKE: Duration = Duration::from_secs(100);
 
@@ -58,6 +61,8 @@ pub(crate) struct Context<'w> {
     workspace: &'w Workspace,
     verbose: bool,
     suite: Option<Suite>,
+    /// The documentation, as it is being built beside something else.
+    docs: Option<JoinHandle<Result<Vec<Finished>, Error>>>,
     /// Deadline of the current step.
     pub(crate) deadline: Instant,
 }
@@ -65,7 +70,7 @@ pub(crate) struct Context<'w> {
 impl<'w> Context<'w> {
     /// A context without built programs, and with a deadline that has passed.
     pub(crate) fn new(workspace: &'w Workspace, verbose: bool) -> Self {
-        Self { workspace, verbose, suite: None, deadline: Instant::now() }
+        Self { workspace, verbose, suite: None, docs: None, deadline: Instant::now() }
     }
 
     fn left(&self) -> Duration {
@@ -89,6 +94,13 @@ impl<'w> Context<'w> {
 
     fn run_cargo(&self, command: &mut Command) -> Result<Verdict, Error> {
         process::must(command, Keep::Nothing, self.left()).map(|_| Verdict::Passed)
+    }
+}
+
+impl Drop for Context<'_> {
+    fn drop(&mut self) {
+        // No program is left behind where a step before has failed.
+        self.docs.take().into_iter().for_each(|docs| drop(docs.join()));
     }
 }
 
@@ -126,6 +138,7 @@ fn test(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> 
 
 fn e2e(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
     let (deadline, verbose) = (context.deadline, context.verbose);
+    context.docs = Some(begin_docs(context));
     let suite = context.suite()?;
     if suite.end_to_end().next().is_none() {
         return Ok(Verdict::Skipped("crates/landfall/tests has no test".to_owned()));
@@ -170,10 +183,25 @@ fn fuzz(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> 
     Ok(Verdict::Passed)
 }
 
+/// Begins to build the documentation, once in each way: with private items links to them are no fault, so that each way
+/// finds what the other does not.
+fn begin_docs(context: &Context<'_>) -> JoinHandle<Result<Vec<Finished>, Error>> {
+    let doc = |private: &[&str]| {
+        let mut cargo = context.cargo(&[&["doc", "--workspace", "--no-deps"], private].concat());
+        process::nicely(cargo.env("RUSTDOCFLAGS", "-D warnings"))
+    };
+    let ways = [doc(&["--document-private-items"]), doc(&[])];
+    let build = |mut cargo: Command| process::run(&mut cargo, Keep::Both, DOCS_LIMIT);
+    std::thread::spawn(move || ways.into_iter().map(build).collect())
+}
+
 fn docs(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
-    // With private items links to them are no fault, so each way finds what the other does not.
-    let mut private = context.cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
-    context.run_cargo(private.env("RUSTDOCFLAGS", "-D warnings"))?;
-    let mut doc = context.cargo(&["doc", "--workspace", "--no-deps"]);
-    context.run_cargo(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    let begun = context.docs.take().unwrap_or_else(|| begin_docs(context));
+    for finished in begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
+        if !finished.success {
+            print!("{}", finished.stderr);
+            return Ok(Verdict::Failed(format!("cargo doc {}", finished.ending)));
+        }
+    }
+    Ok(Verdict::Passed)
 }
