@@ -9,11 +9,21 @@ use std::fs;
 /// The loads that are judged.
 const LOADS: &str = "append,write,varmail,set";
 
-#[test]
+/// Whether mounts are possible here; says why not.
 #[allow(clippy::print_stderr, reason = "a test says what it skips")]
+fn can_mount() -> bool {
+    match fs::File::options().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+            false
+        }
+    }
+}
+
+#[test]
 fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
-    if let Err(error) = fs::File::options().read(true).write(true).open("/dev/fuse") {
-        eprintln!("SKIP: a FUSE mount: /dev/fuse: {error}");
+    if !can_mount() {
         return;
     }
     let Some(place) = BenchPlace::new() else { return };
@@ -70,6 +80,35 @@ fn quick_run_of_compression_reports_what_it_saves_and_leaves_nothing() {
     assert!((1.0..1.01).contains(&traffic(0, "lz4")));
     assert!(traffic(40, "lz4") < 0.71 && traffic(60, "lz4") < 0.51 && traffic(80, "lz4") < 0.28, "{words}");
     place.assert_nothing_is_left();
+}
+
+#[test]
+fn quick_run_while_hosts_and_servers_fail_reports_every_part_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let Some(place) = BenchPlace::new() else { return };
+    let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
+    let output =
+        landfall_bench(&[&["bench", "linefs", "--quick", "--only", "failures"], &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    place.assert_nothing_is_left();
+    if words.contains("SKIPPED landfall, chain of three in etcd: etcd is not installed") {
+        return;
+    }
+    assert!(output.status.success() && !words.contains("FAILED"), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    let failures = &json["results"]["failures"];
+    let seconds_of = |event: &str, what: &str| {
+        let row = failures["rows"].as_array().unwrap().iter().find(|row| row["event"] == event);
+        row.unwrap_or_else(|| panic!("{event}: {words}"))[what]["median"].as_f64().unwrap()
+    };
+    assert_eq!(failures["rows"].as_array().unwrap().len(), 8, "{words}");
+    // A server is taken out when T is over, and not before: programs do wait.
+    assert!(seconds_of("server-fails", "gap_us") > 2e6, "{words}");
+    assert!(failures["takeover_seconds"]["median"].as_f64().unwrap() > 1.0, "{words}");
+    assert!(place.out.join("linefs-failures.svg").exists());
 }
 
 #[test]

@@ -49,9 +49,31 @@ pub(crate) fn end_with_parent(command: &mut Command) {
 
 /// Kills a process that is no child of this one.
 pub(crate) fn kill(pid: u32) {
+    send(pid, libc::SIGKILL);
+}
+
+/// Stops a process (SIGSTOP) until [`go_on`].
+pub(crate) fn stop(pid: u32) {
+    send(pid, libc::SIGSTOP);
+}
+
+/// Lets a process go on that was stopped.
+pub(crate) fn go_on(pid: u32) {
+    send(pid, libc::SIGCONT);
+}
+
+fn send(pid: u32, signal: libc::c_int) {
     if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {
         // SAFETY: takes numbers only. It may have ended already.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// Kills all processes of the group that a process has begun ([`end_with_parent`]).
+pub(crate) fn kill_group(leader: u32) {
+    if let Ok(leader @ 2..) = libc::pid_t::try_from(leader) {
+        // SAFETY: takes numbers only. They may have ended already.
+        unsafe { libc::killpg(leader, libc::SIGKILL) };
     }
 }
 

@@ -97,28 +97,75 @@ fn failed_as(as_file: impl FnOnce(io::Error) -> BenchError) -> impl FnOnce(Faile
 
 /// Threads that repeat an operation for some time.
 fn repeated(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
+    let sleep = |_| std::thread::sleep(Duration::from_secs_f64(args.seconds));
+    let repeated = repeat(load, threads, files, args, sleep)?;
+    let latencies_us = repeated.operations.into_iter().map(|operation| operation.us).collect();
+    Ok(Ran::of_operations(repeated.seconds, latencies_us))
+}
+
+/// An operation that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Operation {
+    /// When it ended, seconds after the load's begin.
+    pub(crate) ended: f64,
+    /// How long it took, microseconds.
+    pub(crate) us: f64,
+}
+
+/// What threads have done during some work.
+#[derive(Debug)]
+pub(crate) struct Repeated<T> {
+    /// What the work has found.
+    pub(crate) found: T,
+    /// How long all of it took, seconds.
+    pub(crate) seconds: f64,
+    /// In the order of their ends within each thread.
+    pub(crate) operations: Vec<Operation>,
+}
+
+/// Threads that repeat an operation while this one works. The work is told when they began.
+///
+/// # Errors
+/// The first one of a thread, which has ended then: the others go on until the work is done.
+pub(crate) fn repeat_during<T>(
+    load: LoadChoice,
+    threads: u32,
+    files: &Path,
+    args: &FsArgs,
+    work: impl FnOnce(Instant) -> T,
+) -> Result<Repeated<T>, BenchError> {
+    repeat(load, threads, files, args, work).map_err(failed_as(BenchError::file(files)))
+}
+
+fn repeat<T>(
+    load: LoadChoice,
+    threads: u32,
+    files: &Path,
+    args: &FsArgs,
+    work: impl FnOnce(Instant) -> T,
+) -> Result<Repeated<T>, Failed> {
     check_stop()?;
     let stop = AtomicBool::new(false);
     let began = Instant::now();
-    let outcomes: Vec<io::Result<Vec<f64>>> = std::thread::scope(|scope| {
+    let (found, outcomes) = std::thread::scope(|scope| {
         let start = |at| {
             let stop = &stop;
-            scope.spawn(move || Worker::new(at, files, args)?.repeat(load, stop))
+            scope.spawn(move || Worker::new(at, files, args)?.repeat(load, began, stop))
         };
         let workers: Vec<_> = (0..threads).map(start).collect();
-        std::thread::sleep(Duration::from_secs_f64(args.seconds));
+        let found = work(began);
         stop.store(true, Ordering::Relaxed);
-        let ended = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+        let ended = |worker: std::thread::ScopedJoinHandle<'_, io::Result<Vec<Operation>>>| {
             worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the load has failed")))
         };
-        workers.into_iter().map(ended).collect()
+        (found, workers.into_iter().map(ended).collect::<Vec<_>>())
     });
     let seconds = began.elapsed().as_secs_f64();
-    let mut latencies_us = Vec::new();
+    let mut operations = Vec::new();
     for outcome in outcomes {
-        latencies_us.append(&mut outcome?);
+        operations.append(&mut outcome?);
     }
-    Ok(Ran::of_operations(seconds, latencies_us))
+    Ok(Repeated { found, seconds, operations })
 }
 
 impl<'a> Worker<'a> {
@@ -129,8 +176,8 @@ impl<'a> Worker<'a> {
         Ok(Self { at, files, args, random, next: 0, buffer, own: None })
     }
 
-    fn repeat(&mut self, load: LoadChoice, stop: &AtomicBool) -> io::Result<Vec<f64>> {
-        let mut latencies = Vec::new();
+    fn repeat(&mut self, load: LoadChoice, origin: Instant, stop: &AtomicBool) -> io::Result<Vec<Operation>> {
+        let mut operations = Vec::new();
         // Once at least: on a busy machine a thread may begin when the time is over.
         loop {
             let began = Instant::now();
@@ -141,9 +188,11 @@ impl<'a> Worker<'a> {
                 LoadChoice::Fileserver => self.serve()?,
                 _ => self.read_random()?,
             }
-            latencies.push(began.elapsed().as_secs_f64() * 1e6);
+            let ended = Instant::now();
+            let us = (ended - began).as_secs_f64() * 1e6;
+            operations.push(Operation { ended: (ended - origin).as_secs_f64(), us });
             if stop.load(Ordering::Relaxed) {
-                return Ok(latencies);
+                return Ok(operations);
             }
         }
     }

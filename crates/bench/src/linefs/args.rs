@@ -60,6 +60,8 @@ pub enum LinefsLoad {
     Set,
     /// Values of which 0, 40, 60 and 80 % are zeros, on a chain without and with compression: traffic and time
     Compression,
+    /// Varmail on a chain in etcd while hosts and servers fail and come back: gaps, p99 and the course over time
+    Failures,
 }
 
 /// Longest run, seconds.
@@ -77,7 +79,7 @@ impl LinefsLoad {
             Self::Write => (LoadChoice::Write, 1),
             Self::Varmail => (LoadChoice::Varmail, 16),
             Self::Fileserver => (LoadChoice::Fileserver, 16),
-            Self::Busy | Self::Set | Self::Compression => return None,
+            Self::Busy | Self::Set | Self::Compression | Self::Failures => return None,
         })
     }
 }
@@ -125,7 +127,9 @@ impl LinefsArgs {
         let data = match load {
             LinefsLoad::Append | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => 0,
             LinefsLoad::Write => self.file_mib << 20,
-            LinefsLoad::Varmail | LinefsLoad::Fileserver => u64::from(self.files) * FILE_BYTES,
+            LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Failures => {
+                u64::from(self.files) * FILE_BYTES
+            }
         };
         data + data / 2 + if self.quick { REGION_SPARE / 4 } else { REGION_SPARE }
     }

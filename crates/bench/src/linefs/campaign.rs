@@ -10,8 +10,9 @@ use crate::files::{LoadChoice, Row, Sample, file_system_of, prepare, remark_on, 
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
+use crate::linefs::failures::{self, FailureSample, Failures};
 use crate::linefs::overdue::Overdue;
-use crate::linefs::place::{Kind, Place};
+use crate::linefs::place::{CHAIN_IN_ETCD, Kind, Place};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
 use std::time::{Duration, Instant};
@@ -55,6 +56,7 @@ impl Campaign<'_> {
             match load.on_files() {
                 Some((on_files, threads)) => self.compare_files(load, on_files, threads)?,
                 None if load == LinefsLoad::Busy => self.compare_busy()?,
+                None if load == LinefsLoad::Failures => self.observe_failures()?,
                 None if load == LinefsLoad::Compression => {
                     SHARES.into_iter().try_for_each(|share| self.compare_compression(share))?;
                 }
@@ -119,6 +121,16 @@ impl Campaign<'_> {
         let row =
             |(mode, samples): &(Mode, Vec<CompressionSample>)| CompressionRow::of(share, *mode, samples);
         self.results.compression.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn observe_failures(&mut self) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let once = |()| failures::once(&programs, args);
+        let runs =
+            self.in_turns("varmail while hosts and servers fail", &[(CHAIN_IN_ETCD.into(), ())], once)?;
+        let samples: Vec<FailureSample> = runs.into_iter().flat_map(|((), samples)| samples).collect();
+        self.results.failures = Failures::of(&samples);
         Ok(())
     }
 

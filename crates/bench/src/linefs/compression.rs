@@ -7,7 +7,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::peers::{Programs, Server};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::place::{Used, scratch_in};
-use crate::linefs::servers::{Servers, Setting};
+use crate::linefs::servers::{Served, Servers, Setting};
 use landfall_resp::Reply;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -102,7 +102,14 @@ pub(super) fn once(
     let scratch = scratch_in(&args.of_loads())?;
     let bytes = args.region_bytes(LinefsLoad::Compression);
     let flags = ["--compression", mode.name()];
-    let setting = Setting { programs, scratch: scratch.path(), bytes, point: None, flags: &flags };
+    let setting = Setting {
+        programs,
+        scratch: scratch.path(),
+        bytes,
+        files: Served::Nothing,
+        etcd: None,
+        flags: &flags,
+    };
     let servers = Servers::in_chain(setting)?;
     let (values, count) = (values(share), (args.file_mib / 16).clamp(*VALUES.start(), *VALUES.end()));
     // Memory is touched, and what is decided by measurement is decided.

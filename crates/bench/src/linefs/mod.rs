@@ -9,6 +9,8 @@ mod busy;
 mod campaign;
 mod compression;
 mod corunner;
+mod etcd;
+mod failures;
 mod gluster;
 mod overdue;
 mod place;

@@ -6,14 +6,16 @@ use crate::common::peers::Programs;
 use crate::files::{FsArgs, warm};
 use crate::linefs::args::LinefsLoad;
 use crate::linefs::gluster::Gluster;
-use crate::linefs::servers::{Servers, Setting};
+use crate::linefs::servers::{Served, Servers, Setting};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// The name in reports of three servers in a chain.
 pub(super) const CHAIN: &str = "landfall, chain of three";
-/// The name of such a chain that sends chunk by chunk.
+/// The name of such a chain whose view is in etcd.
+pub(super) const CHAIN_IN_ETCD: &str = "landfall, chain of three in etcd";
+/// The name of a chain that sends chunk by chunk.
 pub(super) const NOT_PARALLEL: &str = "landfall, NotParallel";
 /// The name of such a chain that sends files when `fsync` asks for them.
 pub(super) const ASSISE: &str = "landfall, Assise's way";
@@ -109,7 +111,14 @@ impl Place {
         let files = scratch.path().join("files");
         fs::create_dir(&files).map_err(BenchError::file(&files))?;
         let (scratch_path, flags) = (scratch.path(), kind.flags());
-        let setting = Setting { programs, scratch: scratch_path, bytes, point: Some(&files), flags };
+        let setting = Setting {
+            programs,
+            scratch: scratch_path,
+            bytes,
+            files: Served::Mounted(&files),
+            etcd: None,
+            flags,
+        };
         let system = match kind {
             Kind::Folder => None,
             Kind::Alone => Some(System::Landfall(Servers::alone(setting)?)),

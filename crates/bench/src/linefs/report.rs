@@ -12,6 +12,7 @@ use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
+use crate::linefs::failures::Failures;
 use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,8 @@ pub(crate) struct Results {
     pub(super) busy: Vec<BusyRow>,
     pub(super) sets: Vec<SetRow>,
     pub(super) compression: Vec<CompressionRow>,
+    #[serde(default)]
+    pub(super) failures: Option<Failures>,
 }
 
 /// What a chain is to reach of the rate of redis with two replicas, for each of [`SHAPES`].
@@ -61,8 +64,8 @@ const NOT_MEASURED: [(&str, &str); 7] = [
         "`landfall bench fs` has LevelDB on one mount; not repeated on a chain yet",
     ),
     (
-        "Figure 10: varmail while a replica's host fails",
-        "no load whose host fails yet; `serve --files-offload` goes on without it",
+        "Figure 10: a replica's host that is a virtual machine and boots anew",
+        "`failures` ends the processes beside servers; all servers and hosts are on this machine",
     ),
 ];
 
@@ -80,11 +83,14 @@ impl Results {
             busy: Vec::new(),
             sets: Vec::new(),
             compression: Vec::new(),
+            failures: None,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.busy.is_empty() && self.sets.is_empty() && self.compression.is_empty()
+        let Self { rows, busy, sets, compression, failures, .. } = self;
+        let is_empty = rows.is_empty() && busy.is_empty() && sets.is_empty() && compression.is_empty();
+        is_empty && failures.is_none()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -101,6 +107,7 @@ impl Results {
         match load {
             LinefsLoad::Compression => return self.targets_of_compression(),
             LinefsLoad::Busy => return self.targets_of_busy(),
+            LinefsLoad::Failures => return Failures::targets(self.failures.as_ref()),
             _ => {}
         }
         let Some((on_files, _)) = load.on_files() else {
@@ -139,9 +146,7 @@ impl Results {
                 vec![rate(2.0), parallel, target(what, Bound::AtMost, 0.05, "of it", share)]
             }
             LinefsLoad::Varmail => vec![rate(5.0)],
-            LinefsLoad::Fileserver | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => {
-                Vec::new()
-            }
+            _ => Vec::new(),
         }
     }
 }
@@ -320,7 +325,11 @@ impl Report for Results {
     }
 
     fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
-        draw_rates(&self.rows, out, "linefs-rates.svg")
+        let mut plots = draw_rates(&self.rows, out, "linefs-rates.svg")?;
+        if let Some(failures) = &self.failures {
+            plots.push(failures.draw(out, "linefs-failures.svg")?);
+        }
+        Ok(plots)
     }
 
     fn markdown(&self, targets: &[Target], plots: &[Plot]) -> String {
@@ -332,6 +341,7 @@ impl Report for Results {
         self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);
         self.table_of_compression(&mut page);
+        self.failures.iter().for_each(|failures| failures.show(&mut page));
         not_measured(&mut page);
         page.0
     }
@@ -471,6 +481,7 @@ pub(crate) mod tests {
                 });
             }
         }
+        results.failures = Some(crate::linefs::failures::sample());
         results.notes.push("a note".into());
         results
     }
@@ -499,9 +510,9 @@ pub(crate) mod tests {
         // Half is saved: enough at 40 and 60 % zeros. Automatic takes 1.04 of the time, and always 1.5.
         let saved = [true, true, false].map(Some);
         let times = [[true; 4], [false; 4]].map(|all| all.map(Some)).concat();
-        assert_eq!(verdicts(&results)[10..], [&saved[..], &times].concat());
+        assert_eq!(verdicts(&results)[10..21], [&saved[..], &times].concat());
         results.compression.retain(|row| row.mode != Mode::Off.name());
-        assert_eq!(verdicts(&results)[10..], [None; 11]);
+        assert_eq!(verdicts(&results)[10..21], [None; 11]);
         let text = results.markdown(&results.judge(), &[]);
         assert!(text.contains("| 80 % | lz4 |"), "{text}");
     }
@@ -527,11 +538,9 @@ pub(crate) mod tests {
         let text = results.markdown(&results.judge(), &plots);
         assert_eq!(text.matches("| landfall, chain of three |").count(), 6, "{text}");
         assert!(text.contains("## Beside a co-runner") && text.contains("| 1.50 (1.50..1.50) |"), "{text}");
-        assert!(
-            text.contains("| Figure 10")
-                && text.contains("no load whose host fails yet; `serve --files-offload` goes on without it"),
-            "{text}"
-        );
+        assert!(text.contains("| Figure 10: a replica's host that is a virtual machine"), "{text}");
+        assert!(text.contains("## While hosts and servers fail"), "{text}");
+        assert!(text.contains("linefs-failures.svg") && out.path().join("linefs-failures.svg").exists());
         assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());
     }
 }

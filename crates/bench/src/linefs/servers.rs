@@ -7,6 +7,7 @@ use crate::common::measure::proc::memory_bytes;
 use crate::common::peers::{Peer, Programs, Server, not_ready};
 use crate::common::progress::check_stop;
 use crate::files::wait_until_mounted;
+use crate::linefs::etcd::Etcd;
 use landfall_resp::Reply;
 use std::ffi::OsString;
 use std::fs;
@@ -17,6 +18,10 @@ use std::time::{Duration, Instant};
 
 /// The names of the nodes, in the order of the chain.
 const NODES: [&str; 3] = ["a", "b", "c"];
+/// The name of a chain.
+const CHAIN_NAME: &str = "bench";
+/// T of a chain in etcd, seconds: the shortest. A server that is silent for so long is taken out.
+pub(super) const LEASE_SECONDS: u64 = 4;
 /// Where each node listens for the one before it.
 const PORT: u16 = 7101;
 /// The share of the machine's memory that each server may use for its region: three are beside each other.
@@ -40,33 +45,40 @@ pub(super) struct Setting<'a> {
     pub(super) scratch: &'a Path,
     /// Size of each region, bytes.
     pub(super) bytes: u64,
-    /// Where the files are, if the servers have any.
-    pub(super) point: Option<&'a Path>,
+    pub(super) files: Served<'a>,
+    /// Where the chain's view is, if it is not a file.
+    pub(super) etcd: Option<&'a Etcd>,
     /// Further flags of each server of a chain.
     pub(super) flags: &'a [&'a str],
+}
+
+/// How servers serve files.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Served<'a> {
+    /// There are none.
+    Nothing,
+    /// The first server mounts them here.
+    Mounted(&'a Path),
+    /// To processes that mount, each server at its [`socket_of`].
+    Offloaded,
 }
 
 impl Servers {
     /// One server without a chain.
     pub(super) fn alone(setting: Setting<'_>) -> Result<Self, BenchError> {
         let mut servers = Self { servers: Vec::new(), points: Vec::new() };
-        servers.start(setting, "alone", Vec::new(), setting.point.map(Path::to_owned))?;
+        let server = servers.start(setting, "alone", Vec::new(), 0)?;
+        servers.servers.push(server);
         Ok(servers)
     }
 
     /// Three servers in a chain.
     pub(super) fn in_chain(setting: Setting<'_>) -> Result<Self, BenchError> {
-        let view = setting.scratch.join("chain.toml");
-        create_chain(&view, &setting.scratch.join(NODES[0]))?;
+        create_chain(setting)?;
         let mut servers = Self { servers: Vec::new(), points: Vec::new() };
-        for (number, node) in NODES.iter().enumerate() {
-            let at = |point: &Path| match number {
-                0 => point.to_owned(),
-                _ => setting.scratch.join(format!("files-{node}")),
-            };
-            let mut flags = vec!["--chain".into(), view.clone().into(), "--node".into(), (*node).into()];
-            flags.extend(setting.flags.iter().map(Into::into));
-            servers.start(setting, node, flags, setting.point.map(at))?;
+        for number in 0..NODES.len() {
+            let server = servers.start_node(setting, number)?;
+            servers.servers.push(server);
         }
         let first = servers.first();
         wait_until_in_step(first).map_err(|error| match error {
@@ -74,28 +86,55 @@ impl Servers {
             BenchError::Connection { .. } => not_ready(&first.peer, &first.dir),
             other => other,
         })?;
-        if let Some(point) = setting.point {
+        if let Served::Mounted(point) = setting.files {
             wait_until_mounted(point, &first.peer, &first.dir)?;
         }
         Ok(servers)
     }
 
-    /// Starts a server that has its files, if there are any, at `point`.
+    /// Starts a server of a chain.
+    fn start_node(&mut self, setting: Setting<'_>, number: usize) -> Result<Server, BenchError> {
+        let mut flags: Vec<OsString> = vec!["--chain".into(), view_of(setting)];
+        flags.extend(["--node".into(), NODES[number].into()]);
+        flags.extend(setting.etcd.iter().flat_map(|etcd| etcd.flags()).map(Into::into));
+        flags.extend(setting.flags.iter().map(Into::into));
+        self.start(setting, NODES[number], flags, number)
+    }
+
+    /// Starts the server of this number, the first one being 0.
     fn start(
         &mut self,
         setting: Setting<'_>,
         name: &str,
         mut flags: Vec<OsString>,
-        point: Option<PathBuf>,
-    ) -> Result<(), BenchError> {
-        if let Some(point) = point {
-            fs::create_dir_all(&point).map_err(BenchError::file(&point))?;
-            flags.extend(["--files".into(), point.clone().into()]);
-            self.points.push(point);
+        number: usize,
+    ) -> Result<Server, BenchError> {
+        match setting.files {
+            Served::Nothing => {}
+            Served::Mounted(first) => {
+                let other = || setting.scratch.join(format!("files-{name}"));
+                let point = if number == 0 { first.to_owned() } else { other() };
+                fs::create_dir_all(&point).map_err(BenchError::file(&point))?;
+                flags.extend(["--files".into(), point.clone().into()]);
+                self.points.push(point);
+            }
+            Served::Offloaded => {
+                flags.extend(["--files-offload".into(), socket_of(setting.scratch, number).into()]);
+            }
         }
         let memory = memory_bytes("MemTotal").unwrap_or(setting.bytes) / MEMORY_SHARE;
         let peer = setting.programs.landfall(false).with_memory(memory).with_flags(flags);
-        self.servers.push(peer.start(&setting.scratch.join(name), setting.bytes)?);
+        peer.start(&setting.scratch.join(name), setting.bytes)
+    }
+
+    /// Kills a server of a chain. It stays where it is in the row.
+    pub(super) fn kill(&mut self, number: usize) {
+        self.servers[number].kill_now();
+    }
+
+    /// Starts a server of a chain again that was killed.
+    pub(super) fn start_again(&mut self, setting: Setting<'_>, number: usize) -> Result<(), BenchError> {
+        self.servers[number] = self.start_node(setting, number)?;
         Ok(())
     }
 
@@ -120,21 +159,53 @@ impl Servers {
     }
 }
 
-/// Writes the view of a chain whose first node has its region in `first`.
-fn create_chain(view: &Path, first: &Path) -> Result<(), BenchError> {
-    let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
-    let chain = |command: &str| {
-        let mut chain = Command::new(&program);
-        chain.args(["chain", command]).arg(view);
-        chain
-    };
-    let mut create = chain("create");
-    create.args(["--name", "bench"]);
-    for (number, node) in NODES.iter().enumerate() {
-        create.arg(format!("--member={node}={}", address_of(number)));
+/// The path of the view; in etcd, the name of the chain.
+fn view_of(setting: Setting<'_>) -> OsString {
+    match setting.etcd {
+        None => setting.scratch.join("chain.toml").into(),
+        Some(_) => CHAIN_NAME.into(),
     }
-    succeed(&mut create, "landfall chain create")?;
-    succeed(chain("init").args(["--node", NODES[0], "--dir"]).arg(first), "landfall chain init")?;
+}
+
+/// Where a server of a chain serves processes that mount.
+pub(super) fn socket_of(scratch: &Path, number: usize) -> PathBuf {
+    scratch.join(format!("{}.sock", NODES[number]))
+}
+
+/// Runs `landfall chain`, which is to succeed. Returns what it prints.
+fn chain_command(setting: Setting<'_>, command: &str, words: &[OsString]) -> Result<String, BenchError> {
+    let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
+    let mut chain = Command::new(program);
+    chain.args(["chain", command]).arg(view_of(setting)).args(words);
+    chain.args(setting.etcd.iter().flat_map(|etcd| etcd.flags()));
+    succeed(&mut chain, "landfall chain")
+}
+
+/// Writes the view of a chain whose first node has its region in its folder.
+fn create_chain(setting: Setting<'_>) -> Result<(), BenchError> {
+    let mut words: Vec<OsString> = match setting.etcd {
+        None => vec!["--name".into(), CHAIN_NAME.into()],
+        Some(_) => vec!["--lease-time".into(), LEASE_SECONDS.to_string().into()],
+    };
+    let member = |(number, node)| format!("--member={node}={}", address_of(number)).into();
+    words.extend(NODES.iter().enumerate().map(member));
+    chain_command(setting, "create", &words)?;
+    let first = setting.scratch.join(NODES[0]);
+    chain_command(setting, "init", &["--node".into(), NODES[0].into(), "--dir".into(), first.into()])?;
+    Ok(())
+}
+
+/// Waits until etcd knows of all servers of a chain that they have everything: its manager rests on that.
+pub(super) fn wait_until_known(setting: Setting<'_>) -> Result<(), BenchError> {
+    let began = Instant::now();
+    while chain_command(setting, "show", &[])?.matches("registered, in step").count() < NODES.len() {
+        check_stop()?;
+        if began.elapsed() > IN_STEP_MAX {
+            let what = "a chain until etcd knows that all servers are in step".into();
+            return Err(BenchError::TooLong { what, seconds: IN_STEP_MAX.as_secs() });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
     Ok(())
 }
 
@@ -146,7 +217,7 @@ fn address_of(number: usize) -> SocketAddr {
 }
 
 /// Waits until the first server takes writes, and all others have what it has.
-fn wait_until_in_step(first: &Server) -> Result<(), BenchError> {
+pub(super) fn wait_until_in_step(first: &Server) -> Result<(), BenchError> {
     let mut conn = first.connect()?;
     let (wanted, began) = (NODES.len() - 1, Instant::now());
     // Who has everything is known anew with each write.

@@ -8,7 +8,7 @@ use crate::common::measure::stats::Summary;
 use crate::common::peers::{Peer, Programs, Server};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::place::{ALONE, CHAIN, Used, scratch_in};
-use crate::linefs::servers::{Servers, Setting};
+use crate::linefs::servers::{Served, Servers, Setting};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -93,7 +93,8 @@ pub(super) fn once(
 ) -> Result<SetSample, BenchError> {
     let scratch = scratch_in(&args.of_loads())?;
     let bytes = args.region_bytes(LinefsLoad::Set);
-    let setting = Setting { programs, scratch: scratch.path(), bytes, point: None, flags: &[] };
+    let setting =
+        Setting { programs, scratch: scratch.path(), bytes, files: Served::Nothing, etcd: None, flags: &[] };
     match keeper {
         Keeper::Alone => load(Servers::alone(setting)?, None, shape, args),
         Keeper::Chain => load(Servers::in_chain(setting)?, None, shape, args),

@@ -99,13 +99,18 @@ impl Server {
 
     /// Kills it, like a crash of the process. The page cache keeps its contents.
     pub(crate) fn kill(self) {}
+
+    /// Kills it as [`Self::kill`] does, and keeps what is known of it.
+    pub(crate) fn kill_now(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill_now();
     }
 }
 

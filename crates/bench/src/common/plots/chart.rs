@@ -52,6 +52,11 @@ impl Axis {
         Self { name, fixed: None }
     }
 
+    /// An axis that is linear whatever the values are.
+    pub(crate) const fn linear(name: &'static str) -> Self {
+        Self { name, fixed: Some(Scale::Linear) }
+    }
+
     /// An axis for ratios. It is always logarithmic, so that twice and half are equally far from one.
     pub(crate) const fn ratios(name: &'static str) -> Self {
         Self { name, fixed: Some(Scale::Log) }

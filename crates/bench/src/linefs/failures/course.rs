@@ -1,0 +1,222 @@
+//! The course of one run: what fails, and when.
+
+use super::hosts::{Host, LIMIT, Program, Standby};
+use super::report::{Event, FailureSample, Part};
+use super::windows::sort;
+use crate::common::clients::conn::info_field;
+use crate::common::error::BenchError;
+use crate::common::peers::Programs;
+use crate::common::progress::check_stop;
+use crate::common::sys;
+use crate::files::{LoadChoice, Operation, prepare, repeat_during};
+use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::etcd::Etcd;
+use crate::linefs::overdue::Overdue;
+use crate::linefs::place::scratch_in;
+use crate::linefs::servers::{Served, Servers, Setting, socket_of, wait_until_in_step, wait_until_known};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What programs do.
+const LOAD: LoadChoice = LoadChoice::Varmail;
+/// Threads of the load, as where it runs by itself.
+const THREADS: u32 = 16;
+/// The servers of the chain: the one that takes writes, the replica that fails, and the other one, which is behind the first
+/// once that replica has come back at the end.
+const FIRST: usize = 0;
+const REPLICA: usize = 1;
+const NEXT: usize = 2;
+/// Time limit of the whole load.
+const LOAD_MAX: Duration = Duration::from_secs(1200);
+
+/// Everything but the load and its own host. Fields drop in order: mounts before servers.
+struct Course<'a> {
+    setting: Setting<'a>,
+    /// Length of a part, seconds.
+    seconds: f64,
+    /// Another host of the first server, and a program there.
+    other: Option<(Host, Program)>,
+    /// The host of the replica.
+    standby: Option<Standby>,
+    servers: Servers,
+}
+
+/// One run, at servers that have just been started.
+pub(in crate::linefs) fn once(programs: &Programs, args: &LinefsArgs) -> Result<FailureSample, BenchError> {
+    let settings = args.of_loads();
+    let scratch = scratch_in(&settings)?;
+    let etcd = Etcd::start(scratch.path())?;
+    let bytes = args.region_bytes(LinefsLoad::Failures);
+    let (files, etcd) = (Served::Offloaded, Some(&etcd));
+    let setting = Setting { programs, scratch: scratch.path(), bytes, files, etcd, flags: &[] };
+    let mut course = Course::start(setting, args.seconds)?;
+    let host = Host::mount(&socket_of(scratch.path(), FIRST), &scratch.path().join("files"))?;
+    prepare(LOAD, host.point(), &settings)?;
+    let (mut failed, overdue) = (None, Overdue::watch(vec![host.pid()], LOAD_MAX));
+    let ran = repeat_during(LOAD, THREADS, host.point(), &settings, |began| {
+        course.run(began).unwrap_or_else(|error| {
+            // Programs must not wait for servers that do not come back.
+            sys::kill(host.pid());
+            failed = Some(error);
+            Vec::new()
+        })
+    });
+    let ran = overdue.end("varmail while hosts and servers fail", ran);
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let ran = ran?;
+    let mut operations: Vec<Operation> = ran.operations;
+    sort(&mut operations);
+    let takeover_seconds = course.take_over(host)?;
+    Ok(FailureSample { parts: ran.found, operations, takeover_seconds })
+}
+
+impl<'a> Course<'a> {
+    fn start(setting: Setting<'a>, seconds: f64) -> Result<Self, BenchError> {
+        let servers = Servers::in_chain(setting)?;
+        wait_until_known(setting)?;
+        let mut course = Self { setting, seconds, other: None, standby: None, servers };
+        course.start_other()?;
+        course.start_standby()?;
+        Ok(course)
+    }
+
+    fn start_other(&mut self) -> Result<(), BenchError> {
+        let scratch = self.setting.scratch;
+        let host = Host::mount(&socket_of(scratch, FIRST), &scratch.join("other-host"))?;
+        let program = Program::start(host.point().join("log"));
+        program.wait_until_it_goes_on()?;
+        self.other = Some((host, program));
+        Ok(())
+    }
+
+    fn end_other(&mut self) {
+        if let Some((host, program)) = self.other.take() {
+            host.kill();
+            program.end();
+        }
+    }
+
+    fn start_standby(&mut self) -> Result<(), BenchError> {
+        let scratch = self.setting.scratch;
+        let standby = Standby::start(&socket_of(scratch, REPLICA), &scratch.join("replica-host"))?;
+        self.standby = Some(standby);
+        Ok(())
+    }
+
+    /// All events, one behind the other, while programs work. Returns when each was.
+    fn run(&mut self, began: Instant) -> Result<Vec<Part>, BenchError> {
+        // What preparing the files has left to publish is published.
+        wait(self.seconds)?;
+        let mut parts = Vec::new();
+        for event in Event::ALL {
+            let from = began.elapsed().as_secs_f64();
+            self.happens(event)?;
+            wait(self.seconds)?;
+            parts.push(Part { event, from, to: began.elapsed().as_secs_f64() });
+            self.is_over(event)?;
+        }
+        Ok(parts)
+    }
+
+    /// Makes it happen, and waits for what follows from it.
+    fn happens(&mut self, event: Event) -> Result<(), BenchError> {
+        match event {
+            Event::Quiet => {}
+            Event::ReplicaHostFails => self.standby.take().into_iter().for_each(Standby::kill),
+            Event::ReplicaHostReturns => self.start_standby()?,
+            Event::OtherHostStops => self.other.iter().for_each(|(host, _)| sys::stop(host.pid())),
+            Event::OtherHostFails => self.end_other(),
+            Event::OtherHostReturns => self.start_other()?,
+            Event::ServerFails => {
+                let version = self.version()?;
+                self.servers.kill(REPLICA);
+                self.wait_until_newer(version)?;
+                self.program_goes_on()?;
+            }
+            Event::ServerReturns => {
+                let version = self.version()?;
+                self.servers.start_again(self.setting, REPLICA)?;
+                self.wait_until_newer(version)?;
+                wait_until_in_step(self.servers.first())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to be so before the next event, and belongs to none.
+    fn is_over(&mut self, event: Event) -> Result<(), BenchError> {
+        match event {
+            Event::OtherHostStops => {
+                self.other.iter().for_each(|(host, _)| sys::go_on(host.pid()));
+                self.program_goes_on()
+            }
+            Event::ServerReturns => wait_until_known(self.setting),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the program at the other host has made something durable.
+    fn program_goes_on(&self) -> Result<(), BenchError> {
+        self.other.iter().try_for_each(|(_, program)| program.wait_until_it_goes_on())
+    }
+
+    /// The version of the chain at its first server.
+    fn version(&self) -> Result<f64, BenchError> {
+        let mut conn = self.servers.first().connect()?;
+        let version = info_field(&mut conn, "replication", "chain_version")?;
+        version.ok_or_else(|| BenchError::reply("landfall", "no chain_version", "INFO replication"))
+    }
+
+    fn wait_until_newer(&self, version: f64) -> Result<(), BenchError> {
+        let began = Instant::now();
+        while self.version()? <= version {
+            check_stop()?;
+            if began.elapsed() > LIMIT {
+                let what = "a change of the chain by its manager".into();
+                return Err(BenchError::TooLong { what, seconds: LIMIT.as_secs() });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// The first server fails for good. Returns the time until a program has made something durable at the next one, in
+    /// seconds.
+    fn take_over(mut self, host: Host) -> Result<f64, BenchError> {
+        self.end_other();
+        self.standby = None;
+        write_durably(&host.point().join("last"))?;
+        let scratch = self.setting.scratch;
+        let (failed, point) = (Instant::now(), scratch.join("files-at-next"));
+        self.servers.kill(FIRST);
+        host.kill();
+        let next = Host::mount(&socket_of(scratch, NEXT), &point)?;
+        write_durably(&point.join("next"))?;
+        let seconds = failed.elapsed().as_secs_f64();
+        fs::read(point.join("last")).map_err(BenchError::file(&point.join("last")))?;
+        next.kill();
+        Ok(seconds)
+    }
+}
+
+fn write_durably(path: &Path) -> Result<(), BenchError> {
+    let write = || {
+        fs::write(path, b"durable")?;
+        File::open(path)?.sync_all()
+    };
+    write().map_err(BenchError::file(path))
+}
+
+/// Lets programs work for so many seconds.
+fn wait(seconds: f64) -> Result<(), BenchError> {
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < until {
+        check_stop()?;
+        let left = until.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    Ok(())
+}

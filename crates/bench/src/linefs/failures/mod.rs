@@ -1,0 +1,14 @@
+//! Varmail while hosts and servers fail and come back: after LineFS, section 5.5 and Figure 10.
+//!
+//! Three servers in a chain whose view is in etcd serve their files to other processes (`--files-offload`). What stands for
+//! a host is every process beside its server. [`once`] makes it fail, and servers, while programs work at one mount.
+
+mod course;
+mod hosts;
+mod report;
+mod windows;
+
+pub(super) use course::once;
+#[cfg(test)]
+pub(super) use report::tests::sample;
+pub(super) use report::{FailureSample, Failures};
