@@ -43,7 +43,7 @@ struct Course<'a> {
 }
 
 /// One run, at servers that have just been started.
-pub(in crate::linefs) fn once(programs: &Programs, args: &LinefsArgs) -> Result<FailureSample, BenchError> {
+pub(crate) fn once(programs: &Programs, args: &LinefsArgs) -> Result<FailureSample, BenchError> {
     let settings = args.of_loads();
     let scratch = scratch_in(&settings)?;
     let etcd = Etcd::start(scratch.path())?;

@@ -142,7 +142,7 @@ impl FailureRow {
 
 impl Failures {
     /// Of all rounds; `None` if there is none.
-    pub(in crate::linefs) fn of(samples: &[FailureSample]) -> Option<Self> {
+    pub(crate) fn of(samples: &[FailureSample]) -> Option<Self> {
         let first = samples.first()?;
         Some(Self {
             lease_seconds: LEASE_SECONDS,
@@ -200,7 +200,7 @@ impl Failures {
     }
 
     /// The section of the report.
-    pub(in crate::linefs) fn show(&self, page: &mut Page) {
+    pub(crate) fn show(&self, page: &mut Page) {
         page.paragraph("## While hosts and servers fail");
         page.paragraph(&format!(
             "Varmail with 16 threads at one mount of a chain of three in etcd, T = {} s; servers serve their files to \
@@ -219,7 +219,7 @@ impl Failures {
     }
 
     /// Draws the operations of the first round over time.
-    pub(in crate::linefs) fn draw(&self, out: &Path, file: &str) -> Result<Plot, BenchError> {
+    pub(crate) fn draw(&self, out: &Path, file: &str) -> Result<Plot, BenchError> {
         let title = "varmail while hosts and servers fail: operations/s, first round";
         let step = self.series.step_seconds;
         let at = |number: usize| number as f64 * step;
@@ -243,7 +243,7 @@ impl Failures {
     }
 
     /// What is aimed at.
-    pub(in crate::linefs) fn targets(failures: Option<&Self>) -> Vec<Target> {
+    pub(crate) fn targets(failures: Option<&Self>) -> Vec<Target> {
         let target = |what: String, wanted, unit, measured| Target {
             what: format!("varmail, {what}"),
             bound: Bound::AtMost,
