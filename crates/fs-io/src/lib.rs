@@ -30,6 +30,7 @@ mod inspect;
 mod keeping;
 mod landing;
 mod ledger;
+mod line;
 mod link;
 mod lives;
 mod losses;
@@ -38,6 +39,7 @@ mod mates;
 mod names;
 mod offload;
 mod panics;
+mod peer;
 mod queues;
 mod ragged;
 mod rounds;
@@ -54,8 +56,9 @@ pub use common::Sharing;
 pub use keeping::{Keeper, Keeping};
 pub use link::end_earlier_libraries;
 pub use offload::{
-    Beside, ChannelError, ClosedSocket, Current, Hold, HoldError, HoldSettings, HoldStopper, MessageError,
-    MountState, Server, ServerError, ServerStopper, Until, forget_offloaded,
+    Addresses, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError, HoldSettings,
+    HoldStopper, MessageError, MountState, Server, ServerError, ServerPlace, ServerStopper, Until,
+    forget_offloaded,
 };
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};

@@ -45,7 +45,8 @@ pub(crate) type Tell = Box<dyn Fn(&Gone) + Send>;
 
 struct Mate {
     mount: MountNumber,
-    notifier: Device,
+    /// The kernel, if it is on this machine.
+    notifier: Option<Device>,
     tell: Tell,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Mates {
 }
 
 impl Mates {
-    pub(crate) fn add(&self, mount: MountNumber, notifier: Device, tell: Tell) {
+    pub(crate) fn add(&self, mount: MountNumber, notifier: Option<Device>, tell: Tell) {
         self.all.lock().push(Mate { mount, notifier, tell });
     }
 
@@ -79,8 +80,10 @@ impl Mates {
     pub(crate) fn knows(&self, mount: MountNumber, inode: InodeNumber) -> bool {
         // Attributes alone are dropped without waiting for any request.
         let attributes = Notification::inval_inode(Node(inode.0), -1, 0);
-        let is_known =
-            |mate: &Mate| !matches!(mate.notifier.notify(&attributes), Ok(Sent::Unwanted | Sent::Ended));
+        let is_known = |mate: &Mate| {
+            let asked = mate.notifier.as_ref().map(|notifier| notifier.notify(&attributes));
+            asked.is_some_and(|answer| !matches!(answer, Ok(Sent::Unwanted | Sent::Ended)))
+        };
         self.all.lock().iter().any(|mate| mate.mount == mount && is_known(mate))
     }
 }

@@ -10,6 +10,7 @@ use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
+use crate::line::{ConnectionQueue, Line};
 use crate::link::{Link, Listener, Roll, Threads};
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
@@ -144,6 +145,20 @@ impl Ready {
     }
 }
 
+/// A mount that is to be served, and where its requests come from.
+pub(crate) struct Lines {
+    pub(crate) mount: Mount,
+    /// One for each worker; one at least.
+    pub(crate) lines: Vec<Line>,
+    pub(crate) negotiated: Negotiated,
+}
+
+impl From<Ready> for Lines {
+    fn from(Ready { mount, queues, negotiated }: Ready) -> Self {
+        Self { mount, lines: queues.into_iter().map(Line::Device).collect(), negotiated }
+    }
+}
+
 /// A mount that another process holds, which goes on when its server dies.
 pub(crate) struct Elsewhere {
     pub(crate) ledger: Arc<Ledger>,
@@ -199,7 +214,8 @@ struct Work {
 pub struct Session {
     shared: Arc<Shared>,
     service: Arc<Service>,
-    notifier: Arc<Device>,
+    /// The mount's kernel, if it is on this machine.
+    notifier: Option<Arc<Device>>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     publisher: Arc<Mutex<Publisher>>,
     /// The threads that work for this mount only.
@@ -258,18 +274,18 @@ impl Session {
         let settings = &Settings { workers: settings.workers.max(1), socket, ..settings.clone() };
         let stop = counter()?;
         let ready = Ready::make(point, settings, stop.as_fd())?;
-        Self::serve((files, Arc::new(Mutex::new(publisher))), ready, (stop, None), (settings, keeper))
+        Self::serve((files, Arc::new(Mutex::new(publisher))), ready.into(), (stop, None), (settings, keeper))
     }
 
     /// Serves a mount. `stop` is readable when the workers are to end.
     pub(crate) fn serve(
         (files, publisher): (Arc<Files>, Arc<Mutex<Publisher>>),
-        ready: Ready,
+        mount: Lines,
         (stop, elsewhere): (OwnedFd, Option<Elsewhere>),
         (settings, keeper): (&Settings, Keeper),
     ) -> Result<Self, SessionError> {
         let image = files.heap().media().image().map(Image::new).ok_or(SessionError::NoImage)?;
-        let Ready { mount, queues, negotiated } = ready;
+        let Lines { mount, lines, negotiated } = mount;
         let shares = match negotiated.features.has(Feature::OverIoUring) {
             true => queues::shares(queue_count()?, settings.workers),
             false => Vec::new(),
@@ -277,16 +293,15 @@ impl Session {
         let is_kept = matches!(keeper, Keeper::Program(_));
         let heap_keeper = if is_kept { HeapKeeper::Program } else { HeapKeeper::Thread };
         if !is_kept && elsewhere.is_none() {
-            let workers = queues.len() + shares.len();
+            let workers = lines.len() + shares.len();
             files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
         }
         let own = match keeper {
             Keeper::Session => Common::default(),
             Keeper::Program(wake) => Common::with_rounds(Rounds::beside(wake)),
         };
-        let notifier = Arc::new(
-            queues.first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?.clone_queue()?,
-        );
+        let notifier = lines.first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?.device();
+        let notifier = notifier.map(Device::clone_queue).transpose()?.map(Arc::new);
         let point = mount.point().to_owned();
         let holder = if elsewhere.is_some() { Holder::Another } else { Holder::This(point.clone()) };
         let is_own = elsewhere.is_none();
@@ -295,7 +310,8 @@ impl Session {
                 (Some(ended), earlier, Some(ledger), Forgetting::Holder(questions), common, which)
             }
             None => {
-                let forgetting = Forgetting::This(notifier.clone_queue()?);
+                let device = notifier.as_ref().ok_or(SessionError::NoImage)?;
+                let forgetting = Forgetting::This(device.clone_queue()?);
                 (None, None, None, forgetting, own, Which::default())
             }
         };
@@ -326,9 +342,9 @@ impl Session {
         session.start_forgetting()?;
         session.start_libraries(link, settings)?;
         if let Some(earlier) = &earlier {
-            take_over(&queues, negotiated, &earlier.lost)?;
+            take_over(session.notifier.as_deref(), negotiated, &earlier.lost)?;
         }
-        session.start_workers(queues, shares, negotiated, image)?;
+        session.start_workers(lines, shares, negotiated, image)?;
         Ok(session)
     }
 
@@ -356,7 +372,7 @@ impl Session {
 
     fn start_workers(
         &mut self,
-        devices: Vec<Device>,
+        lines: Vec<Line>,
         shares: Vec<Share>,
         negotiated: Negotiated,
         image: Image,
@@ -364,15 +380,22 @@ impl Session {
         let ahead = if self.service.held.is_some() { Ahead::Mapped } else { Ahead::Nothing };
         let syncs = if shares.is_empty() { Syncs::default() } else { Syncs::by_thread() };
         let work = Work { syncs: Arc::new(syncs), negotiated, image, ahead };
-        if let [device, ..] = &devices[..]
+        if let Some(device) = lines.first().and_then(Line::device)
             && !shares.is_empty()
         {
             self.start_syncing(Arc::clone(&work.syncs))?;
             self.start_rings(device, shares, &work)?;
         }
-        for (index, device) in devices.into_iter().enumerate() {
-            let open = move |shared: &Shared| DeviceQueue::new(device, &shared.stop);
-            self.start_worker(format!("fuse-{index}"), work.clone(), open)?;
+        for (index, line) in lines.into_iter().enumerate() {
+            let (name, work) = (format!("fuse-{index}"), work.clone());
+            match line {
+                Line::Device(device) => {
+                    self.start_worker(name, work, move |shared| DeviceQueue::new(device, &shared.stop))?;
+                }
+                Line::Connection(stream) => {
+                    self.start_worker(name, work, move |shared| ConnectionQueue::new(stream, &shared.stop))?;
+                }
+            }
         }
         Ok(())
     }
@@ -464,7 +487,7 @@ impl Session {
 
     /// Values of other systems in the region as files, and files as values.
     pub fn values(&self) -> Values {
-        Values::new(Arc::clone(&self.service), Arc::clone(&self.notifier))
+        Values::new(Arc::clone(&self.service), self.notifier.clone())
     }
 
     /// The mountpoint.
@@ -578,8 +601,8 @@ fn held(files: &Files, ledger: Arc<Ledger>, earlier: Option<&Earlier>, common: &
 
 /// Takes over from a server that has died: the kernel delivers again what that one has not answered, and forgets names if
 /// changes are lost. The holder makes it drop what it keeps of their inodes.
-fn take_over(queues: &[Device], negotiated: Negotiated, lost: &LostChanges) -> io::Result<()> {
-    let Some(device) = queues.first() else { return Ok(()) };
+fn take_over(device: Option<&Device>, negotiated: Negotiated, lost: &LostChanges) -> io::Result<()> {
+    let Some(device) = device else { return Ok(()) };
     if negotiated.features.has(Feature::HasResend) {
         device.notify(&Notification::resend())?;
     } else {

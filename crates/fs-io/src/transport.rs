@@ -2,6 +2,7 @@
 
 use crate::landing::Landing;
 use crate::mailbox::Mailbox;
+use crate::peer::Peer;
 use landfall_fuse::{
     DecodeError, Decoder, Device, EntryId, HEAD_BYTES, Ready, Received, Reply, Request, Sent, Unique, Waiter,
 };
@@ -72,6 +73,8 @@ pub(crate) trait Transport {
 pub(crate) enum Later {
     /// To a device, by whoever has it.
     Device(Arc<Device>),
+    /// To a connection, on which nothing else is sent until then.
+    Connection(Arc<Peer>),
     /// To the thread whose ring the request came from.
     Ring(Arc<Mailbox>, EntryId),
 }
@@ -84,6 +87,7 @@ impl Later {
     pub(crate) fn reply(self, reply: &Reply) -> io::Result<Sent> {
         match self {
             Self::Device(device) => device.reply(reply),
+            Self::Connection(peer) => peer.reply(reply),
             Self::Ring(mailbox, entry) => {
                 mailbox.post(entry, *reply);
                 Ok(Sent::Done)

@@ -19,11 +19,12 @@ const MODE: u32 = 0o644;
 #[derive(Clone)]
 pub struct Values {
     service: Arc<Service>,
-    notifier: Arc<Device>,
+    /// The kernel, if it is on this machine.
+    notifier: Option<Arc<Device>>,
 }
 
 impl Values {
-    pub(crate) fn new(service: Arc<Service>, notifier: Arc<Device>) -> Self {
+    pub(crate) fn new(service: Arc<Service>, notifier: Option<Arc<Device>>) -> Self {
         Self { service, notifier }
     }
 
@@ -47,7 +48,9 @@ impl Values {
     pub fn settle(&self, new: &Imported) -> Result<(), FsError> {
         let Imported { parent, name, number, replaced } = new;
         // The kernel may know neither the name nor the inode, which is well.
-        let tell = |notification: &Notification| drop(self.notifier.notify(notification));
+        let tell = |notification: &Notification| {
+            self.notifier.iter().for_each(|notifier| drop(notifier.notify(notification)));
+        };
         tell(&Notification::inval_entry(Node(parent.0), OsStr::from_bytes(name), Entries::Forget));
         tell(&Notification::inval_inode(Node(parent.0), 0, 0));
         if let Some(replaced) = *replaced {

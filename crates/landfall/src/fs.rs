@@ -10,12 +10,13 @@ pub(crate) use background::{HELPER_NAME, help_mount};
 
 use crate::check::CheckArgs;
 use crate::output::{self, fail};
+use crate::password::read_password;
 use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
 use landfall_fs_io::{
-    HoldError, ServerError, Session, SessionError, Settings, Sharing, SyncMode, TransportKind,
-    end_earlier_libraries, forget_offloaded,
+    Addresses, DoorError, HoldError, ServerError, ServerPlace, Session, SessionError, Settings, Sharing,
+    SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
@@ -76,13 +77,20 @@ struct MountArgs {
     /// Empty directory to mount on
     mountpoint: PathBuf,
     /// Directory of the region (created if absent), or a DAX device
-    #[arg(long, value_name = "DIR", required_unless_present = "offload")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["offload", "server"])]
     dir: Option<PathBuf>,
     /// Leave the serving to `landfall fs serve`, which listens at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with_all = OWN_FLAGS)]
     offload: Option<PathBuf>,
+    /// Mount the files of a server on another machine, which listens there (`landfall serve --files-listen`, `landfall fs
+    /// serve --listen`). Of a chain, name all servers: they are asked in turn which one serves mounts
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', conflicts_with_all = OWN_FLAGS, conflicts_with_all = ["offload", "shared"])]
+    server: Vec<String>,
+    /// File with the password of that server, on its first line
+    #[arg(long, value_name = "FILE", requires = "server")]
+    password_file: Option<PathBuf>,
     /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever]
-    #[arg(long, value_name = "SECONDS", requires = "offload")]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "dir")]
     patience: Option<u32>,
     /// Let the server have other mounts of the files at the same time, all of them with this flag: the kernel keeps nothing
     #[arg(long, requires = "offload")]
@@ -115,7 +123,7 @@ struct MountArgs {
     /// Return once it is mounted, and serve it from a process in the background
     #[arg(long)]
     background: bool,
-    /// Log of a mount in the background [default: mount.log in the region's directory]
+    /// Log of a mount in the background [default: mount.log in the region's directory; with --server, in the present one]
     #[arg(long, value_name = "FILE", requires = "background")]
     log_file: Option<PathBuf>,
     /// error, warn, info, debug, trace, or a filter such as landfall_fs_io=debug
@@ -194,6 +202,8 @@ enum FsCliError {
     Hold(#[from] HoldError),
     #[error(transparent)]
     Server(#[from] ServerError),
+    #[error("--listen: {0}")]
+    Door(#[from] DoorError),
     #[error("`{text}` is no list of processors; --cpus needs one, such as 2,4-7")]
     Cpus { text: String },
     #[error("this process cannot be moved to these processors: {0}")]
@@ -246,9 +256,9 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         return mount_in_background(&args);
     }
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
-    if let Some(socket) = &args.offload {
+    if let Some(server) = args.server_place()? {
         let sharing = if args.shared { Sharing::Shared } else { Sharing::Alone };
-        return offload::mount(&args.mountpoint, socket, settings.mount, (args.patience, sharing));
+        return offload::mount(&args.mountpoint, server, settings.mount, (args.patience, sharing));
     }
     let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
     forget_offloaded(&socket_in(args.dir())).map_err(FsCliError::Earlier)?;
@@ -359,6 +369,19 @@ impl MountArgs {
         self.dir.as_deref().unwrap_or(Path::new(""))
     }
 
+    /// The server that has the region, if this process has not.
+    fn server_place(&self) -> Result<Option<ServerPlace>, FsCliError> {
+        if let Some(socket) = &self.offload {
+            return Ok(Some(ServerPlace::Socket(socket.clone())));
+        }
+        if self.server.is_empty() {
+            return Ok(None);
+        }
+        let password = self.password_file.as_deref().map(read_password).transpose()?;
+        let password = password.map(String::into_bytes);
+        Ok(Some(ServerPlace::Network(Addresses { addresses: self.server.clone(), password })))
+    }
+
     /// Where the log of a mount in the background is.
     fn log_directory(&self) -> &Path {
         self.offload.as_deref().and_then(Path::parent).unwrap_or(self.dir())
@@ -369,7 +392,7 @@ impl MountArgs {
         let (mut args, mut mount) = (self.clone(), MountOptions::default());
         self.options.iter().try_for_each(|options| mount.apply(options))?;
         for OtherOption { name, value } in std::mem::take(&mut mount.other) {
-            if args.offload.is_some() {
+            if args.offload.is_some() || !args.server.is_empty() {
                 return Err(FsCliError::UnknownOption { name });
             }
             match (&name[..], value) {

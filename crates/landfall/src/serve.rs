@@ -135,6 +135,10 @@ pub struct ServeArgs {
     /// of their own and may die
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["files", "files_options", "files_commands"])]
     files_offload: Option<PathBuf>,
+    /// Let mounts on other machines (`landfall fs mount --server`) connect to this address, with the password of
+    /// --password-file. On a network the port is commonly 6481
+    #[arg(long, value_name = "ADDR:PORT", requires = "files_offload")]
+    files_listen: Option<String>,
     /// Options of the mount of --files, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
     /// fsname=NAME, max_read=BYTES
     #[arg(long, value_name = "OPTIONS")]
@@ -297,6 +301,7 @@ fn serve_once(
     announce(&server, files.as_ref());
     // One that starts anew listens where it did before.
     (config.resp, config.http) = (shared.bound_resp, shared.bound_http);
+    config.files_listen = files.as_ref().and_then(ServedFiles::listens);
     if let Some(views) = views {
         let shared = Arc::downgrade(&shared);
         views.on_removal(move || shared.upgrade().iter().for_each(|shared| shared.stop()));
@@ -340,6 +345,9 @@ fn announce(server: &Server, files: Option<&ServedFiles>) {
     lines.extend(shared.bound_resp.map(|address| format!("resp: {address}")));
     lines.extend(shared.bound_http.map(|address| format!("http: {address}")));
     lines.extend(files.map(|files| format!("files: {}", files.path().display())));
+    lines.extend(
+        files.and_then(ServedFiles::listens).map(|address| format!("files for mounts elsewhere: {address}")),
+    );
     lines.push("ready".to_owned());
     output::announce(&lines);
     sys::notify_ready();
@@ -413,6 +421,7 @@ impl ServeArgs {
         set(&mut config.workers, self.workers.or(file.workers));
         config.files = self.files.or(file.files);
         config.files_offload = self.files_offload.or(file.files_offload);
+        set(&mut config.files_listen, parse(self.files_listen.or(file.files_listen), parse_address)?);
         config.files_options = self.files_options.or(file.files_options);
         config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
         set(&mut config.log_level, self.log_level.or(file.log_level));

@@ -126,6 +126,11 @@ pub enum ConfigError {
         "{0} is for --files: with --files-offload, `landfall fs mount` mounts, and has -o for its options"
     )]
     Offloaded(&'static str),
+    /// Misuse: mounts on other machines come to a server whose mounts are processes of their own.
+    #[error(
+        "--files-listen ADDR:PORT is for mounts that are processes of their own: give --files-offload SOCKET, too"
+    )]
+    ListenAlone,
     /// Misuse: only the servers of a chain tell clients of each other.
     #[error("--announce HOST:PORT is for a server of a chain: give --chain and --node, too")]
     AnnounceAlone,
@@ -246,6 +251,8 @@ pub struct Config {
     pub files: Option<PathBuf>,
     /// Socket at which mounts of other processes are served; `None`: there are none.
     pub files_offload: Option<PathBuf>,
+    /// Address to which mounts on other machines connect; `None`: there are none.
+    pub files_listen: Option<SocketAddr>,
     /// Options of the mount of this process, as those of `landfall fs mount -o`.
     pub files_options: Option<String>,
     /// Clients may make files of values, and values of files, whatever the permissions of these files say.
@@ -301,6 +308,7 @@ impl Default for Config {
             integrity: Integrity::Crc32c,
             files: None,
             files_offload: None,
+            files_listen: None,
             files_options: None,
             files_commands: false,
             chain: None,
@@ -350,8 +358,11 @@ impl Config {
     /// Refuses settings of a mount of this process where others mount.
     ///
     /// # Errors
-    /// [`ConfigError::Offloaded`].
+    /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`].
     pub fn check_files(&self) -> Result<(), ConfigError> {
+        if self.files_listen.is_some() && self.files_offload.is_none() {
+            return Err(ConfigError::ListenAlone);
+        }
         let given = [
             ("--files-options", self.files_options.is_some()),
             ("--files-commands", self.files_commands),
@@ -366,6 +377,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Exposed`].
     pub fn check_exposure(&self) -> Result<(), ConfigError> {
+        self.check_address(self.files_listen)?;
         let guarded = self.password.is_some() || self.insecure_no_password;
         if let Some(xdp) = &self.xdp {
             let any = xdp.address.unwrap_or(IpAddr::from([0, 0, 0, 0]));
@@ -383,7 +395,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError::Exposed`].
-    pub(crate) fn check_address(&self, address: Option<SocketAddr>) -> Result<(), ConfigError> {
+    pub fn check_address(&self, address: Option<SocketAddr>) -> Result<(), ConfigError> {
         let guarded = self.password.is_some() || self.insecure_no_password;
         match address.filter(|address| !address.ip().is_loopback()) {
             Some(address) if !guarded => Err(ConfigError::Exposed { address }),
@@ -405,6 +417,8 @@ pub struct FileConfig {
     pub files: Option<PathBuf>,
     /// `--files-offload`
     pub files_offload: Option<PathBuf>,
+    /// `--files-listen`
+    pub files_listen: Option<String>,
     /// `--files-options`
     pub files_options: Option<String>,
     /// `--files-commands`

@@ -1,14 +1,17 @@
-//! The socket between a holder and a server. One packet is one message, descriptors included.
+//! The connection between a holder and a server: a socket of this machine, where one packet is one message, descriptors
+//! included, or a TCP connection, where each message follows its length.
 
 use super::message::{DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Message, MessageError};
 use crate::counter::wait;
+use parking_lot::Mutex;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
     socket_with,
 };
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -43,12 +46,29 @@ impl From<rustix::io::Errno> for ChannelError {
 /// One end of a connection.
 #[derive(Debug)]
 pub(super) struct Channel {
-    socket: OwnedFd,
+    wire: Wire,
+}
+
+#[derive(Debug)]
+enum Wire {
+    Packets(OwnedFd),
+    /// The lock is held by who sends: messages do not mix.
+    Stream(TcpStream, Mutex<()>),
 }
 
 impl Channel {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket }
+        Self { wire: Wire::Packets(socket) }
+    }
+
+    /// Messages over a connection. No message takes longer than an answer may.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(super) fn over(stream: TcpStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+        Ok(Self { wire: Wire::Stream(stream, Mutex::default()) })
     }
 
     /// Connects to the server that listens at `path`.
@@ -58,33 +78,52 @@ impl Channel {
     pub(super) fn connect(path: &Path) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self { socket })
+        Ok(Self::new(socket))
     }
 
-    /// Sends a message, with descriptors.
+    /// Sends a message, with descriptors, which do not go over the network.
     ///
     /// # Errors
     /// [`ChannelError::Socket`].
     pub(super) fn send(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), ChannelError> {
+        let bytes = message.encode();
+        let socket = match &self.wire {
+            Wire::Packets(socket) => socket,
+            Wire::Stream(stream, sends) => return Ok(send_over(stream, sends, &bytes)?),
+        };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        sendmsg(&self.socket, &[IoSlice::new(&message.encode())], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
     /// Sends a message that may be lost: the other side has too many already. Returns whether it is on its way.
     pub(super) fn try_send(&self, message: &Message) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::send(&self.socket, &message.encode(), flags).is_ok()
+        match &self.wire {
+            Wire::Packets(socket) => rustix::net::send(socket, &message.encode(), flags).is_ok(),
+            Wire::Stream(..) => self.send(message, &[]).is_ok(),
+        }
     }
 
     /// Says that nothing more will be sent.
     pub(super) fn finish(&self) {
         // If the other side is gone, it knows.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+        let _ = match &self.wire {
+            Wire::Packets(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Write),
+            Wire::Stream(stream, _) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write),
+        };
+    }
+
+    /// Ends the connection: whoever waits for something finds that it is closed.
+    pub(super) fn close(&self) {
+        let _ = match &self.wire {
+            Wire::Packets(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Both),
+            Wire::Stream(stream, _) => rustix::net::shutdown(stream, rustix::net::Shutdown::Both),
+        };
     }
 
     /// Receives a message that is due soon, with its descriptors.
@@ -92,35 +131,74 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`].
     pub(super) fn receive(&self) -> Result<(Message, Vec<OwnedFd>), ChannelError> {
-        match wait(&[self.socket.as_fd()], Some(ANSWER_LIMIT))? {
-            Some(_) => {}
-            None => return Err(ChannelError::Silent),
+        if wait(&[self.as_fd()], Some(ANSWER_LIMIT))?.is_none() {
+            return Err(ChannelError::Silent);
         }
-        let mut bytes = [0; MESSAGE_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let mut receive = || recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
-        let received = match receive() {
-            // The other side has closed before it has read everything: what it has sent is there still.
-            Err(rustix::io::Errno::CONNRESET) => receive()?,
-            received => received?,
-        };
-        if received.bytes == 0 {
-            return Err(ChannelError::Closed);
+        match &self.wire {
+            Wire::Packets(socket) => receive_packet(socket),
+            Wire::Stream(stream, _) => receive_from(stream).map(|message| (message, Vec::new())),
         }
-        let mut descriptors = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(some) = message {
-                descriptors.extend(some);
-            }
-        }
-        Ok((Message::decode(&bytes[..received.bytes])?, descriptors))
     }
+}
+
+fn receive_packet(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), ChannelError> {
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let mut receive = || recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    let received = match receive() {
+        // The other side has closed before it has read everything: what it has sent is there still.
+        Err(rustix::io::Errno::CONNRESET) => receive()?,
+        received => received?,
+    };
+    if received.bytes == 0 {
+        return Err(ChannelError::Closed);
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            descriptors.extend(some);
+        }
+    }
+    Ok((Message::decode(&bytes[..received.bytes])?, descriptors))
+}
+
+fn send_over(mut stream: &TcpStream, sends: &Mutex<()>, bytes: &[u8]) -> io::Result<()> {
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let framed = [&len.to_le_bytes()[..], bytes].concat();
+    let _sends = sends.lock();
+    stream.write_all(&framed).inspect_err(|_| {
+        // What follows half a message means nothing.
+        let _ = stream.shutdown(Shutdown::Both);
+    })
+}
+
+fn receive_from(mut stream: &TcpStream) -> Result<Message, ChannelError> {
+    let mut len = [0; 4];
+    fill(&mut stream, &mut len)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > MESSAGE_BYTES_MAX {
+        return Err(MessageError::Malformed.into());
+    }
+    let mut bytes = vec![0; len];
+    fill(&mut stream, &mut bytes)?;
+    Ok(Message::decode(&bytes)?)
+}
+
+fn fill(stream: &mut &TcpStream, bytes: &mut [u8]) -> Result<(), ChannelError> {
+    stream.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ChannelError::Closed,
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ChannelError::Silent,
+        _ => ChannelError::Socket(error),
+    })
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.wire {
+            Wire::Packets(socket) => socket.as_fd(),
+            Wire::Stream(stream, _) => stream.as_fd(),
+        }
     }
 }

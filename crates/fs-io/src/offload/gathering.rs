@@ -7,9 +7,9 @@ use super::channel::Channel;
 use super::earlier::MountId;
 use super::message::Attach;
 use crate::ledger::Ledger;
+use crate::line::Line;
 use crate::lives::MountNumber;
 use landfall_fs::InodeNumber;
-use landfall_fuse::Device;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(super) struct Attached {
     pub(super) attach: Attach,
     pub(super) ledger: Arc<Ledger>,
     /// As its holder has opened them: what was received from one is lost with its last descriptor.
-    pub(super) queues: Vec<Device>,
+    pub(super) queues: Vec<Line>,
     pub(super) channel: Arc<Channel>,
 }
 

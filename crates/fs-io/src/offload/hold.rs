@@ -1,23 +1,27 @@
 //! The process that mounts, and keeps the mount while its server is away.
 
-use super::channel::{Channel, ChannelError};
-use super::message::{Again, Attach, Message, MessageError, Since};
+use super::channel::Channel;
+use super::earlier::MountId;
+use super::error::{HoldError, refusal};
+use super::message::{Again, Attach, Message, Over, Region, Since};
+use super::place::ServerPlace;
+use super::reach::{Reached, reach};
 use super::refuse::Refusing;
+use super::relay::{Link, Relay};
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
 use crate::forget;
 use crate::ledger::Ledger;
 use crate::mates::Gone;
-use crate::session::{Detached, LINGER, Ready, SessionError, Settings, detach, write_back};
+use crate::session::{Detached, LINGER, Ready, Settings, detach, write_back};
 use crate::sys::SharedMemory;
 use landfall_fs::InodeNumber;
 use landfall_fuse::{Device, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -26,8 +30,8 @@ use std::time::{Duration, Instant};
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// The longest one.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Most workers of a server.
-const WORKERS_MAX: u32 = 64;
+/// A server on another machine that has not asked for so long whether this process is there is taken for dead.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Questions that wait to be answered. Each thread of a server asks one thing at a time.
 const QUESTIONS_MAX: usize = 1024;
@@ -35,91 +39,42 @@ const QUESTIONS_MAX: usize = 1024;
 /// How to mount by a server.
 #[derive(Clone, Debug)]
 pub struct HoldSettings {
-    /// The server's socket.
-    pub socket: PathBuf,
+    /// The server.
+    pub server: ServerPlace,
     /// Options of the mount.
     pub mount: MountOptions,
     /// How long programs wait while there is no server; then their calls fail with `EIO`. `None`: for ever.
     pub patience: Option<Duration>,
-    /// Whether the server's other mounts change the files, too.
+    /// Whether the server's other mounts change the files, too. They do so always if the server is on a network.
     pub sharing: Sharing,
-}
-
-/// Why there is no mount, or why it has ended.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HoldError {
-    /// Environment: nobody listens.
-    #[error(
-        "{}: no server listens there ({source}): start `landfall fs serve --dir DIR` first, or `landfall serve` with \
-         --files-offload, or name its socket",
-        socket.display()
-    )]
-    NoServer {
-        /// The socket.
-        socket: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// Environment: the socket belongs to somebody else.
-    #[error("{}: the server's own user may mount, nobody else", socket.display())]
-    NotYours {
-        /// The socket.
-        socket: PathBuf,
-    },
-    /// Peer: what listens is no server, or of another version, or does not answer.
-    #[error("{}: {source}", socket.display())]
-    Server {
-        /// The socket.
-        socket: PathBuf,
-        /// The cause.
-        source: ChannelError,
-    },
-    /// Peer: the server does not want this mount.
-    #[error("{}: the server refuses: {why}", socket.display())]
-    Refused {
-        /// The socket.
-        socket: PathBuf,
-        /// In the server's words.
-        why: String,
-    },
-    /// Peer: the server will never serve this mount any more.
-    #[error("{}: the server refuses for good: {why}", socket.display())]
-    Final {
-        /// The socket.
-        socket: PathBuf,
-        /// In the server's words.
-        why: String,
-    },
-    /// Peer: the server has other files than those of the mount.
-    #[error("{}: the server has another region than the one that is mounted", socket.display())]
-    OtherRegion {
-        /// The socket.
-        socket: PathBuf,
-    },
-    /// Peer: the server could not end the mount in good order.
-    #[error("the server says: {0}")]
-    NotClean(String),
-    /// Environment: nothing can be mounted.
-    #[error(transparent)]
-    Mount(#[from] SessionError),
-    /// Environment: an error of the kernel.
-    #[error("the mount cannot be kept: {0}")]
-    Io(#[from] io::Error),
 }
 
 /// A mount that is held for a server.
 pub struct Hold {
     settings: HoldSettings,
     ready: Ready,
-    ledger: SharedMemory,
-    /// Names the mount.
-    mount: [u8; 16],
+    by: By,
     /// Identity of the files.
-    region: [u8; 16],
+    region: Region,
     channel: Arc<Channel>,
     questions: mpsc::SyncSender<Question>,
     stop: Arc<OwnedFd>,
+}
+
+/// How requests come to the server.
+enum By {
+    /// From the kernel: the server has the queues.
+    Kernel {
+        ledger: SharedMemory,
+        /// Names the mount, for each of its servers.
+        mount: MountId,
+    },
+    /// This process passes them on.
+    Relay {
+        relay: Arc<Relay>,
+        /// Ends its threads.
+        over: OwnedFd,
+    },
 }
 
 /// What the kernel is to drop.
@@ -146,7 +101,7 @@ impl HoldStopper {
 /// How the absence of a server has ended.
 enum Absence {
     /// There is one again.
-    Served(Channel),
+    Served(Arc<Channel>),
     /// The mount has ended.
     Unmounted,
     /// The mount is to end.
@@ -159,17 +114,23 @@ impl Hold {
     /// # Errors
     /// [`HoldError`] says what is wrong and what to do. Nothing is mounted then.
     pub fn start(point: &Path, settings: HoldSettings) -> Result<Self, HoldError> {
-        let (channel, workers, region) = connect(&settings.socket)?;
-        let stop = Arc::new(counter()?);
-        let (mount, sharing) = (settings.mount.clone(), settings.sharing);
+        let reached = reach(&settings.server)?;
+        let (is_near, stop) = (matches!(settings.server, ServerPlace::Socket(_)), Arc::new(counter()?));
+        let sharing = if is_near { settings.sharing } else { Sharing::Shared };
+        let (workers, mount) = (reached.workers, settings.mount.clone());
         let mount_settings = Settings { workers, mount, sharing, ..Settings::default() };
         let ready = Ready::make(point, &mount_settings, stop.as_fd())?;
-        let mut mount = [0; 16];
-        getrandom(&mut mount[..], GetRandomFlags::empty()).map_err(io::Error::from)?;
-        let (ledger, questions) = (Ledger::memory()?, answering(&ready)?);
-        let channel = Arc::new(channel);
-        let hold = Self { settings, ready, ledger, mount, region, channel, questions, stop };
-        hold.attach(&hold.channel, Since::New)?;
+        let questions = answering(&ready)?;
+        let by = if is_near {
+            By::Kernel { ledger: Ledger::memory()?, mount: reached.mount }
+        } else {
+            let over = counter()?;
+            By::Relay { relay: Relay::start(&ready.queues, ready.negotiated, &over)?, over }
+        };
+        let (region, channel) = (reached.region, Arc::clone(&reached.channel));
+        let settings = HoldSettings { sharing, ..settings };
+        let hold = Self { settings, ready, by, region, channel, questions, stop };
+        hold.attach(reached, Since::New)?;
         Ok(hold)
     }
 
@@ -189,28 +150,20 @@ impl Hold {
     /// The server could not end it in good order, or no server may serve it any more.
     pub fn run(mut self) -> Result<(), HoldError> {
         loop {
-            if wait(&[self.stop.as_fd(), self.channel.as_fd()], None)? == Some(0) {
-                return self.stop();
+            let silence = self.relay().map(|_| SILENCE_MAX);
+            match wait(&[self.stop.as_fd(), self.channel.as_fd()], silence)? {
+                Some(0) => return self.stop(),
+                Some(_) => match self.channel.receive() {
+                    Ok((Message::Ended(what), _)) => return ended(what),
+                    Ok((message, _)) if self.hear(&message) => continue,
+                    _ => {}
+                },
+                None => tracing::warn!("the server says nothing any more"),
             }
-            match self.channel.receive() {
-                Ok((Message::Ended(what), _)) => return ended(what),
-                Ok((Message::Forget { question, inode }, _)) => {
-                    self.forget(question, inode);
-                    continue;
-                }
-                Ok((Message::Gone(gone), _)) => {
-                    self.note_gone(gone);
-                    continue;
-                }
-                Ok((Message::Ask, _)) => {
-                    self.channel.try_send(&Message::Alive);
-                    continue;
-                }
-                _ => {}
-            }
+            self.relay().iter().for_each(|relay| relay.unlink());
             match self.wait_for_server()? {
                 Absence::Served(channel) => {
-                    self.channel = Arc::new(channel);
+                    self.channel = channel;
                     self.invalidate()?;
                 }
                 Absence::Unmounted => return Ok(()),
@@ -221,6 +174,32 @@ impl Hold {
                 }
             }
         }
+    }
+
+    /// The relay, if the server is on a network.
+    fn relay(&self) -> Option<&Arc<Relay>> {
+        match &self.by {
+            By::Kernel { .. } => None,
+            By::Relay { relay, .. } => Some(relay),
+        }
+    }
+
+    /// Does what the server says. False if a server that serves the mount does not say so.
+    fn hear(&self, message: &Message) -> bool {
+        match message {
+            Message::Forget { question, inode } => self.forget(*question, *inode),
+            Message::Gone(gone) => self.note_gone(gone.clone()),
+            Message::Ask => {
+                self.channel.try_send(&Message::Alive);
+                let asked = self.relay().and_then(|relay| relay.changes.lock().ask());
+                asked.iter().for_each(|number| _ = self.channel.try_send(&Message::Point(*number)));
+            }
+            Message::Durable(number) => {
+                self.relay().iter().for_each(|relay| relay.changes.lock().answer(*number));
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// Unmounts, and waits until the server has made everything durable.
@@ -242,10 +221,8 @@ impl Hold {
                 return Ok(None);
             }
             match self.channel.receive() {
-                Ok((Message::Forget { question, inode }, _)) => self.forget(question, inode),
-                Ok((Message::Gone(_), _)) => {}
-                Ok((Message::Ask, _)) => _ = self.channel.try_send(&Message::Alive),
                 Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
+                Ok((message, _)) if self.hear(&message) => {}
                 _ => {
                     let why = "nothing: it has died, and publishes what is durable when it is back";
                     return Ok(Some(Err(HoldError::NotClean(why.into()))));
@@ -269,38 +246,53 @@ impl Hold {
     }
 
     /// Says to a server what it is to serve.
-    fn attach(&self, channel: &Channel, since: Since) -> Result<(), HoldError> {
+    fn attach(&self, reached: Reached, since: Since) -> Result<Arc<Channel>, HoldError> {
+        let Reached { channel, server, life, .. } = &reached;
+        let (over, mount, lines) = match &self.by {
+            By::Kernel { mount, .. } => (Over::Device, *mount, Vec::new()),
+            By::Relay { .. } => (Over::Connections, reached.mount, reached.queues(self.ready.queues.len())?),
+        };
         let negotiated = self.ready.negotiated;
         let attach = Attach {
             since,
-            mount: self.mount,
+            mount,
             minor: negotiated.minor,
             features: negotiated.features.bits(),
             max_write: negotiated.max_write,
             max_readahead: negotiated.max_readahead,
             sharing: self.settings.sharing,
+            over,
             id: self.ready.mount.id().unwrap_or_default().to_owned(),
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
-        let queues = self.ready.queues.iter().map(AsFd::as_fd);
-        let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(self.ledger.file()).chain(queues).collect();
-        let socket = &self.settings.socket;
-        let failed = |source| HoldError::Server { socket: socket.clone(), source };
+        let descriptors: Vec<BorrowedFd<'_>> = match &self.by {
+            By::Kernel { ledger, .. } => {
+                std::iter::once(ledger.file()).chain(self.ready.queues.iter().map(AsFd::as_fd)).collect()
+            }
+            By::Relay { .. } => Vec::new(),
+        };
+        let failed = |source| HoldError::Server { server: server.clone(), source };
         channel.send(&Message::Attach(attach), &descriptors).map_err(failed)?;
         loop {
             match channel.receive().map_err(failed)?.0 {
-                Message::Accepted => return Ok(()),
+                Message::Accepted => break,
                 // Another mount is served already.
                 Message::Gone(gone) => self.note_gone(gone),
-                other => return Err(refusal(socket, other)),
+                other => return Err(refusal(server, other)),
             }
         }
+        if let Some(relay) = self.relay() {
+            relay.link(Link { life: *life, control: Arc::clone(channel), lines });
+        }
+        Ok(Arc::clone(channel))
     }
 
     /// Waits until there is a server again. Programs wait, too, as long as they have patience.
     fn wait_for_server(&self) -> Result<Absence, HoldError> {
         tracing::warn!("the server is gone: programs wait until it is back");
         let (begun, mut pause, mut said) = (Instant::now(), PAUSE_MIN, String::new());
+        // Of the patience.
+        let mut is_over = false;
         let mut refusing: Option<Refusing<'_>> = None;
         loop {
             match self.resume() {
@@ -311,9 +303,13 @@ impl Hold {
                 Err((Again::Never, error)) => return Err(error),
                 Err((Again::Later, error)) => said = say(said, &error),
             }
-            if refusing.is_none() && self.settings.patience.is_some_and(|limit| begun.elapsed() >= limit) {
+            if !is_over && self.settings.patience.is_some_and(|limit| begun.elapsed() >= limit) {
                 tracing::warn!("the server is not back: calls fail with EIO until it is");
-                refusing = Some(Refusing::begin(self.device(), self.ready.negotiated));
+                is_over = true;
+                match self.relay() {
+                    Some(relay) => relay.refuse(),
+                    None => refusing = Some(Refusing::begin(self.device(), self.ready.negotiated)),
+                }
             }
             match &mut refusing {
                 Some(refusing) => refusing.go_on(pause, self.stop.as_fd())?,
@@ -334,7 +330,8 @@ impl Hold {
     /// It waits for READs that it has sent to the server, and nothing interrupts that: a server that did this could not be
     /// killed while it has not answered them itself.
     fn invalidate(&self) -> io::Result<()> {
-        let stale = Ledger::stale(&self.ledger);
+        let By::Kernel { ledger, .. } = &self.by else { return Ok(()) };
+        let stale = Ledger::stale(ledger);
         if stale.is_empty() {
             return Ok(());
         }
@@ -352,22 +349,34 @@ impl Hold {
     }
 
     /// Hands the mount to the server that listens now.
-    fn resume(&self) -> Result<Channel, (Again, HoldError)> {
-        let socket = &self.settings.socket;
-        let (channel, _, region) = connect(socket).map_err(|error| (again(&error), error))?;
-        if region != self.region {
-            return Err((Again::Later, HoldError::OtherRegion { socket: socket.clone() }));
-        }
-        match self.attach(&channel, Since::Resumed) {
-            Ok(()) => Ok(channel),
-            Err(error) => Err((again(&error), error)),
+    fn resume(&self) -> Result<Arc<Channel>, (Again, HoldError)> {
+        let attach = || {
+            let reached = reach(&self.settings.server)?;
+            if reached.region != self.region {
+                return Err(HoldError::OtherRegion { server: reached.server });
+            }
+            let since = if self.relay().is_some() { Since::New } else { Since::Resumed };
+            self.attach(reached, since)
+        };
+        attach().map_err(|error| (self.again(&error), error))
+    }
+
+    /// Whether asking again may help.
+    fn again(&self, error: &HoldError) -> Again {
+        match error {
+            // One of several servers may be the right one later.
+            HoldError::Final { .. } if self.relay().is_none() => Again::Never,
+            _ => Again::Later,
         }
     }
 }
 
-/// Whether asking again may help.
-fn again(error: &HoldError) -> Again {
-    if matches!(error, HoldError::Final { .. }) { Again::Never } else { Again::Later }
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let By::Relay { over, .. } = &self.by {
+            raise(over);
+        }
+    }
 }
 
 /// Starts the thread that answers what servers ask. The kernel waits, perhaps until there is the next server: the mount
@@ -402,32 +411,6 @@ fn say(said: String, error: &HoldError) -> String {
 
 fn ended(what: String) -> Result<(), HoldError> {
     if what.is_empty() { Ok(()) } else { Err(HoldError::NotClean(what)) }
-}
-
-/// Connects to a server. Returns its number of workers, and the identity of its files.
-fn connect(socket: &Path) -> Result<(Channel, usize, [u8; 16]), HoldError> {
-    let channel = Channel::connect(socket).map_err(|source| match source.kind() {
-        io::ErrorKind::PermissionDenied => HoldError::NotYours { socket: socket.to_owned() },
-        _ => HoldError::NoServer { socket: socket.to_owned(), source },
-    })?;
-    match channel.receive() {
-        Ok((Message::Offer { workers, region }, _)) => {
-            let workers = usize::try_from(workers.clamp(1, WORKERS_MAX)).unwrap_or(1);
-            Ok((channel, workers, region))
-        }
-        Ok((other, _)) => Err(refusal(socket, other)),
-        Err(source) => Err(HoldError::Server { socket: socket.to_owned(), source }),
-    }
-}
-
-/// Why a message is not the expected one.
-fn refusal(socket: &Path, message: Message) -> HoldError {
-    let socket = socket.to_owned();
-    match message {
-        Message::Refused { ever: Again::Later, why } => HoldError::Refused { socket, why },
-        Message::Refused { ever: Again::Never, why } => HoldError::Final { socket, why },
-        _ => HoldError::Server { socket, source: MessageError::Malformed.into() },
-    }
 }
 
 /// True if the mount has ended.

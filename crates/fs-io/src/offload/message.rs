@@ -1,11 +1,12 @@
 //! Messages between the holder of a mount and a server. Byte tables: `docs/format/fs-offload.md`, "Messages".
 
+use super::earlier::MountId;
 use crate::common::Sharing;
 use crate::mates::{Gone, Why};
 use landfall_fs::InodeNumber;
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -23,6 +24,13 @@ const FORGOTTEN: u16 = 7;
 const GONE: u16 = 8;
 const ASK: u16 = 9;
 const ALIVE: u16 = 10;
+const POINT: u16 = 11;
+const DURABLE: u16 = 12;
+
+/// Identity of the files.
+pub(super) type Region = [u8; 16];
+/// Random bytes that name a server, from its start to its end.
+pub(super) type ServerLife = [u8; 16];
 
 /// Whether a mount has had a server before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +48,28 @@ pub(super) enum Again {
     Never,
 }
 
+/// How the requests of a mount come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// From queues of the kernel's device.
+    Device,
+    /// From connections: the mount is on another machine.
+    Connections,
+}
+
 /// What the holder says of its mount. The descriptors of the ledger and of the queues go with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attach {
     pub(super) since: Since,
     /// Random bytes that name the mount.
-    pub(super) mount: [u8; 16],
+    pub(super) mount: MountId,
     /// What the kernel has agreed to.
     pub(super) minor: u32,
     pub(super) features: u64,
     pub(super) max_write: u32,
     pub(super) max_readahead: u32,
     pub(super) sharing: Sharing,
+    pub(super) over: Over,
     /// What the kernel's table of mounts calls it.
     pub(super) id: String,
     /// The mountpoint.
@@ -62,7 +80,7 @@ pub(super) struct Attach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// The server's first word: it has the region with this identity, and so many workers.
-    Offer { workers: u32, region: [u8; 16] },
+    Offer { workers: u32, region: Region, life: ServerLife },
     /// The holder's answer.
     Attach(Attach),
     /// The mount is served from now on.
@@ -79,6 +97,10 @@ pub(super) enum Message {
     Ask,
     /// It is.
     Alive,
+    /// The holder asks whether everything is durable that was done before.
+    Point(u64),
+    /// It is.
+    Durable(u64),
     /// The mount has ended, and everything is durable; otherwise what went wrong.
     Ended(String),
 }
@@ -102,8 +124,8 @@ pub enum MessageError {
 impl Message {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, body) = match self {
-            Self::Offer { workers, region } => {
-                (OFFER, [&workers.to_le_bytes()[..], &[0; 4], region].concat())
+            Self::Offer { workers, region, life } => {
+                (OFFER, [&workers.to_le_bytes()[..], &[0; 4], region, life].concat())
             }
             Self::Attach(attach) => (ATTACH, attach.encode()),
             Self::Accepted => (ACCEPTED, Vec::new()),
@@ -118,6 +140,8 @@ impl Message {
             Self::Gone(gone) => (GONE, encode_gone(gone)),
             Self::Ask => (ASK, Vec::new()),
             Self::Alive => (ALIVE, Vec::new()),
+            Self::Point(number) => (POINT, number.to_le_bytes().to_vec()),
+            Self::Durable(number) => (DURABLE, number.to_le_bytes().to_vec()),
             Self::Ended(what) => (ENDED, what.as_bytes().to_vec()),
         };
         let mut bytes = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes(), &kind.to_le_bytes()].concat();
@@ -147,7 +171,7 @@ impl Message {
         let message = match kind {
             OFFER => {
                 let (workers, zero) = (fields.u32()?, fields.u32()?);
-                let offer = Self::Offer { workers, region: fields.array()? };
+                let offer = Self::Offer { workers, region: fields.array()?, life: fields.array()? };
                 if zero == 0 { offer } else { return Err(MessageError::Malformed) }
             }
             ATTACH => return Attach::decode(fields).map(Self::Attach),
@@ -156,6 +180,8 @@ impl Message {
             FORGOTTEN => Self::Forgotten { question: fields.u64()? },
             ASK => Self::Ask,
             ALIVE => Self::Alive,
+            POINT => Self::Point(fields.u64()?),
+            DURABLE => Self::Durable(fields.u64()?),
             GONE => return decode_gone(fields).map(Self::Gone),
             ENDED => return Ok(Self::Ended(fields.text())),
             _ => return Err(MessageError::Malformed),
@@ -193,11 +219,19 @@ impl Attach {
             &self.max_readahead.to_le_bytes(),
             &len(self.id.len()),
             &len(self.point.len()),
-            &u32::from(self.sharing == Sharing::Shared).to_le_bytes(),
+            &self.served_how().to_le_bytes(),
             self.id.as_bytes(),
             &self.point,
         ]
         .concat()
+    }
+
+    fn served_how(&self) -> u32 {
+        match (self.over, self.sharing) {
+            (Over::Connections, _) => 2,
+            (Over::Device, Sharing::Shared) => 1,
+            (Over::Device, Sharing::Alone) => 0,
+        }
     }
 
     fn decode(mut fields: Fields<'_>) -> Result<Self, MessageError> {
@@ -211,14 +245,16 @@ impl Attach {
         let (max_write, max_readahead) = (fields.u32()?, fields.u32()?);
         let id_len = usize::from(u16::from_le_bytes(fields.array()?));
         let point_len = usize::from(u16::from_le_bytes(fields.array()?));
-        let sharing = match fields.u32()? {
-            0 => Sharing::Alone,
-            1 => Sharing::Shared,
+        let (sharing, over) = match fields.u32()? {
+            0 => (Sharing::Alone, Over::Device),
+            1 => (Sharing::Shared, Over::Device),
+            2 => (Sharing::Shared, Over::Connections),
             _ => return Err(MessageError::Malformed),
         };
         let id = String::from_utf8(fields.take(id_len)?.to_vec()).map_err(|_| MessageError::Malformed)?;
         let point = fields.take(point_len)?.to_vec();
-        let attach = Self { since, mount, minor, features, max_write, max_readahead, sharing, id, point };
+        let attach =
+            Self { since, mount, minor, features, max_write, max_readahead, sharing, over, id, point };
         fields.0.is_empty().then_some(attach).ok_or(MessageError::Malformed)
     }
 }
@@ -264,6 +300,7 @@ mod tests {
             max_write: 1 << 20,
             max_readahead: 3,
             sharing: Sharing::Shared,
+            over: Over::Device,
             id: "0:41".to_owned(),
             point: b"/mnt/f".to_vec(),
         }
@@ -272,9 +309,10 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 4, 0, kind, 0].to_vec();
-        let offer = Message::Offer { workers: 4, region: *b"0123456789abcdef" };
-        let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], b"0123456789abcdef"].concat();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 5, 0, kind, 0].to_vec();
+        let (region, life) = (*b"0123456789abcdef", *b"ABCDEFGHIJKLMNOP");
+        let offer = Message::Offer { workers: 4, region, life };
+        let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], &region, &life].concat();
         assert_eq!(offer.encode(), bytes);
         let mut bytes = [&head(2)[..], &[1, 0, 0, 0, 45, 0, 0, 0], b"0123456789abcdef"].concat();
         bytes.extend([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, 0, 0, 4, 0, 6, 0, 1, 0, 0, 0]);
@@ -296,10 +334,17 @@ mod tests {
                 .concat();
         assert_eq!(gone.encode(), bytes);
         assert_eq!([Message::Ask, Message::Alive].map(|message| message.encode()), [head(9), head(10)]);
+        let (point, durable) = (Message::Point(258), Message::Durable(258));
+        let number = [2, 1, 0, 0, 0, 0, 0, 0];
+        assert_eq!(point.encode(), [&head(11)[..], &number].concat());
+        assert_eq!(durable.encode(), [&head(12)[..], &number].concat());
+        let remote = Message::Attach(Attach { over: Over::Connections, ..attach() });
+        assert_eq!(remote.encode()[60..64], [2, 0, 0, 0]);
         let ended = Message::Ended("why".into());
         let (attach, accepted, ask) = (Message::Attach(attach()), Message::Accepted, Message::Ask);
-        let all = [offer, attach, accepted, ended, forget, forgotten, gone, ask, Message::Alive];
-        all.iter().for_each(|message| assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message)));
+        let noted = [point, durable, remote, Message::Alive];
+        let all = [offer, attach, accepted, ended, forget, forgotten, gone, ask].into_iter().chain(noted);
+        all.for_each(|message| assert_eq!(Message::decode(&message.encode()), Ok(message)));
     }
 
     #[test]
@@ -317,8 +362,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(kind in 0_u8..11, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 4, 0, kind, 0][..], &body].concat();
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..13, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 5, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

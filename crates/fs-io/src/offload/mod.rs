@@ -1,22 +1,33 @@
 //! A mount whose server is a process of its own: `docs/format/fs-offload.md`.
 //!
 //! [`Hold`] mounts, and hands the device to a [`Server`], which serves the mount as if it had mounted it. If the server
-//! dies, the holder hands the same device to the next one.
+//! dies, the holder hands the same device to the next one. On another machine than the server's, it passes requests on
+//! itself: `docs/format/fs-network.md`.
 
+mod changes;
 mod channel;
 mod closed;
+mod door;
 mod earlier;
+mod error;
 mod gathering;
+mod hello;
 mod hold;
 mod message;
+mod place;
+mod reach;
 mod refuse;
+mod relay;
 mod roster;
 mod server;
 
 pub use channel::ChannelError;
 pub use closed::{ClosedSocket, Until};
+pub use door::{Door, DoorError};
 pub use earlier::forget_offloaded;
-pub use hold::{Hold, HoldError, HoldSettings, HoldStopper};
+pub use error::HoldError;
+pub use hold::{Hold, HoldSettings, HoldStopper};
 pub use message::MessageError;
+pub use place::{Addresses, ServerPlace};
 pub use roster::MountState;
 pub use server::{Beside, Current, Server, ServerError, ServerStopper};

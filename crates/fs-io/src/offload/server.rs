@@ -6,7 +6,7 @@
 use super::channel::{Channel, ChannelError};
 use super::earlier::{self, MountId};
 use super::gathering::{Admitted, Attached, Gathering};
-use super::message::{Again, Attach, Message, Since};
+use super::message::{Again, Attach, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise, wait};
@@ -15,21 +15,23 @@ use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::ledger::Ledger;
+use crate::line::Line;
 use crate::link::{Accepted, Listener};
 use crate::lives::MountNumber;
 use crate::mates::Gone;
 use crate::panics::Holder;
 use crate::rounds::Rounds;
 use crate::service::{Service, Which, Written};
-use crate::session::{Earlier, Elsewhere, End, Ready, Session, SessionError, Settings, release};
+use crate::session::{Earlier, Elsewhere, End, Lines, Session, SessionError, Settings, release};
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
 use landfall_fuse::{Device, Features, Mount, Negotiated};
-use landfall_heap::LANDING_RESERVE_RUNS;
+use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
 use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
 use parking_lot::Mutex;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -42,6 +44,9 @@ const MOUNT_LIMIT: Duration = Duration::from_secs(10);
 const MOUNTS_MAX: usize = 16;
 /// What the landing runs of several mounts reserve is one part in so many of the region at most.
 const RESERVE_SHARE: usize = 2;
+/// Inode numbers that a server does not give, above those it has found: a mount on another machine may know some of them by
+/// operations that were lost. No server has so many that are not durable.
+const NUMBERS_APART: u64 = 1 << 20;
 /// The kernel's counts are in pages of so many bytes.
 const PAGE_BYTES: u32 = 4096;
 
@@ -111,6 +116,8 @@ pub struct Server {
     known: PathBuf,
     gathering: Gathering,
     served: Vec<Served>,
+    /// Names this server, from now to its end.
+    life: ServerLife,
     /// The number of the next mount.
     next: u32,
     current: Current,
@@ -168,6 +175,8 @@ struct Served {
     channel: Arc<Channel>,
     workers: usize,
     questions: Arc<Questions>,
+    /// Its holder asks whether this is durable; `None`: nothing has been done so far.
+    point: Option<(u64, Option<Ticket>)>,
     /// Ends its workers.
     stop: OwnedFd,
     /// Readable when they have ended.
@@ -230,6 +239,9 @@ impl Server {
         let no_kernel = (None, Arc::new(Forgetter::new(forgetting)));
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
+        files.raise_next_number(files.take_number().0 + NUMBERS_APART);
+        let mut life = ServerLife::default();
+        getrandom(&mut life[..], GetRandomFlags::empty()).map_err(io::Error::from)?;
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
         let current = Current { service, roster: Arc::default() };
         let (stop, served) = (Arc::new(counter()?), Vec::new());
@@ -244,6 +256,7 @@ impl Server {
             known,
             gathering,
             served,
+            life,
             next: 0,
             current,
             stop,
@@ -292,6 +305,20 @@ impl Server {
                 self.resume_gathered();
             }
             self.ask();
+            self.answer_points();
+        }
+    }
+
+    /// Answers the holders that ask whether something is durable, if it is.
+    fn answer_points(&mut self) {
+        let heap = self.files.heap();
+        for Served { point, channel, .. } in &mut self.served {
+            if let Some((number, _)) =
+                point.take_if(|(_, ticket)| ticket.is_none_or(|ticket| heap.is_durable(ticket)))
+            {
+                // If it does not get there, the holder asks again.
+                channel.try_send(&Message::Durable(number));
+            }
         }
     }
 
@@ -356,7 +383,7 @@ impl Server {
     /// Offers the files to a holder, and receives its mount.
     fn receive(&mut self, channel: &Arc<Channel>) -> Result<Attached, AttachError> {
         let workers = u32::try_from(self.settings.workers).unwrap_or(u32::MAX);
-        channel.send(&Message::Offer { workers, region: self.files.identity() }, &[])?;
+        channel.send(&Message::Offer { workers, region: self.files.identity(), life: self.life }, &[])?;
         let answered = wait(&[channel.as_fd(), self.stop.as_fd()], Some(MOUNT_LIMIT));
         if answered.map_err(ChannelError::from)? != Some(0) {
             return Err(ChannelError::Silent.into());
@@ -466,7 +493,8 @@ impl Server {
 
     /// From now on the other mounts know this one.
     fn meet(&self, attached: &Attached) {
-        let Some(Ok(notifier)) = attached.queues.first().map(Device::clone_queue) else { return };
+        let device = attached.queues.first().and_then(Line::device);
+        let notifier = device.and_then(|device| device.clone_queue().ok());
         let channel = Arc::clone(&attached.channel);
         // Of too many names some are not told.
         let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
@@ -485,7 +513,11 @@ impl Server {
         let negotiated =
             Negotiated::elsewhere(attach.minor, features, attach.max_write, attach.max_readahead);
         let workers = queues.len();
-        let ready = Ready { mount: Mount::of_another(point, attach.id.clone()), queues, negotiated };
+        let mount = match attach.over {
+            Over::Device => Mount::of_another(point, attach.id.clone()),
+            Over::Connections => Mount::elsewhere(point),
+        };
+        let lines = Lines { mount, lines: queues, negotiated };
         let (stop, ended) = (new_counter()?, new_counter()?);
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
         let elsewhere = Elsewhere {
@@ -501,21 +533,23 @@ impl Server {
         let settings = Settings { socket, ..self.settings.clone() };
         let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
         let session =
-            Session::serve(files, ready, (copy(&stop)?, Some(elsewhere)), (&settings, Keeper::Session))?;
+            Session::serve(files, lines, (copy(&stop)?, Some(elsewhere)), (&settings, Keeper::Session))?;
         let questions = Arc::clone(questions);
-        Ok(Served { session, number, attach, channel, workers, questions, stop, ended })
+        Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended })
     }
 
     /// The mounts that are served have changed.
     fn note_mounts(&self) -> io::Result<()> {
-        let mounts: Vec<MountId> = self.served.iter().map(|served| served.attach.mount).collect();
+        let resumes = |served: &&Served| served.attach.over == Over::Device;
+        let mounts: Vec<MountId> =
+            self.served.iter().filter(resumes).map(|served| served.attach.mount).collect();
         self.files.heap().reserve_landing(u32::try_from(self.workers().max(1)).unwrap_or(u32::MAX));
         earlier::note(&self.known, &mounts)
     }
 
     /// A mount has something to say.
     fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
-        let Served { session, number, channel, questions, stop, .. } = &self.served[at];
+        let Served { session, number, channel, questions, point, stop, .. } = &mut self.served[at];
         if said == Said::Word {
             match channel.receive() {
                 Ok((Message::Forgotten { question }, _)) => {
@@ -524,6 +558,10 @@ impl Server {
                 }
                 Ok((Message::Alive, _)) => {
                     self.current.roster.note_answer(*number);
+                    return Ok(());
+                }
+                Ok((Message::Point(asked), _)) => {
+                    *point = Some((asked, self.files.newest()));
                     return Ok(());
                 }
                 _ => {}
@@ -582,13 +620,17 @@ fn new_counter() -> Result<OwnedFd, AttachError> {
 }
 
 /// The ledger and the queues of a mount, if what its holder says makes sense.
-fn checked(attach: &Attach, descriptors: Vec<OwnedFd>) -> Result<(Ledger, Vec<Device>), AttachError> {
+fn checked(attach: &Attach, descriptors: Vec<OwnedFd>) -> Result<(Ledger, Vec<Line>), AttachError> {
     let run_bytes = u32::try_from(RUN_SIZE).unwrap_or(u32::MAX);
     let is_size = (PAGE_BYTES..=run_bytes).contains(&attach.max_write);
     let mut descriptors = descriptors.into_iter();
     let ledger = descriptors.next().filter(|_| is_size).ok_or(AttachError::Invalid)?;
     let ledger = Ledger::open(ledger).map_err(AttachError::Descriptors)?;
-    let queues: io::Result<Vec<Device>> = descriptors.map(Device::from_fd).collect();
+    let line = |descriptor| match attach.over {
+        Over::Device => Device::from_fd(descriptor).map(Line::Device),
+        Over::Connections => Line::of_connection(descriptor),
+    };
+    let queues: io::Result<Vec<Line>> = descriptors.map(line).collect();
     let queues = queues.map_err(AttachError::Descriptors)?;
     if queues.is_empty() { Err(AttachError::Invalid) } else { Ok((ledger, queues)) }
 }

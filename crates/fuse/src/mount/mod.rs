@@ -78,6 +78,11 @@ impl Mount {
         Self { point, mounted: Some(id) }
     }
 
+    /// A mount on another machine: it is unmounted there.
+    pub fn elsewhere(point: PathBuf) -> Self {
+        Self { point, mounted: None }
+    }
+
     /// What the kernel's table calls the mount (`major:minor`), if it is ours to unmount.
     pub fn id(&self) -> Option<&str> {
         self.mounted.as_deref()

@@ -2,12 +2,13 @@
 
 use super::{FsCliError, Opened, Sync, at_signal, config, open, socket, socket_in, workers};
 use crate::output::{self, fail};
+use crate::password::read_password;
 use crate::sys;
 use clap::Args;
 use landfall_fs::Orphans;
-use landfall_fs_io::{Hold, HoldSettings, Server, Settings, Sharing};
+use landfall_fs_io::{Door, Hold, HoldSettings, Server, ServerPlace, Settings, Sharing};
 use landfall_fuse::MountOptions;
-use landfall_server::config::Size;
+use landfall_server::config::{Config, Size};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,16 @@ pub(super) struct ServeArgs {
     /// Where mounts connect: only the server's own user may [default: offload.sock in the region's directory]
     #[arg(long, value_name = "SOCKET")]
     socket: Option<PathBuf>,
+    /// Let mounts on other machines (`landfall fs mount --server`) connect to this address: ADDR:PORT, or a port on
+    /// loopback
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
+    listen: Option<SocketAddr>,
+    /// File with the password that they must give, on its first line
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    password_file: Option<PathBuf>,
+    /// Serve other machines without a password
+    #[arg(long, requires = "listen")]
+    insecure_no_password: bool,
     /// Size of the region; an existing smaller one grows [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -75,11 +86,18 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     if let Some(count) = args.workers {
         settings.workers = workers(&count.to_string())?;
     }
-    let opened = open(&config(&args.dir, args.size, args.memory), Orphans::Keep)?;
+    let password = args.password_file.as_deref().map(read_password).transpose()?;
+    let insecure_no_password = args.insecure_no_password;
+    let config = Config { password, insecure_no_password, ..config(&args.dir, args.size, args.memory) };
+    config.check_address(args.listen)?;
+    let opened = open(&config, Orphans::Keep)?;
     let Opened { files, publisher, path, found } = opened;
     let medium = files.heap().media().describe();
     let server = Server::start(files, publisher, &found, &listens, settings)?;
     let mut lines = vec![format!("serving: {} at {} ({medium})", path.display(), listens.display())];
+    let password = config.password.map(String::into_bytes);
+    let door = args.listen.map(|address| Door::open(address, listens, password)).transpose()?;
+    lines.extend(door.as_ref().map(|door| format!("for mounts elsewhere: {}", door.address())));
     if let Some(address) = args.metrics {
         let current = server.current();
         let address = landfall_metrics::serve(address, move || current.metrics())?;
@@ -94,16 +112,23 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     Ok(())
 }
 
-/// Mounts, and keeps the mount for the server that listens at `socket`.
+/// An address to listen at.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let parsed = landfall_server::config::parse_address(text).map_err(|error| error.to_string())?;
+    parsed.ok_or_else(|| "without an address, leave --listen out".to_owned())
+}
+
+/// Mounts, and keeps the mount for the server.
 pub(super) fn mount(
     point: &Path,
-    socket: &Path,
+    server: ServerPlace,
     mount: MountOptions,
     (patience, sharing): (Option<u32>, Sharing),
 ) -> Result<(), FsCliError> {
     let patience = patience.map(|seconds| Duration::from_secs(seconds.into()));
-    let hold = Hold::start(point, HoldSettings { socket: socket.to_owned(), mount, patience, sharing })?;
-    output::announce(&[format!("mounted: {} on {}", socket.display(), hold.point().display())]);
+    let named = server.to_string();
+    let hold = Hold::start(point, HoldSettings { server, mount, patience, sharing })?;
+    output::announce(&[format!("mounted: {named} on {}", hold.point().display())]);
     sys::notify_ready();
     let stopper = hold.stopper();
     at_signal("unmounting", move || stopper.stop())?;

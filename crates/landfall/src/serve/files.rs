@@ -7,12 +7,14 @@ use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
 use landfall_fs_io::{
-    Beside, Keeper, Keeping, ServerStopper, Session, SessionError, Settings, SyncMode, Values,
+    Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, ServerStopper, Session, SessionError, Settings,
+    SyncMode, Values,
 };
 use landfall_fuse::{MountOptions, OptionError};
 use landfall_heap::Item;
 use landfall_server::files::{FileValues, FilesMount, FilesShown};
 use landfall_server::shared::{Shared, now_ns};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +35,8 @@ pub(super) enum FilesError {
     Session { point: PathBuf, source: SessionError },
     #[error("--files-offload: {0}")]
     Offload(#[from] OffloadError),
+    #[error("--files-listen: {0}")]
+    Listen(#[from] DoorError),
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     #[error("files without a name cannot be deleted: {0}")]
@@ -164,6 +168,8 @@ impl Ender {
 /// The files of a server, for programs.
 pub(super) struct ServedFiles {
     place: Place,
+    /// Where mounts on other machines connect.
+    door: Option<NetworkDoor>,
     stopper: Stopper,
     thread: JoinHandle<Result<(), FilesError>>,
 }
@@ -249,18 +255,30 @@ impl ServedFiles {
         let life =
             Life { shared: Arc::clone(shared), place: place.clone(), settings, stopper: stopper.clone() };
         let serving = if shared.chain.is_some() { None } else { Some(life.serve()?) };
+        let door = match (&place, config.files_listen) {
+            (Place::Socket(socket), Some(address)) => {
+                let password = config.password.as_ref().map(|password| password.clone().into_bytes());
+                Some(NetworkDoor::open(address, socket.clone(), password)?)
+            }
+            _ => None,
+        };
         let follow = move || {
             let outcome = life.run(serving);
             drop(ends);
             outcome
         };
         let thread = std::thread::Builder::new().name("files".into()).spawn(follow);
-        Ok(Some(Self { place, stopper, thread: thread.map_err(FilesError::Thread)? }))
+        Ok(Some(Self { place, door, stopper, thread: thread.map_err(FilesError::Thread)? }))
     }
 
     /// The mountpoint, or the socket of mounts.
     pub(super) fn path(&self) -> &Path {
         self.place.path()
+    }
+
+    /// Where mounts on other machines connect.
+    pub(super) fn listens(&self) -> Option<SocketAddr> {
+        self.door.as_ref().map(NetworkDoor::address)
     }
 
     pub(super) fn stopper(&self) -> Stopper {

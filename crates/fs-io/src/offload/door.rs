@@ -1,0 +1,305 @@
+//! Where mounts on other machines come to a server: `docs/format/fs-network.md`.
+//!
+//! For the server, each is the mount of a holder on this machine, whose queues are connections.
+
+use super::channel::{Channel, ChannelError};
+use super::earlier::MountId;
+use super::hello::{Hello, PASSWORD_BYTES_MAX, Purpose, Welcome};
+use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over, Since};
+use crate::common::Sharing;
+use crate::counter::{counter, raise, wait};
+use crate::ledger::Ledger;
+use parking_lot::Mutex;
+use rustix::net::sockopt;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a connection may take to say what it is.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
+/// Most connections that are not a queue which the server has.
+const CONNECTIONS_MAX: usize = 256;
+/// Pause after no connection could be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A machine that does not answer for so long is away.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// An idle connection is tried so often.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Why nobody can come.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DoorError {
+    /// Misuse: the password cannot be sent.
+    #[error("a password for mounts on other machines has at most {PASSWORD_BYTES_MAX} bytes")]
+    Password,
+    /// Environment: the address cannot be listened at.
+    #[error("{address}: cannot listen for mounts on other machines: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
+/// Listens for mounts on other machines, until it is dropped.
+pub struct Door {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// Where the server listens.
+    socket: PathBuf,
+    password: Vec<u8>,
+    stop: OwnedFd,
+    /// Connections that have a thread here.
+    connections: AtomicUsize,
+    /// Mounts with a control connection, and their queues.
+    mounts: Mutex<HashMap<MountId, Vec<TcpStream>>>,
+}
+
+/// Why the control connection of a mount ends.
+#[derive(Debug, thiserror::Error)]
+enum ControlError {
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Door {
+    /// Listens at `address` for mounts of the server that listens at `socket`, or will.
+    ///
+    /// # Errors
+    /// [`DoorError`].
+    pub fn open(address: SocketAddr, socket: PathBuf, password: Option<Vec<u8>>) -> Result<Self, DoorError> {
+        let password = password.unwrap_or_default();
+        if password.len() > PASSWORD_BYTES_MAX {
+            return Err(DoorError::Password);
+        }
+        let failed = |source| DoorError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let stop = counter().map_err(failed)?;
+        let (connections, mounts) = (AtomicUsize::new(0), Mutex::default());
+        let shared = Arc::new(Shared { socket, password, stop, connections, mounts });
+        let accepting = Arc::clone(&shared);
+        let accept = move || accepting.accept(&listener);
+        let accepting = std::thread::Builder::new().name("door".into()).spawn(accept).map_err(failed)?;
+        Ok(Self { shared, address: bound, accepting: Some(accepting) })
+    }
+
+    /// The address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        raise(&self.shared.stop);
+        self.accepting.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Counts a connection as long as it lives.
+struct Counted(Arc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A mount with a control connection, as long as that lives.
+struct Known<'s> {
+    shared: &'s Shared,
+    mount: MountId,
+}
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        self.shared.mounts.lock().remove(&self.mount);
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        loop {
+            match wait(&[self.stop.as_fd(), listener.as_fd()], None) {
+                Ok(Some(1)) => {}
+                _ => return,
+            }
+            match listener.accept() {
+                Ok((stream, peer)) => self.begin(stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a mount on another machine cannot connect");
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Has a thread greet a connection.
+    fn begin(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let others = self.connections.fetch_add(1, Ordering::AcqRel);
+        let counted = Counted(Arc::clone(self));
+        if others >= CONNECTIONS_MAX {
+            // It need not be read.
+            let _ = (&stream).write_all(&Welcome::Many.encode());
+            return;
+        }
+        let serve = move || {
+            if let Err(error) = counted.0.greet(stream, peer) {
+                tracing::info!(%peer, %error, "the connection of a mount on another machine has ended");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("door".into()).spawn(serve) {
+            tracing::warn!(%error, "a mount on another machine cannot connect");
+        }
+    }
+
+    fn greet(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), ControlError> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(HELLO_LIMIT))?;
+        stream.set_write_timeout(Some(HELLO_LIMIT))?;
+        end_with_the_machine(&stream)?;
+        let hello = match Hello::read(&stream)? {
+            Ok(hello) if same(&hello.password, &self.password) => hello,
+            Ok(_) => return self.refuse(&stream, peer, Welcome::Password),
+            Err(welcome) => return self.refuse(&stream, peer, welcome),
+        };
+        match hello.purpose {
+            Purpose::Control => self.control(stream, hello.mount, peer),
+            Purpose::Queue => self.take_queue(stream, hello.mount, peer),
+        }
+    }
+
+    fn refuse(&self, mut stream: &TcpStream, peer: SocketAddr, why: Welcome) -> Result<(), ControlError> {
+        tracing::warn!(%peer, %why, "a mount on another machine is refused");
+        Ok(stream.write_all(&why.encode())?)
+    }
+
+    /// Keeps a queue until its mount is attached.
+    fn take_queue(&self, stream: TcpStream, mount: MountId, peer: SocketAddr) -> Result<(), ControlError> {
+        let kept = stream.try_clone()?;
+        let welcome = match self.mounts.lock().get_mut(&mount) {
+            // One descriptor is the ledger's.
+            Some(queues) if queues.len() + 1 < DESCRIPTORS_MAX => {
+                queues.push(kept);
+                Welcome::LetIn
+            }
+            Some(_) => Welcome::Many,
+            None => Welcome::Unknown,
+        };
+        if welcome != Welcome::LetIn {
+            return self.refuse(&stream, peer, welcome);
+        }
+        Ok((&stream).write_all(&welcome.encode())?)
+    }
+
+    /// Passes the messages of a mount on, until one side ends.
+    fn control(&self, stream: TcpStream, mount: MountId, peer: SocketAddr) -> Result<(), ControlError> {
+        let known = Known { shared: self, mount };
+        self.mounts.lock().insert(mount, Vec::new());
+        (&stream).write_all(&Welcome::LetIn.encode())?;
+        let outside = Channel::over(stream)?;
+        let inside = match Channel::connect(&self.socket) {
+            Ok(inside) => inside,
+            Err(_) => {
+                let why = "the server does not serve mounts now: try again soon".to_owned();
+                return Ok(outside.send(&Message::Refused { ever: Again::Later, why }, &[])?);
+            }
+        };
+        let mut is_finished = false;
+        loop {
+            let all: [BorrowedFd<'_>; 3] = [self.stop.as_fd(), inside.as_fd(), outside.as_fd()];
+            match wait(&all[..if is_finished { 2 } else { 3 }], None)? {
+                Some(1) => outside.send(&inside.receive()?.0, &[])?,
+                Some(2) => match outside.receive() {
+                    Ok((message, _)) => self.pass_in(&inside, message, &known, peer)?,
+                    // It waits for the last word, perhaps.
+                    Err(ChannelError::Closed) => {
+                        inside.finish();
+                        is_finished = true;
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Passes a message of the holder on to the server.
+    fn pass_in(
+        &self,
+        inside: &Channel,
+        message: Message,
+        known: &Known<'_>,
+        peer: SocketAddr,
+    ) -> Result<(), ControlError> {
+        match message {
+            Message::Attach(attach) => self.attach(inside, attach, known, peer),
+            Message::Alive | Message::Forgotten { .. } | Message::Point(_) => Ok(inside.send(&message, &[])?),
+            _ => Err(ChannelError::from(MessageError::Malformed).into()),
+        }
+    }
+
+    /// Attaches a mount with the queues that it has.
+    fn attach(
+        &self,
+        inside: &Channel,
+        attach: Attach,
+        known: &Known<'_>,
+        peer: SocketAddr,
+    ) -> Result<(), ControlError> {
+        let queues = self.mounts.lock().get_mut(&known.mount).map(std::mem::take).unwrap_or_default();
+        for queue in &queues {
+            queue.set_read_timeout(None)?;
+            queue.set_write_timeout(None)?;
+        }
+        let point = [peer.ip().to_string().as_bytes(), b":", &attach.point].concat();
+        let attach = Attach {
+            since: Since::New,
+            sharing: Sharing::Shared,
+            over: Over::Connections,
+            id: String::new(),
+            point,
+            ..attach
+        };
+        let ledger = Ledger::memory()?;
+        let queues = queues.iter().map(AsFd::as_fd);
+        let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(ledger.file()).chain(queues).collect();
+        Ok(inside.send(&Message::Attach(attach), &descriptors)?)
+    }
+}
+
+/// Has the kernel end a connection whose other machine is away.
+///
+/// # Errors
+/// An error of the kernel.
+pub(super) fn end_with_the_machine(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let limit = u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_user_timeout(stream, limit)?;
+    Ok(())
+}
+
+/// Compares without telling by the time it takes where they differ.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (l, r)| sum | (l ^ r)) == 0
+}
