@@ -1,7 +1,7 @@
 //! What a mount on another machine has changed, and does not know to be durable: if its server is lost, these changes may be,
 //! too (`docs/format/fs-network.md`, "A server that is away").
 
-use super::message::ServerLife;
+use super::message::{EVERYTHING, ServerLife};
 use std::collections::{HashMap, HashSet};
 
 /// The inodes with such changes. No more than the server has operations that are not durable, and what is done while one
@@ -68,9 +68,11 @@ impl Changes {
         self.asked
     }
 
-    /// The server has answered: everything below that number is durable.
+    /// The server has answered: everything below that number is durable; [`EVERYTHING`], unasked: all that it has done.
     pub(super) fn answer(&mut self, number: u64) {
-        if self.asked == Some(number) {
+        if number == EVERYTHING {
+            self.changed.clear();
+        } else if self.asked == Some(number) {
             self.asked = None;
             self.changed.retain(|_, last| *last >= number);
         }
@@ -130,6 +132,11 @@ mod tests {
         changes.answer(number);
         assert_eq!(changes.serve(SECOND), 1);
         assert!(!changes.take_lost(5) && changes.take_lost(6));
+        changes.note(SECOND, 9);
+        changes.answer(EVERYTHING);
+        assert_eq!(changes.serve(FIRST), 0, "it has ended in good order");
+        changes.note(FIRST, 5);
+        assert_eq!(changes.serve(SECOND), 1);
         changes.note(SECOND, 5);
         let number = changes.ask().expect("something was changed");
         changes.serve(SECOND);

@@ -19,12 +19,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a connection may take to say what it is.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 /// Most connections that are not a queue which the server has.
 const CONNECTIONS_MAX: usize = 256;
+/// How long the end waits until holders have heard the last word of the server.
+const LAST_WORD_LIMIT: Duration = Duration::from_secs(2);
+/// How often it looks.
+const LAST_WORD_STEP: Duration = Duration::from_millis(2);
 /// Pause after no connection could be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 /// A machine that does not answer for so long is away.
@@ -49,7 +53,7 @@ pub enum DoorError {
     },
 }
 
-/// Listens for mounts on other machines, until it is dropped.
+/// Listens for mounts on other machines, until it is dropped: when the server has ended.
 pub struct Door {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -60,6 +64,9 @@ struct Shared {
     /// Where the server listens.
     socket: PathBuf,
     password: Vec<u8>,
+    /// Readable when nobody is accepted any more.
+    closed: OwnedFd,
+    /// Readable when connections are to end.
     stop: OwnedFd,
     /// Connections that have a thread here.
     connections: AtomicUsize,
@@ -90,9 +97,9 @@ impl Door {
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let stop = counter().map_err(failed)?;
+        let (closed, stop) = (counter().map_err(failed)?, counter().map_err(failed)?);
         let (connections, mounts) = (AtomicUsize::new(0), Mutex::default());
-        let shared = Arc::new(Shared { socket, password, stop, connections, mounts });
+        let shared = Arc::new(Shared { socket, password, closed, stop, connections, mounts });
         let accepting = Arc::clone(&shared);
         let accept = move || accepting.accept(&listener);
         let accepting = std::thread::Builder::new().name("door".into()).spawn(accept).map_err(failed)?;
@@ -107,8 +114,14 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        raise(&self.shared.stop);
+        raise(&self.shared.closed);
         self.accepting.take().into_iter().for_each(|thread| drop(thread.join()));
+        // The server has ended, and with it the connections to it.
+        let until = Instant::now() + LAST_WORD_LIMIT;
+        while self.shared.connections.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            std::thread::sleep(LAST_WORD_STEP);
+        }
+        raise(&self.shared.stop);
     }
 }
 
@@ -136,7 +149,7 @@ impl Drop for Known<'_> {
 impl Shared {
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
         loop {
-            match wait(&[self.stop.as_fd(), listener.as_fd()], None) {
+            match wait(&[self.closed.as_fd(), listener.as_fd()], None) {
                 Ok(Some(1)) => {}
                 _ => return,
             }

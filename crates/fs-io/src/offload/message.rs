@@ -27,6 +27,9 @@ const ALIVE: u16 = 10;
 const POINT: u16 = 11;
 const DURABLE: u16 = 12;
 
+/// The number in [`Message::Durable`] of a server that ends: everything is durable that it has done.
+pub(super) const EVERYTHING: u64 = u64::MAX;
+
 /// Identity of the files.
 pub(super) type Region = [u8; 16];
 /// Random bytes that name a server, from its start to its end.

@@ -43,6 +43,10 @@ impl Link {
     /// Ends all connections: whoever waits for a reply gets none.
     fn end(&self) {
         self.control.close();
+        self.end_lines();
+    }
+
+    fn end_lines(&self) {
         for line in &self.lines {
             // One that has ended already is as well.
             let _ = line.shutdown(Shutdown::Both);
@@ -122,9 +126,9 @@ impl Relay {
         self.changed.notify_all();
     }
 
-    /// The mount has ended: the server is told by the end of its queues.
+    /// The mount has ended: the server is told by the end of its queues, and has the last word.
     fn end(&self) {
-        self.unlink();
+        self.state.lock().link.iter().for_each(|link| link.end_lines());
         self.refuse();
     }
 

@@ -6,7 +6,7 @@
 use super::channel::{Channel, ChannelError};
 use super::earlier::{self, MountId};
 use super::gathering::{Admitted, Attached, Gathering};
-use super::message::{Again, Attach, Message, Over, ServerLife, Since};
+use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
 use crate::counter::{counter, raise, wait};
@@ -335,13 +335,18 @@ impl Server {
         let Self { files, publisher, served, household, .. } = self;
         served.iter().for_each(|served| raise(&served.stop));
         let mut outcome = Ok(());
-        for Served { session, .. } in served {
+        let mut holders = Vec::new();
+        for Served { session, channel, .. } in served {
             outcome = outcome.and(session.end(End::Leave));
+            holders.push(channel);
         }
         drop(household);
         while publisher.lock().step()?.operations > 0 {}
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
-        Ok(outcome?)
+        outcome?;
+        // Those that have a ledger know.
+        holders.iter().for_each(|holder| _ = holder.try_send(&Message::Durable(EVERYTHING)));
+        Ok(())
     }
 
     /// Accepts a connection, and serves its mount now or when others have come back.

@@ -1,0 +1,457 @@
+//! Mounts on other machines: `landfall fs mount --server`, of `landfall fs serve --listen` and `landfall serve
+//! --files-listen`.
+
+mod common;
+
+use common::chain::{Chain, LIMIT};
+use common::mounts::{Process, Site};
+use common::{Place, Server, binary, can_mount, landfall, ok, pattern, wait_until};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+const PORT: u16 = 6481;
+/// Bytes of what a writer makes durable at a time.
+const BLOCK: usize = 4096;
+
+/// An address of this machine that no other test has.
+fn own_address() -> SocketAddr {
+    static TAKEN: AtomicU8 = AtomicU8::new(1);
+    let process = (std::process::id() % 120) as u8 + 100;
+    SocketAddr::from(([127, process, 250, TAKEN.fetch_add(1, Ordering::Relaxed)], PORT))
+}
+
+fn leaked(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+/// A mount elsewhere. What is mounted is unmounted at the end.
+struct Far {
+    process: Option<Process>,
+    point: tempfile::TempDir,
+    log: PathBuf,
+    place: Place,
+}
+
+impl Far {
+    /// Mounts, as soon as a server serves it.
+    fn mount(servers: &[SocketAddr], flags: &[&str]) -> Self {
+        let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+        let log = place.path().join("log");
+        let mut far = Self { process: None, point, log, place };
+        far.process = wait_until(LIMIT, || far.try_mount(servers, flags));
+        assert!(far.process.is_some(), "{}", far.log());
+        far
+    }
+
+    fn try_mount(&self, servers: &[SocketAddr], flags: &[&str]) -> Option<Process> {
+        let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        let mut command = Command::new(binary());
+        command.args(["fs", "mount", "--server", &servers.join(",")]).arg(self.point.path()).args(flags);
+        Some(Process::start(&mut command, &self.log))
+            .filter(|process| process.announced.starts_with("mounted: "))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("it runs")
+    }
+
+    fn stop(mut self) {
+        let process = self.process.take().expect("it runs");
+        process.signal("-TERM");
+        assert!(process.wait().success(), "{}", self.log());
+        assert!(fs::read_dir(self.point.path()).unwrap().next().is_none(), "it is unmounted");
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.process.iter().for_each(|process| process.signal("-CONT"));
+        drop(self.process.take());
+        let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
+        let _ = &self.place;
+    }
+}
+
+/// Files served by `landfall fs serve`, and its address. `None` where FUSE mounts are not possible.
+fn served() -> Option<(Site, SocketAddr)> {
+    let address = own_address();
+    can_mount().then(|| (Site::new(Place::new(), &["--listen", leaked(address.to_string())]), address))
+}
+
+/// All files below a directory, with what `stat` says of them and their bytes.
+fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, u64, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let stat = fs::symlink_metadata(&path).unwrap();
+            let bytes = match stat.is_dir() {
+                true => Vec::new(),
+                false => fs::read(&path).unwrap(),
+            };
+            if stat.is_dir() {
+                open.push(path.clone());
+            }
+            let links = if stat.is_dir() { 0 } else { stat.nlink() };
+            found.insert(path.strip_prefix(root).unwrap().to_owned(), (stat.mode(), links, bytes));
+        }
+    }
+    found
+}
+
+#[test]
+fn mounts_here_and_elsewhere_show_the_same_files_at_once() {
+    let Some((site, address)) = served() else { return };
+    let server = site.server();
+    let near = site.shared_mount(site.point.path());
+    let (first, second) = (Far::mount(&[address], &[]), Far::mount(&[address], &[]));
+    fs::create_dir(first.at("d")).unwrap();
+    fs::write(second.at("d/a"), pattern(1, 300_000)).unwrap();
+    assert!(fs::read(site.at("d/a")).unwrap() == pattern(1, 300_000));
+    fs::rename(site.at("d/a"), site.at("d/b")).unwrap();
+    assert!(!first.at("d/a").exists() && first.at("d/b").exists());
+    fs::hard_link(second.at("d/b"), second.at("linked")).unwrap();
+    fs::set_permissions(first.at("linked"), fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("d/b", site.at("symbolic")).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(first.at("linked")).unwrap();
+    file.write_all_at(b"here", 100).unwrap();
+    let mut bytes = [0; 4];
+    File::open(second.at("symbolic")).unwrap().read_exact_at(&mut bytes, 100).unwrap();
+    assert_eq!(&bytes, b"here");
+    file.set_len(200_000).unwrap();
+    assert_eq!(fs::metadata(site.at("d/b")).unwrap().len(), 200_000);
+    // Each line is whole, whoever appends.
+    let append = |root: &Path, who: u8| {
+        let mut file = OpenOptions::new().append(true).create(true).open(root.join("lines")).unwrap();
+        (0..200).for_each(|n| file.write_all(format!("{who} {n:0>60}\n").as_bytes()).unwrap());
+    };
+    std::thread::scope(|scope| {
+        let roots = [first.point.path(), second.point.path(), site.point.path()];
+        (0..).zip(roots).for_each(|(who, root)| _ = scope.spawn(move || append(root, who)));
+    });
+    let lines = fs::read_to_string(first.at("lines")).unwrap();
+    assert_eq!((lines.lines().count(), lines.lines().filter(|line| line.len() == 62).count()), (600, 600));
+    fs::remove_file(second.at("linked")).unwrap();
+    let here = tree(site.point.path());
+    assert_eq!(here.len(), 4, "{:?}", here.keys());
+    assert!(tree(first.point.path()) == here && tree(second.point.path()) == here);
+    first.stop();
+    assert!(second.at("lines").exists());
+    second.stop();
+    near.stop();
+    server.stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
+fn what_is_written_elsewhere_stays_where_it_was_received() {
+    if !can_mount() {
+        return;
+    }
+    let (place, address) = (Place::new(), own_address());
+    let (socket, listen) = (place.dir().join("offload.sock"), address.to_string());
+    let socket = leaked(socket.to_str().unwrap().to_owned());
+    let flags =
+        ["--files-offload", socket, "--files-listen", &listen, "--capacity", "256MiB", "--scrub-rate", "0"];
+    let server = place.start(&flags);
+    let far = Far::mount(&[address], &[]);
+    fs::write(far.at("warm"), b"").unwrap();
+    let before = copied(&server);
+    let bytes = pattern(7, 20 << 20);
+    fs::write(far.at("long"), &bytes).unwrap();
+    File::open(far.at("long")).unwrap().sync_all().unwrap();
+    assert!(fs::read(far.at("long")).unwrap() == bytes);
+    let [placed, stalled, reply] = copied(&server);
+    assert_eq!(
+        [stalled, reply],
+        [before[1], before[2]],
+        "neither what is written nor what is read is copied"
+    );
+    assert!(placed - before[0] < 200_000.0, "{placed}: where the bytes are, and no bytes");
+    assert_eq!(server.metric("landfall_files_mounts"), 1.0);
+    far.stop();
+    assert!(server.stop().success());
+}
+
+/// Bytes that were copied on their way from a connection to the region, or back.
+fn copied(server: &Server) -> [f64; 3] {
+    let path = |path| server.metric(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}"));
+    ["placed", "stalled", "reply"].map(path)
+}
+
+/// Writes blocks that say their number, each at its place, and makes each durable, until `is_over`. Returns the last one that
+/// was. An `fsync` may say that something is lost: then everything since the last one that did not is written again.
+fn write_blocks(file: &File, is_over: &AtomicBool, durable: &AtomicU64) {
+    while !is_over.load(Ordering::Acquire) {
+        let next = durable.load(Ordering::Acquire) + 1;
+        let is_done = file
+            .write_all_at(&block(next), next * BLOCK as u64)
+            .and_then(|()| file.sync_all())
+            .map_err(|error| assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}"))
+            .is_ok();
+        if is_done {
+            durable.store(next, Ordering::Release);
+        }
+    }
+}
+
+fn block(number: u64) -> Vec<u8> {
+    let mut bytes = pattern(number, BLOCK);
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn has_blocks(path: &Path, last: u64) {
+    let bytes = fs::read(path).unwrap();
+    for number in 1..=last {
+        let at = usize::try_from(number).unwrap() * BLOCK;
+        assert!(bytes[at..at + BLOCK] == block(number), "block {number} of {last}");
+    }
+}
+
+/// Runs `trouble` while a program writes, which goes on before and afterwards. Returns the last block that is durable.
+fn while_writing(path: &Path, trouble: impl FnOnce()) -> u64 {
+    let (is_over, durable) = (AtomicBool::new(false), AtomicU64::new(0));
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_blocks(&file, &is_over, &durable));
+        let goes_on = || {
+            let before = durable.load(Ordering::Acquire);
+            let more = || (durable.load(Ordering::Acquire) >= before + 5).then_some(());
+            wait_until(LIMIT, || if writer.is_finished() { Some(()) } else { more() });
+            assert!(!writer.is_finished() && more().is_some(), "it stands still at {before}");
+        };
+        goes_on();
+        trouble();
+        goes_on();
+        is_over.store(true, Ordering::Release);
+        writer.join().unwrap();
+    });
+    durable.into_inner()
+}
+
+#[test]
+fn programs_go_on_with_the_next_server_and_fsync_says_what_may_be_lost() {
+    let Some((site, address)) = served() else { return };
+    let mut server = Some(site.server());
+    let far = Far::mount(&[address], &[]);
+    let mut restart = || {
+        server.take().expect("it runs").kill();
+        server = Some(site.server());
+    };
+    let last = while_writing(&far.at("blocks"), &mut restart);
+    has_blocks(&far.at("blocks"), last);
+    // What no fsync has made durable.
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(far.at("lost")).unwrap();
+    file.sync_all().unwrap();
+    // It may say that a name is lost which was made before the first server was killed.
+    let root = File::open(far.point.path()).unwrap();
+    let _ = root.sync_all();
+    root.sync_all().unwrap();
+    let mut said = 0;
+    for round in 0..3_u64 {
+        file.write_all_at(&block(round), 0).unwrap();
+        restart();
+        match file.sync_all() {
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                said += 1;
+                file.sync_all().expect("it is said once");
+            }
+            Ok(()) => assert!(fs::read(far.at("lost")).unwrap() == block(round), "lost, and nobody says so"),
+        }
+    }
+    assert!(said > 0, "a server that is killed at once has made nothing durable");
+    // A server that ends in good order loses nothing.
+    file.write_all_at(&block(9), 0).unwrap();
+    server.take().expect("it runs").stop();
+    server = Some(site.server());
+    file.sync_all().unwrap();
+    assert!(fs::read(far.at("lost")).unwrap() == block(9));
+    far.stop();
+    server.take().expect("it runs").stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
+fn calls_fail_after_their_patience_and_a_holder_that_dies_leaves_its_files() {
+    let Some((site, address)) = served() else { return };
+    let server = site.server();
+    let mut far = Far::mount(&[address], &["--patience", "1"]);
+    let other = Far::mount(&[address], &[]);
+    fs::write(far.at("a"), b"durable").unwrap();
+    File::open(far.at("a")).unwrap().sync_all().unwrap();
+    server.kill();
+    assert_eq!(fs::read(far.at("a")).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let server = site.server();
+    assert_eq!(wait_until(LIMIT, || fs::read(far.at("a")).ok()).unwrap(), b"durable");
+    fs::write(far.at("b"), b"of a dead holder").unwrap();
+    far.process.take().expect("it runs").kill();
+    assert_eq!(fs::read(other.at("b")).unwrap(), b"of a dead holder");
+    assert_eq!(
+        fs::read(far.at("a")).unwrap_err().raw_os_error(),
+        Some(libc::ENOTCONN),
+        "its mount has ended"
+    );
+    // One that is stopped holds nobody up.
+    let stopped = Far::mount(&[address], &[]);
+    stopped.process().signal("-STOP");
+    fs::write(other.at("a"), b"changed").unwrap();
+    assert_eq!(fs::read(other.at("a")).unwrap(), b"changed");
+    stopped.process().signal("-CONT");
+    assert_eq!(fs::read(stopped.at("a")).unwrap(), b"changed");
+    stopped.stop();
+    other.stop();
+    server.stop();
+}
+
+#[test]
+fn a_mount_follows_the_first_server_of_a_chain() {
+    if !can_mount() {
+        return;
+    }
+    let mut chain = Chain::new(3, &["--capacity", "256MiB", "--workers", "2"]);
+    let addresses: Vec<SocketAddr> =
+        chain.nodes.iter().map(|node| SocketAddr::new(node.address.ip(), PORT)).collect();
+    for (node, address) in chain.nodes.iter_mut().zip(&addresses) {
+        let socket = node.place.dir().join("offload.sock").to_str().unwrap().to_owned();
+        node.flags = vec!["--files-offload".into(), socket, "--files-listen".into(), address.to_string()];
+    }
+    chain.start_all();
+    let refused = landfall(&["fs", "mount", "/tmp", "--server", &addresses[1].to_string()]);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(why.contains("only the first server of a chain serves mounts, and that is a"), "{why}");
+    // Whichever is asked first.
+    let turned: Vec<SocketAddr> = [1, 2, 0].map(|index| addresses[index]).to_vec();
+    let far = Far::mount(&turned, &[]);
+    let (nodes, path) = (&mut chain, far.at("blocks"));
+    let last = while_writing(&path, || {
+        nodes.kill(0);
+        nodes.remove(0);
+    });
+    has_blocks(&path, last);
+    // A file that is made now does not get the number of one that may have been lost.
+    let before = fs::metadata(&path).unwrap().ino();
+    fs::write(far.at("new"), b"at the next server").unwrap();
+    assert!(fs::metadata(far.at("new")).unwrap().ino() > before + (1 << 20));
+    assert_eq!(chain.server(1).call(&["SET", "key", "value"]), ok());
+    let again = while_writing(&path, || {
+        chain.kill(1);
+        chain.start(1);
+    });
+    has_blocks(&path, again);
+    far.stop();
+    chain.end(&[1, 2]);
+}
+
+#[test]
+fn strangers_get_nothing_and_hold_nobody_up() {
+    let Some((mut site, address)) = served() else { return };
+    let password = site.place.file("password", "a long secret\n");
+    let password = leaked(password.to_str().unwrap().to_owned());
+    site.serve.extend(["--password-file", password]);
+    let server = site.server();
+    let wrong = site.place.file("wrong", "another one\n");
+    let far = tempfile::tempdir().unwrap();
+    let refusal = |flags: &[&str]| {
+        let output = landfall(&[&["fs", "mount", far.path().to_str().unwrap()], flags].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let named = address.to_string();
+    for flags in
+        [&["--server", &named][..], &["--server", &named, "--password-file", wrong.to_str().unwrap()]]
+    {
+        assert!(refusal(flags).contains("wrong password"), "{}", refusal(flags));
+    }
+    let nobody = own_address().to_string();
+    assert!(refusal(&["--server", &nobody]).contains("no server of files answers there"));
+    assert!(refusal(&["--server", &format!("{nobody},{named}")]).contains("none of these servers"));
+    let resp = Place::new().start(&[]);
+    let foreign = refusal(&["--server", &resp.resp.to_string()]);
+    assert!(foreign.contains("does not serve files") || foreign.contains("no server of files"), "{foreign}");
+    assert!(resp.stop().success());
+    // Some say nothing, some say anything.
+    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for seed in 0..40 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let bytes = pattern(seed, 100);
+        let _ = stream.write_all(if seed % 2 == 0 { &bytes } else { b"LFNM\x01\x00\x01\xff" });
+    }
+    // Somebody who knows the password says anything to the server.
+    for purpose in [1, 2] {
+        let mut stream = let_in(address, b"a long secret", purpose);
+        let _ = stream.write_all(&pattern(3, 5000));
+        let _ = stream.read(&mut [0; 64]);
+    }
+    let good = Far::mount(&[address], &["--password-file", password]);
+    fs::write(good.at("a"), b"a").unwrap();
+    assert_eq!(fs::read(good.at("a")).unwrap(), b"a");
+    drop(silent);
+    good.stop();
+    server.stop();
+}
+
+/// A connection that says that it is of a mount.
+fn let_in(address: SocketAddr, password: &[u8], purpose: u8) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = [b"LFNM\x01\x00", &[purpose, password.len() as u8][..], &[7; 16], password].concat();
+    stream.write_all(&head).unwrap();
+    let mut welcome = [0; 8];
+    stream.read_exact(&mut welcome).unwrap();
+    stream
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_password() {
+    let place = Place::new();
+    let dir = place.dir();
+    let dir = dir.to_str().unwrap();
+    let refused = landfall(&["fs", "serve", "--dir", dir, "--listen", "0.0.0.0:0"]);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && why.contains("no password is set"), "{why}");
+    let socket = format!("{dir}/offload.sock");
+    let flags = ["serve", "--dir", dir, "--files-offload", &socket, "--files-listen", "0.0.0.0:0"];
+    let refused = landfall(&flags);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && why.contains("no password is set"), "{why}");
+    let config = place.file("alone.toml", "files_listen = \"6481\"\n");
+    let refused = landfall(&["serve", "--dir", dir, "--config", config.to_str().unwrap()]);
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && why.contains("give --files-offload"), "{why}");
+}
+
+/// The kernel of a machine that does not answer, for one: its queue has a request, and nobody takes the reply.
+#[test]
+fn a_peer_that_reads_nothing_does_not_hold_up_the_end_of_the_server() -> io::Result<()> {
+    let Some((site, address)) = served() else { return Ok(()) };
+    let server = site.server();
+    let far = Far::mount(&[address], &[]);
+    fs::write(far.at("long"), pattern(1, 8 << 20))?;
+    far.process().signal("-STOP");
+    let path = far.at("long");
+    let reader = std::thread::spawn(move || fs::read(path));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    server.stop();
+    let server = site.server();
+    far.process().signal("-CONT");
+    assert!(reader.join().unwrap()? == pattern(1, 8 << 20), "it is read from the next server");
+    far.stop();
+    server.stop();
+    Ok(())
+}
