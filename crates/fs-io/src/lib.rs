@@ -42,6 +42,7 @@ mod panics;
 mod peer;
 mod queues;
 mod ragged;
+mod random;
 mod rounds;
 mod service;
 mod session;

@@ -9,11 +9,13 @@ use common::{Place, Server, binary, can_mount, landfall, ok, pattern, wait_until
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const PORT: u16 = 6481;
 /// Bytes of what a writer makes durable at a time.
@@ -283,6 +285,7 @@ fn programs_go_on_with_the_next_server_and_fsync_says_what_may_be_lost() {
     server = Some(site.server());
     file.sync_all().unwrap();
     assert!(fs::read(far.at("lost")).unwrap() == block(9));
+    drop((file, root));
     far.stop();
     server.take().expect("it runs").stop();
     assert!(site.place.check(&[]).status.success());
@@ -446,7 +449,7 @@ fn a_peer_that_reads_nothing_does_not_hold_up_the_end_of_the_server() -> io::Res
     far.process().signal("-STOP");
     let path = far.at("long");
     let reader = std::thread::spawn(move || fs::read(path));
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
     server.stop();
     let server = site.server();
     far.process().signal("-CONT");
@@ -454,4 +457,119 @@ fn a_peer_that_reads_nothing_does_not_hold_up_the_end_of_the_server() -> io::Res
     far.stop();
     server.stop();
     Ok(())
+}
+
+/// A network between a holder and its server, which can be slow and lose connections.
+struct Network {
+    address: SocketAddr,
+    is_slow: Arc<AtomicBool>,
+    /// The server does not learn that a connection has ended.
+    is_silent: Arc<AtomicBool>,
+    /// The holder's ends of the connections so far.
+    ends: Arc<Mutex<Vec<TcpStream>>>,
+    /// The server's ends of connections that the holder takes for lost, with what was on its way.
+    delayed: Arc<Mutex<Vec<(TcpStream, Vec<u8>)>>>,
+}
+
+impl Network {
+    fn before(server: SocketAddr) -> Self {
+        let address = own_address();
+        let listener = TcpListener::bind(address).unwrap();
+        let [is_slow, is_silent] = std::array::from_fn(|_| Arc::<AtomicBool>::default());
+        let (ends, delayed) = (Arc::default(), Arc::default());
+        let network = Self { address, is_slow, is_silent, ends, delayed };
+        let (ends, delayed) = (Arc::clone(&network.ends), Arc::clone(&network.delayed));
+        let troubles = [&network.is_slow, &network.is_silent].map(Arc::clone);
+        // The thread ends with the process.
+        std::thread::spawn(move || {
+            for holder in listener.incoming().map_while(Result::ok) {
+                let Ok(to) = TcpStream::connect(server) else { continue };
+                ends.lock().unwrap().push(holder.try_clone().unwrap());
+                let (mut from_server, mut to_holder) = (to.try_clone().unwrap(), holder.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = io::copy(&mut from_server, &mut to_holder);
+                    let _ = to_holder.shutdown(Shutdown::Both);
+                });
+                let (troubles, delayed) = (troubles.clone(), Arc::clone(&delayed));
+                std::thread::spawn(move || pass_or_keep(&holder, to, &troubles, &delayed));
+            }
+        });
+        network
+    }
+
+    /// What is sent from now on is on its way until [`Self::deliver`].
+    fn slow_down(&self) {
+        self.is_slow.store(true, Ordering::Release);
+    }
+
+    /// The holder loses all connections. Those that it makes now are not slow.
+    fn lose(&self) {
+        self.is_slow.store(false, Ordering::Release);
+        self.is_silent.store(true, Ordering::Release);
+        for end in std::mem::take(&mut *self.ends.lock().unwrap()) {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// What was on its way arrives. Returns how many bytes that was.
+    fn deliver(&self) -> usize {
+        let mut bytes = 0;
+        self.is_silent.store(false, Ordering::Release);
+        for (mut server, late) in std::mem::take(&mut *self.delayed.lock().unwrap()) {
+            // It has closed the connection, if all is well.
+            let _ = server.write_all(&late);
+            bytes += late.len();
+        }
+        bytes
+    }
+}
+
+/// Passes on what the holder sends. What comes while the network is slow is kept, with the connection.
+fn pass_or_keep(
+    mut holder: &TcpStream,
+    mut server: TcpStream,
+    [is_slow, is_silent]: &[Arc<AtomicBool>; 2],
+    delayed: &Mutex<Vec<(TcpStream, Vec<u8>)>>,
+) {
+    let (mut block, mut late) = (vec![0; 64 << 10], Vec::new());
+    while let Ok(bytes @ 1..) = holder.read(&mut block) {
+        if is_slow.load(Ordering::Acquire) || !late.is_empty() {
+            late.extend_from_slice(&block[..bytes]);
+        } else if server.write_all(&block[..bytes]).is_err() {
+            return;
+        }
+    }
+    if late.is_empty() && !is_silent.load(Ordering::Acquire) {
+        let _ = server.shutdown(Shutdown::Write);
+    } else {
+        delayed.lock().unwrap().push((server, late));
+    }
+}
+
+#[test]
+fn what_was_on_its_way_over_a_lost_connection_is_not_done_behind_what_came_since() {
+    let Some((site, address)) = served() else { return };
+    let server = site.server();
+    let network = Network::before(address);
+    let far = Far::mount(&[network.address], &[]);
+    let file = File::create(far.at("file")).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    network.slow_down();
+    let writer = {
+        let file = file.try_clone().unwrap();
+        std::thread::spawn(move || file.write_all_at(b"again", 0))
+    };
+    // The request is on its way.
+    std::thread::sleep(Duration::from_millis(300));
+    network.lose();
+    writer.join().unwrap().expect("it is sent again");
+    file.write_all_at(b"newer", 0).unwrap();
+    assert!(network.deliver() > 80, "the request arrives late");
+
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read(far.at("file")).unwrap(), b"newer");
+    file.sync_all().unwrap();
+    drop(file);
+    far.stop();
+    server.stop();
 }

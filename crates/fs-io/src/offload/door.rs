@@ -3,8 +3,7 @@
 //! For the server, each is the mount of a holder on this machine, whose queues are connections.
 
 use super::channel::{Channel, ChannelError};
-use super::earlier::MountId;
-use super::hello::{Hello, PASSWORD_BYTES_MAX, Purpose, Welcome};
+use super::hello::{ConnectionId, Hello, PASSWORD_BYTES_MAX, Purpose, Welcome};
 use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over, Since};
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
@@ -70,8 +69,8 @@ struct Shared {
     stop: OwnedFd,
     /// Connections that have a thread here.
     connections: AtomicUsize,
-    /// Mounts with a control connection, and their queues.
-    mounts: Mutex<HashMap<MountId, Vec<TcpStream>>>,
+    /// Holders with a control connection, and their queues.
+    holders: Mutex<HashMap<ConnectionId, Vec<TcpStream>>>,
 }
 
 /// Why the control connection of a mount ends.
@@ -98,8 +97,8 @@ impl Door {
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let (closed, stop) = (counter().map_err(failed)?, counter().map_err(failed)?);
-        let (connections, mounts) = (AtomicUsize::new(0), Mutex::default());
-        let shared = Arc::new(Shared { socket, password, closed, stop, connections, mounts });
+        let (connections, holders) = (AtomicUsize::new(0), Mutex::default());
+        let shared = Arc::new(Shared { socket, password, closed, stop, connections, holders });
         let accepting = Arc::clone(&shared);
         let accept = move || accepting.accept(&listener);
         let accepting = std::thread::Builder::new().name("door".into()).spawn(accept).map_err(failed)?;
@@ -134,15 +133,15 @@ impl Drop for Counted {
     }
 }
 
-/// A mount with a control connection, as long as that lives.
+/// A holder with a control connection, as long as that lives.
 struct Known<'s> {
     shared: &'s Shared,
-    mount: MountId,
+    connection: ConnectionId,
 }
 
 impl Drop for Known<'_> {
     fn drop(&mut self) {
-        self.shared.mounts.lock().remove(&self.mount);
+        self.shared.holders.lock().remove(&self.connection);
     }
 }
 
@@ -194,8 +193,8 @@ impl Shared {
             Err(welcome) => return self.refuse(&stream, peer, welcome),
         };
         match hello.purpose {
-            Purpose::Control => self.control(stream, hello.mount, peer),
-            Purpose::Queue => self.take_queue(stream, hello.mount, peer),
+            Purpose::Control => self.control(stream, hello.connection, peer),
+            Purpose::Queue => self.take_queue(stream, hello.connection, peer),
         }
     }
 
@@ -205,9 +204,14 @@ impl Shared {
     }
 
     /// Keeps a queue until its mount is attached.
-    fn take_queue(&self, stream: TcpStream, mount: MountId, peer: SocketAddr) -> Result<(), ControlError> {
+    fn take_queue(
+        &self,
+        stream: TcpStream,
+        connection: ConnectionId,
+        peer: SocketAddr,
+    ) -> Result<(), ControlError> {
         let kept = stream.try_clone()?;
-        let welcome = match self.mounts.lock().get_mut(&mount) {
+        let welcome = match self.holders.lock().get_mut(&connection) {
             // One descriptor is the ledger's.
             Some(queues) if queues.len() + 1 < DESCRIPTORS_MAX => {
                 queues.push(kept);
@@ -223,9 +227,14 @@ impl Shared {
     }
 
     /// Passes the messages of a mount on, until one side ends.
-    fn control(&self, stream: TcpStream, mount: MountId, peer: SocketAddr) -> Result<(), ControlError> {
-        let known = Known { shared: self, mount };
-        self.mounts.lock().insert(mount, Vec::new());
+    fn control(
+        &self,
+        stream: TcpStream,
+        connection: ConnectionId,
+        peer: SocketAddr,
+    ) -> Result<(), ControlError> {
+        let known = Known { shared: self, connection };
+        self.holders.lock().insert(connection, Vec::new());
         (&stream).write_all(&Welcome::LetIn.encode())?;
         let outside = Channel::over(stream)?;
         let inside = match Channel::connect(&self.socket) {
@@ -277,7 +286,7 @@ impl Shared {
         known: &Known<'_>,
         peer: SocketAddr,
     ) -> Result<(), ControlError> {
-        let queues = self.mounts.lock().get_mut(&known.mount).map(std::mem::take).unwrap_or_default();
+        let queues = self.holders.lock().get_mut(&known.connection).map(std::mem::take).unwrap_or_default();
         for queue in &queues {
             queue.set_read_timeout(None)?;
             queue.set_write_timeout(None)?;

@@ -12,6 +12,9 @@ const HEAD_BYTES: usize = 24;
 /// Longest password.
 pub(super) const PASSWORD_BYTES_MAX: usize = 255;
 
+/// Random bytes that name the connections of a holder, from one attempt to connect to the next.
+pub(super) type ConnectionId = [u8; 16];
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -23,7 +26,7 @@ pub(super) enum Purpose {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) purpose: Purpose,
-    pub(super) mount: [u8; 16],
+    pub(super) connection: ConnectionId,
     pub(super) password: Vec<u8>,
 }
 
@@ -62,7 +65,7 @@ impl Hello {
             Purpose::Queue => 2,
         };
         let len = u8::try_from(self.password.len()).unwrap_or(u8::MAX);
-        [&MAGIC[..], &VERSION.to_le_bytes(), &[purpose, len], &self.mount, &self.password].concat()
+        [&MAGIC[..], &VERSION.to_le_bytes(), &[purpose, len], &self.connection, &self.password].concat()
     }
 
     /// Reads what a connection says first. `Err` of `Ok`: what to answer to something else.
@@ -83,9 +86,9 @@ impl Hello {
         }
         let mut password = vec![0; usize::from(head[7])];
         from.read_exact(&mut password)?;
-        let mut mount = [0; 16];
-        mount.copy_from_slice(&head[8..]);
-        Ok(Ok(Self { purpose, mount, password }))
+        let mut connection = ConnectionId::default();
+        connection.copy_from_slice(&head[8..]);
+        Ok(Ok(Self { purpose, connection, password }))
     }
 }
 
@@ -134,7 +137,8 @@ mod tests {
     /// The bytes are those of `docs/format/fs-network.md`.
     #[test]
     fn hello_and_welcome_are_frozen() {
-        let hello = Hello { purpose: Purpose::Queue, mount: *b"0123456789abcdef", password: b"pw".to_vec() };
+        let hello =
+            Hello { purpose: Purpose::Queue, connection: *b"0123456789abcdef", password: b"pw".to_vec() };
         assert_eq!(hello.encode(), b"LFNM\x01\x00\x02\x020123456789abcdefpw");
         assert_eq!(Welcome::Unknown.encode(), *b"LFNM\x01\x00\x04\x00");
         let all = [Welcome::LetIn, Welcome::Password, Welcome::Version, Welcome::Many, Welcome::Unknown];
@@ -145,7 +149,8 @@ mod tests {
 
     #[test]
     fn others_are_told_so() {
-        let mut newer = Hello { purpose: Purpose::Control, mount: [1; 16], password: Vec::new() }.encode();
+        let mut newer =
+            Hello { purpose: Purpose::Control, connection: [1; 16], password: Vec::new() }.encode();
         newer[4] = 2;
         assert!(matches!(Hello::read(&newer[..]), Ok(Err(Welcome::Version))));
         assert!(matches!(Hello::read(&b"GET / HTTP/1.1\r\nHost: a\r\n"[..]), Ok(Err(Welcome::Version))));

@@ -13,6 +13,7 @@ use crate::counter::{counter, raise, wait};
 use crate::forget;
 use crate::ledger::Ledger;
 use crate::mates::Gone;
+use crate::random::random_bytes;
 use crate::session::{Detached, LINGER, Ready, Settings, detach, write_back};
 use crate::sys::SharedMemory;
 use landfall_fs::InodeNumber;
@@ -54,6 +55,8 @@ pub struct Hold {
     settings: HoldSettings,
     ready: Ready,
     by: By,
+    /// Names the mount, for each of its servers.
+    mount: MountId,
     /// Identity of the files.
     region: Region,
     channel: Arc<Channel>,
@@ -64,11 +67,7 @@ pub struct Hold {
 /// How requests come to the server.
 enum By {
     /// From the kernel: the server has the queues.
-    Kernel {
-        ledger: SharedMemory,
-        /// Names the mount, for each of its servers.
-        mount: MountId,
-    },
+    Kernel { ledger: SharedMemory },
     /// This process passes them on.
     Relay {
         relay: Arc<Relay>,
@@ -122,14 +121,15 @@ impl Hold {
         let ready = Ready::make(point, &mount_settings, stop.as_fd())?;
         let questions = answering(&ready)?;
         let by = if is_near {
-            By::Kernel { ledger: Ledger::memory()?, mount: reached.mount }
+            By::Kernel { ledger: Ledger::memory()? }
         } else {
             let over = counter()?;
             By::Relay { relay: Relay::start(&ready.queues, ready.negotiated, &over)?, over }
         };
         let (region, channel) = (reached.region, Arc::clone(&reached.channel));
         let settings = HoldSettings { sharing, ..settings };
-        let hold = Self { settings, ready, by, region, channel, questions, stop };
+        let mount = random_bytes()?;
+        let hold = Self { settings, ready, by, mount, region, channel, questions, stop };
         hold.attach(reached, Since::New)?;
         Ok(hold)
     }
@@ -248,14 +248,14 @@ impl Hold {
     /// Says to a server what it is to serve.
     fn attach(&self, reached: Reached, since: Since) -> Result<Arc<Channel>, HoldError> {
         let Reached { channel, server, life, .. } = &reached;
-        let (over, mount, lines) = match &self.by {
-            By::Kernel { mount, .. } => (Over::Device, *mount, Vec::new()),
-            By::Relay { .. } => (Over::Connections, reached.mount, reached.queues(self.ready.queues.len())?),
+        let (over, lines) = match &self.by {
+            By::Kernel { .. } => (Over::Device, Vec::new()),
+            By::Relay { .. } => (Over::Connections, reached.queues(self.ready.queues.len())?),
         };
         let negotiated = self.ready.negotiated;
         let attach = Attach {
             since,
-            mount,
+            mount: self.mount,
             minor: negotiated.minor,
             features: negotiated.features.bits(),
             max_write: negotiated.max_write,
@@ -266,7 +266,7 @@ impl Hold {
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
         let descriptors: Vec<BorrowedFd<'_>> = match &self.by {
-            By::Kernel { ledger, .. } => {
+            By::Kernel { ledger } => {
                 std::iter::once(ledger.file()).chain(self.ready.queues.iter().map(AsFd::as_fd)).collect()
             }
             By::Relay { .. } => Vec::new(),
@@ -330,7 +330,7 @@ impl Hold {
     /// It waits for READs that it has sent to the server, and nothing interrupts that: a server that did this could not be
     /// killed while it has not answered them itself.
     fn invalidate(&self) -> io::Result<()> {
-        let By::Kernel { ledger, .. } = &self.by else { return Ok(()) };
+        let By::Kernel { ledger } = &self.by else { return Ok(()) };
         let stale = Ledger::stale(ledger);
         if stale.is_empty() {
             return Ok(());

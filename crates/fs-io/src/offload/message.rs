@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(point.encode(), [&head(11)[..], &number].concat());
         assert_eq!(durable.encode(), [&head(12)[..], &number].concat());
         let remote = Message::Attach(Attach { over: Over::Connections, ..attach() });
-        assert_eq!(remote.encode()[60..64], [2, 0, 0, 0]);
+        assert_eq!(remote.encode()[52..56], [2, 0, 0, 0]);
         let ended = Message::Ended("why".into());
         let (attach, accepted, ask) = (Message::Attach(attach()), Message::Accepted, Message::Ask);
         let noted = [point, durable, remote, Message::Alive];

@@ -2,12 +2,11 @@
 
 use super::channel::{Channel, ChannelError};
 use super::door::end_with_the_machine;
-use super::earlier::MountId;
 use super::error::{HoldError, refusal};
-use super::hello::{Hello, HelloError, PASSWORD_BYTES_MAX, Purpose, Welcome};
+use super::hello::{ConnectionId, Hello, HelloError, PASSWORD_BYTES_MAX, Purpose, Welcome};
 use super::message::{Message, Region, ServerLife};
 use super::place::{Addresses, ServerPlace};
-use rustix::rand::{GetRandomFlags, getrandom};
+use crate::random::random_bytes;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -27,8 +26,8 @@ pub(super) struct Reached {
     pub(super) workers: usize,
     pub(super) region: Region,
     pub(super) life: ServerLife,
-    /// Names the mount.
-    pub(super) mount: MountId,
+    /// Names this attempt to connect, where it is over a network.
+    connection: ConnectionId,
     remote: Option<Remote>,
 }
 
@@ -43,8 +42,9 @@ impl Reached {
     pub(super) fn queues(&self, count: usize) -> Result<Vec<TcpStream>, HoldError> {
         let Some(remote) = &self.remote else { return Ok(Vec::new()) };
         let open = |_| {
-            let stream =
-                remote.greet(Purpose::Queue, self.mount).map_err(|error| not_reached(&self.server, error))?;
+            let stream = remote
+                .greet(Purpose::Queue, self.connection)
+                .map_err(|error| not_reached(&self.server, error))?;
             // A reply takes as long as what it waits for.
             stream.set_read_timeout(None)?;
             stream.set_write_timeout(None)?;
@@ -56,12 +56,12 @@ impl Reached {
 
 impl Remote {
     /// Connects, and is let in.
-    fn greet(&self, purpose: Purpose, mount: MountId) -> Result<TcpStream, HelloError> {
+    fn greet(&self, purpose: Purpose, connection: ConnectionId) -> Result<TcpStream, HelloError> {
         let stream = TcpStream::connect_timeout(&self.address, CONNECT_LIMIT)?;
         stream.set_read_timeout(Some(CONNECT_LIMIT))?;
         stream.set_write_timeout(Some(CONNECT_LIMIT))?;
         end_with_the_machine(&stream)?;
-        let hello = Hello { purpose, mount, password: self.password.clone() };
+        let hello = Hello { purpose, connection, password: self.password.clone() };
         (&stream).write_all(&hello.encode())?;
         match Welcome::read(&stream)? {
             Welcome::LetIn => Ok(stream),
@@ -88,12 +88,6 @@ pub(super) fn reach(server: &ServerPlace) -> Result<Reached, HoldError> {
     }
 }
 
-fn random_id() -> io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom(&mut id[..], GetRandomFlags::empty())?;
-    Ok(id)
-}
-
 fn reach_near(socket: &Path) -> Result<Reached, HoldError> {
     let server = socket.display().to_string();
     let channel = match Channel::connect(socket) {
@@ -103,7 +97,7 @@ fn reach_near(socket: &Path) -> Result<Reached, HoldError> {
         }
         Err(source) => return Err(HoldError::NoServer { server, source }),
     };
-    hear_offer(channel, server, random_id()?, None)
+    hear_offer(channel, server, ConnectionId::default(), None)
 }
 
 /// Connects to the first server that offers its files.
@@ -129,9 +123,11 @@ fn reach_far(name: &str, password: &[u8]) -> Result<Reached, HoldError> {
     let unreachable = |source| HoldError::Unreachable { server: name.to_owned(), source };
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for address in name.to_socket_addrs().map_err(unreachable)? {
-        let (mount, remote) = (random_id()?, Remote { address, password: password.to_vec() });
-        match remote.greet(Purpose::Control, mount) {
-            Ok(stream) => return hear_offer(Channel::over(stream)?, name.to_owned(), mount, Some(remote)),
+        let (connection, remote) = (random_bytes()?, Remote { address, password: password.to_vec() });
+        match remote.greet(Purpose::Control, connection) {
+            Ok(stream) => {
+                return hear_offer(Channel::over(stream)?, name.to_owned(), connection, Some(remote));
+            }
             // The host's next address.
             Err(HelloError::Io(source)) => last = source,
             Err(error) => return Err(not_reached(name, error)),
@@ -143,13 +139,13 @@ fn reach_far(name: &str, password: &[u8]) -> Result<Reached, HoldError> {
 fn hear_offer(
     channel: Channel,
     server: String,
-    mount: MountId,
+    connection: ConnectionId,
     remote: Option<Remote>,
 ) -> Result<Reached, HoldError> {
     match channel.receive() {
         Ok((Message::Offer { workers, region, life }, _)) => {
             let workers = usize::try_from(workers.clamp(1, WORKERS_MAX)).unwrap_or(1);
-            Ok(Reached { channel: Arc::new(channel), server, workers, region, life, mount, remote })
+            Ok(Reached { channel: Arc::new(channel), server, workers, region, life, connection, remote })
         }
         Ok((other, _)) => Err(refusal(&server, other)),
         Err(source @ ChannelError::Closed) if remote.is_some() => {

@@ -20,6 +20,7 @@ use crate::link::{Accepted, Listener};
 use crate::lives::MountNumber;
 use crate::mates::Gone;
 use crate::panics::Holder;
+use crate::random::random_bytes;
 use crate::rounds::Rounds;
 use crate::service::{Service, Which, Written};
 use crate::session::{Earlier, Elsewhere, End, Lines, Session, SessionError, Settings, release};
@@ -31,7 +32,6 @@ use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
 use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
 use parking_lot::Mutex;
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,8 @@ enum AttachError {
     Invalid,
     #[error("its ledger or its queues cannot be used: {0}")]
     Descriptors(io::Error),
+    #[error("it has not ended in good order where it was served before: {0}")]
+    Before(String),
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -240,8 +242,7 @@ impl Server {
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
-        let mut life = ServerLife::default();
-        getrandom(&mut life[..], GetRandomFlags::empty()).map_err(io::Error::from)?;
+        let life = random_bytes()?;
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
         let current = Current { service, roster: Arc::default() };
         let (stop, served) = (Arc::new(counter()?), Vec::new());
@@ -353,6 +354,7 @@ impl Server {
     fn accept(&mut self) -> Result<(), AttachError> {
         let channel = Arc::new(self.greet()?);
         let admitted = self.receive(&channel).and_then(|attached| {
+            self.end_before(&attached.attach)?;
             let refused = self.admit(&attached);
             refused.map(|admitted| (attached, admitted))
         });
@@ -400,6 +402,21 @@ impl Server {
         self.next += 1;
         let (number, ledger) = (MountNumber(self.next), Arc::new(ledger));
         Ok(Attached { number, attach, ledger, queues, channel: Arc::clone(channel) })
+    }
+
+    /// Ends what was served of a mount whose holder connects anew. What is on its way over the connections before must not be
+    /// done behind what comes over the new ones.
+    fn end_before(&mut self, attach: &Attach) -> Result<(), AttachError> {
+        if attach.over != Over::Connections {
+            return Ok(());
+        }
+        self.gathering.waiting.retain(|other| other.attach.mount != attach.mount);
+        while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
+            let served = self.served.remove(at);
+            raise(&served.stop);
+            self.end(served).map_err(|error| AttachError::Before(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Decides when a mount is served.
