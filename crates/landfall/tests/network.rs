@@ -459,6 +459,9 @@ fn a_peer_that_reads_nothing_does_not_hold_up_the_end_of_the_server() -> io::Res
     Ok(())
 }
 
+/// The server's ends of connections that the holder takes for lost, with what was on its way.
+type Delayed = Arc<Mutex<Vec<(TcpStream, Vec<u8>)>>>;
+
 /// A network between a holder and its server, which can be slow and lose connections.
 struct Network {
     address: SocketAddr,
@@ -467,8 +470,7 @@ struct Network {
     is_silent: Arc<AtomicBool>,
     /// The holder's ends of the connections so far.
     ends: Arc<Mutex<Vec<TcpStream>>>,
-    /// The server's ends of connections that the holder takes for lost, with what was on its way.
-    delayed: Arc<Mutex<Vec<(TcpStream, Vec<u8>)>>>,
+    delayed: Delayed,
 }
 
 impl Network {
@@ -476,7 +478,7 @@ impl Network {
         let address = own_address();
         let listener = TcpListener::bind(address).unwrap();
         let [is_slow, is_silent] = std::array::from_fn(|_| Arc::<AtomicBool>::default());
-        let (ends, delayed) = (Arc::default(), Arc::default());
+        let (ends, delayed) = (Arc::default(), Delayed::default());
         let network = Self { address, is_slow, is_silent, ends, delayed };
         let (ends, delayed) = (Arc::clone(&network.ends), Arc::clone(&network.delayed));
         let troubles = [&network.is_slow, &network.is_silent].map(Arc::clone);
@@ -529,7 +531,7 @@ fn pass_or_keep(
     mut holder: &TcpStream,
     mut server: TcpStream,
     [is_slow, is_silent]: &[Arc<AtomicBool>; 2],
-    delayed: &Mutex<Vec<(TcpStream, Vec<u8>)>>,
+    delayed: &Delayed,
 ) {
     let (mut block, mut late) = (vec![0; 64 << 10], Vec::new());
     while let Ok(bytes @ 1..) = holder.read(&mut block) {

@@ -43,14 +43,12 @@ impl Link {
     /// Ends all connections: whoever waits for a reply gets none.
     fn end(&self) {
         self.control.close();
-        self.end_lines();
+        (0..self.lines.len()).for_each(|index| self.end_line(index));
     }
 
-    fn end_lines(&self) {
-        for line in &self.lines {
-            // One that has ended already is as well.
-            let _ = line.shutdown(Shutdown::Both);
-        }
+    fn end_line(&self, index: usize) {
+        // One that has ended already is as well.
+        let _ = self.lines[index].shutdown(Shutdown::Both);
     }
 }
 
@@ -94,7 +92,7 @@ impl Relay {
                 if let Err(error) = relay.pass_all(index, &device, negotiated, &stop) {
                     tracing::error!(%error, "requests of the kernel are not passed on: the mount ends");
                 }
-                relay.end();
+                relay.end(index);
             };
             std::thread::Builder::new().name(format!("fuse-{index}")).spawn(pass)?;
         }
@@ -126,9 +124,10 @@ impl Relay {
         self.changed.notify_all();
     }
 
-    /// The mount has ended: the server is told by the end of its queues, and has the last word.
-    fn end(&self) {
-        self.state.lock().link.iter().for_each(|link| link.end_lines());
+    /// The mount has ended: the server is told by the end of its queues, and has the last word. Other threads may wait for
+    /// a reply still.
+    fn end(&self, index: usize) {
+        self.state.lock().link.iter().for_each(|link| link.end_line(index));
         self.refuse();
     }
 
