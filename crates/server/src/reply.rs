@@ -86,12 +86,28 @@ impl Outbox {
         Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
 
-    /// The next bytes that may be sent: replies at the front whose barriers are durable.
-    pub fn take_ready(&mut self, is_durable: impl Fn(Ticket) -> bool) -> Option<Outgoing> {
-        let ready = |batch: &Batch| batch.barriers.iter().all(&is_durable);
-        if !self.queue.front().is_some_and(ready) {
-            return None;
+    /// The next bytes that may be sent: replies at the front whose barriers are durable. `None`: there are no replies.
+    ///
+    /// What is not durable may be a moment later, by another thread: whoever looked twice might find that the reply cannot be
+    /// sent, and then that it waits for nothing.
+    ///
+    /// # Errors
+    /// The ticket that the first reply waits for.
+    pub fn take_ready(&mut self, is_durable: impl Fn(Ticket) -> bool) -> Result<Option<Outgoing>, Ticket> {
+        while let Some(first) = self.queue.front() {
+            if let Some(ticket) = first.barriers.iter().find(|ticket| !is_durable(*ticket)) {
+                return Err(ticket);
+            }
+            if let Some(out) = self.take_durable(&is_durable) {
+                return Ok(Some(out));
+            }
         }
+        Ok(None)
+    }
+
+    /// Takes the first reply, and those behind it that may be sent with it; `None` if these are empty.
+    fn take_durable(&mut self, is_durable: &impl Fn(Ticket) -> bool) -> Option<Outgoing> {
+        let ready = |batch: &Batch| batch.barriers.iter().all(is_durable);
         let Batch { mut out, mut round, .. } = self.queue.pop_front()?;
         while out.len() <= SEND_BYTES_MAX && self.queue.front().is_some_and(ready) {
             let next = self.queue.pop_front()?;
@@ -551,7 +567,7 @@ pub(crate) mod tests {
                 None => self.model.len(),
             };
             let waits_for = self.outbox.waits_for(is_durable);
-            let out = self.outbox.take_ready(is_durable);
+            let out = self.outbox.take_ready(is_durable).ok().flatten();
             assert!(waits_for.is_none() || out.is_none(), "what waits does not leave");
             let mut sent = out.as_ref().map(tokens).unwrap_or_default();
             let mut left = 0;
@@ -634,12 +650,28 @@ pub(crate) mod tests {
         say(&mut outbox, &heap, 1, b"b", &[ticket(1)]);
         say(&mut outbox, &heap, 2, b"c", &[ticket(6)]);
         say(&mut outbox, &heap, 2, b"d", &[]);
-        let mut take = |upto| outbox.take_ready(|ticket| ticket.batch() <= upto).map(|out| out.bytes);
-        assert_eq!(take(0).as_deref(), Some(&b"a"[..]));
-        assert_eq!(take(0), None);
-        assert_eq!(take(1).as_deref(), Some(&b"b"[..]));
-        assert_eq!(take(5), None);
-        assert_eq!(take(6).as_deref(), Some(&b"cd"[..]));
+        let mut take = |upto| {
+            let out = outbox.take_ready(|ticket| ticket.batch() <= upto)?;
+            Ok(out.map(|out| out.bytes))
+        };
+        assert_eq!(take(0), Ok(Some(b"a".to_vec())));
+        assert_eq!(take(0), Err(ticket(1)));
+        assert_eq!(take(1), Ok(Some(b"b".to_vec())));
+        assert_eq!(take(5), Err(ticket(6)));
+        assert_eq!(take(6), Ok(Some(b"cd".to_vec())));
+        assert_eq!(take(6), Ok(None));
+    }
+
+    #[test]
+    fn a_reply_that_is_not_taken_says_what_it_waits_for_though_that_is_durable_a_moment_later() {
+        let (heap, mut outbox) = (heap(), Outbox::default());
+        let ticket = Ticket::new(1, 1);
+        say(&mut outbox, &heap, 1, b"x", &[ticket]);
+        let looks = std::cell::Cell::new(0);
+        // Another thread makes it durable behind the first look.
+        let is_durable = |_| looks.replace(looks.get() + 1) > 0;
+        assert_eq!(outbox.take_ready(is_durable).map(|out| out.is_some()), Err(ticket));
+        assert_eq!(outbox.take_ready(is_durable).map(|out| out.is_some()), Ok(true));
     }
 
     #[test]
@@ -649,7 +681,10 @@ pub(crate) mod tests {
         say(&mut outbox, &heap, 1, b"x", &tickets);
         assert!(outbox.queue[0].barriers.iter().eq([tickets[99]]));
         assert_eq!(outbox.waits_for(|ticket| ticket.batch() < 100), Some(tickets[99]));
-        assert!(outbox.take_ready(|ticket| ticket.batch() < 100).is_none());
+        assert_eq!(
+            outbox.take_ready(|ticket| ticket.batch() < 100).map(|out| out.is_some()),
+            Err(tickets[99])
+        );
     }
 
     #[test]
@@ -688,6 +723,6 @@ pub(crate) mod tests {
         let ticket = append_and_commit(&mut writer);
         say(&mut outbox, &heap, 1, b"x", &[ticket]);
         assert_eq!(outbox.waits_for(|_| false), None);
-        assert!(outbox.take_ready(|_| false).is_some());
+        assert!(outbox.take_ready(|_| false).is_ok_and(|out| out.is_some()));
     }
 }

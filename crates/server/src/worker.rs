@@ -299,23 +299,30 @@ impl Worker {
             self.transport.trust(id);
         }
         // A transport that has taken a part at once reports no end of it: the next part follows here.
-        while conn.sending.is_none()
-            && !conn.phase.is_closed()
-            && let Some(out) = conn.outbox.take_ready(|ticket| heap.is_durable(ticket))
-        {
-            conn.sending = Some(Sending::new(out.len()));
-            if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
-                count(&self.shared.counters.output_bytes, conn.sent(buffers));
+        let mut held = None;
+        while conn.sending.is_none() && !conn.phase.is_closed() {
+            match conn.outbox.take_ready(|ticket| heap.is_durable(ticket)) {
+                Ok(Some(out)) => {
+                    conn.sending = Some(Sending::new(out.len()));
+                    if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
+                        count(&self.shared.counters.output_bytes, conn.sent(buffers));
+                    }
+                }
+                Ok(None) => break,
+                Err(ticket) => {
+                    held = Some(ticket);
+                    break;
+                }
             }
         }
-        self.wait_for_commit(id);
+        self.wait_for_commit(id, held);
         self.note_reply(id);
         self.regulate(id)
     }
 
     /// Adds a connection whose command or reply needs a commit to the waiting list, or ends its wait if that commit has
-    /// completed.
-    fn wait_for_commit(&mut self, id: ConnId) {
+    /// completed. `held` is what its first reply waits for, if nothing is being sent before it.
+    fn wait_for_commit(&mut self, id: ConnId, held: Option<Ticket>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if let Some(Park::Log(tail)) = conn.park
             && !std::mem::replace(&mut conn.listed.tailing, true)
@@ -337,7 +344,7 @@ impl Worker {
         }
         let ticket = match conn.park {
             Some(Park::On(Until::Ticket(ticket))) => Some(ticket),
-            _ => conn.outbox.waits_for(|ticket| self.heap.is_durable(ticket)),
+            _ => held,
         };
         let waits = match conn.park {
             Some(Park::On(Until::Load(load))) => {

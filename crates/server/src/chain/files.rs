@@ -59,7 +59,8 @@ pub(super) fn start(shared: &Arc<Shared>, node: &Arc<Node>) -> Result<(), NodeEr
     let publisher = Arc::clone(&follower);
     node.spawn("chain-files", move || {
         follower.shared.files.set_follower(thread::current());
-        follower.repeat("made durable", || follower.commit());
+        let mut told = 0;
+        follower.repeat("made durable", || follower.commit(&mut told));
     })?;
     node.spawn("chain-publish", move || {
         publisher.shared.files.set_publishing(thread::current());
@@ -93,14 +94,17 @@ impl Follower {
         }
     }
 
-    /// Makes durable what has come. A mount does this itself.
-    fn commit(&self) -> Result<(), FsError> {
-        let is_mounted = self.shared.files.mount().is_some();
-        let newest = self.files.newest().filter(|newest| !self.files.heap().is_durable(*newest));
-        if newest.is_some() && !is_mounted {
+    /// Makes durable what has come, and tells the workers, whose replies wait for it. They were told of operations below
+    /// `told`. Who has made them durable does not matter: the thread that publishes does so, too, and tells nobody. A mount
+    /// does all this itself.
+    fn commit(&self, told: &mut u64) -> Result<(), FsError> {
+        if self.shared.files.mount().is_none() {
+            let (come, newest) = (self.files.next_operation(), self.files.newest());
+            let waits = newest.is_some_and(|newest| !self.files.heap().is_durable(newest));
             self.files.sync_all()?;
-            // Their replies wait for it.
-            self.shared.wake_all();
+            if std::mem::replace(told, come) != come || waits {
+                self.shared.wake_all();
+            }
         }
         self.link.note_complete(self.files.durable_below());
         if self.files.publishing_is_due() {

@@ -198,7 +198,7 @@ impl Rig {
     pub fn sent(&mut self) -> Vec<u8> {
         let heap = Arc::clone(self.shared.engine.heap());
         let mut bytes = Vec::new();
-        while let Some(out) = self.outbox.take_ready(|slot| heap.is_durable(slot)) {
+        while let Ok(Some(out)) = self.outbox.take_ready(|slot| heap.is_durable(slot)) {
             self.read(&out, &mut bytes);
             self.outbox.recycle(out);
         }

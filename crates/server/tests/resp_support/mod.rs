@@ -192,7 +192,7 @@ impl<'s> Worker<'s> {
     pub fn replies(&mut self) -> Vec<u8> {
         let heap = self.shared.engine.heap().clone();
         let mut replies = Vec::new();
-        while let Some(out) = self.outbox.take_ready(|slot| heap.is_durable(slot)) {
+        while let Ok(Some(out)) = self.outbox.take_ready(|slot| heap.is_durable(slot)) {
             replies.extend(flatten(self.shared, &out));
         }
         replies
