@@ -314,12 +314,11 @@ impl Server {
     fn answer_points(&mut self) {
         let heap = self.files.heap();
         for Served { point, channel, .. } in &mut self.served {
-            if let Some((number, _)) =
-                point.take_if(|(_, ticket)| ticket.is_none_or(|ticket| heap.is_durable(ticket)))
-            {
-                // If it does not get there, the holder asks again.
-                channel.try_send(&Message::Durable(number));
-            }
+            // The holder asks one thing at a time: what could not be sent is sent later.
+            point.take_if(|(number, ticket)| {
+                ticket.is_none_or(|ticket| heap.is_durable(ticket))
+                    && channel.try_send(&Message::Durable(*number))
+            });
         }
     }
 
