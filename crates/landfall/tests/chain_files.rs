@@ -4,7 +4,7 @@
 mod common;
 
 use common::chain::Chain;
-use common::{Place, can_mount, pattern, wait_until};
+use common::{can_mount, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -33,23 +33,12 @@ impl Nodes {
             return None;
         }
         // Of a small region, what is kept for workers and for what is on its way is a large part.
-        Some(Self::of(Chain::new(count, &[&["--capacity", "256MiB"], flags].concat())))
-    }
-
-    /// As [`Self::new`], with regions in shared memory, where nobody waits for a disk.
-    fn in_memory(count: usize, flags: &[&str]) -> Option<Self> {
-        Place::in_memory().filter(|_| can_mount())?;
-        let place = || Place::in_memory().expect("there is shared memory");
-        Some(Self::of(Chain::at(count, &[&["--capacity", "256MiB"], flags].concat(), place)))
-    }
-
-    fn of(mut chain: Chain) -> Self {
-        let count = chain.nodes.len();
+        let mut chain = Chain::new(count, &[&["--capacity", "256MiB"], flags].concat());
         let points: Vec<tempfile::TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
         for (node, point) in chain.nodes.iter_mut().zip(&points) {
             node.flags = vec!["--files".into(), point.path().to_str().unwrap().into()];
         }
-        Self { chain, points }
+        Some(Self { chain, points })
     }
 
     fn at(&self, node: usize, name: &str) -> PathBuf {
@@ -165,33 +154,6 @@ fn work(root: &Path, seed: u64) {
     fs::remove_file(at("removed")).unwrap();
     fs::set_permissions(at("d").join("moved"), fs::Permissions::from_mode(0o640)).unwrap();
     File::open(root).unwrap().sync_all().unwrap();
-}
-
-/// A reply that becomes durable while its worker looks is sent nevertheless. Nothing but the 30 seconds after which a server
-/// connects anew would end the halt.
-#[test]
-fn many_programs_that_sync_at_once_never_wait_for_a_reply_that_could_be_sent() {
-    let Some(mut nodes) = Nodes::in_memory(3, &["--workers", "1"]) else { return };
-    nodes.chain.start_all();
-    nodes.wait_until_mounted(0);
-    let append_all = |who: usize| {
-        for n in 0..200 {
-            let path = nodes.at(0, &format!("{who}.{}", n % 4));
-            let mut file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
-            file.write_all(&pattern(n, 16 << 10)).unwrap();
-            file.sync_all().unwrap();
-            if n % 4 == 0 {
-                fs::remove_file(path).unwrap();
-            }
-        }
-    };
-    let append_all = &append_all;
-    std::thread::scope(|scope| (0..16).for_each(|who| _ = scope.spawn(move || append_all(who))));
-    for node in &nodes.chain.nodes {
-        let log = node.place.log();
-        assert!(!log.contains("no answer to a batch"), "{log}");
-    }
-    nodes.end(&[0, 1, 2]);
 }
 
 #[test]
