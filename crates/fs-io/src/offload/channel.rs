@@ -112,18 +112,12 @@ impl Channel {
     /// Says that nothing more will be sent.
     pub(super) fn finish(&self) {
         // If the other side is gone, it knows.
-        let _ = match &self.wire {
-            Wire::Packets(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Write),
-            Wire::Stream(stream, _) => rustix::net::shutdown(stream, rustix::net::Shutdown::Write),
-        };
+        let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Write);
     }
 
     /// Ends the connection: whoever waits for something finds that it is closed.
     pub(super) fn close(&self) {
-        let _ = match &self.wire {
-            Wire::Packets(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Both),
-            Wire::Stream(stream, _) => rustix::net::shutdown(stream, rustix::net::Shutdown::Both),
-        };
+        let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
     }
 
     /// Receives a message that is due soon, with its descriptors.

@@ -199,7 +199,8 @@ impl Shared {
     }
 
     fn refuse(&self, mut stream: &TcpStream, peer: SocketAddr, why: Welcome) -> Result<(), ControlError> {
-        tracing::warn!(%peer, %why, "a mount on another machine is refused");
+        // Strangers do not fill the log: who is refused tells it in its own.
+        tracing::debug!(%peer, %why, "a mount on another machine is refused");
         Ok(stream.write_all(&why.encode())?)
     }
 
