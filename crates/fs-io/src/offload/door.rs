@@ -174,7 +174,8 @@ impl Shared {
         }
         let serve = move || {
             if let Err(error) = counted.0.greet(stream, peer) {
-                tracing::info!(%peer, %error, "the connection of a mount on another machine has ended");
+                // The server says itself when a mount has ended, and strangers do not fill its log.
+                tracing::debug!(%peer, %error, "the connection of a mount on another machine has ended");
             }
         };
         if let Err(error) = std::thread::Builder::new().name("door".into()).spawn(serve) {
