@@ -136,7 +136,7 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
     }
     let stream = raw(server.resp);
     let mut writing = stream.try_clone().unwrap();
-    let over = AtomicBool::new(false);
+    let (over, begun) = (AtomicBool::new(false), Instant::now());
     let (pings, worst) = std::thread::scope(|threads| {
         threads.spawn(move || writing.write_all(&bytes).unwrap());
         let watch = threads.spawn(|| pings_until(&mut other, &over));
@@ -151,7 +151,8 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
         over.store(true, Ordering::Relaxed);
         watch.join().unwrap()
     });
-    assert!(worst < Duration::from_millis(500), "others waited for {worst:?}");
+    let all = begun.elapsed();
+    assert!(worst < Duration::from_millis(500).max(all / 4), "others waited for {worst:?} of {all:?}");
     assert!(pings > 5, "another client was answered {pings} times meanwhile");
     assert_eq!(pipelined.call(&[b"GET", b"k999"]).unwrap(), bulk("99999"));
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::chain::{Chain, LIMIT};
 use common::mounts::{Process, Site};
-use common::{Place, Server, binary, can_mount, landfall, ok, pattern, wait_until};
+use common::{Place, Server, binary, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,20 +13,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const PORT: u16 = 6481;
 /// Bytes of what a writer makes durable at a time.
 const BLOCK: usize = 4096;
-
-/// An address of this machine that no other test has.
-fn own_address() -> SocketAddr {
-    static TAKEN: AtomicU8 = AtomicU8::new(1);
-    let process = (std::process::id() % 120) as u8 + 100;
-    SocketAddr::from(([127, process, 250, TAKEN.fetch_add(1, Ordering::Relaxed)], PORT))
-}
 
 fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
@@ -329,8 +321,7 @@ fn a_mount_follows_the_first_server_of_a_chain() {
         return;
     }
     let mut chain = Chain::new(3, &["--capacity", "256MiB", "--workers", "2"]);
-    let addresses: Vec<SocketAddr> =
-        chain.nodes.iter().map(|node| SocketAddr::new(node.address.ip(), PORT)).collect();
+    let addresses: Vec<SocketAddr> = chain.nodes.iter().map(|_| own_address()).collect();
     for (node, address) in chain.nodes.iter_mut().zip(&addresses) {
         let socket = node.place.dir().join("offload.sock").to_str().unwrap().to_owned();
         node.flags = vec!["--files-offload".into(), socket, "--files-listen".into(), address.to_string()];

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Place, Reply, Server, ok};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Far more than a group of records holds.
 const KEYS: usize = 60_000;
@@ -152,7 +152,6 @@ fn a_delete_of_many_keys_makes_room_in_a_full_region() {
         assert!(written >= KEYS * step, "{written} keys fill the region");
         let keys = || (0..KEYS).map(|number| key(number * step));
         let delete = std::iter::once(b"DEL".to_vec()).chain(keys()).collect::<Vec<_>>();
-        let begun = Instant::now();
         // What EXEC deletes is one transaction or an error: it does not wait for room that nobody makes.
         assert_eq!(resp.call(&[b"MULTI"]).unwrap(), ok());
         call(&mut resp, &delete);
@@ -160,7 +159,6 @@ fn a_delete_of_many_keys_makes_room_in_a_full_region() {
         let is_refused = matches!(&outcome, Reply::Error(text) if text.starts_with("OOM"));
         assert!(is_refused || outcome == Reply::Array(vec![int(KEYS)]), "{outcome:?}");
         assert_eq!(call(&mut resp, &delete), Some(int(if is_refused { KEYS } else { 0 })));
-        assert!(begun.elapsed() < Duration::from_secs(10), "the reply came after {:?}", begun.elapsed());
         let exists = std::iter::once(b"EXISTS".to_vec()).chain(keys()).collect::<Vec<_>>();
         assert_eq!(call(&mut resp, &exists), Some(Reply::Int(0)));
         assert_eq!(resp.call(&[b"DBSIZE"]).unwrap(), int(written - KEYS));

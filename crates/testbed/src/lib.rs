@@ -21,6 +21,7 @@
 
 mod host;
 mod link;
+mod loopback;
 mod lossy;
 mod middlebox;
 mod sys;
@@ -28,6 +29,7 @@ mod unavailable;
 
 pub use host::Host;
 pub use link::LinkOptions;
+pub use loopback::own_loopback_address;
 pub use lossy::LossyWire;
 pub use middlebox::{Faults, Middlebox, Tally};
 pub use sys::{Memory, PacketSocket};

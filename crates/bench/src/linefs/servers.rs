@@ -9,6 +9,7 @@ use crate::common::progress::check_stop;
 use crate::files::wait_until_mounted;
 use crate::linefs::etcd::Etcd;
 use landfall_resp::Reply;
+use landfall_testbed::own_loopback_address;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 const CHAIN_NAME: &str = "bench";
 /// T of a chain in etcd, seconds: the shortest. A server that is silent for so long is taken out.
 pub(super) const LEASE_SECONDS: u64 = 4;
-/// Where each node listens for the one before it.
+/// Where the first node listens; each other one has the port after that of the one before it.
 const PORT: u16 = 7101;
 /// The share of the machine's memory that each server may use for its region: three are beside each other.
 const MEMORY_SHARE: u64 = 6;
@@ -209,11 +210,9 @@ pub(super) fn wait_until_known(setting: Setting<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Where a node listens for the one before it. The kernel chooses ports of clients and servers on other addresses, and
-/// another run has another address.
+/// Where a node listens for the one before it.
 fn address_of(number: usize) -> SocketAddr {
-    let run = (std::process::id() % 250) as u8;
-    SocketAddr::from(([127, 78, run, number as u8 + 1], PORT))
+    SocketAddr::from((own_loopback_address(), PORT + number as u16))
 }
 
 /// Waits until the first server takes writes, and all others have what it has.

@@ -1,21 +1,17 @@
 //! A chain of servers on this machine.
 
 use super::etcd::{Etcd, start_etcd};
-use super::{Place, Refused, Reply, Resp, Server, landfall, ok, wait_until};
+use super::{Place, Refused, Reply, Resp, Server, landfall, ok, own_address, wait_until};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Time limit for a node to get in step, or for a change of the chain to count.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Time limit of a reply that may wait for another node.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
-
-/// Where nodes listen for each other.
-const PORT: u16 = 7101;
 
 /// Nodes of a chain; those that run have a server.
 pub(crate) struct Chain {
@@ -78,14 +74,14 @@ impl Chain {
     }
 
     fn make(nodes: usize, flags: &[&str], etcd: Option<(&str, u64)>, place: impl Fn() -> Place) -> Self {
-        let node = |(index, address): (usize, SocketAddr)| Node {
+        let node = |index: usize| Node {
             name: char::from(b'a' + index as u8).to_string(),
             place: place(),
-            address,
+            address: own_address(),
             flags: Vec::new(),
             server: None,
         };
-        let nodes: Vec<Node> = own_addresses(nodes).into_iter().enumerate().map(node).collect();
+        let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let url = etcd.map(|(url, _)| url.to_owned());
         let chain = Self { place: Place::new(), etcd: url, nodes, flags };
@@ -283,13 +279,4 @@ pub(crate) fn codes_answered(node: SocketAddr, message: &[u8]) -> Vec<u8> {
     let mut answer = Vec::new();
     let _ = node.read_to_end(&mut answer);
     answer.windows(6).filter(|at| at.starts_with(b"LFCH")).map(|at| at[5]).collect()
-}
-
-/// Addresses that no other test has: each chain has a network of its own within that of this machine, where no server
-/// listens on a port that the kernel has chosen.
-fn own_addresses(count: usize) -> Vec<SocketAddr> {
-    static CHAINS: AtomicU32 = AtomicU32::new(0);
-    let chain = CHAINS.fetch_add(1, Ordering::Relaxed) as u8;
-    let process = (std::process::id() % 120) as u8 + 100;
-    (1..=count as u8).map(|node| SocketAddr::from(([127, process, chain, node], PORT))).collect()
 }

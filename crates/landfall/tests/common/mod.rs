@@ -17,7 +17,7 @@ pub(crate) mod mounts;
 pub(crate) mod wire;
 pub(crate) mod writers;
 
-use landfall_testbed::Host;
+use landfall_testbed::{Host, own_loopback_address};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,6 +25,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 pub(crate) use wire::{Http, Reply, Resp};
@@ -35,6 +36,8 @@ pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(90);
 const LIMIT: Duration = Duration::from_secs(30);
 /// Time limit of a reply.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(20);
+/// The first port of those that are chosen here. The kernel chooses higher ones.
+const FIRST_PORT: u16 = 7101;
 /// Unread lines of start-up output, at most.
 const LINES_MAX: usize = 64;
 
@@ -42,6 +45,12 @@ const LINES_MAX: usize = 64;
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_landfall")
         .map_or_else(|| env!("CARGO_BIN_EXE_landfall").into(), PathBuf::from)
+}
+
+/// Where a server is to listen that must have the same address each time it starts: no other test has it.
+pub(crate) fn own_address() -> SocketAddr {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    SocketAddr::from((own_loopback_address(), FIRST_PORT + TAKEN.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// A directory for a region, with the server's log beside it.
