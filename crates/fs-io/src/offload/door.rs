@@ -5,6 +5,7 @@
 use super::channel::{Channel, ChannelError};
 use super::hello::{ConnectionId, Hello, PASSWORD_BYTES_MAX, Purpose, Welcome};
 use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over, Since};
+use super::strangers::Strangers;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
 use crate::ledger::Ledger;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to say what it is.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
-/// Most connections that are not a queue which the server has.
+/// Most connections that have said the password and are not a queue which the server has.
 const CONNECTIONS_MAX: usize = 256;
 /// How long the end waits until holders have heard the last word of the server.
 const LAST_WORD_LIMIT: Duration = Duration::from_secs(2);
@@ -67,7 +68,9 @@ struct Shared {
     closed: OwnedFd,
     /// Readable when connections are to end.
     stop: OwnedFd,
-    /// Connections that have a thread here.
+    /// Connections that have not said the password.
+    strangers: Strangers,
+    /// Those that have said it, and have a thread here.
     connections: AtomicUsize,
     /// Holders with a control connection, and their queues.
     holders: Mutex<HashMap<ConnectionId, Vec<TcpStream>>>,
@@ -97,8 +100,15 @@ impl Door {
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let (closed, stop) = (counter().map_err(failed)?, counter().map_err(failed)?);
-        let (connections, holders) = (AtomicUsize::new(0), Mutex::default());
-        let shared = Arc::new(Shared { socket, password, closed, stop, connections, holders });
+        let shared = Arc::new(Shared {
+            socket,
+            password,
+            closed,
+            stop,
+            strangers: Strangers::default(),
+            connections: AtomicUsize::new(0),
+            holders: Mutex::default(),
+        });
         let accepting = Arc::clone(&shared);
         let accept = move || accepting.accept(&listener);
         let accepting = std::thread::Builder::new().name("door".into()).spawn(accept).map_err(failed)?;
@@ -125,9 +135,9 @@ impl Drop for Door {
 }
 
 /// Counts a connection as long as it lives.
-struct Counted(Arc<Shared>);
+struct Counted<'s>(&'s Shared);
 
-impl Drop for Counted {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -165,15 +175,9 @@ impl Shared {
 
     /// Has a thread greet a connection.
     fn begin(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let others = self.connections.fetch_add(1, Ordering::AcqRel);
-        let counted = Counted(Arc::clone(self));
-        if others >= CONNECTIONS_MAX {
-            // It need not be read.
-            let _ = (&stream).write_all(&Welcome::Many.encode());
-            return;
-        }
+        let shared = Arc::clone(self);
         let serve = move || {
-            if let Err(error) = counted.0.greet(stream, peer) {
+            if let Err(error) = shared.greet(stream, peer) {
                 // The server says itself when a mount has ended, and strangers do not fill its log.
                 tracing::debug!(%peer, %error, "the connection of a mount on another machine has ended");
             }
@@ -184,6 +188,7 @@ impl Shared {
     }
 
     fn greet(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), ControlError> {
+        let stranger = self.strangers.admit(&stream)?;
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(HELLO_LIMIT))?;
         stream.set_write_timeout(Some(HELLO_LIMIT))?;
@@ -193,6 +198,12 @@ impl Shared {
             Ok(_) => return self.refuse(&stream, peer, Welcome::Password),
             Err(welcome) => return self.refuse(&stream, peer, welcome),
         };
+        drop(stranger);
+        let others = self.connections.fetch_add(1, Ordering::AcqRel);
+        let _counted = Counted(self);
+        if others >= CONNECTIONS_MAX {
+            return self.refuse(&stream, peer, Welcome::Many);
+        }
         match hello.purpose {
             Purpose::Control => self.control(stream, hello.connection, peer),
             Purpose::Queue => self.take_queue(stream, hello.connection, peer),

@@ -20,6 +20,7 @@ mod refuse;
 mod relay;
 mod roster;
 mod server;
+mod strangers;
 
 pub use channel::ChannelError;
 pub use closed::{ClosedSocket, Until};
