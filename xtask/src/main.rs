@@ -18,6 +18,7 @@ mod peers;
 mod process;
 mod sans_io;
 mod seed;
+mod service;
 mod source;
 mod tidy;
 mod vm;

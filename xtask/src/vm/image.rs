@@ -2,7 +2,7 @@
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
-use super::modules::{load_more, load_order};
+use super::modules::{HOST, load_more, load_order};
 use super::plan::{MEDIA, NETWORKS};
 use super::stop::Stop;
 use crate::error::Error;
@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// The first process of a guest that serves, and that of one that mounts.
 const INIT: &str = include_str!("guest/init.sh");
+const HOST_INIT: &str = include_str!("guest/host.sh");
 /// Programs of the host that the guest uses. For all other programs it uses applets of busybox.
 const PROGRAMS: &[&str] = &["busybox", "ndctl", "mkfs.ext4", "ip", "ethtool"];
 /// Folders of programs that may be missing in a user's PATH.
@@ -21,13 +23,15 @@ const MORE_FOLDERS: &[&str] = &["/usr/sbin", "/sbin"];
 /// Time limit for reading, stripping or unpacking one file.
 const FILE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Writes the file system of a guest that runs `binary` to `into`. `scratch` is a folder for intermediate files.
+/// Writes the file system of the guests, which run `binary`, to `into`: `init` serves, `host` mounts.
+/// `scratch` is a folder for intermediate files.
 ///
 /// # Errors
 /// [`Stop::Skip`] for a missing program or module, [`Stop::Failed`] for files that cannot be read.
 pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path) -> Result<(), Stop> {
     let mut archive = Archive::default();
     archive.program("init", INIT.as_bytes());
+    archive.program("host", HOST_INIT.as_bytes());
     let fragments =
         MEDIA.iter().map(|m| (m.name, m.script)).chain(NETWORKS.iter().map(|n| (n.name, n.script)));
     for (name, script) in fragments {
@@ -48,7 +52,8 @@ pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path)
     fs::write(into, archive.finish()).map_err(|e| Error::file("write", into, e).into())
 }
 
-/// Adds the modules, an ordered list for every guest (`modules/base`), and one for each network (`modules/NETWORK`).
+/// Adds the modules, an ordered list for every guest that serves (`modules/base`), one for each network (`modules/NETWORK`),
+/// and one for a guest that mounts (`modules/host`).
 fn add_modules(kernel: &Kernel, archive: &mut Archive) -> Result<(), Stop> {
     let text =
         |name: &str| read(&kernel.modules.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
@@ -56,6 +61,7 @@ fn add_modules(kernel: &Kernel, archive: &mut Archive) -> Result<(), Stop> {
     let lacks = |name| Stop::Skip(format!("this kernel has no module {name}"));
     let base = load_order(&dep, &builtin).map_err(lacks)?;
     add_list("base", &base, kernel, archive)?;
+    add_list("host", &load_more(&dep, &builtin, HOST).map_err(lacks)?, kernel, archive)?;
     for network in NETWORKS {
         let mut more = load_more(&dep, &builtin, network.modules).map_err(lacks)?;
         more.retain(|path| !base.contains(path));
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn scripts_of_the_guest_are_ones_that_a_shell_accepts() {
         let fragments = MEDIA.iter().map(|m| m.script).chain(NETWORKS.iter().map(|n| n.script));
-        for script in fragments.chain([INIT]) {
+        for script in fragments.chain([INIT, HOST_INIT]) {
             let mut shell = Command::new("sh");
             assert!(shell.args(["-n", "-c", script]).status().unwrap().success(), "{script}");
         }

@@ -6,6 +6,7 @@
 //! flushed. So this campaign tests ordering, tearing and recovery, but not missing flushes. The simulator tests those.
 
 mod cpio;
+mod host;
 mod image;
 mod kernel;
 mod machine;
@@ -68,13 +69,17 @@ const fn tool(name: &'static str, package: &'static str, probe: &'static [&'stat
     Peer { name, package, skipped: "virtual machine", probe }
 }
 
-/// `cargo xtask vm`.
+/// `cargo xtask vm`, and `cargo xtask vm host`.
 ///
 /// # Errors
 /// [`Error::Found`] or [`Error::Program`] where a campaign found a broken promise, or where a network was requested
 /// that the build does not have.
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
-    match Campaign::read(&GRAMMAR.parse(line)?)?.run(workspace) {
+    let outcome = match line.split_first() {
+        Some((word, rest)) if word == "host" => host::command(workspace, rest),
+        _ => Campaign::read(&GRAMMAR.parse(line)?)?.run(workspace),
+    };
+    match outcome {
         Ok(()) => Ok(()),
         Err(Stop::Skip(why)) => {
             println!("SKIPPED, nothing was tested: {why}");

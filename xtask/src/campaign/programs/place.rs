@@ -2,16 +2,15 @@
 
 use crate::error::Error;
 use crate::process::{self, Keep};
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
+use crate::service::Service;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The region.
 const SIZE: &str = "1GiB";
-/// How long the server may take to end, and a region to be checked.
-const END_LIMIT: Duration = Duration::from_secs(60);
+/// How long a mount may take to be removed, and a region to be checked.
+const DETACH_LIMIT: Duration = Duration::from_secs(60);
 const CHECK_LIMIT: Duration = Duration::from_secs(300);
 /// How long a script may take to acknowledge something, and how often that is looked for.
 const ACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(10);
@@ -75,9 +74,9 @@ pub(super) struct Place {
     pub(super) point: PathBuf,
     pub(super) with: With,
     region: PathBuf,
-    server: Option<Child>,
+    server: Option<Service>,
     /// The process that has made the mount, if that is not the server.
-    holder: Option<Child>,
+    holder: Option<Service>,
     /// Operations that the servers have adopted from libraries: of those before, and of this one.
     adopted: [u64; 2],
 }
@@ -106,13 +105,13 @@ impl Place {
         self.adopted = [self.adopted(), 0];
         let ready = if self.with.has_holder() { "serving:" } else { "mounted:" };
         if self.server.is_none() {
-            self.server = Some(self.start(self.server_command(), ready)?);
+            self.server = Some(Service::start(&mut self.server_command(), &self.log(), ready)?);
         }
         if self.with.has_holder() && self.holder.is_none() {
             let mut command = Command::new(&self.binary);
             command.args(["fs", "mount"]).arg(&self.point).args(["-o", "allow_other", "--offload"]);
             command.arg(self.region.join("offload.sock"));
-            self.holder = Some(self.start(command, "mounted:")?);
+            self.holder = Some(Service::start(&mut command, &self.log(), "mounted:")?);
         }
         Ok(())
     }
@@ -122,9 +121,9 @@ impl Place {
     /// # Errors
     /// As [`Place::kill`] and [`Place::check`].
     pub(super) fn mount_and_kill(&mut self, after: Duration) -> Result<(), Error> {
-        let child = self.spawn(self.server_command())?;
+        let server = Service::spawn(&mut self.server_command(), &self.log())?;
         std::thread::sleep(after);
-        self.server = Some(child);
+        self.server = Some(server);
         self.kill()?;
         if !self.with.has_holder() {
             self.detach();
@@ -148,34 +147,8 @@ impl Place {
         command
     }
 
-    fn spawn(&self, mut command: Command) -> Result<Child, Error> {
-        let log = self.log();
-        let file = OpenOptions::new().create(true).append(true).open(&log);
-        let file = file.map_err(|source| Error::file("open", &log, source))?;
-        let spawned = command.stdout(Stdio::piped()).stderr(file).spawn();
-        spawned.map_err(|source| Error::file("start", &self.binary, source))
-    }
-
     fn log(&self) -> PathBuf {
         self.beside.join("mount.log")
-    }
-
-    /// Starts a process that says so on a line that begins with `ready`.
-    fn start(&self, command: Command, ready: &str) -> Result<Child, Error> {
-        let mut child = self.spawn(command)?;
-        let mut line = String::new();
-        if let Some(out) = child.stdout.take() {
-            // An error means the same as an end: nothing is mounted.
-            let _ = BufReader::new(out).read_line(&mut line);
-        }
-        if line.starts_with(ready) {
-            return Ok(child);
-        }
-        // It has closed its output: it has ended, or is of no use.
-        let _ = child.kill();
-        ends(&mut child);
-        let said = std::fs::read_to_string(self.log()).unwrap_or_default();
-        Err(Error::Found(format!("nothing is mounted:\n{said}")))
     }
 
     /// Kills the server. The mount stays: until programs have ended they must not find what is below it.
@@ -183,7 +156,7 @@ impl Place {
     /// # Errors
     /// [`Error::Found`] where the server was dead already, or does not end.
     pub(super) fn kill(&mut self) -> Result<(), Error> {
-        self.server.take().map_or(Ok(()), |server| kill(server, "server"))
+        self.server.take().map_or(Ok(()), |server| server.kill("server"))
     }
 
     /// Kills the process that has made the mount, which ends with it.
@@ -191,7 +164,7 @@ impl Place {
     /// # Errors
     /// As [`Place::kill`].
     pub(super) fn kill_holder(&mut self) -> Result<(), Error> {
-        self.holder.take().map_or(Ok(()), |holder| kill(holder, "mount's process"))
+        self.holder.take().map_or(Ok(()), |holder| holder.kill("mount's process"))
     }
 
     /// Ends the mount in good order.
@@ -199,17 +172,9 @@ impl Place {
     /// # Errors
     /// [`Error::Found`] where a process ends in another way.
     pub(super) fn stop(&mut self) -> Result<(), Error> {
-        for mut child in [self.holder.take(), self.server.take()].into_iter().flatten() {
-            let id = child.id().to_string();
-            process::must(Command::new("kill").args(["-TERM", &id]), Keep::Nothing, END_LIMIT)?;
-            let ended = ends(&mut child);
-            if ended != Some(true) {
-                let _ = child.kill();
-                self.detach();
-                return Err(Error::Found(
-                    "the mount did not end in good order when it was told to".to_owned(),
-                ));
-            }
+        for (service, what) in [(self.holder.take(), "mount"), (self.server.take(), "server")] {
+            let stopped = service.map_or(Ok(()), |service| service.stop(what));
+            stopped.inspect_err(|_| self.detach())?;
         }
         Ok(())
     }
@@ -272,21 +237,16 @@ impl Place {
     /// Removes a mount that nobody serves. An error means that nothing is mounted there.
     pub(super) fn detach(&self) {
         let mut command = Command::new("umount");
-        let _ = process::run(command.args(["-f", "-l"]).arg(&self.point), Keep::Both, END_LIMIT);
+        let _ = process::run(command.args(["-f", "-l"]).arg(&self.point), Keep::Both, DETACH_LIMIT);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut left: Vec<Child> = [self.server.take(), self.holder.take()].into_iter().flatten().collect();
-        for child in &mut left {
-            // An error means that it has ended.
-            let _ = child.kill();
-        }
+        let mut left = [self.server.take(), self.holder.take()];
+        left.iter_mut().flatten().for_each(Service::kill_now);
+        // Who waits for the mount ends with it.
         self.detach();
-        for child in &mut left {
-            ends(child);
-        }
     }
 }
 
@@ -294,31 +254,6 @@ impl Drop for Place {
 fn counter(printed: &str, name: &str) -> u64 {
     let line = printed.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-fn kill(mut child: Child, what: &str) -> Result<(), Error> {
-    let by_itself = child.try_wait().ok().flatten();
-    // An error means that it has ended.
-    let _ = child.kill();
-    let is_gone = ends(&mut child).is_some();
-    match by_itself {
-        Some(status) => Err(Error::Found(format!("the {what} ended by itself with {status}"))),
-        None if is_gone => Ok(()),
-        None => Err(Error::Found(format!("the {what} does not end when it is killed"))),
-    }
-}
-
-/// Whether it succeeded; `None` if it does not end.
-fn ends(server: &mut Child) -> Option<bool> {
-    let until = Instant::now() + END_LIMIT;
-    while Instant::now() < until {
-        match server.try_wait() {
-            Ok(Some(status)) => return Some(status.success()),
-            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-            Err(_) => return None,
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -340,6 +275,6 @@ mod tests {
         let region = folder.path().join("region");
         let mut place = Place::new(Path::new("ls"), folder.path(), region, With::Mount).unwrap();
         let refused = place.mount().unwrap_err().to_string();
-        assert!(refused.contains("nothing is mounted") && refused.contains("ls: "), "{refused}");
+        assert!(refused.contains("did not come to `mounted:`") && refused.contains("ls: "), "{refused}");
     }
 }

@@ -1,0 +1,53 @@
+#!/bin/busybox sh
+# First process of a guest that is a host: it mounts the files of a server outside, and writes, until its kernel panics.
+# Argument: the port of the server.
+#
+# The first serial port carries what xtask/src/vm/host/guest.rs reads, the second everything else. Each line ends with a
+# full stop: a panic may cut it.
+set -u
+port=$1
+
+/bin/busybox mkdir -p /proc /sys /dev /tmp /applets /files
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t tmpfs tmp /tmp
+/bin/busybox --install -s /applets
+export PATH=/bin:/applets
+exec </dev/null >/dev/ttyS0 2>/dev/ttyS1
+
+# What a panic has cut ends here.
+echo
+
+# A guest that was forgotten ends itself.
+(sleep 900; poweroff -f) &
+
+fail() {
+    echo "failed: $1."
+    poweroff -f
+}
+
+for module in $(cat /modules/host); do
+    insmod "/modules/$module" || fail "cannot load $module"
+done
+ifconfig lo up
+ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
+landfall fs mount /files --server "10.0.2.2:$port" >/dev/ttyS1 &
+holder=$!
+until grep -q ' /files fuse' /proc/mounts; do
+    kill -0 "$holder" || fail "there is no mount"
+    sleep 0.1
+done
+echo "mounted."
+# What others have made durable while this host was down.
+echo "sees $(cat /files/beside/count)."
+
+mkdir -p /files/host || fail "no directory"
+number=$(ls /files/host | sort -n | tail -n 1)
+number=${number:-0}
+while :; do
+    number=$((number + 1))
+    yes "$number" | dd of="/files/host/$number" bs=16384 count=1 iflag=fullblock conv=fsync ||
+        fail "file $number"
+    echo "durable $number."
+done

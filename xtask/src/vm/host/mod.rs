@@ -1,0 +1,138 @@
+//! `cargo xtask vm host`: the host of a file system's mount is a virtual machine, whose kernel panics again and again.
+//!
+//! After LineFS, section 3.5: the side that has the data runs outside of the machine and goes on without it. A chain of
+//! three servers and another mount ([`beside`]) are outside. The machine ([`guest`]) mounts over its network, and makes
+//! files durable. Its kernel panics at moments that the seed chooses, and it boots again, within the same QEMU: nobody
+//! closes the connections that it had. What must hold each time: the program at the other mount goes on; the machine
+//! mounts again, and sees what that program has made durable meanwhile; what the machine had made durable is there. At the
+//! end the first server is killed: the next one has all of it, too.
+//!
+//! Unlike in LineFS, the machine shares no memory with the servers: what it writes reaches them over its network.
+
+mod beside;
+mod guest;
+mod servers;
+
+use super::kernel::{self, Kernel};
+use super::stop::Stop;
+use super::{TOOLS, image};
+use crate::args::{Args, Grammar};
+use crate::campaign::crash;
+use crate::error::Error;
+use crate::peers;
+use crate::seed::{Random, fresh_seed};
+use crate::workspace::Workspace;
+use beside::Beside;
+use guest::Host;
+use servers::Servers;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The default number of panics.
+const CYCLES: u64 = 10;
+/// Files that the host makes durable before its kernel panics.
+const FILES_MIN: usize = 5;
+/// The longest time that it goes on after them, ms.
+const MORE_MS: usize = 3000;
+/// Messages of servers that indicate a bug.
+const COMPLAINTS: &[&str] = &["panicked at", "ERROR"];
+
+const GRAMMAR: Grammar = Grammar { values: &["cycles", "seed", "kernel"], switches: &["keep"], words_max: 0 };
+
+/// `cargo xtask vm host`.
+///
+/// # Errors
+/// [`Stop::Skip`] without a program or a kernel; [`Stop::Failed`] where a promise is broken.
+pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop> {
+    let args = GRAMMAR.parse(line)?;
+    if let Some(missing) = peers::ensure(TOOLS) {
+        return Err(Stop::Skip(missing));
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Stop::Skip("this machine has no FUSE".to_owned()));
+    }
+    let base = workspace.target.join("vm");
+    let given = args.list("kernel").last().map(PathBuf::from);
+    let kernel = kernel::obtain(&base.join("kernel"), given.as_deref())?;
+    let binary = PathBuf::from(crash::build(workspace, &[])?);
+    let folder = base.join(format!("host-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(|source| Error::file("create", &folder, source))?;
+    let outcome = run(&args, &folder, &kernel, &binary);
+    if args.has("keep") || outcome.is_err() {
+        println!("  kept: {}", folder.display());
+    } else {
+        fs::remove_dir_all(&folder).map_err(|source| Error::file("remove", &folder, source))?;
+    }
+    outcome
+}
+
+fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(), Stop> {
+    let cycles = args.number("cycles")?.unwrap_or(CYCLES);
+    let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
+    println!(
+        "  {cycles} panics of the host; again with: cargo xtask vm host --cycles {cycles} --seed {seed}"
+    );
+    let initrd = folder.join("initrd");
+    image::build(kernel, binary, folder, &initrd)?;
+    let mut servers = Servers::start(binary, folder)?;
+    let doors = servers.doors()?;
+    let mut beside = Beside::start(binary, folder, &doors)?;
+    let mut host = Host::start(kernel, &initrd, folder, doors[0].port())?;
+    let mut random = Random::new(seed);
+    for cycle in 1..=usize::try_from(cycles).unwrap_or(usize::MAX) {
+        panic_once(cycle, &mut host, &beside, &mut random)?;
+    }
+    let said = host.said()?;
+    drop(host);
+    beside.end_writes()?;
+    beside.check_host(&said.durable)?;
+    servers.lose_first()?;
+    beside.check_host(&said.durable)?;
+    beside.check_own()?;
+    println!(
+        "  the first server was killed: {} files of the host are whole at the next one",
+        said.durable.len()
+    );
+    beside.end()?;
+    let complained = servers.logs()?;
+    servers.end()?;
+    Ok(quiet(&complained)?)
+}
+
+/// The host makes files durable, its kernel panics, it boots, and mounts again.
+fn panic_once(cycle: usize, host: &mut Host, beside: &Beside, random: &mut Random) -> Result<(), Error> {
+    host.wait("its files", |said| said.mounts == cycle && said.new_files() >= FILES_MIN)?;
+    std::thread::sleep(Duration::from_millis(random.below(MORE_MS) as u64));
+    let said = host.said()?;
+    let (before, began) = (beside.files(), Instant::now());
+    let _until_now = beside.take_longest_gap();
+    host.panic()?;
+    let again = host.wait("its next mount", |said| said.mounts > cycle && said.sights.len() > cycle)?;
+    let (down, meanwhile, gap) = (began.elapsed(), beside.files() - before, beside.take_longest_gap());
+    println!(
+        "  {cycle}: {} files durable, away for {:.1} s; beside it {meanwhile} files meanwhile, {:.0} ms between two at most",
+        said.durable.len(),
+        down.as_secs_f64(),
+        gap.as_secs_f64() * 1e3,
+    );
+    if meanwhile == 0 {
+        return Err(Error::Found("while the host was away, nobody else wrote anything".to_owned()));
+    }
+    if again.mounts != cycle + 1 {
+        return Err(Error::Found(format!("the host has mounted {} times", again.mounts)));
+    }
+    let seen = again.sights[cycle];
+    if seen < before {
+        let why = format!("the host came back and saw {seen} files of {before} that were durable beside it");
+        return Err(Error::Found(why));
+    }
+    beside.check_host(&said.durable)
+}
+
+/// Checks that no server has reported a bug, even if it had no visible effect.
+fn quiet(logs: &str) -> Result<(), Error> {
+    let complaints = logs.lines().filter(|line| COMPLAINTS.iter().any(|word| line.contains(word)));
+    let count = complaints.inspect(|line| println!("  server: {line}")).count();
+    if count == 0 { Ok(()) } else { Err(Error::Found(format!("{count} complaints of servers"))) }
+}
