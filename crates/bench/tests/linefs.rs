@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BenchPlace, landfall_bench};
+use common::{BenchPlace, landfall_bench, landfall_bench_alone};
 use std::fs;
 
 /// The loads that are judged.
@@ -55,6 +55,34 @@ fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
         .map(sets_of);
     assert_eq!(counts, [2, 2, if has_redis { 2 } else { 0 }], "{report}");
     place.assert_nothing_is_left();
+}
+
+#[test]
+fn quick_run_of_the_figures_of_linefs_has_every_number_without_glusterfs_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let Some(place) = BenchPlace::new() else { return };
+    let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
+    let flags = ["bench", "linefs", "--quick", "--only", "leveldb"];
+    let output = landfall_bench_alone(&[&flags, &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    place.assert_nothing_is_left();
+    if words.contains("SKIPPED LevelDB: ") {
+        return;
+    }
+    assert!(output.status.success() && !words.contains("FAILED"), "{words}");
+    assert_eq!(words.matches("SKIPPED GlusterFS, replica 3: ").count(), 1, "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    let rows = json["results"]["rows"].as_array().unwrap();
+    for load in ["leveldbsync", "leveldbfill", "leveldbread"] {
+        for at in ["tmpfs", "landfall, one server", "landfall, chain of three", "landfall, Assise's way"] {
+            let row = rows.iter().find(|row| row["load"] == load && row["place"] == at);
+            let row = row.unwrap_or_else(|| panic!("{load}, {at}: {words}"));
+            assert!(row["mean_us"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
 }
 
 #[test]

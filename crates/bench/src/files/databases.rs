@@ -1,5 +1,6 @@
 //! LevelDB on a folder, as its `db_bench` has it: keys of 16 bytes, values of 1 KiB that do not compress.
 
+use crate::common::error::BenchError;
 use crate::files::args::FsArgs;
 use crate::files::ran::{Failed, Ran, for_seconds};
 use crate::files::random::Random;
@@ -25,6 +26,14 @@ fn key_of(number: u64) -> String {
 fn value_of(number: u64) -> Vec<u8> {
     let mut random = Random::new(number);
     (0..VALUE_BYTES / 8).flat_map(|_| random.word().to_le_bytes()).collect()
+}
+
+/// Whether LevelDB is there.
+///
+/// # Errors
+/// [`BenchError::Missing`] says what to install.
+pub(crate) fn check_leveldb() -> Result<(), BenchError> {
+    LevelDb::check().map_err(|error| BenchError::Missing(error.to_string()))
 }
 
 /// Makes the database that is read.

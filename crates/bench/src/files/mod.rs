@@ -22,6 +22,7 @@ pub(crate) use below::{file_system_of, remark_on};
 pub(crate) use campaign::run;
 pub use child::FsLoadArgs;
 pub(crate) use child::{run_here, run_load};
+pub(crate) use databases::check_leveldb;
 pub(crate) use loads::{Operation, prepare, repeat_during};
 pub(crate) use place::{wait_until_mounted, warm};
 #[cfg(test)]

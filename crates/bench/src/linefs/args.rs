@@ -1,5 +1,6 @@
 //! Flags of `landfall bench linefs`.
 
+use crate::common::measure::stats::whole;
 use crate::files::{FsArgs, LoadChoice};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,8 @@ pub enum LinefsLoad {
     Varmail,
     /// Filebench's file server
     Fileserver,
+    /// LevelDB's fillsync, fillseq and readrandom: latency
+    Leveldb,
     /// SETs of 1 KiB by 50 clients, without and with a pipeline of 16: beside redis with two replicas and WAIT
     Set,
     /// Values of which 0, 40, 60 and 80 % are zeros, on a chain without and with compression: traffic and time
@@ -70,17 +73,23 @@ const SECONDS_MAX: f64 = 120.0;
 const REGION_SPARE: u64 = 2 << 30;
 /// Bytes that one file of varmail and of the file server may take.
 const FILE_BYTES: u64 = 192 << 10;
+/// Bytes that LevelDB may add to its files in a second: of each value, those of its log and those of a table.
+const LEVELDB_BYTES_PER_SECOND: u64 = 256 << 20;
+/// What LevelDB does, on one thread.
+const LEVELDB: [(LoadChoice, u32); 3] =
+    [(LoadChoice::LeveldbSync, 1), (LoadChoice::LeveldbFill, 1), (LoadChoice::LeveldbRead, 1)];
 
 impl LinefsLoad {
-    /// The load of `landfall bench fs`, and its threads, if it is one on files.
-    pub(super) fn on_files(self) -> Option<(LoadChoice, u32)> {
-        Some(match self {
-            Self::Append => (LoadChoice::Append, 1),
-            Self::Write => (LoadChoice::Write, 1),
-            Self::Varmail => (LoadChoice::Varmail, 16),
-            Self::Fileserver => (LoadChoice::Fileserver, 16),
-            Self::Busy | Self::Set | Self::Compression | Self::Failures => return None,
-        })
+    /// The loads of `landfall bench fs` that it consists of, and their threads; none if it is of another kind.
+    pub(super) fn on_files(self) -> &'static [(LoadChoice, u32)] {
+        match self {
+            Self::Append => &[(LoadChoice::Append, 1)],
+            Self::Write => &[(LoadChoice::Write, 1)],
+            Self::Varmail => &[(LoadChoice::Varmail, 16)],
+            Self::Fileserver => &[(LoadChoice::Fileserver, 16)],
+            Self::Leveldb => &LEVELDB,
+            Self::Busy | Self::Set | Self::Compression | Self::Failures => &[],
+        }
     }
 }
 
@@ -127,6 +136,7 @@ impl LinefsArgs {
         let data = match load {
             LinefsLoad::Append | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => 0,
             LinefsLoad::Write => self.file_mib << 20,
+            LinefsLoad::Leveldb => whole(self.seconds * LEVELDB_BYTES_PER_SECOND as f64),
             LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Failures => {
                 u64::from(self.files) * FILE_BYTES
             }

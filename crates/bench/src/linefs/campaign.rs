@@ -6,7 +6,7 @@ use crate::common::measure::proc::Machine;
 use crate::common::peers::Programs;
 use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
-use crate::files::{LoadChoice, Row, Sample, file_system_of, prepare, remark_on, run_here};
+use crate::files::{LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
@@ -53,24 +53,39 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
 impl Campaign<'_> {
     fn measure(mut self) -> Result<(), BenchError> {
         for load in self.args.only.clone() {
-            match load.on_files() {
-                Some((on_files, threads)) => self.compare_files(load, on_files, threads)?,
-                None if load == LinefsLoad::Busy => self.compare_busy()?,
-                None if load == LinefsLoad::Failures => self.observe_failures()?,
-                None if load == LinefsLoad::Compression => {
+            match load {
+                LinefsLoad::Busy => self.compare_busy()?,
+                LinefsLoad::Failures => self.observe_failures()?,
+                LinefsLoad::Compression => {
                     SHARES.into_iter().try_for_each(|share| self.compare_compression(share))?;
                 }
-                None => SHAPES.into_iter().try_for_each(|shape| self.compare_sets(shape))?,
+                LinefsLoad::Set => SHAPES.into_iter().try_for_each(|shape| self.compare_sets(shape))?,
+                LinefsLoad::Leveldb => self.compare_leveldb()?,
+                _ => self.compare_all_files(load)?,
             }
         }
         Ok(())
     }
 
+    /// LevelDB is a library of the load: without it no place is at fault.
+    fn compare_leveldb(&mut self) -> Result<(), BenchError> {
+        match check_leveldb() {
+            Ok(()) => self.compare_all_files(LinefsLoad::Leveldb),
+            Err(error) => {
+                self.note(format!("SKIPPED LevelDB: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn compare_all_files(&mut self, load: LinefsLoad) -> Result<(), BenchError> {
+        load.on_files().iter().try_for_each(|on_files| self.compare_files(load, *on_files))
+    }
+
     fn compare_files(
         &mut self,
         load: LinefsLoad,
-        on_files: LoadChoice,
-        threads: u32,
+        (on_files, threads): (LoadChoice, u32),
     ) -> Result<(), BenchError> {
         let folder = self.results.folder.clone();
         let (args, programs) = (self.args, self.programs.clone());
@@ -174,6 +189,10 @@ impl Campaign<'_> {
         } else {
             format!("FAILED {what}, {name}: {error}")
         };
+        self.note(note);
+    }
+
+    fn note(&mut self, note: String) {
         say(format_args!("{note}"));
         self.results.notes.push(note);
     }

@@ -4,6 +4,7 @@
 //! [`run`] gives every system the loads of `landfall bench fs`, in turns; `report` writes what came of them, and names what
 //! of that evaluation is not measured. All servers are on this machine and talk over loopback.
 
+mod applications;
 mod args;
 mod busy;
 mod campaign;

@@ -45,9 +45,11 @@ impl Kind {
     /// Where a load runs, in the order of the turns.
     pub(super) fn of(load: LinefsLoad) -> Vec<Self> {
         let mut all = vec![Self::Folder, Self::Alone, Self::Chain];
-        if load == LinefsLoad::Write {
-            all.push(Self::NotParallel);
-        }
+        all.extend(match load {
+            LinefsLoad::Write => Some(Self::NotParallel),
+            LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Leveldb => Some(Self::Assise),
+            _ => None,
+        });
         all.push(Self::Gluster);
         all
     }

@@ -9,6 +9,7 @@ use crate::common::report::Report;
 use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table};
 use crate::common::targets::{Bound, Target};
 use crate::files::{LoadChoice, Row, draw_rates};
+use crate::linefs::applications;
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
@@ -60,8 +61,8 @@ const NOT_MEASURED: [(&str, &str); 7] = [
     ),
     ("Figure 7: publishing by copying and by relinking", "servers relink only: there is no switch to copy"),
     (
-        "Figure 8: LevelDB on the chain",
-        "`landfall bench fs` has LevelDB on one mount; not repeated on a chain yet",
+        "Figure 8: LevelDB's fillrandom, readseq and readhot; replicas that are busy",
+        "`leveldb` has fillsync, fillseq and readrandom, and nothing runs beside it, varmail and the file server",
     ),
     (
         "Figure 10: a replica's host that is a virtual machine and boots anew",
@@ -108,15 +109,10 @@ impl Results {
             LinefsLoad::Compression => return self.targets_of_compression(),
             LinefsLoad::Busy => return self.targets_of_busy(),
             LinefsLoad::Failures => return Failures::targets(self.failures.as_ref()),
+            LinefsLoad::Set => return self.targets_of_sets(),
             _ => {}
         }
-        let Some((on_files, _)) = load.on_files() else {
-            return SHAPES
-                .iter()
-                .zip(SET_RATES)
-                .map(|(shape, wanted)| self.target_of_sets(shape, wanted))
-                .collect();
-        };
+        let Some((on_files, _)) = load.on_files().first().copied() else { return Vec::new() };
         let target = |what: &str, bound, wanted, unit, measured| Target {
             what: format!("{}: {what}", on_files.name()),
             bound,
@@ -216,6 +212,11 @@ impl Results {
 
     fn set_row(&self, shape: &Shape, place: &str) -> Option<&SetRow> {
         self.sets.iter().find(|row| row.shape == *shape && row.place == place)
+    }
+
+    fn targets_of_sets(&self) -> Vec<Target> {
+        let all = SHAPES.iter().zip(SET_RATES);
+        all.map(|(shape, wanted)| self.target_of_sets(shape, wanted)).collect()
     }
 
     fn target_of_sets(&self, shape: &Shape, wanted: f64) -> Target {
@@ -338,6 +339,7 @@ impl Report for Results {
         target_table(&mut page, targets);
         page.plots(plots);
         self.table(&mut page);
+        applications::show(&self.rows, &mut page);
         self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);
         self.table_of_compression(&mut page);
@@ -536,7 +538,8 @@ pub(crate) mod tests {
         let out = tempfile::tempdir().unwrap();
         let plots = results.plots(out.path()).unwrap();
         let text = results.markdown(&results.judge(), &plots);
-        assert_eq!(text.matches("| landfall, chain of three |").count(), 6, "{text}");
+        assert_eq!(text.matches("| landfall, chain of three |").count(), 7, "{text}");
+        assert!(text.contains("## Filebench: operations a second"), "{text}");
         assert!(text.contains("## Beside a co-runner") && text.contains("| 1.50 (1.50..1.50) |"), "{text}");
         assert!(text.contains("| Figure 10: a replica's host that is a virtual machine"), "{text}");
         assert!(text.contains("## While hosts and servers fail"), "{text}");

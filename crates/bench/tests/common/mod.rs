@@ -7,9 +7,21 @@ use std::process::{Command, Output, Stdio};
 
 /// Runs the program under test to its end.
 pub(crate) fn landfall_bench(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// As [`landfall_bench`], where no other program can be found.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn landfall_bench_alone(arguments: &[&str]) -> Output {
+    command(arguments).env("PATH", "/nonexistent").output().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
     let binary = std::env::var_os("CARGO_BIN_EXE_landfall-bench")
         .map_or_else(|| env!("CARGO_BIN_EXE_landfall-bench").into(), PathBuf::from);
-    Command::new(binary).args(arguments).stdin(Stdio::null()).output().unwrap()
+    let mut command = Command::new(binary);
+    command.args(arguments).stdin(Stdio::null());
+    command
 }
 
 /// Where a measurement works on tmpfs, and where its report goes; both are gone with it.

@@ -60,6 +60,14 @@ impl Drop for Batch {
 }
 
 impl LevelDb {
+    /// Loads LevelDB, and does nothing with it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoLibrary`], [`StoreError::NoSymbol`].
+    pub(crate) fn check() -> Result<(), StoreError> {
+        Api::load().map(drop)
+    }
+
     /// Loads LevelDB and opens a new, empty database that no write syncs: with its log in memory if it can be, and a
     /// write buffer that no run fills.
     ///
