@@ -1,4 +1,4 @@
-//! The host: a machine that mounts and writes, whose kernel panics when it is told to, and boots again.
+//! The host: a machine that mounts and writes, whose kernel panics when it is told to, and which boots again.
 
 use crate::error::Error;
 use crate::vm::kernel::Kernel;
@@ -44,8 +44,8 @@ impl Host {
         let output = output.map_err(|source| Error::file("open", folder, source))?;
         let errors = output.try_clone().map_err(|source| Error::file("open", folder, source))?;
         let mut qemu = Command::new("qemu-system-x86_64");
-        // As the machine of `machine.rs`, without persistent memory. An NMI whose reason is unknown is a panic, and after
-        // a panic the machine boots again: QEMU, its network and its connections to the outside stay.
+        // As the machine of `machine.rs`, without persistent memory. An NMI whose reason is unknown is a panic. A kernel that
+        // panics where it stands may not come to boot again by itself, so that it is not asked to.
         qemu.args([
             "-M",
             "q35",
@@ -64,7 +64,7 @@ impl Host {
         qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
         qemu.args([
             "-append",
-            &format!("console=ttyS1 quiet panic=-1 unknown_nmi_panic rdinit=/host -- {port}"),
+            &format!("console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {port}"),
         ]);
         let spawned = qemu.stdin(Stdio::piped()).stdout(output).stderr(errors).spawn();
         let qemu = spawned.map_err(|source| Error::file("start", Path::new("qemu-system-x86_64"), source))?;
@@ -76,9 +76,21 @@ impl Host {
     /// # Errors
     /// [`Error::Environment`] where QEMU takes no command.
     pub(super) fn panic(&mut self) -> Result<(), Error> {
-        let attempt = || "send an NMI".to_owned();
+        self.command("nmi")
+    }
+
+    /// Boots it again. QEMU, its network and its connections to the outside stay.
+    ///
+    /// # Errors
+    /// As [`Host::panic`].
+    pub(super) fn reset(&mut self) -> Result<(), Error> {
+        self.command("system_reset")
+    }
+
+    fn command(&mut self, command: &str) -> Result<(), Error> {
+        let failed = |source| Error::Environment { attempt: format!("tell QEMU to {command}"), source };
         let monitor = self.qemu.stdin.as_mut().expect("it was made with one");
-        monitor.write_all(b"nmi\n").map_err(|source| Error::Environment { attempt: attempt(), source })
+        writeln!(monitor, "{command}").map_err(failed)
     }
 
     /// What it has said.

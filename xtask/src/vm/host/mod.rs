@@ -2,10 +2,10 @@
 //!
 //! After LineFS, section 3.5: the side that has the data runs outside of the machine and goes on without it. A chain of
 //! three servers and another mount ([`beside`]) are outside. The machine ([`guest`]) mounts over its network, and makes
-//! files durable. Its kernel panics at moments that the seed chooses, and it boots again, within the same QEMU: nobody
-//! closes the connections that it had. What must hold each time: the program at the other mount goes on; the machine
-//! mounts again, and sees what that program has made durable meanwhile; what the machine had made durable is there. At the
-//! end the first server is killed: the next one has all of it, too.
+//! files durable. Its kernel panics at moments that the seed chooses, and it is booted again within the same QEMU: nobody
+//! closes the connections that it had. What must hold each time: the first server finds out by itself that the host does
+//! not answer; the program at the other mount goes on; the machine mounts again, and sees what that program has made
+//! durable meanwhile; what the machine had made durable is there. At the end the first server is killed: the next one has all of it, too.
 //!
 //! Unlike in LineFS, the machine shares no memory with the servers: what it writes reaches them over its network.
 
@@ -81,7 +81,7 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
     let mut host = Host::start(kernel, &initrd, folder, doors[0].port())?;
     let mut random = Random::new(seed);
     for cycle in 1..=usize::try_from(cycles).unwrap_or(usize::MAX) {
-        panic_once(cycle, &mut host, &beside, &mut random)?;
+        panic_once(cycle, &mut host, &servers, &beside, &mut random)?;
     }
     let said = host.said()?;
     drop(host);
@@ -100,14 +100,23 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
     Ok(quiet(&complained)?)
 }
 
-/// The host makes files durable, its kernel panics, it boots, and mounts again.
-fn panic_once(cycle: usize, host: &mut Host, beside: &Beside, random: &mut Random) -> Result<(), Error> {
+/// The host makes files durable, its kernel panics, that is noticed, it boots, and mounts again.
+fn panic_once(
+    cycle: usize,
+    host: &mut Host,
+    servers: &Servers,
+    beside: &Beside,
+    random: &mut Random,
+) -> Result<(), Error> {
     host.wait("its files", |said| said.mounts == cycle && said.new_files() >= FILES_MIN)?;
     std::thread::sleep(Duration::from_millis(random.below(MORE_MS) as u64));
     let said = host.said()?;
     let (before, began) = (beside.files(), Instant::now());
     let _until_now = beside.take_longest_gap();
+    let noticed = servers.count_silent_hosts()?;
     host.panic()?;
+    servers.wait_for_silent_hosts(noticed + 1)?;
+    host.reset()?;
     let again = host.wait("its next mount", |said| said.mounts > cycle && said.sights.len() > cycle)?;
     let (down, meanwhile, gap) = (began.elapsed(), beside.files() - before, beside.take_longest_gap());
     println!(
