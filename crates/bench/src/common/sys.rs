@@ -166,6 +166,12 @@ impl Readiness {
     }
 }
 
+/// Gives the calling thread the lowest priority, for ever.
+pub(crate) fn take_lowest_priority() {
+    // SAFETY: takes a number only. On Linux the niceness is that of the calling thread; to give way needs no right.
+    unsafe { libc::nice(19) };
+}
+
 /// Pins the calling thread to a core. Without that core, the thread's affinity does not change.
 pub(crate) fn pin(core: usize) {
     // SAFETY: an all-zero set is a valid empty one; CPU_SET checks its bounds; the kernel reads the set only.
@@ -173,5 +179,27 @@ pub(crate) fn pin(core: usize) {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The 19th field of the calling thread's line: behind a name that may hold anything, the 17th.
+    fn niceness() -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        rest.split_whitespace().nth(16).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_thread_gives_way_and_the_others_do_not() {
+        let before = niceness();
+        let of_thread = std::thread::spawn(|| {
+            take_lowest_priority();
+            niceness()
+        });
+        assert_eq!((of_thread.join().unwrap(), niceness()), (19, before));
     }
 }

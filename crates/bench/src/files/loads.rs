@@ -307,6 +307,11 @@ fn fill(files: &Path, count: u32, bytes: usize) -> io::Result<()> {
     File::open(files)?.sync_all()
 }
 
+/// Writes a file in sequence by 16 KiB, then syncs it.
+pub(crate) fn write_file(path: &Path, mib: u64) -> Result<(), BenchError> {
+    write_and_sync(path, mib).map(drop).map_err(failed_as(BenchError::file(path)))
+}
+
 /// Writes a file in sequence, then syncs it.
 fn write_and_sync(path: &Path, mib: u64) -> Result<Ran, Failed> {
     let mut final_sync_seconds = None;

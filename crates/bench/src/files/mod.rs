@@ -23,7 +23,7 @@ pub(crate) use campaign::run;
 pub use child::FsLoadArgs;
 pub(crate) use child::{run_here, run_load};
 pub(crate) use databases::check_leveldb;
-pub(crate) use loads::{Operation, prepare, repeat_during};
+pub(crate) use loads::{Operation, prepare, repeat_during, write_file};
 pub(crate) use place::{wait_until_mounted, warm};
 #[cfg(test)]
 pub(crate) use report::tests::sample;

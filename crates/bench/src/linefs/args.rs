@@ -24,13 +24,18 @@ pub struct LinefsArgs {
     /// Files of varmail and of the file server
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub files: u32,
-    /// Bytes of the file that is written in sequence, MiB
+    /// Bytes of the file that is written in sequence, MiB; the clients of one run share them
     #[arg(long, value_name = "MIB", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub file_mib: u64,
+    /// Clients that write at once, of the load `clients`
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4, 8],
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[serde(default)]
+    pub clients: Vec<u32>,
     /// Worker threads of each Landfall server; its default where absent
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// Threads of the program beside the load `busy`; as many as there are cores where absent
+    /// Threads of the program beside the loads `clients` and `busy`; as many as there are cores where absent
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     #[serde(default)]
     pub co_threads: Option<u32>,
@@ -50,6 +55,9 @@ pub enum LinefsLoad {
     Append,
     /// Write a file in sequence by 16 KiB, then fsync: throughput, and the share of that fsync
     Write,
+    /// So many clients, each of which writes a file of its own in sequence by 16 KiB, then fsyncs: throughput on an idle machine
+    /// and beside a program that needs its cores and its memory, by the chain's way, Assise's and without a pipeline
+    Clients,
     /// Append 16 KiB, fsync, on an idle machine and beside a program that needs its cores and its memory: p99 of the chain's way
     /// and of Assise's
     Busy,
@@ -88,7 +96,7 @@ impl LinefsLoad {
             Self::Varmail => &[(LoadChoice::Varmail, 16)],
             Self::Fileserver => &[(LoadChoice::Fileserver, 16)],
             Self::Leveldb => &LEVELDB,
-            Self::Busy | Self::Set | Self::Compression | Self::Failures => &[],
+            Self::Clients | Self::Busy | Self::Set | Self::Compression | Self::Failures => &[],
         }
     }
 }
@@ -102,9 +110,15 @@ impl LinefsArgs {
             args.seconds = args.seconds.min(0.2);
             args.files = args.files.min(64);
             args.file_mib = args.file_mib.min(8);
+            args.clients.truncate(2);
         }
         args.seconds = if args.seconds.is_finite() { args.seconds.clamp(0.05, SECONDS_MAX) } else { 3.0 };
         args
+    }
+
+    /// What each of so many clients writes, MiB.
+    pub(super) fn mib_of_client(&self, clients: u32) -> u64 {
+        (self.file_mib / u64::from(clients)).max(1)
     }
 
     /// Threads of the co-runner.
@@ -136,6 +150,8 @@ impl LinefsArgs {
         let data = match load {
             LinefsLoad::Append | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => 0,
             LinefsLoad::Write => self.file_mib << 20,
+            // What the clients before have written may not be free yet.
+            LinefsLoad::Clients => self.file_mib << 21,
             LinefsLoad::Leveldb => whole(self.seconds * LEVELDB_BYTES_PER_SECOND as f64),
             LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Failures => {
                 u64::from(self.files) * FILE_BYTES

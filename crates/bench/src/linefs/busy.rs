@@ -5,20 +5,17 @@ use crate::common::measure::stats::Summary;
 use crate::common::peers::Programs;
 use crate::files::{LoadChoice, Sample, prepare, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
-use crate::linefs::corunner::{self, CoRunner};
-use crate::linefs::place::{ASSISE, CHAIN, Kind, Place};
+use crate::linefs::corunner::{self, CoRunner, Priority};
+use crate::linefs::place::{Kind, Place};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// Bytes of the co-runner's points: more than the caches of any machine that this runs on, and for a quick run.
-const POINT_BYTES: [usize; 2] = [256 << 20, 8 << 20];
 
 /// What is measured in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contestant {
     /// The co-runner without anything beside it.
     CoRunner,
-    /// A chain, idle and then beside the co-runner.
+    /// A chain, or GlusterFS, idle and then beside the co-runner.
     Chain(Kind),
 }
 
@@ -29,8 +26,7 @@ impl Contestant {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::CoRunner => "co-runner alone",
-            Self::Chain(Kind::Assise) => ASSISE,
-            Self::Chain(_) => CHAIN,
+            Self::Chain(kind) => kind.name(""),
         }
     }
 }
@@ -103,7 +99,7 @@ pub(super) fn once(
     args: &LinefsArgs,
 ) -> Result<BusySample, BenchError> {
     let threads = args.co_threads();
-    let bytes = POINT_BYTES[usize::from(args.quick)];
+    let bytes = corunner::point_bytes(args.quick);
     let nothing = || BenchError::Nothing("the co-runner has computed nothing: give it more time");
     let Contestant::Chain(kind) = contestant else {
         let time = Duration::from_secs_f64(args.seconds);
@@ -118,7 +114,7 @@ pub(super) fn once(
         Ok(Sample::of(&loaded.ran, loaded.cpu_ns))
     };
     let idle = append()?;
-    let runner = CoRunner::start(bytes, threads);
+    let runner = CoRunner::start(bytes, threads, Priority::Same);
     let busy = append()?;
     let round_ms = runner.end().ok_or_else(nothing)?;
     Ok(BusySample { idle: Some(idle), busy: Some(busy), round_ms })

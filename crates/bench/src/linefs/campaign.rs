@@ -9,16 +9,14 @@ use crate::common::report::write_report;
 use crate::files::{LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
+use crate::linefs::clients::{self, ClientsRow, ClientsSample};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
 use crate::linefs::failures::{self, FailureSample, Failures};
-use crate::linefs::overdue::Overdue;
+use crate::linefs::overdue::{LOAD_MAX, Overdue};
 use crate::linefs::place::{CHAIN_IN_ETCD, Kind, Place};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
-use std::time::{Duration, Instant};
-
-/// Time limit of a load with its preparation.
-const LOAD_MAX: Duration = Duration::from_secs(600);
+use std::time::Instant;
 
 /// What a campaign has found so far.
 struct Campaign<'a> {
@@ -54,6 +52,9 @@ impl Campaign<'_> {
     fn measure(mut self) -> Result<(), BenchError> {
         for load in self.args.only.clone() {
             match load {
+                LinefsLoad::Clients => {
+                    self.args.clients.iter().try_for_each(|clients| self.compare_clients(*clients))?;
+                }
                 LinefsLoad::Busy => self.compare_busy()?,
                 LinefsLoad::Failures => self.observe_failures()?,
                 LinefsLoad::Compression => {
@@ -105,6 +106,20 @@ impl Campaign<'_> {
         let row =
             |(kind, samples): &(Kind, Vec<Sample>)| Row::of(on_files, threads, kind.name(&folder), samples);
         self.results.rows.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn compare_clients(&mut self, clients: u32) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let named = |contestant: Contestant| (contestant.name().to_owned(), contestant);
+        let contestants: Vec<_> = clients::contestants(clients).into_iter().map(named).collect();
+        let what = format!("clients that write at once: {clients}");
+        let once = |contestant| clients::once(contestant, clients, &programs, args);
+        let runs = self.in_turns(&what, &contestants, once)?;
+        let rows = |(contestant, rounds): &(Contestant, Vec<Vec<ClientsSample>>)| {
+            ClientsRow::all(*contestant, clients, rounds)
+        };
+        self.results.clients.extend(runs.iter().flat_map(rows));
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! each point find the nearest of some centres: memory is read in sequence, once for all centres, and every core computes.
 
 use crate::common::clients::Random;
+use crate::common::sys::take_lowest_priority;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -17,6 +18,23 @@ const CENTRES: usize = 16;
 const BLOCK: usize = 256;
 /// Most rounds through all points: if nobody ends it, it ends by itself.
 const ROUNDS_MAX: u64 = 100_000;
+
+/// Bytes of the points: more than the caches of any machine that this runs on, and for a quick run.
+const POINT_BYTES: [usize; 2] = [256 << 20, 8 << 20];
+
+/// Bytes of the points for a campaign that is quick or is not.
+pub(super) const fn point_bytes(quick: bool) -> usize {
+    POINT_BYTES[quick as usize]
+}
+
+/// The priority of the program's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Priority {
+    /// That of everything else.
+    Same,
+    /// They run where nothing else wants to.
+    Lowest,
+}
 
 /// What the threads compute with.
 #[derive(Debug)]
@@ -64,14 +82,19 @@ pub(super) struct CoRunner {
 }
 
 impl CoRunner {
-    /// With points of so many bytes, on so many threads.
-    pub(super) fn start(bytes: usize, threads: usize) -> Self {
+    /// With points of so many bytes, on so many threads of a priority.
+    pub(super) fn start(bytes: usize, threads: usize, priority: Priority) -> Self {
         let (points, over) = (Arc::new(Points::new(bytes)), Arc::new(AtomicBool::new(false)));
         let next = Arc::new(AtomicU64::new(0));
         let began = Instant::now();
         let thread = |_| {
             let (points, over, next) = (Arc::clone(&points), Arc::clone(&over), Arc::clone(&next));
-            std::thread::spawn(move || compute(&points, &over, &next))
+            std::thread::spawn(move || {
+                if priority == Priority::Lowest {
+                    take_lowest_priority();
+                }
+                compute(&points, &over, &next)
+            })
         };
         let threads = (0..threads).map(thread).collect();
         Self { began, points, over, threads }
@@ -114,7 +137,7 @@ fn compute(points: &Points, over: &AtomicBool, next: &AtomicU64) -> u64 {
 
 /// The time of one round without anything beside it, ms, over so much time.
 pub(super) fn alone(bytes: usize, threads: usize, time: Duration) -> Option<f64> {
-    let runner = CoRunner::start(bytes, threads);
+    let runner = CoRunner::start(bytes, threads, Priority::Same);
     std::thread::sleep(time);
     runner.end()
 }
@@ -142,7 +165,7 @@ mod tests {
         assert_eq!(compute(&points, &over, &next), 2);
         over.store(true, Ordering::Release);
         assert_eq!(compute(&points, &over, &AtomicU64::new(0)), 0);
-        let mut runner = CoRunner::start(0, 2);
+        let mut runner = CoRunner::start(0, 2, Priority::Lowest);
         assert_eq!(runner.threads.len(), 2);
         runner.join();
         assert!(runner.threads.is_empty());

@@ -8,6 +8,7 @@ mod applications;
 mod args;
 mod busy;
 mod campaign;
+mod clients;
 mod compression;
 mod corunner;
 mod etcd;
@@ -16,6 +17,7 @@ mod gluster;
 mod overdue;
 mod place;
 mod report;
+mod scaling;
 mod servers;
 mod sets;
 

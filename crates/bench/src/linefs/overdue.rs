@@ -6,6 +6,9 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// Time limit of a load with its preparation.
+pub(super) const LOAD_MAX: Duration = Duration::from_secs(600);
+
 /// Ends processes if [`Self::end`] is not called in time.
 #[derive(Debug)]
 pub(super) struct Overdue {

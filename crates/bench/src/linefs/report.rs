@@ -12,9 +12,11 @@ use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::applications;
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
+use crate::linefs::clients::ClientsRow;
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
 use crate::linefs::failures::Failures;
 use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
+use crate::linefs::scaling;
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -36,6 +38,8 @@ pub(crate) struct Results {
     pub(super) rows: Vec<Row>,
     #[serde(default)]
     pub(super) busy: Vec<BusyRow>,
+    #[serde(default)]
+    pub(super) clients: Vec<ClientsRow>,
     pub(super) sets: Vec<SetRow>,
     pub(super) compression: Vec<CompressionRow>,
     #[serde(default)]
@@ -52,12 +56,15 @@ const COMPRESSION_TIME_MAX: f64 = 1.05;
 
 /// What of LineFS's evaluation is not measured, and why.
 const NOT_MEASURED: [(&str, &str); 7] = [
-    ("Figure 4: throughput by clients, replicas idle and busy", "no load with several clients yet"),
+    (
+        "Figure 4: replicas that are busy beside a machine of clients that is not; Assise+Hyperloop",
+        "`clients` has the co-runner on the machine that all servers and clients share",
+    ),
     ("Table 2: reads", "a chain reads at its first server alone: `landfall bench fs` has them"),
     ("Figure 5: stages of a chunk", "the stages of a chain are not timed one by one"),
     (
-        "Figure 6: throughput, and a co-runner beside the writer and the replicas",
-        "`busy` has the co-runner beside appends, on the machine that all servers share",
+        "Figure 6: a co-runner beside the writer and one beside replicas, each by itself",
+        "`clients` has one beside two clients, on the machine that all servers and clients share",
     ),
     ("Figure 7: publishing by copying and by relinking", "servers relink only: there is no switch to copy"),
     (
@@ -82,6 +89,7 @@ impl Results {
             notes: Vec::new(),
             rows: Vec::new(),
             busy: Vec::new(),
+            clients: Vec::new(),
             sets: Vec::new(),
             compression: Vec::new(),
             failures: None,
@@ -89,9 +97,9 @@ impl Results {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { rows, busy, sets, compression, failures, .. } = self;
-        let is_empty = rows.is_empty() && busy.is_empty() && sets.is_empty() && compression.is_empty();
-        is_empty && failures.is_none()
+        let Self { rows, busy, clients, sets, compression, failures, .. } = self;
+        let has_no_files = rows.is_empty() && busy.is_empty() && clients.is_empty();
+        has_no_files && sets.is_empty() && compression.is_empty() && failures.is_none()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -327,6 +335,7 @@ impl Report for Results {
 
     fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
         let mut plots = draw_rates(&self.rows, out, "linefs-rates.svg")?;
+        plots.extend(scaling::draw(&self.clients, out)?);
         if let Some(failures) = &self.failures {
             plots.push(failures.draw(out, "linefs-failures.svg")?);
         }
@@ -339,6 +348,7 @@ impl Report for Results {
         target_table(&mut page, targets);
         page.plots(plots);
         self.table(&mut page);
+        scaling::show(&self.clients, self.settings.file_mib, self.settings.co_threads(), &mut page);
         applications::show(&self.rows, &mut page);
         self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);

@@ -32,6 +32,12 @@ impl CpuTime {
     }
 }
 
+/// CPU time of the calling thread so far, nanoseconds; 0 where the kernel does not report it.
+pub(crate) fn thread_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
 fn threads_ns(pid: u32) -> u64 {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     tasks
