@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::chain::{Chain, LIMIT};
+use common::chain::{Chain, InEtcd, LIMIT, Node};
 use common::mounts::{Process, Site};
 use common::{Place, Server, binary, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// T of a chain in etcd, seconds: the shortest.
+const T: u64 = 4;
 /// Bytes of what a writer makes durable at a time.
 const BLOCK: usize = 4096;
 
@@ -319,17 +321,24 @@ fn calls_fail_after_their_patience_and_a_holder_that_dies_leaves_its_files() {
     server.stop();
 }
 
+/// Has the servers of a chain, which do not run yet, serve mounts elsewhere. Returns where.
+fn serve_mounts(chain: &mut Chain) -> Vec<SocketAddr> {
+    let serve = |node: &mut Node| {
+        let (socket, address) = (node.place.dir().join("offload.sock"), own_address());
+        let socket = socket.to_str().unwrap().to_owned();
+        node.flags = vec!["--files-offload".into(), socket, "--files-listen".into(), address.to_string()];
+        address
+    };
+    chain.nodes.iter_mut().map(serve).collect()
+}
+
 #[test]
 fn a_mount_follows_the_first_server_of_a_chain() {
     if !can_mount() {
         return;
     }
     let mut chain = Chain::new(3, &["--capacity", "256MiB", "--workers", "2"]);
-    let addresses: Vec<SocketAddr> = chain.nodes.iter().map(|_| own_address()).collect();
-    for (node, address) in chain.nodes.iter_mut().zip(&addresses) {
-        let socket = node.place.dir().join("offload.sock").to_str().unwrap().to_owned();
-        node.flags = vec!["--files-offload".into(), socket, "--files-listen".into(), address.to_string()];
-    }
+    let addresses = serve_mounts(&mut chain);
     chain.start_all();
     let refused = landfall(&["fs", "mount", "/tmp", "--server", &addresses[1].to_string()]);
     let why = String::from_utf8(refused.stderr).unwrap();
@@ -355,6 +364,28 @@ fn a_mount_follows_the_first_server_of_a_chain() {
     has_blocks(&path, again);
     far.stop();
     chain.end(&[1, 2]);
+}
+
+/// One etcd that demands certificates, and one that is away. Nobody has to say that the first server is gone.
+#[test]
+fn a_mount_follows_the_first_server_that_etcd_names() {
+    if !can_mount() {
+        return;
+    }
+    let Some(mut setting) = InEtcd::with_tls(T, 3, &["--capacity", "256MiB", "--workers", "2"]) else {
+        return;
+    };
+    let addresses = serve_mounts(&mut setting.chain);
+    setting.chain.start_all();
+    let known = || setting.chain.command("show", &[]).matches("registered, in step").count();
+    wait_until(LIMIT, || (known() == 3).then_some(())).expect("etcd knows of all servers");
+    let far = Far::mount(&addresses, &[]);
+    let last = while_writing(&far.at("blocks"), || setting.chain.kill(0));
+    has_blocks(&far.at("blocks"), last);
+    let without = landfall(&["chain", "show", "orders", "--etcd", &setting.etcd.url]);
+    assert!(!without.status.success(), "etcd lets nobody in without a certificate");
+    far.stop();
+    setting.chain.end(&[1, 2]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A chain of servers on this machine.
 
-use super::etcd::{Etcd, start_etcd};
+use super::etcd::{Etcd, start_etcd, start_etcd_with_tls};
 use super::{Place, Refused, Reply, Resp, Server, landfall, ok, own_address, wait_until};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time limit for a node to get in step, or for a change of the chain to count.
@@ -16,8 +16,8 @@ pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 /// Nodes of a chain; those that run have a server.
 pub(crate) struct Chain {
     place: Place,
-    /// Where etcd is, if the chain is there.
-    etcd: Option<String>,
+    /// Flags that say where etcd is, if the chain is there.
+    etcd: Vec<String>,
     pub(crate) nodes: Vec<Node>,
     flags: Vec<String>,
 }
@@ -49,10 +49,24 @@ pub(crate) struct InEtcd {
 impl InEtcd {
     /// With a T in seconds; no node runs. `None`, with a message, if etcd is not installed.
     pub(crate) fn with(lease_time: u64, nodes: usize, flags: &[&str]) -> Option<Self> {
+        Self::at(start_etcd, lease_time, nodes, flags)
+    }
+
+    /// As [`Self::with`], with an etcd that demands a certificate.
+    pub(crate) fn with_tls(lease_time: u64, nodes: usize, flags: &[&str]) -> Option<Self> {
+        Self::at(start_etcd_with_tls, lease_time, nodes, flags)
+    }
+
+    fn at(
+        start: impl Fn(&Path) -> Option<Etcd>,
+        lease_time: u64,
+        nodes: usize,
+        flags: &[&str],
+    ) -> Option<Self> {
         let place = Place::new();
-        let etcd = start_etcd(&place.path().join("etcd"))?;
+        let etcd = start(&place.path().join("etcd"))?;
         etcd.wait();
-        let chain = Chain::in_etcd(&etcd.url, lease_time, nodes, flags);
+        let chain = Chain::in_etcd(&etcd, lease_time, nodes, flags);
         Some(Self { _place: place, etcd, chain })
     }
 }
@@ -69,11 +83,11 @@ impl Chain {
     }
 
     /// As [`Self::new`], in etcd, with a T in seconds.
-    fn in_etcd(etcd: &str, lease_time: u64, nodes: usize, flags: &[&str]) -> Self {
+    fn in_etcd(etcd: &Etcd, lease_time: u64, nodes: usize, flags: &[&str]) -> Self {
         Self::make(nodes, flags, Some((etcd, lease_time)), Place::new)
     }
 
-    fn make(nodes: usize, flags: &[&str], etcd: Option<(&str, u64)>, place: impl Fn() -> Place) -> Self {
+    fn make(nodes: usize, flags: &[&str], etcd: Option<(&Etcd, u64)>, place: impl Fn() -> Place) -> Self {
         let node = |index: usize| Node {
             name: char::from(b'a' + index as u8).to_string(),
             place: place(),
@@ -83,8 +97,8 @@ impl Chain {
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let url = etcd.map(|(url, _)| url.to_owned());
-        let chain = Self { place: Place::new(), etcd: url, nodes, flags };
+        let client = etcd.map_or(Vec::new(), |(etcd, _)| etcd.client.clone());
+        let chain = Self { place: Place::new(), etcd: client, nodes, flags };
         let members: Vec<String> =
             chain.nodes.iter().map(|node| format!("--member={}={}", node.name, node.address)).collect();
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
@@ -102,7 +116,7 @@ impl Chain {
 
     /// The path of the view, as text; in etcd, the name of the chain.
     pub(crate) fn view(&self) -> &'static str {
-        if self.etcd.is_some() {
+        if !self.etcd.is_empty() {
             return "orders";
         }
         Box::leak(self.view_path().to_str().unwrap().to_owned().into_boxed_str())
@@ -115,7 +129,7 @@ impl Chain {
 
     /// Runs `landfall chain`; returns its error output if it fails.
     pub(crate) fn try_command(&self, command: &str, words: &[&str]) -> Result<String, String> {
-        let etcd: Vec<&str> = self.etcd.iter().flat_map(|url| ["--etcd", url]).collect();
+        let etcd: Vec<&str> = self.etcd.iter().map(String::as_str).collect();
         let output = landfall(&[&["chain", command, self.view()], words, &etcd].concat());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
@@ -136,7 +150,7 @@ impl Chain {
 
     /// Starts a node that reaches etcd in another way.
     pub(crate) fn start_by(&mut self, index: usize, etcd: &str) {
-        let usual = self.etcd.replace(etcd.to_owned());
+        let usual = std::mem::replace(&mut self.etcd, vec!["--etcd".to_owned(), etcd.to_owned()]);
         self.start(index);
         self.etcd = usual;
     }
@@ -150,7 +164,7 @@ impl Chain {
     pub(crate) fn try_start(&self, index: usize) -> Result<Server, Refused> {
         let node = &self.nodes[index];
         let mut flags = vec!["--chain", self.view(), "--node", &node.name];
-        flags.extend(self.etcd.iter().flat_map(|url| ["--etcd", url]));
+        flags.extend(self.etcd.iter().map(String::as_str));
         flags.extend(self.flags.iter().chain(&node.flags).map(String::as_str));
         node.place.try_start(&flags)
     }

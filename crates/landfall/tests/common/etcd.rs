@@ -1,6 +1,10 @@
 //! An etcd for a test.
 
-use super::wait_until;
+#[path = "../../../members/tests/server/certificates.rs"]
+mod certificates;
+
+use super::{own_address, wait_until};
+use certificates::Certificates;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,9 +18,19 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// An etcd on loopback, killed when dropped.
 pub(crate) struct Etcd {
     child: Child,
-    dir: PathBuf,
+    start: Start,
     pub(crate) url: String,
-    peers: String,
+    /// Flags of programs that are its clients.
+    pub(crate) client: Vec<String>,
+    /// The files that some of the flags name.
+    certificates: Option<Certificates>,
+}
+
+/// What one is started with.
+struct Start {
+    dir: PathBuf,
+    /// Flags of etcd.
+    flags: Vec<String>,
 }
 
 impl Drop for Etcd {
@@ -27,27 +41,61 @@ impl Drop for Etcd {
 
 /// `None`, with a message, if etcd is not installed.
 pub(crate) fn start_etcd(dir: &Path) -> Option<Etcd> {
-    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let [url, peers] = [port(), port()].map(|port| format!("http://127.0.0.1:{port}"));
-    let Ok(child) = spawn(dir, &url, &peers) else {
+    start(dir, format!("http://{}", own_address()), Vec::new(), Vec::new())
+}
+
+/// As [`start_etcd`]. It demands a certificate of its clients, and the first of its addresses is of nobody.
+pub(crate) fn start_etcd_with_tls(dir: &Path) -> Option<Etcd> {
+    let (certificates, address) = (Certificates::new(), own_address());
+    let [certificate, key] = certificates.sign("server", &[&address.ip().to_string()], Some("etcd"));
+    let [own_certificate, own_key] = certificates.sign("client", &[], Some("landfall"));
+    let words = |pairs: &[(&str, &Path)]| -> Vec<String> {
+        pairs.iter().flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()]).collect()
+    };
+    let ca = certificates.ca();
+    let flags = words(&[("--cert-file", &certificate), ("--key-file", &key), ("--trusted-ca-file", &ca)]);
+    let mut client =
+        words(&[("--etcd-ca", &ca), ("--etcd-cert", &own_certificate), ("--etcd-key", &own_key)]);
+    client.extend(["--etcd".to_owned(), format!("https://{}", own_address())]);
+    let flags = [flags, vec!["--client-cert-auth".to_owned()]].concat();
+    let mut etcd = start(dir, format!("https://{address}"), flags, client)?;
+    etcd.certificates = Some(certificates);
+    Some(etcd)
+}
+
+fn start(dir: &Path, url: String, flags: Vec<String>, mut client: Vec<String>) -> Option<Etcd> {
+    let peers = format!("http://{}", own_address());
+    let listen = [
+        ("--listen-client-urls", &url),
+        ("--advertise-client-urls", &url),
+        ("--listen-peer-urls", &peers),
+        ("--initial-advertise-peer-urls", &peers),
+    ];
+    let mut all: Vec<String> =
+        listen.iter().flat_map(|(flag, url)| [(*flag).to_owned(), (*url).clone()]).collect();
+    all.extend(["--initial-cluster".to_owned(), format!("default={peers}")]);
+    all.extend(flags);
+    let start = Start { dir: dir.into(), flags: all };
+    let Ok(child) = start.spawn() else {
         eprintln!("SKIP: etcd: not installed, see `cargo xtask peers`");
         return None;
     };
-    Some(Etcd { child, dir: dir.into(), url, peers })
+    client.extend(["--etcd".to_owned(), url.clone()]);
+    Some(Etcd { child, start, url, client, certificates: None })
 }
 
-fn spawn(dir: &Path, url: &str, peers: &str) -> std::io::Result<Child> {
-    let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(dir).args(["--listen-client-urls", url, "--advertise-client-urls", url]);
-    command.args(["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]);
-    command.args(["--initial-cluster", &format!("default={peers}")]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+impl Start {
+    fn spawn(&self) -> std::io::Result<Child> {
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(&self.dir).args(&self.flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    }
 }
 
 impl Etcd {
     /// Waits until it accepts connections.
     pub(crate) fn wait(&self) {
-        let address = self.url.strip_prefix("http://").unwrap();
+        let (_, address) = self.url.split_once("://").unwrap();
         wait_until(LIMIT, || TcpStream::connect(address).ok()).expect("etcd listens");
     }
 
@@ -67,7 +115,7 @@ impl Etcd {
     /// Starts it again with what it had.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.dir, &self.url, &self.peers).unwrap();
+        self.child = self.start.spawn().unwrap();
         self.wait();
     }
 }
