@@ -206,15 +206,20 @@ impl Backing {
     ///
     /// The file system's journal is committed by the next sync after its blocks have changed, and who syncs then waits
     /// for it. So neighbours are allocated together, and one sync follows the zeroes of all.
+    ///
+    /// Runs come in the order in which they became free. Writes are planned in that of the device: the overlap rule finds
+    /// what two plans share only if both are sorted.
     pub(super) fn prepare_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
-        for range in neighbours(runs) {
+        let mut runs = runs.to_vec();
+        runs.sort_unstable();
+        for range in neighbours(&runs) {
             self.allocate(range.start * RUN_SIZE, (range.end - range.start) * RUN_SIZE)?;
         }
         let pays = self.method == Method::Direct && self.pace.take_is_small();
-        if pays { self.write_zero_runs(runs) } else { Ok(()) }
+        if pays { self.write_zero_runs(&runs) } else { Ok(()) }
     }
 
-    /// Durably writes zeroes over runs that the caller holds exclusively.
+    /// Durably writes zeroes over runs that the caller holds exclusively, and has sorted.
     fn write_zero_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
         let parts = |run: &u64| (run * RUN_SIZE..(run + 1) * RUN_SIZE).step_by(ZEROES_BYTES as usize);
         let write = |off| FileWrite { extent: Extent::new(off, ZEROES_BYTES), addr: self.zeroes.base() };
@@ -314,7 +319,7 @@ impl Backing {
 
 pub(super) const READ_ONLY: &str = "the region was opened read-only: open it for writing to change it";
 
-/// Ranges of runs that follow each other.
+/// Ranges of runs that follow each other, of sorted ones.
 fn neighbours(runs: &[u64]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for run in runs {

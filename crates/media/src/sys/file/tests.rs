@@ -123,6 +123,16 @@ fn runs_are_zeroed_ahead_of_use_on_request() {
 }
 
 #[test]
+fn runs_are_zeroed_in_the_order_of_the_device_whatever_the_order_in_which_they_became_free() {
+    let file = allocated(8);
+    let media = media(&file, 8 * RUN_SIZE, true);
+    let asked = [6, 2, 3, 1].map(|run| run * RUN_SIZE);
+    assert_eq!(media.back_runs(&asked).expect("prepares"), [Standing::Backed; 4]);
+    let is_bare = |run: u64| media.forget_run(run * RUN_SIZE) == Standing::Bare;
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(is_bare), [true, false, false, false, true, true, false, true]);
+}
+
+#[test]
 fn no_zeroes_are_written_ahead_while_much_is_written_at_a_time() {
     let file = allocated(8);
     let media = media(&file, 8 * RUN_SIZE, true);
