@@ -388,6 +388,36 @@ fn a_mount_follows_the_first_server_that_etcd_names() {
     setting.chain.end(&[1, 2]);
 }
 
+/// The chain waits for a replica that is stopped, and the end of a mount for the chain.
+#[test]
+fn a_mount_that_ends_while_the_chain_stands_holds_no_other_one_up() {
+    if !can_mount() {
+        return;
+    }
+    let mut chain = Chain::new(2, &["--capacity", "256MiB", "--workers", "1"]);
+    let addresses = serve_mounts(&mut chain);
+    chain.start_all();
+    let mut ending = Far::mount(&addresses[..1], &[]);
+    fs::write(ending.at("file"), b"durable").unwrap();
+    File::open(ending.at("file")).unwrap().sync_all().unwrap();
+    chain.server(1).signal("STOP");
+    fs::write(ending.at("another"), b"not durable yet").unwrap();
+    ending.process().signal("-TERM");
+    let ends = || (chain.server(0).metric("landfall_files_mounts") == 0.0).then_some(());
+    wait_until(LIMIT, ends).expect("the server knows");
+    let mut other = Far::unmounted();
+    other.process = other.try_mount(&addresses[..1], &[]);
+    assert!(other.process.is_some(), "it is served at once: {}", other.log());
+    assert_eq!(fs::read(other.at("file")).unwrap(), b"durable");
+    fs::write(other.at("third"), b"not durable yet, either").unwrap();
+    assert!(ending.process.as_mut().expect("it runs").child.try_wait().unwrap().is_none());
+    chain.server(1).signal("CONT");
+    assert!(ending.process.take().expect("it runs").wait().success(), "{}", ending.log());
+    assert_eq!(fs::read(other.at("another")).unwrap(), b"not durable yet");
+    other.stop();
+    chain.end(&[0, 1]);
+}
+
 #[test]
 fn strangers_get_nothing_and_hold_nobody_up() {
     let Some((mut site, address)) = served() else { return };

@@ -9,6 +9,7 @@ mod channel;
 mod closed;
 mod door;
 mod earlier;
+mod ending;
 mod error;
 mod gathering;
 mod hello;

@@ -5,6 +5,7 @@
 
 use super::channel::{Channel, ChannelError};
 use super::earlier::{self, MountId};
+use super::ending::Ending;
 use super::gathering::{Admitted, Attached, Gathering};
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
@@ -40,6 +41,8 @@ use std::time::{Duration, Instant};
 
 /// How long a holder may take to mount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(10);
+/// How long a mount waits for the end of another one before it is refused. Others wait as long.
+const ENDING_LIMIT: Duration = Duration::from_millis(200);
 /// Most mounts at a time.
 const MOUNTS_MAX: usize = 16;
 /// What the landing runs of several mounts reserve is one part in so many of the region at most.
@@ -90,7 +93,9 @@ enum AttachError {
     Invalid,
     #[error("its ledger or its queues cannot be used: {0}")]
     Descriptors(io::Error),
-    #[error("it has not ended in good order where it was served before: {0}")]
+    #[error("what was done at {} has yet to become durable: try again soon", .0.display())]
+    Ending(PathBuf),
+    #[error("it cannot end where it was served before: {0}")]
     Before(String),
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -118,6 +123,7 @@ pub struct Server {
     known: PathBuf,
     gathering: Gathering,
     served: Vec<Served>,
+    ending: Vec<Ending>,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -257,6 +263,7 @@ impl Server {
             known,
             gathering,
             served,
+            ending: Vec::new(),
             life,
             next: 0,
             current,
@@ -287,8 +294,12 @@ impl Server {
         let stop = Arc::clone(&self.stop);
         loop {
             let mounts = self.served.iter().flat_map(|served| [served.ended.as_fd(), served.channel.as_fd()]);
-            let files: Vec<BorrowedFd<'_>> =
-                [stop.as_fd(), self.listener.as_fd()].into_iter().chain(mounts).collect();
+            let files: Vec<BorrowedFd<'_>> = [stop.as_fd(), self.listener.as_fd()]
+                .into_iter()
+                .chain(mounts)
+                .chain(self.ending.iter().map(Ending::ended))
+                .collect();
+            let endings = 2 + 2 * self.served.len();
             let limits = [self.gathering.limit(), self.current.roster.limit()];
             match wait(&files, limits.into_iter().flatten().min())? {
                 Some(0) => return self.leave(),
@@ -296,6 +307,7 @@ impl Server {
                     let accepted = self.accept();
                     report(accepted);
                 }
+                Some(at) if at >= endings => self.finish(at - endings)?,
                 Some(at) => {
                     let said = if at % 2 == 0 { Said::Ended } else { Said::Word };
                     self.listen((at - 2) / 2, said)?;
@@ -332,7 +344,7 @@ impl Server {
 
     /// Leaves all mounts to the next server.
     fn leave(self) -> Result<(), ServerError> {
-        let Self { files, publisher, served, household, .. } = self;
+        let Self { files, publisher, served, ending, household, .. } = self;
         served.iter().for_each(|served| raise(&served.stop));
         let mut outcome = Ok(());
         let mut holders = Vec::new();
@@ -340,6 +352,7 @@ impl Server {
             outcome = outcome.and(session.end(End::Leave));
             holders.push(channel);
         }
+        ending.into_iter().for_each(Ending::finish);
         drop(household);
         while publisher.lock().step()?.operations > 0 {}
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
@@ -354,6 +367,7 @@ impl Server {
         let channel = Arc::new(self.greet()?);
         let admitted = self.receive(&channel).and_then(|attached| {
             self.end_before(&attached.attach)?;
+            self.wait_for_endings(&attached.attach)?;
             let refused = self.admit(&attached);
             refused.map(|admitted| (attached, admitted))
         });
@@ -418,6 +432,20 @@ impl Server {
         Ok(())
     }
 
+    /// Waits for the ends of mounts that are in the way of this one.
+    fn wait_for_endings(&mut self, attach: &Attach) -> Result<(), AttachError> {
+        let until = Instant::now() + ENDING_LIMIT;
+        while let Some(at) = self.ending.iter().position(|ending| ending.is_in_the_way_of(attach)) {
+            let ending = &self.ending[at];
+            let rest = until.saturating_duration_since(Instant::now());
+            if wait(&[ending.ended()], Some(rest)).map_err(ChannelError::from)?.is_none() {
+                return Err(AttachError::Ending(ending.point().to_owned()));
+            }
+            self.finish(at).map_err(|error| AttachError::Before(error.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// Decides when a mount is served.
     fn admit(&mut self, attached: &Attached) -> Result<Admitted, AttachError> {
         let attach = &attached.attach;
@@ -430,14 +458,13 @@ impl Server {
         let is_shared = attach.sharing == Sharing::Shared;
         let served = self.served.iter().map(|served| (served.attach.sharing, served.point().to_owned()));
         let come = self.gathering.arrived.iter().chain(&self.gathering.waiting);
-        let mut others = served.chain(come.map(|other| (other.attach.sharing, other.point())));
-        if let Some((sharing, point)) = others.next() {
-            if !(is_shared && sharing == Sharing::Shared) {
-                return Err(AttachError::Mounted(point));
-            }
-            if !self.has_room(attached.queues.len(), 1 + others.count()) {
-                return Err(AttachError::Many);
-            }
+        let mut others = served.chain(come.clone().map(|other| (other.attach.sharing, other.point())));
+        if let Some((_, point)) = others.find(|(sharing, _)| !is_shared || *sharing != Sharing::Shared) {
+            return Err(AttachError::Mounted(point));
+        }
+        let mounts = self.served.len() + self.ending.len() + come.count();
+        if mounts > 0 && !self.has_room(attached.queues.len(), mounts) {
+            return Err(AttachError::Many);
         }
         if is_shared && self.gathering.is_expecting() {
             self.gathering.begin();
@@ -457,7 +484,8 @@ impl Server {
 
     /// Workers for which landing runs are reserved.
     fn workers(&self) -> usize {
-        self.workers_beside + self.served.iter().map(|served| served.workers).sum::<usize>()
+        let served = self.served.iter().map(|served| served.workers);
+        self.workers_beside + served.chain(self.ending.iter().map(|ending| ending.workers)).sum::<usize>()
     }
 
     /// Serves the mounts that have come back, and then those that have waited.
@@ -561,9 +589,13 @@ impl Server {
 
     /// The mounts that are served have changed.
     fn note_mounts(&self) -> io::Result<()> {
-        let resumes = |served: &&Served| served.attach.over == Over::Device;
-        let mounts: Vec<MountId> =
-            self.served.iter().filter(resumes).map(|served| served.attach.mount).collect();
+        let resumes = |attach: &&Attach| attach.over == Over::Device;
+        let attached = self
+            .served
+            .iter()
+            .map(|served| &served.attach)
+            .chain(self.ending.iter().map(|ending| &ending.attach));
+        let mounts: Vec<MountId> = attached.filter(resumes).map(|attach| attach.mount).collect();
         self.files.heap().reserve_landing(u32::try_from(self.workers().max(1)).unwrap_or(u32::MAX));
         earlier::note(&self.known, &mounts)
     }
@@ -594,22 +626,19 @@ impl Server {
         self.end(served)
     }
 
-    /// Ends what was served, and says so to its holder.
-    fn end(&self, served: Served) -> Result<(), ServerError> {
-        let Served { session, number, channel, .. } = served;
-        let point = session.point().to_owned();
+    /// Begins to end what was served.
+    fn end(&mut self, served: Served) -> Result<(), ServerError> {
+        let Served { session, number, attach, channel, workers, .. } = served;
         self.common.mates.remove(number);
         self.current.roster.remove(number);
-        let outcome = session.end(End::Unmount);
-        self.note_mounts()?;
-        match &outcome {
-            Ok(()) => tracing::info!(point = %point.display(), "the mount has ended; everything is durable"),
-            Err(error) => tracing::error!(%error, point = %point.display(), "the mount has ended"),
-        }
-        let what = outcome.err().map(|error| error.to_string()).unwrap_or_default();
-        // A holder that has died needs no answer.
-        let _ = channel.send(&Message::Ended(what), &[]);
-        Ok(())
+        self.ending.push(Ending::begin(session, attach, workers, channel)?);
+        Ok(self.note_mounts()?)
+    }
+
+    /// A mount has ended.
+    fn finish(&mut self, at: usize) -> Result<(), ServerError> {
+        self.ending.remove(at).finish();
+        Ok(self.note_mounts()?)
     }
 }
 
