@@ -41,14 +41,14 @@ pub(super) fn show(rows: &[ClientsRow], mib: u64, co_threads: usize, page: &mut 
     page.paragraph("## Clients that write at once");
     page.paragraph(&format!(
         "Each client is a thread that writes a file of its own in sequence by 16 KiB, and then calls fsync; {mib} MiB are \
-         shared by all clients (in the paper each writes as much as one alone). MiB/s are those of all together, until the \
-         last fsync has returned. CPU is that of clients and servers. *Idle*: nothing runs beside. *Busy*, at the same \
-         servers after that: a program like streamcluster with {co_threads} \
-         threads of the lowest priority, as the paper gives its file systems the higher one. **In the paper the replicas \
-         are busy, and the clients' machine is not. Here all servers and clients share one machine: what runs beside takes \
-         the clients' cores and memory as well, and replicas take them from clients when nothing runs beside.** Landfall in \
-         Assise's way sends files when fsync asks for them, in the call; NotParallel sends in the background, one chunk at \
-         a time.",
+         shared by all clients (in the paper each writes as much as one alone). MiB/s are those of all together, until \
+         the last fsync has returned. CPU is that of clients and servers. *Idle*: nothing runs beside; files of the same \
+         size have been written and removed before. *Busy*, at the same servers after that: a program like streamcluster \
+         with {co_threads} threads of the lowest priority, as the paper gives its file systems the higher one. **In the \
+         paper the replicas are busy, and the clients' machine is not. Here all servers and clients share one machine: \
+         what runs beside takes the clients' cores and memory as well, and replicas take them from clients when nothing \
+         runs beside.** Landfall in Assise's way sends files when fsync asks for them, in the call; NotParallel sends in \
+         the background, one chunk at a time.",
     ));
     let line = |idle: &ClientsRow| {
         let busy = row(rows, &idle.place, idle.clients, Beside::Yielding);
