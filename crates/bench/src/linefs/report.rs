@@ -73,7 +73,7 @@ const NOT_MEASURED: [(&str, &str); 7] = [
     ),
     (
         "Figure 10: a replica's host that is a virtual machine and boots anew",
-        "`failures` ends the processes beside servers; all servers and hosts are on this machine",
+        "`failures` ends the processes beside servers; `cargo xtask vm host` has such a machine, and no figure of it",
     ),
 ];
 
