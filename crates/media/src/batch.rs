@@ -46,8 +46,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// `writes` are sorted and do not overlap.
-    pub(crate) fn new(file: RawFd, writes: SmallVec<[FileWrite; 4]>, gate: &Arc<WriteGate>) -> Self {
+    /// `writes` do not overlap. They are put in the order of the device: the overlap rule finds what two batches share only
+    /// if both are sorted.
+    pub(crate) fn new(file: RawFd, mut writes: SmallVec<[FileWrite; 4]>, gate: &Arc<WriteGate>) -> Self {
+        writes.sort_unstable_by_key(|write| write.extent.off);
         Self { file, writes, gate: Arc::clone(gate) }
     }
 
@@ -56,8 +58,7 @@ impl Batch {
         Self::new(-1, SmallVec::new(), &Arc::default())
     }
 
-    /// Writes to a file that is not a region and whose blocks nothing else writes, for tests of drivers. They are
-    /// sorted and do not overlap.
+    /// Writes to a file that is not a region and whose blocks nothing else writes, for tests of drivers. They do not overlap.
     pub fn of_no_region(file: RawFd, writes: &[FileWrite]) -> Self {
         Self::new(file, writes.into(), &Arc::default())
     }
@@ -118,6 +119,25 @@ mod tests {
             let outcome = first.run(|_, _| {
                 threads.spawn(|| across.run(|_, _| entered.send(()).map_err(io::Error::other)));
                 // The other batch can enter only after this one has left, however long this thread waits.
+                assert_eq!(news.recv_timeout(Duration::from_millis(50)), Err(RecvTimeoutError::Timeout));
+                Ok(())
+            });
+            outcome.expect("nothing fails");
+            news.recv().expect("the other enters at last");
+        });
+    }
+
+    #[test]
+    fn a_block_is_never_in_two_batches_whatever_the_order_in_which_their_writes_are_given() {
+        let gate = Arc::default();
+        let write = |off| FileWrite { extent: Extent::new(off, 4096), addr: 0 };
+        let first = Batch::new(-1, SmallVec::from_slice(&[write(8192), write(0)]), &gate);
+        let across = batch(&gate, 0);
+        let (entered, news) = sync_channel(1);
+        std::thread::scope(|threads| {
+            let outcome = first.run(|_, writes| {
+                assert_eq!(writes[0].extent.off, 0);
+                threads.spawn(|| across.run(|_, _| entered.send(()).map_err(io::Error::other)));
                 assert_eq!(news.recv_timeout(Duration::from_millis(50)), Err(RecvTimeoutError::Timeout));
                 Ok(())
             });
