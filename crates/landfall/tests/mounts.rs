@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file};
-use common::{Place, can_mount, landfall};
+use common::{Place, can_mount, landfall, pattern};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -128,13 +128,13 @@ fn what_is_done_at_one_mount_is_seen_at_the_other_when_the_call_has_returned() {
 fn a_file_that_is_open_at_one_mount_outlives_its_name_and_the_other_mount() {
     let Some((pair, server, first, second)) = mounted() else { return };
     let [here, there] = pair.at("file");
-    fs::write(&here, common::pattern(3, 70_000)).unwrap();
+    fs::write(&here, pattern(3, 70_000)).unwrap();
     let open = OpenOptions::new().read(true).write(true).open(&there).unwrap();
     fs::remove_file(&here).unwrap();
     let still_there = || {
         let mut content = vec![0; 70_000];
         open.read_exact_at(&mut content, 0).unwrap();
-        assert!(content == common::pattern(3, 70_000));
+        assert!(content == pattern(3, 70_000));
         open.write_all_at(b"it goes on", 70_000).unwrap();
         open.sync_all().unwrap();
     };
@@ -256,7 +256,7 @@ fn operations_at_two_mounts_in_turns_are_those_of_one_file_system() {
         let offset = usize::try_from(random.below(20_000)).unwrap();
         match random.below(10) {
             0..=3 => {
-                let bytes = common::pattern(step, 1 + usize::try_from(random.below(9000)).unwrap());
+                let bytes = pattern(step, 1 + usize::try_from(random.below(9000)).unwrap());
                 files[side].write_all_at(&bytes, offset as u64).unwrap();
                 content.resize(content.len().max(offset + bytes.len()), 0);
                 content[offset..offset + bytes.len()].copy_from_slice(&bytes);
@@ -396,5 +396,28 @@ fn a_mount_whose_kernel_keeps_files_is_alone() {
     assert!(!refused.status.success());
     fs::write(pair.site.at("file"), b"the first mount works").unwrap();
     alone.stop();
+    server.stop();
+}
+
+/// What a mount that ends has reserved is missing only until it has ended.
+#[test]
+fn a_mount_takes_the_place_of_one_that_ends_where_there_is_no_room_for_both() {
+    if !can_mount() {
+        return;
+    }
+    // The buffers of five workers each: the region has room for those of one mount.
+    let pair = Pair::new(Place::new(), &["--workers", "5"]);
+    let server = pair.site.server();
+    let (here, there) = (pair.site.point.path(), pair.second.path());
+    for round in 0..4 {
+        let first = pair.site.shared_mount(here);
+        fs::write(here.join("file"), pattern(round, 12 << 20)).unwrap();
+        // Its changes have yet to become durable.
+        first.kill();
+        let second = pair.site.shared_mount(there);
+        let _ = landfall_fuse::unmount(here, landfall_fuse::Unmount::Lazily);
+        assert!(fs::read(there.join("file")).unwrap() == pattern(round, 12 << 20));
+        second.stop();
+    }
     server.stop();
 }

@@ -8,7 +8,7 @@ use crate::counter::{counter, raise};
 use crate::session::{End, Session, SessionError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -45,10 +45,6 @@ impl Ending {
         };
         let thread = std::thread::Builder::new().name("ending".into()).spawn(end)?;
         Ok(Self { attach, workers, point, channel, ended, thread })
-    }
-
-    pub(super) fn point(&self) -> &Path {
-        &self.point
     }
 
     /// Readable when it has ended.

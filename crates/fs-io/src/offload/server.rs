@@ -41,8 +41,6 @@ use std::time::{Duration, Instant};
 
 /// How long a holder may take to mount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(10);
-/// How long a mount waits for the end of another one before it is refused. Others wait as long.
-const ENDING_LIMIT: Duration = Duration::from_millis(200);
 /// Most mounts at a time.
 const MOUNTS_MAX: usize = 16;
 /// What the landing runs of several mounts reserve is one part in so many of the region at most.
@@ -93,8 +91,6 @@ enum AttachError {
     Invalid,
     #[error("its ledger or its queues cannot be used: {0}")]
     Descriptors(io::Error),
-    #[error("what was done at {} has yet to become durable: try again soon", .0.display())]
-    Ending(PathBuf),
     #[error("it cannot end where it was served before: {0}")]
     Before(String),
     #[error(transparent)]
@@ -124,6 +120,8 @@ pub struct Server {
     gathering: Gathering,
     served: Vec<Served>,
     ending: Vec<Ending>,
+    /// Mounts that wait until one of those has ended.
+    behind: Vec<Attached>,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -264,6 +262,7 @@ impl Server {
             gathering,
             served,
             ending: Vec::new(),
+            behind: Vec::new(),
             life,
             next: 0,
             current,
@@ -362,30 +361,49 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts a connection, and serves its mount now or when others have come back.
+    /// Accepts a connection, and serves its mount now or later.
     fn accept(&mut self) -> Result<(), AttachError> {
         let channel = Arc::new(self.greet()?);
-        let admitted = self.receive(&channel).and_then(|attached| {
+        let attached = self.receive(&channel).and_then(|attached| {
             self.end_before(&attached.attach)?;
-            self.wait_for_endings(&attached.attach)?;
-            let refused = self.admit(&attached);
-            refused.map(|admitted| (attached, admitted))
+            Ok(attached)
         });
-        match admitted {
-            Ok((attached, Admitted::Now)) => self.serve(attached, None),
-            Ok((attached, Admitted::WithOthers)) => {
-                self.gathering.arrived.push(attached);
-                Ok(())
-            }
-            Ok((attached, Admitted::BehindOthers)) => {
-                self.gathering.waiting.push(attached);
-                Ok(())
-            }
+        match attached {
+            Ok(attached) => self.place(attached),
             Err(error) => {
                 refuse(&channel, &error);
                 Err(error)
             }
         }
+    }
+
+    /// Serves a mount now, or when others have ended or come back.
+    fn place(&mut self, attached: Attached) -> Result<(), AttachError> {
+        if self.must_wait(&attached) {
+            self.behind.push(attached);
+            return Ok(());
+        }
+        match self.admit(&attached) {
+            Ok(Admitted::Now) => self.serve(attached, None),
+            Ok(Admitted::WithOthers) => {
+                self.gathering.arrived.push(attached);
+                Ok(())
+            }
+            Ok(Admitted::BehindOthers) => {
+                self.gathering.waiting.push(attached);
+                Ok(())
+            }
+            Err(error) => {
+                refuse(&attached.channel, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// True if a mount that ends is in the way of this one, or has the room that it needs.
+    fn must_wait(&self, attached: &Attached) -> bool {
+        let has_room = self.has_room_for(attached);
+        self.ending.iter().any(|ending| !has_room || ending.is_in_the_way_of(&attached.attach))
     }
 
     /// Accepts a connection of the server's own user.
@@ -423,25 +441,13 @@ impl Server {
         if attach.over != Over::Connections {
             return Ok(());
         }
-        self.gathering.waiting.retain(|other| other.attach.mount != attach.mount);
+        for waiting in [&mut self.gathering.waiting, &mut self.behind] {
+            waiting.retain(|other| other.attach.mount != attach.mount);
+        }
         while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
             let served = self.served.remove(at);
             raise(&served.stop);
             self.end(served).map_err(|error| AttachError::Before(error.to_string()))?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the ends of mounts that are in the way of this one.
-    fn wait_for_endings(&mut self, attach: &Attach) -> Result<(), AttachError> {
-        let until = Instant::now() + ENDING_LIMIT;
-        while let Some(at) = self.ending.iter().position(|ending| ending.is_in_the_way_of(attach)) {
-            let ending = &self.ending[at];
-            let rest = until.saturating_duration_since(Instant::now());
-            if wait(&[ending.ended()], Some(rest)).map_err(ChannelError::from)?.is_none() {
-                return Err(AttachError::Ending(ending.point().to_owned()));
-            }
-            self.finish(at).map_err(|error| AttachError::Before(error.to_string()))?;
         }
         Ok(())
     }
@@ -458,12 +464,11 @@ impl Server {
         let is_shared = attach.sharing == Sharing::Shared;
         let served = self.served.iter().map(|served| (served.attach.sharing, served.point().to_owned()));
         let come = self.gathering.arrived.iter().chain(&self.gathering.waiting);
-        let mut others = served.chain(come.clone().map(|other| (other.attach.sharing, other.point())));
+        let mut others = served.chain(come.map(|other| (other.attach.sharing, other.point())));
         if let Some((_, point)) = others.find(|(sharing, _)| !is_shared || *sharing != Sharing::Shared) {
             return Err(AttachError::Mounted(point));
         }
-        let mounts = self.served.len() + self.ending.len() + come.count();
-        if mounts > 0 && !self.has_room(attached.queues.len(), mounts) {
+        if !self.has_room_for(attached) {
             return Err(AttachError::Many);
         }
         if is_shared && self.gathering.is_expecting() {
@@ -476,10 +481,13 @@ impl Server {
         Ok(Admitted::Now)
     }
 
-    /// True if the region has room for the landing runs of another mount.
-    fn has_room(&self, workers: usize, mounts: usize) -> bool {
-        let runs = (workers + self.workers()) * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
-        mounts < MOUNTS_MAX && runs <= self.files.heap().geometry().runs as usize
+    /// True if the region has room for the landing runs of this mount, too. A mount by itself always has.
+    fn has_room_for(&self, attached: &Attached) -> bool {
+        let come = self.gathering.arrived.len() + self.gathering.waiting.len();
+        let mounts = self.served.len() + self.ending.len() + come;
+        let workers = attached.queues.len() + self.workers();
+        let runs = workers * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
+        mounts == 0 || mounts < MOUNTS_MAX && runs <= self.files.heap().geometry().runs as usize
     }
 
     /// Workers for which landing runs are reserved.
@@ -638,7 +646,11 @@ impl Server {
     /// A mount has ended.
     fn finish(&mut self, at: usize) -> Result<(), ServerError> {
         self.ending.remove(at).finish();
-        Ok(self.note_mounts()?)
+        self.note_mounts()?;
+        for attached in std::mem::take(&mut self.behind) {
+            report(self.place(attached));
+        }
+        Ok(())
     }
 }
 
