@@ -207,8 +207,7 @@ impl Backing {
     /// The file system's journal is committed by the next sync after its blocks have changed, and who syncs then waits
     /// for it. So neighbours are allocated together, and one sync follows the zeroes of all.
     ///
-    /// Runs come in the order in which they became free. Writes are planned in that of the device: the overlap rule finds
-    /// what two plans share only if both are sorted.
+    /// Runs come in the order in which they became free; neighbours are found in that of the device.
     pub(super) fn prepare_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
         let mut runs = runs.to_vec();
         runs.sort_unstable();
@@ -219,7 +218,7 @@ impl Backing {
         if pays { self.write_zero_runs(&runs) } else { Ok(()) }
     }
 
-    /// Durably writes zeroes over runs that the caller holds exclusively, and has sorted.
+    /// Durably writes zeroes over runs that the caller holds exclusively.
     fn write_zero_runs(&self, runs: &[u64]) -> Result<(), MediaError> {
         let parts = |run: &u64| (run * RUN_SIZE..(run + 1) * RUN_SIZE).step_by(ZEROES_BYTES as usize);
         let write = |off| FileWrite { extent: Extent::new(off, ZEROES_BYTES), addr: self.zeroes.base() };
