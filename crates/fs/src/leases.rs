@@ -23,8 +23,8 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseNumber(pub u64);
 
-/// What a lease allows, or what a request of the mount does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a lease or a lock allows, or what a request of the mount does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
     /// To read bytes and attributes.
     Read,

@@ -46,6 +46,7 @@ mod inode;
 mod kept;
 mod key;
 mod leases;
+mod locks;
 mod log;
 mod moves;
 mod name;
@@ -82,6 +83,10 @@ pub use inode::{ATTRIBUTE_BYTES, CONTENT_BYTES_MAX, FileType, Inode, Mode};
 pub use kept::{Kept, Tombstone};
 pub use key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};
 pub use leases::{Access, Acquired, Conflicts, Lease, LeaseNumber, Leases};
+pub use locks::{
+    FileLock, FileLocks, LOCKS_MAX, LockChange, LockEvents, LockFamily, LockOwner, LockRefusal,
+    LockRequestNumber, Patience, Released,
+};
 pub use name::{ExtendedName, NAME_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, TARGET_BYTES_MAX};
 pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POSITIONS_OF_A_NAME, Position};
 pub use node::{Body, Extended, Node};
