@@ -3,6 +3,7 @@
 use crate::counters::{Counters, RequestKind};
 use crate::ledger::Ledgers;
 use crate::lives::Lives;
+use crate::locking::Locking;
 use crate::mates::Mates;
 use crate::rounds::Rounds;
 use landfall_fs::InodeNumber;
@@ -28,6 +29,7 @@ pub(crate) struct Common {
     pub(crate) lives: Arc<Lives>,
     pub(crate) ledgers: Arc<Ledgers>,
     pub(crate) mates: Arc<Mates>,
+    pub(crate) locking: Arc<Locking>,
     pub(crate) turns: Arc<Turns>,
     /// Orphans to which nobody refers, and that could not be deleted so far.
     pub(crate) unreleased: Arc<Mutex<Vec<InodeNumber>>>,

@@ -13,7 +13,7 @@ pub(crate) const NO_SPACE: Errno = Errno::from_raw(libc::ENOSPC);
 pub(crate) const NOT_SUPPORTED: Errno = Errno::from_raw(libc::EOPNOTSUPP);
 /// `ESTALE`: there is no such inode any more.
 pub(crate) const STALE: Errno = Errno::from_raw(libc::ESTALE);
-/// `ENOLCK`: locks would not count for other mounts.
+/// `ENOLCK`: the mount has as many locks as it may.
 pub(crate) const NO_LOCKS: Errno = Errno::from_raw(libc::ENOLCK);
 /// `ERANGE`: there is more than the caller has room for.
 pub(crate) const TOO_SMALL: Errno = Errno::from_raw(libc::ERANGE);

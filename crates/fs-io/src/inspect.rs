@@ -97,6 +97,9 @@ pub(crate) fn metrics(service: &Service) -> String {
     space(&mut text, &service.common.rounds, &service.common.counters);
     service.libraries().into_iter().for_each(|link| libraries(&mut text, link));
     text.gauge("inodes", "Inodes, those without a name included.", service.files.inode_count());
+    let (locks, waiting) = service.common.locking.counts();
+    text.gauge("locks", "Locks of files that shared mounts have.", locks);
+    text.gauge("lock_waits", "Requests that wait for one.", waiting);
     text.gauge("known_inodes", "Inodes that the kernel knows.", service.common.lives.len());
     landfall_metrics::region(&mut text, service.files.heap());
     text.into()

@@ -3,7 +3,7 @@
 //! The layout, and how the next server uses it, are in `docs/format/fs-offload.md`, "Ledger".
 
 use crate::sys::SharedMemory;
-use landfall_fs::{InodeNumber, Witness};
+use landfall_fs::{FileLock, InodeNumber, Witness};
 use landfall_fuse::Unique;
 use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
@@ -13,8 +13,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first word: "LFLEDGR1".
-const MAGIC: u64 = u64::from_le_bytes(*b"LFLEDGR1");
+mod locks;
+
+use locks::Slots;
+
+/// The first word: "LFLEDGR2".
+const MAGIC: u64 = u64::from_le_bytes(*b"LFLEDGR2");
 /// Places of single words.
 const AT_MAGIC: usize = 0;
 const AT_NEXT_NUMBER: usize = 1;
@@ -28,8 +32,10 @@ const CHANGES: usize = 1 << 14;
 const AT_CHANGES: usize = AT_REQUESTS + REQUESTS * ENTRY_WORDS;
 /// Words of a request, and of a change.
 const ENTRY_WORDS: usize = 4;
+/// Where the locks are.
+const AT_LOCKS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
 /// Words of a ledger.
-const WORDS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
+const WORDS: usize = AT_LOCKS + locks::WORDS;
 /// The end of a change that is known to be lost.
 const LOST: u64 = u64::MAX;
 /// The end of one that is lost, and that nobody need be told of any more.
@@ -74,6 +80,7 @@ pub(crate) struct Ledger {
     memory: SharedMemory,
     requests: Mutex<Requests>,
     freed: Condvar,
+    locks: Mutex<Slots>,
 }
 
 /// Places of requests in the ledger.
@@ -97,6 +104,18 @@ impl Ledger {
         Ok(memory)
     }
 
+    /// The memory of a ledger that has locks already.
+    ///
+    /// # Errors
+    /// As for [`Self::memory`].
+    pub(crate) fn memory_with(locks: &[(InodeNumber, FileLock)]) -> io::Result<SharedMemory> {
+        let memory = Self::memory()?;
+        let mut slots = Slots::of(lock_words(&memory));
+        locks.iter().for_each(|located| slots.add(lock_words(&memory), *located));
+        drop(slots);
+        Ok(memory)
+    }
+
     /// The ledger that a holder keeps.
     ///
     /// # Errors
@@ -115,7 +134,23 @@ impl Ledger {
         }
         let earlier = begun.keys().copied().collect();
         let requests = Mutex::new(Requests { free, begun, earlier });
-        Ok(Self { memory, requests, freed: Condvar::new() })
+        let locks = Mutex::new(Slots::of(lock_words(&memory)));
+        Ok(Self { memory, requests, freed: Condvar::new(), locks })
+    }
+
+    /// The locks that the mount has.
+    pub(crate) fn locks(&self) -> Vec<(InodeNumber, FileLock)> {
+        self.locks.lock().all()
+    }
+
+    /// The mount has a lock from now on.
+    pub(crate) fn note_lock(&self, inode: InodeNumber, lock: FileLock) {
+        self.locks.lock().add(lock_words(&self.memory), (inode, lock));
+    }
+
+    /// The mount does not have a lock any more.
+    pub(crate) fn forget_lock(&self, inode: InodeNumber, lock: FileLock) {
+        self.locks.lock().remove(lock_words(&self.memory), (inode, lock));
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -343,6 +378,11 @@ impl Witness for Ledgers {
     }
 }
 
+/// The words of the locks.
+fn lock_words(memory: &SharedMemory) -> &[AtomicU64] {
+    &memory.words()[AT_LOCKS..]
+}
+
 /// The words of an entry of a table.
 fn entry(memory: &SharedMemory, table: usize, place: usize) -> [&AtomicU64; ENTRY_WORDS] {
     let at = table + place * ENTRY_WORDS;
@@ -352,6 +392,7 @@ fn entry(memory: &SharedMemory, table: usize, place: usize) -> [&AtomicU64; ENTR
 #[cfg(test)]
 mod tests {
     use super::*;
+    use landfall_fs::{Access, LOCKS_MAX, LockFamily, LockOwner};
 
     const AGAIN: u64 = 1 << 63;
     const A: InodeNumber = InodeNumber(5);
@@ -490,6 +531,37 @@ mod tests {
         assert!(!next(memory).settle(CHANGES as u64).are_more, "the newest change is remembered");
         assert!(next(memory).settle(0).are_more);
         assert!(next(memory).settle(CHANGES as u64).are_more, "nobody knows what was lost before");
+    }
+
+    #[test]
+    fn locks_that_a_mount_has_are_known_to_the_next_server() {
+        let lock = |id: u64, access: Access| {
+            let owner = LockOwner { client: 3, family: LockFamily::Range, id };
+            FileLock { owner, handle: 9 + id, access, first: 1, last: u64::MAX, process: 77 }
+        };
+        let first = ledger();
+        first.note_lock(A, lock(1, Access::Write));
+        first.note_lock(B, lock(1, Access::Read));
+        first.note_lock(A, lock(2, Access::Read));
+        first.forget_lock(B, lock(1, Access::Read));
+        let of_no_client = |lock: FileLock| {
+            let owner = LockOwner { client: 0, ..lock.owner };
+            FileLock { owner, ..lock }
+        };
+        let kept = [lock(1, Access::Write), lock(2, Access::Read)].map(|lock| (A, of_no_client(lock)));
+        let second = next(&first.memory);
+        assert_eq!(second.locks(), kept);
+        second.forget_lock(A, lock(2, Access::Read));
+        second.forget_lock(A, lock(2, Access::Read));
+        assert_eq!(next(&first.memory).locks(), kept[..1]);
+        for id in 0..LOCKS_MAX as u64 {
+            second.note_lock(B, lock(id, Access::Read));
+        }
+        assert_eq!(
+            next(&first.memory).locks().len(),
+            LOCKS_MAX + 1,
+            "as many as there may be, and those that go"
+        );
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod ledger;
 mod line;
 mod link;
 mod lives;
+mod locking;
 mod losses;
 mod mailbox;
 mod mates;
@@ -57,9 +58,9 @@ pub use common::Sharing;
 pub use keeping::{Keeper, Keeping};
 pub use link::end_earlier_libraries;
 pub use offload::{
-    Addresses, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError, HoldSettings,
-    HoldStopper, MessageError, MountState, Server, ServerError, ServerPlace, ServerStopper, Until,
-    forget_offloaded,
+    Addresses, Before, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError,
+    HoldSettings, HoldStopper, MessageError, MountState, Server, ServerError, ServerPlace, ServerStopper,
+    Until, forget_offloaded,
 };
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};

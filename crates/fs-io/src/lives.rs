@@ -11,6 +11,9 @@ use std::collections::HashMap;
 /// Locks of the table: workers seldom need the same one.
 const SHARDS: usize = 16;
 
+/// Names a mount, for each of its servers: random bytes.
+pub(crate) type MountId = [u8; 16];
+
 /// Number of a mount among those of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountNumber(pub(crate) u32);

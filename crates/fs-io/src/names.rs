@@ -8,7 +8,7 @@ use crate::extended;
 use crate::mates::Why;
 use crate::service::{Answer, Answered, Service, name_of, number_of};
 use landfall_fs::{FileType, InodeNumber, Mode, Name, Operation, Stat};
-use landfall_fuse::{Errno, Node, Open, Opened, Reply, Request};
+use landfall_fuse::{Errno, Node, Open, Reply, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -68,8 +68,8 @@ pub(crate) fn make_open(
     if name.is_none() {
         let _ = service.orphan(number);
     }
-    let opened = Opened { flags: service.open_flags(), ..Opened::default() };
-    let reply = Reply::created(request.unique, &entry_of(service, &service.stat(number)?), opened);
+    let entry = entry_of(service, &service.stat(number)?);
+    let reply = Reply::created(request.unique, &entry, service.opened());
     Ok(service.changed(number, reply))
 }
 

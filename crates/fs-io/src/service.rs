@@ -12,7 +12,7 @@ use crate::mates::{Gone, Why};
 use crate::ragged::Ragged;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Name, Operation, Stat};
-use landfall_fuse::{Errno, OpenFlags, Reply, Request, Unique};
+use landfall_fuse::{Errno, OpenFlags, Opened, Reply, Request, Unique};
 use landfall_heap::{HeapError, Until};
 use parking_lot::MutexGuard;
 use std::ffi::OsStr;
@@ -122,12 +122,18 @@ impl Service {
         if self.is_shared() { Duration::ZERO } else { VALID }
     }
 
-    /// The flags of open files.
-    pub(crate) fn open_flags(&self) -> OpenFlags {
+    /// What the kernel learns of a file that it opens. The kernel of a shared mount says when it is closed, and by which
+    /// handle, since locks end then.
+    pub(crate) fn opened(&self) -> Opened {
         match self.which.sharing {
-            Sharing::Alone => OpenFlags::KEEP_CACHE,
-            Sharing::Shared => OpenFlags::DIRECT_IO.with(OpenFlags::NO_FLUSH),
+            Sharing::Alone => Opened { flags: OpenFlags::KEEP_CACHE, ..Opened::default() },
+            Sharing::Shared => Opened { flags: OpenFlags::DIRECT_IO, fh: self.common.locking.handle() },
         }
+    }
+
+    /// The mount.
+    pub(crate) fn mount(&self) -> MountNumber {
+        self.which.mount
     }
 
     /// Waits for a request's turn among those of all mounts. One kernel alone lets nothing happen at the same time that

@@ -512,6 +512,9 @@ impl Session {
         for worker in self.workers.drain(..) {
             outcome = outcome.and(worker.join().expect("a panic ends the process"));
         }
+        if end == End::Unmount {
+            self.service.common.locking.end_mount(self.service.mount());
+        }
         match end {
             // After a failure it is still mounted.
             End::Unmount => self.shared.mount.lock().unmount(Unmount::Lazily)?,

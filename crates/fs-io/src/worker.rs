@@ -1,17 +1,15 @@
 //! A worker: it receives requests, answers them, and receives the next ones.
 
 use crate::counters::RequestKind;
-use crate::errors::{NO_LOCKS, STALE};
+use crate::errors::STALE;
 use crate::landing::Landing;
 use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
 use crate::syncs::{Syncs, Waiting};
 use crate::transport::{Incoming, Transport};
 use crate::{attributes, data, directories, extended};
-use landfall_fs::Access;
-use landfall_fuse::{
-    Decoder, DirBuffer, Errno, LockKind, Op, OpenFlags, Opened, ReadDir, Reply, Request, Sent,
-};
+use landfall_fs::{Access, Patience};
+use landfall_fuse::{Decoder, DirBuffer, Errno, LockRequest, Op, Opened, ReadDir, Reply, Request, Sent};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
@@ -62,6 +60,12 @@ impl<T: Transport> Worker<T> {
         match &request.op {
             Op::ReadDir(dir) => return self.list(request, *dir, directories::read, entries),
             Op::ReadDirPlus(dir) => return self.list(request, *dir, directories::read_plus, entries),
+            Op::SetLock(asked) if self.service.is_shared() => {
+                return self.lock(request, asked, Patience::None);
+            }
+            Op::SetLockWait(asked) if self.service.is_shared() => {
+                return self.lock(request, asked, Patience::Waits);
+            }
             _ => {}
         }
         let turn = self.service.turn(request);
@@ -99,6 +103,16 @@ impl<T: Transport> Worker<T> {
         let waiting = Waiting { to: self.transport.later(), unique: request.unique, number, reply };
         self.syncs.wait(&self.service, waiting);
         Ok(Sent::Done)
+    }
+
+    /// Answers a request for a lock, unless it waits.
+    fn lock(&mut self, request: &Request<'_>, asked: &LockRequest, patience: Patience) -> io::Result<Sent> {
+        let (locking, mount) = (&self.service.common.locking, self.service.mount());
+        let of = (request.unique, number_of(request.node));
+        match locking.set(mount, of, asked, patience, self.transport.later()) {
+            Some(reply) => self.transport.reply(&reply),
+            None => Ok(Sent::Done),
+        }
     }
 
     fn list(
@@ -142,8 +156,15 @@ fn answer(service: &Service, request: &Request<'_>) -> Answered {
             service.adopt_all();
             Ok(Answer::AllDurable(Reply::ok(unique)))
         }
-        Op::Release(_) | Op::Destroy => Ok(Answer::Now(Reply::ok(unique))),
-        Op::Interrupt { .. } => Ok(Answer::Nothing),
+        Op::Release(ref release) => {
+            service.common.locking.close(service.mount(), number_of(request.node), release);
+            Ok(Answer::Now(Reply::ok(unique)))
+        }
+        Op::Destroy => Ok(Answer::Now(Reply::ok(unique))),
+        Op::Interrupt { unique } => {
+            service.common.locking.interrupt(service.mount(), unique);
+            Ok(Answer::Nothing)
+        }
         Op::SetXattr { name, value, flags, clear_sgid } => {
             extended::set(service, request, name, value, (flags, clear_sgid))
         }
@@ -160,7 +181,7 @@ fn answer(service: &Service, request: &Request<'_>) -> Answered {
 }
 
 /// Answers a request about names. What is not among them is unknown: the kernel does without. For OPEN, OPENDIR and
-/// FLUSH that saves a round trip at each open and close: there is nothing to do for them.
+/// FLUSH that saves a round trip at each open and close, unless the mount is shared: there is nothing to do for them.
 fn answer_names(service: &Service, request: &Request<'_>) -> Answered {
     match request.op {
         Op::ReadLink => names::read_link(service, request),
@@ -190,16 +211,17 @@ fn answer_names(service: &Service, request: &Request<'_>) -> Answered {
 /// Answers a request that only the kernel of a shared mount makes: it keeps no data of files that are opened so, and no
 /// locks.
 fn answer_shared(service: &Service, request: &Request<'_>) -> Answered {
-    let opened = |flags| Reply::opened(request.unique, Opened { flags, ..Opened::default() });
+    let (locking, mount) = (&service.common.locking, service.mount());
+    let (unique, number) = (request.unique, number_of(request.node));
     match request.op {
-        Op::Open(_) if !service.exists(number_of(request.node))? => Err(STALE),
-        Op::Open(_) => Ok(Answer::Now(opened(service.open_flags()))),
-        Op::OpenDir(_) => Ok(Answer::Now(opened(OpenFlags::NONE))),
-        Op::GetLock(_) => Err(NO_LOCKS),
-        Op::SetLock(lock) | Op::SetLockWait(lock) => match lock.lock.kind {
-            LockKind::Unlock => Ok(Answer::Now(Reply::ok(request.unique))),
-            LockKind::Read | LockKind::Write => Err(NO_LOCKS),
-        },
+        Op::Open(_) if !service.exists(number)? => Err(STALE),
+        Op::Open(_) => Ok(Answer::Now(Reply::opened(unique, service.opened()))),
+        Op::OpenDir(_) => Ok(Answer::Now(Reply::opened(unique, Opened::default()))),
+        Op::Flush { lock_owner, .. } => {
+            locking.flush(mount, number, lock_owner);
+            Ok(Answer::Now(Reply::ok(unique)))
+        }
+        Op::GetLock(asked) => Ok(Answer::Now(Reply::lock(unique, locking.conflict(mount, number, &asked)))),
         _ => Err(Errno::NOSYS),
     }
 }

@@ -369,9 +369,10 @@ fn mounts_go_on_when_the_first_server_is_killed_and_started_again() {
     let beside = Appender::start(&other.at("beside"), true);
     for _ in 0..3 {
         appender.goes_on();
+        let next = nodes.chain.stand_by(0);
         nodes.chain.kill(0);
         let durable = appender.durable();
-        nodes.chain.start(0);
+        nodes.chain.put(0, next.start().unwrap_or_else(|why| panic!("{why}")));
         appender.goes_on();
         beside.goes_on();
         assert!(appender.durable() > durable);

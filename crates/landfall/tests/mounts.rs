@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file};
+use common::mounts::{END_LIMIT, Pair, Process, Random, wait_for_file};
 use common::{Place, can_mount, landfall, pattern};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -10,37 +10,6 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Two mounts of one server. What is mounted on the second point is unmounted at the end, however the test ends.
-struct Pair {
-    site: Site,
-    second: tempfile::TempDir,
-}
-
-impl Pair {
-    fn new(place: Place, serve: &[&'static str]) -> Self {
-        Self { site: Site::new(place, serve), second: tempfile::tempdir().unwrap() }
-    }
-
-    fn mounts(&self) -> (Process, Process) {
-        (self.site.shared_mount(self.site.point.path()), self.site.shared_mount(self.second.path()))
-    }
-
-    /// The file named so at the first mount, and at the second one.
-    fn at(&self, name: &str) -> [PathBuf; 2] {
-        [self.site.at(name), self.second.path().join(name)]
-    }
-
-    fn is_clean(&self) {
-        assert_eq!(self.site.place.check(&[]).status.code(), Some(0));
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        let _ = landfall_fuse::unmount(self.second.path(), landfall_fuse::Unmount::Lazily);
-    }
-}
 
 /// Two mounts of a server whose region is on a file. `None` where there can be no mount.
 fn mounted() -> Option<(Pair, Process, Process, Process)> {
@@ -328,22 +297,6 @@ fn programs_that_append_and_create_at_the_same_time_do_not_lose_each_others_work
     second.stop();
     server.stop();
     pair.is_clean();
-}
-
-#[test]
-fn a_lock_that_would_not_count_at_the_other_mount_is_refused() {
-    let Some((pair, server, first, second)) = mounted() else { return };
-    let file = File::create(&pair.at("file")[0]).unwrap();
-    assert_eq!(
-        errno(rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(Into::into)),
-        Some(libc::ENOLCK)
-    );
-    let range = rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-    assert_eq!(errno(range.map_err(Into::into)), Some(libc::ENOLCK));
-    drop(file);
-    first.stop();
-    second.stop();
-    server.stop();
 }
 
 #[test]

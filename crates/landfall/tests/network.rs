@@ -4,93 +4,21 @@
 mod common;
 
 use common::chain::{Chain, InEtcd, LIMIT, Node};
-use common::mounts::{Process, Site};
-use common::{Place, Server, binary, can_mount, landfall, ok, own_address, pattern, wait_until};
+use common::far::{Far, Network, leaked, served};
+use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// T of a chain in etcd, seconds: the shortest.
 const T: u64 = 4;
 /// Bytes of what a writer makes durable at a time.
 const BLOCK: usize = 4096;
-
-fn leaked(text: String) -> &'static str {
-    Box::leak(text.into_boxed_str())
-}
-
-/// A mount elsewhere. What is mounted is unmounted at the end.
-struct Far {
-    process: Option<Process>,
-    point: tempfile::TempDir,
-    log: PathBuf,
-    place: Place,
-}
-
-impl Far {
-    /// Mounts, as soon as a server serves it.
-    fn mount(servers: &[SocketAddr], flags: &[&str]) -> Self {
-        let mut far = Self::unmounted();
-        far.process = wait_until(LIMIT, || far.try_mount(servers, flags));
-        assert!(far.process.is_some(), "{}", far.log());
-        far
-    }
-
-    fn unmounted() -> Self {
-        let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
-        let log = place.path().join("log");
-        Self { process: None, point, log, place }
-    }
-
-    fn try_mount(&self, servers: &[SocketAddr], flags: &[&str]) -> Option<Process> {
-        let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
-        let mut command = Command::new(binary());
-        command.args(["fs", "mount", "--server", &servers.join(",")]).arg(self.point.path()).args(flags);
-        Some(Process::start(&mut command, &self.log))
-            .filter(|process| process.announced.starts_with("mounted: "))
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.point.path().join(name)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    fn process(&self) -> &Process {
-        self.process.as_ref().expect("it runs")
-    }
-
-    fn stop(mut self) {
-        let process = self.process.take().expect("it runs");
-        process.signal("-TERM");
-        assert!(process.wait().success(), "{}", self.log());
-        assert!(fs::read_dir(self.point.path()).unwrap().next().is_none(), "it is unmounted");
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        self.process.iter().for_each(|process| process.signal("-CONT"));
-        drop(self.process.take());
-        let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
-        let _ = &self.place;
-    }
-}
-
-/// Files served by `landfall fs serve`, and its address. `None` where FUSE mounts are not possible.
-fn served() -> Option<(Site, SocketAddr)> {
-    let address = own_address();
-    can_mount().then(|| (Site::new(Place::new(), &["--listen", leaked(address.to_string())]), address))
-}
 
 /// All files below a directory, with what `stat` says of them and their bytes.
 fn tree(root: &Path) -> BTreeMap<PathBuf, (u32, u64, Vec<u8>)> {
@@ -515,95 +443,6 @@ fn a_peer_that_reads_nothing_does_not_hold_up_the_end_of_the_server() -> io::Res
     far.stop();
     server.stop();
     Ok(())
-}
-
-/// The server's ends of connections that the holder takes for lost, with what was on its way.
-type Delayed = Arc<Mutex<Vec<(TcpStream, Vec<u8>)>>>;
-
-/// A network between a holder and its server, which can be slow and lose connections.
-struct Network {
-    address: SocketAddr,
-    is_slow: Arc<AtomicBool>,
-    /// The server does not learn that a connection has ended.
-    is_silent: Arc<AtomicBool>,
-    /// The holder's ends of the connections so far.
-    ends: Arc<Mutex<Vec<TcpStream>>>,
-    delayed: Delayed,
-}
-
-impl Network {
-    fn before(server: SocketAddr) -> Self {
-        let address = own_address();
-        let listener = TcpListener::bind(address).unwrap();
-        let [is_slow, is_silent] = std::array::from_fn(|_| Arc::<AtomicBool>::default());
-        let (ends, delayed) = (Arc::default(), Delayed::default());
-        let network = Self { address, is_slow, is_silent, ends, delayed };
-        let (ends, delayed) = (Arc::clone(&network.ends), Arc::clone(&network.delayed));
-        let troubles = [&network.is_slow, &network.is_silent].map(Arc::clone);
-        // The thread ends with the process.
-        std::thread::spawn(move || {
-            for holder in listener.incoming().map_while(Result::ok) {
-                let Ok(to) = TcpStream::connect(server) else { continue };
-                ends.lock().unwrap().push(holder.try_clone().unwrap());
-                let (mut from_server, mut to_holder) = (to.try_clone().unwrap(), holder.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    let _ = io::copy(&mut from_server, &mut to_holder);
-                    let _ = to_holder.shutdown(Shutdown::Both);
-                });
-                let (troubles, delayed) = (troubles.clone(), Arc::clone(&delayed));
-                std::thread::spawn(move || pass_or_keep(&holder, to, &troubles, &delayed));
-            }
-        });
-        network
-    }
-
-    /// What is sent from now on is on its way until [`Self::deliver`].
-    fn slow_down(&self) {
-        self.is_slow.store(true, Ordering::Release);
-    }
-
-    /// The holder loses all connections. Those that it makes now are not slow.
-    fn lose(&self) {
-        self.is_slow.store(false, Ordering::Release);
-        self.is_silent.store(true, Ordering::Release);
-        for end in std::mem::take(&mut *self.ends.lock().unwrap()) {
-            let _ = end.shutdown(Shutdown::Both);
-        }
-    }
-
-    /// What was on its way arrives. Returns how many bytes that was.
-    fn deliver(&self) -> usize {
-        let mut bytes = 0;
-        self.is_silent.store(false, Ordering::Release);
-        for (mut server, late) in std::mem::take(&mut *self.delayed.lock().unwrap()) {
-            // It has closed the connection, if all is well.
-            let _ = server.write_all(&late);
-            bytes += late.len();
-        }
-        bytes
-    }
-}
-
-/// Passes on what the holder sends. What comes while the network is slow is kept, with the connection.
-fn pass_or_keep(
-    mut holder: &TcpStream,
-    mut server: TcpStream,
-    [is_slow, is_silent]: &[Arc<AtomicBool>; 2],
-    delayed: &Delayed,
-) {
-    let (mut block, mut late) = (vec![0; 64 << 10], Vec::new());
-    while let Ok(bytes @ 1..) = holder.read(&mut block) {
-        if is_slow.load(Ordering::Acquire) || !late.is_empty() {
-            late.extend_from_slice(&block[..bytes]);
-        } else if server.write_all(&block[..bytes]).is_err() {
-            return;
-        }
-    }
-    if late.is_empty() && !is_silent.load(Ordering::Acquire) {
-        let _ = server.shutdown(Shutdown::Write);
-    } else {
-        delayed.lock().unwrap().push((server, late));
-    }
 }
 
 #[test]

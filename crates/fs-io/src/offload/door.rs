@@ -9,6 +9,7 @@ use super::strangers::Strangers;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
 use crate::ledger::Ledger;
+use landfall_fs::{FileLock, InodeNumber, LOCKS_MAX};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use std::collections::HashMap;
@@ -257,13 +258,13 @@ impl Shared {
                 return Ok(outside.send(&Message::Refused { ever: Again::Later, why }, &[])?);
             }
         };
-        let mut is_finished = false;
+        let (mut is_finished, mut claims) = (false, Vec::new());
         loop {
             let all: [BorrowedFd<'_>; 3] = [self.stop.as_fd(), inside.as_fd(), outside.as_fd()];
             match wait(&all[..if is_finished { 2 } else { 3 }], None)? {
                 Some(1) => outside.send(&inside.receive()?.0, &[])?,
                 Some(2) => match outside.receive() {
-                    Ok((message, _)) => self.pass_in(&inside, message, &known, peer)?,
+                    Ok((message, _)) => self.pass_in(&inside, message, (&known, peer), &mut claims)?,
                     // It waits for the last word, perhaps.
                     Err(ChannelError::Closed) => {
                         inside.finish();
@@ -281,23 +282,27 @@ impl Shared {
         &self,
         inside: &Channel,
         message: Message,
-        known: &Known<'_>,
-        peer: SocketAddr,
+        (known, peer): (&Known<'_>, SocketAddr),
+        claims: &mut Vec<(InodeNumber, FileLock)>,
     ) -> Result<(), ControlError> {
         match message {
-            Message::Attach(attach) => self.attach(inside, attach, known, peer),
+            Message::Locks(locks) if claims.len() + locks.len() <= LOCKS_MAX => {
+                claims.extend(locks);
+                Ok(())
+            }
+            Message::Attach(attach) => self.attach(inside, attach, (known, peer), claims),
             Message::Alive | Message::Forgotten { .. } | Message::Point(_) => Ok(inside.send(&message, &[])?),
             _ => Err(ChannelError::from(MessageError::Malformed).into()),
         }
     }
 
-    /// Attaches a mount with the queues that it has.
+    /// Attaches a mount with the queues that it has, and the locks that it claims.
     fn attach(
         &self,
         inside: &Channel,
         attach: Attach,
-        known: &Known<'_>,
-        peer: SocketAddr,
+        (known, peer): (&Known<'_>, SocketAddr),
+        claims: &[(InodeNumber, FileLock)],
     ) -> Result<(), ControlError> {
         let queues = self.holders.lock().get_mut(&known.connection).map(std::mem::take).unwrap_or_default();
         for queue in &queues {
@@ -313,7 +318,7 @@ impl Shared {
             point,
             ..attach
         };
-        let ledger = Ledger::memory()?;
+        let ledger = Ledger::memory_with(claims)?;
         let queues = queues.iter().map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(ledger.file()).chain(queues).collect();
         Ok(inside.send(&Message::Attach(attach), &descriptors)?)

@@ -4,11 +4,10 @@
 //! names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
 
 use crate::beside::beside;
+use crate::lives::MountId;
+use crate::locking::book_beside;
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// Bytes that name a mount.
-pub(super) type MountId = [u8; 16];
 
 /// Ending of the file's name.
 const ENDING: &str = ".mount";
@@ -36,12 +35,14 @@ pub(super) fn note(file: &Path, mounts: &[MountId]) -> io::Result<()> {
     std::fs::rename(new, file)
 }
 
-/// No mount whose server listened at `socket` may resume any more: its region is about to be changed by somebody else.
+/// No mount whose server listened at `socket` may resume any more, and none has locks: its region is about to be changed by
+/// somebody else.
 ///
 /// # Errors
-/// The file that names it is there, and cannot be removed.
+/// A file that names such mounts is there, and cannot be removed.
 pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
-    forget(&file_of(socket))
+    forget(&file_of(socket))?;
+    forget(&book_beside(socket))
 }
 
 /// No mount may resume any more.

@@ -4,11 +4,10 @@
 //! mount changes before another one is back might take a number, or free an inode, that the other one's kernel knows.
 
 use super::channel::Channel;
-use super::earlier::MountId;
 use super::message::Attach;
 use crate::ledger::Ledger;
 use crate::line::Line;
-use crate::lives::MountNumber;
+use crate::lives::{MountId, MountNumber};
 use landfall_fs::InodeNumber;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,9 +1,8 @@
 //! The process that mounts, and keeps the mount while its server is away.
 
 use super::channel::Channel;
-use super::earlier::MountId;
 use super::error::{HoldError, refusal};
-use super::message::{Again, Attach, Message, Over, Region, Since};
+use super::message::{Again, Attach, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
 use super::place::ServerPlace;
 use super::reach::{Reached, reach};
 use super::refuse::Refusing;
@@ -12,6 +11,7 @@ use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
 use crate::forget;
 use crate::ledger::Ledger;
+use crate::lives::MountId;
 use crate::mates::Gone;
 use crate::random::random_bytes;
 use crate::session::{Detached, LINGER, Ready, Settings, detach, write_back};
@@ -194,6 +194,9 @@ impl Hold {
                 let asked = self.relay().and_then(|relay| relay.changes.lock().ask());
                 asked.iter().for_each(|number| _ = self.channel.try_send(&Message::Point(*number)));
             }
+            Message::LockDecided { unique, errno } => {
+                self.relay().iter().for_each(|relay| relay.decide(*unique, *errno));
+            }
             Message::Durable(number) => {
                 self.relay().iter().for_each(|relay| relay.changes.lock().answer(*number));
             }
@@ -272,17 +275,24 @@ impl Hold {
             By::Relay { .. } => Vec::new(),
         };
         let failed = |source| HoldError::Server { server: server.clone(), source };
+        let claims = self.relay().map_or_else(Vec::new, |relay| relay.locks.lock().claims());
+        for some in claims.chunks(LOCKS_OF_A_MESSAGE) {
+            channel.send(&Message::Locks(some.to_vec()), &[]).map_err(failed)?;
+        }
         channel.send(&Message::Attach(attach), &descriptors).map_err(failed)?;
         loop {
             match channel.receive().map_err(failed)?.0 {
                 Message::Accepted => break,
+                Message::LockLost { handle } => {
+                    self.relay().iter().for_each(|relay| relay.locks.lock().lose(handle));
+                }
                 // Another mount is served already.
                 Message::Gone(gone) => self.note_gone(gone),
                 other => return Err(refusal(server, other)),
             }
         }
         if let Some(relay) = self.relay() {
-            relay.link(Link { life: *life, control: Arc::clone(channel), lines });
+            relay.link(Link::new(*life, Arc::clone(channel), lines));
         }
         Ok(Arc::clone(channel))
     }

@@ -1,12 +1,13 @@
 //! Messages between the holder of a mount and a server. Byte tables: `docs/format/fs-offload.md`, "Messages".
 
-use super::earlier::MountId;
 use crate::common::Sharing;
+use crate::lives::MountId;
 use crate::mates::{Gone, Why};
-use landfall_fs::InodeNumber;
+use landfall_fs::{Access, FileLock, InodeNumber, LockFamily, LockOwner};
+use landfall_fuse::{Errno, Unique};
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 5;
+pub(super) const VERSION: u16 = 6;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -26,6 +27,12 @@ const ASK: u16 = 9;
 const ALIVE: u16 = 10;
 const POINT: u16 = 11;
 const DURABLE: u16 = 12;
+const LOCKS: u16 = 13;
+const LOCK_DECIDED: u16 = 14;
+const LOCK_LOST: u16 = 15;
+
+/// Locks of one message.
+pub(super) const LOCKS_OF_A_MESSAGE: usize = 64;
 
 /// The number in [`Message::Durable`] of a server that ends: everything is durable that it has done.
 pub(super) const EVERYTHING: u64 = u64::MAX;
@@ -104,6 +111,12 @@ pub(super) enum Message {
     Point(u64),
     /// It is.
     Durable(u64),
+    /// Before it attaches, a holder on another machine claims locks that its mount had. Clients of owners are 0.
+    Locks(Vec<(InodeNumber, FileLock)>),
+    /// What has become of a request for a lock that waited: 0, or an error number.
+    LockDecided { unique: u64, errno: u32 },
+    /// Before the mount is accepted: an open file has lost its locks to others.
+    LockLost { handle: u64 },
     /// The mount has ended, and everything is durable; otherwise what went wrong.
     Ended(String),
 }
@@ -125,6 +138,12 @@ pub enum MessageError {
 }
 
 impl Message {
+    /// What has become of a request for a lock that waited.
+    pub(super) fn lock_decided(unique: Unique, errno: Option<Errno>) -> Self {
+        let errno = errno.map_or(0, |errno| errno.raw().unsigned_abs());
+        Self::LockDecided { unique: unique.0, errno }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, body) = match self {
             Self::Offer { workers, region, life } => {
@@ -145,6 +164,11 @@ impl Message {
             Self::Alive => (ALIVE, Vec::new()),
             Self::Point(number) => (POINT, number.to_le_bytes().to_vec()),
             Self::Durable(number) => (DURABLE, number.to_le_bytes().to_vec()),
+            Self::Locks(locks) => (LOCKS, locks.iter().flat_map(encode_lock).collect()),
+            Self::LockDecided { unique, errno } => {
+                (LOCK_DECIDED, [&unique.to_le_bytes()[..], &errno.to_le_bytes(), &[0; 4]].concat())
+            }
+            Self::LockLost { handle } => (LOCK_LOST, handle.to_le_bytes().to_vec()),
             Self::Ended(what) => (ENDED, what.as_bytes().to_vec()),
         };
         let mut bytes = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes(), &kind.to_le_bytes()].concat();
@@ -185,12 +209,51 @@ impl Message {
             ALIVE => Self::Alive,
             POINT => Self::Point(fields.u64()?),
             DURABLE => Self::Durable(fields.u64()?),
+            LOCKS => return decode_locks(fields),
+            LOCK_DECIDED => {
+                let (decided, zero) =
+                    (Self::LockDecided { unique: fields.u64()?, errno: fields.u32()? }, fields.u32()?);
+                if zero == 0 { decided } else { return Err(MessageError::Malformed) }
+            }
+            LOCK_LOST => Self::LockLost { handle: fields.u64()? },
             GONE => return decode_gone(fields).map(Self::Gone),
             ENDED => return Ok(Self::Ended(fields.text())),
             _ => return Err(MessageError::Malformed),
         };
         if fields.0.is_empty() { Ok(message) } else { Err(MessageError::Malformed) }
     }
+}
+
+fn encode_lock((inode, lock): &(InodeNumber, FileLock)) -> Vec<u8> {
+    let numbers = [inode.0, lock.owner.id, lock.handle, lock.first, lock.last].map(u64::to_le_bytes).concat();
+    let (access, family) =
+        (u8::from(lock.access == Access::Write), u8::from(lock.owner.family == LockFamily::Whole));
+    [&numbers[..], &lock.process.to_le_bytes(), &[access, family, 0, 0]].concat()
+}
+
+fn decode_locks(mut fields: Fields<'_>) -> Result<Message, MessageError> {
+    let mut locks = Vec::new();
+    while !fields.0.is_empty() {
+        let inode = InodeNumber(fields.u64()?);
+        let [id, handle, first, last] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+        let process = fields.u32()?;
+        let (access, family) = match fields.array()? {
+            [0, family, 0, 0] => (Access::Read, family),
+            [1, family, 0, 0] => (Access::Write, family),
+            _ => return Err(MessageError::Malformed),
+        };
+        let family = match family {
+            0 => LockFamily::Range,
+            1 => LockFamily::Whole,
+            _ => return Err(MessageError::Malformed),
+        };
+        let owner = LockOwner { client: 0, family, id };
+        if inode.0 == 0 || first > last || locks.len() == LOCKS_OF_A_MESSAGE {
+            return Err(MessageError::Malformed);
+        }
+        locks.push((inode, FileLock { owner, handle, access, first, last, process }));
+    }
+    Ok(Message::Locks(locks))
 }
 
 fn encode_gone(gone: &Gone) -> Vec<u8> {
@@ -312,7 +375,7 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 5, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 6, 0, kind, 0].to_vec();
         let (region, life) = (*b"0123456789abcdef", *b"ABCDEFGHIJKLMNOP");
         let offer = Message::Offer { workers: 4, region, life };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], &region, &life].concat();
@@ -345,7 +408,17 @@ mod tests {
         assert_eq!(remote.encode()[52..56], [2, 0, 0, 0]);
         let ended = Message::Ended("why".into());
         let (attach, accepted, ask) = (Message::Attach(attach()), Message::Accepted, Message::Ask);
-        let noted = [point, durable, remote, Message::Alive];
+        let owner = LockOwner { client: 0, family: LockFamily::Whole, id: 258 };
+        let lock = FileLock { owner, handle: 3, access: Access::Write, first: 0, last: u64::MAX, process: 9 };
+        let locks = Message::Locks(vec![(inode, lock)]);
+        let bytes =
+            [&number[..], &number, &[3, 0, 0, 0, 0, 0, 0, 0], &[0; 8], &[255; 8], &[9, 0, 0, 0, 1, 1, 0, 0]];
+        assert_eq!(locks.encode(), [&head(13)[..], &bytes.concat()].concat());
+        let decided = Message::lock_decided(Unique(258), Some(Errno::INTR));
+        assert_eq!(decided.encode(), [&head(14)[..], &number, &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
+        let lost = Message::LockLost { handle: 258 };
+        assert_eq!(lost.encode(), [&head(15)[..], &number].concat());
+        let noted = [point, durable, remote, Message::Alive, locks, decided, lost];
         let all = [offer, attach, accepted, ended, forget, forgotten, gone, ask].into_iter().chain(noted);
         all.for_each(|message| assert_eq!(Message::decode(&message.encode()), Ok(message)));
     }
@@ -365,8 +438,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(kind in 0_u8..13, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 5, 0, kind, 0][..], &body].concat();
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..16, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 6, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

@@ -3,9 +3,13 @@
 
 use super::changes::Changes;
 use super::channel::Channel;
+use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::ServerLife;
+use crate::locking::WAITS;
+use landfall_fs::{FileLock, InodeNumber};
 use landfall_fuse::{
     Device, Errno, HEAD_BYTES, Negotiated, Op, REPLY_HEADER_BYTES, Ready, Received, Reply, Request, Sent,
+    Unique,
 };
 use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
@@ -22,6 +26,8 @@ pub(super) struct Relay {
     state: Mutex<State>,
     changed: Condvar,
     pub(super) changes: Mutex<Changes>,
+    /// Locked before `state`, where both are.
+    pub(super) locks: Mutex<HeldLocks>,
 }
 
 #[derive(Default)]
@@ -36,10 +42,22 @@ pub(super) struct Link {
     pub(super) life: ServerLife,
     pub(super) control: Arc<Channel>,
     /// A queue for each thread.
-    pub(super) lines: Vec<TcpStream>,
+    lines: Vec<Line>,
+}
+
+/// A queue to the server.
+struct Line {
+    stream: TcpStream,
+    /// Held from a request to its reply.
+    turn: Mutex<()>,
 }
 
 impl Link {
+    pub(super) fn new(life: ServerLife, control: Arc<Channel>, streams: Vec<TcpStream>) -> Self {
+        let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
+        Self { life, control, lines }
+    }
+
     /// Ends all connections: whoever waits for a reply gets none.
     fn end(&self) {
         self.control.close();
@@ -48,11 +66,12 @@ impl Link {
 
     fn end_line(&self, index: usize) {
         // One that has ended already is as well.
-        let _ = self.lines[index].shutdown(Shutdown::Both);
+        let _ = self.lines[index].stream.shutdown(Shutdown::Both);
     }
 }
 
 /// A request, as it was received.
+#[derive(Clone, Copy)]
 struct Pending<'a> {
     head: [u8; HEAD_BYTES],
     room: &'a [u8],
@@ -60,6 +79,12 @@ struct Pending<'a> {
 }
 
 impl Pending<'_> {
+    /// The request by itself.
+    fn to_vec(self) -> Vec<u8> {
+        let body = self.len.saturating_sub(HEAD_BYTES);
+        [&self.head[..self.len.min(HEAD_BYTES)], &self.room[..body]].concat()
+    }
+
     fn send(&self, mut line: &TcpStream) -> io::Result<()> {
         let body = self.len.saturating_sub(HEAD_BYTES);
         let mut parts =
@@ -84,10 +109,11 @@ impl Relay {
     /// # Errors
     /// No thread can be started.
     pub(super) fn start(queues: &[Device], negotiated: Negotiated, stop: &OwnedFd) -> io::Result<Arc<Self>> {
-        let (state, changes) = (Mutex::default(), Mutex::default());
-        let relay = Arc::new(Self { state, changed: Condvar::new(), changes });
+        let (state, changes, locks) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let relay = Arc::new(Self { state, changed: Condvar::new(), changes, locks });
         for (index, queue) in queues.iter().enumerate() {
-            let (relay, device, stop) = (Arc::clone(&relay), queue.clone_queue()?, stop.try_clone()?);
+            let (relay, device, stop) =
+                (Arc::clone(&relay), Arc::new(queue.clone_queue()?), stop.try_clone()?);
             let pass = move || {
                 if let Err(error) = relay.pass_all(index, &device, negotiated, &stop) {
                     tracing::error!(%error, "requests of the kernel are not passed on: the mount ends");
@@ -100,7 +126,7 @@ impl Relay {
     }
 
     /// A server has accepted the mount.
-    pub(super) fn link(&self, link: Link) {
+    pub(super) fn link(self: &Arc<Self>, link: Link) {
         let lost = self.changes.lock().serve(link.life);
         if lost > 0 {
             tracing::warn!(
@@ -108,8 +134,21 @@ impl Relay {
                 "another server: what the one before had not made durable may be lost"
             );
         }
-        *self.state.lock() = State { link: Some(Arc::new(link)), refuses: false };
+        let waiting = {
+            let mut locks = self.locks.lock();
+            *self.state.lock() = State { link: Some(Arc::new(link)), refuses: false };
+            locks.take_waiting()
+        };
         self.changed.notify_all();
+        if waiting.is_empty() {
+            return;
+        }
+        // Who says what the server asks must not wait for it.
+        let relay = Arc::clone(self);
+        let ask = move || waiting.into_iter().for_each(|parked| relay.ask_again(parked));
+        if let Err(error) = std::thread::Builder::new().name("locks".into()).spawn(ask) {
+            tracing::error!(%error, "requests that wait for a lock wait until they are interrupted");
+        }
     }
 
     /// There is no server any more.
@@ -122,6 +161,8 @@ impl Relay {
     pub(super) fn refuse(&self) {
         self.state.lock().refuses = true;
         self.changed.notify_all();
+        let waiting = self.locks.lock().take_waiting();
+        waiting.into_iter().for_each(|parked| reply_to(&parked, Some(Errno::IO)));
     }
 
     /// The mount has ended: the server is told by the end of its queues, and has the last word. Other threads may wait for
@@ -148,7 +189,7 @@ impl Relay {
     fn pass_all(
         &self,
         index: usize,
-        device: &Device,
+        device: &Arc<Device>,
         negotiated: Negotiated,
         stop: &OwnedFd,
     ) -> io::Result<()> {
@@ -167,8 +208,8 @@ impl Relay {
                 Ok(request) if request.op.wants_reply() => {
                     self.answer(index, device, (&request, &pending), &mut reply)?
                 }
-                Ok(_) => {
-                    self.tell(index, &pending);
+                Ok(request) => {
+                    self.tell(index, &request.op, &pending);
                     Sent::Done
                 }
                 Err(malformed) => {
@@ -185,12 +226,21 @@ impl Relay {
     }
 
     /// Sends what has no reply. If there is no server, it means nothing to the next one.
-    fn tell(&self, index: usize, pending: &Pending<'_>) {
+    fn tell(&self, index: usize, op: &Op<'_>, pending: &Pending<'_>) {
         let link = self.state.lock().link.clone();
-        if let Some(link) = link
-            && pending.send(&link.lines[index]).is_err()
-        {
-            link.end();
+        match (link, op) {
+            (Some(link), _) => {
+                let Line { stream, turn } = &link.lines[index];
+                let _turn = turn.lock();
+                if pending.send(stream).is_err() {
+                    link.end();
+                }
+            }
+            (None, Op::Interrupt { unique }) => {
+                let parked = self.locks.lock().cancel(*unique);
+                parked.iter().for_each(|parked| reply_to(parked, Some(Errno::INTR)));
+            }
+            (None, _) => {}
         }
     }
 
@@ -198,12 +248,22 @@ impl Relay {
     fn answer(
         &self,
         index: usize,
-        device: &Device,
+        device: &Arc<Device>,
         (request, pending): (&Request<'_>, &Pending<'_>),
         reply: &mut Vec<u8>,
     ) -> io::Result<Sent> {
+        let about = About::of(request);
+        match self.locks.lock().begin(InodeNumber(request.node.0), &about) {
+            Passage::ToServer => {}
+            Passage::Done => return device.reply(&Reply::ok(request.unique)),
+            Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
+        }
         loop {
             let Some(link) = self.linked() else { break };
+            // It may have waited for this server, which has refused the claim of its lock.
+            if self.locks.lock().is_lost(&about) {
+                break;
+            }
             let inode = request.node.0;
             let is_sync = matches!(request.op, Op::Fsync { .. } | Op::FsyncDir { .. });
             let begun = self.changes.lock().begin_sync();
@@ -212,6 +272,14 @@ impl Relay {
             }
             match exchange(&link.lines[index], pending, reply) {
                 Ok(()) => {
+                    if let About::Lock(lock) = about {
+                        let lock = (InodeNumber(inode), lock);
+                        match self.locked(&link, (request.unique, lock), (pending, device), reply) {
+                            Locked::Replied => return Ok(Sent::Done),
+                            Locked::Reply => return device.send(&[IoSlice::new(reply)]),
+                            Locked::Again => continue,
+                        }
+                    }
                     let mut changes = self.changes.lock();
                     if is_sync && is_success(reply) {
                         changes.end_sync(link.life, inode, begun);
@@ -233,6 +301,68 @@ impl Relay {
         device.reply(&Reply::error(request.unique, Errno::IO))
     }
 
+    /// Notes what a server has answered to a request for a lock.
+    fn locked(
+        &self,
+        link: &Arc<Link>,
+        (unique, lock): (Unique, (InodeNumber, FileLock)),
+        (pending, device): (&Pending<'_>, &Arc<Device>),
+        reply: &[u8],
+    ) -> Locked {
+        let mut locks = self.locks.lock();
+        // What a server has granted that is away was not claimed of the next one.
+        let is_linked = self.state.lock().link.as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link));
+        if !is_linked {
+            return Locked::Again;
+        }
+        if is_success(reply) {
+            locks.note(lock);
+        }
+        if reply[4..8] != (-WAITS.raw()).to_le_bytes() {
+            return Locked::Reply;
+        }
+        let parked = Parked { unique, lock, bytes: pending.to_vec(), device: Arc::clone(device) };
+        if let Some((parked, errno)) = locks.park(parked) {
+            decided(&mut locks, &parked, errno);
+        }
+        Locked::Replied
+    }
+
+    /// The server has decided on a request that waits.
+    pub(super) fn decide(&self, unique: u64, errno: u32) {
+        let mut locks = self.locks.lock();
+        if let Some(parked) = locks.decide(unique, errno) {
+            decided(&mut locks, &parked, errno);
+        }
+    }
+
+    /// Asks another server for a lock that a request waits for.
+    fn ask_again(&self, parked: Parked) {
+        let mut head = [0; HEAD_BYTES];
+        let in_head = parked.bytes.len().min(HEAD_BYTES);
+        head[..in_head].copy_from_slice(&parked.bytes[..in_head]);
+        let pending = Pending { head, room: &parked.bytes[in_head..], len: parked.bytes.len() };
+        let mut reply = Vec::new();
+        while let Some(link) = self.linked() {
+            if self.locks.lock().is_lost(&About::Lock(parked.lock.1)) {
+                break;
+            }
+            if exchange(&link.lines[0], &pending, &mut reply).is_err() {
+                link.end();
+                self.forget(&link);
+                continue;
+            }
+            let request = (parked.unique, parked.lock);
+            match self.locked(&link, request, (&pending, &parked.device), &reply) {
+                Locked::Again => {}
+                Locked::Replied => return,
+                // If nobody waits for it, it is as well.
+                Locked::Reply => return drop(parked.device.send(&[IoSlice::new(&reply)])),
+            }
+        }
+        reply_to(&parked, Some(Errno::IO));
+    }
+
     /// A server does not answer any more: whoever has a request waits for the next one.
     fn forget(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
@@ -242,8 +372,40 @@ impl Relay {
     }
 }
 
+/// What is done with the answer to a request for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Locked {
+    /// It goes to the kernel.
+    Reply,
+    /// The kernel has its reply, or gets it later.
+    Replied,
+    /// The answer is that of a server which is away.
+    Again,
+}
+
+/// A request that has waited has ended: first it is noted, then its caller goes on.
+fn decided(locks: &mut HeldLocks, parked: &Parked, decided: u32) {
+    let errno = errno_of(decided);
+    if errno.is_none() {
+        locks.note(parked.lock);
+    }
+    reply_to(parked, errno);
+}
+
+fn reply_to(parked: &Parked, errno: Option<Errno>) {
+    let reply = match errno {
+        None => Reply::ok(parked.unique),
+        Some(errno) => Reply::error(parked.unique, errno),
+    };
+    if let Err(error) = parked.device.reply(&reply) {
+        tracing::error!(%error, "the kernel refuses a reply");
+    }
+}
+
 /// Sends a request, and receives the reply.
-fn exchange(mut line: &TcpStream, pending: &Pending<'_>, reply: &mut Vec<u8>) -> io::Result<()> {
+fn exchange(line: &Line, pending: &Pending<'_>, reply: &mut Vec<u8>) -> io::Result<()> {
+    let _turn = line.turn.lock();
+    let mut line = &line.stream;
     pending.send(line)?;
     reply.resize(REPLY_HEADER_BYTES, 0);
     line.read_exact(reply)?;

@@ -4,7 +4,7 @@
 //! mounts of that one before it serves the first of them ([`Gathering`]).
 
 use super::channel::{Channel, ChannelError};
-use super::earlier::{self, MountId};
+use super::earlier;
 use super::ending::Ending;
 use super::gathering::{Admitted, Attached, Gathering};
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
@@ -18,7 +18,8 @@ use crate::keeping::{Keeper, Keeping};
 use crate::ledger::Ledger;
 use crate::line::Line;
 use crate::link::{Accepted, Listener};
-use crate::lives::MountNumber;
+use crate::lives::{MountId, MountNumber};
+use crate::locking::{Book, Kernel, Member, book_beside};
 use crate::mates::Gone;
 use crate::panics::Holder;
 use crate::random::random_bytes;
@@ -103,6 +104,17 @@ pub struct Beside {
     pub keeper: Keeper,
     /// Workers of the program, for which landing runs are reserved, too.
     pub workers: usize,
+    /// Who has served the files before.
+    pub before: Before,
+}
+
+/// Who has served the files before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nobody, or a server with the same socket.
+    ThisMachine,
+    /// Perhaps a server on another machine. Whichever mounts have locks is not known here.
+    Another,
 }
 
 /// Serves mounts that other processes hold.
@@ -216,7 +228,7 @@ impl Server {
         socket: &Path,
         settings: Settings,
     ) -> Result<Self, ServerError> {
-        let beside = Beside { keeper: Keeper::Session, workers: 0 };
+        let beside = Beside { keeper: Keeper::Session, workers: 0, before: Before::ThisMachine };
         Self::start_beside((files, publisher), recovered, socket, settings, beside)
     }
 
@@ -238,6 +250,7 @@ impl Server {
             Keeper::Program(wake) => (Common::with_rounds(Rounds::beside(wake)), HeapKeeper::Program),
         };
         let known = earlier::file_of(socket);
+        common.locking.begin(Book::open(book_beside(socket)), beside.before == Before::Another);
         let publisher = Arc::new(Mutex::new(publisher));
         files.set_witness(Some(Arc::clone(&common.ledgers) as Arc<dyn Witness>));
         let modes = (settings.sync, Written::Through);
@@ -299,7 +312,7 @@ impl Server {
                 .chain(self.ending.iter().map(Ending::ended))
                 .collect();
             let endings = 2 + 2 * self.served.len();
-            let limits = [self.gathering.limit(), self.current.roster.limit()];
+            let limits = [self.gathering.limit(), self.current.roster.limit(), self.common.locking.limit()];
             match wait(&files, limits.into_iter().flatten().min())? {
                 Some(0) => return self.leave(),
                 Some(1) => {
@@ -316,6 +329,7 @@ impl Server {
             if self.gathering.is_over() {
                 self.resume_gathered();
             }
+            self.common.locking.go_on();
             self.ask();
             self.answer_points();
         }
@@ -503,7 +517,7 @@ impl Server {
         ledgers.for_each(|next| self.files.raise_next_number(next));
         // No mount changes anything before all kernels can be asked.
         let below = self.files.take_number();
-        gathered.arrived.iter().for_each(|attached| self.meet(attached));
+        gathered.arrived.iter().for_each(|attached| _ = self.meet(attached));
         for attached in &gathered.arrived {
             let is_known = |orphan: &&InodeNumber| self.common.mates.knows(attached.number, **orphan);
             let known: Vec<InodeNumber> = gathered.orphans.iter().filter(is_known).copied().collect();
@@ -524,9 +538,7 @@ impl Server {
     fn serve(&mut self, attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
         let (is_new, number) = (earlier.is_none(), attached.number);
-        if is_new {
-            self.meet(&attached);
-        }
+        let lost = if is_new { self.meet(&attached) } else { Vec::new() };
         match self.start_session(attached, earlier, &questions) {
             Ok(served) => {
                 tracing::info!(point = %served.point().display(), "a mount is served");
@@ -535,12 +547,14 @@ impl Server {
                 if is_new {
                     self.note_mounts().map_err(AttachError::Descriptors)?;
                 }
+                lost.into_iter().try_for_each(|handle| channel.send(&Message::LockLost { handle }, &[]))?;
                 channel.send(&Message::Accepted, &[])?;
                 questions.open(asks(&channel));
                 Ok(())
             }
             Err(error) => {
                 self.common.mates.remove(number);
+                self.common.locking.end_mount(number);
                 release(&self.files, &self.common, self.common.lives.end_mount(number));
                 refuse(&channel, &error);
                 Err(error)
@@ -548,14 +562,23 @@ impl Server {
         }
     }
 
-    /// From now on the other mounts know this one.
-    fn meet(&self, attached: &Attached) {
+    /// From now on the other mounts know this one, and its locks count. Returns the handles of open files whose locks are
+    /// lost.
+    fn meet(&self, attached: &Attached) -> Vec<u64> {
         let device = attached.queues.first().and_then(Line::device);
         let notifier = device.and_then(|device| device.clone_queue().ok());
         let channel = Arc::clone(&attached.channel);
         // Of too many names some are not told.
         let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
         self.common.mates.add(attached.number, notifier, tell);
+        let channel = Arc::clone(&attached.channel);
+        let member = Member {
+            id: attached.attach.mount,
+            kernel: if attached.attach.over == Over::Device { Kernel::Here } else { Kernel::Elsewhere },
+            ledger: Arc::clone(&attached.ledger),
+            say: Box::new(move |unique, errno| channel.try_send(&Message::lock_decided(unique, errno))),
+        };
+        self.common.locking.join(attached.number, member)
     }
 
     fn start_session(

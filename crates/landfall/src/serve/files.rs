@@ -7,8 +7,8 @@ use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
 use landfall_fs_io::{
-    Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, ServerStopper, Session, SessionError, Settings,
-    SyncMode, Values,
+    Before, Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, ServerStopper, Session, SessionError,
+    Settings, SyncMode, Values,
 };
 use landfall_fuse::{MountOptions, OptionError};
 use landfall_heap::Item;
@@ -254,7 +254,7 @@ impl ServedFiles {
         let stopper = Stopper { stage, ended: Arc::new(Mutex::new(ended)) };
         let life =
             Life { shared: Arc::clone(shared), place: place.clone(), settings, stopper: stopper.clone() };
-        let serving = if shared.chain.is_some() { None } else { Some(life.serve()?) };
+        let serving = if shared.chain.is_some() { None } else { Some(life.serve(Before::ThisMachine)?) };
         let door = match (&place, config.files_listen) {
             (Place::Socket(socket), Some(address)) => {
                 let password = config.password.as_ref().map(|password| password.clone().into_bytes());
@@ -301,7 +301,7 @@ struct Life {
 }
 
 impl Life {
-    fn serve(&self) -> Result<Serving, FilesError> {
+    fn serve(&self, before: Before) -> Result<Serving, FilesError> {
         let failed = |source| FilesError::Session { point: self.place.path().to_owned(), source };
         let files = self.shared.files.files().cloned().zip(self.shared.files.take_publisher());
         let files = files.ok_or_else(|| failed(SessionError::NoImage))?;
@@ -316,7 +316,7 @@ impl Life {
                 (Serving::Mount(session), Mount { keeping, shown, values: Some(Arc::new(values)) })
             }
             Place::Socket(socket) => {
-                let beside = Beside { keeper, workers: self.shared.config.workers };
+                let beside = Beside { keeper, workers: self.shared.config.workers, before };
                 let server = offload::start(files, socket, self.settings.clone(), beside)?;
                 let shown = offload::shows(socket.clone(), server.current());
                 let keeping = server.keeping();
@@ -379,10 +379,16 @@ impl Life {
         while !self.stopper.is_over() && !self.shared.is_stopping() {
             if node.role() == Role::First {
                 // Mounts that go on have open files without a name.
-                if door.is_none_or(|door| door.has_forgotten) {
+                let before = match &door {
+                    Some(door) if !door.has_forgotten => Before::ThisMachine,
+                    _ => Before::Another,
+                };
+                // It removes its socket, before the server binds it.
+                drop(door);
+                if before == Before::Another {
                     self.release_orphans()?;
                 }
-                return self.serve().map(Some);
+                return self.serve(before).map(Some);
             }
             match &mut door {
                 None => std::thread::sleep(ROLE_EVERY),

@@ -1,7 +1,7 @@
 //! A chain of servers on this machine.
 
 use super::etcd::{Etcd, start_etcd, start_etcd_with_tls};
-use super::{Place, Refused, Reply, Resp, Server, landfall, ok, own_address, wait_until};
+use super::{Place, Refused, Reply, Resp, Server, StandBy, landfall, ok, own_address, wait_until};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -162,11 +162,20 @@ impl Chain {
 
     /// Starts a node; returns its error output if it does not start.
     pub(crate) fn try_start(&self, index: usize) -> Result<Server, Refused> {
+        self.with_flags(index, Place::try_start)
+    }
+
+    /// A process that becomes a node when it is told to.
+    pub(crate) fn stand_by(&self, index: usize) -> StandBy {
+        self.with_flags(index, Place::stand_by)
+    }
+
+    fn with_flags<R>(&self, index: usize, start: impl FnOnce(&Place, &[&str]) -> R) -> R {
         let node = &self.nodes[index];
         let mut flags = vec!["--chain", self.view(), "--node", &node.name];
         flags.extend(self.etcd.iter().map(String::as_str));
         flags.extend(self.flags.iter().chain(&node.flags).map(String::as_str));
-        node.place.try_start(&flags)
+        start(&node.place, &flags)
     }
 
     /// Starts all nodes and waits until they are in step.

@@ -10,8 +10,10 @@
 
 pub(crate) mod chain;
 pub(crate) mod etcd;
+pub(crate) mod far;
 pub(crate) mod faults;
 pub(crate) mod follower;
+pub(crate) mod locks;
 pub(crate) mod mounts;
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;
@@ -21,7 +23,7 @@ use landfall_testbed::{Host, own_loopback_address};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -109,14 +111,33 @@ impl Place {
 
     /// Starts a server by a command that runs the program in a special way.
     pub(crate) fn try_start_by(&self, mut command: Command, flags: &[&str]) -> Result<Server, Refused> {
-        let mut arguments: Vec<OsString> = vec!["--dir".into(), self.dir().into()];
+        Server::start(command.args(self.arguments(flags)), &self.log_path())
+    }
+
+    /// A process that becomes a server when it is told to. This process may have files of a shared mount open when the
+    /// server before has ended: a child closes all of them when it becomes another program, for which the mount asks the
+    /// server.
+    pub(crate) fn stand_by(&self, flags: &[&str]) -> StandBy {
+        let mut command = stand_by();
+        command.args(self.arguments(flags));
+        let mut child = Server::spawn(&mut command, &self.log_path());
+        wait_until_it_stands_by(&mut child);
+        StandBy { child, log: self.log_path() }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.path().join("log")
+    }
+
+    fn arguments(&self, flags: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["serve".into(), "--dir".into(), self.dir().into()];
         for (flag, value) in [("--capacity", "64MiB"), ("--resp", "127.0.0.1:0"), ("--http", "127.0.0.1:0")] {
             if !flags.contains(&flag) {
                 arguments.extend([flag.into(), value.into()]);
             }
         }
         arguments.extend(flags.iter().map(OsString::from));
-        Server::start(command.arg("serve").args(arguments), &self.path().join("log"))
+        arguments
     }
 
     /// Starts a server whose writes past the first `kib` KiB of any file fail, as on a device that breaks.
@@ -165,12 +186,46 @@ pub(crate) struct Server {
     pub(crate) clients: Option<Host>,
 }
 
+/// A process that becomes this program, with the arguments that are added, when it reads a line.
+pub(crate) fn stand_by() -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo; read _ && exec \"$0\" \"$@\" </dev/null"]).arg(binary());
+    command.stdin(Stdio::piped());
+    command
+}
+
+/// Waits until it has closed what it has inherited: a child may be known to run before.
+pub(crate) fn wait_until_it_stands_by(child: &mut Child) {
+    let mut line = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+}
+
+/// A process that is to become a server.
+pub(crate) struct StandBy {
+    child: Child,
+    log: PathBuf,
+}
+
+impl StandBy {
+    /// It becomes one.
+    pub(crate) fn start(mut self) -> Result<Server, Refused> {
+        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        Server::hear(self.child, &self.log)
+    }
+}
+
 impl Server {
     fn start(command: &mut Command, log: &Path) -> Result<Self, Refused> {
-        let before = std::fs::read_to_string(log).map_or(0, |text| text.len());
+        Self::hear(Self::spawn(command.stdin(Stdio::null()), log), log)
+    }
+
+    fn spawn(command: &mut Command, log: &Path) -> Child {
         let stderr = File::options().create(true).append(true).open(log).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        let mut child = command.spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
+    }
+
+    fn hear(mut child: Child, log: &Path) -> Result<Self, Refused> {
+        let before = std::fs::read_to_string(log).map_or(0, |text| text.len());
         let lines = follow(&mut child);
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut server = Self { child, resp: nowhere, http: nowhere, lines: Vec::new(), clients: None };
@@ -373,7 +428,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> (bool, String) {
     }
     let mut text = Vec::new();
     std::io::Seek::rewind(&mut out).unwrap();
-    std::io::Read::read_to_end(&mut out, &mut text).unwrap();
+    out.read_to_end(&mut text).unwrap();
     (status.is_some_and(|status| status.success()), String::from_utf8_lossy(&text).into_owned())
 }
 

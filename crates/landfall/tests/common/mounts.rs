@@ -1,10 +1,12 @@
 //! Mounts that a server of its own serves, and their processes.
 
-use super::{Place, binary, landfall};
+use super::{Place, binary, landfall, stand_by, wait_until_it_stands_by};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to end.
@@ -23,15 +25,25 @@ impl Process {
     /// Starts a command, and waits until it has said something.
     pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
         let log = OpenOptions::new().create(true).append(true).open(log).unwrap();
-        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        Self::hear(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap())
+    }
+
+    fn hear(mut child: Child) -> Self {
         let mut announced = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut announced).unwrap();
         Self { child, announced }
     }
 
+    /// Without a child, which would close this process's files, as they may have to wait for a server.
     pub(crate) fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let signal = match signal {
+            "-TERM" => Signal::TERM,
+            "-INT" => Signal::INT,
+            "-STOP" => Signal::STOP,
+            "-CONT" => Signal::CONT,
+            other => panic!("{other}"),
+        };
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits until it has ended by itself.
@@ -80,11 +92,14 @@ pub(crate) struct Site {
     pub(crate) place: Place,
     pub(crate) point: tempfile::TempDir,
     pub(crate) serve: Vec<&'static str>,
+    /// The next server.
+    stand_by: Mutex<Option<Child>>,
 }
 
 impl Site {
     pub(crate) fn new(place: Place, serve: &[&'static str]) -> Self {
-        Self { place, point: tempfile::tempdir().unwrap(), serve: serve.to_vec() }
+        let (point, stand_by) = (tempfile::tempdir().unwrap(), Mutex::default());
+        Self { place, point, serve: serve.to_vec(), stand_by }
     }
 
     /// The file named so in the mount.
@@ -100,12 +115,27 @@ impl Site {
         self.place.path().join("log")
     }
 
+    /// Starts the server. When it ends, this process may have files of its mounts open. A child closes all of them when it
+    /// becomes another program, for which a shared mount asks the server. So the next server's process is started while
+    /// there is one.
     pub(crate) fn server(&self) -> Process {
-        let mut command = Command::new(binary());
-        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(self.place.dir()).args(&self.serve);
-        let process = Process::start(&mut command, &self.log());
+        let stand_by = self.stand_by.lock().unwrap().take();
+        let mut child = stand_by.unwrap_or_else(|| self.stand_by());
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let process = Process::hear(child);
+        *self.stand_by.lock().unwrap() = Some(self.stand_by());
         assert!(process.announced.starts_with("serving: "), "{}{}", process.announced, self.place.log());
         process
+    }
+
+    /// A process that becomes a server when it is told to, and ends when this is dropped.
+    fn stand_by(&self) -> Child {
+        let mut command = stand_by();
+        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(self.place.dir()).args(&self.serve);
+        let log = OpenOptions::new().create(true).append(true).open(self.log()).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        wait_until_it_stands_by(&mut child);
+        child
     }
 
     pub(crate) fn mount(&self, more: &[&str]) -> Process {
@@ -183,6 +213,41 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.unmount();
+        if let Some(mut child) = self.stand_by.lock().unwrap().take() {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Two mounts of one server. What is mounted on the second point is unmounted at the end, however the test ends.
+pub(crate) struct Pair {
+    pub(crate) site: Site,
+    pub(crate) second: tempfile::TempDir,
+}
+
+impl Pair {
+    pub(crate) fn new(place: Place, serve: &[&'static str]) -> Self {
+        Self { site: Site::new(place, serve), second: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn mounts(&self) -> (Process, Process) {
+        (self.site.shared_mount(self.site.point.path()), self.site.shared_mount(self.second.path()))
+    }
+
+    /// The file named so at the first mount, and at the second one.
+    pub(crate) fn at(&self, name: &str) -> [PathBuf; 2] {
+        [self.site.at(name), self.second.path().join(name)]
+    }
+
+    pub(crate) fn is_clean(&self) {
+        assert_eq!(self.site.place.check(&[]).status.code(), Some(0));
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let _ = landfall_fuse::unmount(self.second.path(), landfall_fuse::Unmount::Lazily);
     }
 }
 

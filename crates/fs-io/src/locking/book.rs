@@ -1,0 +1,101 @@
+//! The mounts on other machines that have locks, in a file beside the server's socket: the next server waits for them before
+//! it grants any.
+
+use crate::beside::beside;
+use crate::lives::MountId;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Ending of the file's name.
+const ENDING: &str = ".locks";
+
+/// The file beside a socket.
+pub(crate) fn book_beside(socket: &Path) -> PathBuf {
+    beside(socket, ENDING)
+}
+
+/// The mounts that are named.
+#[derive(Debug)]
+pub(crate) struct Book {
+    file: PathBuf,
+    mounts: Vec<MountId>,
+}
+
+impl Book {
+    /// What an earlier server has left.
+    pub(crate) fn open(file: PathBuf) -> Self {
+        let mounts = std::fs::read(&file).map(|bytes| bytes.as_chunks().0.to_vec()).unwrap_or_default();
+        Self { file, mounts }
+    }
+
+    pub(crate) fn mounts(&self) -> &[MountId] {
+        &self.mounts
+    }
+
+    /// A mount has a lock.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn add(&mut self, mount: MountId) -> io::Result<()> {
+        if self.mounts.contains(&mount) {
+            return Ok(());
+        }
+        self.mounts.push(mount);
+        self.write()
+    }
+
+    /// A mount has none, or none that the next server is to believe in.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn remove(&mut self, mount: MountId) -> io::Result<()> {
+        let before = self.mounts.len();
+        self.mounts.retain(|other| *other != mount);
+        if self.mounts.len() == before { Ok(()) } else { self.write() }
+    }
+
+    /// The file is durable when this returns: who has a lock after a power loss must be known.
+    fn write(&self) -> io::Result<()> {
+        if self.mounts.is_empty() {
+            return match std::fs::remove_file(&self.file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => self.sync_directory(),
+            };
+        }
+        let new = self.file.with_extension("new-locks");
+        let mut file = File::create(&new)?;
+        file.write_all(&self.mounts.concat())?;
+        file.sync_all()?;
+        std::fs::rename(new, &self.file)?;
+        self.sync_directory()
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let parent = self.file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_with_locks_are_known_to_the_next_server() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = book_beside(&dir.path().join("offload.sock"));
+        assert_eq!(file, dir.path().join("offload.sock.locks"));
+        let mut book = Book::open(file.clone());
+        assert!(book.mounts().is_empty());
+        for mount in [[1; 16], [2; 16], [1; 16]] {
+            book.add(mount).expect("a file");
+        }
+        assert_eq!(Book::open(file.clone()).mounts(), [[1; 16], [2; 16]]);
+        book.remove([1; 16]).expect("a file");
+        book.remove([3; 16]).expect("nothing to do");
+        assert_eq!(Book::open(file).mounts(), [[2; 16]]);
+        book.remove([2; 16]).expect("no file");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
+    }
+}
