@@ -4,7 +4,7 @@
 
 mod book;
 
-use crate::errors::NO_LOCKS;
+use crate::errors::{INVALID, NO_LOCKS};
 use crate::ledger::Ledger;
 use crate::lives::{MountId, MountNumber};
 use crate::random::random_bytes;
@@ -181,6 +181,10 @@ impl Locking {
         patience: Patience,
         to: Later,
     ) -> Option<Reply> {
+        // A kernel does not ask for that, but a holder elsewhere may say anything.
+        if asked.lock.start > asked.lock.end {
+            return Some(Reply::error(unique, INVALID));
+        }
         let mut state = self.state.lock();
         let Some(lock) = lock_of(mount.0, asked) else {
             let owner = owner_of(mount.0, asked);

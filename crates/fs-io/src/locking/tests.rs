@@ -97,6 +97,21 @@ fn a_request_that_waits_elsewhere_hears_of_the_lock_by_a_message() {
 }
 
 #[test]
+fn a_range_that_ends_before_it_begins_is_refused() {
+    let mut site = Site::new();
+    let mount = site.join(1, Kernel::Elsewhere, &[]);
+    for kind in [LockKind::Read, LockKind::Write, LockKind::Unlock] {
+        let lock = Lock { start: 5, end: 4, kind, pid: 1 };
+        let asked = LockRequest { fh: Handle(10), owner: 10, lock, flock: false };
+        let of = (Unique(2), FILE);
+        let reply =
+            site.locking.set(mount.number, of, &asked, Patience::Waits, connection()).expect("a reply");
+        assert_eq!(reply.as_bytes(), Reply::error(Unique(2), INVALID).as_bytes());
+    }
+    assert_eq!(site.locking.counts(), (0, 0));
+}
+
+#[test]
 fn a_request_that_is_interrupted_before_it_waits_does_not_wait() {
     let mut site = Site::new();
     let mount = site.join(1, Kernel::Elsewhere, &[]);
