@@ -3,7 +3,7 @@
 
 mod tiny;
 
-use landfall_fuse::{Entries, MountError, Node, Notification, Sent, Unmount, unmount};
+use landfall_fuse::{Entries, MountError, MountOptions, Node, Notification, Sent, Unmount, mount, unmount};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -256,4 +256,26 @@ fn the_helper_mounts_and_unmounts_without_root() {
     exercise(dir.path(), &mut tiny);
     let foreign = Tiny::mount(Path::new("/usr")).err().expect("somebody else's directory");
     assert!(matches!(foreign, MountError::NotYours { .. }), "{foreign}");
+}
+
+#[test]
+fn a_mount_that_has_ended_does_not_end_the_next_one_of_its_directory() {
+    let Some((dir, _)) = mounted() else { return };
+    let options = MountOptions::default();
+    for _ in 0..20 {
+        let (device, mut earlier) = mount(dir.path(), &options).expect("a mount");
+        unmount(dir.path(), Unmount::Lazily).expect("it is unmounted");
+        drop(device);
+        let (_device, mut later) = mount(dir.path(), &options).expect("a mount");
+        let has_same_number = later.id() == earlier.id();
+        earlier.unmount(Unmount::Lazily).expect("nothing to do");
+        drop(earlier);
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("the table");
+        assert!(table.contains(&format!(" {} ", later.point().display())), "it ended with the earlier one");
+        later.unmount(Unmount::Lazily).expect("it is unmounted");
+        if has_same_number {
+            return;
+        }
+    }
+    panic!("the kernel gives no number again");
 }

@@ -5,11 +5,13 @@
 
 use super::channel::Channel;
 use super::message::Attach;
+use crate::counter::wait;
 use crate::ledger::Ledger;
 use crate::line::Line;
 use crate::lives::{MountId, MountNumber};
 use landfall_fs::InodeNumber;
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +34,11 @@ impl Attached {
     /// The mountpoint.
     pub(super) fn point(&self) -> PathBuf {
         PathBuf::from(OsString::from_vec(self.attach.point.clone()))
+    }
+
+    /// True if its holder does not wait any more: it says nothing until it has the answer, but for its end.
+    pub(super) fn has_given_up(&self) -> bool {
+        !matches!(wait(&[self.channel.as_fd()], Some(Duration::ZERO)), Ok(None))
     }
 }
 
@@ -125,7 +132,8 @@ impl Gathering {
     pub(super) fn take(&mut self) -> Option<Gathered> {
         self.until = None;
         let Found { log_end, orphans } = self.found.take()?;
-        let (arrived, waiting) = (std::mem::take(&mut self.arrived), std::mem::take(&mut self.waiting));
+        let (arrived, mut waiting) = (std::mem::take(&mut self.arrived), std::mem::take(&mut self.waiting));
+        waiting.retain(|attached| !attached.has_given_up());
         Some(Gathered { arrived, waiting, log_end, orphans })
     }
 }
@@ -133,6 +141,45 @@ impl Gathering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::Sharing;
+    use crate::offload::message::{Over, Since};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn attached(mount: u8) -> (Attached, Channel) {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+        let attach = Attach {
+            since: Since::New,
+            mount: [mount; 16],
+            minor: 45,
+            features: 0,
+            max_write: 1 << 20,
+            max_readahead: 0,
+            sharing: Sharing::Shared,
+            over: Over::Device,
+            id: "0:41".to_owned(),
+            point: b"/m".to_vec(),
+        };
+        let memory = Ledger::memory().expect("memory");
+        let ledger = Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor"));
+        let ledger = Arc::new(ledger.expect("a ledger"));
+        let (number, channel) = (MountNumber(u32::from(mount)), Arc::new(Channel::new(ours)));
+        (Attached { number, attach, ledger, queues: Vec::new(), channel }, Channel::new(theirs))
+    }
+
+    #[test]
+    fn a_new_mount_whose_holder_has_given_up_is_not_served() {
+        let mut gathering = Gathering::new(Vec::new(), 7, Vec::new());
+        let ((first, holder), (second, gone)) = (attached(1), attached(2));
+        gathering.waiting.extend([first, second]);
+        drop(gone);
+        let waiting = gathering.take().expect("what was found").waiting;
+        assert_eq!(waiting.iter().map(|attached| attached.number).collect::<Vec<_>>(), [MountNumber(1)]);
+        assert!(!waiting[0].has_given_up());
+        drop(holder);
+        assert!(waiting[0].has_given_up());
+    }
 
     #[test]
     fn mounts_are_waited_for_as_long_as_somebody_waits_and_may_not_come_later() {

@@ -670,6 +670,7 @@ impl Server {
     fn finish(&mut self, at: usize) -> Result<(), ServerError> {
         self.ending.remove(at).finish();
         self.note_mounts()?;
+        self.behind.retain(|attached| !attached.has_given_up());
         for attached in std::mem::take(&mut self.behind) {
             report(self.place(attached));
         }

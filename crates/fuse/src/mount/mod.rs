@@ -10,11 +10,15 @@ pub use options::{Access, MountFlags, MountOptions, OptionError, OtherOption, Pe
 
 use crate::device::Device;
 use crate::sys;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// `STATX_MNT_ID_UNIQUE`.
+const MOUNT_NUMBER: u32 = 0x4000;
 
 /// What to do where programs use the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,29 @@ pub enum Unmount {
 pub struct Mount {
     point: PathBuf,
     /// What the kernel has mounted there, as long as it is ours to unmount.
-    mounted: Option<String>,
+    mounted: Option<Mounted>,
+}
+
+/// What the kernel calls a mount.
+#[derive(Debug)]
+struct Mounted {
+    /// `major:minor`. It is given again when the file system has ended.
+    device: String,
+    /// A number that no other mount has, nor had since the machine was started (Linux 6.8); `None`: unknown.
+    number: Option<u64>,
+}
+
+impl Mounted {
+    /// What is mounted on a directory.
+    fn on(point: &Path) -> Option<Self> {
+        let device = table::mounted_on(point)?;
+        Some(Self { device, number: mount_number(point) })
+    }
+
+    /// True if what is mounted now is this, as far as it is known.
+    fn is(&self, here: &Self) -> bool {
+        self.device == here.device && (self.number.is_none() || self.number == here.number)
+    }
 }
 
 /// Mounts on a directory. The kernel sends INIT first; what uses the mount waits until it is answered.
@@ -47,7 +73,7 @@ pub fn mount(point: &Path, options: &MountOptions) -> Result<(Device, Mount), Mo
             Device::from_fd(fd).map_err(|source| MountError::NoDevice { source })?
         }
     };
-    let mounted = table::mounted_on(&point);
+    let mounted = Mounted::on(&point);
     Ok((device, Mount { point, mounted }))
 }
 
@@ -75,7 +101,8 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
 impl Mount {
     /// The mount that another process has made on `point`; `id` is its [`Mount::id`].
     pub fn of_another(point: PathBuf, id: String) -> Self {
-        Self { point, mounted: Some(id) }
+        let here = Mounted::on(&point).filter(|mounted| mounted.device == id);
+        Self { point, mounted: Some(here.unwrap_or(Mounted { device: id, number: None })) }
     }
 
     /// A mount on another machine: it is unmounted there.
@@ -85,7 +112,7 @@ impl Mount {
 
     /// What the kernel's table calls the mount (`major:minor`), if it is ours to unmount.
     pub fn id(&self) -> Option<&str> {
-        self.mounted.as_deref()
+        self.mounted.as_ref().map(|mounted| mounted.device.as_str())
     }
 
     /// Leaves the unmounting to somebody else.
@@ -104,7 +131,7 @@ impl Mount {
     /// As for [`unmount`]; it is still mounted then.
     pub fn unmount(&mut self, how: Unmount) -> Result<(), MountError> {
         let Some(mounted) = &self.mounted else { return Ok(()) };
-        if table::mounted_on(&self.point).as_ref() == Some(mounted) {
+        if Mounted::on(&self.point).is_some_and(|here| mounted.is(&here)) {
             unmount(&self.point, how)?;
         }
         self.mounted = None;
@@ -117,6 +144,14 @@ impl Drop for Mount {
         // Nobody is left who could be told.
         let _ = self.unmount(Unmount::Lazily);
     }
+}
+
+/// The number of the mount on a directory (`STATX_MNT_ID_UNIQUE`). The mount's server is not asked anything.
+fn mount_number(point: &Path) -> Option<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let number = StatxFlags::from_bits_retain(MOUNT_NUMBER);
+    let found = statx(CWD, point, flags, number).ok()?;
+    (found.stx_mask & MOUNT_NUMBER != 0).then_some(found.stx_mnt_id)
 }
 
 /// The path of a directory that can be mounted on, without links.
