@@ -17,6 +17,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest reply: what the kernel reads at once, with a header.
 const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
@@ -43,6 +44,8 @@ pub(super) struct Link {
     pub(super) control: Arc<Channel>,
     /// A queue for each thread.
     lines: Vec<Line>,
+    /// The mount ends: the server closes the queues, and has the last word still.
+    is_leaving: AtomicBool,
 }
 
 /// A queue to the server.
@@ -55,12 +58,14 @@ struct Line {
 impl Link {
     pub(super) fn new(life: ServerLife, control: Arc<Channel>, streams: Vec<TcpStream>) -> Self {
         let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
-        Self { life, control, lines }
+        Self { life, control, lines, is_leaving: AtomicBool::new(false) }
     }
 
     /// Ends all connections: whoever waits for a reply gets none.
     fn end(&self) {
-        self.control.close();
+        if !self.is_leaving.load(Ordering::Acquire) {
+            self.control.close();
+        }
         (0..self.lines.len()).for_each(|index| self.end_line(index));
     }
 
@@ -155,6 +160,11 @@ impl Relay {
     pub(super) fn unlink(&self) {
         let link = self.state.lock().link.take();
         link.iter().for_each(|link| link.end());
+    }
+
+    /// The mount is unmounted, and its server is about to be told.
+    pub(super) fn leave(&self) {
+        self.state.lock().link.iter().for_each(|link| link.is_leaving.store(true, Ordering::Release));
     }
 
     /// Programs do not wait any longer until there is a server.
