@@ -207,12 +207,11 @@ impl Hold {
 
     /// Unmounts, and waits until the server has made everything durable.
     fn stop(mut self) -> Result<(), HoldError> {
-        if detach(&mut self.ready.mount, write_back_soon) == Detached::InUse
+        if detach(&mut self.ready.mount, write_back) == Detached::InUse
             && let Some(said) = self.last_word(Some(Instant::now() + LINGER))?
         {
             return said;
         }
-        self.relay().iter().for_each(|relay| relay.leave());
         self.channel.finish();
         self.last_word(None)?.unwrap_or(Ok(()))
     }
@@ -387,19 +386,6 @@ impl Drop for Hold {
         if let By::Relay { over, .. } = &self.by {
             raise(over);
         }
-    }
-}
-
-/// As [`write_back`], for so long at most as programs are waited for: a server that goes now is not looked for meanwhile.
-fn write_back_soon(point: &Path) {
-    let (point, (done, is_done)) = (point.to_owned(), mpsc::sync_channel(1));
-    let write = move || {
-        write_back(&point);
-        // Nobody may wait any more.
-        let _ = done.send(());
-    };
-    if std::thread::Builder::new().name("write-back".into()).spawn(write).is_ok() {
-        let _ = is_done.recv_timeout(LINGER);
     }
 }
 

@@ -17,7 +17,6 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest reply: what the kernel reads at once, with a header.
 const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
@@ -44,8 +43,6 @@ pub(super) struct Link {
     pub(super) control: Arc<Channel>,
     /// A queue for each thread.
     lines: Vec<Line>,
-    /// The mount ends: the server closes the queues, and has the last word still.
-    is_leaving: AtomicBool,
 }
 
 /// A queue to the server.
@@ -58,14 +55,12 @@ struct Line {
 impl Link {
     pub(super) fn new(life: ServerLife, control: Arc<Channel>, streams: Vec<TcpStream>) -> Self {
         let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
-        Self { life, control, lines, is_leaving: AtomicBool::new(false) }
+        Self { life, control, lines }
     }
 
     /// Ends all connections: whoever waits for a reply gets none.
     fn end(&self) {
-        if !self.is_leaving.load(Ordering::Acquire) {
-            self.control.close();
-        }
+        self.control.close();
         (0..self.lines.len()).for_each(|index| self.end_line(index));
     }
 
@@ -160,11 +155,6 @@ impl Relay {
     pub(super) fn unlink(&self) {
         let link = self.state.lock().link.take();
         link.iter().for_each(|link| link.end());
-    }
-
-    /// The mount is unmounted, and its server is about to be told.
-    pub(super) fn leave(&self) {
-        self.state.lock().link.iter().for_each(|link| link.is_leaving.store(true, Ordering::Release));
     }
 
     /// Programs do not wait any longer until there is a server.
@@ -265,10 +255,6 @@ impl Relay {
         let about = About::of(request);
         match self.locks.lock().begin(InodeNumber(request.node.0), &about) {
             Passage::ToServer => {}
-            Passage::Hint => {
-                self.hint(index, pending, reply);
-                return device.reply(&Reply::ok(request.unique));
-            }
             Passage::Done => return device.reply(&Reply::ok(request.unique)),
             Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
         }
@@ -313,17 +299,6 @@ impl Relay {
             }
         }
         device.reply(&Reply::error(request.unique, Errno::IO))
-    }
-
-    /// Tells the server something, if there is one.
-    fn hint(&self, index: usize, pending: &Pending<'_>, reply: &mut Vec<u8>) {
-        let link = self.state.lock().link.clone();
-        if let Some(link) = link
-            && exchange(&link.lines[index], pending, reply).is_err()
-        {
-            link.end();
-            self.forget(&link);
-        }
     }
 
     /// Notes what a server has answered to a request for a lock.
