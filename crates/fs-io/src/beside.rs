@@ -1,6 +1,7 @@
 //! Files beside a socket, which say to the next server what an earlier one has done.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The path of `socket` with `ending` behind its name.
@@ -8,4 +9,15 @@ pub(crate) fn beside(socket: &Path, ending: &str) -> PathBuf {
     let mut name = socket.file_name().map_or_else(OsString::new, OsString::from);
     name.push(ending);
     socket.with_file_name(name)
+}
+
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// It is there, and cannot be removed.
+pub(crate) fn forget(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }

@@ -1,7 +1,7 @@
 //! The mounts on other machines that have locks, in a file beside the server's socket: the next server waits for them before
 //! it grants any.
 
-use crate::beside::beside;
+use crate::beside::{beside, forget};
 use crate::lives::MountId;
 use std::fs::File;
 use std::io::{self, Write};
@@ -58,10 +58,8 @@ impl Book {
     /// The file is durable when this returns: who has a lock after a power loss must be known.
     fn write(&self) -> io::Result<()> {
         if self.mounts.is_empty() {
-            return match std::fs::remove_file(&self.file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => self.sync_directory(),
-            };
+            forget(&self.file)?;
+            return self.sync_directory();
         }
         let new = self.file.with_extension("new-locks");
         let mut file = File::create(&new)?;

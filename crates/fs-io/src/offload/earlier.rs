@@ -3,7 +3,7 @@
 //! What a kernel keeps of a mount is out of date once others have changed the region without it. A file beside the socket
 //! names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
 
-use crate::beside::beside;
+use crate::beside::{beside, forget};
 use crate::lives::MountId;
 use crate::locking::book_beside;
 use std::io;
@@ -43,17 +43,6 @@ pub(super) fn note(file: &Path, mounts: &[MountId]) -> io::Result<()> {
 pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
     forget(&file_of(socket))?;
     forget(&book_beside(socket))
-}
-
-/// No mount may resume any more.
-///
-/// # Errors
-/// The file is there, and cannot be removed.
-fn forget(file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
