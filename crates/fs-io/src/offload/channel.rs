@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long the other side may take to answer.
@@ -52,8 +53,16 @@ pub(super) struct Channel {
 #[derive(Debug)]
 enum Wire {
     Packets(OwnedFd),
-    /// The lock is held by who sends: messages do not mix.
-    Stream(TcpStream, Mutex<()>),
+    Stream(Stream),
+}
+
+#[derive(Debug)]
+struct Stream {
+    connection: TcpStream,
+    /// Held by who sends: messages do not mix.
+    sends: Mutex<()>,
+    /// Nothing more is sent: the other side has the last word, and nothing on this side ends the connection before that.
+    is_finished: AtomicBool,
 }
 
 impl Channel {
@@ -68,7 +77,8 @@ impl Channel {
     pub(super) fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         stream.set_write_timeout(Some(ANSWER_LIMIT))?;
-        Ok(Self { wire: Wire::Stream(stream, Mutex::default()) })
+        let (sends, is_finished) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { wire: Wire::Stream(Stream { connection: stream, sends, is_finished }) })
     }
 
     /// Connects to the server that listens at `path`.
@@ -89,7 +99,7 @@ impl Channel {
         let bytes = message.encode();
         let socket = match &self.wire {
             Wire::Packets(socket) => socket,
-            Wire::Stream(stream, sends) => return Ok(send_over(stream, sends, &bytes)?),
+            Wire::Stream(stream) => return Ok(stream.send(&bytes)?),
         };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -105,19 +115,25 @@ impl Channel {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match &self.wire {
             Wire::Packets(socket) => rustix::net::send(socket, &message.encode(), flags).is_ok(),
-            Wire::Stream(..) => self.send(message, &[]).is_ok(),
+            Wire::Stream(_) => self.send(message, &[]).is_ok(),
         }
     }
 
-    /// Says that nothing more will be sent.
+    /// Says that nothing more will be sent. The other side has the last word.
     pub(super) fn finish(&self) {
+        if let Wire::Stream(Stream { is_finished, .. }) = &self.wire {
+            is_finished.store(true, Ordering::Release);
+        }
         // If the other side is gone, it knows.
         let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Write);
     }
 
-    /// Ends the connection: whoever waits for something finds that it is closed.
+    /// Ends the connection, unless the other side has the last word: whoever waits for something finds that it is closed.
     pub(super) fn close(&self) {
-        let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
+        match &self.wire {
+            Wire::Packets(socket) => _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both),
+            Wire::Stream(stream) => stream.close(),
+        }
     }
 
     /// Receives a message that is due soon, with its descriptors.
@@ -130,7 +146,26 @@ impl Channel {
         }
         match &self.wire {
             Wire::Packets(socket) => receive_packet(socket),
-            Wire::Stream(stream, _) => receive_from(stream).map(|message| (message, Vec::new())),
+            Wire::Stream(stream) => receive_from(&stream.connection).map(|message| (message, Vec::new())),
+        }
+    }
+}
+
+impl Stream {
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_finished.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let framed = [&len.to_le_bytes()[..], bytes].concat();
+        let _sends = self.sends.lock();
+        // What follows half a message means nothing.
+        (&self.connection).write_all(&framed).inspect_err(|_| self.close())
+    }
+
+    fn close(&self) {
+        if !self.is_finished.load(Ordering::Acquire) {
+            let _ = self.connection.shutdown(Shutdown::Both);
         }
     }
 }
@@ -158,16 +193,6 @@ fn receive_packet(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), ChannelEr
     Ok((Message::decode(&bytes[..received.bytes])?, descriptors))
 }
 
-fn send_over(mut stream: &TcpStream, sends: &Mutex<()>, bytes: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    let framed = [&len.to_le_bytes()[..], bytes].concat();
-    let _sends = sends.lock();
-    stream.write_all(&framed).inspect_err(|_| {
-        // What follows half a message means nothing.
-        let _ = stream.shutdown(Shutdown::Both);
-    })
-}
-
 fn receive_from(mut stream: &TcpStream) -> Result<Message, ChannelError> {
     let mut len = [0; 4];
     fill(&mut stream, &mut len)?;
@@ -192,7 +217,53 @@ impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.wire {
             Wire::Packets(socket) => socket.as_fd(),
-            Wire::Stream(stream, _) => stream.as_fd(),
+            Wire::Stream(stream) => stream.connection.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// The two ends of a connection.
+    fn ends() -> [Channel; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [here, listener.accept().unwrap().0].map(|stream| Channel::over(stream).unwrap())
+    }
+
+    fn hears(channel: &Channel, expected: &Message) {
+        assert_eq!(channel.receive().unwrap().0, *expected);
+    }
+
+    #[test]
+    fn who_has_finished_hears_the_last_word_whatever_it_is_asked_before() {
+        let [holder, server] = ends();
+        holder.finish();
+        assert!(server.try_send(&Message::Ask));
+        hears(&holder, &Message::Ask);
+        assert!(!holder.try_send(&Message::Alive), "it has said that nothing more comes");
+        // A queue has failed, as the server has closed all of them.
+        holder.close();
+        assert!(matches!(server.receive(), Err(ChannelError::Closed)));
+        let last = Message::Ended(String::new());
+        let said = std::thread::spawn(move || {
+            // Who has lost the connection finds that at once.
+            std::thread::sleep(Duration::from_millis(100));
+            server.send(&Message::Ended(String::new()), &[]).unwrap();
+        });
+        hears(&holder, &last);
+        said.join().unwrap();
+        assert!(matches!(holder.receive(), Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn a_connection_that_cannot_send_any_more_is_closed_on_both_sides() {
+        let [holder, server] = ends();
+        server.close();
+        let is_lost = (0..100).any(|_| !holder.try_send(&Message::Alive));
+        assert!(is_lost && matches!(holder.receive(), Err(ChannelError::Closed)));
     }
 }

@@ -291,7 +291,11 @@ impl Shared {
                 Ok(())
             }
             Message::Attach(attach) => self.attach(inside, attach, (known, peer), claims),
-            Message::Alive | Message::Forgotten { .. } | Message::Point(_) => Ok(inside.send(&message, &[])?),
+            Message::Alive | Message::Forgotten { .. } | Message::Point(_) => {
+                // If the server has closed its side, its last word is yet to be passed on.
+                let _ = inside.send(&message, &[]);
+                Ok(())
+            }
             _ => Err(ChannelError::from(MessageError::Malformed).into()),
         }
     }

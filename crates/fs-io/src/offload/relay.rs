@@ -35,6 +35,8 @@ struct State {
     link: Option<Arc<Link>>,
     /// Programs do not wait for a server any longer.
     refuses: bool,
+    /// The mount has ended.
+    has_ended: bool,
 }
 
 /// A server that serves the mount.
@@ -56,6 +58,12 @@ impl Link {
     pub(super) fn new(life: ServerLife, control: Arc<Channel>, streams: Vec<TcpStream>) -> Self {
         let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
         Self { life, control, lines }
+    }
+
+    /// The mount has ended: the server is told, and has the last word. It ends all queues, which means no more than that.
+    fn leave(&self, index: usize) {
+        self.control.finish();
+        self.end_line(index);
     }
 
     /// Ends all connections: whoever waits for a reply gets none.
@@ -136,7 +144,11 @@ impl Relay {
         }
         let waiting = {
             let mut locks = self.locks.lock();
-            *self.state.lock() = State { link: Some(Arc::new(link)), refuses: false };
+            let mut state = self.state.lock();
+            if state.has_ended {
+                (0..link.lines.len()).for_each(|index| link.leave(index));
+            }
+            (state.link, state.refuses) = (Some(Arc::new(link)), false);
             locks.take_waiting()
         };
         self.changed.notify_all();
@@ -165,10 +177,12 @@ impl Relay {
         waiting.into_iter().for_each(|parked| reply_to(&parked, Some(Errno::IO)));
     }
 
-    /// The mount has ended: the server is told by the end of its queues, and has the last word. Other threads may wait for
-    /// a reply still.
+    /// The mount has ended. Other threads may wait for a reply still.
     fn end(&self, index: usize) {
-        self.state.lock().link.iter().for_each(|link| link.end_line(index));
+        let mut state = self.state.lock();
+        state.has_ended = true;
+        state.link.iter().for_each(|link| link.leave(index));
+        drop(state);
         self.refuse();
     }
 
@@ -467,5 +481,32 @@ fn changed_by(request: &Request<'_>, reply: &[u8]) -> SmallVec<[u64; 2]> {
         | Op::TmpFile { .. }
         | Op::Link { .. } => smallvec![node, made()],
         _ => SmallVec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter::counter;
+    use crate::offload::channel::ChannelError;
+    use landfall_fuse::Features;
+    use std::net::TcpListener;
+
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (here, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_server_that_accepts_a_mount_which_has_ended_meanwhile_is_told() {
+        let negotiated = Negotiated::elsewhere(31, Features::of_bits(0), 4096, 0);
+        let relay = Relay::start(&[], negotiated, &counter().unwrap()).unwrap();
+        relay.end(0);
+        let ((control, its_control), (queue, mut its_queue)) = (connection(), connection());
+        let [control, its_control] = [control, its_control].map(|end| Channel::over(end).unwrap());
+        relay.link(Link::new(Default::default(), Arc::new(control), vec![queue]));
+        assert!(matches!(its_control.receive(), Err(ChannelError::Closed)));
+        assert_eq!(its_queue.read(&mut [0]).unwrap(), 0);
     }
 }

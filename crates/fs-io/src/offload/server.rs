@@ -650,7 +650,7 @@ impl Server {
                 }
                 _ => {}
             }
-            tracing::info!(point = %session.point().display(), "the mount's holder has ended");
+            tracing::info!(point = %session.point().display(), "the mount's holder ends it, or has died");
             raise(stop);
         }
         let served = self.served.remove(at);
