@@ -5,7 +5,7 @@ mod common;
 
 use common::chain::{Chain, LIMIT};
 use common::mounts::{Process, Site};
-use common::{Place, Reply, Resp, Server, binary, can_mount, landfall, ok, wait_until};
+use common::{Place, Reply, Resp, Server, binary, can_mount, landfall, ok, signal, wait_until};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -117,7 +117,7 @@ impl Host {
 
     fn stop(mut self) {
         let process = self.process.take().expect("it runs");
-        process.signal("-TERM");
+        process.signal("TERM");
         assert!(process.wait().success(), "{}", self.log());
     }
 
@@ -129,7 +129,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         // One that is stopped would not end.
-        self.process.iter().for_each(|process| process.signal("-CONT"));
+        self.process.iter().for_each(|process| process.signal("CONT"));
         let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
     }
 }
@@ -308,9 +308,8 @@ impl Program {
         assert!(more.is_some(), "the program stands still at {before}");
     }
 
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+    fn signal(&self, name: &str) {
+        signal(&self.child, name);
     }
 }
 
@@ -329,8 +328,8 @@ fn a_host_that_is_stopped_goes_on_where_it_was_and_holds_nobody_up() {
     let program = Program::start(&stopped.at("numbers"));
     let (beside, setter) = (Appender::start(&other.at("beside"), false), Setter::start(nodes.chain.resp(0)));
     program.goes_on();
-    program.signal("-STOP");
-    stopped.signal("-STOP");
+    program.signal("STOP");
+    stopped.signal("STOP");
     let silence = |nodes: &Nodes| nodes.chain.server(0).metric("landfall_files_mounts_silent");
     let noticed = wait_until(LIMIT, || (silence(&nodes) > 0.0).then_some(()));
     assert!(noticed.is_some(), "{}", nodes.chain.words());
@@ -339,8 +338,8 @@ fn a_host_that_is_stopped_goes_on_where_it_was_and_holds_nobody_up() {
     assert_eq!(nodes.info(0, "files_away_ms").as_deref(), Some("0"), "the other one is there");
     beside.goes_on();
     setter.goes_on();
-    stopped.signal("-CONT");
-    program.signal("-CONT");
+    stopped.signal("CONT");
+    program.signal("CONT");
     program.goes_on();
     let noticed = wait_until(LIMIT, || (silence(&nodes) == 0.0).then_some(()));
     assert!(noticed.is_some(), "{}", nodes.chain.words());

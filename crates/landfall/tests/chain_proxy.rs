@@ -4,7 +4,9 @@ mod common;
 
 use common::chain::{Chain, InEtcd, REPLY_LIMIT};
 use common::follower::{Follower, PATIENCE, connect_by};
-use common::{Place, Reply, Resp, binary, bulk, error_text, has_program, landfall, ok, run, wait_until};
+use common::{
+    Place, Reply, Resp, binary, bulk, error_text, has_program, landfall, ok, run, signal, wait_until,
+};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -68,8 +70,7 @@ impl Proxy {
 
     /// Sends SIGTERM.
     fn ask_to_end(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        signal(&self.child, "TERM");
     }
 
     fn wait_for_end(&mut self) {

@@ -5,7 +5,7 @@ mod common;
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
 mod ring;
 
-use common::{Place, binary, can_mount, landfall, wait_until};
+use common::{Place, binary, can_mount, landfall, signal, wait_until};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
@@ -47,9 +47,8 @@ impl<'p> Mounted<'p> {
         Self { point, child, announced }
     }
 
-    fn stop(mut self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    fn stop(mut self, name: &str) {
+        signal(&self.child, name);
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -68,7 +67,7 @@ fn a_signal_unmounts_and_the_files_are_there_at_the_next_mount() {
         return;
     }
     let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
-    for (round, signal) in ["-TERM", "-INT"].into_iter().enumerate() {
+    for (round, signal) in ["TERM", "INT"].into_iter().enumerate() {
         let mounted = Mounted::start(&place, point.path());
         let expected = format!("mounted: {} on {} (", place.region().display(), point.path().display());
         assert!(mounted.announced.starts_with(&expected), "{}", mounted.announced);
@@ -78,10 +77,10 @@ fn a_signal_unmounts_and_the_files_are_there_at_the_next_mount() {
         assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "nothing is mounted");
     }
     let mounted = Mounted::start(&place, point.path());
-    for signal in ["-TERM", "-INT"] {
+    for signal in ["TERM", "INT"] {
         assert_eq!(fs::read_to_string(point.path().join(signal)).unwrap(), signal);
     }
-    mounted.stop("-TERM");
+    mounted.stop("TERM");
 }
 
 #[test]
@@ -99,7 +98,7 @@ fn a_mount_over_io_uring_is_mounted_by_a_flag_and_by_an_option() {
         assert!(names.collect::<String>().contains("ring-0"), "it works over a ring");
         assert_eq!(fs::read_to_string(&file).unwrap_or_default().len(), round);
         fs::write(&file, "x").unwrap();
-        mounted.stop("-TERM");
+        mounted.stop("TERM");
     }
     drop(allowed);
     assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "nothing is mounted");
@@ -164,7 +163,7 @@ fn damaged_files_are_repaired_and_all_others_are_there_with_their_bytes() {
     }
     let lost = fs::metadata(path("lost")).unwrap().ino();
     let inner = fs::metadata(path("lost/inner")).unwrap().ino();
-    mounted.stop("-TERM");
+    mounted.stop("TERM");
     let region = fs::read(place.region()).unwrap();
     let piece = &hit[PIECE..PIECE + 4096];
     damage(&place, region.windows(4096).position(|window| window == piece).expect("the bytes of the file"));
@@ -182,7 +181,7 @@ fn damaged_files_are_repaired_and_all_others_are_there_with_their_bytes() {
     let expected = [&hit[..PIECE], &[0; PIECE], &hit[2 * PIECE..]].concat();
     assert!(fs::read(path("d/hit")).unwrap() == expected);
     fs::write(path("d/new"), b"it takes changes").unwrap();
-    mounted.stop("-TERM");
+    mounted.stop("TERM");
     assert_eq!(place.check(&[]).status.code(), Some(0));
 }
 
@@ -248,7 +247,7 @@ fn a_mount_says_what_it_has_done_and_where_data_are() {
     assert_eq!(value(&page, "landfall_fs_written_bytes_total"), 40_000.0);
     let (success, refused) = ask("df", Path::new("/proc"), &[]);
     assert!(!success && refused.contains("not on a mount of `landfall fs`"), "{refused}");
-    mounted.stop("-TERM");
+    mounted.stop("TERM");
 }
 
 /// It looks at every run and every piece of a file, so that whoever may ask at will slows everybody down.
@@ -267,7 +266,7 @@ fn other_users_of_a_mount_may_not_ask_what_it_has_done() {
         Ok(listed) => assert!(listed.status.success(), "the mount is there for everybody"),
         Err(error) => {
             eprintln!("SKIP: another user's process: {error}");
-            return mounted.stop("-TERM");
+            return mounted.stop("TERM");
         }
     }
     for attribute in ["landfall.metrics", "landfall.inode"] {
@@ -279,7 +278,7 @@ fn other_users_of_a_mount_may_not_ask_what_it_has_done() {
         let said = String::from_utf8_lossy(&asked.stderr).into_owned();
         assert!(!asked.status.success() && said.contains("Permission denied"), "{attribute}: {said}");
     }
-    mounted.stop("-TERM");
+    mounted.stop("TERM");
 }
 
 /// The answer to `GET /metrics`.

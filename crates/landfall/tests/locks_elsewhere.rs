@@ -106,8 +106,8 @@ fn locks_of_a_mount_elsewhere_that_ends_or_is_killed_are_freed() {
     let Some((site, address)) = served() else { return };
     let server = site.server();
     let staying = Far::mount(&[address], &[]);
-    for ends in [Process::stop, Process::kill] {
-        let mut leaving = Far::mount(&[address], &[]);
+    for ends in [Far::stop, Far::kill] {
+        let leaving = Far::mount(&[address], &[]);
         let begin = |[lock, free]: [&'static str; 2]| {
             let mut agents = [&leaving, &staying].map(|far| at(far.point.path(), "elsewhere"));
             agents[0].does(lock);
@@ -115,7 +115,7 @@ fn locks_of_a_mount_elsewhere_that_ends_or_is_killed_are_freed() {
             (agents, free)
         };
         let begun = [LOCKS[0], LOCKS[2]].map(begin);
-        ends(leaving.process.take().expect("it runs"));
+        ends(leaving);
         for ([gone, mut waiter], free) in begun {
             waiter.answers("ok");
             waiter.does(free);

@@ -304,7 +304,7 @@ fn a_stopped_holder_holds_nobody_up_but_a_server_that_starts_and_loses_its_mount
     let Some((pair, server, first, second)) = mounted() else { return };
     let [here, there] = pair.at("file");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&here).unwrap();
-    second.signal("-STOP");
+    second.signal("STOP");
     let begun = Instant::now();
     for round in 0..100_u64 {
         file.write_all_at(&round.to_le_bytes(), 0).unwrap();
@@ -319,7 +319,7 @@ fn a_stopped_holder_holds_nobody_up_but_a_server_that_starts_and_loses_its_mount
     file.write_all_at(b"afterwards", 0).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     wait_for_file(&here);
-    second.signal("-CONT");
+    second.signal("CONT");
     assert!(!second.wait().success(), "what was done meanwhile is not known to its kernel");
     assert!(pair.site.place.log().contains("the files were mounted elsewhere since"));
     let second = pair.site.shared_mount(pair.second.path());

@@ -24,7 +24,7 @@ fn files_of_a_mount_by_a_server_are_there_at_the_next_mount() {
     }
     let site = Site::new(Place::new(), &[]);
     let server = site.server();
-    for (round, signal) in ["-TERM", "-INT"].into_iter().enumerate() {
+    for (round, signal) in ["TERM", "INT"].into_iter().enumerate() {
         let mount = site.mount(&[]);
         assert_eq!(fs::read_dir(site.point.path()).unwrap().count(), round);
         fs::write(site.at(signal), common::pattern(3, 300_000)).unwrap();
@@ -34,7 +34,7 @@ fn files_of_a_mount_by_a_server_are_there_at_the_next_mount() {
         assert_eq!(fs::read_dir(site.point.path()).unwrap().count(), 0, "nothing is mounted");
     }
     let mount = site.mount(&[]);
-    assert!(fs::read(site.at("-INT renamed")).unwrap() == common::pattern(3, 300_000));
+    assert!(fs::read(site.at("INT renamed")).unwrap() == common::pattern(3, 300_000));
     landfall_fuse::unmount(site.point.path(), landfall_fuse::Unmount::WhenIdle).unwrap();
     assert!(mount.wait().success(), "somebody else has unmounted it");
     server.stop();

@@ -3,7 +3,7 @@
 #[path = "../../../members/tests/server/certificates.rs"]
 mod certificates;
 
-use super::{own_address, wait_until};
+use super::{own_address, signal, wait_until};
 use certificates::Certificates;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -101,8 +101,7 @@ impl Etcd {
 
     /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        signal(&self.child, name);
     }
 
     /// Kills it.

@@ -60,15 +60,19 @@ impl Far {
 
     pub(crate) fn stop(mut self) {
         let process = self.process.take().expect("it runs");
-        process.signal("-TERM");
+        process.signal("TERM");
         assert!(process.wait().success(), "{}", self.log());
         assert!(fs::read_dir(self.point.path()).unwrap().next().is_none(), "it is unmounted");
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.process.take().expect("it runs").kill();
     }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        self.process.iter().for_each(|process| process.signal("-CONT"));
+        self.process.iter().for_each(|process| process.signal("CONT"));
         drop(self.process.take());
         let _ = landfall_fuse::unmount(self.point.path(), landfall_fuse::Unmount::Lazily);
         let _ = &self.place;

@@ -20,6 +20,7 @@ pub(crate) mod wire;
 pub(crate) mod writers;
 
 use landfall_testbed::{Host, own_loopback_address};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -120,9 +121,9 @@ impl Place {
     pub(crate) fn stand_by(&self, flags: &[&str]) -> StandBy {
         let mut command = stand_by();
         command.args(self.arguments(flags));
-        let mut child = Server::spawn(&mut command, &self.log_path());
-        wait_until_it_stands_by(&mut child);
-        StandBy { child, log: self.log_path() }
+        let mut server = StandBy::spawn(&mut command, &self.log_path());
+        wait_until_it_stands_by(&mut server.child);
+        server
     }
 
     fn log_path(&self) -> PathBuf {
@@ -186,6 +187,18 @@ pub(crate) struct Server {
     pub(crate) clients: Option<Host>,
 }
 
+/// Sends a signal by name. It takes no child: that would close this process's files, and may have to wait for a mount.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let signal = match name {
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
+        other => panic!("{other}"),
+    };
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
 /// A process that becomes this program, with the arguments that are added, when it reads a line.
 pub(crate) fn stand_by() -> Command {
     let mut command = Command::new("sh");
@@ -204,28 +217,31 @@ pub(crate) fn wait_until_it_stands_by(child: &mut Child) {
 pub(crate) struct StandBy {
     child: Child,
     log: PathBuf,
+    /// Bytes that others have written to the log.
+    before: usize,
 }
 
 impl StandBy {
+    fn spawn(command: &mut Command, log: &Path) -> Self {
+        let stderr = File::options().create(true).append(true).open(log).unwrap();
+        let before = std::fs::read_to_string(log).map_or(0, |text| text.len());
+        let child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        Self { child, log: log.to_owned(), before }
+    }
+
     /// It becomes one.
     pub(crate) fn start(mut self) -> Result<Server, Refused> {
         self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        Server::hear(self.child, &self.log)
+        Server::hear(self)
     }
 }
 
 impl Server {
     fn start(command: &mut Command, log: &Path) -> Result<Self, Refused> {
-        Self::hear(Self::spawn(command.stdin(Stdio::null()), log), log)
+        Self::hear(StandBy::spawn(command.stdin(Stdio::null()), log))
     }
 
-    fn spawn(command: &mut Command, log: &Path) -> Child {
-        let stderr = File::options().create(true).append(true).open(log).unwrap();
-        command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
-    }
-
-    fn hear(mut child: Child, log: &Path) -> Result<Self, Refused> {
-        let before = std::fs::read_to_string(log).map_or(0, |text| text.len());
+    fn hear(StandBy { mut child, log, before }: StandBy) -> Result<Self, Refused> {
         let lines = follow(&mut child);
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut server = Self { child, resp: nowhere, http: nowhere, lines: Vec::new(), clients: None };
@@ -289,9 +305,7 @@ impl Server {
 
     /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
-        let sent =
-            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
-        assert!(sent.success(), "kill -{name}");
+        signal(&self.child, name);
     }
 
     /// Sends SIGTERM and waits for the end.

@@ -1,7 +1,6 @@
 //! Mounts that a server of its own serves, and their processes.
 
-use super::{Place, binary, landfall, stand_by, wait_until_it_stands_by};
-use rustix::process::{Pid, Signal, kill_process};
+use super::{Place, binary, landfall, signal, stand_by, wait_until_it_stands_by};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -34,16 +33,9 @@ impl Process {
         Self { child, announced }
     }
 
-    /// Without a child, which would close this process's files, as they may have to wait for a server.
-    pub(crate) fn signal(&self, signal: &str) {
-        let signal = match signal {
-            "-TERM" => Signal::TERM,
-            "-INT" => Signal::INT,
-            "-STOP" => Signal::STOP,
-            "-CONT" => Signal::CONT,
-            other => panic!("{other}"),
-        };
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.child, name);
     }
 
     /// Waits until it has ended by itself.
@@ -63,7 +55,7 @@ impl Process {
     }
 
     pub(crate) fn stop(self) {
-        self.signal("-TERM");
+        self.signal("TERM");
         assert!(self.wait().success());
     }
 
