@@ -5,6 +5,7 @@ mod common;
 
 use common::chain::{Chain, InEtcd, LIMIT, Node};
 use common::far::{Far, Network, leaked, served};
+use common::mounts::Process;
 use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -247,6 +248,27 @@ fn calls_fail_after_their_patience_and_a_holder_that_dies_leaves_its_files() {
     stopped.stop();
     other.stop();
     server.stop();
+}
+
+#[test]
+fn a_mount_whose_server_dies_while_it_ends_ends() {
+    let Some((site, address)) = served() else { return };
+    let server = site.server();
+    let mut far = Far::mount(&[address], &[]);
+    let user = Process::in_directory(far.point.path());
+    server.signal("STOP");
+    far.process().signal("TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    assert!(!far.process.take().expect("it runs").wait().success());
+    assert!(
+        far.log().contains("it has died, and publishes what is durable when it is back"),
+        "{}",
+        far.log()
+    );
+    user.kill();
+    site.server().stop();
+    assert!(site.place.check(&[]).status.success());
 }
 
 /// Has the servers of a chain, which do not run yet, serve mounts elsewhere. Returns where.

@@ -341,6 +341,48 @@ fn without_patience_calls_fail_until_the_server_is_back() {
 }
 
 #[test]
+fn a_mount_whose_server_has_died_ends() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    // The kernel has it.
+    fs::write(site.at("file"), common::pattern(3, 300_000)).unwrap();
+    server.kill();
+    mount.signal("TERM");
+    assert!(mount.wait().success());
+    let server = site.server();
+    site.next_mount().stop();
+    server.stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
+fn a_mount_whose_server_dies_while_it_ends_ends() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    fs::write(site.at("file"), common::pattern(3, 300_000)).unwrap();
+    let user = Process::in_directory(site.point.path());
+    server.signal("STOP");
+    mount.signal("TERM");
+    // It asks the server now, or has yet to: its end must not depend on that.
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    let log = || fs::read_to_string(site.log()).unwrap();
+    assert!(!mount.wait().success());
+    assert!(log().contains("it has died, and publishes what is durable when it is back"), "{}", log());
+    user.kill();
+    let server = site.server();
+    site.next_mount().stop();
+    server.stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
 fn a_server_that_is_told_to_stop_leaves_a_clean_region_and_a_mount_that_waits() {
     if !can_mount() {
         return;

@@ -17,12 +17,13 @@ use crate::random::random_bytes;
 use crate::session::{Detached, LINGER, Ready, Settings, detach, write_back};
 use crate::sys::SharedMemory;
 use landfall_fs::InodeNumber;
-use landfall_fuse::{Device, MountOptions};
+use landfall_fuse::{Device, Mount, MountOptions, Negotiated};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -53,7 +54,13 @@ pub struct HoldSettings {
 /// A mount that is held for a server.
 pub struct Hold {
     settings: HoldSettings,
-    ready: Ready,
+    /// Locked by who unmounts.
+    mounted: Mutex<Mount>,
+    point: PathBuf,
+    /// Names the mount in the kernel's table.
+    id: String,
+    queues: Vec<Device>,
+    negotiated: Negotiated,
     by: By,
     /// Names the mount, for each of its servers.
     mount: MountId,
@@ -118,25 +125,40 @@ impl Hold {
         let sharing = if is_near { settings.sharing } else { Sharing::Shared };
         let (workers, mount) = (reached.workers, settings.mount.clone());
         let mount_settings = Settings { workers, mount, sharing, ..Settings::default() };
-        let ready = Ready::make(point, &mount_settings, stop.as_fd())?;
-        let questions = answering(&ready)?;
+        let Ready { mount: mounted, queues, negotiated } = Ready::make(point, &mount_settings, stop.as_fd())?;
+        let questions = answering(&queues[0])?;
         let by = if is_near {
             By::Kernel { ledger: Ledger::memory()? }
         } else {
             let over = counter()?;
-            By::Relay { relay: Relay::start(&ready.queues, ready.negotiated, &over)?, over }
+            By::Relay { relay: Relay::start(&queues, negotiated, &over)?, over }
         };
         let (region, channel) = (reached.region, Arc::clone(&reached.channel));
         let settings = HoldSettings { sharing, ..settings };
         let mount = random_bytes()?;
-        let hold = Self { settings, ready, by, mount, region, channel, questions, stop };
+        let (point, id) = (mounted.point().to_owned(), mounted.id().unwrap_or_default().to_owned());
+        let mounted = Mutex::new(mounted);
+        let hold = Self {
+            settings,
+            mounted,
+            point,
+            id,
+            queues,
+            negotiated,
+            by,
+            mount,
+            region,
+            channel,
+            questions,
+            stop,
+        };
         hold.attach(reached, Since::New)?;
         Ok(hold)
     }
 
     /// The mountpoint.
     pub fn point(&self) -> &Path {
-        self.ready.mount.point()
+        &self.point
     }
 
     /// Ends the mount from another thread.
@@ -169,7 +191,7 @@ impl Hold {
                 Absence::Unmounted => return Ok(()),
                 Absence::Stopped => {
                     // Nobody could write anything back.
-                    detach(&mut self.ready.mount, |_| ());
+                    self.unmount(|_| (), |over| self.refuse_until(over))?;
                     return Ok(());
                 }
             }
@@ -206,14 +228,71 @@ impl Hold {
     }
 
     /// Unmounts, and waits until the server has made everything durable.
-    fn stop(mut self) -> Result<(), HoldError> {
-        if detach(&mut self.ready.mount, write_back) == Detached::InUse
+    fn stop(&self) -> Result<(), HoldError> {
+        let (detached, said) = self.unmount(write_back, |over| self.go_on_until(over))?;
+        if let Some(said) = said {
+            return said;
+        }
+        if detached == Detached::InUse
             && let Some(said) = self.last_word(Some(Instant::now() + LINGER))?
         {
             return said;
         }
         self.channel.finish();
         self.last_word(None)?.unwrap_or(Ok(()))
+    }
+
+    /// Takes the mount from the tree by a thread of its own. The kernel may have something to ask of the server for that:
+    /// `meanwhile` sees to that it gets an answer, until the counter is readable.
+    fn unmount<R>(
+        &self,
+        prepare: impl FnOnce(&Path) + Send,
+        meanwhile: impl FnOnce(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> io::Result<(Detached, R)> {
+        let over = counter()?;
+        std::thread::scope(|scope| {
+            let unmount = || {
+                let detached = detach(&mut self.mounted.lock(), prepare);
+                raise(&over);
+                detached
+            };
+            let unmounting =
+                std::thread::Builder::new().name("unmount".into()).spawn_scoped(scope, unmount)?;
+            let done = meanwhile(over.as_fd());
+            Ok((unmounting.join().expect("a panic ends the process"), done?))
+        })
+    }
+
+    /// Does what the server says. If it goes, all requests are refused. Returns its last word, if it has said that.
+    fn go_on_until(&self, over: BorrowedFd<'_>) -> io::Result<Option<Result<(), HoldError>>> {
+        let silence = self.relay().map(|_| SILENCE_MAX);
+        loop {
+            match wait(&[over, self.channel.as_fd()], silence)? {
+                Some(0) => return Ok(None),
+                Some(_) => match self.channel.receive() {
+                    Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
+                    Ok((message, _)) if self.hear(&message) => continue,
+                    _ => {}
+                },
+                None => {}
+            }
+            self.refuse_until(over)?;
+            return Ok(Some(died()));
+        }
+    }
+
+    /// Has all requests fail: there is no server.
+    fn refuse_until(&self, over: BorrowedFd<'_>) -> io::Result<()> {
+        if let Some(relay) = self.relay() {
+            relay.unlink();
+            relay.refuse();
+            return wait(&[over], None).map(drop);
+        }
+        let mut refusing = Refusing::begin(self.device(), self.negotiated);
+        while wait(&[over], Some(Duration::ZERO))?.is_none() {
+            refusing.go_on(PAUSE_MAX, over)?;
+        }
+        Ok(())
     }
 
     /// Waits until the server says that the mount has ended, or has died. It may have questions before.
@@ -226,10 +305,7 @@ impl Hold {
             match self.channel.receive() {
                 Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
                 Ok((message, _)) if self.hear(&message) => {}
-                _ => {
-                    let why = "nothing: it has died, and publishes what is durable when it is back";
-                    return Ok(Some(Err(HoldError::NotClean(why.into()))));
-                }
+                _ => return Ok(Some(died())),
             }
         }
     }
@@ -253,24 +329,23 @@ impl Hold {
         let Reached { channel, server, life, .. } = &reached;
         let (over, lines) = match &self.by {
             By::Kernel { .. } => (Over::Device, Vec::new()),
-            By::Relay { .. } => (Over::Connections, reached.queues(self.ready.queues.len())?),
+            By::Relay { .. } => (Over::Connections, reached.queues(self.queues.len())?),
         };
-        let negotiated = self.ready.negotiated;
         let attach = Attach {
             since,
             mount: self.mount,
-            minor: negotiated.minor,
-            features: negotiated.features.bits(),
-            max_write: negotiated.max_write,
-            max_readahead: negotiated.max_readahead,
+            minor: self.negotiated.minor,
+            features: self.negotiated.features.bits(),
+            max_write: self.negotiated.max_write,
+            max_readahead: self.negotiated.max_readahead,
             sharing: self.settings.sharing,
             over,
-            id: self.ready.mount.id().unwrap_or_default().to_owned(),
+            id: self.id.clone(),
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
         let descriptors: Vec<BorrowedFd<'_>> = match &self.by {
             By::Kernel { ledger } => {
-                std::iter::once(ledger.file()).chain(self.ready.queues.iter().map(AsFd::as_fd)).collect()
+                std::iter::once(ledger.file()).chain(self.queues.iter().map(AsFd::as_fd)).collect()
             }
             By::Relay { .. } => Vec::new(),
         };
@@ -318,7 +393,7 @@ impl Hold {
                 is_over = true;
                 match self.relay() {
                     Some(relay) => relay.refuse(),
-                    None => refusing = Some(Refusing::begin(self.device(), self.ready.negotiated)),
+                    None => refusing = Some(Refusing::begin(self.device(), self.negotiated)),
                 }
             }
             match &mut refusing {
@@ -355,7 +430,7 @@ impl Hold {
     }
 
     fn device(&self) -> &Device {
-        &self.ready.queues[0]
+        &self.queues[0]
     }
 
     /// Hands the mount to the server that listens now.
@@ -391,9 +466,9 @@ impl Drop for Hold {
 
 /// Starts the thread that answers what servers ask. The kernel waits, perhaps until there is the next server: the mount
 /// must be handed to that meanwhile.
-fn answering(ready: &Ready) -> io::Result<mpsc::SyncSender<Question>> {
+fn answering(device: &Device) -> io::Result<mpsc::SyncSender<Question>> {
     let (sender, questions) = mpsc::sync_channel::<Question>(QUESTIONS_MAX);
-    let device = ready.queues[0].clone_queue()?;
+    let device = device.clone_queue()?;
     let answer = move || {
         for question in questions {
             match question {
@@ -417,6 +492,11 @@ fn say(said: String, error: &HoldError) -> String {
         tracing::info!("{text}");
     }
     text
+}
+
+fn died() -> Result<(), HoldError> {
+    let why = "nothing: it has died, and publishes what is durable when it is back";
+    Err(HoldError::NotClean(why.into()))
 }
 
 fn ended(what: String) -> Result<(), HoldError> {

@@ -38,6 +38,13 @@ impl Process {
         signal(&self.child, name);
     }
 
+    /// Starts a program that uses a file system: its working directory is there.
+    pub(crate) fn in_directory(path: &Path) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; exec sleep 60"]).current_dir(path).stderr(Stdio::null());
+        Self::hear(command.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) fn wait(mut self) -> ExitStatus {
         self.ended()
