@@ -42,7 +42,7 @@ impl Book {
             return Ok(());
         }
         self.mounts.push(mount);
-        self.write()
+        self.write().inspect_err(|_| _ = self.mounts.pop())
     }
 
     /// A mount has none, or none that the next server is to believe in.

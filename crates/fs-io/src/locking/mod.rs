@@ -290,10 +290,10 @@ fn covers(had: &[(InodeNumber, FileLock)], inode: InodeNumber, lock: &FileLock) 
     })
 }
 
-/// The file that names mounts with locks could not be written: a next server may give their locks to others.
+/// The file that names mounts with locks could not be written.
 fn report(noted: io::Result<()>) {
     if let Err(error) = noted {
-        tracing::error!(%error, "the next server will not know of all mounts that have locks");
+        tracing::error!(%error, "the next server may not know which mounts have locks");
     }
 }
 
@@ -413,6 +413,11 @@ impl State {
         (inode, lock): (InodeNumber, FileLock),
         patience: Patience,
     ) -> (Option<Option<Errno>>, Replies) {
+        // What the next server would not know of is not granted.
+        if let Err(error) = self.note(waiter.mount) {
+            tracing::error!(%error, "mounts with locks cannot be named for the next server: no lock is granted");
+            return (Some(Some(NO_LOCKS)), Vec::new());
+        }
         self.requests += 1;
         let number = LockRequestNumber(self.requests);
         let events = self.locks.request(number, inode, lock, patience);
@@ -456,7 +461,7 @@ impl State {
     ) -> (Option<Option<Errno>>, Replies) {
         for change in &events.changes {
             if let LockChange::Came(inode, lock) = change {
-                self.note_grant(*inode, lock);
+                self.take_from_away(*inode, lock);
             }
         }
         for change in events.changes {
@@ -479,17 +484,15 @@ impl State {
         (outcome, replies)
     }
 
-    /// Before a mount learns that it has a lock: what excludes it is lost to those who are away, and the next server knows
-    /// that it has locks.
-    fn note_grant(&mut self, inode: InodeNumber, lock: &FileLock) {
+    /// Before a mount learns that it has a lock: what excludes it is lost to those who are away.
+    fn take_from_away(&mut self, inode: InodeNumber, lock: &FileLock) {
         let takes = |(at, had): &(InodeNumber, FileLock)| *at == inode && had.excludes(lock);
         let losers: Vec<MountId> =
             self.away.extract_if(.., |(_, had)| had.iter().any(takes)).map(|(id, _)| id).collect();
         losers.into_iter().for_each(|id| report(self.strike(id)));
-        report(self.note(lock.owner.client));
     }
 
-    /// The next server knows that a mount on another machine has locks.
+    /// The next server knows that a mount on another machine has locks, or may have.
     fn note(&mut self, mount: u32) -> io::Result<()> {
         let Some(Known { member, .. }) = self.members.get(&mount) else { return Ok(()) };
         match (&mut self.book, member.kernel) {

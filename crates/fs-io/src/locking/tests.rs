@@ -162,6 +162,20 @@ fn the_next_server_grants_nothing_before_those_with_locks_have_claimed_them() {
 }
 
 #[test]
+fn a_mount_that_cannot_be_named_for_the_next_server_gets_no_lock() {
+    let mut site = Site::new();
+    let (elsewhere, here) = (site.join(1, Kernel::Elsewhere, &[]), site.join(2, Kernel::Here, &[]));
+    let (path, away) = (site.dir.path().to_owned(), site.dir.path().with_extension("away"));
+    std::fs::rename(&path, &away).expect("the directory is gone");
+    assert_eq!(site.ask(&elsewhere, 2, 10, Patience::None), Some(NO_LOCKS));
+    assert_eq!(site.ask(&here, 4, 11, Patience::None), None, "its ledger is there");
+    std::fs::rename(&away, &path).expect("it is back");
+    site.close(&here, 11);
+    assert_eq!(site.ask(&elsewhere, 6, 10, Patience::None), None);
+    assert_eq!(site.named(), [elsewhere.id]);
+}
+
+#[test]
 fn who_lost_its_locks_is_not_believed_by_the_next_server() {
     let mut site = Site::new();
     let (first, other) = (site.join(1, Kernel::Elsewhere, &[]), site.join(2, Kernel::Elsewhere, &[]));
