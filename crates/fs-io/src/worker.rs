@@ -217,8 +217,8 @@ fn answer_shared(service: &Service, request: &Request<'_>) -> Answered {
         Op::Open(_) if !service.exists(number)? => Err(STALE),
         Op::Open(_) => Ok(Answer::Now(Reply::opened(unique, service.opened()))),
         Op::OpenDir(_) => Ok(Answer::Now(Reply::opened(unique, Opened::default()))),
-        Op::Flush { lock_owner, .. } => {
-            locking.flush(mount, number, lock_owner);
+        Op::Flush { fh, lock_owner } => {
+            locking.flush(mount, number, (fh, lock_owner));
             Ok(Answer::Now(Reply::ok(unique)))
         }
         Op::GetLock(asked) => Ok(Answer::Now(Reply::lock(unique, locking.conflict(mount, number, &asked)))),

@@ -84,6 +84,8 @@ pub struct LockRequestNumber(pub u64);
 pub enum Patience {
     /// It is refused.
     None,
+    /// It waits, until somebody cancels it: whoever is in the way is about to end.
+    Briefly,
     /// It waits.
     Waits,
 }

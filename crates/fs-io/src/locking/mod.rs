@@ -34,6 +34,9 @@ const DEADLOCK: Errno = Errno::from_raw(libc::EDEADLK);
 const CLAIMS_LIMIT: Duration = Duration::from_secs(15);
 /// Requests of a mount that were interrupted before they began to wait: those of which that is remembered.
 const INTERRUPTED_MAX: usize = 1024;
+/// How long the end of an open file may follow the end of a descriptor. The kernel reports the former behind the back of
+/// whoever has closed it: a lock that ended with it would be seen still.
+const CLOSING_LIMIT: Duration = Duration::from_secs(1);
 /// Mounts that are away and whose locks are remembered.
 const AWAY_MAX: usize = 64;
 
@@ -82,6 +85,9 @@ struct State {
     members: BTreeMap<u32, Known>,
     /// What mounts had whose connection has ended. Others may take it; what nobody has taken is theirs when they are back.
     away: Vec<(MountId, Vec<(InodeNumber, FileLock)>)>,
+    /// Open files with locks of which a descriptor was closed: by client and handle, until when that may have been the last
+    /// one.
+    closing: BTreeMap<(u32, u64), Instant>,
     /// Outcomes that holders could not be told yet.
     unsaid: Vec<(u32, Unique, Option<Errno>)>,
     /// Until when mounts may claim, and which are expected.
@@ -100,6 +106,8 @@ struct Waiter {
     mount: u32,
     unique: Unique,
     to: WaiterPlace,
+    /// Until when it waits; `None`: as long as it must.
+    until: Option<Instant>,
 }
 
 /// Who hears the outcome of a request that waits.
@@ -150,6 +158,9 @@ impl Locking {
         let mut state = self.state.lock();
         let unsaid = std::mem::take(&mut state.unsaid);
         unsaid.into_iter().for_each(|(mount, unique, errno)| state.say(mount, unique, errno));
+        let replies = state.end_brief_waits(Instant::now());
+        send(state, replies);
+        let mut state = self.state.lock();
         if state.claims.as_ref().is_some_and(|(until, _)| *until <= Instant::now()) {
             let replies = state.end_claims();
             send(state, replies);
@@ -197,7 +208,7 @@ impl Locking {
             kernel => WaiterPlace::Kernel(kernel),
         };
         let is_elsewhere = matches!(waiter, WaiterPlace::Holder);
-        let waiter = Waiter { mount: mount.0, unique, to: waiter };
+        let waiter = Waiter { mount: mount.0, unique, to: waiter, until: None };
         let (outcome, replies) = state.request(waiter, (inode, lock), patience);
         send(state, replies);
         match outcome {
@@ -222,14 +233,16 @@ impl Locking {
         Some(Lock { start: held.first, end: held.last, kind, pid })
     }
 
-    /// A descriptor is closed: the locks of its process end.
-    pub(crate) fn flush(&self, mount: MountNumber, inode: InodeNumber, owner: u64) {
+    /// A descriptor of an open file is closed: the locks of its process end.
+    pub(crate) fn flush(&self, mount: MountNumber, inode: InodeNumber, (fh, owner): (Handle, u64)) {
         let owner = LockOwner { client: mount.0, family: LockFamily::Range, id: owner };
         self.release(inode, Released::Owner(owner));
+        self.state.lock().note_closing(inode, (mount.0, fh.0));
     }
 
     /// An open file is closed: the locks that were taken by it end.
     pub(crate) fn close(&self, mount: MountNumber, inode: InodeNumber, release: &Release) {
+        self.state.lock().closing.remove(&(mount.0, release.fh.0));
         self.release(inode, Released::Handle { client: mount.0, handle: release.fh.0 });
     }
 
@@ -377,6 +390,7 @@ impl State {
     fn end_mount(&mut self, mount: u32) -> Replies {
         self.waiting.retain(|_, waiter| waiter.mount != mount);
         self.unsaid.retain(|(other, ..)| *other != mount);
+        self.closing.retain(|(other, _), _| *other != mount);
         let known = self.members.remove(&mount);
         let (ended, events) = self.locks.end_client(mount);
         // Before others take what it had.
@@ -413,6 +427,9 @@ impl State {
         (inode, lock): (InodeNumber, FileLock),
         patience: Patience,
     ) -> (Option<Option<Errno>>, Replies) {
+        let until = self.closing_until(inode, &lock).filter(|_| patience == Patience::None);
+        let patience = if until.is_some() { Patience::Briefly } else { patience };
+        let waiter = Waiter { until, ..waiter };
         // What the next server would not know of is not granted.
         if let Err(error) = self.note(waiter.mount) {
             tracing::error!(%error, "mounts with locks cannot be named for the next server: no lock is granted");
@@ -433,6 +450,34 @@ impl State {
         }
         self.waiting.insert(number, waiter);
         (None, replies)
+    }
+
+    /// A descriptor of an open file is closed. If it was the last one, the end of its locks follows.
+    fn note_closing(&mut self, inode: InodeNumber, (client, handle): (u32, u64)) {
+        let is_its = |lock: &FileLock| (lock.owner.client, lock.handle) == (client, handle);
+        if self.locks.held(inode).iter().any(is_its) {
+            self.closing.insert((client, handle), Instant::now() + CLOSING_LIMIT);
+        }
+    }
+
+    /// Until when a lock that is in the way may be about to end.
+    fn closing_until(&self, inode: InodeNumber, lock: &FileLock) -> Option<Instant> {
+        let held = self.locks.conflict(inode, lock)?;
+        let until = self.closing.get(&(held.owner.client, held.handle)).copied();
+        until.filter(|until| Instant::now() < *until)
+    }
+
+    /// Refuses what has waited for the end of an open file that was not about to end.
+    fn end_brief_waits(&mut self, now: Instant) -> Replies {
+        self.closing.retain(|_, until| now < *until);
+        let is_over = |waiter: &Waiter| waiter.until.is_some_and(|until| until <= now);
+        let over = self.waiting.iter().filter(|(_, waiter)| is_over(waiter)).map(|(number, _)| *number);
+        let over: Vec<LockRequestNumber> = over.collect();
+        let cancelled = over.into_iter().filter_map(|number| {
+            self.locks.cancel(number);
+            self.answer(number, Some(HELD))
+        });
+        cancelled.collect()
     }
 
     fn interrupt(&mut self, mount: u32, unique: Unique) -> Replies {
@@ -508,7 +553,7 @@ impl State {
 
     /// Ends the wait of a request.
     fn answer(&mut self, number: LockRequestNumber, errno: Option<Errno>) -> Option<(Later, Reply)> {
-        let Waiter { mount, unique, to } = self.waiting.remove(&number)?;
+        let Waiter { mount, unique, to, .. } = self.waiting.remove(&number)?;
         match to {
             WaiterPlace::Kernel(later) => {
                 Some((later, errno.map_or_else(|| Reply::ok(unique), |errno| Reply::error(unique, errno))))

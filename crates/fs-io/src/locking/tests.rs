@@ -97,6 +97,32 @@ fn a_request_that_waits_elsewhere_hears_of_the_lock_by_a_message() {
 }
 
 #[test]
+fn a_lock_whose_open_file_is_being_closed_refuses_nobody_yet() {
+    let mut site = Site::new();
+    let (first, second) = (site.join(1, Kernel::Elsewhere, &[]), site.join(2, Kernel::Elsewhere, &[]));
+    let flush = |handle| site.locking.flush(first.number, FILE, (Handle(handle), 1));
+    assert_eq!(site.ask(&first, 2, 10, Patience::None), None);
+    flush(9);
+    assert_eq!(site.ask(&second, 4, 11, Patience::None), Some(HELD), "another open file");
+    flush(10);
+    assert_eq!(site.ask(&second, 6, 11, Patience::None), Some(WAITS), "its end may be on its way");
+    site.locking.go_on();
+    assert!(second.said.try_recv().is_err());
+    site.close(&first, 10);
+    assert_eq!(second.said.try_recv(), Ok((6, None)));
+    // A descriptor that was not the last one.
+    let flush = || site.locking.flush(second.number, FILE, (Handle(11), 1));
+    flush();
+    assert_eq!(site.ask(&first, 8, 12, Patience::None), Some(WAITS));
+    let later = Instant::now() + CLOSING_LIMIT;
+    let replies = site.locking.state.lock().end_brief_waits(later);
+    assert!(replies.is_empty());
+    assert_eq!(first.said.try_recv(), Ok((8, Some(HELD))));
+    assert_eq!(site.ask(&first, 10, 12, Patience::None), Some(HELD), "it was long ago");
+    assert_eq!(site.locking.counts(), (1, 0));
+}
+
+#[test]
 fn a_range_that_ends_before_it_begins_is_refused() {
     let mut site = Site::new();
     let mount = site.join(1, Kernel::Elsewhere, &[]);
@@ -157,6 +183,8 @@ fn the_next_server_grants_nothing_before_those_with_locks_have_claimed_them() {
     assert_eq!(other.said.try_recv(), Ok((4, Some(HELD))));
     site.close(&first, 10);
     site.locking.end_mount(first.number);
+    assert_eq!(site.named(), [other.id], "it has asked");
+    site.locking.end_mount(other.number);
     assert!(site.named().is_empty());
     assert!(site.next().locking.limit().is_none(), "nobody has a lock");
 }

@@ -27,7 +27,9 @@ pub(super) enum About {
     Lock(FileLock),
     /// It unlocks bytes.
     Unlock(LockOwner, (u64, u64)),
-    /// A descriptor or an open file is closed.
+    /// A descriptor of an open file is closed.
+    Flush(LockOwner, u64),
+    /// An open file is closed.
     Release(Released),
     /// Something else is done by an open file.
     Use(u64),
@@ -41,9 +43,9 @@ impl About {
                 Some(lock) => Self::Lock(lock),
                 None => Self::Unlock(owner_of(CLIENT, asked), (asked.lock.start, asked.lock.end)),
             },
-            Op::Flush { lock_owner, .. } => {
+            Op::Flush { fh, lock_owner } => {
                 let owner = LockOwner { client: CLIENT, family: LockFamily::Range, id: *lock_owner };
-                Self::Release(Released::Owner(owner))
+                Self::Flush(owner, fh.0)
             }
             Op::Release(release) => Self::Release(Released::Handle { client: CLIENT, handle: release.fh.0 }),
             Op::Read(read) => Self::Use(read.fh.0),
@@ -60,6 +62,8 @@ impl About {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
     ToServer,
+    /// It changes nothing there, but the server is told of it if there is one.
+    Hint,
     /// It changes nothing there.
     Done,
     /// The open file has lost its locks: who uses it would believe that it has them.
@@ -94,6 +98,16 @@ impl HeldLocks {
                 // As many as one may have are no fewer for it: the server says so.
                 let _ = self.held.unlock(inode, *owner, *range);
                 Passage::ToServer
+            }
+            About::Flush(owner, handle) => {
+                let has_more = self.held.held(inode).iter().any(|lock| lock.handle == *handle);
+                let ended = self.held.release(inode, Released::Owner(*owner));
+                match has_more {
+                    _ if !ended.changes.is_empty() => Passage::ToServer,
+                    // The end of the open file may follow, and of its locks.
+                    true => Passage::Hint,
+                    false => Passage::Done,
+                }
             }
             About::Release(released) => {
                 if let Released::Handle { handle, .. } = released {

@@ -269,6 +269,10 @@ impl Relay {
         let about = About::of(request);
         match self.locks.lock().begin(InodeNumber(request.node.0), &about) {
             Passage::ToServer => {}
+            Passage::Hint => {
+                self.hint(index, pending, reply);
+                return device.reply(&Reply::ok(request.unique));
+            }
             Passage::Done => return device.reply(&Reply::ok(request.unique)),
             Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
         }
@@ -313,6 +317,17 @@ impl Relay {
             }
         }
         device.reply(&Reply::error(request.unique, Errno::IO))
+    }
+
+    /// Tells the server something, if there is one.
+    fn hint(&self, index: usize, pending: &Pending<'_>, reply: &mut Vec<u8>) {
+        let link = self.state.lock().link.clone();
+        if let Some(link) = link
+            && exchange(&link.lines[index], pending, reply).is_err()
+        {
+            link.end();
+            self.forget(&link);
+        }
     }
 
     /// Notes what a server has answered to a request for a lock.
