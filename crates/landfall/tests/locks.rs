@@ -7,6 +7,7 @@ mod common;
 use common::locks::{Agent, Notes, Setting, everywhere};
 use common::mounts::{END_LIMIT, Random};
 use common::{has_program, wait_until};
+use std::process::Command;
 
 /// More than a mount has workers.
 const CROWD: u64 = 30;
@@ -70,6 +71,17 @@ fn a_flock_is_freed_by_the_last_descriptor_of_the_open_file() {
         b.gets("flock g ex nb", "EAGAIN");
         b.does("close g");
         a.gets("flock f ex nb", "EAGAIN");
+    });
+}
+
+/// The kernel tells the server behind the program's back.
+#[test]
+fn a_flock_is_free_as_soon_as_the_program_that_had_it_has_ended() {
+    everywhere(|setting| {
+        let [here, there] = [0, 1].map(|side| setting.at(side, "lock"));
+        let in_turns = "for _ in $(seq 100); do flock -n \"$1\" true && flock -n \"$2\" true || exit 1; done";
+        let status = Command::new("sh").args(["-c", in_turns, "sh"]).args([here, there]).status().unwrap();
+        assert!(status.success(), "{}", setting.name());
     });
 }
 

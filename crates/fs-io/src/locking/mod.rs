@@ -150,7 +150,9 @@ impl Locking {
     /// When [`Self::go_on`] has something to do.
     pub(crate) fn limit(&self) -> Option<Duration> {
         let state = self.state.lock();
-        state.claims.as_ref().map(|(until, _)| until.saturating_duration_since(Instant::now()))
+        let claims = state.claims.iter().map(|(until, _)| *until);
+        let brief = state.waiting.values().filter_map(|waiter| waiter.until);
+        claims.chain(brief).min().map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Grants locks again when it is time, and tells holders what they could not be told before.
