@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::chain::Chain;
 use common::far::{Far, Network, served};
 use common::locks::{Agent, Notes, Setting};
 use common::mounts::{Pair, Process, Site};
@@ -295,6 +296,44 @@ fn nobody_is_inside_with_somebody_else_while_servers_are_killed() {
             }
         }
     });
+}
+
+/// Nobody on that server's machine knows who has locks: it hears that from the mounts.
+#[test]
+fn locks_and_who_waits_for_them_follow_the_first_server_of_a_chain() {
+    if !is_possible() {
+        return;
+    }
+    let mut chain = Chain::new(3, &["--capacity", "256MiB", "--workers", "2"]);
+    let addresses = chain.serve_mounts();
+    chain.start_all();
+    let fars = [(); 2].map(|()| Far::mount(&addresses, &[]));
+    let begin = |[lock, free]: [&'static str; 2]| {
+        let mut agents = [0, 1, 1].map(|side: usize| at(fars[side].point.path(), "elsewhere"));
+        let [holder, waiter, _] = &mut agents;
+        holder.does("write f before");
+        holder.does("sync f");
+        holder.does(lock);
+        waiter.begins(lock);
+        (lock, free, agents)
+    };
+    // They do not know each other.
+    let mut begun = [LOCKS[0], LOCKS[1]].map(begin);
+    chain.kill(0);
+    for (lock, _, [_, _, asking]) in &mut begun {
+        asking.told(&format!("{lock} nb"));
+    }
+    chain.remove(0);
+    for (lock, free, [mut holder, waiter, asking]) in begun {
+        asking.answers("EAGAIN");
+        holder.gets("read f", "-before");
+        waiter.waits();
+        holder.does(free);
+        waiter.answers("ok");
+        holder.gets(&format!("{lock} nb"), "EAGAIN");
+    }
+    fars.into_iter().for_each(Far::stop);
+    chain.end(&[1, 2]);
 }
 
 /// A mount here, and one elsewhere behind a network that can be cut.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::chain::{Chain, InEtcd, LIMIT, Node};
+use common::chain::{Chain, InEtcd, LIMIT};
 use common::far::{Far, Network, leaked, served};
 use common::mounts::Process;
 use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
@@ -271,24 +271,13 @@ fn a_mount_whose_server_dies_while_it_ends_ends() {
     assert!(site.place.check(&[]).status.success());
 }
 
-/// Has the servers of a chain, which do not run yet, serve mounts elsewhere. Returns where.
-fn serve_mounts(chain: &mut Chain) -> Vec<SocketAddr> {
-    let serve = |node: &mut Node| {
-        let (socket, address) = (node.place.dir().join("offload.sock"), own_address());
-        let socket = socket.to_str().unwrap().to_owned();
-        node.flags = vec!["--files-offload".into(), socket, "--files-listen".into(), address.to_string()];
-        address
-    };
-    chain.nodes.iter_mut().map(serve).collect()
-}
-
 #[test]
 fn a_mount_follows_the_first_server_of_a_chain() {
     if !can_mount() {
         return;
     }
     let mut chain = Chain::new(3, &["--capacity", "256MiB", "--workers", "2"]);
-    let addresses = serve_mounts(&mut chain);
+    let addresses = chain.serve_mounts();
     chain.start_all();
     let refused = landfall(&["fs", "mount", "/tmp", "--server", &addresses[1].to_string()]);
     let why = String::from_utf8(refused.stderr).unwrap();
@@ -325,7 +314,7 @@ fn a_mount_follows_the_first_server_that_etcd_names() {
     let Some(mut setting) = InEtcd::with_tls(T, 3, &["--capacity", "256MiB", "--workers", "2"]) else {
         return;
     };
-    let addresses = serve_mounts(&mut setting.chain);
+    let addresses = setting.chain.serve_mounts();
     setting.chain.start_all();
     let known = || setting.chain.command("show", &[]).matches("registered, in step").count();
     wait_until(LIMIT, || (known() == 3).then_some(())).expect("etcd knows of all servers");
@@ -345,7 +334,7 @@ fn a_mount_that_ends_while_the_chain_stands_holds_no_other_one_up() {
         return;
     }
     let mut chain = Chain::new(2, &["--capacity", "256MiB", "--workers", "1"]);
-    let addresses = serve_mounts(&mut chain);
+    let addresses = chain.serve_mounts();
     chain.start_all();
     let mut ending = Far::mount(&addresses[..1], &[]);
     fs::write(ending.at("file"), b"durable").unwrap();

@@ -110,6 +110,17 @@ impl Chain {
         chain
     }
 
+    /// Has the servers, which do not run yet, serve mounts elsewhere. Returns where.
+    pub(crate) fn serve_mounts(&mut self) -> Vec<SocketAddr> {
+        let serve = |node: &mut Node| {
+            let (socket, address) = (node.place.dir().join("offload.sock"), own_address());
+            let socket = socket.to_str().unwrap().to_owned();
+            node.flags = vec!["--files-offload".into(), socket, "--files-listen".into(), address.to_string()];
+            address
+        };
+        self.nodes.iter_mut().map(serve).collect()
+    }
+
     pub(crate) fn view_path(&self) -> PathBuf {
         self.place.path().join("view.toml")
     }

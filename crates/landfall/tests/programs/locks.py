@@ -5,6 +5,7 @@ output how each order ended: `ok`, what was asked for, or the name of an error.
     dup G F, close F           another descriptor of an open file; the end of one
     fork, join                 makes a child that has all descriptors, and ends it
     read F, write F TEXT       of the whole file
+    sync F                     makes it durable
     flock F MODE [nb]          MODE: sh, ex, un; without `nb` it waits for the lock
     posix F MODE START LENGTH [nb], ofd F MODE START LENGTH [nb]
                                a lock of the process (F_SETLK), of the open file (F_OFD_SETLK)
@@ -100,6 +101,11 @@ def do_read(name):
 
 def do_write(name, text):
     os.pwrite(files[name], text.encode(), 0)
+    return "ok"
+
+
+def do_sync(name):
+    os.fsync(files[name])
     return "ok"
 
 
