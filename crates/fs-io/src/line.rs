@@ -61,6 +61,12 @@ impl ConnectionQueue {
     }
 }
 
+/// What was received in part is not executed.
+fn ended<'a>(peer: &Peer) -> Incoming<'a> {
+    peer.leave();
+    Incoming::Ended
+}
+
 impl Transport for ConnectionQueue {
     fn receive<'a>(
         &mut self,
@@ -71,7 +77,7 @@ impl Transport for ConnectionQueue {
         // Runs are borrowed when there is a request.
         let (header, rest) = self.head.split_at_mut(REQUEST_HEADER_BYTES);
         if self.peer.fill(&mut [IoSliceMut::new(header)])? == Filled::Ended {
-            return Ok(Incoming::Ended);
+            return Ok(ended(&self.peer));
         }
         let len = header.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
         let mut frames = landing.frames();
@@ -91,7 +97,7 @@ impl Transport for ConnectionQueue {
                 left -= here;
             }
             if self.peer.fill(&mut parts)? == Filled::Ended {
-                return Ok(Incoming::Ended);
+                return Ok(ended(&self.peer));
             }
         }
         Ok(decoder.decode(&self.head, &frames, len, joined).into())
@@ -110,6 +116,7 @@ impl Transport for ConnectionQueue {
     }
 
     fn later(&mut self) -> Later {
+        self.peer.owe();
         Later::Connection(Arc::clone(&self.peer))
     }
 }

@@ -218,6 +218,58 @@ fn programs_go_on_with_the_next_server_and_fsync_says_what_may_be_lost() {
     assert!(site.place.check(&[]).status.success());
 }
 
+/// Makes, renames, links and appends in a directory, each of which may be done once only. Returns how often.
+fn change_names(directory: &Path, is_over: &AtomicBool) -> io::Result<u64> {
+    fs::create_dir(directory)?;
+    let at = |name: &str| directory.join(name);
+    let mut log = OpenOptions::new().append(true).create_new(true).open(at("log"))?;
+    let mut round = 0;
+    while !is_over.load(Ordering::Acquire) {
+        let (name, renamed) = (at(&format!("{round}")), at("renamed"));
+        File::create_new(&name)?;
+        fs::rename(&name, &renamed)?;
+        fs::hard_link(&renamed, &name)?;
+        fs::remove_file(&renamed)?;
+        fs::create_dir(at("directory"))?;
+        fs::remove_dir(at("directory"))?;
+        log.write_all(format!("{round}\n").as_bytes())?;
+        round += 1;
+    }
+    Ok(round)
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
+    let Some((site, address)) = served() else { return };
+    let mut server = site.server();
+    let far = Far::mount(&[address], &[]);
+    let (is_over, directories) = (AtomicBool::new(false), ["a", "b", "c", "d"].map(|name| far.at(name)));
+    let (server, rounds) = std::thread::scope(|scope| {
+        let begin = |directory: &PathBuf| {
+            let (directory, is_over) = (directory.clone(), &is_over);
+            scope.spawn(move || change_names(&directory, is_over))
+        };
+        let programs = directories.each_ref().map(begin);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(100));
+            server.stop();
+            server = site.server();
+        }
+        is_over.store(true, Ordering::Release);
+        (server, programs.map(|program| program.join().unwrap().unwrap()))
+    });
+    for (directory, rounds) in directories.iter().zip(rounds) {
+        let lines: String = (0..rounds).map(|round| format!("{round}\n")).collect();
+        assert!(fs::read_to_string(directory.join("log")).unwrap() == lines);
+        assert_eq!(fs::read_dir(directory).unwrap().count() as u64, 1 + rounds);
+        // Nothing is lost, either.
+        File::open(directory).unwrap().sync_all().unwrap();
+    }
+    far.stop();
+    server.stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
 #[test]
 fn calls_fail_after_their_patience_and_a_holder_that_dies_leaves_its_files() {
     let Some((site, address)) = served() else { return };

@@ -18,6 +18,8 @@ pub(super) struct Changes {
     next: u64,
     /// The server was asked whether everything below this number is durable.
     asked: Option<u64>,
+    /// The last server that has ended in good order: all that it has done is durable.
+    ended: Option<ServerLife>,
 }
 
 impl Changes {
@@ -34,6 +36,10 @@ impl Changes {
 
     /// The server `by` has changed an inode.
     pub(super) fn note(&mut self, by: ServerLife, inode: u64) {
+        // Its answer may be looked at late.
+        if self.ended == Some(by) {
+            return;
+        }
         if by == self.life {
             self.changed.insert(inode, self.next);
             self.next += 1;
@@ -72,6 +78,7 @@ impl Changes {
     pub(super) fn answer(&mut self, number: u64) {
         if number == EVERYTHING {
             self.changed.clear();
+            self.ended = Some(self.life);
         } else if self.asked == Some(number) {
             self.asked = None;
             self.changed.retain(|_, last| *last >= number);
@@ -85,6 +92,7 @@ mod tests {
 
     const FIRST: ServerLife = [1; 16];
     const SECOND: ServerLife = [2; 16];
+    const THIRD: ServerLife = [3; 16];
 
     fn served() -> Changes {
         let mut changes = Changes::default();
@@ -134,12 +142,19 @@ mod tests {
         assert!(!changes.take_lost(5) && changes.take_lost(6));
         changes.note(SECOND, 9);
         changes.answer(EVERYTHING);
-        assert_eq!(changes.serve(FIRST), 0, "it has ended in good order");
+        changes.note(SECOND, 10);
+        assert_eq!(
+            changes.serve(FIRST),
+            0,
+            "it has ended in good order, and the holder looks at an answer late"
+        );
+        changes.note(SECOND, 10);
+        assert!(!changes.take_lost(10), "later still");
         changes.note(FIRST, 5);
-        assert_eq!(changes.serve(SECOND), 1);
-        changes.note(SECOND, 5);
+        assert_eq!(changes.serve(THIRD), 1);
+        changes.note(THIRD, 5);
         let number = changes.ask().expect("something was changed");
-        changes.serve(SECOND);
+        changes.serve(THIRD);
         changes.answer(number);
         assert_eq!(changes.serve(FIRST), 1, "that was asked over another connection");
     }

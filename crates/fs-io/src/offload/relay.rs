@@ -6,6 +6,7 @@ use super::channel::Channel;
 use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::ServerLife;
 use crate::locking::WAITS;
+use crate::peer::is_farewell;
 use landfall_fs::{FileLock, InodeNumber};
 use landfall_fuse::{
     Device, Errno, HEAD_BYTES, Negotiated, Op, REPLY_HEADER_BYTES, Ready, Received, Reply, Request, Sent,
@@ -17,6 +18,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest reply: what the kernel reads at once, with a header.
 const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
@@ -45,6 +47,8 @@ pub(super) struct Link {
     pub(super) control: Arc<Channel>,
     /// A queue for each thread.
     lines: Vec<Line>,
+    /// It executes nothing any more, and has yet to end.
+    has_left: AtomicBool,
 }
 
 /// A queue to the server.
@@ -57,7 +61,7 @@ struct Line {
 impl Link {
     pub(super) fn new(life: ServerLife, control: Arc<Channel>, streams: Vec<TcpStream>) -> Self {
         let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
-        Self { life, control, lines }
+        Self { life, control, lines, has_left: AtomicBool::new(false) }
     }
 
     /// The mount has ended: the server is told, and has the last word. It ends all queues, which means no more than that.
@@ -70,6 +74,10 @@ impl Link {
     fn end(&self) {
         self.control.close();
         (0..self.lines.len()).for_each(|index| self.end_line(index));
+    }
+
+    fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
     }
 
     fn end_line(&self, index: usize) {
@@ -190,7 +198,7 @@ impl Relay {
     fn linked(&self) -> Option<Arc<Link>> {
         let mut state = self.state.lock();
         loop {
-            if let Some(link) = &state.link {
+            if let Some(link) = state.link.as_ref().filter(|link| !link.has_left()) {
                 return Some(Arc::clone(link));
             }
             if state.refuses {
@@ -246,8 +254,9 @@ impl Relay {
             (Some(link), _) => {
                 let Line { stream, turn } = &link.lines[index];
                 let _turn = turn.lock();
-                if pending.send(stream).is_err() {
-                    link.end();
+                // The next request that wants an answer finds out why.
+                if let Err(error) = pending.send(stream) {
+                    tracing::debug!(%error, "a queue to the server has ended");
                 }
             }
             (None, Op::Interrupt { unique }) => {
@@ -306,11 +315,9 @@ impl Relay {
                     drop(changes);
                     return device.send(&[IoSlice::new(reply)]);
                 }
-                Err(error) => {
-                    tracing::debug!(%error, "a queue to the server has ended");
-                    link.end();
-                    self.forget(&link);
-                    if !may_repeat(&request.op) {
+                Err(unanswered) => {
+                    self.lose(&link, &unanswered);
+                    if matches!(unanswered, Unanswered::Perhaps(_)) && !may_repeat(&request.op) {
                         break;
                     }
                 }
@@ -323,10 +330,9 @@ impl Relay {
     fn hint(&self, index: usize, pending: &Pending<'_>, reply: &mut Vec<u8>) {
         let link = self.state.lock().link.clone();
         if let Some(link) = link
-            && exchange(&link.lines[index], pending, reply).is_err()
+            && let Err(unanswered) = exchange(&link.lines[index], pending, reply)
         {
-            link.end();
-            self.forget(&link);
+            self.lose(&link, &unanswered);
         }
     }
 
@@ -376,9 +382,8 @@ impl Relay {
             if self.locks.lock().is_lost(&About::Lock(parked.lock.1)) {
                 break;
             }
-            if exchange(&link.lines[0], &pending, &mut reply).is_err() {
-                link.end();
-                self.forget(&link);
+            if let Err(unanswered) = exchange(&link.lines[0], &pending, &mut reply) {
+                self.lose(&link, &unanswered);
                 continue;
             }
             let request = (parked.unique, parked.lock);
@@ -393,6 +398,19 @@ impl Relay {
     }
 
     /// A server does not answer any more: whoever has a request waits for the next one.
+    fn lose(&self, link: &Arc<Link>, unanswered: &Unanswered) {
+        match unanswered {
+            // What else it has to say comes over the control connection.
+            Unanswered::NotExecuted => link.has_left.store(true, Ordering::Release),
+            Unanswered::Perhaps(_) if link.has_left() => {}
+            Unanswered::Perhaps(error) => {
+                tracing::debug!(%error, "a queue to the server has ended");
+                link.end();
+                self.forget(link);
+            }
+        }
+    }
+
     fn forget(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         if state.link.as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link)) {
@@ -431,21 +449,43 @@ fn reply_to(parked: &Parked, errno: Option<Errno>) {
     }
 }
 
+/// Why a request has no answer.
+#[derive(Debug)]
+enum Unanswered {
+    /// The server has left in good order, and has not executed it.
+    NotExecuted,
+    /// The connection has ended. Perhaps it was executed.
+    Perhaps(io::Error),
+}
+
+impl From<io::Error> for Unanswered {
+    fn from(error: io::Error) -> Self {
+        Self::Perhaps(error)
+    }
+}
+
 /// Sends a request, and receives the reply.
-fn exchange(line: &Line, pending: &Pending<'_>, reply: &mut Vec<u8>) -> io::Result<()> {
+fn exchange(line: &Line, pending: &Pending<'_>, reply: &mut Vec<u8>) -> Result<(), Unanswered> {
     let _turn = line.turn.lock();
     let mut line = &line.stream;
-    pending.send(line)?;
-    reply.resize(REPLY_HEADER_BYTES, 0);
-    line.read_exact(reply)?;
-    let len = reply.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
-    // Both repeat the id at offset 8.
-    let is_answer = reply[8..16] == pending.head[8..16];
-    if !is_answer || !(REPLY_HEADER_BYTES..=REPLY_BYTES_MAX).contains(&len) {
-        return Err(io::ErrorKind::InvalidData.into());
+    let sent = pending.send(line);
+    let mut header = [0; REPLY_HEADER_BYTES];
+    // If the server has left, it has said so, and perhaps nothing could be sent.
+    let received = line.read_exact(&mut header);
+    if received.is_ok() && is_farewell(&header) {
+        return Err(Unanswered::NotExecuted);
     }
+    sent.and(received)?;
+    let len = u32::from_le_bytes(*header.first_chunk().expect("it is longer")) as usize;
+    // Both repeat the id at offset 8.
+    let is_answer = header[8..16] == pending.head[8..16];
+    if !is_answer || !(REPLY_HEADER_BYTES..=REPLY_BYTES_MAX).contains(&len) {
+        return Err(io::Error::from(io::ErrorKind::InvalidData).into());
+    }
+    reply.clear();
+    reply.extend_from_slice(&header);
     reply.resize(len, 0);
-    line.read_exact(&mut reply[REPLY_HEADER_BYTES..])
+    Ok(line.read_exact(&mut reply[REPLY_HEADER_BYTES..])?)
 }
 
 fn is_success(reply: &[u8]) -> bool {
