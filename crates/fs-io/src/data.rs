@@ -54,13 +54,20 @@ pub(crate) fn write(
     Ok(if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) })
 }
 
-/// Where a write goes. A server that has died may have appended the bytes already: they go to the same place.
+/// Where a write goes. A server that has died may have appended the bytes: they go to the same place, if they are there.
 fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<u64, Errno> {
     let find = || offset_of(service, number_of(request.node), write);
     if write.flags & APPEND == 0 {
         return find();
     }
-    Ok(service.begin(request, || Ok([find()?, 0]))?.numbers[0])
+    let begun = service.begin(request, || Ok([find()?, 0]))?;
+    if !begun.is_again || begun.is_done {
+        return Ok(begun.numbers[0]);
+    }
+    // Others may have appended there.
+    let offset = find()?;
+    service.note_begun([offset, 0]);
+    Ok(offset)
 }
 
 /// Where a write goes. The kernel appends where it believes the file to end; a library or another mount may have made it
@@ -205,4 +212,73 @@ pub(crate) fn copy(service: &Service, request: &Request<'_>, copy: &CopyFileRang
     let (offset, source_offset) = (copy.offset_out, copy.offset_in);
     service.execute_now(&Operation::Clone { number, offset, source, source_offset, len })?;
     Ok(service.changed(number, Reply::copied(request.unique, len, copy.count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::Sharing;
+    use crate::ledger::Ledger;
+    use crate::lives::MountNumber;
+    use crate::service::tests::service_of;
+    use crate::service::{Held, Which};
+    use crate::sys::SharedMemory;
+    use landfall_fs::{Attributes, FileType, Mode};
+    use landfall_fuse::{Handle, Node, Op, Unique};
+    use std::sync::Arc;
+
+    const FILE: InodeNumber = InodeNumber(7);
+
+    /// A server that has found a file of this size.
+    fn server(memory: &SharedMemory, size: u64) -> Service {
+        let file = memory.file().try_clone_to_owned().expect("a descriptor");
+        let held = Held { ledger: Arc::new(Ledger::open(file).expect("a ledger")), losses: None };
+        let which = Which { mount: MountNumber(1), sharing: Sharing::Shared };
+        let (service, _) = service_of(Some(held), which);
+        let mode = Mode::new(FileType::File, 0o644);
+        let create = Operation::Create { place: None, number: FILE, mode, uid: 0, gid: 0, rdev: 0 };
+        let attributes = Attributes { size: Some(size), ..Attributes::default() };
+        for operation in [create, Operation::SetAttributes { number: FILE, attributes }] {
+            service.execute(1, &operation).expect("there is room");
+        }
+        service
+    }
+
+    fn place_of_append(service: &Service, unique: u64) -> u64 {
+        let write = Write {
+            fh: Handle(1),
+            offset: 0,
+            size: 5,
+            from_cache: false,
+            kill_suid_gid: false,
+            lock_owner: None,
+            flags: APPEND,
+        };
+        let request = Request {
+            unique: Unique(unique),
+            opcode: 0,
+            node: Node(FILE.0),
+            uid: 0,
+            gid: 0,
+            pid: 0,
+            supplementary_group: None,
+            op: Op::Write(write),
+        };
+        service.note_received(request.unique);
+        place_of(service, &request, &write).expect("a place")
+    }
+
+    #[test]
+    fn an_append_that_no_server_has_done_goes_behind_what_others_have_appended_since() {
+        const AGAIN: u64 = 1 << 63;
+        let memory = Ledger::memory().expect("memory");
+        assert_eq!(place_of_append(&server(&memory, 10), 2), 10);
+        let next = server(&memory, 15);
+        assert_eq!(place_of_append(&next, 2 | AGAIN), 15);
+        next.held.as_ref().expect("it is held").ledger.appending(Some(1));
+        let ledger =
+            Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor")).expect("a ledger");
+        ledger.settle(1);
+        assert_eq!(place_of_append(&server(&memory, 30), 2 | AGAIN), 15, "it was done there");
+    }
 }

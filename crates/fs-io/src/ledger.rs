@@ -199,13 +199,20 @@ impl Ledger {
         }
         let numbers = find()?;
         let place = self.take_place(id);
-        let [key, first, second, end] = entry(&self.memory, AT_REQUESTS, place);
-        first.store(numbers[0], Ordering::Relaxed);
-        second.store(numbers[1], Ordering::Relaxed);
+        PLACE.set(Some(place));
+        self.note_begun(numbers);
+        let [key, .., end] = entry(&self.memory, AT_REQUESTS, place);
         end.store(0, Ordering::Relaxed);
         key.store(id, Ordering::Release);
-        PLACE.set(Some(place));
         Ok(Begun { numbers, is_again: false, is_done: false })
+    }
+
+    /// What the request that this thread answers is about to change.
+    pub(crate) fn note_begun(&self, numbers: [u64; 2]) {
+        let Some(place) = PLACE.get() else { return };
+        let [_, first, second, _] = entry(&self.memory, AT_REQUESTS, place);
+        first.store(numbers[0], Ordering::Relaxed);
+        second.store(numbers[1], Ordering::Relaxed);
     }
 
     /// Each request in flight has a place, and most have ended when there is no other one.
@@ -313,7 +320,7 @@ impl Requests {
 
 impl Ledger {
     /// The first operation of a request is in the log if all those below `end` are.
-    fn appending(&self, end: Option<u64>) {
+    pub(crate) fn appending(&self, end: Option<u64>) {
         let Some(place) = PLACE.get() else { return };
         let [.., at_end] = entry(&self.memory, AT_REQUESTS, place);
         match end {

@@ -192,6 +192,11 @@ impl Service {
         }
     }
 
+    /// The request that this thread answers, which an earlier server had begun and not done, changes this instead.
+    pub(crate) fn note_begun(&self, numbers: [u64; 2]) {
+        self.held.iter().for_each(|held| held.ledger.note_begun(numbers));
+    }
+
     /// A request is about to be answered by this thread.
     pub(crate) fn note_received(&self, unique: Unique) {
         let Some(held) = &self.held else { return };
@@ -458,7 +463,7 @@ pub(crate) fn name_of(name: &OsStr) -> Result<Name<'_>, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::forget::Forgetting;
     use landfall_fs::{Attributes, BACKLOG_OPERATIONS, FilesRecovery, OpenFiles, Publisher};
@@ -466,7 +471,8 @@ mod tests {
     use landfall_media::sim::{SimMedia, SimOptions};
     use landfall_media::{Media, RUN_SIZE};
 
-    fn service() -> (Service, Publisher) {
+    /// The service of a mount, which is held so, of new files in memory.
+    pub(crate) fn service_of(held: Option<Held>, which: Which) -> (Service, Publisher) {
         let media = SimMedia::new(64 * RUN_SIZE, SimOptions::default());
         let new = NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 };
         landfall_heap::create(&*media, &new).expect("a new region");
@@ -479,15 +485,12 @@ mod tests {
         let (files, publisher, _) = recovery.open(&heap, &options).expect("opens");
         let modes = (SyncMode::Fsync, Written::Through);
         let forgetter = Arc::new(Forgetter::new(Forgetting::Holder(Arc::default())));
-        (
-            Service::new(files, Common::default(), modes, (None, forgetter), (None, Which::default())),
-            publisher,
-        )
+        (Service::new(files, Common::default(), modes, (None, forgetter), (held, which)), publisher)
     }
 
     #[test]
     fn a_request_waits_while_too_much_of_the_log_is_not_published_and_is_counted() {
-        let (service, mut publisher) = service();
+        let (service, mut publisher) = service_of(None, Which::default());
         let attributes = Attributes { uid: Some(7), ..Attributes::default() };
         let change = Operation::SetAttributes { number: InodeNumber::ROOT, attributes };
         while service.files.log_len().0 < BACKLOG_OPERATIONS as u64 {
