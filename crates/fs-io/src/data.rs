@@ -232,7 +232,11 @@ mod tests {
     /// A server that has found a file of this size.
     fn server(memory: &SharedMemory, size: u64) -> Service {
         let file = memory.file().try_clone_to_owned().expect("a descriptor");
-        let held = Held { ledger: Arc::new(Ledger::open(file).expect("a ledger")), losses: None };
+        let held = Held {
+            ledger: Arc::new(Ledger::open(file).expect("a ledger")),
+            losses: None,
+            is_elsewhere: false,
+        };
         let which = Which { mount: MountNumber(1), sharing: Sharing::Shared };
         let (service, _) = service_of(Some(held), which);
         let mode = Mode::new(FileType::File, 0o644);

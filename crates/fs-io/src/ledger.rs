@@ -65,6 +65,16 @@ pub(crate) struct Begun {
     pub(crate) is_done: bool,
 }
 
+/// A request that was begun, and whose holder may not have the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    /// The id of its first delivery.
+    id: u64,
+    numbers: [u64; 2],
+    /// Its first operation was executed.
+    is_done: bool,
+}
+
 /// What was executed, and did not survive its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LostChanges {
@@ -199,12 +209,17 @@ impl Ledger {
         }
         let numbers = find()?;
         let place = self.take_place(id);
+        self.store(place, id, numbers, 0);
         PLACE.set(Some(place));
-        self.note_begun(numbers);
-        let [key, .., end] = entry(&self.memory, AT_REQUESTS, place);
-        end.store(0, Ordering::Relaxed);
-        key.store(id, Ordering::Release);
         Ok(Begun { numbers, is_again: false, is_done: false })
+    }
+
+    fn store(&self, place: usize, id: u64, numbers: [u64; 2], at_end: u64) {
+        let [key, first, second, end] = entry(&self.memory, AT_REQUESTS, place);
+        first.store(numbers[0], Ordering::Relaxed);
+        second.store(numbers[1], Ordering::Relaxed);
+        end.store(at_end, Ordering::Relaxed);
+        key.store(id, Ordering::Release);
     }
 
     /// What the request that this thread answers is about to change.
@@ -236,6 +251,30 @@ impl Ledger {
     pub(crate) fn end(&self, unique: Unique) {
         if self.requests.lock().end(unique.first().0, &self.memory) {
             self.freed.notify_one();
+        }
+    }
+
+    /// The holder of a mount elsewhere has the answer that this thread has sent last: it has sent another request since.
+    pub(crate) fn end_last(&self) {
+        self.end(Unique(ANSWERS.get()));
+    }
+
+    /// What was begun, and may be delivered again. Nobody answers requests of this ledger any more.
+    pub(crate) fn unanswered(&self) -> Vec<Unanswered> {
+        let unanswered = |(id, place): (&u64, &usize)| {
+            let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
+            let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
+            Unanswered { id: *id, numbers, is_done: end.load(Ordering::Acquire) != 0 }
+        };
+        self.requests.lock().begun.iter().map(unanswered).collect()
+    }
+
+    /// These were begun by the same server, for the same mount: what was executed is not lost.
+    pub(crate) fn take_over(&self, requests: &[Unanswered]) {
+        for Unanswered { id, numbers, is_done } in requests {
+            let place = self.take_place(*id);
+            self.store(place, *id, *numbers, if *is_done { DONE } else { 0 });
+            self.requests.lock().earlier.insert(*id);
         }
     }
 
@@ -434,6 +473,39 @@ mod tests {
         assert!(begin(&third, 2 | AGAIN, [0, 0]).is_again, "the second server has not answered it either");
         third.end(Unique(2 | AGAIN));
         assert!(!begin(&next(&third.memory), 2 | AGAIN, [0, 0]).is_again);
+    }
+
+    #[test]
+    fn what_a_mount_elsewhere_may_not_have_heard_is_known_to_its_next_session() {
+        let first = ledger();
+        for (unique, end) in [(2, Some(5)), (4, None), (6, Some(7))] {
+            first.end_last();
+            Ledger::note_answering(Unique(unique));
+            begin(&first, unique, [unique, 8]);
+            first.appending(end);
+        }
+        // By two threads, each of which has answered one last.
+        let second = ledger();
+        std::thread::scope(|scope| {
+            let last = |unique, end| {
+                let first = &first;
+                scope.spawn(move || {
+                    Ledger::note_answering(Unique(unique));
+                    begin(first, unique, [unique, 9]);
+                    first.appending(end);
+                });
+            };
+            last(8, Some(9));
+            last(10, None);
+        });
+        second.take_over(&first.unanswered());
+        let again = |unique: u64| begin(&second, unique | AGAIN, [0, 0]);
+        for (unique, kept, is_done) in [(6, [6, 8], true), (8, [8, 9], true), (10, [10, 9], false)] {
+            assert_eq!(again(unique), Begun { numbers: kept, is_again: true, is_done });
+        }
+        for answered in [2, 4] {
+            assert!(!again(answered).is_again);
+        }
     }
 
     #[test]

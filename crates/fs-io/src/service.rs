@@ -76,6 +76,8 @@ pub(crate) struct Held {
     pub(crate) ledger: Arc<Ledger>,
     /// If the mount has had a server before this one: what that one had done, and nobody has any more.
     pub(crate) losses: Option<Losses>,
+    /// The holder is on another machine: it has an answer for sure when it has sent another request on the same queue.
+    pub(crate) is_elsewhere: bool,
 }
 
 /// What the workers share.
@@ -200,6 +202,9 @@ impl Service {
     /// A request is about to be answered by this thread.
     pub(crate) fn note_received(&self, unique: Unique) {
         let Some(held) = &self.held else { return };
+        if held.is_elsewhere {
+            held.ledger.end_last();
+        }
         Ledger::note_answering(unique);
         if let Some(losses) = held.losses.as_ref().filter(|_| unique.is_resent()) {
             losses.note_resent(unique);
@@ -209,13 +214,13 @@ impl Service {
 
     /// A request was answered.
     pub(crate) fn note_answered(&self, unique: Unique) {
-        self.held.iter().for_each(|held| held.ledger.end(unique));
+        self.held.iter().filter(|held| !held.is_elsewhere).for_each(|held| held.ledger.end(unique));
     }
 
     /// Fails once if changes of the inode were acknowledged by a server that has died, and lost with it: what is durable
     /// now is not what the caller believes.
     pub(crate) fn check_kept(&self, number: InodeNumber) -> Result<(), Errno> {
-        let Some(Held { ledger, losses: Some(losses) }) = &self.held else { return Ok(()) };
+        let Some(Held { ledger, losses: Some(losses), .. }) = &self.held else { return Ok(()) };
         if !losses.has(number) {
             return Ok(());
         }

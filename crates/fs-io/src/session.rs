@@ -322,7 +322,8 @@ impl Session {
         let forgetter = Arc::new(Forgetter::new(forgetting));
         let link = link(&files, &publisher, &forgetter, settings, device);
         let (available, sync) = ((link.as_ref().ok().cloned(), forgetter), settings.sync);
-        let held = ledger.map(|ledger| held(&files, ledger, earlier.as_ref(), &common));
+        let is_elsewhere = notifier.is_none();
+        let held = ledger.map(|ledger| held(&files, (ledger, is_elsewhere), earlier.as_ref(), &common));
         let service = Service::new(files, common, (sync, written), available, (held, which));
         let mut session = Self {
             shared,
@@ -495,6 +496,11 @@ impl Session {
         &self.shared.point
     }
 
+    /// The ledger of a mount that another process holds.
+    pub(crate) fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.service.held.as_ref().map(|held| Arc::clone(&held.ledger))
+    }
+
     /// Waits until the mount has ended, and leaves the region clean: everything durable, published and marked.
     ///
     /// # Errors
@@ -593,13 +599,18 @@ fn device_of(id: &str) -> Option<u64> {
 }
 
 /// What a session knows of a mount that another process holds.
-fn held(files: &Files, ledger: Arc<Ledger>, earlier: Option<&Earlier>, common: &Common) -> Held {
+fn held(
+    files: &Files,
+    (ledger, is_elsewhere): (Arc<Ledger>, bool),
+    earlier: Option<&Earlier>,
+    common: &Common,
+) -> Held {
     // The mount's kernel may come to know what was made before it came, and is not durable yet: no such number is given
     // again.
     ledger.note_number(files.take_number());
     common.ledgers.add(Arc::clone(&ledger));
     let losses = earlier.map(|earlier| Losses::new(earlier.lost.clone(), earlier.below));
-    Held { ledger, losses }
+    Held { ledger, losses, is_elsewhere }
 }
 
 /// Takes over from a server that has died: the kernel delivers again what that one has not answered, and forgets names if

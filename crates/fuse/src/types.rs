@@ -26,6 +26,12 @@ impl Unique {
         self.0 & abi::UNIQUE_RESEND != 0
     }
 
+    /// The id of the request when it is delivered again.
+    #[must_use]
+    pub fn resent(self) -> Self {
+        Self(self.0 | abi::UNIQUE_RESEND)
+    }
+
     /// The id that the request had when it was delivered first.
     #[must_use]
     pub fn first(self) -> Self {
@@ -96,6 +102,6 @@ mod tests {
     fn the_id_of_a_request_that_is_sent_again_names_the_first_delivery() {
         let (first, again) = (Unique(6), Unique(6 | 1 << 63));
         assert!(!first.is_resent() && again.is_resent());
-        assert_eq!((again.first(), first.first()), (first, first));
+        assert_eq!((again.first(), first.first(), first.resent()), (first, first, again));
     }
 }

@@ -238,13 +238,10 @@ fn change_names(directory: &Path, is_over: &AtomicBool) -> io::Result<u64> {
     Ok(round)
 }
 
-#[test]
-fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
-    let Some((site, address)) = served() else { return };
-    let mut server = site.server();
-    let far = Far::mount(&[address], &[]);
+/// Programs change names on another machine, and none of their calls fails or is done twice, while there is trouble.
+fn names_change_during(far: &Far, mut trouble: impl FnMut()) {
     let (is_over, directories) = (AtomicBool::new(false), ["a", "b", "c", "d"].map(|name| far.at(name)));
-    let (server, rounds) = std::thread::scope(|scope| {
+    let rounds = std::thread::scope(|scope| {
         let begin = |directory: &PathBuf| {
             let (directory, is_over) = (directory.clone(), &is_over);
             scope.spawn(move || change_names(&directory, is_over))
@@ -252,11 +249,10 @@ fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
         let programs = directories.each_ref().map(begin);
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(100));
-            server.stop();
-            server = site.server();
+            trouble();
         }
         is_over.store(true, Ordering::Release);
-        (server, programs.map(|program| program.join().unwrap().unwrap()))
+        programs.map(|program| program.join().unwrap().unwrap())
     });
     for (directory, rounds) in directories.iter().zip(rounds) {
         let lines: String = (0..rounds).map(|round| format!("{round}\n")).collect();
@@ -265,6 +261,32 @@ fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
         // Nothing is lost, either.
         File::open(directory).unwrap().sync_all().unwrap();
     }
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
+    let Some((site, address)) = served() else { return };
+    let mut server = Some(site.server());
+    let far = Far::mount(&[address], &[]);
+    names_change_during(&far, || {
+        server.take().expect("it runs").stop();
+        server = Some(site.server());
+    });
+    far.stop();
+    server.expect("it runs").stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
+fn lost_connections_fail_no_call_and_none_is_done_twice() {
+    let Some((site, address)) = served() else { return };
+    let server = site.server();
+    let network = Network::before(address);
+    let far = Far::mount(&[network.address], &[]);
+    names_change_during(&far, || {
+        network.cut();
+        network.mend();
+    });
     far.stop();
     server.stop();
     assert!(site.place.check(&[]).status.success());

@@ -5,6 +5,7 @@ use super::channel::Channel;
 use super::message::{Attach, Message};
 use crate::common::Sharing;
 use crate::counter::{counter, raise};
+use crate::ledger::{Ledger, Unanswered};
 use crate::session::{End, Session, SessionError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +19,7 @@ pub(super) struct Ending {
     /// Its workers, which may still do something.
     pub(super) workers: usize,
     point: PathBuf,
+    ledger: Option<Arc<Ledger>>,
     /// Hears that it has ended.
     channel: Arc<Channel>,
     /// Readable when it has ended.
@@ -37,6 +39,7 @@ impl Ending {
         channel: Arc<Channel>,
     ) -> io::Result<Self> {
         let (point, ended) = (session.point().to_owned(), Arc::new(counter()?));
+        let ledger = session.ledger();
         let over = Arc::clone(&ended);
         let end = move || {
             let outcome = session.end(End::Unmount);
@@ -44,7 +47,7 @@ impl Ending {
             outcome
         };
         let thread = std::thread::Builder::new().name("ending".into()).spawn(end)?;
-        Ok(Self { attach, workers, point, channel, ended, thread })
+        Ok(Self { attach, workers, point, ledger, channel, ended, thread })
     }
 
     /// Readable when it has ended.
@@ -56,6 +59,11 @@ impl Ending {
     pub(super) fn is_in_the_way_of(&self, attach: &Attach) -> bool {
         let are_shared = attach.sharing == Sharing::Shared && self.attach.sharing == Sharing::Shared;
         attach.mount == self.attach.mount || !are_shared
+    }
+
+    /// What its holder may not have heard, when it has ended.
+    pub(super) fn unanswered(&self) -> Vec<Unanswered> {
+        self.ledger.iter().flat_map(|ledger| ledger.unanswered()).collect()
     }
 
     /// Waits until it has ended, and says so to its holder.

@@ -95,6 +95,13 @@ struct Pending<'a> {
 }
 
 impl Pending<'_> {
+    /// The request, as the kernel would deliver it again: who has done it knows it by that.
+    fn again(&self, unique: Unique) -> Self {
+        let mut again = *self;
+        again.head[8..16].copy_from_slice(&unique.resent().0.to_le_bytes());
+        again
+    }
+
     /// The request by itself.
     fn to_vec(self) -> Vec<u8> {
         let body = self.len.saturating_sub(HEAD_BYTES);
@@ -285,8 +292,13 @@ impl Relay {
             Passage::Done => return device.reply(&Reply::ok(request.unique)),
             Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
         }
+        let (mut sent, mut may_be_done_by) = (*pending, None);
         loop {
             let Some(link) = self.linked() else { break };
+            // Only that server knows whether it has done it.
+            if may_be_done_by.is_some_and(|life| life != link.life) {
+                break;
+            }
             // It may have waited for this server, which has refused the claim of its lock.
             if self.locks.lock().is_lost(&about) {
                 break;
@@ -297,8 +309,9 @@ impl Relay {
             if is_sync && self.changes.lock().take_lost(inode) {
                 break;
             }
-            match exchange(&link.lines[index], pending, reply) {
+            match exchange(&link.lines[index], &sent, reply) {
                 Ok(()) => {
+                    reply[8..16].copy_from_slice(&pending.head[8..16]);
                     if let About::Lock(lock) = about {
                         let lock = (InodeNumber(inode), lock);
                         match self.locked(&link, (request.unique, lock), (pending, device), reply) {
@@ -318,7 +331,7 @@ impl Relay {
                 Err(unanswered) => {
                     self.lose(&link, &unanswered);
                     if matches!(unanswered, Unanswered::Perhaps(_)) && !may_repeat(&request.op) {
-                        break;
+                        (sent, may_be_done_by) = (pending.again(request.unique), Some(link.life));
                     }
                 }
             }
@@ -492,14 +505,13 @@ fn is_success(reply: &[u8]) -> bool {
     reply[4..8] == [0; 4]
 }
 
-/// Whether a request may be executed twice.
+/// Whether a request may be executed twice. What TMPFILE makes ends with the connection.
 fn may_repeat(op: &Op<'_>) -> bool {
     match op {
         Op::Create { .. }
         | Op::MkNod { .. }
         | Op::MkDir { .. }
         | Op::Symlink { .. }
-        | Op::TmpFile { .. }
         | Op::Link { .. }
         | Op::Unlink { .. }
         | Op::RmDir { .. }

@@ -15,7 +15,7 @@ use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Unanswered};
 use crate::line::Line;
 use crate::link::{Accepted, Listener};
 use crate::lives::{MountId, MountNumber};
@@ -34,6 +34,7 @@ use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
 use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -134,6 +135,8 @@ pub struct Server {
     ending: Vec<Ending>,
     /// Mounts that wait until one of those has ended.
     behind: Vec<Attached>,
+    /// What holders on other machines may not have heard of requests when their connections ended: they send these again.
+    unheard: VecDeque<(MountId, Vec<Unanswered>)>,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -276,6 +279,7 @@ impl Server {
             served,
             ending: Vec::new(),
             behind: Vec::new(),
+            unheard: VecDeque::new(),
             life,
             next: 0,
             current,
@@ -538,6 +542,9 @@ impl Server {
     fn serve(&mut self, attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
         let (is_new, number) = (earlier.is_none(), attached.number);
+        if let Some(at) = self.unheard.iter().position(|(mount, _)| *mount == attached.attach.mount) {
+            self.unheard.remove(at).iter().for_each(|(_, requests)| attached.ledger.take_over(requests));
+        }
         let lost = if is_new { self.meet(&attached) } else { Vec::new() };
         match self.start_session(attached, earlier, &questions) {
             Ok(served) => {
@@ -668,7 +675,15 @@ impl Server {
 
     /// A mount has ended.
     fn finish(&mut self, at: usize) -> Result<(), ServerError> {
-        self.ending.remove(at).finish();
+        let ending = self.ending.remove(at);
+        let unanswered = ending.unanswered();
+        if ending.attach.over == Over::Connections && !unanswered.is_empty() {
+            if self.unheard.len() == MOUNTS_MAX {
+                self.unheard.pop_front();
+            }
+            self.unheard.push_back((ending.attach.mount, unanswered));
+        }
+        ending.finish();
         self.note_mounts()?;
         self.behind.retain(|attached| !attached.has_given_up());
         for attached in std::mem::take(&mut self.behind) {
