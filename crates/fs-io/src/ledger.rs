@@ -67,7 +67,7 @@ pub(crate) struct Begun {
 
 /// A request that was begun, and whose holder may not have the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unanswered {
+pub(crate) struct Unheard {
     /// The id of its first delivery.
     id: u64,
     numbers: [u64; 2],
@@ -260,18 +260,18 @@ impl Ledger {
     }
 
     /// What was begun, and may be delivered again. Nobody answers requests of this ledger any more.
-    pub(crate) fn unanswered(&self) -> Vec<Unanswered> {
-        let unanswered = |(id, place): (&u64, &usize)| {
+    pub(crate) fn unheard(&self) -> Vec<Unheard> {
+        let unheard = |(id, place): (&u64, &usize)| {
             let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
             let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
-            Unanswered { id: *id, numbers, is_done: end.load(Ordering::Acquire) != 0 }
+            Unheard { id: *id, numbers, is_done: end.load(Ordering::Acquire) != 0 }
         };
-        self.requests.lock().begun.iter().map(unanswered).collect()
+        self.requests.lock().begun.iter().map(unheard).collect()
     }
 
     /// These were begun by the same server, for the same mount: what was executed is not lost.
-    pub(crate) fn take_over(&self, requests: &[Unanswered]) {
-        for Unanswered { id, numbers, is_done } in requests {
+    pub(crate) fn take_over(&self, requests: &[Unheard]) {
+        for Unheard { id, numbers, is_done } in requests {
             let place = self.take_place(*id);
             self.store(place, *id, *numbers, if *is_done { DONE } else { 0 });
             self.requests.lock().earlier.insert(*id);
@@ -498,7 +498,7 @@ mod tests {
             last(8, Some(9));
             last(10, None);
         });
-        second.take_over(&first.unanswered());
+        second.take_over(&first.unheard());
         let again = |unique: u64| begin(&second, unique | AGAIN, [0, 0]);
         for (unique, kept, is_done) in [(6, [6, 8], true), (8, [8, 9], true), (10, [10, 9], false)] {
             assert_eq!(again(unique), Begun { numbers: kept, is_again: true, is_done });

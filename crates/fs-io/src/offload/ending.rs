@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::message::{Attach, Message};
 use crate::common::Sharing;
 use crate::counter::{counter, raise};
-use crate::ledger::{Ledger, Unanswered};
+use crate::ledger::{Ledger, Unheard};
 use crate::session::{End, Session, SessionError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -62,8 +62,8 @@ impl Ending {
     }
 
     /// What its holder may not have heard, when it has ended.
-    pub(super) fn unanswered(&self) -> Vec<Unanswered> {
-        self.ledger.iter().flat_map(|ledger| ledger.unanswered()).collect()
+    pub(super) fn unheard(&self) -> Vec<Unheard> {
+        self.ledger.iter().flat_map(|ledger| ledger.unheard()).collect()
     }
 
     /// Waits until it has ended, and says so to its holder.

@@ -15,7 +15,7 @@ use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
-use crate::ledger::{Ledger, Unanswered};
+use crate::ledger::{Ledger, Unheard};
 use crate::line::Line;
 use crate::link::{Accepted, Listener};
 use crate::lives::{MountId, MountNumber};
@@ -136,7 +136,7 @@ pub struct Server {
     /// Mounts that wait until one of those has ended.
     behind: Vec<Attached>,
     /// What holders on other machines may not have heard of requests when their connections ended: they send these again.
-    unheard: VecDeque<(MountId, Vec<Unanswered>)>,
+    unheard: VecDeque<(MountId, Vec<Unheard>)>,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -676,12 +676,12 @@ impl Server {
     /// A mount has ended.
     fn finish(&mut self, at: usize) -> Result<(), ServerError> {
         let ending = self.ending.remove(at);
-        let unanswered = ending.unanswered();
-        if ending.attach.over == Over::Connections && !unanswered.is_empty() {
+        let unheard = ending.unheard();
+        if ending.attach.over == Over::Connections && !unheard.is_empty() {
             if self.unheard.len() == MOUNTS_MAX {
                 self.unheard.pop_front();
             }
-            self.unheard.push_back((ending.attach.mount, unanswered));
+            self.unheard.push_back((ending.attach.mount, unheard));
         }
         ending.finish();
         self.note_mounts()?;
