@@ -5,7 +5,7 @@ mod common;
 
 use common::chain::{Chain, InEtcd, LIMIT};
 use common::far::{Far, Network, leaked, served};
-use common::mounts::Process;
+use common::mounts::{Process, wait_until_it_ends};
 use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -332,7 +332,7 @@ fn a_mount_whose_server_dies_while_it_ends_ends() {
     let user = Process::in_directory(far.point.path());
     server.signal("STOP");
     far.process().signal("TERM");
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until_it_ends(|| far.log());
     server.kill();
     assert!(!far.process.take().expect("it runs").wait().success());
     assert!(

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file};
+use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file, wait_until_it_ends};
 use common::{Place, binary, can_mount, landfall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -369,10 +369,9 @@ fn a_mount_whose_server_dies_while_it_ends_ends() {
     let user = Process::in_directory(site.point.path());
     server.signal("STOP");
     mount.signal("TERM");
-    // It asks the server now, or has yet to: its end must not depend on that.
-    std::thread::sleep(Duration::from_millis(300));
-    server.kill();
     let log = || fs::read_to_string(site.log()).unwrap();
+    wait_until_it_ends(log);
+    server.kill();
     assert!(!mount.wait().success());
     assert!(log().contains("it has died, and publishes what is durable when it is back"), "{}", log());
     user.kill();

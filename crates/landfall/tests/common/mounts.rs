@@ -259,6 +259,14 @@ pub(crate) fn wait_for_file(path: &Path) {
     }
 }
 
+/// Waits until the process of a mount that was told to end has begun to, by what it says in its log. Then it asks the
+/// server, or has yet to: its end must not depend on that.
+pub(crate) fn wait_until_it_ends(log: impl Fn() -> String) {
+    let begun = super::wait_until(END_LIMIT, || log().contains("unmounting").then_some(()));
+    assert!(begun.is_some(), "{}", log());
+    std::thread::sleep(Duration::from_millis(300));
+}
+
 /// Random numbers (xorshift).
 pub(crate) struct Random(pub(crate) u64);
 
