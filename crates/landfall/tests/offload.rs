@@ -341,20 +341,22 @@ fn without_patience_calls_fail_until_the_server_is_back() {
 }
 
 #[test]
-fn a_mount_whose_server_has_died_ends() {
+fn a_mount_without_a_server_ends_and_says_whether_all_is_durable() {
     if !can_mount() {
         return;
     }
     let site = Site::new(Place::new(), &[]);
-    let (server, mount) = (site.server(), site.mount(&[]));
-    // The kernel has it.
-    fs::write(site.at("file"), common::pattern(3, 300_000)).unwrap();
-    server.kill();
-    mount.signal("TERM");
-    assert!(mount.wait().success());
-    let server = site.server();
-    site.next_mount().stop();
-    server.stop();
+    for (ends, all_is_durable) in [(Process::stop as fn(Process), true), (Process::kill, false)] {
+        let (server, mount) = (site.server(), site.next_mount());
+        fs::write(site.at("file"), common::pattern(3, 300_000)).unwrap();
+        let before = site.place.log().len();
+        ends(server);
+        let knows = || site.place.log()[before..].contains("the server is gone").then_some(());
+        common::wait_until(END_LIMIT, knows).expect("the holder knows");
+        mount.signal("TERM");
+        assert_eq!(mount.wait().success(), all_is_durable, "{}", site.place.log());
+    }
+    site.server().stop();
     assert!(site.place.check(&[]).status.success());
 }
 

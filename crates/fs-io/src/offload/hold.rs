@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::error::{HoldError, refusal};
-use super::message::{Again, Attach, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
+use super::message::{Again, Attach, EVERYTHING, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
 use super::place::ServerPlace;
 use super::reach::{Reached, reach};
 use super::refuse::Refusing;
@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ pub struct Hold {
     region: Region,
     channel: Arc<Channel>,
     questions: mpsc::SyncSender<Question>,
+    /// The server has ended in good order: all that it has done is durable.
+    has_all_durable: AtomicBool,
     stop: Arc<OwnedFd>,
 }
 
@@ -150,6 +153,7 @@ impl Hold {
             region,
             channel,
             questions,
+            has_all_durable: AtomicBool::new(false),
             stop,
         };
         hold.attach(reached, Since::New)?;
@@ -192,7 +196,7 @@ impl Hold {
                 Absence::Stopped => {
                     // Nobody could write anything back.
                     self.unmount(|_| (), |over| self.refuse_until(over))?;
-                    return Ok(());
+                    return self.without_server();
                 }
             }
         }
@@ -220,6 +224,7 @@ impl Hold {
                 self.relay().iter().for_each(|relay| relay.decide(*unique, *errno));
             }
             Message::Durable(number) => {
+                self.has_all_durable.fetch_or(*number == EVERYTHING, Ordering::AcqRel);
                 self.relay().iter().for_each(|relay| relay.changes.lock().answer(*number));
             }
             _ => return false,
@@ -277,7 +282,7 @@ impl Hold {
                 None => {}
             }
             self.refuse_until(over)?;
-            return Ok(Some(died()));
+            return Ok(Some(self.without_server()));
         }
     }
 
@@ -305,9 +310,18 @@ impl Hold {
             match self.channel.receive() {
                 Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
                 Ok((message, _)) if self.hear(&message) => {}
-                _ => return Ok(Some(died())),
+                _ => return Ok(Some(self.without_server())),
             }
         }
+    }
+
+    /// What the end of the mount is worth if the server has not seen to it.
+    fn without_server(&self) -> Result<(), HoldError> {
+        if self.has_all_durable.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let why = "nothing: it has died, and publishes what is durable when it is back";
+        Err(HoldError::NotClean(why.into()))
     }
 
     /// Has the kernel drop what it keeps of an inode, and tells the server.
@@ -366,6 +380,7 @@ impl Hold {
                 other => return Err(refusal(server, other)),
             }
         }
+        self.has_all_durable.store(false, Ordering::Release);
         if let Some(relay) = self.relay() {
             relay.link(Link::new(*life, Arc::clone(channel), lines));
         }
@@ -492,11 +507,6 @@ fn say(said: String, error: &HoldError) -> String {
         tracing::info!("{text}");
     }
     text
-}
-
-fn died() -> Result<(), HoldError> {
-    let why = "nothing: it has died, and publishes what is durable when it is back";
-    Err(HoldError::NotClean(why.into()))
 }
 
 fn ended(what: String) -> Result<(), HoldError> {
