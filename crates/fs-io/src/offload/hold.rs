@@ -107,6 +107,16 @@ impl HoldStopper {
     }
 }
 
+/// What a server has said.
+enum Said {
+    /// Something that was done.
+    Word,
+    /// The mount has ended.
+    LastWord(Result<(), HoldError>),
+    /// It has gone, or does not serve the mount.
+    Nothing,
+}
+
 /// How the absence of a server has ended.
 enum Absence {
     /// There is one again.
@@ -179,10 +189,10 @@ impl Hold {
             let silence = self.relay().map(|_| SILENCE_MAX);
             match wait(&[self.stop.as_fd(), self.channel.as_fd()], silence)? {
                 Some(0) => return self.stop(),
-                Some(_) => match self.channel.receive() {
-                    Ok((Message::Ended(what), _)) => return ended(what),
-                    Ok((message, _)) if self.hear(&message) => continue,
-                    _ => {}
+                Some(_) => match self.listen() {
+                    Said::LastWord(said) => return said,
+                    Said::Word => continue,
+                    Said::Nothing => {}
                 },
                 None => tracing::warn!("the server says nothing any more"),
             }
@@ -207,6 +217,15 @@ impl Hold {
         match &self.by {
             By::Kernel { .. } => None,
             By::Relay { relay, .. } => Some(relay),
+        }
+    }
+
+    /// Receives what the server has said, and does it.
+    fn listen(&self) -> Said {
+        match self.channel.receive() {
+            Ok((Message::Ended(what), _)) => Said::LastWord(ended(what)),
+            Ok((message, _)) if self.hear(&message) => Said::Word,
+            _ => Said::Nothing,
         }
     }
 
@@ -274,10 +293,10 @@ impl Hold {
         loop {
             match wait(&[over, self.channel.as_fd()], silence)? {
                 Some(0) => return Ok(None),
-                Some(_) => match self.channel.receive() {
-                    Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
-                    Ok((message, _)) if self.hear(&message) => continue,
-                    _ => {}
+                Some(_) => match self.listen() {
+                    Said::LastWord(said) => return Ok(Some(said)),
+                    Said::Word => continue,
+                    Said::Nothing => {}
                 },
                 None => {}
             }
@@ -307,10 +326,10 @@ impl Hold {
             if wait(&[self.channel.as_fd()], limit)?.is_none() {
                 return Ok(None);
             }
-            match self.channel.receive() {
-                Ok((Message::Ended(what), _)) => return Ok(Some(ended(what))),
-                Ok((message, _)) if self.hear(&message) => {}
-                _ => return Ok(Some(self.without_server())),
+            match self.listen() {
+                Said::LastWord(said) => return Ok(Some(said)),
+                Said::Word => {}
+                Said::Nothing => return Ok(Some(self.without_server())),
             }
         }
     }
