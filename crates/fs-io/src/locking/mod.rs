@@ -160,13 +160,12 @@ impl Locking {
         let mut state = self.state.lock();
         let unsaid = std::mem::take(&mut state.unsaid);
         unsaid.into_iter().for_each(|(mount, unique, errno)| state.say(mount, unique, errno));
-        let replies = state.end_brief_waits(Instant::now());
-        send(state, replies);
-        let mut state = self.state.lock();
-        if state.claims.as_ref().is_some_and(|(until, _)| *until <= Instant::now()) {
-            let replies = state.end_claims();
-            send(state, replies);
+        let now = Instant::now();
+        let mut replies = state.end_brief_waits(now);
+        if state.claims.as_ref().is_some_and(|(until, _)| *until <= now) {
+            replies.extend(state.end_claims());
         }
+        send(state, replies);
     }
 
     /// A mount is served from now on. What it had under an earlier server, or before its connection has ended, is its own
