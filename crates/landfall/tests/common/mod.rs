@@ -20,7 +20,7 @@ pub(crate) mod wire;
 pub(crate) mod writers;
 
 use landfall_testbed::{Host, own_loopback_address};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -187,7 +187,8 @@ pub(crate) struct Server {
     pub(crate) clients: Option<Host>,
 }
 
-/// Sends a signal by name. It takes no child: that would close this process's files, and may have to wait for a mount.
+/// Sends a signal by name. It takes no child: that would close this process's files, and may have to wait for a mount. A
+/// process that is to stop has stopped afterwards: on a busy machine it goes on for milliseconds behind the signal.
 pub(crate) fn signal(child: &Child, name: &str) {
     let signal = match name {
         "TERM" => Signal::TERM,
@@ -196,7 +197,12 @@ pub(crate) fn signal(child: &Child, name: &str) {
         "CONT" => Signal::CONT,
         other => panic!("{other}"),
     };
-    kill_process(Pid::from_child(child), signal).unwrap();
+    let pid = Pid::from_child(child);
+    kill_process(pid, signal).unwrap();
+    if signal == Signal::STOP {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        wait_until(LIMIT, || waitid(WaitId::Pid(pid), options).unwrap()).expect("all its threads stop");
+    }
 }
 
 /// A process that becomes this program, with the arguments that are added, when it reads a line.
