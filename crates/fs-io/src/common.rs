@@ -10,6 +10,7 @@ use landfall_fs::InodeNumber;
 use landfall_fuse::Op;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether other mounts change the files, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,7 @@ pub(crate) struct Common {
     pub(crate) mates: Arc<Mates>,
     pub(crate) locking: Arc<Locking>,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) numbers: Arc<Numbers>,
     /// Orphans to which nobody refers, and that could not be deleted so far.
     pub(crate) unreleased: Arc<Mutex<Vec<InodeNumber>>>,
 }
@@ -38,6 +40,37 @@ pub(crate) struct Common {
 impl Common {
     pub(crate) fn with_rounds(rounds: Rounds) -> Self {
         Self { rounds: Arc::new(rounds), ..Self::default() }
+    }
+}
+
+/// Whether the first number that a server gives to an inode has yet to be durable.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    is_due: AtomicBool,
+    turn: Mutex<()>,
+}
+
+impl Numbers {
+    /// The server has given none yet.
+    pub(crate) fn begin(&self) {
+        self.is_due.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due.load(Ordering::Acquire)
+    }
+
+    /// Makes the first number durable by `keep`, if it is not. Others wait meanwhile.
+    ///
+    /// # Errors
+    /// Those of `keep`, which is tried again next time.
+    pub(crate) fn keep<E>(&self, keep: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let _turn = self.turn.lock();
+        if self.is_due() {
+            keep()?;
+            self.is_due.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 }
 

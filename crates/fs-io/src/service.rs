@@ -11,8 +11,8 @@ use crate::losses::Losses;
 use crate::mates::{Gone, Why};
 use crate::ragged::Ragged;
 use crate::rounds::Rounds;
-use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Name, Operation, Stat};
-use landfall_fuse::{Errno, OpenFlags, Opened, Reply, Request, Unique};
+use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Mode, Name, Operation, Stat};
+use landfall_fuse::{Errno, Op, OpenFlags, Opened, Reply, Request, Unique};
 use landfall_heap::{HeapError, Until};
 use parking_lot::MutexGuard;
 use std::ffi::OsStr;
@@ -43,6 +43,14 @@ pub enum SyncMode {
     Fsync,
     /// Before the call that makes them returns.
     Always,
+}
+
+/// Whether a request makes an inode.
+fn makes_inode(op: &Op<'_>) -> bool {
+    matches!(
+        op,
+        Op::Create { .. } | Op::TmpFile { .. } | Op::MkNod { .. } | Op::MkDir { .. } | Op::Symlink { .. }
+    )
 }
 
 /// What becomes of a request.
@@ -172,6 +180,27 @@ impl Service {
         self.common.lives.forget(self.which.mount, number, lookups)
     }
 
+    /// Before a server's first request that makes an inode, a number below all that it gives becomes durable: a next server,
+    /// of this machine or another one, finds it, and gives none of those again, whatever is lost.
+    ///
+    /// # Errors
+    /// The failure's.
+    pub(crate) fn keep_numbers(&self, request: &Request<'_>) -> Result<(), Errno> {
+        if !self.common.numbers.is_due() || !makes_inode(&request.op) {
+            return Ok(());
+        }
+        let kept = self.common.numbers.keep(|| {
+            let (number, mode) = (self.files.take_number(), Mode::new(FileType::File, 0));
+            let create = Operation::Create { place: None, number, mode, uid: 0, gid: 0, rdev: 0 };
+            self.execute_now(&create)?;
+            self.end(number, Fate::Ends);
+            self.files.sync_all().map_err(|error| errors::errno_of(&error))
+        });
+        // What was executed is no part of the request.
+        Ledger::note_answering(request.unique);
+        kept
+    }
+
     /// A number for a new inode.
     pub(crate) fn take_number(&self) -> InodeNumber {
         let number = self.files.take_number();
@@ -236,8 +265,10 @@ impl Service {
 
     /// The error for a request on an inode. One that the kernel knows is gone only if it was lost with an earlier server.
     pub(crate) fn refusal(&self, number: InodeNumber, errno: Errno) -> Errno {
-        let has_lost = self.held.as_ref().is_some_and(|held| held.losses.is_some());
-        let is_gone = errno == Errno::NOENT && has_lost && self.exists(number) == Ok(false);
+        let may_lose = |held: &Held| held.losses.is_some() || held.is_elsewhere;
+        let is_gone = errno == Errno::NOENT
+            && self.held.as_ref().is_some_and(may_lose)
+            && self.exists(number) == Ok(false);
         if is_gone { STALE } else { errno }
     }
 

@@ -68,6 +68,9 @@ impl<T: Transport> Worker<T> {
             }
             _ => {}
         }
+        if let Err(errno) = self.service.keep_numbers(request) {
+            return self.transport.reply(&Reply::error(request.unique, errno));
+        }
         let turn = self.service.turn(request);
         let answered = match &request.op {
             Op::Read(read) => match data::read(&self.service, &mut self.transport, request, read) {

@@ -278,6 +278,37 @@ fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
 }
 
 #[test]
+fn the_number_of_a_file_that_is_lost_is_not_given_by_the_next_server() {
+    let Some((site, address)) = served() else { return };
+    let mut server = Some(site.server());
+    let (far, other) = (Far::mount(&[address], &[]), Far::mount(&[address], &[]));
+    let mut kill = || {
+        server.take().expect("it runs").kill();
+        server = Some(site.server());
+    };
+    let mut make_and_lose = |round: u32| {
+        // Servers have found the same if the first of them has done nothing.
+        kill();
+        let file = File::create_new(far.at(&format!("lost-{round}"))).unwrap();
+        let number = file.metadata().unwrap().ino();
+        kill();
+        fs::write(other.at(&format!("other-{round}")), b"of another one").unwrap();
+        (!far.at(&format!("lost-{round}")).exists()).then_some((file, number, round))
+    };
+    let (lost, number, round) = (0..10).find_map(&mut make_and_lose).expect("what is not durable is lost");
+    let path = other.at(&format!("other-{round}"));
+    assert_ne!(fs::metadata(&path).unwrap().ino(), number);
+    let written = (&lost).write_all(b"into a file that is lost");
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    assert_eq!(fs::read(&path).unwrap(), b"of another one");
+    drop(lost);
+    far.stop();
+    other.stop();
+    server.expect("it runs").stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
 fn lost_connections_fail_no_call_and_none_is_done_twice() {
     let Some((site, address)) = served() else { return };
     let server = site.server();

@@ -47,8 +47,8 @@ const MOUNT_LIMIT: Duration = Duration::from_secs(10);
 const MOUNTS_MAX: usize = 16;
 /// What the landing runs of several mounts reserve is one part in so many of the region at most.
 const RESERVE_SHARE: usize = 2;
-/// Inode numbers that a server does not give, above those it has found: a mount on another machine may know some of them by
-/// operations that were lost. No server has so many that are not durable.
+/// Inode numbers that a server does not give, above those it has found: a mount may know some of them by operations that were
+/// lost with the server before. No server has so many that are not durable, and the first number of each is.
 const NUMBERS_APART: u64 = 1 << 20;
 /// The kernel's counts are in pages of so many bytes.
 const PAGE_BYTES: u32 = 4096;
@@ -262,6 +262,7 @@ impl Server {
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
+        common.numbers.begin();
         let life = random_bytes()?;
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
         let current = Current { service, roster: Arc::default() };
