@@ -1,4 +1,5 @@
-//! What a server has done for a mount that outlives it, in memory that the mount's holder keeps.
+//! What a server has done for a mount that outlives it, in memory that outlives the server: the mount's holder keeps it, or
+//! a file does.
 //!
 //! The layout, and how the next server uses it, are in `docs/format/fs-offload.md`, "Ledger".
 
@@ -9,7 +10,8 @@ use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,16 +19,18 @@ mod locks;
 
 use locks::Slots;
 
-/// The first word: "LFLEDGR2".
-const MAGIC: u64 = u64::from_le_bytes(*b"LFLEDGR2");
+/// The first word: "LFLEDGR3".
+const MAGIC: u64 = u64::from_le_bytes(*b"LFLEDGR3");
 /// Places of single words.
 const AT_MAGIC: usize = 0;
 const AT_NEXT_NUMBER: usize = 1;
 const AT_TOUCHED: usize = 2;
 const AT_ALL_LOST: usize = 3;
+/// Where the names of [`Origin`] are.
+const AT_ORIGIN: usize = 4;
 /// Requests of which the ledger knows what they are about to change, at most.
 const REQUESTS: usize = 1024;
-const AT_REQUESTS: usize = 8;
+const AT_REQUESTS: usize = 16;
 /// Changes of inodes that the ledger remembers.
 const CHANGES: usize = 1 << 14;
 const AT_CHANGES: usize = AT_REQUESTS + REQUESTS * ENTRY_WORDS;
@@ -71,8 +75,21 @@ pub(crate) struct Unheard {
     /// The id of its first delivery.
     id: u64,
     numbers: [u64; 2],
-    /// Its first operation was executed.
-    is_done: bool,
+    /// Of its first operation, if that was executed.
+    end: u64,
+}
+
+/// Whose a ledger is that a file keeps: names of 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The server.
+    pub(crate) life: [u8; 16],
+    /// Its files.
+    pub(crate) region: [u8; 16],
+    /// The start of the machine: what the memory of another one has kept is not whole.
+    pub(crate) boot: [u8; 16],
+    /// The server before, if what that had begun is in the ledger, too; zeroes: none.
+    pub(crate) before: [u8; 16],
 }
 
 /// What was executed, and did not survive its server.
@@ -114,24 +131,75 @@ impl Ledger {
         Ok(memory)
     }
 
-    /// The memory of a ledger that has locks already.
-    ///
-    /// # Errors
-    /// As for [`Self::memory`].
-    pub(crate) fn memory_with(locks: &[(InodeNumber, FileLock)]) -> io::Result<SharedMemory> {
-        let memory = Self::memory()?;
-        let mut slots = Slots::of(lock_words(&memory));
-        locks.iter().for_each(|located| slots.add(lock_words(&memory), *located));
-        drop(slots);
-        Ok(memory)
-    }
-
     /// The ledger that a holder keeps.
     ///
     /// # Errors
     /// `InvalidData`: it is none. An error of the kernel.
     pub(crate) fn open(file: OwnedFd) -> io::Result<Self> {
-        let memory = SharedMemory::of_another(file, WORDS)?;
+        Self::of(SharedMemory::of_another(file, WORDS)?)
+    }
+
+    /// A new ledger in a new file, with locks already.
+    ///
+    /// # Errors
+    /// There is such a file already, or there is no space for it. An error of the kernel.
+    pub(crate) fn create(
+        path: &Path,
+        origin: &Origin,
+        locks: &[(InodeNumber, FileLock)],
+    ) -> io::Result<Self> {
+        Self::begun_by(SharedMemory::create(path, WORDS)?, origin, locks)
+    }
+
+    /// A new ledger that ends with this process, with locks already.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(crate) fn in_memory(origin: &Origin, locks: &[(InodeNumber, FileLock)]) -> io::Result<Self> {
+        Self::begun_by(SharedMemory::new(WORDS)?, origin, locks)
+    }
+
+    fn begun_by(
+        memory: SharedMemory,
+        origin: &Origin,
+        locks: &[(InodeNumber, FileLock)],
+    ) -> io::Result<Self> {
+        memory.words()[AT_MAGIC].store(MAGIC, Ordering::Release);
+        let ledger = Self::of(memory)?;
+        let Origin { life, region, boot, before } = origin;
+        let words = ledger.memory.words()[AT_ORIGIN..].iter();
+        for (word, bytes) in
+            words.zip([life, region, boot, before].into_iter().flat_map(|name| name.as_chunks().0))
+        {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Release);
+        }
+        locks.iter().for_each(|(inode, lock)| ledger.note_lock(*inode, *lock));
+        Ok(ledger)
+    }
+
+    /// The ledger that an earlier server has left in a file.
+    ///
+    /// # Errors
+    /// `InvalidData`: it is none. An error of the kernel.
+    pub(crate) fn find(path: &Path) -> io::Result<Self> {
+        Self::of(SharedMemory::open(path, WORDS)?)
+    }
+
+    /// Its memory, for another process.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file()
+    }
+
+    /// Whose it is. Of one that no file keeps, nobody's.
+    pub(crate) fn origin(&self) -> Origin {
+        let name = |at: usize| {
+            let word = |word: usize| self.word(AT_ORIGIN + 2 * at + word).load(Ordering::Acquire);
+            (u128::from(word(0)) | u128::from(word(1)) << 64).to_le_bytes()
+        };
+        Origin { life: name(0), region: name(1), boot: name(2), before: name(3) }
+    }
+
+    fn of(memory: SharedMemory) -> io::Result<Self> {
         if memory.words()[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -205,7 +273,7 @@ impl Ledger {
             let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
             let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
             PLACE.set(Some(*place));
-            return Ok(Begun { numbers, is_again: true, is_done: end.load(Ordering::Acquire) == DONE });
+            return Ok(Begun { numbers, is_again: true, is_done: end.load(Ordering::Acquire) != 0 });
         }
         let numbers = find()?;
         let place = self.take_place(id);
@@ -264,16 +332,17 @@ impl Ledger {
         let unheard = |(id, place): (&u64, &usize)| {
             let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
             let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
-            Unheard { id: *id, numbers, is_done: end.load(Ordering::Acquire) != 0 }
+            Unheard { id: *id, numbers, end: end.load(Ordering::Acquire) }
         };
         self.requests.lock().begun.iter().map(unheard).collect()
     }
 
-    /// These were begun by the same server, for the same mount: what was executed is not lost.
+    /// These were begun for the same mount, by the same server or by one whose ledger was settled: what was executed is not
+    /// lost, but with this server.
     pub(crate) fn take_over(&self, requests: &[Unheard]) {
-        for Unheard { id, numbers, is_done } in requests {
+        for Unheard { id, numbers, end } in requests {
             let place = self.take_place(*id);
-            self.store(place, *id, *numbers, if *is_done { DONE } else { 0 });
+            self.store(place, *id, *numbers, *end);
             self.requests.lock().earlier.insert(*id);
         }
     }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::chain::{Chain, InEtcd, LIMIT};
-use common::far::{Far, Network, leaked, served};
+use common::far::{Far, Network, leaked, served, served_by};
 use common::mounts::{Process, wait_until_it_ends};
 use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
@@ -218,21 +218,23 @@ fn programs_go_on_with_the_next_server_and_fsync_says_what_may_be_lost() {
     assert!(site.place.check(&[]).status.success());
 }
 
-/// Makes, renames, links and appends in a directory, each of which may be done once only. Returns how often.
-fn change_names(directory: &Path, is_over: &AtomicBool) -> io::Result<u64> {
-    fs::create_dir(directory)?;
+/// Makes, renames, links and appends in a directory, each of which may be done once only. Returns how often, or what failed.
+fn change_names(directory: &Path, is_over: &AtomicBool) -> Result<u64, (&'static str, u64, io::Error)> {
     let at = |name: &str| directory.join(name);
-    let mut log = OpenOptions::new().append(true).create_new(true).open(at("log"))?;
     let mut round = 0;
+    let failed = |call, round| move |error| (call, round, error);
+    fs::create_dir(directory).map_err(failed("mkdir of all", round))?;
+    let log = OpenOptions::new().append(true).create_new(true).open(at("log"));
+    let mut log = log.map_err(failed("create of the log", round))?;
     while !is_over.load(Ordering::Acquire) {
         let (name, renamed) = (at(&format!("{round}")), at("renamed"));
-        File::create_new(&name)?;
-        fs::rename(&name, &renamed)?;
-        fs::hard_link(&renamed, &name)?;
-        fs::remove_file(&renamed)?;
-        fs::create_dir(at("directory"))?;
-        fs::remove_dir(at("directory"))?;
-        log.write_all(format!("{round}\n").as_bytes())?;
+        File::create_new(&name).map_err(failed("create", round))?;
+        fs::rename(&name, &renamed).map_err(failed("rename", round))?;
+        fs::hard_link(&renamed, &name).map_err(failed("link", round))?;
+        fs::remove_file(&renamed).map_err(failed("unlink", round))?;
+        fs::create_dir(at("directory")).map_err(failed("mkdir", round))?;
+        fs::remove_dir(at("directory")).map_err(failed("rmdir", round))?;
+        log.write_all(format!("{round}\n").as_bytes()).map_err(failed("append", round))?;
         round += 1;
     }
     Ok(round)
@@ -274,6 +276,33 @@ fn a_server_that_is_told_to_stop_fails_no_call_on_another_machine() {
     });
     far.stop();
     server.expect("it runs").stop();
+    assert!(site.place.check(&[]).status.success());
+}
+
+#[test]
+fn a_server_that_is_killed_fails_no_call_on_another_machine() {
+    let Some((site, address)) = served_by(&["--sync", "always"]) else { return };
+    let mut server = Some(site.server());
+    let ledgers = site.place.dir().join("offload.sock.ledgers");
+    let (network, mut round) = (Network::before(address), 0);
+    let far = Far::mount(&[network.address], &[]);
+    names_change_during(&far, || {
+        server.take().expect("it runs").kill();
+        // The next one may be killed before it serves the mount, or lose its connections.
+        if round % 3 == 1 {
+            site.server().kill();
+        }
+        server = Some(site.server());
+        if round % 3 == 2 {
+            network.cut();
+            network.mend();
+        }
+        round += 1;
+    });
+    assert_eq!(fs::read_dir(&ledgers).unwrap().count(), 1);
+    far.stop();
+    server.expect("it runs").stop();
+    assert!(!ledgers.exists(), "nothing is left of a mount that has ended");
     assert!(site.place.check(&[]).status.success());
 }
 

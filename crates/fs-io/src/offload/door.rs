@@ -8,7 +8,7 @@ use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over
 use super::strangers::Strangers;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Origin};
 use landfall_fs::{FileLock, InodeNumber, LOCKS_MAX};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
@@ -291,7 +291,7 @@ impl Shared {
                 Ok(())
             }
             Message::Attach(attach) => self.attach(inside, attach, (known, peer), claims),
-            Message::Alive | Message::Forgotten { .. } | Message::Point(_) => {
+            Message::Alive | Message::Forgotten { .. } | Message::Point(_) | Message::Ended(_) => {
                 // If the server has closed its side, its last word is yet to be passed on.
                 let _ = inside.send(&message, &[]);
                 Ok(())
@@ -322,7 +322,7 @@ impl Shared {
             point,
             ..attach
         };
-        let ledger = Ledger::memory_with(claims)?;
+        let ledger = Ledger::in_memory(&Origin::default(), claims)?;
         let queues = queues.iter().map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(ledger.file()).chain(queues).collect();
         Ok(inside.send(&Message::Attach(attach), &descriptors)?)

@@ -3,6 +3,7 @@
 //! What a kernel keeps of a mount is out of date once others have changed the region without it. A file beside the socket
 //! names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
 
+use super::kept::{forget_ledgers, ledgers_beside};
 use crate::beside::{beside, forget};
 use crate::lives::MountId;
 use crate::locking::book_beside;
@@ -35,13 +36,14 @@ pub(super) fn note(file: &Path, mounts: &[MountId]) -> io::Result<()> {
     std::fs::rename(new, file)
 }
 
-/// No mount whose server listened at `socket` may resume any more, and none has locks: its region is about to be changed by
-/// somebody else.
+/// No mount whose server listened at `socket` may resume any more, none has locks, and nothing is known of what was begun for
+/// them: its region is about to be changed by somebody else.
 ///
 /// # Errors
-/// A file that names such mounts is there, and cannot be removed.
+/// A file that tells of such mounts is there, and cannot be removed.
 pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
     forget(&file_of(socket))?;
+    forget_ledgers(&ledgers_beside(socket))?;
     forget(&book_beside(socket))
 }
 

@@ -2,16 +2,21 @@
 //! served meanwhile.
 
 use super::channel::Channel;
-use super::message::{Attach, Message};
+use super::kept::{KeptLedgers, Return};
+use super::message::{Attach, Message, Over};
 use crate::common::Sharing;
-use crate::counter::{counter, raise};
-use crate::ledger::{Ledger, Unheard};
+use crate::counter::{counter, raise, wait};
+use crate::ledger::Ledger;
 use crate::session::{End, Session, SessionError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a holder on another machine may take to say that its mount has ended, when it has ended its queues.
+const WORD_LIMIT: Duration = Duration::from_millis(500);
 
 /// A mount that ends.
 pub(super) struct Ending {
@@ -24,7 +29,7 @@ pub(super) struct Ending {
     channel: Arc<Channel>,
     /// Readable when it has ended.
     ended: Arc<OwnedFd>,
-    thread: JoinHandle<Result<(), SessionError>>,
+    thread: JoinHandle<(Result<(), SessionError>, Return)>,
 }
 
 impl Ending {
@@ -34,17 +39,21 @@ impl Ending {
     /// There can be no such thread, or no counter.
     pub(super) fn begin(
         session: Session,
-        attach: Attach,
+        (attach, mut returns): (Attach, Return),
         workers: usize,
         channel: Arc<Channel>,
     ) -> io::Result<Self> {
         let (point, ended) = (session.point().to_owned(), Arc::new(counter()?));
         let ledger = session.ledger();
-        let over = Arc::clone(&ended);
+        let (over, holder) = (Arc::clone(&ended), Arc::clone(&channel));
+        let is_elsewhere = attach.over == Over::Connections;
         let end = move || {
             let outcome = session.end(End::Unmount);
+            if is_elsewhere && returns == Return::Perhaps {
+                returns = last_word(&holder);
+            }
             raise(&over);
-            outcome
+            (outcome, returns)
         };
         let thread = std::thread::Builder::new().name("ending".into()).spawn(end)?;
         Ok(Self { attach, workers, point, ledger, channel, ended, thread })
@@ -61,15 +70,13 @@ impl Ending {
         attach.mount == self.attach.mount || !are_shared
     }
 
-    /// What its holder may not have heard, when it has ended.
-    pub(super) fn unheard(&self) -> Vec<Unheard> {
-        self.ledger.iter().flat_map(|ledger| ledger.unheard()).collect()
-    }
-
     /// Waits until it has ended, and says so to its holder.
-    pub(super) fn finish(self) {
-        let Self { point, channel, thread, .. } = self;
-        let outcome = thread.join().expect("a panic ends the process");
+    pub(super) fn finish(self, kept: &mut KeptLedgers) {
+        let Self { attach, point, ledger, channel, thread, .. } = self;
+        let (outcome, returns) = thread.join().expect("a panic ends the process");
+        if let Some(ledger) = ledger.filter(|_| attach.over == Over::Connections) {
+            kept.take_back(attach.mount, &ledger, returns);
+        }
         match &outcome {
             Ok(()) => tracing::info!(point = %point.display(), "the mount has ended; everything is durable"),
             Err(error) => tracing::error!(%error, point = %point.display(), "the mount has ended"),
@@ -78,4 +85,17 @@ impl Ending {
         // A holder that has died needs no answer.
         let _ = channel.send(&Message::Ended(what), &[]);
     }
+}
+
+/// What the holder of a mount whose queues have ended has said of it.
+fn last_word(holder: &Channel) -> Return {
+    let until = Instant::now() + WORD_LIMIT;
+    while let Ok(Some(_)) = wait(&[holder.as_fd()], Some(until.saturating_duration_since(Instant::now()))) {
+        match holder.receive() {
+            Ok((Message::Ended(_), _)) => return Return::Never,
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    Return::Perhaps
 }

@@ -359,7 +359,7 @@ impl Hold {
 
     /// Says to a server what it is to serve.
     fn attach(&self, reached: Reached, since: Since) -> Result<Arc<Channel>, HoldError> {
-        let Reached { channel, server, life, .. } = &reached;
+        let Reached { channel, server, sync, life, .. } = &reached;
         let (over, lines) = match &self.by {
             By::Kernel { .. } => (Over::Device, Vec::new()),
             By::Relay { .. } => (Over::Connections, reached.queues(self.queues.len())?),
@@ -373,6 +373,7 @@ impl Hold {
             max_readahead: self.negotiated.max_readahead,
             sharing: self.settings.sharing,
             over,
+            last: self.relay().and_then(|relay| relay.served_by()).unwrap_or_default(),
             id: self.id.clone(),
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
@@ -388,9 +389,9 @@ impl Hold {
             channel.send(&Message::Locks(some.to_vec()), &[]).map_err(failed)?;
         }
         channel.send(&Message::Attach(attach), &descriptors).map_err(failed)?;
-        loop {
+        let follows = loop {
             match channel.receive().map_err(failed)?.0 {
-                Message::Accepted => break,
+                Message::Accepted { follows } => break follows,
                 Message::LockLost { handle } => {
                     self.relay().iter().for_each(|relay| relay.locks.lock().lose(handle));
                 }
@@ -398,10 +399,10 @@ impl Hold {
                 Message::Gone(gone) => self.note_gone(gone),
                 other => return Err(refusal(server, other)),
             }
-        }
+        };
         self.has_all_durable.store(false, Ordering::Release);
         if let Some(relay) = self.relay() {
-            relay.link(Link::new(*life, Arc::clone(channel), lines));
+            relay.link(Link::new((*life, *sync), follows, Arc::clone(channel), lines));
         }
         Ok(Arc::clone(channel))
     }

@@ -3,11 +3,12 @@
 use crate::common::Sharing;
 use crate::lives::MountId;
 use crate::mates::{Gone, Why};
+use crate::service::SyncMode;
 use landfall_fs::{Access, FileLock, InodeNumber, LockFamily, LockOwner};
 use landfall_fuse::{Errno, Unique};
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 6;
+pub(super) const VERSION: u16 = 7;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -80,6 +81,8 @@ pub(super) struct Attach {
     pub(super) max_readahead: u32,
     pub(super) sharing: Sharing,
     pub(super) over: Over,
+    /// The server of a mount on another machine that has accepted it last; zeroes: none has.
+    pub(super) last: ServerLife,
     /// What the kernel's table of mounts calls it.
     pub(super) id: String,
     /// The mountpoint.
@@ -89,12 +92,12 @@ pub(super) struct Attach {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The server's first word: it has the region with this identity, and so many workers.
-    Offer { workers: u32, region: Region, life: ServerLife },
+    /// The server's first word: it has the region with this identity, so many workers, and answers calls when it says.
+    Offer { workers: u32, sync: SyncMode, region: Region, life: ServerLife },
     /// The holder's answer.
     Attach(Attach),
-    /// The mount is served from now on.
-    Accepted,
+    /// The mount is served from now on. `follows`: the server knows what the one before has begun for it ([`Attach::last`]).
+    Accepted { follows: bool },
     /// It is not, and why. Asking again helps, or never does.
     Refused { ever: Again, why: String },
     /// The holder makes the kernel drop what it keeps of an inode.
@@ -117,7 +120,8 @@ pub(super) enum Message {
     LockDecided { unique: u64, errno: u32 },
     /// Before the mount is accepted: an open file has lost its locks to others.
     LockLost { handle: u64 },
-    /// The mount has ended, and everything is durable; otherwise what went wrong.
+    /// The mount has ended, and everything is durable; otherwise what went wrong. From a holder on another machine: it has
+    /// ended, and does not come back.
     Ended(String),
 }
 
@@ -146,11 +150,12 @@ impl Message {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, body) = match self {
-            Self::Offer { workers, region, life } => {
-                (OFFER, [&workers.to_le_bytes()[..], &[0; 4], region, life].concat())
+            Self::Offer { workers, sync, region, life } => {
+                let sync: u32 = if *sync == SyncMode::Always { 1 } else { 0 };
+                (OFFER, [&workers.to_le_bytes()[..], &sync.to_le_bytes(), region, life].concat())
             }
             Self::Attach(attach) => (ATTACH, attach.encode()),
-            Self::Accepted => (ACCEPTED, Vec::new()),
+            Self::Accepted { follows } => (ACCEPTED, u32::from(*follows).to_le_bytes().to_vec()),
             Self::Refused { ever, why } => {
                 let ever: u32 = if *ever == Again::Later { 0 } else { 1 };
                 (REFUSED, [&ever.to_le_bytes()[..], why.as_bytes()].concat())
@@ -197,12 +202,19 @@ impl Message {
         }
         let message = match kind {
             OFFER => {
-                let (workers, zero) = (fields.u32()?, fields.u32()?);
-                let offer = Self::Offer { workers, region: fields.array()?, life: fields.array()? };
-                if zero == 0 { offer } else { return Err(MessageError::Malformed) }
+                let workers = fields.u32()?;
+                let sync = match fields.u32()? {
+                    0 => SyncMode::Fsync,
+                    1 => SyncMode::Always,
+                    _ => return Err(MessageError::Malformed),
+                };
+                Self::Offer { workers, sync, region: fields.array()?, life: fields.array()? }
             }
             ATTACH => return Attach::decode(fields).map(Self::Attach),
-            ACCEPTED => Self::Accepted,
+            ACCEPTED => match fields.u32()? {
+                follows @ (0 | 1) => Self::Accepted { follows: follows == 1 },
+                _ => return Err(MessageError::Malformed),
+            },
             FORGET => Self::Forget { question: fields.u64()?, inode: fields.u64()? },
             FORGOTTEN => Self::Forgotten { question: fields.u64()? },
             ASK => Self::Ask,
@@ -286,6 +298,7 @@ impl Attach {
             &len(self.id.len()),
             &len(self.point.len()),
             &self.served_how().to_le_bytes(),
+            &self.last,
             self.id.as_bytes(),
             &self.point,
         ]
@@ -317,10 +330,11 @@ impl Attach {
             2 => (Sharing::Shared, Over::Connections),
             _ => return Err(MessageError::Malformed),
         };
+        let last = fields.array()?;
         let id = String::from_utf8(fields.take(id_len)?.to_vec()).map_err(|_| MessageError::Malformed)?;
         let point = fields.take(point_len)?.to_vec();
         let attach =
-            Self { since, mount, minor, features, max_write, max_readahead, sharing, over, id, point };
+            Self { since, mount, minor, features, max_write, max_readahead, sharing, over, last, id, point };
         fields.0.is_empty().then_some(attach).ok_or(MessageError::Malformed)
     }
 }
@@ -367,6 +381,7 @@ mod tests {
             max_readahead: 3,
             sharing: Sharing::Shared,
             over: Over::Device,
+            last: *b"abcdefghijklmnop",
             id: "0:41".to_owned(),
             point: b"/mnt/f".to_vec(),
         }
@@ -375,16 +390,17 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 6, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 7, 0, kind, 0].to_vec();
         let (region, life) = (*b"0123456789abcdef", *b"ABCDEFGHIJKLMNOP");
-        let offer = Message::Offer { workers: 4, region, life };
-        let bytes = [&head(1)[..], &[4, 0, 0, 0, 0, 0, 0, 0], &region, &life].concat();
+        let offer = Message::Offer { workers: 4, sync: SyncMode::Always, region, life };
+        let bytes = [&head(1)[..], &[4, 0, 0, 0, 1, 0, 0, 0], &region, &life].concat();
         assert_eq!(offer.encode(), bytes);
         let mut bytes = [&head(2)[..], &[1, 0, 0, 0, 45, 0, 0, 0], b"0123456789abcdef"].concat();
         bytes.extend([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, 0, 0, 4, 0, 6, 0, 1, 0, 0, 0]);
-        bytes.extend(b"0:41/mnt/f");
+        bytes.extend(b"abcdefghijklmnop0:41/mnt/f");
         assert_eq!(Message::Attach(attach()).encode(), bytes);
-        assert_eq!(Message::Accepted.encode(), head(3));
+        let accepted = Message::Accepted { follows: true };
+        assert_eq!(accepted.encode(), [&head(3)[..], &[1, 0, 0, 0]].concat());
         let refused = Message::Refused { ever: Again::Never, why: "no".into() };
         assert_eq!(refused.encode(), [&head(4)[..], &[1, 0, 0, 0], b"no"].concat());
         assert_eq!(Message::Ended(String::new()).encode(), head(5));
@@ -407,7 +423,7 @@ mod tests {
         let remote = Message::Attach(Attach { over: Over::Connections, ..attach() });
         assert_eq!(remote.encode()[52..56], [2, 0, 0, 0]);
         let ended = Message::Ended("why".into());
-        let (attach, accepted, ask) = (Message::Attach(attach()), Message::Accepted, Message::Ask);
+        let (attach, ask) = (Message::Attach(attach()), Message::Ask);
         let owner = LockOwner { client: 0, family: LockFamily::Whole, id: 258 };
         let lock = FileLock { owner, handle: 3, access: Access::Write, first: 0, last: u64::MAX, process: 9 };
         let locks = Message::Locks(vec![(inode, lock)]);
@@ -430,7 +446,7 @@ mod tests {
             bytes[4] = 9;
             Message::decode(&bytes)
         };
-        assert_eq!(with_version(&Message::Accepted), Err(MessageError::Version(9)));
+        assert_eq!(with_version(&Message::Accepted { follows: false }), Err(MessageError::Version(9)));
         let refused = Message::Refused { ever: Again::Later, why: "I am newer".into() };
         assert_eq!(with_version(&refused), Ok(refused));
         assert_eq!(Message::decode(b"HTTP/1.1 200 OK"), Err(MessageError::Magic));
@@ -439,7 +455,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_none(kind in 0_u8..16, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 6, 0, kind, 0][..], &body].concat();
+            let bytes = [&[b'L', b'F', b'O', b'F', 7, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

@@ -14,6 +14,7 @@ mod error;
 mod gathering;
 mod hello;
 mod hold;
+mod kept;
 mod locks;
 mod message;
 mod place;

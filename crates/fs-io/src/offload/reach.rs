@@ -7,6 +7,7 @@ use super::hello::{ConnectionId, Hello, HelloError, PASSWORD_BYTES_MAX, Purpose,
 use super::message::{Message, Region, ServerLife};
 use super::place::{Addresses, ServerPlace};
 use crate::random::random_bytes;
+use crate::service::SyncMode;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -24,6 +25,7 @@ pub(super) struct Reached {
     /// As messages name it.
     pub(super) server: String,
     pub(super) workers: usize,
+    pub(super) sync: SyncMode,
     pub(super) region: Region,
     pub(super) life: ServerLife,
     /// Names this attempt to connect, where it is over a network.
@@ -143,9 +145,10 @@ fn hear_offer(
     remote: Option<Remote>,
 ) -> Result<Reached, HoldError> {
     match channel.receive() {
-        Ok((Message::Offer { workers, region, life }, _)) => {
+        Ok((Message::Offer { workers, sync, region, life }, _)) => {
             let workers = usize::try_from(workers.clamp(1, WORKERS_MAX)).unwrap_or(1);
-            Ok(Reached { channel: Arc::new(channel), server, workers, region, life, connection, remote })
+            let channel = Arc::new(channel);
+            Ok(Reached { channel, server, workers, sync, region, life, connection, remote })
         }
         Ok((other, _)) => Err(refusal(&server, other)),
         Err(source @ ChannelError::Closed) if remote.is_some() => {

@@ -4,9 +4,10 @@
 use super::changes::Changes;
 use super::channel::Channel;
 use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
-use super::message::ServerLife;
+use super::message::{Message, ServerLife};
 use crate::locking::WAITS;
 use crate::peer::is_farewell;
+use crate::service::SyncMode;
 use landfall_fs::{FileLock, InodeNumber};
 use landfall_fuse::{
     Device, Errno, HEAD_BYTES, Negotiated, Op, REPLY_HEADER_BYTES, Ready, Received, Reply, Request, Sent,
@@ -35,15 +36,39 @@ pub(super) struct Relay {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
+    /// Number of servers so far, and the last one.
+    links: u64,
+    life: Option<ServerLife>,
+    /// What servers from this number on have begun, the last one knows.
+    known_from: u64,
     /// Programs do not wait for a server any longer.
     refuses: bool,
     /// The mount has ended.
     has_ended: bool,
 }
 
+impl State {
+    /// Numbers a server, and finds what it knows.
+    fn number(&mut self, link: &mut Link) {
+        self.links += 1;
+        self.life = Some(link.life);
+        if !link.follows {
+            self.known_from = self.links;
+        }
+        (link.number, link.known_from) = (self.links, self.known_from);
+    }
+}
+
 /// A server that serves the mount.
 pub(super) struct Link {
     pub(super) life: ServerLife,
+    sync: SyncMode,
+    /// It knows what the one before has begun.
+    follows: bool,
+    /// Its number among those that have served the mount.
+    number: u64,
+    /// It knows what was begun by those from this number on.
+    known_from: u64,
     pub(super) control: Arc<Channel>,
     /// A queue for each thread.
     lines: Vec<Line>,
@@ -59,13 +84,22 @@ struct Line {
 }
 
 impl Link {
-    pub(super) fn new(life: ServerLife, control: Arc<Channel>, streams: Vec<TcpStream>) -> Self {
+    /// A server that has accepted the mount. `follows`: it knows what the one before has begun.
+    pub(super) fn new(
+        (life, sync): (ServerLife, SyncMode),
+        follows: bool,
+        control: Arc<Channel>,
+        streams: Vec<TcpStream>,
+    ) -> Self {
         let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
-        Self { life, control, lines, has_left: AtomicBool::new(false) }
+        let has_left = AtomicBool::new(false);
+        Self { life, sync, follows, number: 0, known_from: 0, control, lines, has_left }
     }
 
     /// The mount has ended: the server is told, and has the last word. It ends all queues, which means no more than that.
     fn leave(&self, index: usize) {
+        // If the server does not hear it, it believes that the mount may come back.
+        let _ = self.control.send(&Message::Ended(String::new()), &[]);
         self.control.finish();
         self.end_line(index);
     }
@@ -148,8 +182,13 @@ impl Relay {
         Ok(relay)
     }
 
+    /// The server that has accepted the mount last.
+    pub(super) fn served_by(&self) -> Option<ServerLife> {
+        self.state.lock().life
+    }
+
     /// A server has accepted the mount.
-    pub(super) fn link(self: &Arc<Self>, link: Link) {
+    pub(super) fn link(self: &Arc<Self>, mut link: Link) {
         let lost = self.changes.lock().serve(link.life);
         if lost > 0 {
             tracing::warn!(
@@ -163,6 +202,7 @@ impl Relay {
             if state.has_ended {
                 (0..link.lines.len()).for_each(|index| link.leave(index));
             }
+            state.number(&mut link);
             (state.link, state.refuses) = (Some(Arc::new(link)), false);
             locks.take_waiting()
         };
@@ -295,8 +335,8 @@ impl Relay {
         let (mut sent, mut may_be_done_by) = (*pending, None);
         loop {
             let Some(link) = self.linked() else { break };
-            // Only that server knows whether it has done it.
-            if may_be_done_by.is_some_and(|life| life != link.life) {
+            // Not every server knows whether another one has done it.
+            if may_be_done_by.is_some_and(|number| number < link.known_from) {
                 break;
             }
             // It may have waited for this server, which has refused the claim of its lock.
@@ -324,14 +364,17 @@ impl Relay {
                     if is_sync && is_success(reply) {
                         changes.end_sync(link.life, inode, begun);
                     }
-                    changed_by(request, reply).into_iter().for_each(|inode| changes.note(link.life, inode));
+                    if link.sync == SyncMode::Fsync {
+                        let changed = changed_by(request, reply);
+                        changed.into_iter().for_each(|inode| changes.note(link.life, inode));
+                    }
                     drop(changes);
                     return device.send(&[IoSlice::new(reply)]);
                 }
                 Err(unanswered) => {
                     self.lose(&link, &unanswered);
                     if matches!(unanswered, Unanswered::Perhaps(_)) && !may_repeat(&request.op) {
-                        (sent, may_be_done_by) = (pending.again(request.unique), Some(link.life));
+                        (sent, may_be_done_by) = (pending.again(request.unique), Some(link.number));
                     }
                 }
             }
@@ -566,13 +609,30 @@ mod tests {
     }
 
     #[test]
+    fn a_server_knows_what_was_begun_by_those_that_it_follows() {
+        let negotiated = Negotiated::elsewhere(31, Features::of_bits(0), 4096, 0);
+        let relay = Relay::start(&[], negotiated, &counter().unwrap()).unwrap();
+        assert_eq!(relay.served_by(), None);
+        let mut known_from = Vec::new();
+        for (life, follows) in [(1, false), (1, true), (2, true), (3, false), (3, true), (1, false)] {
+            let control = Arc::new(Channel::over(connection().0).unwrap());
+            relay.link(Link::new(([life; 16], SyncMode::Fsync), follows, control, Vec::new()));
+            assert_eq!(relay.served_by(), Some([life; 16]));
+            known_from.push(relay.linked().unwrap().known_from);
+        }
+        assert_eq!(known_from, [1, 1, 1, 4, 4, 6]);
+    }
+
+    #[test]
     fn a_server_that_accepts_a_mount_which_has_ended_meanwhile_is_told() {
         let negotiated = Negotiated::elsewhere(31, Features::of_bits(0), 4096, 0);
         let relay = Relay::start(&[], negotiated, &counter().unwrap()).unwrap();
         relay.end(0);
         let ((control, its_control), (queue, mut its_queue)) = (connection(), connection());
         let [control, its_control] = [control, its_control].map(|end| Channel::over(end).unwrap());
-        relay.link(Link::new(Default::default(), Arc::new(control), vec![queue]));
+        let server = (ServerLife::default(), SyncMode::Fsync);
+        relay.link(Link::new(server, false, Arc::new(control), vec![queue]));
+        assert_eq!(its_control.receive().unwrap().0, Message::Ended(String::new()));
         assert!(matches!(its_control.receive(), Err(ChannelError::Closed)));
         assert_eq!(its_queue.read(&mut [0]).unwrap(), 0);
     }

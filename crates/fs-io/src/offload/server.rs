@@ -7,6 +7,7 @@ use super::channel::{Channel, ChannelError};
 use super::earlier;
 use super::ending::Ending;
 use super::gathering::{Admitted, Attached, Gathering};
+use super::kept::{KeptLedgers, Return, boot_name, ledgers_beside};
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
@@ -15,7 +16,7 @@ use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
-use crate::ledger::{Ledger, Unheard};
+use crate::ledger::{Ledger, Origin};
 use crate::line::Line;
 use crate::link::{Accepted, Listener};
 use crate::lives::{MountId, MountNumber};
@@ -34,7 +35,6 @@ use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
 use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -135,8 +135,9 @@ pub struct Server {
     ending: Vec<Ending>,
     /// Mounts that wait until one of those has ended.
     behind: Vec<Attached>,
-    /// What holders on other machines may not have heard of requests when their connections ended: they send these again.
-    unheard: VecDeque<(MountId, Vec<Unheard>)>,
+    /// What holders on other machines may not have heard of requests when their connections or their server ended: they send
+    /// these again.
+    kept: KeptLedgers,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -261,9 +262,12 @@ impl Server {
         let no_kernel = (None, Arc::new(Forgetter::new(forgetting)));
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
+        let (life, before) = (random_bytes()?, ServerLife::default());
+        let origin = Origin { life, region: files.identity(), boot: boot_name()?, before };
+        let log_end = (beside.before == Before::ThisMachine).then_some(recovered.log_end);
+        let kept = KeptLedgers::open(ledgers_beside(socket), origin, log_end);
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
         common.numbers.begin();
-        let life = random_bytes()?;
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
         let current = Current { service, roster: Arc::default() };
         let (stop, served) = (Arc::new(counter()?), Vec::new());
@@ -280,7 +284,7 @@ impl Server {
             served,
             ending: Vec::new(),
             behind: Vec::new(),
-            unheard: VecDeque::new(),
+            kept,
             life,
             next: 0,
             current,
@@ -362,7 +366,7 @@ impl Server {
 
     /// Leaves all mounts to the next server.
     fn leave(self) -> Result<(), ServerError> {
-        let Self { files, publisher, served, ending, household, .. } = self;
+        let Self { files, publisher, served, ending, household, mut kept, .. } = self;
         served.iter().for_each(|served| raise(&served.stop));
         let mut outcome = Ok(());
         let mut holders = Vec::new();
@@ -370,7 +374,7 @@ impl Server {
             outcome = outcome.and(session.end(End::Leave));
             holders.push(channel);
         }
-        ending.into_iter().for_each(Ending::finish);
+        ending.into_iter().for_each(|ending| ending.finish(&mut kept));
         drop(household);
         while publisher.lock().step()?.operations > 0 {}
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
@@ -440,7 +444,8 @@ impl Server {
     /// Offers the files to a holder, and receives its mount.
     fn receive(&mut self, channel: &Arc<Channel>) -> Result<Attached, AttachError> {
         let workers = u32::try_from(self.settings.workers).unwrap_or(u32::MAX);
-        channel.send(&Message::Offer { workers, region: self.files.identity(), life: self.life }, &[])?;
+        let (sync, region) = (self.settings.sync, self.files.identity());
+        channel.send(&Message::Offer { workers, sync, region, life: self.life }, &[])?;
         let answered = wait(&[channel.as_fd(), self.stop.as_fd()], Some(MOUNT_LIMIT));
         if answered.map_err(ChannelError::from)? != Some(0) {
             return Err(ChannelError::Silent.into());
@@ -466,7 +471,8 @@ impl Server {
         while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
             let served = self.served.remove(at);
             raise(&served.stop);
-            self.end(served).map_err(|error| AttachError::Before(error.to_string()))?;
+            let ended = self.end(served, Return::Perhaps);
+            ended.map_err(|error| AttachError::Before(error.to_string()))?;
         }
         Ok(())
     }
@@ -540,12 +546,17 @@ impl Server {
     }
 
     /// Serves a mount, and says so to its holder.
-    fn serve(&mut self, attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
+    fn serve(&mut self, mut attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
-        let (is_new, number) = (earlier.is_none(), attached.number);
-        if let Some(at) = self.unheard.iter().position(|(mount, _)| *mount == attached.attach.mount) {
-            self.unheard.remove(at).iter().for_each(|(_, requests)| attached.ledger.take_over(requests));
+        let (is_new, number, mount) = (earlier.is_none(), attached.number, attached.attach.mount);
+        let is_elsewhere = attached.attach.over == Over::Connections;
+        let mut follows = false;
+        if is_elsewhere {
+            let lent = self.kept.lend(mount, attached.attach.last, &attached.ledger);
+            let (ledger, follows_it) = lent.map_err(AttachError::Descriptors)?;
+            (attached.ledger, follows) = (Arc::new(ledger), follows_it);
         }
+        let ledger = Arc::clone(&attached.ledger);
         let lost = if is_new { self.meet(&attached) } else { Vec::new() };
         match self.start_session(attached, earlier, &questions) {
             Ok(served) => {
@@ -556,7 +567,7 @@ impl Server {
                     self.note_mounts().map_err(AttachError::Descriptors)?;
                 }
                 lost.into_iter().try_for_each(|handle| channel.send(&Message::LockLost { handle }, &[]))?;
-                channel.send(&Message::Accepted, &[])?;
+                channel.send(&Message::Accepted { follows }, &[])?;
                 questions.open(asks(&channel));
                 Ok(())
             }
@@ -564,6 +575,9 @@ impl Server {
                 self.common.mates.remove(number);
                 self.common.locking.end_mount(number);
                 release(&self.files, &self.common, self.common.lives.end_mount(number));
+                if is_elsewhere {
+                    self.kept.take_back(mount, &ledger, Return::Perhaps);
+                }
                 refuse(&channel, &error);
                 Err(error)
             }
@@ -642,6 +656,7 @@ impl Server {
     /// A mount has something to say.
     fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
         let Served { session, number, channel, questions, point, stop, .. } = &mut self.served[at];
+        let mut returns = Return::Perhaps;
         if said == Said::Word {
             match channel.receive() {
                 Ok((Message::Forgotten { question }, _)) => {
@@ -656,35 +671,28 @@ impl Server {
                     *point = Some((asked, self.files.newest()));
                     return Ok(());
                 }
+                Ok((Message::Ended(_), _)) => returns = Return::Never,
                 _ => {}
             }
             tracing::info!(point = %session.point().display(), "the mount's holder ends it, or has died");
             raise(stop);
         }
         let served = self.served.remove(at);
-        self.end(served)
+        self.end(served, returns)
     }
 
     /// Begins to end what was served.
-    fn end(&mut self, served: Served) -> Result<(), ServerError> {
+    fn end(&mut self, served: Served, returns: Return) -> Result<(), ServerError> {
         let Served { session, number, attach, channel, workers, .. } = served;
         self.common.mates.remove(number);
         self.current.roster.remove(number);
-        self.ending.push(Ending::begin(session, attach, workers, channel)?);
+        self.ending.push(Ending::begin(session, (attach, returns), workers, channel)?);
         Ok(self.note_mounts()?)
     }
 
     /// A mount has ended.
     fn finish(&mut self, at: usize) -> Result<(), ServerError> {
-        let ending = self.ending.remove(at);
-        let unheard = ending.unheard();
-        if ending.attach.over == Over::Connections && !unheard.is_empty() {
-            if self.unheard.len() == MOUNTS_MAX {
-                self.unheard.pop_front();
-            }
-            self.unheard.push_back((ending.attach.mount, unheard));
-        }
-        ending.finish();
+        self.ending.remove(at).finish(&mut self.kept);
         self.note_mounts()?;
         self.behind.retain(|attached| !attached.has_given_up());
         for attached in std::mem::take(&mut self.behind) {

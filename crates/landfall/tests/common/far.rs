@@ -81,8 +81,14 @@ impl Drop for Far {
 
 /// Files served by `landfall fs serve`, and its address. `None` where FUSE mounts are not possible.
 pub(crate) fn served() -> Option<(Site, SocketAddr)> {
+    served_by(&[])
+}
+
+/// As [`served`], by a server with more flags.
+pub(crate) fn served_by(flags: &[&'static str]) -> Option<(Site, SocketAddr)> {
     let address = own_address();
-    can_mount().then(|| (Site::new(Place::new(), &["--listen", leaked(address.to_string())]), address))
+    let flags = [&["--listen", leaked(address.to_string())], flags].concat();
+    can_mount().then(|| (Site::new(Place::new(), &flags), address))
 }
 
 /// The server's ends of connections that the holder takes for lost, with what was on its way.
