@@ -404,8 +404,12 @@ fn a_lock_that_somebody_has_taken_while_its_mount_was_away_is_lost_and_its_descr
         for is_free_again in [false, true] {
             let (mut holder, mut other) = (apart.elsewhere(), apart.here());
             let mut beside = apart.elsewhere();
+            holder.does("open copy copy");
             holder.does(lock);
             holder.does("write f before");
+            for kept in ["copy f copy", "copy copy f", "hole f"] {
+                holder.does(kept);
+            }
             other.begins(lock);
             apart.network.cut();
             other.answers("ok");
@@ -415,7 +419,10 @@ fn a_lock_that_somebody_has_taken_while_its_mount_was_away_is_lost_and_its_descr
             }
             apart.network.mend();
             holder.gets("write f mine--", "EIO");
-            holder.gets("read f", "EIO");
+            for lost in ["read f", "copy f copy", "copy copy f", "hole f"] {
+                holder.gets(lost, "EIO");
+            }
+            holder.does("write copy whole");
             beside.gets("read f", "-theirs");
             holder.does("close f");
             holder.does("open f file");

@@ -33,6 +33,8 @@ pub(super) enum About {
     Release(Released),
     /// Something else is done by an open file.
     Use(u64),
+    /// Something is done by two.
+    UseBoth(u64, u64),
     Nothing,
 }
 
@@ -50,8 +52,8 @@ impl About {
             Op::Release(release) => Self::Release(Released::Handle { client: CLIENT, handle: release.fh.0 }),
             Op::Read(read) => Self::Use(read.fh.0),
             Op::Write(write) => Self::Use(write.fh.0),
-            Op::Fsync { fh, .. } | Op::Fallocate { fh, .. } => Self::Use(fh.0),
-            Op::CopyFileRange(copy) => Self::Use(copy.fh_out.0),
+            Op::Fsync { fh, .. } | Op::Fallocate { fh, .. } | Op::Lseek { fh, .. } => Self::Use(fh.0),
+            Op::CopyFileRange(copy) => Self::UseBoth(copy.fh_in.0, copy.fh_out.0),
             Op::SetAttr(set) => set.fh.map_or(Self::Nothing, |fh| Self::Use(fh.0)),
             _ => Self::Nothing,
         }
@@ -125,6 +127,7 @@ impl HeldLocks {
         match about {
             About::Lock(lock) => self.lost.contains(&lock.handle),
             About::Use(handle) => self.lost.contains(handle),
+            About::UseBoth(one, other) => [one, other].into_iter().any(|handle| self.lost.contains(handle)),
             _ => false,
         }
     }

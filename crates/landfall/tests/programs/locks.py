@@ -104,6 +104,16 @@ def do_write(name, text):
     return "ok"
 
 
+def do_copy(name, to):
+    os.copy_file_range(files[name], files[to], 4, 0, 0)
+    return "ok"
+
+
+def do_hole(name):
+    os.lseek(files[name], 0, os.SEEK_HOLE)
+    return "ok"
+
+
 def do_sync(name):
     os.fsync(files[name])
     return "ok"
