@@ -30,6 +30,9 @@ pub(crate) enum BenchError {
     /// Environment: something took longer than it may.
     #[error("{what} took longer than {seconds} s")]
     TooLong { what: String, seconds: u64 },
+    /// Environment: a server that was measured is not there any more.
+    #[error("{0}: one of its servers has died")]
+    Died(String),
     /// Environment: no hosts to measure between.
     #[error(
         "no hosts can be made here: {0} (`landfall bench paper` and `pmnet` need root and the program ip)"

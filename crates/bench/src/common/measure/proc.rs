@@ -28,6 +28,13 @@ impl Memory {
     }
 }
 
+/// True if a child of this process has ended, and was not waited for.
+pub(crate) fn is_zombie(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may contain anything.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
+}
+
 /// The most memory that was ever resident of a process, bytes; zero for a process that has ended.
 pub(crate) fn peak_resident(pid: u32) -> u64 {
     status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmHWM")
@@ -133,13 +140,27 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, bytes_below, field, write_bytes};
+    use super::{Memory, bytes_below, field, is_zombie, write_bytes};
 
     #[test]
     fn memory_is_read_from_status() {
         let status =
             "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1 kB\nRssShmem:\t   512 kB\n";
         assert_eq!(Memory::parse(status), Memory { rss: 2 << 20, anon: 1 << 20, shmem: 512 << 10 });
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_a_zombie_until_it_is_waited_for() {
+        assert!(!is_zombie(std::process::id()));
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(!is_zombie(child.id()));
+        drop(child.stdin.take());
+        while !is_zombie(child.id()) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_zombie(child.id()));
     }
 
     #[test]
