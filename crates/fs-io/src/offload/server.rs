@@ -379,6 +379,9 @@ impl Server {
         while publisher.lock().step()?.operations > 0 {}
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
         outcome?;
+        if !holders.is_empty() {
+            tracing::info!(mounts = holders.len(), "mounts wait for the next server");
+        }
         // Those that have a ledger know.
         holders.iter().for_each(|holder| _ = holder.try_send(&Message::Durable(EVERYTHING)));
         Ok(())

@@ -106,7 +106,7 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     output::announce(&lines);
     sys::notify_ready();
     let stopper = server.stopper();
-    at_signal("stopping; a mount waits for the next server", move || stopper.stop())?;
+    at_signal("stopping", move || stopper.stop())?;
     server.run()?;
     tracing::info!("stopped; everything is durable");
     Ok(())
