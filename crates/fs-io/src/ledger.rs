@@ -272,8 +272,10 @@ impl Ledger {
         {
             let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
             let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
-            PLACE.set(Some(*place));
-            return Ok(Begun { numbers, is_again: true, is_done: end.load(Ordering::Acquire) != 0 });
+            let is_done = end.load(Ordering::Acquire) != 0;
+            // What is done again of one that is done does not decide whether it is.
+            PLACE.set((!is_done).then_some(*place));
+            return Ok(Begun { numbers, is_again: true, is_done });
         }
         let numbers = find()?;
         let place = self.take_place(id);
@@ -303,7 +305,11 @@ impl Ledger {
         let mut requests = self.requests.lock();
         loop {
             if let Some(place) = requests.free.pop() {
-                requests.begun.insert(id, place);
+                if let Some(before) = requests.begun.insert(id, place) {
+                    // It was sent again without a mark.
+                    entry(&self.memory, AT_REQUESTS, before)[0].store(0, Ordering::Release);
+                    requests.free.push(before);
+                }
                 return place;
             }
             // The kernel delivers again what was not answered before anything new: the others had been answered.
@@ -604,6 +610,36 @@ mod tests {
         let third = next(&second.memory);
         third.settle(20);
         assert!(is_done(&third, 2) && !is_done(&third, 6), "indices are used again");
+    }
+
+    #[test]
+    fn a_request_that_is_done_stays_so_whatever_is_done_again() {
+        let first = ledger();
+        Ledger::note_answering(Unique(2));
+        begin(&first, 2, [0, 0]);
+        first.appending(Some(10));
+        let second = next(&first.memory);
+        second.settle(10);
+        Ledger::note_answering(Unique(2 | AGAIN));
+        assert!(begin(&second, 2 | AGAIN, [0, 0]).is_done);
+        // The log has no place at first.
+        for end in [Some(11), None, Some(11)] {
+            second.appending(end);
+        }
+        let third = next(&second.memory);
+        third.settle(10);
+        assert!(begin(&third, 2 | AGAIN, [0, 0]).is_done);
+    }
+
+    #[test]
+    fn a_request_that_is_sent_again_without_a_mark_has_one_place() {
+        let first = ledger();
+        for _ in 0..3 {
+            begin(&first, 2, [7, 8]);
+        }
+        assert_eq!(first.unheard().len(), 1);
+        first.end(Unique(2));
+        assert!(next(&first.memory).unheard().is_empty());
     }
 
     #[test]

@@ -90,12 +90,15 @@ impl Ending {
 /// What the holder of a mount whose queues have ended has said of it.
 fn last_word(holder: &Channel) -> Return {
     let until = Instant::now() + WORD_LIMIT;
-    while let Ok(Some(_)) = wait(&[holder.as_fd()], Some(until.saturating_duration_since(Instant::now()))) {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || !matches!(wait(&[holder.as_fd()], Some(left)), Ok(Some(_))) {
+            return Return::Perhaps;
+        }
         match holder.receive() {
             Ok((Message::Ended(_), _)) => return Return::Never,
             Ok(_) => {}
-            Err(_) => break,
+            Err(_) => return Return::Perhaps,
         }
     }
-    Return::Perhaps
 }

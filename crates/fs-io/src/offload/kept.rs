@@ -18,7 +18,7 @@ use std::time::SystemTime;
 const ENDING: &str = ".ledgers";
 /// Ending of a file that is not complete.
 const NEW: &str = "new";
-/// Mounts that may come back, at most.
+/// Mounts that may come back, at most: twice as many as are served at a time.
 const AWAY_MAX: usize = 32;
 /// Names the start of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -44,7 +44,7 @@ pub(super) fn boot_name() -> io::Result<[u8; 16]> {
 /// # Errors
 /// A ledger is there, and cannot be removed.
 pub(super) fn forget_ledgers(directory: &Path) -> io::Result<()> {
-    files_in(directory).iter().try_for_each(|file| forget(file))?;
+    files_in(directory)?.iter().try_for_each(|file| forget(file))?;
     remove_if_empty(directory);
     Ok(())
 }
@@ -55,6 +55,8 @@ pub(super) enum Return {
     /// Its holder has said that it has ended.
     Never,
     Perhaps,
+    /// It is back already.
+    Now,
 }
 
 /// A mount that is not served, and may come back.
@@ -91,15 +93,19 @@ impl KeptLedgers {
     /// changed the files since.
     pub(super) fn open(directory: PathBuf, origin: Origin, log_end: Option<u64>) -> Self {
         let found = |file: &PathBuf| log_end.and_then(|log_end| found(file, &origin, log_end));
-        let mut away = VecDeque::new();
-        for file in files_in(&directory) {
+        let files = files_in(&directory).unwrap_or_else(|error| {
+            tracing::warn!(%error, directory = %directory.display(), "ledgers of an earlier server cannot be read");
+            Vec::new()
+        });
+        let mut kept = Self { directory, origin, away: VecDeque::new() };
+        for file in files {
             match found(&file) {
-                Some(found) => away.push_back(found),
+                Some(found) => kept.add(found),
                 None => remove(&file),
             }
         }
-        remove_if_empty(&directory);
-        Self { directory, origin, away }
+        remove_if_empty(&kept.directory);
+        kept
     }
 
     /// A ledger for a mount that is about to be served, with the locks that are in `claims`. Its holder has heard of the server
@@ -107,7 +113,7 @@ impl KeptLedgers {
     /// knows nothing of the mount.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is no memory, or an older file of the mount cannot be removed.
     pub(super) fn lend(
         &mut self,
         mount: MountId,
@@ -125,7 +131,7 @@ impl KeptLedgers {
                 directory = %self.directory.display(),
                 "no ledger can be kept: calls of a mount on another machine may fail when this server is killed"
             );
-            remove(&self.file_of(mount));
+            forget(&self.file_of(mount))?;
             Ledger::in_memory(&origin, &claims.locks()).inspect(|ledger| ledger.take_over(requests))
         })?;
         Ok((ledger, follows))
@@ -145,10 +151,12 @@ impl KeptLedgers {
         let file = self.file_of(mount);
         let new = file.with_extension(NEW);
         forget(&new)?;
-        let ledger = Ledger::create(&new, origin, &claims.locks())?;
-        ledger.take_over(requests);
-        std::fs::rename(&new, &file)?;
-        Ok(ledger)
+        let written = Ledger::create(&new, origin, &claims.locks()).and_then(|ledger| {
+            ledger.take_over(requests);
+            std::fs::rename(&new, &file)?;
+            Ok(ledger)
+        });
+        written.inspect_err(|_| remove(&new))
     }
 
     /// A mount is not served any more, and nobody writes to its ledger.
@@ -156,12 +164,17 @@ impl KeptLedgers {
         if returns == Return::Never {
             return self.remove(mount);
         }
+        self.add(Away::of(mount, ledger));
+    }
+
+    /// The oldest one makes way.
+    fn add(&mut self, away: Away) {
         if self.away.len() >= AWAY_MAX
             && let Some(oldest) = self.away.pop_front()
         {
             self.remove(oldest.mount);
         }
-        self.away.push_back(Away::of(mount, ledger));
+        self.away.push_back(away);
     }
 
     fn remove(&self, mount: MountId) {
@@ -175,15 +188,18 @@ impl KeptLedgers {
 }
 
 /// The files in a directory, if there is one, by when they were changed.
-fn files_in(directory: &Path) -> Vec<PathBuf> {
+fn files_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let changed = |path: &PathBuf| {
         let changed = path.metadata().and_then(|metadata| metadata.modified());
         changed.unwrap_or(SystemTime::UNIX_EPOCH)
     };
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.sort_by_cached_key(changed);
-    files
+    Ok(files)
 }
 
 /// What an earlier server on the same files has left, since the machine has started. Indices of the log are used again, so

@@ -263,7 +263,9 @@ impl Server {
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         let (life, before) = (random_bytes()?, ServerLife::default());
-        let origin = Origin { life, region: files.identity(), boot: boot_name()?, before };
+        // Where the start has no name, no other server has the same one.
+        let boot = boot_name().or_else(|_| random_bytes())?;
+        let origin = Origin { life, region: files.identity(), boot, before };
         let log_end = (beside.before == Before::ThisMachine).then_some(recovered.log_end);
         let kept = KeptLedgers::open(ledgers_beside(socket), origin, log_end);
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
@@ -474,7 +476,7 @@ impl Server {
         while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
             let served = self.served.remove(at);
             raise(&served.stop);
-            let ended = self.end(served, Return::Perhaps);
+            let ended = self.end(served, Return::Now);
             ended.map_err(|error| AttachError::Before(error.to_string()))?;
         }
         Ok(())
