@@ -6,8 +6,10 @@
 mod repair;
 mod show;
 
+use crate::sockets;
 use clap::Args;
 use landfall_fs::{FilesRecovery, TreeChecked, check_tree};
+use landfall_fs_io::forget_offloaded;
 use landfall_heap::{Checked, FEATURE_FILES, HeapError, Keeper, RegionCheck, Tenant};
 use landfall_kv::KeyCheck;
 use landfall_media::{Media, MediaError, OpenOptions};
@@ -54,6 +56,9 @@ pub(crate) enum CheckError {
         /// The cause.
         source: Box<repair::RepairError>,
     },
+    /// Environment: mounts by a server could resume on files that the repair changes.
+    #[error("a file that names an earlier mount by a server cannot be removed: {0}")]
+    Earlier(std::io::Error),
     /// No clock or no source of randomness is available.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -135,6 +140,9 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
     let repairs_any = repairs && !(has_files && found.is_clean());
     let mut outcome = Outcome { path, medium, found, repairs: repairs.then(Vec::new), after: None };
     if repairs_any {
+        if let Some(dir) = outcome.path.parent().filter(|_| has_files) {
+            forget_offloaded(&sockets::of_mounts(dir)).map_err(CheckError::Earlier)?;
+        }
         let done = repair::repair(media, &region, &outcome.found.records, has_files);
         drop(region);
         let path = outcome.path.clone();

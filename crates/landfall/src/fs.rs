@@ -11,6 +11,7 @@ pub(crate) use background::{HELPER_NAME, help_mount};
 use crate::check::CheckArgs;
 use crate::output::{self, fail};
 use crate::password::read_password;
+use crate::sockets;
 use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
@@ -29,10 +30,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Name of the socket to which libraries in other programs connect.
-const SOCKET: &str = "files.sock";
-/// Name of the socket to which mounts of other processes connect.
-const OFFLOAD_SOCKET: &str = "offload.sock";
 /// Permissions of a new root directory.
 const ROOT_MODE: u32 = 0o755;
 /// Ids of the region's writers. The compactor has its own.
@@ -261,7 +258,7 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         return offload::mount(&args.mountpoint, server, settings.mount, (args.patience, sharing));
     }
     let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
-    forget_offloaded(&socket_in(args.dir())).map_err(FsCliError::Earlier)?;
+    forget_offloaded(&sockets::of_mounts(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
     let session = Session::start(files, publisher, &args.mountpoint, &settings)?;
     let mut lines = vec![format!("mounted: {} on {} ({medium})", path.display(), session.point().display())];
@@ -303,7 +300,7 @@ fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
     // The region is locked: who has served them is dead.
-    socket(&config.dir).iter().for_each(|socket| end_earlier_libraries(socket));
+    sockets::of_libraries(&config.dir).iter().for_each(|socket| end_earlier_libraries(socket));
     let recovery = Arc::new(FilesRecovery::default());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);
     let (heap, found) = opened.map_err(|source| of_heap(&path, &config.dir, source))?;
@@ -341,17 +338,6 @@ fn of_heap(path: &Path, dir: &Path, source: HeapError) -> FsCliError {
 fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// The socket of libraries, beside the region. A DAX device has no directory for it.
-pub(crate) fn socket(dir: &Path) -> Option<PathBuf> {
-    let is_directory = dir.metadata().map_or(true, |metadata| metadata.is_dir());
-    is_directory.then(|| dir.join(SOCKET))
-}
-
-/// The socket to which mounts of other processes connect, in the region's directory.
-pub(crate) fn socket_in(dir: &Path) -> PathBuf {
-    dir.join(OFFLOAD_SOCKET)
 }
 
 fn config(dir: &Path, size: Option<Size>, memory: Option<Size>) -> Config {
@@ -415,8 +401,12 @@ impl MountArgs {
     }
 
     fn settings(&self, mount: MountOptions) -> Result<Settings, FsCliError> {
-        let mut settings =
-            Settings { mount, writeback: self.writeback, socket: socket(self.dir()), ..Settings::default() };
+        let mut settings = Settings {
+            mount,
+            writeback: self.writeback,
+            socket: sockets::of_libraries(self.dir()),
+            ..Settings::default()
+        };
         settings.sync = self.sync.into();
         settings.transport = self.transport.into();
         if let Some(count) = self.workers {

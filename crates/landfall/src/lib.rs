@@ -16,6 +16,7 @@ mod password;
 mod pmnet;
 mod proxy;
 mod serve;
+mod sockets;
 mod stats;
 mod sys;
 mod top;

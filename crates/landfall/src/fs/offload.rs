@@ -1,8 +1,9 @@
 //! `landfall fs serve`, which owns a region and serves a mount that another process holds, and that other process.
 
-use super::{FsCliError, Opened, Sync, at_signal, config, open, socket, socket_in, workers};
+use super::{FsCliError, Opened, Sync, at_signal, config, open, workers};
 use crate::output::{self, fail};
 use crate::password::read_password;
+use crate::sockets;
 use crate::sys;
 use clap::Args;
 use landfall_fs::Orphans;
@@ -79,8 +80,8 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
         let set = rustix::process::setpriority_process(None, nice);
         set.map_err(|errno| FsCliError::Nice(errno.into()))?;
     }
-    let libraries = socket(&args.dir);
-    let default = libraries.is_some().then(|| socket_in(&args.dir));
+    let libraries = sockets::of_libraries(&args.dir);
+    let default = libraries.is_some().then(|| sockets::of_mounts(&args.dir));
     let listens = args.socket.clone().or(default).ok_or(FsCliError::NoSocket)?;
     let mut settings = Settings { sync: args.sync.into(), socket: libraries, ..Settings::default() };
     if let Some(count) = args.workers {

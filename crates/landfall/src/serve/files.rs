@@ -2,7 +2,7 @@
 //! mounts of others (`--files-offload`). The server keeps the heap for all.
 
 use super::offload::{self, Door, OffloadError};
-use crate::fs::socket;
+use crate::sockets;
 use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
@@ -243,7 +243,7 @@ impl ServedFiles {
         }
         let mount = mount_options(config.files_options.as_deref())?;
         // Libraries make their writes durable on this machine only.
-        let socket = if shared.chain.is_some() { None } else { socket(&config.dir) };
+        let socket = if shared.chain.is_some() { None } else { sockets::of_libraries(&config.dir) };
         let is_sync = config.chain.as_ref().is_some_and(|chain| chain.replicate == Replicate::Sync);
         let sync = if is_sync { SyncMode::Always } else { SyncMode::default() };
         let settings = Settings { mount, sync, socket, ..Settings::default() };

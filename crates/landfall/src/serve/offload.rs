@@ -1,6 +1,6 @@
 //! `landfall serve --files-offload`: mounts of other processes, which a server of a chain serves while it is the first one.
 
-use crate::fs::socket_in;
+use crate::sockets;
 use landfall_chain_io::Node;
 use landfall_fs::{Files, FsError, Publisher, Recovered};
 use landfall_fs_io::{
@@ -29,7 +29,7 @@ pub(super) enum OffloadError {
 /// No mount may resume that connected to the usual socket of the region: others are about to change its files.
 pub(super) fn forget_usual(config: &Config) -> Result<(), OffloadError> {
     // A DAX device has no directory.
-    let socket = config.dir.is_dir().then(|| socket_in(&config.dir));
+    let socket = config.dir.is_dir().then(|| sockets::of_mounts(&config.dir));
     socket.map_or(Ok(()), |socket| forget_offloaded(&socket)).map_err(OffloadError::Earlier)
 }
 
