@@ -70,8 +70,8 @@ impl Successor for Link {
         self.slot().begin(Batch { records: records.to_vec(), flushed });
     }
 
-    fn take_room(&self, bytes: u64) -> Result<(), HeapError> {
-        self.node.take_room(self.slot(), bytes)
+    fn take_room(&self, bytes: u64, question: &mut Option<u64>) -> Result<(), HeapError> {
+        self.node.take_room(bytes, question)
     }
 
     fn give_room_back(&self, bytes: u64) {

@@ -3,9 +3,7 @@
 use crate::connection::{Connection, Lost};
 use crate::node::Node;
 use crate::slot::Slot;
-use landfall_chain::{
-    Acknowledged, Awaited, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message,
-};
+use landfall_chain::{Acknowledged, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message};
 use landfall_heap::HeapError;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -24,14 +22,14 @@ impl Node {
         self.downstream.lock().asks_for_room()
     }
 
-    /// Takes room behind for values of a stream, if this is the first node; the others have no say.
-    pub(crate) fn take_room(&self, slot: &Slot, bytes: u64) -> Result<(), HeapError> {
+    /// Takes room behind for values, if this is the first node; the others have no say.
+    pub(crate) fn take_room(&self, bytes: u64, question: &mut Option<u64>) -> Result<(), HeapError> {
         let mut downstream = self.downstream.lock();
         if !self.is_first() {
             downstream.note_room_taken(bytes);
             return Ok(());
         }
-        match downstream.take_room(bytes, &mut slot.awaited.lock()) {
+        match downstream.take_room(bytes, question) {
             Verdict::Taken => Ok(()),
             Verdict::Full => Err(HeapError::Full),
             Verdict::Wait => {
@@ -73,7 +71,7 @@ impl Node {
 
     /// For a question of the node before: true if the node behind has answered it, too. `awaited` belongs to the question.
     /// The workers are woken when there is an answer.
-    pub fn is_room_known(&self, wanted: u64, awaited: &mut Option<Awaited>) -> bool {
+    pub fn is_room_known(&self, wanted: u64, awaited: &mut Option<u64>) -> bool {
         let is_known = self.downstream.lock().is_room_known(wanted, awaited);
         if !is_known {
             self.room_wanted.notify_all();

@@ -1,6 +1,5 @@
 //! What a writer and the thread of its stream share.
 
-use landfall_chain::Awaited;
 use landfall_heap::SlotId;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
@@ -28,8 +27,6 @@ pub(crate) struct Slot {
     is_lost: AtomicBool,
     /// Records of the writer with a lower seq are complete.
     complete_below: AtomicU64,
-    /// What a value of this writer without room waits for.
-    pub(crate) awaited: Mutex<Option<Awaited>>,
     wake: OnceLock<Wake>,
 }
 

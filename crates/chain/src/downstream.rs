@@ -1,7 +1,7 @@
 //! What a node knows of the node behind it.
 
 use crate::hello::Welcome;
-use crate::room::{Awaited, Question, Report, Room, Verdict};
+use crate::room::{Question, Report, Room, Verdict};
 use crate::view::{Member, View};
 
 /// What is known of the node behind.
@@ -193,7 +193,7 @@ impl Downstream {
 
     /// Takes room behind for a value of so many bytes. [`Self::give_room_back`] when its batch is complete, or if it is not
     /// written after all.
-    pub fn take_room(&mut self, bytes: u64, awaited: &mut Option<Awaited>) -> Verdict {
+    pub fn take_room(&mut self, bytes: u64, awaited: &mut Option<u64>) -> Verdict {
         if self.limits_room() {
             return self.room.take(bytes, awaited);
         }
@@ -248,7 +248,7 @@ impl Downstream {
     }
 
     /// For a question of the node before: true if the node behind has answered it, too.
-    pub fn is_room_known(&mut self, wanted: u64, awaited: &mut Option<Awaited>) -> bool {
+    pub fn is_room_known(&mut self, wanted: u64, awaited: &mut Option<u64>) -> bool {
         !self.limits_room() || self.room.is_answered(wanted, awaited)
     }
 

@@ -48,13 +48,6 @@ pub enum Verdict {
     Full,
 }
 
-/// What somebody who finds no room waits for: the answer to a question that is asked after that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    question: u64,
-    bytes: u64,
-}
-
 /// A question for the room of the node behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -91,24 +84,25 @@ impl Room {
         self.is_settled = false;
     }
 
-    /// Takes room for a value of so many bytes, if there is enough. `awaited` belongs to the caller, and is `None` at
-    /// first: a caller that finds no room waits for one answer that was asked for after that.
-    pub(crate) fn take(&mut self, bytes: u64, awaited: &mut Option<Awaited>) -> Verdict {
+    /// Takes room for a value of so many bytes, if there is enough. `awaited` belongs to the request, and is `None` at
+    /// first: a request that finds no room waits for the answer to one question that is asked after that, and this is its
+    /// number.
+    pub(crate) fn take(&mut self, bytes: u64, awaited: &mut Option<u64>) -> Verdict {
         let Some(report) = self.report else {
             self.want(bytes);
             return Verdict::Wait;
         };
         if report.free.saturating_sub(self.taken) >= bytes {
             self.taken += bytes;
-            awaited.take_if(|awaited| awaited.bytes <= bytes);
+            *awaited = None;
             return Verdict::Taken;
         }
-        let is_known = self.is_settled || awaited.is_some_and(|awaited| self.answered >= awaited.question);
+        let is_known = self.is_settled || awaited.is_some_and(|question| self.answered >= question);
         if is_known && report.obtainable < bytes {
             *awaited = None;
             return Verdict::Full;
         }
-        awaited.get_or_insert(Awaited { question: self.asked + 1, bytes });
+        awaited.get_or_insert(self.asked + 1);
         self.want(bytes);
         Verdict::Wait
     }
@@ -174,8 +168,8 @@ impl Room {
     }
 
     /// For one who waits for an answer to a question that is asked from now on: true if it has come.
-    pub(crate) fn is_answered(&mut self, wanted: u64, awaited: &mut Option<Awaited>) -> bool {
-        let question = awaited.get_or_insert(Awaited { question: self.asked + 1, bytes: wanted }).question;
+    pub(crate) fn is_answered(&mut self, wanted: u64, awaited: &mut Option<u64>) -> bool {
+        let question = *awaited.get_or_insert(self.asked + 1);
         let is_answered = self.answered >= question;
         if is_answered {
             *awaited = None;

@@ -57,7 +57,7 @@ impl Drop for Release<'_> {
 }
 
 impl Successor for Slow {
-    fn take_room(&self, _: u64) -> Result<(), HeapError> {
+    fn take_room(&self, _: u64, _: &mut Option<u64>) -> Result<(), HeapError> {
         Ok(())
     }
 

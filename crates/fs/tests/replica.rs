@@ -121,7 +121,7 @@ impl Node {
 }
 
 impl Successor for Behind {
-    fn take_room(&self, _: u64) -> Result<(), HeapError> {
+    fn take_room(&self, _: u64, _: &mut Option<u64>) -> Result<(), HeapError> {
         Ok(())
     }
 

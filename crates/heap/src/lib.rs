@@ -37,6 +37,7 @@ mod load;
 mod moved;
 mod new_patches;
 mod owner;
+mod patience;
 mod pieces;
 mod pin;
 mod place;
@@ -85,6 +86,7 @@ pub use lanes::Ticket;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
 pub use load::{LoadId, Loader};
 pub use owner::{Gone, Named, Owner};
+pub use patience::Patience;
 pub use pieces::{
     ArrivingCrcs, Change, Crcs, ItemPart, Joined, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Patch, PieceCrc,
     slice,

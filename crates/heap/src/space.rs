@@ -217,9 +217,11 @@ impl Space {
         self.releases_seen.store(self.releases.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Ends a search, which has found this many reclaimable runs.
-    pub(crate) fn end_search(&self, runs: u32) {
-        self.reclaimable.store(runs, Ordering::Release);
+    /// Ends a search, which has found this many reclaimable runs. Nobody can demand more than there is.
+    pub(crate) fn end_search(&self, runs: &Runs, reclaimable: u32) {
+        let free = runs.free_count().saturating_sub(self.writer_reserve(runs));
+        self.demand.fetch_min(free + reclaimable.min(runs.used_count()), Ordering::Relaxed);
+        self.reclaimable.store(reclaimable, Ordering::Release);
         self.searches.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -250,19 +252,24 @@ impl Space {
     /// The number of searches of the compactor, if references have been released since the last one. A writer without
     /// room waits for the next search then, but only for one, since other writers keep releasing references.
     pub(crate) fn searches_if_stale(&self) -> Option<u64> {
-        let seen = self.releases_seen.load(Ordering::Acquire);
-        let is_stale = seen != self.releases.load(Ordering::Acquire);
-        let searches = (is_stale && self.is_cleaned()).then(|| self.searches.load(Ordering::Acquire));
+        let searches = (self.is_stale() && self.is_cleaned()).then(|| self.searches.load(Ordering::Acquire));
         if searches.is_some() {
             self.note_awaited();
         }
         searches
     }
 
-    /// Requests that the compactor free this many bytes, as far as they are reclaimable.
+    /// Requests that the compactor free this many bytes, as far as they are reclaimable. If space was released since its
+    /// last search, how much is reclaimable is not known: then it searches first.
     pub(crate) fn request_free(&self, runs: &Runs, bytes: u64) {
         let wanted = u32::try_from(bytes.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX);
-        self.demand.fetch_max(wanted.min(self.reclaimable_runs(runs)), Ordering::Relaxed);
+        let most = if self.is_stale() { u32::MAX } else { self.reclaimable_runs(runs) };
+        self.demand.fetch_max(wanted.min(most), Ordering::Relaxed);
+    }
+
+    /// True if references were released since the compactor's last search began.
+    fn is_stale(&self) -> bool {
+        self.releases_seen.load(Ordering::Acquire) != self.releases.load(Ordering::Acquire)
     }
 
     /// Resets the demand: enough runs are free.
@@ -292,7 +299,7 @@ mod tests {
         let (space, runs) = (Space::default(), runs());
         space.set_cleaned(&runs, true);
         let empty = space.room_bytes(&runs);
-        space.end_search(40);
+        space.end_search(&runs, 40);
         assert!(space.room_bytes(&runs) <= empty, "nothing is used: {} > {empty}", space.room_bytes(&runs));
     }
 
@@ -306,7 +313,7 @@ mod tests {
             runs.hold(Extent::new(run.off(), RUN_SIZE as u32));
             runs.adopt(Extent::new(run.off(), RUN_SIZE as u32), crate::layout::SlotId(1));
         }
-        space.end_search(40);
+        space.end_search(&runs, 40);
         let not_live = (63 - 40) * RUN_SIZE;
         let room = space.measured_room_bytes(&runs);
         assert!(room <= not_live, "{room} of {not_live}");

@@ -10,11 +10,12 @@ use std::sync::Arc;
 /// Takes the batches of one writer, one after the other. A batch is durable only when its successor has it, too.
 pub trait Successor: Debug + Send + Sync {
     /// Takes room for values that occupy so many bytes at another machine, their keys and records among them. It is given back
-    /// by [`Self::give_room_back`] when their batch is complete, or when they are not appended after all.
+    /// by [`Self::give_room_back`] when their batch is complete, or when they are not appended after all. `question` belongs
+    /// to the request that needs the room, and is `None` at first: the question whose answer it waits for.
     ///
     /// # Errors
     /// [`HeapError::Full`]; [`HeapError::Cleaning`] if there may be room after a while.
-    fn take_room(&self, bytes: u64) -> Result<(), HeapError>;
+    fn take_room(&self, bytes: u64, question: &mut Option<u64>) -> Result<(), HeapError>;
 
     /// See [`Self::take_room`].
     fn give_room_back(&self, bytes: u64);
@@ -56,8 +57,12 @@ pub(crate) struct TakenRoom {
 }
 
 impl TakenRoom {
-    pub(crate) fn take(successor: &Arc<dyn Successor>, bytes: u64) -> Result<Self, HeapError> {
-        successor.take_room(bytes)?;
+    pub(crate) fn take(
+        successor: &Arc<dyn Successor>,
+        bytes: u64,
+        question: &mut Option<u64>,
+    ) -> Result<Self, HeapError> {
+        successor.take_room(bytes, question)?;
         Ok(Self { successor: Some(Arc::clone(successor)), bytes })
     }
 

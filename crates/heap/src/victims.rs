@@ -81,7 +81,7 @@ impl Victims {
             let age = heap.runs.taken().wrapping_sub(run.born());
             found.push(Candidate { run: id, used_for, worth: worth(run, gain, age) });
         }
-        heap.space.end_search(u32::try_from(gains.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
+        heap.space.end_search(&heap.runs, u32::try_from(gains.div_ceil(RUN_SIZE)).unwrap_or(u32::MAX));
         let kept = (heap.runs.total() as usize / CHOSEN_PARTS).max(CHOSEN_MIN);
         if found.len() > kept {
             found.select_nth_unstable_by(kept, |a, b| b.worth.total_cmp(&a.worth));

@@ -22,6 +22,7 @@ use crate::lanes::Ticket;
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
+use crate::patience::Patience;
 use crate::pieces::{Certified, Crcs, KeptCrcs, PIECES_FROM, Patch};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
@@ -114,10 +115,8 @@ pub struct Writer {
     /// The emptied list of the last batch, reused for the next one.
     spare: Superseded,
     in_flight: Option<InFlight>,
-    /// Number of searches of the compactor when this writer requested another one.
-    asked: Option<u64>,
-    /// Number of returns of unfinished requests when this writer first found no room.
-    asked_unfinished: Option<u64>,
+    /// What the request that is being executed has waited for.
+    patience: Patience,
     /// Age of the data that the compactor moves, as [`crate::Runs`] counts it.
     born: u32,
     successor: Option<Arc<dyn Successor>>,
@@ -166,8 +165,7 @@ impl Writer {
             superseded: Superseded::default(),
             spare: Superseded::default(),
             in_flight: None,
-            asked: None,
-            asked_unfinished: None,
+            patience: Patience::default(),
             born: 0,
             successor: None,
             taken: 0,

@@ -32,7 +32,7 @@ impl Node {
 }
 
 impl Successor for Node {
-    fn take_room(&self, bytes: u64) -> Result<(), HeapError> {
+    fn take_room(&self, bytes: u64, _: &mut Option<u64>) -> Result<(), HeapError> {
         if self.taken() + bytes > ROOM {
             return Err(HeapError::Full);
         }

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Nobody, heap, put, tombstone};
 use landfall_heap::{
-    CompactGoal, Compactor, Group, Heap, HeapError, KEY_BYTES_MAX, RunUse, SLOTS_PER_RUN, Slot, SlotId,
-    Source, VALUE_BYTES_MAX, Writer,
+    CompactGoal, Compactor, Group, Heap, HeapError, KEY_BYTES_MAX, Patience, RunUse, SLOTS_PER_RUN, Slot,
+    SlotId, Source, VALUE_BYTES_MAX, Writer,
 };
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE, Site};
@@ -194,6 +194,38 @@ fn a_write_without_room_asks_for_the_space_of_unfinished_requests_before_the_reg
     heap.note_unfinished(4 << 20, 1000);
     assert!(matches!(append(&mut writer, b"k", &[7; 60_000]), Err(HeapError::Full)), "too little to ask for");
     assert!(!heap.take_return_wanted());
+}
+
+/// Who finds no room waits for one search of what was released; what another request has waited for is no such search.
+#[test]
+fn a_request_without_room_waits_for_one_search_of_its_own() {
+    let (_, heap) = heap(SimOptions::default());
+    let mut writer = writer(&heap);
+    let short: Vec<_> =
+        (0..3_u8).map(|number| append(&mut writer, &[number], &[7; 5000]).expect("room")).collect();
+    fill(&mut writer);
+    let mut compactor = Compactor::new(Arc::clone(&heap));
+    let release = |writer: &mut Writer, slot: SlotId| {
+        writer.supersede(slot);
+        writer.commit_now().expect("commits");
+    };
+    let mut search = || compactor.step(&Nobody, CompactGoal::DENSE, RUN_SIZE).expect("searches");
+    let attempt = |writer: &mut Writer| append(writer, b"long", &[7; 700_000]);
+    search();
+    release(&mut writer, short[0]);
+    writer.set_patience(Patience::default());
+    assert!(matches!(attempt(&mut writer), Err(HeapError::Cleaning)), "it is not known what was released");
+    let waited = writer.patience();
+    search();
+    release(&mut writer, short[1]);
+    // The one that has waited gives up; another one comes.
+    writer.set_patience(Patience::default());
+    assert!(matches!(attempt(&mut writer), Err(HeapError::Cleaning)), "it has waited for nothing");
+    search();
+    assert!(matches!(attempt(&mut writer), Err(HeapError::Full)), "nothing was found");
+    release(&mut writer, short[2]);
+    writer.set_patience(waited);
+    assert!(matches!(attempt(&mut writer), Err(HeapError::Full)), "it waits once, however much is released");
 }
 
 #[test]

@@ -111,6 +111,28 @@ impl Store {
     }
 }
 
+/// Some runs are free, but too few for a long value; the other space would have to be made, and nobody has looked for it.
+#[test]
+fn a_long_value_waits_until_enough_is_free_although_something_is() {
+    let mut store = Store::new(64);
+    let keys = (0u32..).take_while(|key| store.set(*key, 400_000)).count() as u32;
+    // A few runs are empty afterwards, and of most others a half.
+    for key in (0..keys).filter(|key| *key < 16 || key % 2 == 0) {
+        assert!(store.delete(key));
+    }
+    store.writer.commit_now().expect("commits");
+    let heap = store.engine.heap();
+    assert!(heap.runs().free_count() > heap.clean_below() && heap.free_bytes() < 12 << 20, "{heap:?}");
+    heap.request_free(12 << 20);
+    let search = heap.search_to_wait_for();
+    assert!(search.is_some(), "whether there is so much is not known");
+    while store.engine.heap().search_to_wait_for() == search {
+        store.clean(store.engine.heap().clean_below());
+    }
+    assert!(store.engine.heap().room_bytes() >= 12 << 20);
+    assert!(store.set(u32::MAX, 12 << 20));
+}
+
 /// The order of deletes.
 #[derive(Clone, Copy, Debug)]
 enum Order {

@@ -16,8 +16,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const CLIENTS: u64 = 4;
 
 /// Three nodes with regions of these sizes, in step.
-fn chain(capacities: [&str; 3], flags: &[&str]) -> Chain {
-    let mut chain = Chain::new(3, flags);
+fn chain<const N: usize>(capacities: [&str; N], flags: &[&str]) -> Chain {
+    let mut chain = Chain::new(N, flags);
     for (node, capacity) in chain.nodes.iter_mut().zip(capacities) {
         node.flags = vec!["--capacity".into(), capacity.into()];
     }
@@ -451,4 +451,29 @@ fn a_transaction_that_deletes_more_long_keys_than_a_full_chain_has_room_for_is_r
     assert_eq!(answer(&mut resp, &[b"DEL", &pattern(0, 60_000), &pattern(1, 60_000)]), Reply::Int(2));
     assert_eq!(answer(&mut resp, &[b"FLUSHDB"]), ok());
     assert!(fill() > stored / 2);
+}
+
+/// Requests find no room at a full chain; some wait for an answer of the node behind, and are refused at the first one
+/// meanwhile. What they have waited for is not held against the next one.
+#[test]
+fn who_finds_no_room_is_not_refused_for_what_others_have_waited_for() {
+    let mut chain = chain(["48MiB"; 2], &["--workers", "1"]);
+    let mut resp = chain.resp(0);
+    for round in 0..12 {
+        let (over, refused) = (AtomicBool::new(false), AtomicU64::new(0));
+        let first = Mutex::new(Some(chain.server(0).resp));
+        std::thread::scope(|threads| {
+            for client in 0..CLIENTS {
+                let (first, over, refused) = (&first, &over, &refused);
+                threads.spawn(move || write_and_delete(first, over, client + round * CLIENTS, refused));
+            }
+            let ends = Over(&over);
+            let is_full = || (refused.load(Ordering::Relaxed) > 20).then_some(());
+            wait_until(LIMIT, is_full).expect("it is full");
+            drop(ends);
+        });
+        assert_eq!(answer(&mut resp, &[b"FLUSHALL"]), ok());
+        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(1, 1 << 20)]), ok(), "round {round}");
+    }
+    chain.end(&[0, 1]);
 }

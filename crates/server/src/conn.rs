@@ -13,7 +13,7 @@ use crate::phase::{Listed, Phase, Receiving, Sending};
 use crate::reply::Outbox;
 use crate::resp::Session;
 use crate::shared::Shared;
-use landfall_heap::{Heap, Until, Writer};
+use landfall_heap::{Heap, Patience, Until, Writer};
 use landfall_media::{Chain, MediaError};
 use landfall_sockets::ConnId;
 use std::ops::Range;
@@ -80,6 +80,8 @@ pub(crate) struct Conn {
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) park: Option<Park>,
+    /// What the command that waits has waited for.
+    patience: Patience,
     pub(crate) phase: Phase,
     pub(crate) listed: Listed,
     pub(crate) receiving: Receiving,
@@ -145,6 +147,7 @@ impl Conn {
             inbox: Inbox::new(apart),
             outbox: Outbox::default(),
             park: None,
+            patience: Patience::default(),
             phase: Phase::default(),
             listed: Listed::default(),
             receiving: Receiving::default(),
@@ -277,6 +280,7 @@ impl Conn {
             left -= 1;
             core.tail = self.tail.take();
             core.known_crc = known_crc.take();
+            core.writer.set_patience(std::mem::take(&mut self.patience));
             match self.step(core, lookahead, heap, &chain, from) {
                 Step::Executed(end) => (chain, from) = chain.skip_to(end),
                 Step::NeedMore(end) => {
@@ -289,6 +293,7 @@ impl Conn {
                     if let Park::Log(tail) = park {
                         self.tail = Some(tail);
                     }
+                    self.patience = core.writer.patience();
                     self.park = Some(park);
                     break;
                 }

@@ -156,7 +156,7 @@ struct Link {
 }
 
 impl Successor for Link {
-    fn take_room(&self, _: u64) -> Result<(), HeapError> {
+    fn take_room(&self, _: u64, _: &mut Option<u64>) -> Result<(), HeapError> {
         Ok(())
     }
 

@@ -3,9 +3,22 @@
 use super::{Urgency, Writer};
 use crate::entry::Entry;
 use crate::error::HeapError;
+use crate::patience::Patience;
 use landfall_media::RUN_SIZE;
 
 impl Writer {
+    /// Begins a request, or tries it again: `patience` is what it has waited for so far, and [`Patience::default`] at first.
+    #[inline]
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// What the request has waited for, after an attempt that has to wait.
+    #[inline]
+    pub fn patience(&self) -> Patience {
+        self.patience
+    }
+
     /// Ensures that enough runs are free for the bytes to be placed. A writer that waits requests all runs at once: what an
     /// append that finds no room midway has placed, and gives back, would look like room for its next attempt.
     #[inline]
@@ -26,7 +39,7 @@ impl Writer {
         let is_asked = runs > 0 && self.heap.space.is_cleaned();
         let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
         if self.heap.runs.free_count().saturating_sub(self.reserve(self.urgency)) > runs {
-            self.asked_unfinished = None;
+            (self.patience.search, self.patience.returns) = (None, None);
             return Ok(());
         }
         let waits = match self.urgency {
@@ -46,17 +59,17 @@ impl Writer {
     fn wait_or_full(&mut self, waits: bool) -> HeapError {
         let asked = if waits { None } else { self.heap.space.searches_if_stale() };
         // The writer waits for one further search only.
-        let asks = asked.filter(|searches| self.asked.is_none_or(|asked| asked == *searches));
-        self.asked = asks;
+        let asks = asked.filter(|searches| self.patience.search.is_none_or(|asked| asked == *searches));
+        self.patience.search = asks;
         if waits || asks.is_some() || self.ask_unfinished() { HeapError::Cleaning } else { HeapError::Full }
     }
 
     /// If compaction does not help, requests the space of unfinished requests. True if the writer should wait for it.
     fn ask_unfinished(&mut self) -> bool {
-        let since = *self.asked_unfinished.get_or_insert_with(|| self.heap.unfinished.returns());
+        let since = *self.patience.returns.get_or_insert_with(|| self.heap.unfinished.returns());
         let asks = self.heap.unfinished.ask(since);
         if !asks {
-            self.asked_unfinished = None;
+            self.patience.returns = None;
         }
         asks
     }

@@ -58,11 +58,11 @@ impl Writer {
 
     /// Takes room for values at the successor. Returns the bytes, for [`Self::use_room`].
     #[inline]
-    pub(super) fn take_room(&self, entries: &[Entry<'_>], urgency: Urgency) -> Result<u64, HeapError> {
+    pub(super) fn take_room(&mut self, entries: &[Entry<'_>], urgency: Urgency) -> Result<u64, HeapError> {
         match &self.successor {
             Some(successor) if urgency != Urgency::Delete => {
                 let bytes = bytes_of(entries);
-                successor.take_room(bytes).map(|()| bytes)
+                successor.take_room(bytes, &mut self.patience.question).map(|()| bytes)
             }
             _ => Ok(0),
         }

@@ -38,7 +38,7 @@ impl Writer {
     /// [`HeapError::Full`], [`HeapError::Cleaning`]. [`HeapError::TooLarge`]: keys of more than 1 GiB, which the successor
     /// would not take.
     pub fn take_room_for<'a>(
-        &self,
+        &mut self,
         transaction: &mut Transaction,
         entries: impl Iterator<Item = Entry<'a>>,
     ) -> Result<(), HeapError> {
@@ -49,7 +49,7 @@ impl Writer {
                 room += if entry.kind == Kind::Put { bytes_of(&[entry]) } else { 0 };
             }
             too_large("the keys of a transaction", keys, TRANSACTION_KEY_BYTES_MAX)?;
-            transaction.room = TakenRoom::take(successor, room)?;
+            transaction.room = TakenRoom::take(successor, room, &mut self.patience.question)?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::context::{Context, Outcome};
 use crate::reply::Reply;
 use crate::shared::Shared;
 use landfall_chain::{
-    Awaited, Code, Hello, Message, Packing, Reason, Record, RecordKind, Records, Refusal, WireError,
+    Code, Hello, Message, Packing, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
 use landfall_chain_io::{Counters, Node, Unpacked, Unpacker, full};
 use landfall_fs::{Files, FilesRecord, Publisher, ReceiveError};
@@ -45,7 +45,7 @@ struct Asked {
     /// The search of the compactor behind this one.
     search: Option<u64>,
     /// The answer of the node behind.
-    awaited: Option<Awaited>,
+    awaited: Option<u64>,
     /// This node knows its own room.
     is_searched: bool,
 }
