@@ -40,6 +40,8 @@ const ENTRY_WORDS: usize = 4;
 const AT_LOCKS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
 /// Words of a ledger.
 const WORDS: usize = AT_LOCKS + locks::WORDS;
+/// Words of one that only keeps requests.
+const WORDS_OF_REQUESTS: usize = AT_CHANGES;
 /// The end of a change that is known to be lost.
 const LOST: u64 = u64::MAX;
 /// The end of one that is lost, and that nobody need be told of any more.
@@ -139,31 +141,33 @@ impl Ledger {
         Self::of(SharedMemory::of_another(file, WORDS)?)
     }
 
-    /// A new ledger in a new file, with locks already.
-    ///
-    /// # Errors
-    /// There is such a file already, or there is no space for it. An error of the kernel.
-    pub(crate) fn create(
-        path: &Path,
-        origin: &Origin,
-        locks: &[(InodeNumber, FileLock)],
-    ) -> io::Result<Self> {
-        Self::begun_by(SharedMemory::create(path, WORDS)?, origin, locks)
-    }
-
-    /// A new ledger that ends with this process, with locks already.
+    /// A new ledger of these locks, which ends with this process.
     ///
     /// # Errors
     /// An error of the kernel.
-    pub(crate) fn in_memory(origin: &Origin, locks: &[(InodeNumber, FileLock)]) -> io::Result<Self> {
-        Self::begun_by(SharedMemory::new(WORDS)?, origin, locks)
+    pub(crate) fn of_locks(locks: &[(InodeNumber, FileLock)]) -> io::Result<Self> {
+        let ledger = Self::of(Self::memory()?)?;
+        locks.iter().for_each(|(inode, lock)| ledger.note_lock(*inode, *lock));
+        Ok(ledger)
     }
 
-    fn begun_by(
-        memory: SharedMemory,
-        origin: &Origin,
-        locks: &[(InodeNumber, FileLock)],
-    ) -> io::Result<Self> {
+    /// A new ledger of requests only, in a new file.
+    ///
+    /// # Errors
+    /// There is such a file already, or there is no space for it. An error of the kernel.
+    pub(crate) fn create(path: &Path, origin: &Origin) -> io::Result<Self> {
+        Self::begun_by(SharedMemory::create(path, WORDS_OF_REQUESTS)?, origin)
+    }
+
+    /// As [`Self::create`], without a file: it ends with this process.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(crate) fn in_memory(origin: &Origin) -> io::Result<Self> {
+        Self::begun_by(SharedMemory::new(WORDS_OF_REQUESTS)?, origin)
+    }
+
+    fn begun_by(memory: SharedMemory, origin: &Origin) -> io::Result<Self> {
         memory.words()[AT_MAGIC].store(MAGIC, Ordering::Release);
         let ledger = Self::of(memory)?;
         let Origin { life, region, boot, before } = origin;
@@ -173,16 +177,15 @@ impl Ledger {
         {
             word.store(u64::from_le_bytes(*bytes), Ordering::Release);
         }
-        locks.iter().for_each(|(inode, lock)| ledger.note_lock(*inode, *lock));
         Ok(ledger)
     }
 
-    /// The ledger that an earlier server has left in a file.
+    /// The ledger of requests that an earlier server has left in a file.
     ///
     /// # Errors
     /// `InvalidData`: it is none. An error of the kernel.
     pub(crate) fn find(path: &Path) -> io::Result<Self> {
-        Self::of(SharedMemory::open(path, WORDS)?)
+        Self::of(SharedMemory::open(path, WORDS_OF_REQUESTS)?)
     }
 
     /// Its memory, for another process.
@@ -357,13 +360,16 @@ impl Ledger {
     /// is among it, unless [`Self::forget`] was called.
     pub(crate) fn settle(&self, log_end: u64) -> LostChanges {
         let count = usize::try_from(self.word(AT_TOUCHED).load(Ordering::Acquire)).unwrap_or(usize::MAX);
-        let oldest = entry(&self.memory, AT_CHANGES, count % CHANGES)[0].load(Ordering::Acquire);
-        // Where the oldest one is of an earlier server, all of the last one are here.
-        if count > CHANGES && oldest > log_end && oldest < TOLD {
-            self.word(AT_ALL_LOST).store(1, Ordering::Release);
+        let changes = changes_in(&self.memory);
+        if count > changes && changes > 0 {
+            let oldest = entry(&self.memory, AT_CHANGES, count % changes)[0].load(Ordering::Acquire);
+            // Where the oldest one is of an earlier server, all of the last one are here.
+            if oldest > log_end && oldest < TOLD {
+                self.word(AT_ALL_LOST).store(1, Ordering::Release);
+            }
         }
         let mut lost = LostChanges::default();
-        for place in 0..count.min(CHANGES) {
+        for place in 0..count.min(changes) {
             let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             let inode = InodeNumber(number.load(Ordering::Acquire));
             let of_change = end.load(Ordering::Acquire);
@@ -396,7 +402,7 @@ impl Ledger {
             let is_lost = end.load(Ordering::Acquire) >= TOLD;
             Some(InodeNumber(number.load(Ordering::Acquire))).filter(|inode| is_lost && inode.0 > 0)
         };
-        let all: BTreeSet<InodeNumber> = (0..CHANGES).filter_map(inode).collect();
+        let all: BTreeSet<InodeNumber> = (0..changes_in(memory)).filter_map(inode).collect();
         all.into_iter().collect()
     }
 
@@ -411,7 +417,7 @@ impl Ledger {
     }
 
     fn forget_lost(&self, is_meant: impl Fn(u64, u64) -> bool) {
-        for place in 0..CHANGES {
+        for place in 0..changes_in(&self.memory) {
             let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             let of = (number.load(Ordering::Acquire), unique.load(Ordering::Acquire));
             if end.load(Ordering::Acquire) == LOST && is_meant(of.0, of.1) {
@@ -446,9 +452,14 @@ impl Ledger {
     }
 
     fn executed(&self, end: u64, touched: &[InodeNumber]) {
+        FIRST_IS_EXECUTED.set(true);
+        let changes = changes_in(&self.memory);
+        if changes == 0 {
+            return;
+        }
         let count = self.word(AT_TOUCHED).load(Ordering::Relaxed);
         for (position, inode) in (count..).zip(touched) {
-            let place = usize::try_from(position).unwrap_or(0) % CHANGES;
+            let place = usize::try_from(position).unwrap_or(0) % changes;
             let [at_end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             number.store(0, Ordering::Release);
             at_end.store(end, Ordering::Relaxed);
@@ -456,7 +467,6 @@ impl Ledger {
             number.store(inode.0, Ordering::Release);
         }
         self.word(AT_TOUCHED).store(count + touched.len() as u64, Ordering::Release);
-        FIRST_IS_EXECUTED.set(true);
     }
 }
 
@@ -499,9 +509,14 @@ impl Witness for Ledgers {
     }
 }
 
-/// The words of the locks.
+/// How many changes it remembers: none, if it only keeps requests.
+fn changes_in(memory: &SharedMemory) -> usize {
+    if memory.words().len() == WORDS { CHANGES } else { 0 }
+}
+
+/// The words of the locks: none, if it only keeps requests.
 fn lock_words(memory: &SharedMemory) -> &[AtomicU64] {
-    &memory.words()[AT_LOCKS..]
+    memory.words().get(AT_LOCKS..).unwrap_or_default()
 }
 
 /// The words of an entry of a table.

@@ -29,7 +29,7 @@ impl Slots {
     /// Those that an earlier server has left in `words`.
     pub(super) fn of(words: &[AtomicU64]) -> Self {
         let mut slots = Self { used: BTreeMap::new(), free: Vec::new() };
-        for slot in (0..SLOTS).rev() {
+        for slot in (0..words.len() / SLOT_WORDS).rev() {
             match read(words, slot) {
                 Some(located) => drop(slots.used.insert(located, slot)),
                 None => slots.free.push(slot),

@@ -1,5 +1,4 @@
 use super::*;
-use crate::ledger::Origin;
 use crate::peer::Peer;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -43,7 +42,7 @@ impl Site {
     fn join(&mut self, id: u8, kernel: Kernel, claims: &[(InodeNumber, FileLock)]) -> Mount {
         self.mounts += 1;
         let (number, id) = (MountNumber(self.mounts), [id; 16]);
-        let ledger = Arc::new(Ledger::in_memory(&Origin::default(), claims).expect("memory"));
+        let ledger = Arc::new(Ledger::of_locks(claims).expect("memory"));
         let (say, said) = sync_channel(16);
         let say: Say = Box::new(move |unique, errno| say.send((unique.0, errno)).is_ok());
         let lost = self.locking.join(number, Member { id, kernel, ledger: Arc::clone(&ledger), say });

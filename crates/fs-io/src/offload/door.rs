@@ -8,7 +8,7 @@ use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over
 use super::strangers::Strangers;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
-use crate::ledger::{Ledger, Origin};
+use crate::ledger::Ledger;
 use landfall_fs::{FileLock, InodeNumber, LOCKS_MAX};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
@@ -322,7 +322,7 @@ impl Shared {
             point,
             ..attach
         };
-        let ledger = Ledger::in_memory(&Origin::default(), claims)?;
+        let ledger = Ledger::of_locks(claims)?;
         let queues = queues.iter().map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(ledger.file()).chain(queues).collect();
         Ok(inside.send(&Message::Attach(attach), &descriptors)?)

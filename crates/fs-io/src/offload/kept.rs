@@ -108,42 +108,30 @@ impl KeptLedgers {
         kept
     }
 
-    /// A ledger for a mount that is about to be served, with the locks that are in `claims`. Its holder has heard of the server
-    /// `last`, and of no later one; `true`: what that had begun is in the ledger. If there can be no file, the next server
-    /// knows nothing of the mount.
+    /// A ledger of requests for a mount that is about to be served. Its holder has heard of the server `last`, and of no later
+    /// one; `true`: what that had begun is in the ledger. If there can be no file, the next server knows nothing of the mount.
     ///
     /// # Errors
     /// There is no memory, or an older file of the mount cannot be removed.
-    pub(super) fn lend(
-        &mut self,
-        mount: MountId,
-        last: ServerLife,
-        claims: &Ledger,
-    ) -> io::Result<(Ledger, bool)> {
+    pub(super) fn lend(&mut self, mount: MountId, last: ServerLife) -> io::Result<(Ledger, bool)> {
         let at = self.away.iter().position(|away| away.mount == mount);
         let away = at.and_then(|at| self.away.remove(at));
         let known = away.as_ref().filter(|away| away.knows(last));
         let origin = Origin { before: known.map_or(ServerLife::default(), |_| last), ..self.origin };
         let (follows, requests) = (known.is_some(), known.map_or(&[][..], |away| &away.requests));
-        let ledger = self.write(mount, &origin, claims, requests).or_else(|error| {
+        let ledger = self.write(mount, &origin, requests).or_else(|error| {
             tracing::warn!(
                 %error,
                 directory = %self.directory.display(),
                 "no ledger can be kept: calls of a mount on another machine may fail when this server is killed"
             );
             forget(&self.file_of(mount))?;
-            Ledger::in_memory(&origin, &claims.locks()).inspect(|ledger| ledger.take_over(requests))
+            Ledger::in_memory(&origin).inspect(|ledger| ledger.take_over(requests))
         })?;
         Ok((ledger, follows))
     }
 
-    fn write(
-        &self,
-        mount: MountId,
-        origin: &Origin,
-        claims: &Ledger,
-        requests: &[Unheard],
-    ) -> io::Result<Ledger> {
+    fn write(&self, mount: MountId, origin: &Origin, requests: &[Unheard]) -> io::Result<Ledger> {
         match DirBuilder::new().mode(0o700).create(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -151,7 +139,7 @@ impl KeptLedgers {
         let file = self.file_of(mount);
         let new = file.with_extension(NEW);
         forget(&new)?;
-        let written = Ledger::create(&new, origin, &claims.locks()).and_then(|ledger| {
+        let written = Ledger::create(&new, origin).and_then(|ledger| {
             ledger.take_over(requests);
             std::fs::rename(&new, &file)?;
             Ok(ledger)
@@ -230,7 +218,6 @@ fn remove_if_empty(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use landfall_fs::{Access, FileLock, InodeNumber, LockFamily, LockOwner};
     use landfall_fuse::Unique;
 
     const MOUNT: MountId = [0xab; 16];
@@ -242,13 +229,9 @@ mod tests {
         Origin { life: [life; 16], region: [7; 16], boot: [8; 16], before: NOBODY }
     }
 
-    fn nothing() -> Ledger {
-        Ledger::in_memory(&Origin::default(), &[]).expect("memory")
-    }
-
     /// The ledger of a mount whose holder has heard of the server `last`, which the server that is asked follows, or does not.
     fn lent(kept: &mut KeptLedgers, last: u8, follows: bool) -> Ledger {
-        let (ledger, follows_it) = kept.lend(MOUNT, [last; 16], &nothing()).expect("a ledger");
+        let (ledger, follows_it) = kept.lend(MOUNT, [last; 16]).expect("a ledger");
         assert_eq!(follows_it, follows);
         ledger
     }
@@ -282,6 +265,7 @@ mod tests {
         assert_eq!(directory, dir.path().join("offload.sock.ledgers"));
         let mut first = KeptLedgers::open(directory.clone(), server(1), Some(0));
         let ledger = lent(&mut first, 0, false);
+        assert_eq!(first.file_of(MOUNT).metadata().expect("a file").len(), 32_896, "requests only");
         begin(&ledger, 2, 10);
         begin(&ledger, 4, 11);
         // The second one has settled them, serves nobody, and is killed, too. Indices are used again.
@@ -341,7 +325,7 @@ mod tests {
         let knows = |origin: Origin, log_end: Option<u64>| {
             left();
             let mut next = KeptLedgers::open(directory.clone(), origin, log_end);
-            let (ledger, follows) = next.lend(MOUNT, [1; 16], &nothing()).expect("a ledger");
+            let (ledger, follows) = next.lend(MOUNT, [1; 16]).expect("a ledger");
             (follows, again(&ledger, 2))
         };
         assert_eq!(knows(server(2), Some(20)), (true, Some(true)));
@@ -366,11 +350,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let directory = dir.path().join("no").join("ledgers");
         let mut first = KeptLedgers::open(directory.clone(), server(1), Some(0));
-        let owner = LockOwner { client: 0, family: LockFamily::Range, id: 5 };
-        let lock = FileLock { owner, handle: 9, access: Access::Write, first: 1, last: 2, process: 77 };
-        let claims = Ledger::in_memory(&Origin::default(), &[(InodeNumber(6), lock)]).expect("memory");
-        let (ledger, _) = first.lend(MOUNT, NOBODY, &claims).expect("a ledger");
-        assert_eq!(ledger.locks(), [(InodeNumber(6), lock)]);
+        let ledger = lent(&mut first, 0, false);
         begin(&ledger, 2, 10);
         first.take_back(MOUNT, &ledger, Return::Perhaps);
         assert_eq!(again(&lent(&mut first, 1, true), 2), Some(true));
@@ -384,7 +364,7 @@ mod tests {
         let directory = dir.path().join("ledgers");
         let mut kept = KeptLedgers::open(directory.clone(), server(1), Some(0));
         let mut end = |mount: MountId| {
-            let (ledger, follows) = kept.lend(mount, [1; 16], &nothing()).expect("a ledger");
+            let (ledger, follows) = kept.lend(mount, [1; 16]).expect("a ledger");
             kept.take_back(mount, &ledger, Return::Perhaps);
             follows
         };

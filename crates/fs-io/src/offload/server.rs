@@ -555,14 +555,15 @@ impl Server {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
         let (is_new, number, mount) = (earlier.is_none(), attached.number, attached.attach.mount);
         let is_elsewhere = attached.attach.over == Over::Connections;
+        let lent = is_elsewhere.then(|| self.kept.lend(mount, attached.attach.last)).transpose();
+        let lent = lent.map_err(AttachError::Descriptors)?;
+        // Its locks are in the one that it came with.
+        let lost = if is_new { self.meet(&attached) } else { Vec::new() };
         let mut follows = false;
-        if is_elsewhere {
-            let lent = self.kept.lend(mount, attached.attach.last, &attached.ledger);
-            let (ledger, follows_it) = lent.map_err(AttachError::Descriptors)?;
+        if let Some((ledger, follows_it)) = lent {
             (attached.ledger, follows) = (Arc::new(ledger), follows_it);
         }
         let ledger = Arc::clone(&attached.ledger);
-        let lost = if is_new { self.meet(&attached) } else { Vec::new() };
         match self.start_session(attached, earlier, &questions) {
             Ok(served) => {
                 tracing::info!(point = %served.point().display(), "a mount is served");
