@@ -15,7 +15,7 @@
 mod acl;
 mod attributes;
 mod background;
-mod beside;
+
 mod clock;
 mod common;
 mod counter;
@@ -38,6 +38,7 @@ mod losses;
 mod mailbox;
 mod mates;
 mod names;
+mod notes;
 mod offload;
 mod panics;
 mod peer;
@@ -59,8 +60,8 @@ pub use keeping::{Keeper, Keeping};
 pub use link::end_earlier_libraries;
 pub use offload::{
     Addresses, Before, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError,
-    HoldSettings, HoldStopper, MessageError, MountState, Server, ServerError, ServerPlace, ServerStopper,
-    Until, forget_offloaded,
+    HoldSettings, HoldStopper, MessageError, MountState, ServedAt, Server, ServerError, ServerPlace,
+    ServerStopper, Until, forget_offloaded,
 };
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};

@@ -1,4 +1,4 @@
-//! The usual sockets of a region, in its directory.
+//! The usual sockets of a region, and what servers of mounts note, in its directory.
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,12 @@ const MOUNTS: &str = "offload.sock";
 pub(crate) fn of_libraries(dir: &Path) -> Option<PathBuf> {
     let is_directory = dir.metadata().map_or(true, |metadata| metadata.is_dir());
     is_directory.then(|| dir.join(LIBRARIES))
+}
+
+/// What a server of mounts at `socket` notes for the next one, by the path to which endings are added. It is in the region's
+/// directory, so that whoever changes the files finds it. A DAX device has none.
+pub(crate) fn notes_of(dir: &Path, socket: &Path) -> PathBuf {
+    if dir.is_dir() { of_mounts(dir) } else { socket.to_owned() }
 }
 
 /// The socket to which mounts of other processes connect.

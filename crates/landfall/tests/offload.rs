@@ -469,6 +469,37 @@ fn a_mount_does_not_resume_when_others_have_changed_the_files_meanwhile() {
 }
 
 #[test]
+fn a_mount_does_not_resume_when_a_server_at_another_socket_has_changed_the_files_meanwhile() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    fs::write(site.at("file"), b"first").unwrap();
+    File::open(site.at("file")).unwrap().sync_all().unwrap();
+    server.kill();
+    let (there, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let socket = there.path().join("other.sock");
+    let mut command = Command::new(binary());
+    command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(site.place.dir());
+    let other = Process::start(command.arg("--socket").arg(&socket), &site.log());
+    let mut command = Command::new(binary());
+    command.args(["fs", "mount"]).arg(point.path()).arg("--offload").arg(&socket);
+    let second = Process::start(&mut command, &site.log());
+    fs::write(point.path().join("file"), b"second").unwrap();
+    second.stop();
+    other.stop();
+    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "the notes are in the region's directory");
+    let server = site.server();
+    assert!(!mount.wait().success());
+    assert!(site.place.log().contains("the files were mounted elsewhere since"), "{}", site.place.log());
+    let mount = site.mount(&[]);
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"second");
+    mount.stop();
+    server.stop();
+}
+
+#[test]
 fn a_server_of_another_version_is_refused() {
     use rustix::net::{
         AddressFamily, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, send, socket,

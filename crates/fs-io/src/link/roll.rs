@@ -5,8 +5,8 @@
 //! dead one would have done: it revokes all leases, and waits until nobody is in. `docs/format/fs-link.md`, "The next server".
 
 use super::sys;
-use crate::beside::beside;
 use crate::counter::wait;
+use crate::notes::with_ending;
 use crate::sys::SharedMemory;
 use landfall_fs_link::{CONTROL_WORDS, Control, LEASE_TIME, LEASES_MAX, LinkState, lease};
 use parking_lot::Mutex;
@@ -69,7 +69,7 @@ impl Roll {
     /// # Errors
     /// An error of the kernel.
     pub(crate) fn create(socket: &Path) -> io::Result<Self> {
-        let path = beside(socket, ENDING);
+        let path = with_ending(socket, ENDING);
         Ok(Self { file: File::create(&path)?, path, used: Mutex::new([None; CLIENTS_MAX]) })
     }
 
@@ -156,7 +156,7 @@ impl Left {
 /// Ends the libraries of a server that was killed, whose libraries connected to `socket`. To be called by whoever has locked
 /// the region, before it is opened.
 pub fn end_earlier_libraries(socket: &Path) {
-    let path = beside(socket, ENDING);
+    let path = with_ending(socket, ENDING);
     let Ok(bytes) = std::fs::read(&path) else { return };
     let entries = bytes.chunks(PLACE_BYTES).take(CLIENTS_MAX).map(Entry::decode);
     let left: Vec<Left> = entries.filter(|entry| entry.process != 0).filter_map(Left::find).collect();

@@ -1,8 +1,8 @@
-//! The mounts on other machines that have locks, in a file beside the server's socket: the next server waits for them before
-//! it grants any.
+//! The mounts on other machines that have locks, in a file among the server's notes: the next server waits for them before it
+//! grants any.
 
-use crate::beside::{beside, forget};
 use crate::lives::MountId;
+use crate::notes::{forget, with_ending};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// Ending of the file's name.
 const ENDING: &str = ".locks";
 
-/// The file beside a socket.
-pub(crate) fn book_beside(socket: &Path) -> PathBuf {
-    beside(socket, ENDING)
+/// The file among these notes.
+pub(crate) fn book_of(notes: &Path) -> PathBuf {
+    with_ending(notes, ENDING)
 }
 
 /// The mounts that are named.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn mounts_with_locks_are_known_to_the_next_server() {
         let dir = tempfile::tempdir().expect("a directory");
-        let file = book_beside(&dir.path().join("offload.sock"));
+        let file = book_of(&dir.path().join("offload.sock"));
         assert_eq!(file, dir.path().join("offload.sock.locks"));
         let mut book = Book::open(file.clone());
         assert!(book.mounts().is_empty());

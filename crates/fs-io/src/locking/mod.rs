@@ -9,7 +9,7 @@ use crate::ledger::Ledger;
 use crate::lives::{MountId, MountNumber};
 use crate::random::random_bytes;
 use crate::transport::Later;
-pub(crate) use book::{Book, book_beside};
+pub(crate) use book::{Book, book_of};
 use landfall_fs::{
     Access, FileLock, FileLocks, InodeNumber, LockChange, LockEvents, LockFamily, LockOwner, LockRefusal,
     LockRequestNumber, Patience, Released,

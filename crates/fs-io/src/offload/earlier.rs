@@ -1,21 +1,21 @@
 //! Which mounts a region's server has served last: only these may resume.
 //!
-//! What a kernel keeps of a mount is out of date once others have changed the region without it. A file beside the socket
-//! names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
+//! What a kernel keeps of a mount is out of date once others have changed the region without it. A file among the server's
+//! notes names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
 
-use super::kept::{forget_ledgers, ledgers_beside};
-use crate::beside::{beside, forget};
+use super::kept::{forget_ledgers, ledgers_of};
 use crate::lives::MountId;
-use crate::locking::book_beside;
+use crate::locking::book_of;
+use crate::notes::{forget, with_ending};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Ending of the file's name.
 const ENDING: &str = ".mount";
 
-/// The file beside a socket.
-pub(super) fn file_of(socket: &Path) -> PathBuf {
-    beside(socket, ENDING)
+/// The file among these notes.
+pub(super) fn file_of(notes: &Path) -> PathBuf {
+    with_ending(notes, ENDING)
 }
 
 /// The mounts that were served last, and have not ended.
@@ -36,15 +36,15 @@ pub(super) fn note(file: &Path, mounts: &[MountId]) -> io::Result<()> {
     std::fs::rename(new, file)
 }
 
-/// No mount whose server listened at `socket` may resume any more, none has locks, and nothing is known of what was begun for
-/// them: its region is about to be changed by somebody else.
+/// No mount that these notes name may resume any more, none has locks, and nothing is known of what was begun for them: their
+/// files are about to be changed by somebody else.
 ///
 /// # Errors
 /// A file that tells of such mounts is there, and cannot be removed.
-pub fn forget_offloaded(socket: &Path) -> io::Result<()> {
-    forget(&file_of(socket))?;
-    forget_ledgers(&ledgers_beside(socket))?;
-    forget(&book_beside(socket))
+pub fn forget_offloaded(notes: &Path) -> io::Result<()> {
+    forget(&file_of(notes))?;
+    forget_ledgers(&ledgers_of(notes))?;
+    forget(&book_of(notes))
 }
 
 #[cfg(test)]

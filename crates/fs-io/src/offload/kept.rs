@@ -1,12 +1,12 @@
-//! Ledgers of mounts on other machines, in files beside the server's socket: a server that comes back knows what the one
+//! Ledgers of mounts on other machines, in files among the server's notes: a server that comes back knows what the one
 //! before had begun for them (`docs/format/fs-network.md`, "A server that is away").
 //!
 //! They are memory of the machine: nothing is synced, and what an earlier start of the machine has left does not count.
 
 use super::message::ServerLife;
-use crate::beside::{beside, forget};
 use crate::ledger::{Ledger, Origin, Unheard};
 use crate::lives::MountId;
+use crate::notes::{forget, with_ending};
 use std::collections::VecDeque;
 use std::fs::DirBuilder;
 use std::io;
@@ -23,9 +23,9 @@ const AWAY_MAX: usize = 32;
 /// Names the start of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The directory beside a socket.
-pub(super) fn ledgers_beside(socket: &Path) -> PathBuf {
-    beside(socket, ENDING)
+/// The directory among these notes.
+pub(super) fn ledgers_of(notes: &Path) -> PathBuf {
+    with_ending(notes, ENDING)
 }
 
 /// The name of this start of the machine.
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn the_next_server_knows_what_one_that_was_killed_had_begun() {
         let dir = tempfile::tempdir().expect("a directory");
-        let directory = ledgers_beside(&dir.path().join("offload.sock"));
+        let directory = ledgers_of(&dir.path().join("offload.sock"));
         assert_eq!(directory, dir.path().join("offload.sock.ledgers"));
         let mut first = KeptLedgers::open(directory.clone(), server(1), Some(0));
         let ledger = lent(&mut first, 0, false);

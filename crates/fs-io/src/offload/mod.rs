@@ -34,4 +34,4 @@ pub use hold::{Hold, HoldSettings, HoldStopper};
 pub use message::MessageError;
 pub use place::{Addresses, ServerPlace};
 pub use roster::MountState;
-pub use server::{Before, Beside, Current, Server, ServerError, ServerStopper};
+pub use server::{Before, Beside, Current, ServedAt, Server, ServerError, ServerStopper};

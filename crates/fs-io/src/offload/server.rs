@@ -7,7 +7,7 @@ use super::channel::{Channel, ChannelError};
 use super::earlier;
 use super::ending::Ending;
 use super::gathering::{Admitted, Attached, Gathering};
-use super::kept::{KeptLedgers, Return, boot_name, ledgers_beside};
+use super::kept::{KeptLedgers, Return, boot_name, ledgers_of};
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
@@ -20,7 +20,7 @@ use crate::ledger::{Ledger, Origin};
 use crate::line::Line;
 use crate::link::{Accepted, Listener};
 use crate::lives::{MountId, MountNumber};
-use crate::locking::{Book, Kernel, Member, book_beside};
+use crate::locking::{Book, Kernel, Member, book_of};
 use crate::mates::Gone;
 use crate::panics::Holder;
 use crate::random::random_bytes;
@@ -99,6 +99,16 @@ enum AttachError {
     Session(#[from] SessionError),
 }
 
+/// Where a server of mounts is.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedAt<'a> {
+    /// Where holders connect.
+    pub socket: &'a Path,
+    /// What is noted for the next server has this path, and endings of its own. It belongs to the files, wherever their
+    /// servers listen: whoever changes them without these mounts calls [`crate::forget_offloaded`] with it.
+    pub notes: &'a Path,
+}
+
 /// What there is beside the mounts in the server's process.
 pub struct Beside {
     /// Who keeps the heap.
@@ -112,7 +122,7 @@ pub struct Beside {
 /// Who has served the files before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Nobody, or a server with the same socket.
+    /// Nobody, or a server with the same notes.
     ThisMachine,
     /// Perhaps a server on another machine. Whichever mounts have locks is not known here.
     Another,
@@ -221,7 +231,7 @@ enum Said {
 }
 
 impl Server {
-    /// Listens at `socket`. The files were opened with their orphans kept; `recovered` is what was found.
+    /// Listens. The files were opened with their orphans kept; `recovered` is what was found.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -229,11 +239,11 @@ impl Server {
         files: Arc<Files>,
         publisher: Publisher,
         recovered: &Recovered,
-        socket: &Path,
+        at: ServedAt<'_>,
         settings: Settings,
     ) -> Result<Self, ServerError> {
         let beside = Beside { keeper: Keeper::Session, workers: 0, before: Before::ThisMachine };
-        Self::start_beside((files, publisher), recovered, socket, settings, beside)
+        Self::start_beside((files, publisher), recovered, at, settings, beside)
     }
 
     /// As [`Self::start`], in a program that serves something else in the region, too.
@@ -243,7 +253,7 @@ impl Server {
     pub fn start_beside(
         (files, publisher): (Arc<Files>, Publisher),
         recovered: &Recovered,
-        socket: &Path,
+        ServedAt { socket, notes }: ServedAt<'_>,
         settings: Settings,
         beside: Beside,
     ) -> Result<Self, ServerError> {
@@ -253,8 +263,8 @@ impl Server {
             Keeper::Session => (Common::default(), HeapKeeper::Thread),
             Keeper::Program(wake) => (Common::with_rounds(Rounds::beside(wake)), HeapKeeper::Program),
         };
-        let known = earlier::file_of(socket);
-        common.locking.begin(Book::open(book_beside(socket)), beside.before == Before::Another);
+        let known = earlier::file_of(notes);
+        common.locking.begin(Book::open(book_of(notes)), beside.before == Before::Another);
         let publisher = Arc::new(Mutex::new(publisher));
         files.set_witness(Some(Arc::clone(&common.ledgers) as Arc<dyn Witness>));
         let modes = (settings.sync, Written::Through);
@@ -267,7 +277,7 @@ impl Server {
         let boot = boot_name().or_else(|_| random_bytes())?;
         let origin = Origin { life, region: files.identity(), boot, before };
         let log_end = (beside.before == Before::ThisMachine).then_some(recovered.log_end);
-        let kept = KeptLedgers::open(ledgers_beside(socket), origin, log_end);
+        let kept = KeptLedgers::open(ledgers_of(notes), origin, log_end);
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
         common.numbers.begin();
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());

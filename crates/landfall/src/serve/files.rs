@@ -7,8 +7,8 @@ use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
 use landfall_fs_io::{
-    Before, Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, ServerStopper, Session, SessionError,
-    Settings, SyncMode, Values,
+    Before, Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, ServedAt, ServerStopper, Session,
+    SessionError, Settings, SyncMode, Values,
 };
 use landfall_fuse::{MountOptions, OptionError};
 use landfall_heap::Item;
@@ -113,14 +113,14 @@ impl FileValues for ValuesOfMount {
 enum Place {
     /// A mount of this process, on this directory.
     Mountpoint(PathBuf),
-    /// Mounts of other processes, which connect to this socket.
-    Socket(PathBuf),
+    /// Mounts of other processes: see [`ServedAt`].
+    Socket { socket: PathBuf, notes: PathBuf },
 }
 
 impl Place {
     fn path(&self) -> &Path {
         match self {
-            Self::Mountpoint(path) | Self::Socket(path) => path,
+            Self::Mountpoint(path) | Self::Socket { socket: path, .. } => path,
         }
     }
 }
@@ -233,13 +233,16 @@ impl ServedFiles {
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Option<Self>, FilesError> {
         let config = &shared.config;
         let place = match (&config.files_offload, &config.files) {
-            (Some(socket), _) => Place::Socket(socket.clone()),
+            (Some(socket), _) => {
+                let notes = sockets::notes_of(&config.dir, socket);
+                Place::Socket { socket: socket.clone(), notes }
+            }
             (None, Some(point)) => Place::Mountpoint(point.clone()),
-            (None, None) => return Ok(offload::forget_usual(config).map(|()| None)?),
+            (None, None) => return Ok(offload::forget(config).map(|()| None)?),
         };
         let Some(files) = shared.files.files() else { return Ok(None) };
         if matches!(place, Place::Mountpoint(_)) {
-            offload::forget_usual(config)?;
+            offload::forget(config)?;
         }
         let mount = mount_options(config.files_options.as_deref())?;
         // Libraries make their writes durable on this machine only.
@@ -256,7 +259,7 @@ impl ServedFiles {
             Life { shared: Arc::clone(shared), place: place.clone(), settings, stopper: stopper.clone() };
         let serving = if shared.chain.is_some() { None } else { Some(life.serve(Before::ThisMachine)?) };
         let door = match (&place, config.files_listen) {
-            (Place::Socket(socket), Some(address)) => {
+            (Place::Socket { socket, .. }, Some(address)) => {
                 let password = config.password.as_ref().map(|password| password.clone().into_bytes());
                 Some(NetworkDoor::open(address, socket.clone(), password)?)
             }
@@ -315,9 +318,10 @@ impl Life {
                 let shown = Box::new(move || FilesShown::Mounted(point.clone()));
                 (Serving::Mount(session), Mount { keeping, shown, values: Some(Arc::new(values)) })
             }
-            Place::Socket(socket) => {
+            Place::Socket { socket, notes } => {
                 let beside = Beside { keeper, workers: self.shared.config.workers, before };
-                let server = offload::start(files, socket, self.settings.clone(), beside)?;
+                let server =
+                    offload::start(files, ServedAt { socket, notes }, self.settings.clone(), beside)?;
                 let shown = offload::shows(socket.clone(), server.current());
                 let keeping = server.keeping();
                 (Serving::Mounts(Box::new(server)), Mount { keeping, shown, values: None })
@@ -374,7 +378,7 @@ impl Life {
         let Some(node) = &self.shared.chain else { return Ok(None) };
         let mut door = match &self.place {
             Place::Mountpoint(_) => None,
-            Place::Socket(socket) => Some(Door::new(socket)),
+            Place::Socket { socket, notes } => Some(Door::new(ServedAt { socket, notes })),
         };
         while !self.stopper.is_over() && !self.shared.is_stopping() {
             if node.role() == Role::First {

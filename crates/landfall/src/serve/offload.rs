@@ -4,12 +4,12 @@ use crate::sockets;
 use landfall_chain_io::Node;
 use landfall_fs::{Files, FsError, Publisher, Recovered};
 use landfall_fs_io::{
-    Beside, ClosedSocket, Current, MountState, Server, ServerError, Settings, Sharing, Until,
+    Beside, ClosedSocket, Current, MountState, ServedAt, Server, ServerError, Settings, Sharing, Until,
     forget_offloaded,
 };
 use landfall_server::config::Config;
 use landfall_server::files::{FilesShown, HostSide};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,23 +26,23 @@ pub(super) enum OffloadError {
     Orphans(#[from] FsError),
 }
 
-/// No mount may resume that connected to the usual socket of the region: others are about to change its files.
-pub(super) fn forget_usual(config: &Config) -> Result<(), OffloadError> {
+/// No mount by a server may resume: others are about to change the files.
+pub(super) fn forget(config: &Config) -> Result<(), OffloadError> {
     // A DAX device has no directory.
-    let socket = config.dir.is_dir().then(|| sockets::of_mounts(&config.dir));
-    socket.map_or(Ok(()), |socket| forget_offloaded(&socket)).map_err(OffloadError::Earlier)
+    let notes = config.dir.is_dir().then(|| sockets::of_mounts(&config.dir));
+    notes.map_or(Ok(()), |notes| forget_offloaded(&notes)).map_err(OffloadError::Earlier)
 }
 
-/// Serves mounts that connect to `socket`. Those that were served last may go on, unless that was forgotten.
+/// Serves mounts. Those that were served last may go on, unless that was forgotten.
 pub(super) fn start(
     (files, publisher): (Arc<Files>, Publisher),
-    socket: &Path,
+    at: ServedAt<'_>,
     settings: Settings,
     beside: Beside,
 ) -> Result<Server, OffloadError> {
     let (log_end, orphans) = (files.next_operation(), files.orphans()?);
     let recovered = Recovered { log_end, orphans, ..Recovered::default() };
-    Ok(Server::start_beside((files, publisher), &recovered, socket, settings, beside)?)
+    Ok(Server::start_beside((files, publisher), &recovered, at, settings, beside)?)
 }
 
 /// Shows the mounts of a server.
@@ -60,15 +60,15 @@ pub(super) fn shows(socket: PathBuf, current: Current) -> Box<dyn Fn() -> FilesS
 
 /// The socket while this server is not the first one of its chain, or not for sure.
 pub(super) struct Door<'a> {
-    socket: &'a Path,
+    at: ServedAt<'a>,
     closed: Option<ClosedSocket>,
     /// This server was not the first one: others have changed the files.
     pub(super) has_forgotten: bool,
 }
 
 impl<'a> Door<'a> {
-    pub(super) fn new(socket: &'a Path) -> Self {
-        Self { socket, closed: None, has_forgotten: false }
+    pub(super) fn new(at: ServedAt<'a>) -> Self {
+        Self { at, closed: None, has_forgotten: false }
     }
 
     /// Refuses mounts for some time, and says why.
@@ -91,11 +91,11 @@ impl<'a> Door<'a> {
             }
         };
         if until == Until::Ever && !std::mem::replace(&mut self.has_forgotten, true) {
-            forget_offloaded(self.socket).map_err(OffloadError::Earlier)?;
+            forget_offloaded(self.at.notes).map_err(OffloadError::Earlier)?;
         }
-        let failed = |source| OffloadError::Socket { socket: self.socket.to_owned(), source };
+        let failed = |source| OffloadError::Socket { socket: self.at.socket.to_owned(), source };
         if self.closed.is_none() {
-            self.closed = Some(ClosedSocket::bind(self.socket).map_err(failed)?);
+            self.closed = Some(ClosedSocket::bind(self.at.socket).map_err(failed)?);
         }
         self.closed.iter().try_for_each(|closed| closed.refuse(limit, until, &why)).map_err(failed)
     }

@@ -1,14 +1,14 @@
-//! Files beside a socket, which say to the next server what an earlier one has done.
+//! Files that say to the next server what an earlier one has done.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The path of `socket` with `ending` behind its name.
-pub(crate) fn beside(socket: &Path, ending: &str) -> PathBuf {
-    let mut name = socket.file_name().map_or_else(OsString::new, OsString::from);
+/// The path of `notes` with `ending` behind its name.
+pub(crate) fn with_ending(notes: &Path, ending: &str) -> PathBuf {
+    let mut name = notes.file_name().map_or_else(OsString::new, OsString::from);
     name.push(ending);
-    socket.with_file_name(name)
+    notes.with_file_name(name)
 }
 
 /// Removes a file, if it is there.
