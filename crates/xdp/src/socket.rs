@@ -22,8 +22,9 @@ const BUSY_POLL_PACKETS: u32 = 64;
 /// Calls of the kernel in one [`Socket::kick`], and calls in a row without progress, at most.
 const KICKS_MAX: u32 = 4096;
 const KICKS_IN_VAIN_MAX: u32 = 4;
-/// Attempts to bind, a millisecond apart: a kernel worker frees a queue only some time after its socket was closed.
-const BIND_TRIES_MAX: u32 = 200;
+/// Attempts to bind, a millisecond apart: a kernel worker frees a queue only some time after its socket was closed, and on a
+/// busy machine that may be more than half a second later.
+const BIND_TRIES_MAX: u32 = 3000;
 /// What the send buffer is charged for each packet in flight in copy mode, bytes: a page and its overhead.
 const PACKET_COST: u32 = 4096 + 1024;
 const BIND: &str = "bind a socket to a queue";
