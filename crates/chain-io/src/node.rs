@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
 
 /// How often the view is read.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
@@ -611,7 +612,8 @@ impl Node {
     /// # Errors
     /// Why it does not get it.
     pub fn hello(&self, hello: &Hello, version: u64, connection: u64) -> Result<Welcome, Refusal> {
-        if !same(&hello.password, self.settings.password.as_deref().unwrap_or_default()) {
+        let password = self.settings.password.as_deref().unwrap_or_default();
+        if !bool::from(hello.password.ct_eq(password)) {
             return Err(Refusal::new(Reason::Password, "wrong password: all nodes of a chain have the same"));
         }
         self.upstream.lock().check(hello, version)?;
@@ -759,11 +761,6 @@ impl Node {
     pub fn closed(&self, connection: u64) {
         self.upstream.lock().closed(connection);
     }
-}
-
-/// Compares without telling by the time it takes where they differ.
-fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (l, r)| sum | (l ^ r)) == 0
 }
 
 /// A node has no room.

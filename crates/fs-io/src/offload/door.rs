@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
 
 /// How long a connection may take to say what it is.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
@@ -195,7 +196,7 @@ impl Shared {
         stream.set_write_timeout(Some(HELLO_LIMIT))?;
         end_with_the_machine(&stream)?;
         let hello = match Hello::read(&stream)? {
-            Ok(hello) if same(&hello.password, &self.password) => hello,
+            Ok(hello) if hello.password.ct_eq(&self.password).into() => hello,
             Ok(_) => return self.refuse(&stream, peer, Welcome::Password),
             Err(welcome) => return self.refuse(&stream, peer, welcome),
         };
@@ -341,9 +342,4 @@ pub(super) fn end_with_the_machine(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY)?;
     sockopt::set_tcp_user_timeout(stream, limit)?;
     Ok(())
-}
-
-/// Compares without telling by the time it takes where they differ.
-fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (l, r)| sum | (l ^ r)) == 0
 }

@@ -3,6 +3,7 @@
 use crate::redis::commands::Answer;
 use crate::redis::resp::{error, put_bulk};
 use landfall_resp::{Protocol, Writer};
+use subtle::ConstantTimeEq;
 
 /// Version of Redis whose commands are in the table.
 const REDIS_VERSION: &str = "7.0.15";
@@ -78,7 +79,7 @@ impl Settings {
                     .to_owned(),
             );
         };
-        if user != b"default" || !equal_in_constant_time(given, password.as_bytes()) {
+        if user != b"default" || !bool::from(given.ct_eq(password.as_bytes())) {
             return Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned());
         }
         self.authenticated = true;
@@ -152,11 +153,6 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_bulk(&mut out, bytes);
     out
-}
-
-/// Compares two byte strings. The time depends only on their lengths.
-fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 #[cfg(test)]
