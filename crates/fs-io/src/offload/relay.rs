@@ -15,6 +15,7 @@ use landfall_fuse::{
 };
 use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest reply: what the kernel reads at once, with a header.
 const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
+/// Interrupted requests that are remembered: as many as a server remembers.
+const INTERRUPTED_MAX: usize = 1024;
 
 /// What threads that pass requests on have in common.
 pub(super) struct Relay {
@@ -45,9 +48,22 @@ struct State {
     refuses: bool,
     /// The mount has ended.
     has_ended: bool,
+    /// Requests that were interrupted, the newest ones: a server that is away, or dies, does not know of it.
+    interrupted: VecDeque<u64>,
 }
 
 impl State {
+    fn note_interrupted(&mut self, unique: Unique) {
+        if self.interrupted.len() >= INTERRUPTED_MAX {
+            self.interrupted.pop_front();
+        }
+        self.interrupted.push_back(unique.first().0);
+    }
+
+    fn is_interrupted(&self, unique: Unique) -> bool {
+        self.interrupted.contains(&unique.first().0)
+    }
+
     /// Numbers a server, and finds what it knows.
     fn number(&mut self, link: &mut Link) {
         self.links += 1;
@@ -241,15 +257,21 @@ impl Relay {
         self.refuse();
     }
 
-    /// The server, as soon as there is one. `None` if nobody waits for it.
-    fn linked(&self) -> Option<Arc<Link>> {
+    /// The server, as soon as there is one.
+    ///
+    /// # Errors
+    /// Nobody waits for it: `EIO`, or `EINTR` if `waits_for_lock`, a request that may wait for a lock, was interrupted.
+    fn linked(&self, waits_for_lock: Option<Unique>) -> Result<Arc<Link>, Errno> {
         let mut state = self.state.lock();
         loop {
+            if waits_for_lock.is_some_and(|unique| state.is_interrupted(unique)) {
+                return Err(Errno::INTR);
+            }
             if let Some(link) = state.link.as_ref().filter(|link| !link.has_left()) {
-                return Some(Arc::clone(link));
+                return Ok(Arc::clone(link));
             }
             if state.refuses {
-                return None;
+                return Err(Errno::IO);
             }
             self.changed.wait(&mut state);
         }
@@ -296,7 +318,13 @@ impl Relay {
 
     /// Sends what has no reply. If there is no server, it means nothing to the next one.
     fn tell(&self, index: usize, op: &Op<'_>, pending: &Pending<'_>) {
-        let link = self.state.lock().link.clone();
+        let link = {
+            let mut state = self.state.lock();
+            if let Op::Interrupt { unique } = op {
+                state.note_interrupted(*unique);
+            }
+            state.link.clone()
+        };
         match (link, op) {
             (Some(link), _) => {
                 let Line { stream, turn } = &link.lines[index];
@@ -307,6 +335,7 @@ impl Relay {
                 }
             }
             (None, Op::Interrupt { unique }) => {
+                self.changed.notify_all();
                 let parked = self.locks.lock().cancel(*unique);
                 parked.iter().for_each(|parked| reply_to(parked, Some(Errno::INTR)));
             }
@@ -332,9 +361,13 @@ impl Relay {
             Passage::Done => return device.reply(&Reply::ok(request.unique)),
             Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
         }
+        let waits_for_lock = matches!(request.op, Op::SetLockWait(_)).then_some(request.unique);
         let (mut sent, mut may_be_done_by) = (*pending, None);
         loop {
-            let Some(link) = self.linked() else { break };
+            let link = match self.linked(waits_for_lock) {
+                Ok(link) => link,
+                Err(errno) => return device.reply(&Reply::error(request.unique, errno)),
+            };
             // Not every server knows whether another one has done it.
             if may_be_done_by.is_some_and(|number| number < link.known_from) {
                 break;
@@ -434,9 +467,13 @@ impl Relay {
         head[..in_head].copy_from_slice(&parked.bytes[..in_head]);
         let pending = Pending { head, room: &parked.bytes[in_head..], len: parked.bytes.len() };
         let mut reply = Vec::new();
-        while let Some(link) = self.linked() {
+        let errno = loop {
+            let link = match self.linked(Some(parked.unique)) {
+                Ok(link) => link,
+                Err(errno) => break errno,
+            };
             if self.locks.lock().is_lost(&About::Lock(parked.lock.1)) {
-                break;
+                break Errno::IO;
             }
             if let Err(unanswered) = exchange(&link.lines[0], &pending, &mut reply) {
                 self.lose(&link, &unanswered);
@@ -449,8 +486,8 @@ impl Relay {
                 // If nobody waits for it, it is as well.
                 Locked::Reply => return drop(parked.device.send(&[IoSlice::new(&reply)])),
             }
-        }
-        reply_to(&parked, Some(Errno::IO));
+        };
+        reply_to(&parked, Some(errno));
     }
 
     /// A server does not answer any more: whoever has a request waits for the next one.
@@ -618,7 +655,7 @@ mod tests {
             let control = Arc::new(Channel::over(connection().0).unwrap());
             relay.link(Link::new(([life; 16], SyncMode::Fsync), follows, control, Vec::new()));
             assert_eq!(relay.served_by(), Some([life; 16]));
-            known_from.push(relay.linked().unwrap().known_from);
+            known_from.push(relay.linked(None).unwrap().known_from);
         }
         assert_eq!(known_from, [1, 1, 1, 4, 4, 6]);
     }
