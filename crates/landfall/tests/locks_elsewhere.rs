@@ -209,12 +209,15 @@ fn who_ends_while_there_is_no_server_does_not_get_the_lock() {
         Agent::all_wait(begun.iter().map(|(_, agents)| &agents[2]));
         setting.kill_server(|| {
             begun.iter_mut().for_each(|(_, [_, killed, ..])| killed.kill_now());
-            // The holder has its request, which ends without a server. More would occupy all its threads.
+            // Its holder hears of the interrupt while the request waits for a server. More would occupy all its threads.
             if let Some((case, [.., late])) = begun.first_mut().filter(|_| is_one_elsewhere) {
-                late.gets(&format!("alarm 0.2 {}", case.lock), "interrupted");
+                late.told(&format!("alarm 0.2 {}", case.lock));
             }
             std::thread::sleep(Duration::from_millis(1200));
         });
+        if let Some((_, [.., late])) = begun.first().filter(|_| is_one_elsewhere) {
+            late.answers("interrupted");
+        }
         for (case, [mut holder, killed, interrupted, late]) in begun {
             interrupted.answers("interrupted");
             drop(late);
