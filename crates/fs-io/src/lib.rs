@@ -15,7 +15,6 @@
 mod acl;
 mod attributes;
 mod background;
-
 mod clock;
 mod common;
 mod counter;

@@ -15,7 +15,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Clients that write at once.
 const CLIENTS: u64 = 4;
 
-/// Three nodes with regions of these sizes, in step.
+/// Nodes with regions of these sizes, in step.
 fn chain<const N: usize>(capacities: [&str; N], flags: &[&str]) -> Chain {
     let mut chain = Chain::new(N, flags);
     for (node, capacity) in chain.nodes.iter_mut().zip(capacities) {

@@ -442,8 +442,8 @@ fn what_was_lost_with_a_server_is_not_shown_and_its_number_not_given_again() {
     server.stop();
 }
 
-#[test]
-fn a_mount_does_not_resume_when_others_have_changed_the_files_meanwhile() {
+/// While a mount waits for the next server, `others_write` writes into a file. Then the mount must not go on.
+fn does_not_resume_when(others_write: impl FnOnce(&Site, &[u8])) {
     if !can_mount() {
         return;
     }
@@ -452,51 +452,45 @@ fn a_mount_does_not_resume_when_others_have_changed_the_files_meanwhile() {
     fs::write(site.at("file"), b"by the server").unwrap();
     File::open(site.at("file")).unwrap().sync_all().unwrap();
     server.kill();
-    let second = tempfile::tempdir().unwrap();
-    let mut command = Command::new(binary());
-    command.args(["fs", "mount"]).arg(second.path()).arg("--dir").arg(site.place.dir());
-    let own = Process::start(&mut command, &site.log());
-    fs::write(second.path().join("file"), b"by itself").unwrap();
-    own.stop();
+    others_write(&site, b"by others");
     let server = site.server();
     assert!(!mount.wait().success());
     assert!(site.place.log().contains("the files were mounted elsewhere since"), "{}", site.place.log());
     assert_eq!(fs::read_dir(site.point.path()).unwrap().count(), 0, "nothing is mounted");
     let mount = site.mount(&[]);
-    assert_eq!(fs::read(site.at("file")).unwrap(), b"by itself");
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"by others");
     mount.stop();
     server.stop();
 }
 
 #[test]
+fn a_mount_does_not_resume_when_others_have_changed_the_files_meanwhile() {
+    does_not_resume_when(|site, written| {
+        let point = tempfile::tempdir().unwrap();
+        let mut command = Command::new(binary());
+        command.args(["fs", "mount"]).arg(point.path()).arg("--dir").arg(site.place.dir());
+        let own = Process::start(&mut command, &site.log());
+        fs::write(point.path().join("file"), written).unwrap();
+        own.stop();
+    });
+}
+
+#[test]
 fn a_mount_does_not_resume_when_a_server_at_another_socket_has_changed_the_files_meanwhile() {
-    if !can_mount() {
-        return;
-    }
-    let site = Site::new(Place::new(), &[]);
-    let (server, mount) = (site.server(), site.mount(&[]));
-    fs::write(site.at("file"), b"first").unwrap();
-    File::open(site.at("file")).unwrap().sync_all().unwrap();
-    server.kill();
-    let (there, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let socket = there.path().join("other.sock");
-    let mut command = Command::new(binary());
-    command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(site.place.dir());
-    let other = Process::start(command.arg("--socket").arg(&socket), &site.log());
-    let mut command = Command::new(binary());
-    command.args(["fs", "mount"]).arg(point.path()).arg("--offload").arg(&socket);
-    let second = Process::start(&mut command, &site.log());
-    fs::write(point.path().join("file"), b"second").unwrap();
-    second.stop();
-    other.stop();
-    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "the notes are in the region's directory");
-    let server = site.server();
-    assert!(!mount.wait().success());
-    assert!(site.place.log().contains("the files were mounted elsewhere since"), "{}", site.place.log());
-    let mount = site.mount(&[]);
-    assert_eq!(fs::read(site.at("file")).unwrap(), b"second");
-    mount.stop();
-    server.stop();
+    does_not_resume_when(|site, written| {
+        let (there, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let socket = there.path().join("other.sock");
+        let mut command = Command::new(binary());
+        command.args(["fs", "serve", "--size", "64MiB", "--dir"]).arg(site.place.dir());
+        let other = Process::start(command.arg("--socket").arg(&socket), &site.log());
+        let mut command = Command::new(binary());
+        command.args(["fs", "mount"]).arg(point.path()).arg("--offload").arg(&socket);
+        let second = Process::start(&mut command, &site.log());
+        fs::write(point.path().join("file"), written).unwrap();
+        second.stop();
+        other.stop();
+        assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "the notes are in the region's directory");
+    });
 }
 
 #[test]

@@ -268,7 +268,7 @@ fn a_wait_ends_at_its_time_limit(request: TransportRequest) {
     assert!(took >= Duration::from_millis(29) && took < Duration::from_secs(5), "{took:?}");
     let started = Instant::now();
     assert!(rig.poll_for(Duration::ZERO).is_empty());
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(1));
     rig.finish();
 }
 
