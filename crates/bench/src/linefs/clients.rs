@@ -114,7 +114,7 @@ pub(super) fn once(
 ) -> Result<Vec<ClientsSample>, BenchError> {
     let (bytes, threads) = (corunner::point_bytes(args.quick), args.co_threads());
     let Contestant::Chain(kind) = contestant else {
-        let round_ms = corunner::alone(bytes, threads, Duration::from_secs_f64(args.seconds));
+        let round_ms = Some(corunner::alone(bytes, threads, Duration::from_secs_f64(args.seconds)));
         return Ok(vec![ClientsSample { beside: Beside::Equal, written: None, round_ms }]);
     };
     let place = Place::new(kind, programs, &args.of_loads(), args.region_bytes(LinefsLoad::Clients))?;
@@ -124,7 +124,7 @@ pub(super) fn once(
         let used = place.used();
         let mut written = write_all(place.files(), clients, args.mib_of_client(clients))?;
         written.cpu_ns += used.ns_since();
-        let round_ms = runner.and_then(CoRunner::end);
+        let round_ms = runner.map(CoRunner::end);
         remove_all(place.files(), clients)?;
         Ok(ClientsSample { beside, written: Some(written), round_ms })
     };

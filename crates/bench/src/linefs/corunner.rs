@@ -100,11 +100,10 @@ impl CoRunner {
         Self { began, points, over, threads }
     }
 
-    /// Ends it. Returns the time of one round through all points, ms; `None` if nothing was computed.
-    pub(super) fn end(mut self) -> Option<f64> {
+    /// Ends it. Returns the time of one round through all points, ms.
+    pub(super) fn end(mut self) -> f64 {
         let (blocks, seconds) = (self.join(), self.began.elapsed().as_secs_f64());
-        let rounds = blocks as f64 / self.points.blocks() as f64;
-        (blocks > 0).then(|| seconds * 1000.0 / rounds)
+        seconds * 1000.0 * self.points.blocks() as f64 / blocks as f64
     }
 
     /// The blocks that were computed.
@@ -120,10 +119,11 @@ impl Drop for CoRunner {
     }
 }
 
-/// Computes blocks until it is over. Returns how many.
+/// Computes blocks until it is over, but at least one, so that there is always something to report, and until all
+/// rounds are done. Returns how many.
 fn compute(points: &Points, over: &AtomicBool, next: &AtomicU64) -> u64 {
     let (mut computed, mut cost) = (0, 0.0);
-    while !over.load(Ordering::Acquire) {
+    while computed == 0 || !over.load(Ordering::Acquire) {
         let block = next.fetch_add(1, Ordering::Relaxed);
         if block / points.blocks() >= ROUNDS_MAX {
             break;
@@ -136,7 +136,7 @@ fn compute(points: &Points, over: &AtomicBool, next: &AtomicU64) -> u64 {
 }
 
 /// The time of one round without anything beside it, ms, over so much time.
-pub(super) fn alone(bytes: usize, threads: usize, time: Duration) -> Option<f64> {
+pub(super) fn alone(bytes: usize, threads: usize, time: Duration) -> f64 {
     let runner = CoRunner::start(bytes, threads, Priority::Same);
     std::thread::sleep(time);
     runner.end()
@@ -159,12 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_the_rounds_and_end_when_they_are_asked_or_have_done_all() {
+    fn threads_share_the_rounds_and_end_when_they_are_asked_or_have_done_all_but_not_without_a_block() {
         let points = Points::new(0);
         let (over, next) = (AtomicBool::new(false), AtomicU64::new(ROUNDS_MAX - 2));
         assert_eq!(compute(&points, &over, &next), 2);
         over.store(true, Ordering::Release);
-        assert_eq!(compute(&points, &over, &AtomicU64::new(0)), 0);
+        assert_eq!(compute(&points, &over, &AtomicU64::new(0)), 1);
+        assert!(CoRunner::start(0, 1, Priority::Same).end() > 0.0);
         let mut runner = CoRunner::start(0, 2, Priority::Lowest);
         assert_eq!(runner.threads.len(), 2);
         runner.join();

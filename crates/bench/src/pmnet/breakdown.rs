@@ -38,7 +38,7 @@ pub(crate) const PARTS: [&str; 5] =
 const SERVER_PARTS: usize = 2;
 /// Bytes of a frame that are parsed.
 const HEADERS_BYTES_MAX: usize = 128;
-/// How long to wait for the first time stamp. The kernel begins to take stamps some time after the first request for
+/// How long to wait for the first round trip that has all time stamps, and for the first one that counts. The kernel begins to take stamps some time after the first request for
 /// them.
 const STAMPS_WITHIN: Duration = Duration::from_secs(5);
 /// The warm-up in front of a run takes the run's length divided by this.
@@ -167,7 +167,11 @@ fn run(lab: &Lab, it: App, persists: bool) -> Result<Run, BenchError> {
         let mut work = clients(settings, 1).remove(0);
         let (mut ask, mut reply, mut trips) = (Ask::default(), Vec::new(), Vec::new());
         let (opened, mut begun) = (Instant::now(), None::<Instant>);
-        while begun.is_none_or(|begun| begun.elapsed() < length + length / WARM_UP_SHARE) {
+        let lasts = |begun: Option<Instant>, counted: usize| {
+            let is_short = counted == 0 && opened.elapsed() < 2 * STAMPS_WITHIN;
+            is_short || begun.is_none_or(|begun| begun.elapsed() < length + length / WARM_UP_SHARE)
+        };
+        while lasts(begun, trips.len()) {
             check_stop()?;
             std::thread::sleep(rest);
             work.next(&reply, &mut ask)?;

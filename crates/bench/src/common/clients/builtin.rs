@@ -195,9 +195,11 @@ impl<'w> Run<'w> {
         self.done += requests;
     }
 
-    /// Sends the next pipeline of a lane, if one is left.
+    /// Sends the next pipeline of a lane, if one is left. The first ones are sent whatever the time is: connecting may
+    /// have taken all of it.
     fn begin(&mut self, index: usize) {
-        if self.left == 0 || self.deadline.is_some_and(|at| Instant::now() >= at) {
+        let is_late = || self.done > 0 && self.deadline.is_some_and(|at| Instant::now() >= at);
+        if self.left == 0 || is_late() {
             return;
         }
         self.left = self.left.saturating_sub(self.pipeline as u64);
@@ -362,6 +364,7 @@ mod tests {
         let begun = Instant::now();
         run(&load, Until::Time(begun + Duration::from_millis(50))).unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(50) && begun.elapsed() < Duration::from_secs(20));
+        assert!(run(&load, Until::Time(begun)).unwrap().rps > 0.0, "a run has at least its first requests");
     }
 
     #[test]

@@ -24,8 +24,10 @@ const LOOKS: u32 = 256;
 /// The length of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Requests in front of the run that do not count. They take no longer than the run.
+    /// Requests in front of the run that do not count. They take no longer than the run, unless the first one does.
     pub(crate) warm_up: u64,
+    /// The run takes longer if nothing is completed in this time, so that it always has something to report. A server
+    /// that is silent for too long is an error.
     pub(crate) length: Duration,
     /// The pause after each request, if there is one.
     pub(crate) rest: Option<Rest>,
@@ -97,7 +99,7 @@ pub(crate) fn drive<M>(
     (0..run.clients.len()).try_for_each(|client| run.next(client, &[]))?;
     let begun = Instant::now();
     let mut left = plan.warm_up;
-    while left > 0 && begun.elapsed() < plan.length {
+    while left > 0 && (left == plan.warm_up || begun.elapsed() < plan.length) {
         left = left.saturating_sub(run.step(None, true)?);
     }
     let (first, again, begun) = (mark()?, run.channel.sent_again(), Instant::now());
@@ -109,7 +111,7 @@ pub(crate) fn drive<M>(
         by_devices: 0,
         locks: 0,
     };
-    while begun.elapsed() < plan.length {
+    while counts.all.is_empty() || begun.elapsed() < plan.length {
         run.step(Some(&mut counts), true)?;
     }
     let took = begun.elapsed();
@@ -211,6 +213,8 @@ mod tests {
     struct Echo {
         waiting: Vec<(usize, bool)>,
         sent: u64,
+        /// It answers nothing before.
+        silent_until: Option<Instant>,
     }
 
     impl Channel for Echo {
@@ -221,6 +225,9 @@ mod tests {
         }
 
         fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
+            if self.silent_until.is_some_and(|until| Instant::now() < until) {
+                return Ok(());
+            }
             let answer = |(client, update)| {
                 let by = if update { By::Devices } else { By::Cache };
                 Done { client, reply: b"O".to_vec(), by }
@@ -254,6 +261,23 @@ mod tests {
             let measured = drive(&mut Echo::default(), vec![work], plan, || Ok(())).unwrap();
             assert!((1..=15).contains(&measured.all.len()), "{}", measured.all.len());
             assert!(measured.all.min() < 1_500_000, "the pause is not part of a latency");
+        }
+    }
+
+    #[test]
+    fn a_run_goes_on_until_something_is_completed() {
+        for warm_up in [0, 1] {
+            let silent_until = Some(Instant::now() + Duration::from_millis(30));
+            let mut echo = Echo { silent_until, ..Echo::default() };
+            let plan = Plan { warm_up, length: Duration::from_millis(1), rest: None };
+            let measured = drive(&mut echo, vec![Box::new(Alternate(0))], plan, || Ok(())).unwrap();
+            let (requests, slowest) = (measured.all.len(), Duration::from_nanos(measured.all.max()));
+            assert!(requests > 0, "{warm_up}");
+            assert_eq!(
+                slowest >= Duration::from_millis(25),
+                warm_up == 0,
+                "the warm-up has the first request"
+            );
         }
     }
 
