@@ -26,6 +26,7 @@ mod extended;
 mod forget;
 mod household;
 mod inspect;
+mod interrupts;
 mod keeping;
 mod landing;
 mod ledger;

@@ -13,10 +13,15 @@ pub(crate) fn of_libraries(dir: &Path) -> Option<PathBuf> {
     is_directory.then(|| dir.join(LIBRARIES))
 }
 
-/// What a server of mounts at `socket` notes for the next one, by the path to which endings are added. It is in the region's
-/// directory, so that whoever changes the files finds it. A DAX device has none.
+/// What servers of mounts note for the next one, by the path to which endings are added. It is in the region's directory, so
+/// that whoever changes the files finds it. A DAX device has none.
+pub(crate) fn notes_in(dir: &Path) -> Option<PathBuf> {
+    dir.is_dir().then(|| of_mounts(dir))
+}
+
+/// As [`notes_in`], of a server at `socket`, which notes beside it where there is no directory.
 pub(crate) fn notes_of(dir: &Path, socket: &Path) -> PathBuf {
-    if dir.is_dir() { of_mounts(dir) } else { socket.to_owned() }
+    notes_in(dir).unwrap_or_else(|| socket.to_owned())
 }
 
 /// The socket to which mounts of other processes connect.

@@ -5,6 +5,7 @@
 mod book;
 
 use crate::errors::{INVALID, NO_LOCKS};
+use crate::interrupts::Interrupts;
 use crate::ledger::Ledger;
 use crate::lives::{MountId, MountNumber};
 use crate::random::random_bytes;
@@ -16,7 +17,7 @@ use landfall_fs::{
 };
 use landfall_fuse::{Errno, Handle, Lock, LockKind, LockRequest, Release, Reply, Unique};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +33,6 @@ const DEADLOCK: Errno = Errno::from_raw(libc::EDEADLK);
 /// How long mounts on other machines have time to claim what they had under an earlier server. A holder takes 10 seconds
 /// to see that its server is gone, and then connects anew.
 const CLAIMS_LIMIT: Duration = Duration::from_secs(15);
-/// Requests of a mount that were interrupted before they began to wait: those of which that is remembered.
-const INTERRUPTED_MAX: usize = 1024;
 /// How long the end of an open file may follow the end of a descriptor. The kernel reports the former behind the back of
 /// whoever has closed it: a lock that ended with it would be seen still.
 const CLOSING_LIMIT: Duration = Duration::from_secs(1);
@@ -98,7 +97,7 @@ struct State {
 
 struct Known {
     member: Member,
-    interrupted: VecDeque<u64>,
+    interrupted: Interrupts,
 }
 
 /// A request that waits.
@@ -324,7 +323,7 @@ impl State {
         let (id, kernel, ledger) = (member.id, member.kernel, Arc::clone(&member.ledger));
         let away = self.away.iter().position(|(other, _)| *other == id);
         let had = away.map_or_else(Vec::new, |at| self.away.remove(at).1);
-        self.members.insert(mount, Known { member, interrupted: VecDeque::new() });
+        self.members.insert(mount, Known { member, interrupted: Interrupts::default() });
         let mut lost = BTreeSet::new();
         for (inode, lock) in ledger.locks() {
             let lock = FileLock { owner: LockOwner { client: mount, ..lock.owner }, ..lock };
@@ -444,8 +443,7 @@ impl State {
             return (own, replies);
         }
         let known = self.members.get(&waiter.mount);
-        let first = waiter.unique.first().0;
-        if known.is_none_or(|known| known.interrupted.contains(&first)) {
+        if known.is_none_or(|known| known.interrupted.has(waiter.unique)) {
             self.locks.cancel(number);
             return (Some(Some(Errno::INTR)), replies);
         }
@@ -487,10 +485,7 @@ impl State {
         let Some(number) = found else {
             // It may not have come to wait yet.
             if let Some(known) = self.members.get_mut(&mount) {
-                known.interrupted.push_back(unique.0);
-                if known.interrupted.len() > INTERRUPTED_MAX {
-                    known.interrupted.pop_front();
-                }
+                known.interrupted.note(unique);
             }
             return Vec::new();
         };

@@ -5,6 +5,7 @@ use super::changes::Changes;
 use super::channel::Channel;
 use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::{Message, ServerLife};
+use crate::interrupts::Interrupts;
 use crate::locking::WAITS;
 use crate::peer::is_farewell;
 use crate::service::SyncMode;
@@ -15,7 +16,6 @@ use landfall_fuse::{
 };
 use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
-use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,8 +24,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest reply: what the kernel reads at once, with a header.
 const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
-/// Interrupted requests that are remembered: as many as a server remembers.
-const INTERRUPTED_MAX: usize = 1024;
 
 /// What threads that pass requests on have in common.
 pub(super) struct Relay {
@@ -48,22 +46,11 @@ struct State {
     refuses: bool,
     /// The mount has ended.
     has_ended: bool,
-    /// Requests that were interrupted, the newest ones: a server that is away, or dies, does not know of it.
-    interrupted: VecDeque<u64>,
+    /// Requests that were interrupted: a server that is away, or dies, does not know of it.
+    interrupted: Interrupts,
 }
 
 impl State {
-    fn note_interrupted(&mut self, unique: Unique) {
-        if self.interrupted.len() >= INTERRUPTED_MAX {
-            self.interrupted.pop_front();
-        }
-        self.interrupted.push_back(unique.first().0);
-    }
-
-    fn is_interrupted(&self, unique: Unique) -> bool {
-        self.interrupted.contains(&unique.first().0)
-    }
-
     /// Numbers a server, and finds what it knows.
     fn number(&mut self, link: &mut Link) {
         self.links += 1;
@@ -264,7 +251,7 @@ impl Relay {
     fn linked(&self, waits_for_lock: Option<Unique>) -> Result<Arc<Link>, Errno> {
         let mut state = self.state.lock();
         loop {
-            if waits_for_lock.is_some_and(|unique| state.is_interrupted(unique)) {
+            if waits_for_lock.is_some_and(|unique| state.interrupted.has(unique)) {
                 return Err(Errno::INTR);
             }
             if let Some(link) = state.link.as_ref().filter(|link| !link.has_left()) {
@@ -321,7 +308,7 @@ impl Relay {
         let link = {
             let mut state = self.state.lock();
             if let Op::Interrupt { unique } = op {
-                state.note_interrupted(*unique);
+                state.interrupted.note(*unique);
             }
             state.link.clone()
         };

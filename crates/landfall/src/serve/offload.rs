@@ -28,9 +28,9 @@ pub(super) enum OffloadError {
 
 /// No mount by a server may resume: others are about to change the files.
 pub(super) fn forget(config: &Config) -> Result<(), OffloadError> {
-    // A DAX device has no directory.
-    let notes = config.dir.is_dir().then(|| sockets::of_mounts(&config.dir));
-    notes.map_or(Ok(()), |notes| forget_offloaded(&notes)).map_err(OffloadError::Earlier)
+    sockets::notes_in(&config.dir)
+        .map_or(Ok(()), |notes| forget_offloaded(&notes))
+        .map_err(OffloadError::Earlier)
 }
 
 /// Serves mounts. Those that were served last may go on, unless that was forgotten.
