@@ -66,6 +66,9 @@ pub struct Settings {
     pub transport: TransportKind,
     /// Whether other mounts of a server change the files, too.
     pub sharing: Sharing,
+    /// Whether to mount although the mountpoint is not empty, and to say so: a server that takes over from another one must
+    /// not be kept from it by what a program has written where nothing was mounted.
+    pub hides_files: bool,
 }
 
 impl Default for Settings {
@@ -80,6 +83,7 @@ impl Default for Settings {
             socket: None,
             transport: TransportKind::default(),
             sharing: Sharing::default(),
+            hides_files: false,
         }
     }
 }
@@ -127,7 +131,11 @@ impl Ready {
         stop: BorrowedFd<'_>,
     ) -> Result<Self, SessionError> {
         if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(SessionError::NotEmpty(point.to_owned()));
+            if !settings.hides_files {
+                return Err(SessionError::NotEmpty(point.to_owned()));
+            }
+            let point = point.display();
+            tracing::warn!(%point, "not empty: what was written there while nothing was mounted is hidden until the mount ends");
         }
         if settings.transport == TransportKind::Uring {
             check_ring()?;

@@ -8,6 +8,7 @@ use common::{can_mount, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -528,6 +529,19 @@ fn a_first_node_that_has_lost_operations_does_not_go_on_as_if_it_had_them() {
     nodes.end(&[1]);
 }
 
+#[test]
+fn who_takes_over_mounts_although_somebody_wrote_where_nothing_was_mounted() {
+    let Some(mut nodes) = Nodes::new(2, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    write_durably(&nodes.at(0, "file"), b"of the chain").unwrap();
+    fs::write(nodes.at(1, "stray"), b"of this machine").unwrap();
+    let tree = nodes.tree(0);
+    nodes.replace_first(0, 1, &tree);
+    assert!(nodes.chain.words().contains("not empty"), "{}", nodes.chain.words());
+    nodes.end(&[1]);
+}
+
 /// Files of each program.
 const FILES: usize = 6;
 /// Programs that write.
@@ -560,6 +574,21 @@ fn replace(root: &Path, name: &str, number: u64) -> std::io::Result<()> {
     File::open(root)?.sync_all()
 }
 
+/// The files mounted at a directory, for as long as they are: behind its path may be nothing but the directory by now.
+struct Mounted(File);
+
+impl Mounted {
+    fn at(point: &Path) -> std::io::Result<Self> {
+        let root = File::open(point)?;
+        let is_mount = root.metadata()?.dev() != fs::metadata(point.parent().unwrap())?.dev();
+        is_mount.then_some(Self(root)).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
 /// Writes until it is over. Whatever fails is tried again at the node that is the first then.
 fn program(id: usize, first: &Mutex<Option<PathBuf>>, over: &AtomicBool) -> Vec<Known> {
     let (mut known, mut at) = (vec![Known::default(); FILES], 0);
@@ -570,7 +599,8 @@ fn program(id: usize, first: &Mutex<Option<PathBuf>>, over: &AtomicBool) -> Vec<
         };
         let file = &mut known[at % FILES];
         file.sent += 1;
-        match replace(&root, &format!("p{id}-{}", at % FILES), file.sent) {
+        let name = format!("p{id}-{}", at % FILES);
+        match Mounted::at(&root).and_then(|mounted| replace(&mounted.path(), &name, file.sent)) {
             Ok(()) => file.durable = file.sent,
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -115,10 +115,15 @@ impl Host {
         self.process = Some(mount_at(&self.socket, self.point.path(), &self.log, flags));
     }
 
-    fn stop(mut self) {
+    fn stop(self) {
+        self.stop_with(true);
+    }
+
+    /// Stops it; `in_order`: everything is durable.
+    fn stop_with(mut self, in_order: bool) {
         let process = self.process.take().expect("it runs");
         process.signal("TERM");
-        assert!(process.wait().success(), "{}", self.log());
+        assert_eq!(process.wait().success(), in_order, "{}", self.log());
     }
 
     fn log(&self) -> String {
@@ -477,7 +482,9 @@ fn a_server_that_is_removed_under_a_mount_ends_and_serves_it_no_more() {
     next.stop();
     let left = || nodes.chain.words().contains("files are not served any more").then_some(());
     assert!(wait_until(LIMIT, left).is_some(), "{}", nodes.chain.words());
-    host.stop();
+    // Something late may have come to the server before it knew.
+    let has_late = nodes.chain.words().contains("is not left clean");
+    host.stop_with(!has_late);
     assert!(nodes.chain.take(0).stop().success(), "{}", nodes.chain.words());
     nodes.end(&[1]);
 }

@@ -209,17 +209,22 @@ fn who_ends_while_there_is_no_server_does_not_get_the_lock() {
         Agent::all_wait(begun.iter().map(|(_, agents)| &agents[2]));
         setting.kill_server(|| {
             begun.iter_mut().for_each(|(_, [_, killed, ..])| killed.kill_now());
-            // Its holder hears of the interrupt while the request waits for a server. More would occupy all its threads.
-            if let Some((case, [.., late])) = begun.first_mut().filter(|_| is_one_elsewhere) {
+            if !is_one_elsewhere {
+                return std::thread::sleep(Duration::from_millis(1200));
+            }
+            // They are more than the threads of their holder, which says so without a server.
+            for (case, [.., late]) in &mut begun {
                 late.told(&format!("alarm 0.2 {}", case.lock));
             }
-            std::thread::sleep(Duration::from_millis(1200));
+            for (_, [.., interrupted, late]) in &begun {
+                interrupted.answers("interrupted");
+                late.answers("interrupted");
+            }
         });
-        if let Some((_, [.., late])) = begun.first().filter(|_| is_one_elsewhere) {
-            late.answers("interrupted");
-        }
         for (case, [mut holder, killed, interrupted, late]) in begun {
-            interrupted.answers("interrupted");
+            if !is_one_elsewhere {
+                interrupted.answers("interrupted");
+            }
             drop(late);
             killed.kill();
             let [mut next] = case.agents(setting, [case.across()]);

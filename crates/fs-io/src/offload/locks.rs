@@ -148,6 +148,13 @@ impl HeldLocks {
         None
     }
 
+    /// There is no server that a request could wait at. What an earlier one has decided on it counts no more.
+    pub(super) fn park_for_server(&mut self, parked: Parked) {
+        let id = parked.unique.0;
+        self.early.remove(&id);
+        self.waiting.insert(id, parked);
+    }
+
     /// The server has decided on a request that waits: the request, if it waits here.
     pub(super) fn decide(&mut self, unique: u64, errno: u32) -> Option<Parked> {
         let parked = self.waiting.remove(&unique);
@@ -160,6 +167,11 @@ impl HeldLocks {
     /// A request does not wait any longer.
     pub(super) fn cancel(&mut self, unique: Unique) -> Option<Parked> {
         self.waiting.remove(&unique.0)
+    }
+
+    /// Requests that do not wait any longer.
+    pub(super) fn take_waiting_if(&mut self, is_over: impl Fn(&Parked) -> bool) -> Vec<Parked> {
+        self.waiting.extract_if(.., |_, parked| is_over(parked)).map(|(_, parked)| parked).collect()
     }
 
     /// The connection has ended: all requests that wait, of which the server knows nothing any more.

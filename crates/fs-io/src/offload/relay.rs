@@ -60,6 +60,17 @@ impl State {
         }
         (link.number, link.known_from) = (self.links, self.known_from);
     }
+
+    /// The server, if there is one.
+    ///
+    /// # Errors
+    /// Nobody waits for one: `EIO`.
+    fn server(&self) -> Result<Option<Arc<Link>>, Errno> {
+        match self.link.as_ref().filter(|link| !link.has_left()) {
+            None if self.refuses => Err(Errno::IO),
+            link => Ok(link.cloned()),
+        }
+    }
 }
 
 /// A server that serves the mount.
@@ -163,6 +174,33 @@ impl Pending<'_> {
     }
 }
 
+/// A request for a lock.
+struct Asked<'a> {
+    unique: Unique,
+    lock: (InodeNumber, FileLock),
+    /// It waits until it gets the lock.
+    may_wait: bool,
+    pending: Pending<'a>,
+    device: &'a Arc<Device>,
+}
+
+impl<'a> Asked<'a> {
+    /// One that has waited already.
+    fn of(parked: &'a Parked) -> Self {
+        let Parked { unique, lock, bytes, device } = parked;
+        let mut head = [0; HEAD_BYTES];
+        let in_head = bytes.len().min(HEAD_BYTES);
+        head[..in_head].copy_from_slice(&bytes[..in_head]);
+        let pending = Pending { head, room: &bytes[in_head..], len: bytes.len() };
+        Self { unique: *unique, lock: *lock, may_wait: true, pending, device }
+    }
+
+    fn parked(&self) -> Parked {
+        let device = Arc::clone(self.device);
+        Parked { unique: self.unique, lock: self.lock, bytes: self.pending.to_vec(), device }
+    }
+}
+
 impl Relay {
     /// Passes on what comes from `queues`, each by a thread of its own, until the mount ends or `stop` is readable.
     ///
@@ -215,7 +253,13 @@ impl Relay {
         }
         // Who says what the server asks must not wait for it.
         let relay = Arc::clone(self);
-        let ask = move || waiting.into_iter().for_each(|parked| relay.ask_again(parked));
+        let ask = move || {
+            for parked in waiting {
+                if let Err(error) = relay.ask(0, &Asked::of(&parked), &mut Vec::new()) {
+                    tracing::error!(%error, "the kernel refuses a reply");
+                }
+            }
+        };
         if let Err(error) = std::thread::Builder::new().name("locks".into()).spawn(ask) {
             tracing::error!(%error, "requests that wait for a lock wait until they are interrupted");
         }
@@ -225,6 +269,17 @@ impl Relay {
     pub(super) fn unlink(&self) {
         let link = self.state.lock().link.take();
         link.iter().for_each(|link| link.end());
+        self.end_interrupted();
+    }
+
+    /// There is no server that could say so to requests that wait for a lock and were interrupted: it may not have heard of
+    /// it.
+    fn end_interrupted(&self) {
+        let mut locks = self.locks.lock();
+        let state = self.state.lock();
+        let ended = locks.take_waiting_if(|parked| state.interrupted.has(parked.unique));
+        drop(state);
+        ended.iter().for_each(|parked| reply_to(parked, Some(Errno::INTR)));
     }
 
     /// Programs do not wait any longer until there is a server.
@@ -247,21 +302,36 @@ impl Relay {
     /// The server, as soon as there is one.
     ///
     /// # Errors
-    /// Nobody waits for it: `EIO`, or `EINTR` if `waits_for_lock`, a request that may wait for a lock, was interrupted.
-    fn linked(&self, waits_for_lock: Option<Unique>) -> Result<Arc<Link>, Errno> {
+    /// Nobody waits for it: `EIO`.
+    fn linked(&self) -> Result<Arc<Link>, Errno> {
         let mut state = self.state.lock();
         loop {
-            if waits_for_lock.is_some_and(|unique| state.interrupted.has(unique)) {
-                return Err(Errno::INTR);
-            }
-            if let Some(link) = state.link.as_ref().filter(|link| !link.has_left()) {
-                return Ok(Arc::clone(link));
-            }
-            if state.refuses {
-                return Err(Errno::IO);
+            if let Some(link) = state.server()? {
+                return Ok(link);
             }
             self.changed.wait(&mut state);
         }
+    }
+
+    /// The server, for a request for a lock. `None`: there is none, and the request waits here for the next one. It occupies
+    /// no thread meanwhile, so that interrupts are heard.
+    ///
+    /// # Errors
+    /// Nobody waits for a server: `EIO`; the request was interrupted: `EINTR`.
+    fn linked_or_parked(&self, asked: &Asked<'_>) -> Result<Option<Arc<Link>>, Errno> {
+        if !asked.may_wait {
+            return self.linked().map(Some);
+        }
+        let mut locks = self.locks.lock();
+        let state = self.state.lock();
+        if state.interrupted.has(asked.unique) {
+            return Err(Errno::INTR);
+        }
+        let link = state.server()?;
+        if link.is_none() {
+            locks.park_for_server(asked.parked());
+        }
+        Ok(link)
     }
 
     fn pass_all(
@@ -322,7 +392,6 @@ impl Relay {
                 }
             }
             (None, Op::Interrupt { unique }) => {
-                self.changed.notify_all();
                 let parked = self.locks.lock().cancel(*unique);
                 parked.iter().for_each(|parked| reply_to(parked, Some(Errno::INTR)));
             }
@@ -348,10 +417,15 @@ impl Relay {
             Passage::Done => return device.reply(&Reply::ok(request.unique)),
             Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
         }
-        let waits_for_lock = matches!(request.op, Op::SetLockWait(_)).then_some(request.unique);
+        let inode = request.node.0;
+        if let About::Lock(lock) = about {
+            let may_wait = matches!(request.op, Op::SetLockWait(_));
+            let (unique, lock) = (request.unique, (InodeNumber(inode), lock));
+            return self.ask(index, &Asked { unique, lock, may_wait, pending: *pending, device }, reply);
+        }
         let (mut sent, mut may_be_done_by) = (*pending, None);
         loop {
-            let link = match self.linked(waits_for_lock) {
+            let link = match self.linked() {
                 Ok(link) => link,
                 Err(errno) => return device.reply(&Reply::error(request.unique, errno)),
             };
@@ -363,7 +437,6 @@ impl Relay {
             if self.locks.lock().is_lost(&about) {
                 break;
             }
-            let inode = request.node.0;
             let is_sync = matches!(request.op, Op::Fsync { .. } | Op::FsyncDir { .. });
             let begun = self.changes.lock().begin_sync();
             if is_sync && self.changes.lock().take_lost(inode) {
@@ -372,14 +445,6 @@ impl Relay {
             match exchange(&link.lines[index], &sent, reply) {
                 Ok(()) => {
                     reply[8..16].copy_from_slice(&pending.head[8..16]);
-                    if let About::Lock(lock) = about {
-                        let lock = (InodeNumber(inode), lock);
-                        match self.locked(&link, (request.unique, lock), (pending, device), reply) {
-                            Locked::Replied => return Ok(Sent::Done),
-                            Locked::Reply => return device.send(&[IoSlice::new(reply)]),
-                            Locked::Again => continue,
-                        }
-                    }
                     let mut changes = self.changes.lock();
                     if is_sync && is_success(reply) {
                         changes.end_sync(link.life, inode, begun);
@@ -412,14 +477,33 @@ impl Relay {
         }
     }
 
+    /// Has the server answer a request for a lock. One that waits is answered when that is decided.
+    fn ask(&self, index: usize, asked: &Asked<'_>, reply: &mut Vec<u8>) -> io::Result<Sent> {
+        let refused = |errno| asked.device.reply(&Reply::error(asked.unique, errno));
+        loop {
+            let link = match self.linked_or_parked(asked) {
+                Ok(Some(link)) => link,
+                Ok(None) => return Ok(Sent::Done),
+                Err(errno) => return refused(errno),
+            };
+            // It may have waited for this server, which has refused the claim of the open file's lock.
+            if self.locks.lock().is_lost(&About::Lock(asked.lock.1)) {
+                return refused(Errno::IO);
+            }
+            if let Err(unanswered) = exchange(&link.lines[index], &asked.pending, reply) {
+                self.lose(&link, &unanswered);
+                continue;
+            }
+            match self.locked(&link, asked, reply) {
+                Locked::Replied => return Ok(Sent::Done),
+                Locked::Reply => return asked.device.send(&[IoSlice::new(reply)]),
+                Locked::Again => {}
+            }
+        }
+    }
+
     /// Notes what a server has answered to a request for a lock.
-    fn locked(
-        &self,
-        link: &Arc<Link>,
-        (unique, lock): (Unique, (InodeNumber, FileLock)),
-        (pending, device): (&Pending<'_>, &Arc<Device>),
-        reply: &[u8],
-    ) -> Locked {
+    fn locked(&self, link: &Arc<Link>, asked: &Asked<'_>, reply: &[u8]) -> Locked {
         let mut locks = self.locks.lock();
         // What a server has granted that is away was not claimed of the next one.
         let is_linked = self.state.lock().link.as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link));
@@ -427,13 +511,12 @@ impl Relay {
             return Locked::Again;
         }
         if is_success(reply) {
-            locks.note(lock);
+            locks.note(asked.lock);
         }
         if reply[4..8] != (-WAITS.raw()).to_le_bytes() {
             return Locked::Reply;
         }
-        let parked = Parked { unique, lock, bytes: pending.to_vec(), device: Arc::clone(device) };
-        if let Some((parked, errno)) = locks.park(parked) {
+        if let Some((parked, errno)) = locks.park(asked.parked()) {
             decided(&mut locks, &parked, errno);
         }
         Locked::Replied
@@ -445,36 +528,6 @@ impl Relay {
         if let Some(parked) = locks.decide(unique, errno) {
             decided(&mut locks, &parked, errno);
         }
-    }
-
-    /// Asks another server for a lock that a request waits for.
-    fn ask_again(&self, parked: Parked) {
-        let mut head = [0; HEAD_BYTES];
-        let in_head = parked.bytes.len().min(HEAD_BYTES);
-        head[..in_head].copy_from_slice(&parked.bytes[..in_head]);
-        let pending = Pending { head, room: &parked.bytes[in_head..], len: parked.bytes.len() };
-        let mut reply = Vec::new();
-        let errno = loop {
-            let link = match self.linked(Some(parked.unique)) {
-                Ok(link) => link,
-                Err(errno) => break errno,
-            };
-            if self.locks.lock().is_lost(&About::Lock(parked.lock.1)) {
-                break Errno::IO;
-            }
-            if let Err(unanswered) = exchange(&link.lines[0], &pending, &mut reply) {
-                self.lose(&link, &unanswered);
-                continue;
-            }
-            let request = (parked.unique, parked.lock);
-            match self.locked(&link, request, (&pending, &parked.device), &reply) {
-                Locked::Again => {}
-                Locked::Replied => return,
-                // If nobody waits for it, it is as well.
-                Locked::Reply => return drop(parked.device.send(&[IoSlice::new(&reply)])),
-            }
-        };
-        reply_to(&parked, Some(errno));
     }
 
     /// A server does not answer any more: whoever has a request waits for the next one.
@@ -496,6 +549,8 @@ impl Relay {
         if state.link.as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link)) {
             state.link = None;
         }
+        drop(state);
+        self.end_interrupted();
     }
 }
 
@@ -642,7 +697,7 @@ mod tests {
             let control = Arc::new(Channel::over(connection().0).unwrap());
             relay.link(Link::new(([life; 16], SyncMode::Fsync), follows, control, Vec::new()));
             assert_eq!(relay.served_by(), Some([life; 16]));
-            known_from.push(relay.linked(None).unwrap().known_from);
+            known_from.push(relay.linked().unwrap().known_from);
         }
         assert_eq!(known_from, [1, 1, 1, 4, 4, 6]);
     }

@@ -249,7 +249,8 @@ impl ServedFiles {
         let socket = if shared.chain.is_some() { None } else { sockets::of_libraries(&config.dir) };
         let is_sync = config.chain.as_ref().is_some_and(|chain| chain.replicate == Replicate::Sync);
         let sync = if is_sync { SyncMode::Always } else { SyncMode::default() };
-        let settings = Settings { mount, sync, socket, ..Settings::default() };
+        let hides_files = shared.chain.is_some();
+        let settings = Settings { mount, sync, socket, hides_files, ..Settings::default() };
         let workers = config.workers + settings.workers;
         files.heap().reserve_landing(u32::try_from(workers).unwrap_or(u32::MAX));
         let (ends, ended) = sync_channel(1);
@@ -362,8 +363,12 @@ impl Life {
         let is_removed = self.shared.chain.as_ref().is_some_and(|node| node.role() == Role::Removed);
         match &outcome {
             // It starts anew, and what nobody has acknowledged goes.
-            Err(error) if is_removed => {
-                tracing::warn!(%error, "what was not durable at the whole chain is not published");
+            _ if is_removed => {
+                let left = outcome.err().map(tracing::field::display);
+                tracing::warn!(
+                    left,
+                    "files are not served any more; what the whole chain has is durable there"
+                );
                 return Ok(());
             }
             Ok(()) if self.shared.is_stopping() => {}
