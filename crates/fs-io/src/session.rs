@@ -27,7 +27,7 @@ use landfall_fs::{Files, FsError, InodeNumber, Operation, Publisher};
 use landfall_fs_link::Reason;
 use landfall_fuse::{
     Device, EPOCH_MINOR, Feature, HandshakeError, Mount, MountError, MountOptions, Negotiated, Notification,
-    RingError, Share, Unmount, Wanted, check_ring, handshake, mount, queue_count,
+    RingError, Share, Unmount, Wanted, check_ring, handshake, mount, queue_count, unmount_dead,
 };
 use landfall_media::RUN_SIZE;
 use parking_lot::Mutex;
@@ -130,6 +130,9 @@ impl Ready {
         settings: &Settings,
         stop: BorrowedFd<'_>,
     ) -> Result<Self, SessionError> {
+        if unmount_dead(point, &settings.mount)? {
+            tracing::info!(point = %point.display(), "unmounted: the server of an earlier mount has died");
+        }
         if std::fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_some()) {
             if !settings.hides_files {
                 return Err(SessionError::NotEmpty(point.to_owned()));

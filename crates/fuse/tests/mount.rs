@@ -3,7 +3,9 @@
 
 mod tiny;
 
-use landfall_fuse::{Entries, MountError, MountOptions, Node, Notification, Sent, Unmount, mount, unmount};
+use landfall_fuse::{
+    Entries, MountError, MountOptions, Node, Notification, Sent, Unmount, mount, unmount, unmount_dead,
+};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -207,7 +209,10 @@ fn a_mount_whose_server_has_died_is_named_and_can_be_removed() {
     assert_eq!(tiny.stop(), [End::Stopped; 2]);
     let error = Tiny::mount(dir.path()).err().expect("the old mount is in the way");
     assert!(matches!(error, MountError::DeadServer { .. }), "{error}");
-    unmount(dir.path(), Unmount::WhenIdle).expect("an unmount");
+    let of_others = MountOptions { subtype: "others".into(), ..MountOptions::default() };
+    assert!(!unmount_dead(dir.path(), &of_others).expect("it stays"));
+    assert!(unmount_dead(dir.path(), &MountOptions::default()).expect("an unmount"));
+    assert!(!unmount_dead(dir.path(), &MountOptions::default()).expect("nothing is mounted any more"));
     unmount(dir.path(), Unmount::WhenIdle).expect("nothing is mounted any more");
     let mut again = Tiny::mount(dir.path()).expect("another mount");
     drop(tiny);

@@ -530,6 +530,23 @@ fn a_first_node_that_has_lost_operations_does_not_go_on_as_if_it_had_them() {
 }
 
 #[test]
+fn a_first_node_that_was_killed_mounts_again_where_its_dead_mount_is() {
+    let Some(mut nodes) = Nodes::new(2, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    write_durably(&nodes.at(0, "file"), b"durable").unwrap();
+    let open = File::open(nodes.at(0, "file")).unwrap();
+    nodes.chain.kill(0);
+    assert!(fs::read_dir(nodes.points[0].path()).is_err(), "its mount is dead");
+    nodes.chain.start(0);
+    let found = wait_until(MOUNT_LIMIT, || fs::read(nodes.at(0, "file")).ok());
+    assert_eq!(found.as_deref(), Some(&b"durable"[..]), "{}", nodes.chain.words());
+    assert!(nodes.chain.words().contains("the server of an earlier mount has died"));
+    assert!(open.sync_all().is_err(), "what was open is of the mount before");
+    nodes.end(&[0, 1]);
+}
+
+#[test]
 fn who_takes_over_mounts_although_somebody_wrote_where_nothing_was_mounted() {
     let Some(mut nodes) = Nodes::new(2, &[]) else { return };
     nodes.chain.start_all();

@@ -10,7 +10,7 @@ pub use options::{Access, MountFlags, MountOptions, OptionError, OtherOption, Pe
 
 use crate::device::Device;
 use crate::sys;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -98,6 +98,30 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), MountError> {
     }
 }
 
+/// Unmounts what a server of the same kind has mounted on `point`, if it has died. Returns whether there was such a mount.
+///
+/// # Errors
+/// As for [`unmount`].
+pub fn unmount_dead(point: &Path, options: &MountOptions) -> Result<bool, MountError> {
+    let Some(place) = place_of(point).filter(|_| is_dead(point)) else { return Ok(false) };
+    if table::kind_of(&place).as_deref() != Some(&options.kind()) {
+        return Ok(false);
+    }
+    unmount(&place, Unmount::Lazily)?;
+    Ok(true)
+}
+
+/// Whether the server of what is mounted on a directory has died. The kernel may know attributes still.
+fn is_dead(point: &Path) -> bool {
+    statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
+}
+
+/// The path of a directory without links, of which the directory itself is not asked.
+fn place_of(point: &Path) -> Option<PathBuf> {
+    let point = std::path::absolute(point).ok()?;
+    Some(point.parent()?.canonicalize().ok()?.join(point.file_name()?))
+}
+
 impl Mount {
     /// The mount that another process has made on `point`; `id` is its [`Mount::id`].
     pub fn of_another(point: PathBuf, id: String) -> Self {
@@ -157,13 +181,13 @@ fn mount_number(point: &Path) -> Option<u64> {
 /// The path of a directory that can be mounted on, without links.
 fn checked(point: &Path) -> Result<PathBuf, MountError> {
     let named = point.to_owned();
+    if is_dead(point) {
+        return Err(MountError::DeadServer { point: named });
+    }
     let found = std::fs::metadata(point).and_then(|metadata| Ok((metadata, point.canonicalize()?)));
     match found {
         Ok((metadata, path)) if metadata.is_dir() => Ok(path),
         Ok(_) => Err(MountError::NotADirectory { point: named }),
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            Err(MountError::DeadServer { point: named })
-        }
         Err(source) => Err(MountError::NoPoint { point: named, source }),
     }
 }
@@ -179,11 +203,10 @@ fn mount_directly(point: &Path, options: &MountOptions) -> Result<Option<Device>
     let fd = device.as_fd().as_raw_fd();
     let mut data = vec![format!("fd={fd},rootmode=40000,user_id={user},group_id={group}")];
     data.extend(options.fuse_options());
-    let kind = format!("fuse.{}", options.subtype);
     let mounted = sys::mount(
         &options.fs_name,
         point.as_os_str().as_bytes(),
-        &kind,
+        &options.kind(),
         options.flags.bits(),
         &data.join(","),
     );

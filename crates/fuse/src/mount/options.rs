@@ -128,6 +128,11 @@ pub struct OptionError {
 }
 
 impl MountOptions {
+    /// The type of file system, as the kernel's table has it.
+    pub(super) fn kind(&self) -> String {
+        format!("fuse.{}", self.subtype)
+    }
+
     /// Parses `a,b=c`: [`Self::apply`] to the defaults.
     ///
     /// # Errors

@@ -3,19 +3,38 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// What the table says of a mount.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    /// `major:minor`.
+    device: String,
+    kind: String,
+}
+
 /// `major:minor` of what is mounted on a directory, topmost. `None`: nothing is, or the table cannot be read.
 pub(super) fn mounted_on(point: &Path) -> Option<String> {
+    Some(read(point)?.device)
+}
+
+/// The type of file system that is mounted on a directory, topmost. `None` as for [`mounted_on`].
+pub(super) fn kind_of(point: &Path) -> Option<String> {
+    Some(read(point)?.kind)
+}
+
+fn read(point: &Path) -> Option<Entry> {
     find(&std::fs::read("/proc/self/mountinfo").ok()?, point)
 }
 
-/// Each line has an id, the parent's id, `major:minor`, a root, the mountpoint, and more. The last line of a mountpoint
-/// is its topmost mount.
-fn find(table: &[u8], point: &Path) -> Option<String> {
+/// Each line has an id, the parent's id, `major:minor`, a root, the mountpoint, options, any number of tags, a dash, the
+/// type, and more. The last line of a mountpoint is its topmost mount.
+fn find(table: &[u8], point: &Path) -> Option<Entry> {
     let of_point = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
         let device = fields.nth(2)?;
         let here = unescaped(fields.nth(1)?) == point.as_os_str().as_bytes();
-        here.then(|| String::from_utf8_lossy(device).into_owned())
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+        here.then(|| Entry { device: text(device), kind: text(kind) })
     };
     table.split(|byte| *byte == b'\n').filter_map(of_point).next_back()
 }
@@ -48,14 +67,16 @@ mod tests {
     const TABLE: &[u8] = b"22 1 8:1 / / rw - ext4 /dev/a rw\n\
         30 22 0:40 / /mnt/a\\040b\\134 rw - fuse.landfall landfall rw\n\
         31 30 0:41 / /mnt/c rw - tmpfs tmpfs rw\n\
-        32 31 0:42 / /mnt/c rw - fuse.landfall landfall rw\n\
+        32 31 0:42 / /mnt/c rw shared:7 master:1 - fuse.landfall landfall rw\n\
         short\n";
 
     #[test]
     fn the_topmost_mount_of_a_directory_is_found() {
-        let find = |point: &str| find(TABLE, Path::new(point));
-        assert_eq!(find("/mnt/c").as_deref(), Some("0:42"));
-        assert_eq!(find("/mnt/a b\\").as_deref(), Some("0:40"));
+        let find = |point: &str| find(TABLE, Path::new(point)).map(|found| (found.device, found.kind));
+        let of = |device: &str, kind: &str| Some((device.to_owned(), kind.to_owned()));
+        assert_eq!(find("/mnt/c"), of("0:42", "fuse.landfall"));
+        assert_eq!(find("/mnt/a b\\"), of("0:40", "fuse.landfall"));
+        assert_eq!(find("/"), of("8:1", "ext4"));
         assert_eq!(find("/mnt"), None);
     }
 
