@@ -322,7 +322,7 @@ fn a_library_that_is_in_when_its_server_is_killed_is_waited_for() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!library.enter(&leased, Kind::Write), "nobody enters any more");
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(20));
         assert!(!next.is_finished());
         library.append(&mut leased, 4096, &[8; 4096]);
         library.leave(&leased);

@@ -282,12 +282,16 @@ fn a_full_chain_says_so_and_removing_files_makes_room() {
 /// Lets `act` begin while the last node is stopped, and returns whether it was done before that node went on. After that it
 /// must be done.
 fn is_done_without_the_last(nodes: &Nodes, act: impl FnOnce() + Send) -> bool {
+    is_done_within(STOPPED, nodes, act)
+}
+
+fn is_done_within(limit: Duration, nodes: &Nodes, act: impl FnOnce() + Send) -> bool {
     let last = nodes.chain.server(nodes.points.len() - 1);
     last.signal("STOP");
     let was_done = std::thread::scope(|scope| {
         let acting = scope.spawn(act);
         // Whoever waits for a node that is stopped waits for as long as it is.
-        let was_done = wait_until(STOPPED, || acting.is_finished().then_some(())).is_some();
+        let was_done = wait_until(limit, || acting.is_finished().then_some(())).is_some();
         last.signal("CONT");
         acting.join().expect("it is done");
         was_done
@@ -306,7 +310,7 @@ fn in_the_background_fsync_waits_for_the_first_node_alone_and_the_others_follow(
             write_durably(&nodes.at(0, &format!("{round}-{file}")), &pattern(round + file, 20_000)).unwrap();
         });
     };
-    assert!(is_done_without_the_last(&nodes, || write(1)), "{}", nodes.chain.words());
+    assert!(is_done_within(MOUNT_LIMIT, &nodes, || write(1)), "{}", nodes.chain.words());
     // The first node restarts while the other one is stopped: what it has not sent it sends then.
     let last = nodes.chain.server(1);
     last.signal("STOP");
@@ -328,7 +332,7 @@ fn a_write_returns_at_once_and_fsync_when_all_nodes_have_it() {
     nodes.chain.start_all();
     nodes.wait_until_mounted(0);
     let mut file = File::create(nodes.at(0, "file")).unwrap();
-    assert!(is_done_without_the_last(&nodes, || file.write_all(b"soon").unwrap()));
+    assert!(is_done_within(MOUNT_LIMIT, &nodes, || file.write_all(b"soon").unwrap()));
     assert!(!is_done_without_the_last(&nodes, || {
         (&file).write_all(b"now").unwrap();
         file.sync_all().unwrap();
@@ -380,8 +384,10 @@ fn files_are_the_same_however_chunks_follow_each_other() {
         // It is longer than anything that is published by its size.
         let mut file = File::create(nodes.at(0, "late")).unwrap();
         file.write_all(&pattern(7, 8 << 20)).unwrap();
-        let sends = wait_until(STOPPED, || (batches(&nodes) > before).then_some(())).is_some();
-        assert_eq!(sends, way == "one-at-a-time");
+        let must_send = way == "one-at-a-time";
+        let limit = if must_send { MOUNT_LIMIT } else { STOPPED };
+        let sends = wait_until(limit, || (batches(&nodes) > before).then_some(())).is_some();
+        assert_eq!(sends, must_send);
         file.sync_all().unwrap();
         assert!(batches(&nodes) > before);
         drop(file);

@@ -255,9 +255,10 @@ fn a_host_that_dies_loses_nothing_durable_and_holds_nobody_up() {
     dying.kill();
     beside.goes_on();
     setter.goes_on();
+    // Both are noticed by another thread of the server than those that serve it.
+    wait_until(LIMIT, || victim.thread.is_finished().then_some(())).expect("its mount has ended");
     let (durable, failed) = victim.end();
     assert!(durable >= 5 && failed.is_err(), "its mount has ended");
-    // It is noticed by another thread.
     let is_gone = || nodes.info(0, "files_mounts").filter(|mounts| mounts == "1");
     assert!(wait_until(LIMIT, is_gone).is_some(), "{}", nodes.chain.words());
     dying.start_again(&["--shared"]);

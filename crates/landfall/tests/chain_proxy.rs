@@ -158,7 +158,8 @@ fn clients_are_cut_off_from_a_server_that_is_not_the_first_any_more() {
     wait_until(LIMIT, set).unwrap_or_else(|| panic!("{}", proxy.place.log()));
     assert_eq!(chain.server(1).call(&["GET", "k"]), bulk("w"));
     let log = proxy.place.log();
-    assert!(log.contains("cut_off=1"), "{log}");
+    // A client that has just left may be there still.
+    assert!(log.contains("cut_off=1") || log.contains("cut_off=2"), "{log}");
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn a_chain_of_another_name_or_with_a_password_is_not_guessed() {
     let server = other.server(0).resp.to_string();
     let mut proxy = Command::new(binary());
     proxy.args(["proxy", "--listen", "127.0.0.1:0", "--chain", "others", "--server", &server]);
-    let (_, words) = run(&mut proxy, Duration::from_secs(2));
+    let (_, words) = run(&mut proxy, Duration::from_secs(5));
     assert!(words.contains("ERR No such master with that name"), "{words}");
 }
 

@@ -234,7 +234,9 @@ fn wrk_posts_and_gets_without_an_error() {
     let server = place.start(&[]);
     let script = place.file("mixed.lua", WRK);
     let mut wrk = Command::new("wrk");
-    wrk.args(["-t1", "-c16", "-d2s", "-s"]).arg(script).arg(format!("http://{}/", server.http));
+    wrk.args(["-t1", "-c16", "-d2s", "--timeout", "30s", "-s"])
+        .arg(script)
+        .arg(format!("http://{}/", server.http));
     let text = succeeds(&mut wrk, LIMIT);
     assert!(text.contains("Requests/sec"), "{text}");
     assert!(!text.contains("Socket errors"), "{text}");

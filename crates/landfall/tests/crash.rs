@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, Reply, bulk, ok, pattern};
+use common::{Place, REPLY_LIMIT, Reply, bulk, ok, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
@@ -58,6 +58,7 @@ fn seen_until_killed(server: common::Server, from: u64) -> u64 {
                 }
             });
         }
+        wait_until(REPLY_LIMIT, || (shown.load(Ordering::Relaxed) > from).then_some(()));
         std::thread::sleep(Duration::from_millis(300));
         server.kill();
         over.store(true, Ordering::Relaxed);

@@ -184,7 +184,7 @@ fn many_short_half_requests_that_trickle_do_not_refuse_writers() {
 fn steady_slow_reader_is_not_cut() {
     for transport in ["uring", "epoll"] {
         let place = Place::new();
-        let server = place.start(&["--request-timeout", "1", "--transport", transport]);
+        let server = place.start(&["--request-timeout", "3", "--transport", transport]);
         const LEN: usize = 24 << 20;
         let value = pattern(1, LEN);
         assert_eq!(server.http().call("PUT", "/kv/big", "", &value).unwrap().status, 201);

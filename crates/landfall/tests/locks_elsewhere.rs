@@ -206,7 +206,8 @@ fn who_ends_while_there_is_no_server_does_not_get_the_lock() {
         for (case, [_, _, interrupted, _]) in &mut begun {
             interrupted.told(&format!("alarm 1 {}", case.lock));
         }
-        Agent::all_wait(begun.iter().map(|(_, agents)| &agents[2]));
+        // On a machine that stands still they may be interrupted by now.
+        std::thread::sleep(Duration::from_millis(100));
         setting.kill_server(|| {
             begun.iter_mut().for_each(|(_, [_, killed, ..])| killed.kill_now());
             if !is_one_elsewhere {

@@ -591,6 +591,9 @@ fn a_peer_that_reads_nothing_does_not_hold_up_the_end_of_the_server() -> io::Res
     Ok(())
 }
 
+/// Bytes of a request to write a word.
+const LATE: usize = 81;
+
 #[test]
 fn what_was_on_its_way_over_a_lost_connection_is_not_done_behind_what_came_since() {
     let Some((site, address)) = served() else { return };
@@ -604,12 +607,12 @@ fn what_was_on_its_way_over_a_lost_connection_is_not_done_behind_what_came_since
         let file = file.try_clone().unwrap();
         std::thread::spawn(move || file.write_all_at(b"again", 0))
     };
-    // The request is on its way.
-    std::thread::sleep(Duration::from_millis(300));
+    network.keeps(LATE);
     network.lose();
     writer.join().unwrap().expect("it is sent again");
     file.write_all_at(b"newer", 0).unwrap();
-    assert!(network.deliver() > 80, "the request arrives late");
+    let late = wait_until(LIMIT, || Some(network.deliver()).filter(|bytes| *bytes >= LATE));
+    assert!(late.is_some(), "the request arrives late");
 
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(fs::read(far.at("file")).unwrap(), b"newer");

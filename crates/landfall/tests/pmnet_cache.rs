@@ -75,7 +75,7 @@ fn connections_of_redis_py_that_choose_resp3_leave_the_cache_filled_and_read_wha
     const KEYS: u64 = 20;
     const CONNECTIONS: u64 = 15;
     // Values that the server confirms before the device's fence are not cached, so the fences must be fast.
-    let Some(net) = has_redis().then(|| Loopback::in_memory("22660-22679")).flatten() else { return };
+    let Some(net) = has_redis().then(|| Loopback::in_memory("23060-23079")).flatten() else { return };
     let files = tempfile::tempdir().unwrap();
     let Some(python) = python(files.path()) else { return };
     let store = net.store("redis", None);
@@ -105,8 +105,8 @@ fn memory_of_a_device_whose_server_confirms_before_its_fences_is_bounded() {
     const KEYS: u64 = 40_000;
     /// Growth from the first third to the end, during which 80 MB are written.
     const GROWTH_KIB_MAX: u64 = 16 << 10;
-    let Some(fast) = has_redis().then(|| Loopback::in_memory("22680-22689")).flatten() else { return };
-    let net = Loopback::new("22690-22699");
+    let Some(fast) = has_redis().then(|| Loopback::in_memory("23080-23089")).flatten() else { return };
+    let net = Loopback::new("23090-23099");
     let store = fast.store("redis", None);
     let [_server, relay, client] = start(&net, &store, &["--cache-size", "8MiB"]);
     let mut resp = Resp::connect(client.address("resp"), LIMIT).unwrap();

@@ -132,7 +132,7 @@ fn read_later(mut resp: Resp) -> JoinHandle<Reply> {
 
 #[test]
 fn linearizable_a_read_waits_for_acknowledged_updates_of_its_key_only() {
-    let Some(mut net) = Deployment::start("22600-22619", &["--consistency", "linearizable"]) else { return };
+    let Some(mut net) = Deployment::start("23000-23019", &["--consistency", "linearizable"]) else { return };
     net.path.lose_updates(true);
     net.update("new");
     let read = read_later(net.connect());
@@ -150,7 +150,7 @@ fn linearizable_a_read_waits_for_acknowledged_updates_of_its_key_only() {
 
 #[test]
 fn linearizable_a_read_of_another_connection_waits_while_the_server_is_stopped() {
-    let Some(mut net) = Deployment::start("22620-22639", &["--consistency", "linearizable"]) else { return };
+    let Some(mut net) = Deployment::start("23020-23039", &["--consistency", "linearizable"]) else { return };
     net.server.signal("STOP");
     for value in 0..3 {
         net.update(&value.to_string());
@@ -167,7 +167,7 @@ fn linearizable_a_read_of_another_connection_waits_while_the_server_is_stopped()
 
 #[test]
 fn session_a_connection_reads_its_own_writes_and_those_that_the_server_has_applied() {
-    let Some(mut net) = Deployment::start("22640-22659", &[]) else { return };
+    let Some(mut net) = Deployment::start("23040-23059", &[]) else { return };
     net.path.lose_updates(true);
     net.update("new");
     assert_eq!(get(&mut net.reader, "shared"), bulk("old"), "acknowledged, and not applied");

@@ -94,7 +94,7 @@ fn through_a_relay_with_a_key_kills_lose_nothing_and_strangers_are_ignored() {
     let mut server = start(&["server", "--listen", "127.0.0.1:0", "--redis", &real]);
     let listens = server.address("listen").to_string();
     let dir = files.path().join("device").to_str().unwrap().to_owned();
-    let region = ["--dir", &dir, "--capacity", "64MiB", "--upstream-ports", "22300-22350", "--number", "0"];
+    let region = ["--dir", &dir, "--capacity", "64MiB", "--upstream-ports", "23100-23150", "--number", "0"];
     let relay = |at: &str| start(&[&["switch", "--listen", at, "--server", &listens][..], &region].concat());
     let mut device = relay("127.0.0.1:0");
     let front = device.address("listen");

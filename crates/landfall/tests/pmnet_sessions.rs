@@ -54,7 +54,7 @@ fn sessions_of_killed_clients_end_without_a_command_and_their_ports_are_released
     let (listens, dir) = (server.address("listen").to_string(), files.path().join("device"));
     let dir = dir.to_str().unwrap();
     let relay = ["switch", "--listen", "127.0.0.1:0", "--server", &listens, "--dir", dir, "--number", "0"];
-    let region = ["--capacity", "64MiB", "--upstream-ports", "24100-24110", "--metrics", "127.0.0.1:0"];
+    let region = ["--capacity", "64MiB", "--upstream-ports", "24300-24310", "--metrics", "127.0.0.1:0"];
     let relay = start(&[&relay[..], &region].concat(), &log);
     let front = relay.address("listen").to_string();
     (0..3).for_each(|number| client_dies(&front, &log, &store, &format!("key:{number}")));

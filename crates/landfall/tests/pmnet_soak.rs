@@ -36,7 +36,7 @@ fn repeated_bursts_of_connections_are_served_in_constant_memory() {
     let server = start(&["server", "--listen", "127.0.0.1:0", "--redis", &store.resp.to_string()]);
     let listens = server.address("listen").to_string();
     let dir = files.path().join("device").to_str().unwrap().to_owned();
-    let region = ["--dir", &dir, "--capacity", "64MiB", "--upstream-ports", "22400-22420", "--number", "0"];
+    let region = ["--dir", &dir, "--capacity", "64MiB", "--upstream-ports", "23200-23220", "--number", "0"];
     let relay = start(&[&["switch", "--listen", "127.0.0.1:0", "--server", &listens][..], &region].concat());
     let front = relay.address("listen").to_string();
     let client = start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1"]);

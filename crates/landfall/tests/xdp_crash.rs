@@ -46,6 +46,9 @@ fn acknowledged_until_killed(server: Server, from: &[u64]) -> Vec<u64> {
         let wanted = from.iter().sum::<u64>() + WRITES;
         let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
         wait_until(AT_MOST, || (total() >= wanted).then_some(()));
+        // A packet may have been lost, and be sent again.
+        let have_all = || counts.iter().zip(from).all(|(count, from)| count.load(Ordering::Relaxed) > *from);
+        wait_until(REPLY_LIMIT, || have_all().then_some(()));
         server.kill();
     });
     counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
@@ -101,10 +104,10 @@ fn values_stay_in_the_frames_their_packets_landed_in_over_a_kill() {
         );
     }
     server.kill();
+    // A packet that a client's kernel has sent again may lie in other frames, too, which are free.
     let places = || {
         let region = std::fs::read(place.region()).unwrap();
-        [0u64, 150, 299]
-            .map(|index| xdp::position(&region, &pattern(index, 1024)).expect("it is in the region"))
+        [0u64, 150, 299].map(|index| xdp::positions(&region, &pattern(index, 1024)))
     };
     let before = places();
     let server = net.start(&place, &["--scrub-rate", "0"]);
@@ -118,7 +121,9 @@ fn values_stay_in_the_frames_their_packets_landed_in_over_a_kill() {
         let got = resp.call(&[b"GET", format!("k{index}").as_bytes()]).unwrap();
         assert!(got == Reply::Bulk(pattern(index, 1024)), "k{index}");
     }
-    assert_eq!(places(), before);
+    for (before, after) in before.iter().zip(&places()) {
+        assert!(before.iter().any(|place| after.contains(place)), "{before:?} {after:?}");
+    }
 }
 
 #[test]

@@ -26,15 +26,6 @@ fn request(key: &str, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn find(region: &[u8], bytes: &[u8]) -> Vec<usize> {
-    let (mut at, mut found) = (0, Vec::new());
-    while let Some(next) = xdp::position(&region[at..], bytes) {
-        found.push(at + next);
-        at += next + 1;
-    }
-    found
-}
-
 #[test]
 fn region_holds_the_packet_headers_in_front_of_the_request_and_the_value() {
     let Some(net) = Net::new() else { return };
@@ -55,10 +46,11 @@ fn region_holds_the_packet_headers_in_front_of_the_request_and_the_value() {
     // The record refers to the packet's own bytes: they are also there after the server has ended.
     assert!(server.stop().success());
     let region = std::fs::read(place.region()).unwrap();
-    let places = find(&region, &bytes);
-    assert_eq!(places.len(), 1, "the request lies in the region once");
-    assert_eq!(find(&region, &value).len(), 1, "the value, too");
-    check_headers(&region[..places[0]], &net, port, bytes.len());
+    let places = xdp::positions(&region, &bytes);
+    // The client's kernel may have sent the packet again.
+    assert!(!places.is_empty(), "the request lies in the region");
+    assert_eq!(xdp::positions(&region, &value).len(), places.len(), "each value is a packet's");
+    places.iter().for_each(|place| check_headers(&region[..*place], &net, port, bytes.len()));
     assert_eq!(net.start(&place, &[]).call(&["GET", "k"]), Reply::Bulk(value));
 }
 

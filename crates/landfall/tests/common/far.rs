@@ -2,13 +2,13 @@
 
 use super::chain::LIMIT;
 use super::mounts::{Process, Site};
-use super::{Place, binary, can_mount, own_address, wait_until};
+use super::{Place, REPLY_LIMIT, binary, can_mount, own_address, wait_until};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub(crate) fn leaked(text: String) -> &'static str {
@@ -105,6 +105,8 @@ pub(crate) struct Network {
     /// The holder's ends of the connections so far.
     ends: Arc<Mutex<Vec<TcpStream>>>,
     delayed: Delayed,
+    /// Bytes that are on their way.
+    kept: Arc<AtomicUsize>,
 }
 
 impl Network {
@@ -113,10 +115,11 @@ impl Network {
         let listener = TcpListener::bind(address).unwrap();
         let [is_slow, is_silent, is_cut] = std::array::from_fn(|_| Arc::<AtomicBool>::default());
         let (ends, delayed) = (Arc::<Mutex<Vec<TcpStream>>>::default(), Delayed::default());
-        let network = Self { address, is_slow, is_silent, is_cut, ends, delayed };
+        let kept = Arc::<AtomicUsize>::default();
+        let network = Self { address, is_slow, is_silent, is_cut, ends, delayed, kept };
         let (ends, delayed) = (Arc::clone(&network.ends), Arc::clone(&network.delayed));
         let troubles = [&network.is_slow, &network.is_silent].map(Arc::clone);
-        let is_cut = Arc::clone(&network.is_cut);
+        let (is_cut, kept) = (Arc::clone(&network.is_cut), Arc::clone(&network.kept));
         // The thread ends with the process.
         std::thread::spawn(move || {
             for holder in listener.incoming().map_while(Result::ok) {
@@ -132,8 +135,8 @@ impl Network {
                     let _ = io::copy(&mut from_server, &mut to_holder);
                     let _ = to_holder.shutdown(Shutdown::Both);
                 });
-                let (troubles, delayed) = (troubles.clone(), Arc::clone(&delayed));
-                std::thread::spawn(move || pass_or_keep(&holder, to, &troubles, &delayed));
+                let (troubles, delayed, kept) = (troubles.clone(), Arc::clone(&delayed), Arc::clone(&kept));
+                std::thread::spawn(move || pass_or_keep(&holder, to, &troubles, (&delayed, &kept)));
             }
         });
         network
@@ -142,6 +145,12 @@ impl Network {
     /// What is sent from now on is on its way until [`Self::deliver`].
     pub(crate) fn slow_down(&self) {
         self.is_slow.store(true, Ordering::Release);
+    }
+
+    /// Waits until so many bytes are on their way.
+    pub(crate) fn keeps(&self, bytes: usize) {
+        let kept = || (self.kept.load(Ordering::Acquire) >= bytes).then_some(());
+        wait_until(REPLY_LIMIT, kept).expect("something is on its way");
     }
 
     /// Both ends lose all connections, and get no new ones until [`Self::mend`].
@@ -185,12 +194,13 @@ fn pass_or_keep(
     mut holder: &TcpStream,
     mut server: TcpStream,
     [is_slow, is_silent]: &[Arc<AtomicBool>; 2],
-    delayed: &Delayed,
+    (delayed, kept): (&Delayed, &AtomicUsize),
 ) {
     let (mut block, mut late) = (vec![0; 64 << 10], Vec::new());
     while let Ok(bytes @ 1..) = holder.read(&mut block) {
         if is_slow.load(Ordering::Acquire) || !late.is_empty() {
             late.extend_from_slice(&block[..bytes]);
+            kept.fetch_add(bytes, Ordering::AcqRel);
         } else if server.write_all(&block[..bytes]).is_err() {
             return;
         }

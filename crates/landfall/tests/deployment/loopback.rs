@@ -68,8 +68,7 @@ impl Store {
 
     /// `STOP` or `CONT`.
     pub(crate) fn signal(&self, signal: &str) {
-        let mut kill = Command::new("kill");
-        assert!(kill.args(["-s", signal, &self.child.id().to_string()]).status().unwrap().success());
+        crate::common::signal(&self.child, signal);
     }
 
     /// SIGKILL.

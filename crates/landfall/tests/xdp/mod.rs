@@ -163,6 +163,17 @@ pub(crate) fn stream(server: &Server, to: SocketAddr) -> std::net::TcpStream {
     stream
 }
 
+/// All positions of `needle`.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn positions(hay: &[u8], needle: &[u8]) -> Vec<usize> {
+    let (mut at, mut found) = (0, Vec::new());
+    while let Some(next) = position(&hay[at..], needle) {
+        found.push(at + next);
+        at += next + 1;
+    }
+    found
+}
+
 /// The first position of `needle`. The search is by its first byte, because regions are large.
 pub(crate) fn position(hay: &[u8], needle: &[u8]) -> Option<usize> {
     let mut at = 0;
