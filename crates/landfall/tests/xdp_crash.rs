@@ -48,7 +48,7 @@ fn acknowledged_until_killed(server: Server, from: &[u64]) -> Vec<u64> {
         wait_until(AT_MOST, || (total() >= wanted).then_some(()));
         // A packet may have been lost, and be sent again.
         let have_all = || counts.iter().zip(from).all(|(count, from)| count.load(Ordering::Relaxed) > *from);
-        wait_until(REPLY_LIMIT, || have_all().then_some(()));
+        wait_until(common::REPLY_LIMIT, || have_all().then_some(()));
         server.kill();
     });
     counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
