@@ -543,7 +543,8 @@ fn a_first_node_that_was_killed_mounts_again_where_its_dead_mount_is() {
     write_durably(&nodes.at(0, "file"), b"durable").unwrap();
     let open = File::open(nodes.at(0, "file")).unwrap();
     nodes.chain.kill(0);
-    assert!(fs::read_dir(nodes.points[0].path()).is_err(), "its mount is dead");
+    let is_dead = || fs::read_dir(nodes.points[0].path()).err();
+    wait_until(MOUNT_LIMIT, is_dead).expect("its mount is dead");
     nodes.chain.start(0);
     let found = wait_until(MOUNT_LIMIT, || fs::read(nodes.at(0, "file")).ok());
     assert_eq!(found.as_deref(), Some(&b"durable"[..]), "{}", nodes.chain.words());

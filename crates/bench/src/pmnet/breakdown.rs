@@ -38,8 +38,8 @@ pub(crate) const PARTS: [&str; 5] =
 const SERVER_PARTS: usize = 2;
 /// Bytes of a frame that are parsed.
 const HEADERS_BYTES_MAX: usize = 128;
-/// How long to wait for the first round trip that has all time stamps, and for the first one that counts. The kernel begins to take stamps some time after the first request for
-/// them.
+/// How long to wait for the first round trip that has all time stamps, and for the first one that counts. The kernel
+/// begins to take stamps some time after the first request for them.
 const STAMPS_WITHIN: Duration = Duration::from_secs(5);
 /// The warm-up in front of a run takes the run's length divided by this.
 const WARM_UP_SHARE: u32 = 4;
