@@ -365,9 +365,15 @@ fn a_mount_takes_the_place_of_one_that_ends_where_there_is_no_room_for_both() {
     for round in 0..4 {
         let first = pair.site.shared_mount(here);
         fs::write(here.join("file"), pattern(round, 12 << 20)).unwrap();
-        // Its changes have yet to become durable.
+        // Its changes have yet to become durable. The server may see the end of the first one and the second one at once.
+        server.signal("STOP");
         first.kill();
-        let second = pair.site.shared_mount(there);
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| pair.site.shared_mount(there));
+            std::thread::sleep(Duration::from_millis(200));
+            server.signal("CONT");
+            second.join().unwrap()
+        });
         let _ = landfall_fuse::unmount(here, landfall_fuse::Unmount::Lazily);
         assert!(fs::read(there.join("file")).unwrap() == pattern(round, 12 << 20));
         second.stop();

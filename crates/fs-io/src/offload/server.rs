@@ -327,23 +327,25 @@ impl Server {
         let stop = Arc::clone(&self.stop);
         loop {
             let mounts = self.served.iter().flat_map(|served| [served.ended.as_fd(), served.channel.as_fd()]);
-            let files: Vec<BorrowedFd<'_>> = [stop.as_fd(), self.listener.as_fd()]
-                .into_iter()
+            // Who comes may take the place of one that has ended before.
+            let files: Vec<BorrowedFd<'_>> = std::iter::once(stop.as_fd())
                 .chain(mounts)
                 .chain(self.ending.iter().map(Ending::ended))
+                .chain([self.listener.as_fd()])
                 .collect();
-            let endings = 2 + 2 * self.served.len();
+            let endings = 1 + 2 * self.served.len();
+            let listener = files.len() - 1;
             let limits = [self.gathering.limit(), self.current.roster.limit(), self.common.locking.limit()];
             match wait(&files, limits.into_iter().flatten().min())? {
                 Some(0) => return self.leave(),
-                Some(1) => {
+                Some(at) if at == listener => {
                     let accepted = self.accept();
                     report(accepted);
                 }
                 Some(at) if at >= endings => self.finish(at - endings)?,
                 Some(at) => {
-                    let said = if at % 2 == 0 { Said::Ended } else { Said::Word };
-                    self.listen((at - 2) / 2, said)?;
+                    let said = if at % 2 == 1 { Said::Ended } else { Said::Word };
+                    self.listen((at - 1) / 2, said)?;
                 }
                 None => {}
             }
