@@ -207,7 +207,10 @@ fn a_first_node_that_is_killed_is_replaced_and_comes_back_by_being_started() {
     load.during(|| {
         assert!(load.wait_for_writes(LIMIT).is_some());
         setting.chain.kill(0);
-        assert!(load.wait_for_writes(LIMIT).is_some(), "{}", setting.chain.words());
+        let killed = Instant::now();
+        assert!(load.wait_for_writes(T_TIME * 4).is_some(), "{}", setting.chain.words());
+        let gap = killed.elapsed();
+        assert!(gap < T_TIME * 2, "writes went on after {gap:?}");
         assert!(setting.members().starts_with("bc"));
         setting.chain.start_at(0, addresses[0]);
         setting.wait_for("bca");
