@@ -3,7 +3,9 @@
 use crate::data_changes::{Change, Sources, Value, write_changes};
 use crate::directory::NamesChange;
 use crate::error::FsError;
-use crate::header::{HEADER_KEY, LOG_BYTES, LOG_ENDED};
+use crate::calls::Calls;
+use crate::header::{HEADER_KEY, LOG_ENDED};
+use crate::log::CLIENT;
 use crate::inode::{FileType, ORPHAN};
 use crate::key::{DataKey, InodeNumber, NamesKey};
 use crate::log::Log;
@@ -289,8 +291,11 @@ impl Builder<'_> {
 
     fn bounds(&mut self, state: &State) -> Result<(), FsError> {
         let next_number = InodeNumber(self.built.next_number);
-        let logs = state.logs().map(|log| (log.client, log.fields(next_number).encode()));
-        let values: BTreeMap<u32, [u8; LOG_BYTES]> = logs.collect();
+        let value = |log: &Log| match log.client {
+            CLIENT => log.fields(next_number).bound(&state.tree.calls),
+            _ => log.fields(next_number).bound(&Calls::default()),
+        };
+        let values: BTreeMap<u32, Vec<u8>> = state.logs().map(|log| (log.client, value(log))).collect();
         for LogPart { client, until, .. } in self.built.parts.clone() {
             let fields = Fields { mark: until, aux: client, ..Fields::default() };
             let record = if until == LOG_ENDED { Record::EndedBound(client) } else { Record::Bound(client) };

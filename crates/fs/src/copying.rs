@@ -3,6 +3,7 @@
 
 use crate::apply::take_over;
 use crate::build::Record;
+use crate::calls::Calls;
 use crate::data_map::Interval;
 use crate::dead::Dead;
 use crate::error::FsError;
@@ -18,7 +19,7 @@ use crate::recover::Recovered;
 use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
-use landfall_heap::{Damage, Entry, HeapError, Item, Kind, SlotId, Source, spaces};
+use landfall_heap::{Damage, FEATURE_CALLS, Entry, HeapError, Item, Kind, SlotId, Source, spaces};
 use smallvec::smallvec;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Files {
     fn end_copy(&self) -> Result<(), ReceiveError> {
         let mut state = self.lock();
         let copying = state.received.copying().ok_or(ReceiveError::NoCopy)?;
-        let Some((first, fields)) = copying.bound else { return Err(Damage::Lost.into()) };
+        let Some((first, fields, calls)) = copying.bound.take() else { return Err(Damage::Lost.into()) };
         // What came before the sender stopped publishing may be in its tree.
         let later = copying.waiting.split_off(&first);
         let published = std::mem::replace(&mut copying.waiting, later);
@@ -105,6 +106,7 @@ impl Files {
         state.log = Log { first, slots, epoch, lease, ..Log::new(CLIENT) };
         state.persistent_below = 0;
         let number = state.reset_tree().max(fields.next_number.0);
+        state.tree.calls = calls;
         let mut report = Recovered::default();
         let number = execute_again(&mut state, operations, number, Refused::EndsItsLog, &mut report)?;
         if report.unacknowledged > 0 {
@@ -165,6 +167,7 @@ impl State {
         let stored = self.tree.take_stored();
         let number = stored.last_key_value().map_or(0, |(number, _)| number.0 + 1);
         self.tree = Tree::of_stored(self.header.seed_in(&self.heap), stored);
+        self.tree.calls = Calls::lost();
         self.damaged.clear();
         self.pending.clear();
         number
@@ -210,8 +213,10 @@ impl State {
                 (self.header, self.header_changed) = (Header::decode(value)?, false);
             }
             Record::Bound(_) => {
-                let fields = LogFields::decode(value)?;
-                self.received.copying().into_iter().for_each(|copying| copying.bound = Some((mark, fields)));
+                let (fields, calls) = LogFields::decode(value)?;
+                if let Some(copying) = self.received.copying() {
+                    copying.bound = Some((mark, fields, calls));
+                }
             }
             _ => {}
         }
@@ -259,6 +264,8 @@ impl Publisher {
     /// As [`Self::step`].
     pub fn begin_copy(&mut self, keeps: bool) -> Result<(), FsError> {
         let files = Arc::clone(&self.files);
+        // What comes may be about calls.
+        files.heap().require_features(FEATURE_CALLS)?;
         let (left, keeps) = {
             let mut state = files.lock();
             state.held = None;

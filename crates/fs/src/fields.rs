@@ -6,7 +6,7 @@ use landfall_heap::Damage;
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
         let (array, rest) = self.0.split_first_chunk().ok_or(Damage::RecordFields)?;
         self.0 = rest;
         Ok(*array)

@@ -1,5 +1,6 @@
 //! The value of the header, and the fields of a log's bound. Byte tables: `docs/format/fs.md`, "Header" and "Log".
 
+use crate::calls::Calls;
 use crate::fields::Fields;
 use crate::key::InodeNumber;
 use landfall_heap::{Damage, Heap};
@@ -97,15 +98,20 @@ impl LogFields {
         bytes
     }
 
-    /// Reads the fields.
+    /// The value of a bound: the fields, and for the mount's log what is published of calls.
+    pub fn bound(&self, calls: &Calls) -> Vec<u8> {
+        [&self.encode()[..], &calls.encode()].concat()
+    }
+
+    /// Reads the value of a bound.
     ///
     /// # Errors
-    /// [`Damage::RecordFields`] for another length.
-    pub fn decode(value: &[u8]) -> Result<Self, Damage> {
+    /// [`Damage::RecordFields`]: whatever [`Self::bound`] does not write.
+    pub fn decode(value: &[u8]) -> Result<(Self, Calls), Damage> {
         let mut fields = Fields(value);
         let log =
             Self { epoch: fields.u64()?, lease: fields.u64()?, next_number: InodeNumber(fields.u64()?) };
-        fields.end().map(|()| log)
+        Ok((log, Calls::decode(fields.0)?))
     }
 }
 
@@ -134,7 +140,11 @@ mod tests {
         let log = LogFields { epoch: 3, lease: 0x0405, next_number: InodeNumber(6) };
         let bytes = [[3, 0, 0, 0, 0, 0, 0, 0], [5, 4, 0, 0, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(log.encode()[..], bytes);
-        assert_eq!(LogFields::decode(&bytes), Ok(log));
+        assert_eq!(log.bound(&Calls::default()), bytes);
+        assert_eq!(LogFields::decode(&bytes), Ok((log, Calls::default())));
+        let lost = [&bytes[..], &[0, 0, 0, 0, 0, 0, 0, 128]].concat();
+        assert_eq!(log.bound(&Calls::lost()), lost);
+        assert_eq!(LogFields::decode(&lost), Ok((log, Calls::lost())));
     }
 
     #[test]

@@ -27,6 +27,8 @@ mod build;
 #[cfg(test)]
 mod by_hand;
 mod bytes;
+mod callers;
+mod calls;
 mod change;
 mod check;
 mod clients;
@@ -68,6 +70,7 @@ mod tree;
 mod witness;
 
 pub use bytes::{FilePart, Seek};
+pub use calls::{CALLING_MOUNTS_MAX, Call, CallerId, Calls};
 pub use check::{TREE_FINDINGS_MAX, TreeChecked, check_tree};
 pub use clients::{ForeignWrite, RefusedWrite};
 pub use comparing::{RecordPage, is_compared};

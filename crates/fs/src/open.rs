@@ -1,8 +1,9 @@
 //! Opening the files of a region: what recovery has found becomes the tree, and the log is executed on it again.
 
+use crate::calls::Calls;
 use crate::error::FsError;
 use crate::files::Files;
-use crate::header::Header;
+use crate::header::{Header, LogFields};
 use crate::key::{InodeNumber, OperationKey};
 use crate::log::{CLIENT, Log};
 use crate::operation::Operation;
@@ -12,7 +13,7 @@ use crate::recover::{FilesRecovery, LogFound, Recovered, Settled};
 use crate::state::State;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError};
-use landfall_heap::{Damage, FEATURE_FILES, Heap, HeapError, SlotId, Writer};
+use landfall_heap::{Damage, FEATURE_CALLS, FEATURE_FILES, Heap, HeapError, SlotId, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -154,10 +155,19 @@ pub(crate) fn restore(
         None => return Err(damaged(SlotId::NONE, Damage::RecordFields)),
     };
     let seed = header.seed_in(heap);
-    let tree = match settled.header {
+    let calls = match found.get(&CLIENT).map(|log| log.bound) {
+        Some(Some(slot)) => calls_of(heap, slot)?,
+        None if settled.header.is_none() => Calls::default(),
+        _ => {
+            heap.require_features(FEATURE_CALLS)?;
+            Calls::lost()
+        }
+    };
+    let mut tree = match settled.header {
         None => Tree::new(seed, options.mode, options.uid, options.gid, options.now_ns),
         Some(_) => Tree::of_stored(seed, settled.inodes),
     };
+    tree.calls = calls;
     let mut operations: Vec<Again> = found.iter().flat_map(|(client, log)| again_of(*client, log)).collect();
     operations.sort_unstable_by_key(|operation| operation.seq);
     let log_number = found.values().map(|log| log.fields.next_number.0).max().unwrap_or(0);
@@ -203,6 +213,12 @@ pub(crate) fn restore(
     };
     let number = settled.number_max.map_or(0, |max| max.0 + 1);
     Ok((state, operations, number.max(log_number).max(NUMBER_MIN)))
+}
+
+/// What the bound of the mount's log says of calls.
+fn calls_of(heap: &Heap, slot: SlotId) -> Result<Calls, FsError> {
+    let value = heap.value_bytes(slot, &heap.record(slot)?)?;
+    LogFields::decode(&value).map(|(_, calls)| calls).map_err(|what| damaged(slot, what))
 }
 
 fn again_of(client: u32, log: &LogFound) -> impl Iterator<Item = Again> {

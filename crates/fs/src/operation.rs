@@ -1,6 +1,7 @@
 //! The value of an operation's record: everything that a client does but writes. Byte table: `docs/format/fs.md`,
 //! "Operations".
 
+use crate::calls::{Call, CallerId};
 use crate::fallocate::{COLLAPSE_RANGE, PUNCH_HOLE};
 use crate::fields::Fields;
 use crate::inode::Mode;
@@ -22,6 +23,8 @@ const CLONE: u8 = 9;
 const SET_EXTENDED: u8 = 10;
 const REMOVE_EXTENDED: u8 = 11;
 const RELEASE: u8 = 12;
+const CALL: u8 = 13;
+const END_CALLS: u8 = 14;
 
 /// What every operation carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +172,13 @@ pub enum Operation<'a> {
         /// The inode.
         number: InodeNumber,
     },
+    /// The group that this ends is what a call of a mount on another machine has done.
+    Call(Call),
+    /// A mount on another machine has ended, and asks for no call any more.
+    EndCalls {
+        /// The mount.
+        mount: CallerId,
+    },
 }
 
 /// Builds a value.
@@ -227,7 +237,14 @@ impl Operation<'_> {
             Self::SetExtended { .. } => (SET_EXTENDED, 0),
             Self::RemoveExtended { .. } => (REMOVE_EXTENDED, 0),
             Self::Release { .. } => (RELEASE, 0),
+            Self::Call(_) => (CALL, 0),
+            Self::EndCalls { .. } => (END_CALLS, 0),
         }
+    }
+
+    /// True if the operation is about calls of mounts on other machines, and no file.
+    pub(crate) fn is_of_calls(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::EndCalls { .. })
     }
 
     /// True if the operation takes no space once it is published, so that it must be possible when there is none: it removes
@@ -237,6 +254,7 @@ impl Operation<'_> {
             Self::Unlink { .. }
             | Self::RemoveExtended { .. }
             | Self::Release { .. }
+            | Self::EndCalls { .. }
             | Self::SetAttributes { .. } => true,
             Self::Allocate { mode, .. } => mode & (PUNCH_HOLE | COLLAPSE_RANGE) != 0,
             _ => false,
@@ -275,6 +293,10 @@ impl Operation<'_> {
             Self::SetExtended { number, name, value } => to.number(number).sized(name.bytes()).rest(value),
             Self::RemoveExtended { number, name } => to.number(number).sized(name.bytes()),
             Self::Release { number } => to.number(number),
+            Self::Call(Call { mount, queue, id, numbers }) => {
+                to.rest(&mount).rest(&[queue]).u64(id).u64(numbers[0]).u64(numbers[1])
+            }
+            Self::EndCalls { mount } => to.rest(&mount),
         };
         built.0
     }
@@ -389,6 +411,11 @@ impl<'a> Operation<'a> {
                 Self::RemoveExtended { number, name: extended_name(fields)? }
             }
             RELEASE => Self::Release { number: number(fields)? },
+            CALL => {
+                let (mount, queue, id) = (fields.array()?, fields.u8()?, fields.u64()?);
+                Self::Call(Call { mount, queue, id, numbers: [fields.u64()?, fields.u64()?] })
+            }
+            END_CALLS => Self::EndCalls { mount: fields.array()? },
             _ => return Err(Damage::RecordFields),
         })
     }
@@ -459,6 +486,8 @@ mod tests {
             Operation::SetExtended { number: A, name: attribute, value: b"value" },
             Operation::RemoveExtended { number: A, name: attribute },
             Operation::Release { number: A },
+            Operation::Call(Call { mount: *b"0123456789abcdef", queue: 2, id: 9, numbers: [10, 11] }),
+            Operation::EndCalls { mount: *b"0123456789abcdef" },
         ]
     }
 
@@ -493,6 +522,8 @@ mod tests {
             ("0a00", format!("{a}01006e76616c7565")),
             ("0b00", format!("{a}01006e")),
             ("0c00", a.to_owned()),
+            ("0d00", format!("{}020900000000000000{a}{b}", hex(b"0123456789abcdef"))),
+            ("0e00", hex(b"0123456789abcdef")),
         ];
         let operations = all();
         assert_eq!(operations.len(), fields.len());
@@ -533,7 +564,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_an_operation_or_damage(
-            code in 0..14_u8, flags in 0..4_u8, rest in prop::collection::vec(any::<u8>(), 0..100),
+            code in 0..16_u8, flags in 0..4_u8, rest in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let bytes = [&[code, flags][..], &rest].concat();
             if let Ok((stamp, operation)) = Operation::decode(&bytes) {

@@ -1,5 +1,6 @@
 //! What becomes of operations that another machine sends.
 
+use crate::calls::Calls;
 use crate::header::LogFields;
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
@@ -21,8 +22,8 @@ pub(crate) enum Received {
 pub(crate) struct Copying {
     /// The tree that was there is compared with the one that comes.
     pub(crate) keeps: bool,
-    /// The bound of the log that is copied: the index of its first operation, and its fields.
-    pub(crate) bound: Option<(u64, LogFields)>,
+    /// The bound of the log that is copied: the index of its first operation, its fields, and what was called.
+    pub(crate) bound: Option<(u64, LogFields, Calls)>,
     /// Operations that are executed at the end, by index.
     pub(crate) waiting: BTreeMap<u64, SlotId>,
 }

@@ -172,7 +172,7 @@ impl FilesRecovery {
             return;
         }
         let value = heap.value_bytes(found.slot, view).map_err(|_| Damage::ValueChecksum);
-        let fields = value.and_then(|value| LogFields::decode(&value));
+        let fields = value.and_then(|value| LogFields::decode(&value)).map(|(fields, _)| fields);
         let (slot, version, mark) = (found.slot, version(found), found.expiry_ms);
         self.bounds.lock().add(found.aux, BoundFound { slot, version, mark, fields });
     }

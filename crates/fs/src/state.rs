@@ -16,7 +16,8 @@ use crate::received::Received;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
 use crate::witness::Witness;
-use landfall_heap::{Damage, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer, spaces};
+use landfall_heap::{Damage, FEATURE_CALLS, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer, spaces};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -91,6 +92,10 @@ impl State {
         file: InodeNumber,
         steps: &[Step<'_>],
     ) -> Result<(), FsError> {
+        let call = self.witness.as_ref().and_then(|witness| witness.call()).map(Operation::Call);
+        let steps: SmallVec<[Step<'_>; 4]> =
+            steps.iter().copied().chain(call.as_ref().map(Step::Operation)).collect();
+        self.require_features(&steps)?;
         let encoded: Vec<Vec<u8>> = steps.iter().map(|step| encode(step, stamp)).collect();
         let entries: Vec<LogEntry<'_>> = steps
             .iter()
@@ -102,13 +107,13 @@ impl State {
                 }
             })
             .collect();
-        let keeps_space = matches!(steps, [Step::Operation(first), ..] if first.keeps_space());
+        let keeps_space = matches!(&steps[..], [Step::Operation(first), ..] if first.keeps_space());
         loop {
             self.writer.set_frees_space(keeps_space);
             self.note_appending(Some(self.log.next() + entries.len() as u64));
             let appended = self.log.append(&mut self.writer, &self.heap, stamp.time_ns, &entries);
             let slots = appended.inspect_err(|_| self.note_appending(None))?;
-            let done = self.execute(stamp, steps, &entries, &slots);
+            let done = self.execute(stamp, &steps, &entries, &slots);
             match done {
                 Ok(()) => {
                     self.log.keep(&slots, &entries);
@@ -128,6 +133,15 @@ impl State {
                     self.load(unread)?;
                 }
             }
+        }
+    }
+
+    /// Earlier versions know nothing of calls: they refuse the region from the first one on.
+    fn require_features(&self, steps: &[Step<'_>]) -> Result<(), HeapError> {
+        let is_of_calls = |step: &Step<'_>| matches!(step, Step::Operation(operation) if operation.is_of_calls());
+        match steps.iter().any(is_of_calls) {
+            true => Ok(self.heap.require_features(FEATURE_CALLS)?),
+            false => Ok(()),
         }
     }
 

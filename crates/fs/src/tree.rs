@@ -9,6 +9,7 @@ mod medium;
 mod names;
 mod rename;
 
+use crate::calls::Calls;
 use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX};
 use crate::directory::Directory;
 use crate::inode::{FileType, Mode};
@@ -93,6 +94,8 @@ pub struct Tree {
     touched: Vec<InodeNumber>,
     /// Records whose blocks are, in these files too, at other places than their keys say.
     spread: BTreeMap<SlotId, BTreeSet<InodeNumber>>,
+    /// Calls of mounts on other machines that were done.
+    pub(crate) calls: Calls,
 }
 
 impl Tree {
@@ -115,6 +118,7 @@ impl Tree {
             changed: BTreeSet::new(),
             touched: Vec::new(),
             spread: BTreeMap::new(),
+            calls: Calls::default(),
         }
     }
 
@@ -212,6 +216,14 @@ impl Tree {
             Operation::SetExtended { number, name, value } => self.set_extended(number, name, value, time_ns),
             Operation::RemoveExtended { number, name } => self.remove_extended(number, name, time_ns),
             Operation::Release { number } => self.release(number),
+            Operation::Call(call) => {
+                self.calls.note(&call);
+                Ok(())
+            }
+            Operation::EndCalls { mount } => {
+                self.calls.end(mount);
+                Ok(())
+            }
             Operation::Allocate { number, mode, offset, len } => {
                 self.allocate(number, mode, offset..offset.saturating_add(len), time_ns)
             }

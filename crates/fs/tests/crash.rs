@@ -7,7 +7,7 @@ mod common;
 
 use common::model::{Pair, assert_same, config, step};
 use common::{ROOT, World, check};
-use landfall_fs::FileType;
+use landfall_fs::{Calls, FileType};
 use landfall_heap::CompactGoal;
 use landfall_media::sim::{SimMedia, SimOptions};
 use proptest::prelude::*;
@@ -22,10 +22,12 @@ proptest! {
         for (at, step) in steps.iter().enumerate() {
             pair.run(step);
             assert_same(&pair.world.view(), &pair.model.view(), &format!("after {at}: {step:?}"));
+            prop_assert_eq!(&pair.world.files.calls(), &pair.calls);
             if at == restart {
                 pair.world.files.sync_all().expect("syncs");
                 pair.world = pair.world.reopened();
                 assert_same(&pair.world.view(), &pair.model.view(), "after a restart");
+                prop_assert_eq!(&pair.world.files.calls(), &pair.calls);
             }
         }
         pair.world.publish();
@@ -54,7 +56,11 @@ proptest! {
         let mut world = World::open(medium());
         let seen = world.view();
         let possible = &pair.states[pair.durable - 1..];
-        prop_assert!(possible.contains(&seen), "no prefix: {:?}", seen.keys());
+        let of_files: Vec<&Calls> = possible.iter().filter(|(view, _)| *view == seen).map(|(_, calls)| calls).collect();
+        prop_assert!(!of_files.is_empty(), "no prefix: {:?}", seen.keys());
+        // A call is known to be done if, and only if, what it has done is there.
+        let calls = world.files.calls();
+        prop_assert!(of_files.contains(&&calls), "{calls:?}");
         // Another crash, while the files are being opened, changes nothing.
         let medium = medium();
         medium.freeze_at(world.media.ops().total() * again / 1000);
@@ -62,12 +68,15 @@ proptest! {
         let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
         let twice = SimMedia::restart(&state.draw(seed ^ 1), SimOptions::default());
         check(Arc::clone(&twice));
-        assert_same(&World::open(twice).view(), &seen, "after a crash of recovery");
+        let twice = World::open(twice);
+        assert_same(&twice.view(), &seen, "after a crash of recovery");
+        prop_assert_eq!(twice.files.calls(), calls.clone());
         // The tree that was recovered can be changed, published and read again.
         world.create(ROOT, "new", FileType::File);
         world.publish();
         world.compact(CompactGoal::DENSE_DATA);
         let seen = world.view();
-        prop_assert_eq!(world.reopened().view(), seen);
+        let world = world.reopened();
+        prop_assert_eq!((world.view(), world.files.calls()), (seen, calls));
     }
 }

@@ -276,8 +276,9 @@ impl Chain {
     fn assert_equal(&self, when: &str) {
         self.pair.world.files.sync_all().expect("syncs");
         let node = self.behind.node.lock();
-        let seen = node.as_ref().expect("there is a node").0.view();
-        assert_same(&seen, &self.pair.model.view(), when);
+        let world = &node.as_ref().expect("there is a node").0;
+        assert_same(&world.view(), &self.pair.model.view(), when);
+        assert_eq!(world.files.calls(), self.pair.calls, "{when}");
     }
 
     /// The first node restarts, and sends again what is not published.
@@ -364,6 +365,7 @@ proptest! {
         let node = chain.behind.node.lock().take().expect("there is a node");
         let restarted = node.0.reopened();
         assert_same(&restarted.view(), &chain.pair.model.view(), "after a restart");
+        prop_assert_eq!(&restarted.files.calls(), &chain.pair.calls);
         check(Arc::clone(&restarted.media));
     }
 
@@ -415,6 +417,7 @@ proptest! {
         let mut node = twice.restarted(&state.draw(seed ^ 1));
         resend(&mut node, durable_at.iter().filter(|ops| **ops <= at).count());
         assert_same(&node.0.view(), &chain.pair.model.view(), "after the crash");
+        prop_assert_eq!(&node.0.files.calls(), &chain.pair.calls);
         node.0.publish();
         let seen = node.0.view();
         prop_assert_eq!(node.0.reopened().view(), seen);

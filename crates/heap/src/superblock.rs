@@ -30,6 +30,8 @@ pub(crate) const FEATURE_TRANSACTIONS: u32 = 32;
 pub const FEATURE_PIECES: u32 = 64;
 /// Must-know feature: the region may hold records of files.
 pub const FEATURE_FILES: u32 = 128;
+/// Must-know feature: files know which calls of mounts on other machines were done.
+pub const FEATURE_CALLS: u32 = 256;
 /// Must-know features this code knows.
 const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS
     | FEATURE_SUMS_ONLY
@@ -38,7 +40,8 @@ const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS
     | FEATURE_SHARED
     | FEATURE_TRANSACTIONS
     | FEATURE_PIECES
-    | FEATURE_FILES;
+    | FEATURE_FILES
+    | FEATURE_CALLS;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 

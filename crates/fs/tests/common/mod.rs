@@ -4,12 +4,13 @@
 pub mod model;
 
 use landfall_fs::{
-    Attributes, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode, Name,
-    OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, check_tree,
+    Attributes, Call, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode, Name,
+    OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, Witness, check_tree,
 };
 use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, create};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -61,12 +62,41 @@ pub enum Content {
 /// All paths, with what they name.
 pub type View = BTreeMap<String, Seen>;
 
+/// A mount on another machine: what is executed next is the call that it has.
+#[derive(Debug, Default)]
+pub struct Caller(Mutex<Option<Call>>);
+
+impl Caller {
+    /// From now on what is executed is what this call does.
+    pub fn begin(&self, call: Call) {
+        *self.0.lock() = Some(call);
+    }
+
+    /// True if nothing was executed for it.
+    pub fn give_up(&self) -> bool {
+        self.0.lock().take().is_some()
+    }
+}
+
+impl Witness for Caller {
+    fn call(&self) -> Option<Call> {
+        *self.0.lock()
+    }
+
+    fn appending(&self, _: Option<u64>) {}
+
+    fn executed(&self, _: u64, _: &[InodeNumber]) {
+        *self.0.lock() = None;
+    }
+}
+
 /// Files on a simulated medium, with what works in the background.
 pub struct World {
     pub media: Arc<SimMedia>,
     pub files: Arc<Files>,
     pub publisher: Publisher,
     pub compactor: Compactor,
+    pub caller: Arc<Caller>,
     landing: u64,
     pub now_ns: i64,
 }
@@ -86,7 +116,9 @@ impl World {
         // Few, so that most are read again.
         files.set_nodes_max(4);
         let compactor = Compactor::new(heap);
-        Self { media, files, publisher, compactor, landing: 0, now_ns: 10 }
+        let caller = Arc::<Caller>::default();
+        files.set_witness(Some(Arc::clone(&caller) as Arc<dyn Witness>));
+        Self { media, files, publisher, compactor, caller, landing: 0, now_ns: 10 }
     }
 
     pub fn reopened(self) -> Self {

@@ -1,7 +1,7 @@
 //! Random operations on files, and a model of them: a plain map of directories and bytes.
 
 use super::{Content, ROOT, Seen, View, World, region};
-use landfall_fs::{FileType, InodeNumber, Name, Operation};
+use landfall_fs::{Call, Calls, FileType, InodeNumber, Name, Operation};
 use landfall_heap::CompactGoal;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -152,8 +152,10 @@ pub fn name(at: usize) -> Name<'static> {
 pub struct Pair {
     pub world: World,
     pub model: Model,
-    /// What the model was after each operation, and how many of these are known to be durable.
-    pub states: Vec<View>,
+    /// Which calls were done: most steps are one.
+    pub calls: Calls,
+    /// What both were after each operation, and how many of these are known to be durable.
+    pub states: Vec<(View, Calls)>,
     pub durable: usize,
 }
 
@@ -163,11 +165,29 @@ impl Pair {
     }
 
     pub fn of(world: World) -> Self {
-        let model = Model::new();
-        Self { world, states: vec![model.view()], model, durable: 1 }
+        let (model, calls) = (Model::new(), Calls::default());
+        Self { world, states: vec![(model.view(), calls.clone())], model, calls, durable: 1 }
     }
 
     pub fn run(&mut self, step: &Step) {
+        let id = self.states.len() as u64;
+        let mount = if id.is_multiple_of(2) { id % 3 } else { id };
+        let call = Call { mount: [mount as u8; 16], queue: (id % 2) as u8, id, numbers: [id + 1, 7] };
+        if id % 4 < 3 {
+            self.world.caller.begin(call);
+        }
+        self.execute(step);
+        if id % 4 < 3 && !self.world.caller.give_up() {
+            self.calls.note(&call);
+        }
+        self.states.push((self.model.view(), self.calls.clone()));
+        let is_durable = matches!(step, Step::Sync | Step::Publish) && self.world.media.frozen().is_none();
+        if is_durable {
+            self.durable = self.states.len();
+        }
+    }
+
+    fn execute(&mut self, step: &Step) {
         match *step {
             Step::Create(at, text, is_directory) if self.model.get((at, text)).is_none() => {
                 let parent = self.model.directory(at);
@@ -219,11 +239,6 @@ impl Pair {
             }
             Step::Mark => drop(self.world.files.heap().mark_slabs(1).expect("marks")),
             _ => self.change_bytes(step),
-        }
-        self.states.push(self.model.view());
-        let is_durable = matches!(step, Step::Sync | Step::Publish) && self.world.media.frozen().is_none();
-        if is_durable {
-            self.durable = self.states.len();
         }
     }
 
