@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 /// Most records of a page.
 const PAGE_RECORDS: usize = 256;
+/// First index of the log while a copy is received: above all that operations have.
+const COPY_FIRST: u64 = 1 << 62;
 /// A page ends when its values have so many bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -270,18 +272,17 @@ impl Publisher {
             let mut state = files.lock();
             state.held = None;
             let mut left: Vec<SlotId> = state.log.slots.drain(..).collect();
-            let mut first = state.log.first + left.len() as u64;
             if let Received::Kept(copying) = std::mem::replace(&mut state.received, Received::PassedOver) {
-                first = copying.waiting.last_key_value().map_or(first, |(last, _)| first.max(last + 1));
                 left.extend(copying.waiting.into_values());
             }
-            state.log = Log { first, above: u64::MAX, ..Log::new(CLIENT) };
+            state.log = Log { first: COPY_FIRST, above: u64::MAX, ..Log::new(CLIENT) };
             state.persistent_below = 0;
             let keeps = keeps && state.damaged.is_empty() && state.stored.header.is_some();
             state.reset_tree();
             (left, keeps)
         };
-        // With the log's new bound no operation before it counts any more. Whatever the published tree has, every node that
+        // With the log's new bound no operation counts, neither one that is there nor one that comes: until the copied bound
+        // is there, the tree is a mixture of two. Whatever the published tree has, every node that
         // was in step has had; an operation of the log may be known to nobody else.
         self.step()?;
         left.into_iter().for_each(|slot| files.heap().drop_record(slot));

@@ -64,8 +64,10 @@ impl Judge for FilesRecovery {
     fn is_superseded(&self, _: &Heap, found: &Found) -> bool {
         if is_operation(found) {
             let bounds = self.bounds.lock();
-            return bounds.newest.get(&found.aux).is_some_and(|bound| {
-                bound.mark > found.expiry_ms || found.aux == CLIENT && bound.version.seq > found.seq
+            // The marks of the mount's log do not only rise: a copy brings that of another log.
+            return bounds.newest.get(&found.aux).is_some_and(|bound| match found.aux {
+                CLIENT => bound.version.seq > found.seq,
+                _ => bound.mark > found.expiry_ms,
             });
         }
         // A record of a committed transaction was durable, so its data are gone only because it was replaced.

@@ -526,6 +526,23 @@ fn a_copy_that_came_to_nothing_leaves_nothing_to_the_next_one() {
 }
 
 #[test]
+fn operations_that_came_in_a_copy_do_not_count_before_its_end_after_a_crash() {
+    let mut chain = Chain::new();
+    chain.pair.run(&Step::Create(0, 0, true));
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let away = chain.away();
+    [Step::Create(1, 2, false), Step::Link(0, 1, 0), Step::Publish].iter().for_each(|step| chain.pair.run(step));
+    *chain.behind.node.lock() = Some(away);
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let away = chain.away();
+    chain.pair.run(&Step::Unlink(1, 2));
+    *chain.behind.node.lock() = Some(away);
+    // The inode of the directory is that of the first node, without its file; its names are as they were.
+    chain.copy(Way { keeps: true, broken_at: Some(3), crashes: true }, &mut [].iter());
+    chain.assert_equal("after the copy");
+}
+
+#[test]
 fn operations_that_are_missing_or_of_another_tree_are_refused() {
     let mut chain = Chain::new();
     chain.copy(Way::WHOLE, &mut [].iter());
