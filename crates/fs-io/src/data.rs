@@ -38,7 +38,11 @@ pub(crate) fn write(
     if write.kill_suid_gid {
         take_privileges(service, number)?;
     }
-    let offset = place_of(service, request, write)?;
+    let reply = Reply::written(request.unique, write.size);
+    // What the kernel writes back is made durable by the FSYNC that follows.
+    let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
+    let answer = |reply| if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) };
+    let Some(offset) = place_of(service, request, write)? else { return Ok(answer(reply)) };
     let landed = service.retry(|| Ok(landing.hold(write.size)?))?;
     let written = service.retry(|| service.files.write(number, offset, &landed, time_ns));
     landing.release(&landed, written.is_ok());
@@ -48,26 +52,26 @@ pub(crate) fn write(
     }
     service.note_written(number, offset..offset + u64::from(write.size));
     Counters::add(&service.common.counters.written_bytes, u64::from(write.size));
-    let reply = Reply::written(request.unique, write.size);
-    // What the kernel writes back is made durable by the FSYNC that follows.
-    let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
-    Ok(if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) })
+    Ok(answer(reply))
 }
 
-/// Where a write goes. A server that has died may have appended the bytes: they go to the same place, if they are there.
-fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<u64, Errno> {
+/// Where a write goes. `None`: a server that has died has appended the bytes.
+fn place_of(service: &Service, request: &Request<'_>, write: &Write) -> Result<Option<u64>, Errno> {
     let find = || offset_of(service, number_of(request.node), write);
     if write.flags & APPEND == 0 {
-        return find();
+        return find().map(Some);
     }
     let begun = service.begin(request, || Ok([find()?, 0]))?;
-    if !begun.is_again || begun.is_done {
-        return Ok(begun.numbers[0]);
+    if begun.is_done {
+        return Ok(None);
+    }
+    if !begun.is_again {
+        return Ok(Some(begun.numbers[0]));
     }
     // Others may have appended there.
     let offset = find()?;
     service.note_begun([offset, 0]);
-    Ok(offset)
+    Ok(Some(offset))
 }
 
 /// Where a write goes. The kernel appends where it believes the file to end; a library or another mount may have made it
@@ -232,11 +236,7 @@ mod tests {
     /// A server that has found a file of this size.
     fn server(memory: &SharedMemory, size: u64) -> Service {
         let file = memory.file().try_clone_to_owned().expect("a descriptor");
-        let held = Held {
-            ledger: Arc::new(Ledger::open(file).expect("a ledger")),
-            losses: None,
-            is_elsewhere: false,
-        };
+        let held = Held::Here { ledger: Arc::new(Ledger::open(file).expect("a ledger")), losses: None };
         let which = Which { mount: MountNumber(1), sharing: Sharing::Shared };
         let (service, _) = service_of(Some(held), which);
         let mode = Mode::new(FileType::File, 0o644);
@@ -248,7 +248,7 @@ mod tests {
         service
     }
 
-    fn place_of_append(service: &Service, unique: u64) -> u64 {
+    fn place_of_append(service: &Service, unique: u64) -> Option<u64> {
         let write = Write {
             fh: Handle(1),
             offset: 0,
@@ -276,13 +276,13 @@ mod tests {
     fn an_append_that_no_server_has_done_goes_behind_what_others_have_appended_since() {
         const AGAIN: u64 = 1 << 63;
         let memory = Ledger::memory().expect("memory");
-        assert_eq!(place_of_append(&server(&memory, 10), 2), 10);
+        assert_eq!(place_of_append(&server(&memory, 10), 2), Some(10));
         let next = server(&memory, 15);
-        assert_eq!(place_of_append(&next, 2 | AGAIN), 15);
-        next.held.as_ref().expect("it is held").ledger.appending(Some(1));
+        assert_eq!(place_of_append(&next, 2 | AGAIN), Some(15));
+        next.ledger().expect("it is held").appending(Some(1));
         let ledger =
             Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor")).expect("a ledger");
         ledger.settle(1);
-        assert_eq!(place_of_append(&server(&memory, 30), 2 | AGAIN), 15, "it was done there");
+        assert_eq!(place_of_append(&server(&memory, 30), 2 | AGAIN), None, "it was done");
     }
 }

@@ -38,6 +38,9 @@ pub(crate) fn set(
         // The kernel lets nobody change the inode's attributes meanwhile. A request that is delivered again finds what a
         // server that has died since has set.
         let begun = service.begin(request, || Ok([u64::from(has(service, number, name)?), 0]))?;
+        if begun.is_done {
+            return Ok(service.changed(number, Reply::ok(request.unique)));
+        }
         match begun.numbers[0] != 0 {
             true if flags & CREATE != 0 => return Err(Errno::from_raw(libc::EEXIST)),
             false if flags & REPLACE != 0 => return Err(NO_ATTRIBUTE),
@@ -92,10 +95,9 @@ pub(crate) fn remove(service: &Service, request: &Request<'_>, name: &OsStr) -> 
         remove_acl(service, number, name.as_bytes())?;
     } else {
         let begun = service.begin(request, || Ok([u64::from(has(service, number, name)?), 0]))?;
-        match service.execute_now(&Operation::RemoveExtended { number, name: extended_name(name)? }) {
-            // A server that has died since has removed it.
-            Err(NO_ATTRIBUTE) if begun.is_again && begun.numbers[0] != 0 => {}
-            done => done?,
+        // Not if a server that has died since has removed it.
+        if !begun.is_done {
+            service.execute_now(&Operation::RemoveExtended { number, name: extended_name(name)? })?;
         }
     }
     Ok(service.changed(number, Reply::ok(request.unique)))

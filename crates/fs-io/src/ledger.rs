@@ -1,17 +1,16 @@
-//! What a server has done for a mount that outlives it, in memory that outlives the server: the mount's holder keeps it, or
-//! a file does.
+//! What a server has done for a mount that outlives it, in memory of the mount's holder.
 //!
 //! The layout, and how the next server uses it, are in `docs/format/fs-offload.md`, "Ledger".
 
+use crate::calls;
 use crate::sys::SharedMemory;
-use landfall_fs::{FileLock, InodeNumber, Witness};
+use landfall_fs::{Call, FileLock, InodeNumber, Witness};
 use landfall_fuse::Unique;
 use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,8 +25,6 @@ const AT_MAGIC: usize = 0;
 const AT_NEXT_NUMBER: usize = 1;
 const AT_TOUCHED: usize = 2;
 const AT_ALL_LOST: usize = 3;
-/// Where the names of [`Origin`] are.
-const AT_ORIGIN: usize = 4;
 /// Requests of which the ledger knows what they are about to change, at most.
 const REQUESTS: usize = 1024;
 const AT_REQUESTS: usize = 16;
@@ -40,8 +37,6 @@ const ENTRY_WORDS: usize = 4;
 const AT_LOCKS: usize = AT_CHANGES + CHANGES * ENTRY_WORDS;
 /// Words of a ledger.
 const WORDS: usize = AT_LOCKS + locks::WORDS;
-/// Words of one that only keeps requests.
-const WORDS_OF_REQUESTS: usize = AT_CHANGES;
 /// The end of a change that is known to be lost.
 const LOST: u64 = u64::MAX;
 /// The end of one that is lost, and that nobody need be told of any more.
@@ -71,27 +66,11 @@ pub(crate) struct Begun {
     pub(crate) is_done: bool,
 }
 
-/// A request that was begun, and whose holder may not have the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unheard {
-    /// The id of its first delivery.
-    id: u64,
-    numbers: [u64; 2],
-    /// Of its first operation, if that was executed.
-    end: u64,
-}
-
-/// Whose a ledger is that a file keeps: names of 16 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Origin {
-    /// The server.
-    pub(crate) life: [u8; 16],
-    /// Its files.
-    pub(crate) region: [u8; 16],
-    /// The start of the machine: what the memory of another one has kept is not whole.
-    pub(crate) boot: [u8; 16],
-    /// The server before, if what that had begun is in the ledger, too; zeroes: none.
-    pub(crate) before: [u8; 16],
+impl Begun {
+    /// It was not begun before.
+    pub(crate) fn now(numbers: [u64; 2]) -> Self {
+        Self { numbers, is_again: false, is_done: false }
+    }
 }
 
 /// What was executed, and did not survive its server.
@@ -151,55 +130,9 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// A new ledger of requests only, in a new file.
-    ///
-    /// # Errors
-    /// There is such a file already, or there is no space for it. An error of the kernel.
-    pub(crate) fn create(path: &Path, origin: &Origin) -> io::Result<Self> {
-        Self::begun_by(SharedMemory::create(path, WORDS_OF_REQUESTS)?, origin)
-    }
-
-    /// As [`Self::create`], without a file: it ends with this process.
-    ///
-    /// # Errors
-    /// An error of the kernel.
-    pub(crate) fn in_memory(origin: &Origin) -> io::Result<Self> {
-        Self::begun_by(SharedMemory::new(WORDS_OF_REQUESTS)?, origin)
-    }
-
-    fn begun_by(memory: SharedMemory, origin: &Origin) -> io::Result<Self> {
-        memory.words()[AT_MAGIC].store(MAGIC, Ordering::Release);
-        let ledger = Self::of(memory)?;
-        let Origin { life, region, boot, before } = origin;
-        let words = ledger.memory.words()[AT_ORIGIN..].iter();
-        for (word, bytes) in
-            words.zip([life, region, boot, before].into_iter().flat_map(|name| name.as_chunks().0))
-        {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Release);
-        }
-        Ok(ledger)
-    }
-
-    /// The ledger of requests that an earlier server has left in a file.
-    ///
-    /// # Errors
-    /// `InvalidData`: it is none. An error of the kernel.
-    pub(crate) fn find(path: &Path) -> io::Result<Self> {
-        Self::of(SharedMemory::open(path, WORDS_OF_REQUESTS)?)
-    }
-
     /// Its memory, for another process.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.memory.file()
-    }
-
-    /// Whose it is. Of one that no file keeps, nobody's.
-    pub(crate) fn origin(&self) -> Origin {
-        let name = |at: usize| {
-            let word = |word: usize| self.word(AT_ORIGIN + 2 * at + word).load(Ordering::Acquire);
-            (u128::from(word(0)) | u128::from(word(1)) << 64).to_le_bytes()
-        };
-        Origin { life: name(0), region: name(1), boot: name(2), before: name(3) }
     }
 
     fn of(memory: SharedMemory) -> io::Result<Self> {
@@ -284,7 +217,7 @@ impl Ledger {
         let place = self.take_place(id);
         self.store(place, id, numbers, 0);
         PLACE.set(Some(place));
-        Ok(Begun { numbers, is_again: false, is_done: false })
+        Ok(Begun::now(numbers))
     }
 
     fn store(&self, place: usize, id: u64, numbers: [u64; 2], at_end: u64) {
@@ -331,45 +264,19 @@ impl Ledger {
         }
     }
 
-    /// The holder of a mount elsewhere has the answer that this thread has sent last: it has sent another request since.
-    pub(crate) fn end_last(&self) {
-        self.end(Unique(ANSWERS.get()));
-    }
-
-    /// What was begun, and may be delivered again. Nobody answers requests of this ledger any more.
-    pub(crate) fn unheard(&self) -> Vec<Unheard> {
-        let unheard = |(id, place): (&u64, &usize)| {
-            let [_, first, second, end] = entry(&self.memory, AT_REQUESTS, *place);
-            let numbers = [first, second].map(|word| word.load(Ordering::Acquire));
-            Unheard { id: *id, numbers, end: end.load(Ordering::Acquire) }
-        };
-        self.requests.lock().begun.iter().map(unheard).collect()
-    }
-
-    /// These were begun for the same mount, by the same server or by one whose ledger was settled: what was executed is not
-    /// lost, but with this server.
-    pub(crate) fn take_over(&self, requests: &[Unheard]) {
-        for Unheard { id, numbers, end } in requests {
-            let place = self.take_place(*id);
-            self.store(place, *id, *numbers, *end);
-            self.requests.lock().earlier.insert(*id);
-        }
-    }
-
     /// Decides what is lost, when recovery has found the operations below `log_end`. What was lost under an earlier server
     /// is among it, unless [`Self::forget`] was called.
     pub(crate) fn settle(&self, log_end: u64) -> LostChanges {
         let count = usize::try_from(self.word(AT_TOUCHED).load(Ordering::Acquire)).unwrap_or(usize::MAX);
-        let changes = changes_in(&self.memory);
-        if count > changes && changes > 0 {
-            let oldest = entry(&self.memory, AT_CHANGES, count % changes)[0].load(Ordering::Acquire);
+        if count > CHANGES {
+            let oldest = entry(&self.memory, AT_CHANGES, count % CHANGES)[0].load(Ordering::Acquire);
             // Where the oldest one is of an earlier server, all of the last one are here.
             if oldest > log_end && oldest < TOLD {
                 self.word(AT_ALL_LOST).store(1, Ordering::Release);
             }
         }
         let mut lost = LostChanges::default();
-        for place in 0..count.min(changes) {
+        for place in 0..count.min(CHANGES) {
             let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             let inode = InodeNumber(number.load(Ordering::Acquire));
             let of_change = end.load(Ordering::Acquire);
@@ -402,7 +309,7 @@ impl Ledger {
             let is_lost = end.load(Ordering::Acquire) >= TOLD;
             Some(InodeNumber(number.load(Ordering::Acquire))).filter(|inode| is_lost && inode.0 > 0)
         };
-        let all: BTreeSet<InodeNumber> = (0..changes_in(memory)).filter_map(inode).collect();
+        let all: BTreeSet<InodeNumber> = (0..CHANGES).filter_map(inode).collect();
         all.into_iter().collect()
     }
 
@@ -417,7 +324,7 @@ impl Ledger {
     }
 
     fn forget_lost(&self, is_meant: impl Fn(u64, u64) -> bool) {
-        for place in 0..changes_in(&self.memory) {
+        for place in 0..CHANGES {
             let [end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             let of = (number.load(Ordering::Acquire), unique.load(Ordering::Acquire));
             if end.load(Ordering::Acquire) == LOST && is_meant(of.0, of.1) {
@@ -453,13 +360,9 @@ impl Ledger {
 
     fn executed(&self, end: u64, touched: &[InodeNumber]) {
         FIRST_IS_EXECUTED.set(true);
-        let changes = changes_in(&self.memory);
-        if changes == 0 {
-            return;
-        }
         let count = self.word(AT_TOUCHED).load(Ordering::Relaxed);
         for (position, inode) in (count..).zip(touched) {
-            let place = usize::try_from(position).unwrap_or(0) % changes;
+            let place = usize::try_from(position).unwrap_or(0) % CHANGES;
             let [at_end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             number.store(0, Ordering::Release);
             at_end.store(end, Ordering::Relaxed);
@@ -490,8 +393,12 @@ impl Ledgers {
         self.all.lock().iter().for_each(|ledger| ledger.note_number(number));
     }
 
-    /// Calls `note` with the ledger of the mount whose request this thread answers, or with all of them.
+    /// Calls `note` with the ledger of the mount whose request this thread answers, or with all of them. A mount on another
+    /// machine has none.
     fn each(&self, note: impl Fn(&Ledger)) {
+        if calls::is_of_this_thread() {
+            return;
+        }
         LEDGER.with_borrow(|own| match own {
             Some(own) => note(own),
             None => self.all.lock().iter().for_each(|ledger| note(ledger)),
@@ -500,23 +407,23 @@ impl Ledgers {
 }
 
 impl Witness for Ledgers {
+    fn call(&self) -> Option<Call> {
+        calls::begun()
+    }
+
     fn appending(&self, end: Option<u64>) {
         self.each(|ledger| ledger.appending(end));
     }
 
     fn executed(&self, end: u64, touched: &[InodeNumber]) {
+        calls::note_done();
         self.each(|ledger| ledger.executed(end, touched));
     }
 }
 
-/// How many changes it remembers: none, if it only keeps requests.
-fn changes_in(memory: &SharedMemory) -> usize {
-    if memory.words().len() == WORDS { CHANGES } else { 0 }
-}
-
-/// The words of the locks: none, if it only keeps requests.
+/// The words of the locks.
 fn lock_words(memory: &SharedMemory) -> &[AtomicU64] {
-    memory.words().get(AT_LOCKS..).unwrap_or_default()
+    &memory.words()[AT_LOCKS..]
 }
 
 /// The words of an entry of a table.
@@ -563,39 +470,6 @@ mod tests {
         assert!(begin(&third, 2 | AGAIN, [0, 0]).is_again, "the second server has not answered it either");
         third.end(Unique(2 | AGAIN));
         assert!(!begin(&next(&third.memory), 2 | AGAIN, [0, 0]).is_again);
-    }
-
-    #[test]
-    fn what_a_mount_elsewhere_may_not_have_heard_is_known_to_its_next_session() {
-        let first = ledger();
-        for (unique, end) in [(2, Some(5)), (4, None), (6, Some(7))] {
-            first.end_last();
-            Ledger::note_answering(Unique(unique));
-            begin(&first, unique, [unique, 8]);
-            first.appending(end);
-        }
-        // By two threads, each of which has answered one last.
-        let second = ledger();
-        std::thread::scope(|scope| {
-            let last = |unique, end| {
-                let first = &first;
-                scope.spawn(move || {
-                    Ledger::note_answering(Unique(unique));
-                    begin(first, unique, [unique, 9]);
-                    first.appending(end);
-                });
-            };
-            last(8, Some(9));
-            last(10, None);
-        });
-        second.take_over(&first.unheard());
-        let again = |unique: u64| begin(&second, unique | AGAIN, [0, 0]);
-        for (unique, kept, is_done) in [(6, [6, 8], true), (8, [8, 9], true), (10, [10, 9], false)] {
-            assert_eq!(again(unique), Begun { numbers: kept, is_again: true, is_done });
-        }
-        for answered in [2, 4] {
-            assert!(!again(answered).is_again);
-        }
     }
 
     #[test]
@@ -652,9 +526,10 @@ mod tests {
         for _ in 0..3 {
             begin(&first, 2, [7, 8]);
         }
-        assert_eq!(first.unheard().len(), 1);
+        let begun = |ledger: &Ledger| ledger.requests.lock().begun.len();
+        assert_eq!(begun(&next(&first.memory)), 1);
         first.end(Unique(2));
-        assert!(next(&first.memory).unheard().is_empty());
+        assert_eq!(begun(&next(&first.memory)), 0);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 mod acl;
 mod attributes;
 mod background;
+mod calls;
 mod clock;
 mod common;
 mod counter;

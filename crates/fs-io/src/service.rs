@@ -4,9 +4,10 @@ use crate::clock;
 use crate::common::{Common, Sharing};
 use crate::errors::{self, NO_SPACE, STALE};
 use crate::forget::Forgetter;
+use crate::calls;
 use crate::ledger::{Begun, Ledger};
 use crate::link::{Entered, Link};
-use crate::lives::{Fate, MountNumber};
+use crate::lives::{Fate, MountId, MountNumber};
 use crate::losses::Losses;
 use crate::mates::{Gone, Why};
 use crate::ragged::Ragged;
@@ -80,12 +81,28 @@ pub(crate) enum Written {
 }
 
 /// What there is besides where another process holds the mount, which outlives its servers.
-pub(crate) struct Held {
-    pub(crate) ledger: Arc<Ledger>,
-    /// If the mount has had a server before this one: what that one had done, and nobody has any more.
-    pub(crate) losses: Option<Losses>,
-    /// The holder is on another machine: it has an answer for sure when it has sent another request on the same queue.
-    pub(crate) is_elsewhere: bool,
+pub(crate) enum Held {
+    /// On this machine.
+    Here {
+        ledger: Arc<Ledger>,
+        /// If the mount has had a server before this one: what that one had done, and nobody has any more.
+        losses: Option<Losses>,
+    },
+    /// On another machine: what was done for it is in the log.
+    Elsewhere(MountId),
+}
+
+impl Held {
+    /// From now on the calling thread answers the requests of one of the mount's queues.
+    pub(crate) fn answer_by_this_thread(&self, queue: usize) {
+        match self {
+            Self::Here { ledger, .. } => ledger.answer_by_this_thread(),
+            // There are fewer queues than descriptors in a message.
+            Self::Elsewhere(mount) => {
+                calls::answer_by_this_thread(*mount, u8::try_from(queue).unwrap_or(u8::MAX));
+            }
+        }
+    }
 }
 
 /// What the workers share.
@@ -218,38 +235,49 @@ impl Service {
         find: impl FnOnce() -> Result<[u64; 2], Errno>,
     ) -> Result<Begun, Errno> {
         match &self.held {
-            Some(held) => held.ledger.begin(request.unique, find),
-            None => find().map(|numbers| Begun { numbers, is_again: false, is_done: false }),
+            Some(Held::Here { ledger, .. }) => ledger.begin(request.unique, find),
+            Some(Held::Elsewhere(_)) => calls::begin(&self.files, request.unique, find),
+            None => find().map(Begun::now),
         }
     }
 
     /// The request that this thread answers, which an earlier server had begun and not done, changes this instead.
     pub(crate) fn note_begun(&self, numbers: [u64; 2]) {
-        self.held.iter().for_each(|held| held.ledger.note_begun(numbers));
+        self.ledger().iter().for_each(|ledger| ledger.note_begun(numbers));
     }
 
     /// A request is about to be answered by this thread.
     pub(crate) fn note_received(&self, unique: Unique) {
-        let Some(held) = &self.held else { return };
-        if held.is_elsewhere {
-            held.ledger.end_last();
+        match &self.held {
+            Some(Held::Here { ledger, losses }) => {
+                Ledger::note_answering(unique);
+                if let Some(losses) = losses.as_ref().filter(|_| unique.is_resent()) {
+                    losses.note_resent(unique);
+                    ledger.forget_request(unique);
+                }
+            }
+            Some(Held::Elsewhere(_)) => calls::note_answering(),
+            None => {}
         }
-        Ledger::note_answering(unique);
-        if let Some(losses) = held.losses.as_ref().filter(|_| unique.is_resent()) {
-            losses.note_resent(unique);
-            held.ledger.forget_request(unique);
+    }
+
+    /// The ledger of a mount that another process of this machine holds.
+    pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
+        match &self.held {
+            Some(Held::Here { ledger, .. }) => Some(ledger),
+            _ => None,
         }
     }
 
     /// A request was answered.
     pub(crate) fn note_answered(&self, unique: Unique) {
-        self.held.iter().filter(|held| !held.is_elsewhere).for_each(|held| held.ledger.end(unique));
+        self.ledger().iter().for_each(|ledger| ledger.end(unique));
     }
 
     /// Fails once if changes of the inode were acknowledged by a server that has died, and lost with it: what is durable
     /// now is not what the caller believes.
     pub(crate) fn check_kept(&self, number: InodeNumber) -> Result<(), Errno> {
-        let Some(Held { ledger, losses: Some(losses), .. }) = &self.held else { return Ok(()) };
+        let Some(Held::Here { ledger, losses: Some(losses) }) = &self.held else { return Ok(()) };
         if !losses.has(number) {
             return Ok(());
         }
@@ -265,10 +293,8 @@ impl Service {
 
     /// The error for a request on an inode. One that the kernel knows is gone only if it was lost with an earlier server.
     pub(crate) fn refusal(&self, number: InodeNumber, errno: Errno) -> Errno {
-        let may_lose = |held: &Held| held.losses.is_some() || held.is_elsewhere;
-        let is_gone = errno == Errno::NOENT
-            && self.held.as_ref().is_some_and(may_lose)
-            && self.exists(number) == Ok(false);
+        let may_lose = matches!(&self.held, Some(Held::Here { losses: Some(_), .. } | Held::Elsewhere(_)));
+        let is_gone = errno == Errno::NOENT && may_lose && self.exists(number) == Ok(false);
         if is_gone { STALE } else { errno }
     }
 

@@ -11,6 +11,7 @@ use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
 use crate::line::{ConnectionQueue, Line};
+use crate::lives::MountId;
 use crate::link::{Link, Listener, Roll, Threads};
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
@@ -172,7 +173,7 @@ impl From<Ready> for Lines {
 
 /// A mount that another process holds, which goes on when its server dies.
 pub(crate) struct Elsewhere {
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) memory: Memory,
     /// If it has had a server before: what that has left.
     pub(crate) earlier: Option<Earlier>,
     /// A counter (eventfd) that is raised when the mount has ended.
@@ -181,6 +182,14 @@ pub(crate) struct Elsewhere {
     pub(crate) questions: Arc<Questions>,
     pub(crate) common: Common,
     pub(crate) which: Which,
+}
+
+/// What remembers what was done for a mount that another process holds.
+pub(crate) enum Memory {
+    /// On this machine: the ledger that its holder keeps.
+    Ledger(Arc<Ledger>),
+    /// On another machine: the log.
+    Log(MountId),
 }
 
 /// What an earlier server of a mount has left.
@@ -316,9 +325,9 @@ impl Session {
         let point = mount.point().to_owned();
         let holder = if elsewhere.is_some() { Holder::Another } else { Holder::This(point.clone()) };
         let is_own = elsewhere.is_none();
-        let (ended, earlier, ledger, forgetting, common, which) = match elsewhere {
-            Some(Elsewhere { ledger, earlier, ended, questions, common, which }) => {
-                (Some(ended), earlier, Some(ledger), Forgetting::Holder(questions), common, which)
+        let (ended, earlier, memory, forgetting, common, which) = match elsewhere {
+            Some(Elsewhere { memory, earlier, ended, questions, common, which }) => {
+                (Some(ended), earlier, Some(memory), Forgetting::Holder(questions), common, which)
             }
             None => {
                 let device = notifier.as_ref().ok_or(SessionError::NoImage)?;
@@ -333,8 +342,7 @@ impl Session {
         let forgetter = Arc::new(Forgetter::new(forgetting));
         let link = link(&files, &publisher, &forgetter, settings, device);
         let (available, sync) = ((link.as_ref().ok().cloned(), forgetter), settings.sync);
-        let is_elsewhere = notifier.is_none();
-        let held = ledger.map(|ledger| held(&files, (ledger, is_elsewhere), earlier.as_ref(), &common));
+        let held = memory.map(|memory| held(&files, memory, earlier.as_ref(), &common));
         let service = Service::new(files, common, (sync, written), available, (held, which));
         let mut session = Self {
             shared,
@@ -402,10 +410,10 @@ impl Session {
             let (name, work) = (format!("fuse-{index}"), work.clone());
             match line {
                 Line::Device(device) => {
-                    self.start_worker(name, work, move |shared| DeviceQueue::new(device, &shared.stop))?;
+                    self.start_worker((name, index), work, move |shared| DeviceQueue::new(device, &shared.stop))?;
                 }
                 Line::Connection(stream) => {
-                    self.start_worker(name, work, move |shared| ConnectionQueue::new(stream, &shared.stop))?;
+                    self.start_worker((name, index), work, move |shared| ConnectionQueue::new(stream, &shared.stop))?;
                 }
             }
         }
@@ -415,7 +423,7 @@ impl Session {
     /// Starts a worker with the transport that `open` opens in its thread.
     fn start_worker<T: Transport>(
         &mut self,
-        name: String,
+        (name, queue): (String, usize),
         work: Work,
         open: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
     ) -> io::Result<()> {
@@ -426,7 +434,7 @@ impl Session {
             let shared = Arc::clone(&shared);
             move || {
                 slices::answer_soon();
-                service.held.iter().for_each(|held| held.ledger.answer_by_this_thread());
+                service.held.iter().for_each(|held| held.answer_by_this_thread(queue));
                 let Work { syncs, negotiated, image, ahead } = work;
                 let heap = Arc::clone(service.files.heap());
                 let landing = Landing::new(heap, image, negotiated.frame_bytes(), ahead);
@@ -464,7 +472,7 @@ impl Session {
                 let _ = opened.send(outcome);
                 queues
             };
-            self.start_worker(format!("ring-{index}"), work.clone(), open)?;
+            self.start_worker((format!("ring-{index}"), index), work.clone(), open)?;
         }
         drop(opened);
         outcomes.into_iter().try_for_each(|outcome| outcome)?;
@@ -507,11 +515,6 @@ impl Session {
         &self.shared.point
     }
 
-    /// The ledger of a mount that another process holds.
-    pub(crate) fn ledger(&self) -> Option<Arc<Ledger>> {
-        self.service.held.as_ref().map(|held| Arc::clone(&held.ledger))
-    }
-
     /// Waits until the mount has ended, and leaves the region clean: everything durable, published and marked.
     ///
     /// # Errors
@@ -540,7 +543,7 @@ impl Session {
         self.end_background();
         let files = &self.service.files;
         if end == End::Unmount {
-            self.service.held.iter().for_each(|held| self.service.common.ledgers.remove(&held.ledger));
+            self.service.ledger().iter().for_each(|ledger| self.service.common.ledgers.remove(ledger));
             release(files, &self.service.common, self.service.forget_all());
         }
         background::publish_all(&self.service, &self.publisher)?;
@@ -612,16 +615,20 @@ fn device_of(id: &str) -> Option<u64> {
 /// What a session knows of a mount that another process holds.
 fn held(
     files: &Files,
-    (ledger, is_elsewhere): (Arc<Ledger>, bool),
+    memory: Memory,
     earlier: Option<&Earlier>,
     common: &Common,
 ) -> Held {
+    let ledger = match memory {
+        Memory::Ledger(ledger) => ledger,
+        Memory::Log(mount) => return Held::Elsewhere(mount),
+    };
     // The mount's kernel may come to know what was made before it came, and is not durable yet: no such number is given
     // again.
     ledger.note_number(files.take_number());
     common.ledgers.add(Arc::clone(&ledger));
     let losses = earlier.map(|earlier| Losses::new(earlier.lost.clone(), earlier.below));
-    Held { ledger, losses, is_elsewhere }
+    Held::Here { ledger, losses }
 }
 
 /// Takes over from a server that has died: the kernel delivers again what that one has not answered, and forgets names if

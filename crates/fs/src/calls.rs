@@ -70,6 +70,12 @@ impl Calls {
         self.mounts.retain(|caller| caller.id != mount);
     }
 
+    /// True if a call of this mount is known.
+    #[must_use]
+    pub fn has(&self, mount: CallerId) -> bool {
+        self.mounts.iter().any(|caller| caller.id == mount)
+    }
+
     /// The last call of a queue, if one was done.
     #[must_use]
     pub fn last(&self, mount: CallerId, queue: u8) -> Option<Call> {

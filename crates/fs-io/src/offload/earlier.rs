@@ -3,7 +3,6 @@
 //! What a kernel keeps of a mount is out of date once others have changed the region without it. A file among the server's
 //! notes names the mounts that are served. A mount that serves itself removes it ([`forget_offloaded`]).
 
-use super::kept::{forget_ledgers, ledgers_of};
 use crate::lives::MountId;
 use crate::locking::book_of;
 use crate::notes::{forget, with_ending};
@@ -36,14 +35,13 @@ pub(super) fn note(file: &Path, mounts: &[MountId]) -> io::Result<()> {
     std::fs::rename(new, file)
 }
 
-/// No mount that these notes name may resume any more, none has locks, and nothing is known of what was begun for them: their
-/// files are about to be changed by somebody else.
+/// No mount that these notes name may resume any more, and none has locks: their files are about to be changed by somebody
+/// else.
 ///
 /// # Errors
 /// A file that tells of such mounts is there, and cannot be removed.
 pub fn forget_offloaded(notes: &Path) -> io::Result<()> {
     forget(&file_of(notes))?;
-    forget_ledgers(&ledgers_of(notes))?;
     forget(&book_of(notes))
 }
 

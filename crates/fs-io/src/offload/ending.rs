@@ -2,12 +2,12 @@
 //! served meanwhile.
 
 use super::channel::Channel;
-use super::kept::{KeptLedgers, Return};
 use super::message::{Attach, Message, Over};
+use crate::clock;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
-use crate::ledger::Ledger;
 use crate::session::{End, Session, SessionError};
+use landfall_fs::Files;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -24,39 +24,39 @@ pub(super) struct Ending {
     /// Its workers, which may still do something.
     pub(super) workers: usize,
     point: PathBuf,
-    ledger: Option<Arc<Ledger>>,
     /// Hears that it has ended.
     channel: Arc<Channel>,
     /// Readable when it has ended.
     ended: Arc<OwnedFd>,
-    thread: JoinHandle<(Result<(), SessionError>, Return)>,
+    thread: JoinHandle<Result<(), SessionError>>,
 }
 
 impl Ending {
-    /// Ends a session in a thread of its own.
+    /// Ends a session in a thread of its own. `has_ended`: its holder has said that the mount does not come back.
     ///
     /// # Errors
     /// There can be no such thread, or no counter.
     pub(super) fn begin(
         session: Session,
-        (attach, mut returns): (Attach, Return),
+        (attach, has_ended): (Attach, bool),
         workers: usize,
-        channel: Arc<Channel>,
+        (channel, files): (Arc<Channel>, Arc<Files>),
     ) -> io::Result<Self> {
         let (point, ended) = (session.point().to_owned(), Arc::new(counter()?));
-        let ledger = session.ledger();
         let (over, holder) = (Arc::clone(&ended), Arc::clone(&channel));
-        let is_elsewhere = attach.over == Over::Connections;
+        let elsewhere = (attach.over == Over::Connections).then_some(attach.mount);
         let end = move || {
             let outcome = session.end(End::Unmount);
-            if is_elsewhere && returns == Return::Perhaps {
-                returns = last_word(&holder);
+            if let Some(mount) = elsewhere.filter(|_| has_ended || says_that_it_has_ended(&holder))
+                && let Err(error) = files.end_calls(clock::now_ns(), mount)
+            {
+                tracing::debug!(%error, "calls of a mount that has ended are known until others take their place");
             }
             raise(&over);
-            (outcome, returns)
+            outcome
         };
         let thread = std::thread::Builder::new().name("ending".into()).spawn(end)?;
-        Ok(Self { attach, workers, point, ledger, channel, ended, thread })
+        Ok(Self { attach, workers, point, channel, ended, thread })
     }
 
     /// Readable when it has ended.
@@ -71,12 +71,9 @@ impl Ending {
     }
 
     /// Waits until it has ended, and says so to its holder.
-    pub(super) fn finish(self, kept: &mut KeptLedgers) {
-        let Self { attach, point, ledger, channel, thread, .. } = self;
-        let (outcome, returns) = thread.join().expect("a panic ends the process");
-        if let Some(ledger) = ledger.filter(|_| attach.over == Over::Connections) {
-            kept.take_back(attach.mount, &ledger, returns);
-        }
+    pub(super) fn finish(self) {
+        let Self { point, channel, thread, .. } = self;
+        let outcome = thread.join().expect("a panic ends the process");
         match &outcome {
             Ok(()) => tracing::info!(point = %point.display(), "the mount has ended; everything is durable"),
             Err(error) => tracing::error!(%error, point = %point.display(), "the mount has ended"),
@@ -87,18 +84,18 @@ impl Ending {
     }
 }
 
-/// What the holder of a mount whose queues have ended has said of it.
-fn last_word(holder: &Channel) -> Return {
+/// Whether the holder of a mount whose queues have ended says that it does not come back.
+fn says_that_it_has_ended(holder: &Channel) -> bool {
     let until = Instant::now() + WORD_LIMIT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || !matches!(wait(&[holder.as_fd()], Some(left)), Ok(Some(_))) {
-            return Return::Perhaps;
+            return false;
         }
         match holder.receive() {
-            Ok((Message::Ended(_), _)) => return Return::Never,
+            Ok((Message::Ended(_), _)) => return true,
             Ok(_) => {}
-            Err(_) => return Return::Perhaps,
+            Err(_) => return false,
         }
     }
 }

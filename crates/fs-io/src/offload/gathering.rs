@@ -158,7 +158,7 @@ mod tests {
             max_readahead: 0,
             sharing: Sharing::Shared,
             over: Over::Device,
-            last: Default::default(),
+            heard: 0,
             id: "0:41".to_owned(),
             point: b"/m".to_vec(),
         };

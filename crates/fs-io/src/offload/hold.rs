@@ -373,7 +373,7 @@ impl Hold {
             max_readahead: self.negotiated.max_readahead,
             sharing: self.settings.sharing,
             over,
-            last: self.relay().and_then(|relay| relay.served_by()).unwrap_or_default(),
+            heard: self.relay().map_or(0, |relay| relay.heard()),
             id: self.id.clone(),
             point: self.point().as_os_str().as_bytes().to_vec(),
         };
@@ -389,9 +389,9 @@ impl Hold {
             channel.send(&Message::Locks(some.to_vec()), &[]).map_err(failed)?;
         }
         channel.send(&Message::Attach(attach), &descriptors).map_err(failed)?;
-        let follows = loop {
+        let calls = loop {
             match channel.receive().map_err(failed)?.0 {
-                Message::Accepted { follows } => break follows,
+                Message::Accepted { knows, forgotten } => break (knows, forgotten),
                 Message::LockLost { handle } => {
                     self.relay().iter().for_each(|relay| relay.locks.lock().lose(handle));
                 }
@@ -402,7 +402,7 @@ impl Hold {
         };
         self.has_all_durable.store(false, Ordering::Release);
         if let Some(relay) = self.relay() {
-            relay.link(Link::new((*life, *sync), follows, Arc::clone(channel), lines));
+            relay.link(Link::new((*life, *sync), calls, Arc::clone(channel), lines));
         }
         Ok(Arc::clone(channel))
     }

@@ -8,7 +8,7 @@ use landfall_fs::{Access, FileLock, InodeNumber, LockFamily, LockOwner};
 use landfall_fuse::{Errno, Unique};
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 7;
+pub(super) const VERSION: u16 = 8;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -81,8 +81,8 @@ pub(super) struct Attach {
     pub(super) max_readahead: u32,
     pub(super) sharing: Sharing,
     pub(super) over: Over,
-    /// The server of a mount on another machine that has accepted it last; zeroes: none has.
-    pub(super) last: ServerLife,
+    /// A mount on another machine: [`Message::Accepted::forgotten`] of the server that has accepted it last.
+    pub(super) heard: u64,
     /// What the kernel's table of mounts calls it.
     pub(super) id: String,
     /// The mountpoint.
@@ -96,8 +96,9 @@ pub(super) enum Message {
     Offer { workers: u32, sync: SyncMode, region: Region, life: ServerLife },
     /// The holder's answer.
     Attach(Attach),
-    /// The mount is served from now on. `follows`: the server knows what the one before has begun for it ([`Attach::last`]).
-    Accepted { follows: bool },
+    /// The mount is served from now on. On another machine: whether the server knows which of its calls were done, and how many
+    /// mounts it knows nothing of any more ([`landfall_fs::Calls::knows`]).
+    Accepted { knows: bool, forgotten: u64 },
     /// It is not, and why. Asking again helps, or never does.
     Refused { ever: Again, why: String },
     /// The holder makes the kernel drop what it keeps of an inode.
@@ -155,7 +156,9 @@ impl Message {
                 (OFFER, [&workers.to_le_bytes()[..], &sync.to_le_bytes(), region, life].concat())
             }
             Self::Attach(attach) => (ATTACH, attach.encode()),
-            Self::Accepted { follows } => (ACCEPTED, u32::from(*follows).to_le_bytes().to_vec()),
+            Self::Accepted { knows, forgotten } => {
+                (ACCEPTED, [&u32::from(*knows).to_le_bytes()[..], &[0; 4], &forgotten.to_le_bytes()].concat())
+            }
             Self::Refused { ever, why } => {
                 let ever: u32 = if *ever == Again::Later { 0 } else { 1 };
                 (REFUSED, [&ever.to_le_bytes()[..], why.as_bytes()].concat())
@@ -211,8 +214,8 @@ impl Message {
                 Self::Offer { workers, sync, region: fields.array()?, life: fields.array()? }
             }
             ATTACH => return Attach::decode(fields).map(Self::Attach),
-            ACCEPTED => match fields.u32()? {
-                follows @ (0 | 1) => Self::Accepted { follows: follows == 1 },
+            ACCEPTED => match (fields.u32()?, fields.u32()?) {
+                (knows @ (0 | 1), 0) => Self::Accepted { knows: knows == 1, forgotten: fields.u64()? },
                 _ => return Err(MessageError::Malformed),
             },
             FORGET => Self::Forget { question: fields.u64()?, inode: fields.u64()? },
@@ -298,7 +301,7 @@ impl Attach {
             &len(self.id.len()),
             &len(self.point.len()),
             &self.served_how().to_le_bytes(),
-            &self.last,
+            &self.heard.to_le_bytes(),
             self.id.as_bytes(),
             &self.point,
         ]
@@ -330,11 +333,11 @@ impl Attach {
             2 => (Sharing::Shared, Over::Connections),
             _ => return Err(MessageError::Malformed),
         };
-        let last = fields.array()?;
+        let heard = fields.u64()?;
         let id = String::from_utf8(fields.take(id_len)?.to_vec()).map_err(|_| MessageError::Malformed)?;
         let point = fields.take(point_len)?.to_vec();
         let attach =
-            Self { since, mount, minor, features, max_write, max_readahead, sharing, over, last, id, point };
+            Self { since, mount, minor, features, max_write, max_readahead, sharing, over, heard, id, point };
         fields.0.is_empty().then_some(attach).ok_or(MessageError::Malformed)
     }
 }
@@ -381,7 +384,7 @@ mod tests {
             max_readahead: 3,
             sharing: Sharing::Shared,
             over: Over::Device,
-            last: *b"abcdefghijklmnop",
+            heard: 0x0506,
             id: "0:41".to_owned(),
             point: b"/mnt/f".to_vec(),
         }
@@ -390,17 +393,19 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 7, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 8, 0, kind, 0].to_vec();
         let (region, life) = (*b"0123456789abcdef", *b"ABCDEFGHIJKLMNOP");
         let offer = Message::Offer { workers: 4, sync: SyncMode::Always, region, life };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 1, 0, 0, 0], &region, &life].concat();
         assert_eq!(offer.encode(), bytes);
         let mut bytes = [&head(2)[..], &[1, 0, 0, 0, 45, 0, 0, 0], b"0123456789abcdef"].concat();
         bytes.extend([2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, 0, 0, 4, 0, 6, 0, 1, 0, 0, 0]);
-        bytes.extend(b"abcdefghijklmnop0:41/mnt/f");
+        bytes.extend([6, 5, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(b"0:41/mnt/f");
         assert_eq!(Message::Attach(attach()).encode(), bytes);
-        let accepted = Message::Accepted { follows: true };
-        assert_eq!(accepted.encode(), [&head(3)[..], &[1, 0, 0, 0]].concat());
+        let accepted = Message::Accepted { knows: true, forgotten: 258 };
+        let bytes = [&head(3)[..], &[1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(accepted.encode(), bytes);
         let refused = Message::Refused { ever: Again::Never, why: "no".into() };
         assert_eq!(refused.encode(), [&head(4)[..], &[1, 0, 0, 0], b"no"].concat());
         assert_eq!(Message::Ended(String::new()).encode(), head(5));
@@ -446,7 +451,7 @@ mod tests {
             bytes[4] = 9;
             Message::decode(&bytes)
         };
-        assert_eq!(with_version(&Message::Accepted { follows: false }), Err(MessageError::Version(9)));
+        assert_eq!(with_version(&Message::Accepted { knows: false, forgotten: 0 }), Err(MessageError::Version(9)));
         let refused = Message::Refused { ever: Again::Later, why: "I am newer".into() };
         assert_eq!(with_version(&refused), Ok(refused));
         assert_eq!(Message::decode(b"HTTP/1.1 200 OK"), Err(MessageError::Magic));
@@ -455,7 +460,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_none(kind in 0_u8..16, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 7, 0, kind, 0][..], &body].concat();
+            let bytes = [&[b'L', b'F', b'O', b'F', 8, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

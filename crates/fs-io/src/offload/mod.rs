@@ -14,7 +14,6 @@ mod error;
 mod gathering;
 mod hello;
 mod hold;
-mod kept;
 mod locks;
 mod message;
 mod place;

@@ -37,11 +37,12 @@ pub(super) struct Relay {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    /// Number of servers so far, and the last one.
+    /// Number of servers so far.
     links: u64,
-    life: Option<ServerLife>,
-    /// What servers from this number on have begun, the last one knows.
+    /// What was called of servers from this number on, the last one knows.
     known_from: u64,
+    /// What that has said of mounts whose calls it does not know.
+    heard: u64,
     /// Programs do not wait for a server any longer.
     refuses: bool,
     /// The mount has ended.
@@ -54,8 +55,8 @@ impl State {
     /// Numbers a server, and finds what it knows.
     fn number(&mut self, link: &mut Link) {
         self.links += 1;
-        self.life = Some(link.life);
-        if !link.follows {
+        self.heard = link.forgotten;
+        if !link.knows {
             self.known_from = self.links;
         }
         (link.number, link.known_from) = (self.links, self.known_from);
@@ -77,11 +78,12 @@ impl State {
 pub(super) struct Link {
     pub(super) life: ServerLife,
     sync: SyncMode,
-    /// It knows what the one before has begun.
-    follows: bool,
+    /// It knows which calls of the mount were done, and of how many mounts it does not know that any more.
+    knows: bool,
+    forgotten: u64,
     /// Its number among those that have served the mount.
     number: u64,
-    /// It knows what was begun by those from this number on.
+    /// It knows which calls of those from this number on were done.
     known_from: u64,
     pub(super) control: Arc<Channel>,
     /// A queue for each thread.
@@ -98,16 +100,16 @@ struct Line {
 }
 
 impl Link {
-    /// A server that has accepted the mount. `follows`: it knows what the one before has begun.
+    /// A server that has accepted the mount, and what it knows of calls.
     pub(super) fn new(
         (life, sync): (ServerLife, SyncMode),
-        follows: bool,
+        (knows, forgotten): (bool, u64),
         control: Arc<Channel>,
         streams: Vec<TcpStream>,
     ) -> Self {
         let lines = streams.into_iter().map(|stream| Line { stream, turn: Mutex::default() }).collect();
         let has_left = AtomicBool::new(false);
-        Self { life, sync, follows, number: 0, known_from: 0, control, lines, has_left }
+        Self { life, sync, knows, forgotten, number: 0, known_from: 0, control, lines, has_left }
     }
 
     /// The mount has ended: the server is told, and has the last word. It ends all queues, which means no more than that.
@@ -223,9 +225,9 @@ impl Relay {
         Ok(relay)
     }
 
-    /// The server that has accepted the mount last.
-    pub(super) fn served_by(&self) -> Option<ServerLife> {
-        self.state.lock().life
+    /// What the server that has accepted the mount last has said of mounts whose calls it does not know.
+    pub(super) fn heard(&self) -> u64 {
+        self.state.lock().heard
     }
 
     /// A server has accepted the mount.
@@ -429,7 +431,7 @@ impl Relay {
                 Ok(link) => link,
                 Err(errno) => return device.reply(&Reply::error(request.unique, errno)),
             };
-            // Not every server knows whether another one has done it.
+            // A server may know nothing of it any more.
             if may_be_done_by.is_some_and(|number| number < link.known_from) {
                 break;
             }
@@ -688,18 +690,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_knows_what_was_begun_by_those_that_it_follows() {
+    fn a_server_knows_what_was_called_since_the_last_one_that_did_not() {
         let negotiated = Negotiated::elsewhere(31, Features::of_bits(0), 4096, 0);
         let relay = Relay::start(&[], negotiated, &counter().unwrap()).unwrap();
-        assert_eq!(relay.served_by(), None);
+        assert_eq!(relay.heard(), 0);
         let mut known_from = Vec::new();
-        for (life, follows) in [(1, false), (1, true), (2, true), (3, false), (3, true), (1, false)] {
+        for (forgotten, knows) in [(1, true), (1, true), (2, true), (3, false), (3, true), (4, false)] {
             let control = Arc::new(Channel::over(connection().0).unwrap());
-            relay.link(Link::new(([life; 16], SyncMode::Fsync), follows, control, Vec::new()));
-            assert_eq!(relay.served_by(), Some([life; 16]));
+            let server = (ServerLife::default(), SyncMode::Fsync);
+            relay.link(Link::new(server, (knows, forgotten), control, Vec::new()));
+            assert_eq!(relay.heard(), forgotten);
             known_from.push(relay.linked().unwrap().known_from);
         }
-        assert_eq!(known_from, [1, 1, 1, 4, 4, 6]);
+        assert_eq!(known_from, [0, 0, 0, 4, 4, 6]);
     }
 
     #[test]
@@ -710,7 +713,7 @@ mod tests {
         let ((control, its_control), (queue, mut its_queue)) = (connection(), connection());
         let [control, its_control] = [control, its_control].map(|end| Channel::over(end).unwrap());
         let server = (ServerLife::default(), SyncMode::Fsync);
-        relay.link(Link::new(server, false, Arc::new(control), vec![queue]));
+        relay.link(Link::new(server, (false, 0), Arc::new(control), vec![queue]));
         assert_eq!(its_control.receive().unwrap().0, Message::Ended(String::new()));
         assert!(matches!(its_control.receive(), Err(ChannelError::Closed)));
         assert_eq!(its_queue.read(&mut [0]).unwrap(), 0);

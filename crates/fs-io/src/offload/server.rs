@@ -7,7 +7,6 @@ use super::channel::{Channel, ChannelError};
 use super::earlier;
 use super::ending::Ending;
 use super::gathering::{Admitted, Attached, Gathering};
-use super::kept::{KeptLedgers, Return, boot_name, ledgers_of};
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
@@ -16,7 +15,7 @@ use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
-use crate::ledger::{Ledger, Origin};
+use crate::ledger::Ledger;
 use crate::line::Line;
 use crate::link::{Accepted, Listener};
 use crate::lives::{MountId, MountNumber};
@@ -26,7 +25,7 @@ use crate::panics::Holder;
 use crate::random::random_bytes;
 use crate::rounds::Rounds;
 use crate::service::{Service, Which, Written};
-use crate::session::{Earlier, Elsewhere, End, Lines, Session, SessionError, Settings, release};
+use crate::session::{Earlier, Elsewhere, End, Lines, Memory, Session, SessionError, Settings, release};
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
@@ -145,9 +144,6 @@ pub struct Server {
     ending: Vec<Ending>,
     /// Mounts that wait until one of those has ended.
     behind: Vec<Attached>,
-    /// What holders on other machines may not have heard of requests when their connections or their server ended: they send
-    /// these again.
-    kept: KeptLedgers,
     /// Names this server, from now to its end.
     life: ServerLife,
     /// The number of the next mount.
@@ -272,12 +268,7 @@ impl Server {
         let no_kernel = (None, Arc::new(Forgetter::new(forgetting)));
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
-        let (life, before) = (random_bytes()?, ServerLife::default());
-        // Where the start has no name, no other server has the same one.
-        let boot = boot_name().or_else(|_| random_bytes())?;
-        let origin = Origin { life, region: files.identity(), boot, before };
-        let log_end = (beside.before == Before::ThisMachine).then_some(recovered.log_end);
-        let kept = KeptLedgers::open(ledgers_of(notes), origin, log_end);
+        let life = random_bytes()?;
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
         common.numbers.begin();
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());
@@ -296,7 +287,6 @@ impl Server {
             served,
             ending: Vec::new(),
             behind: Vec::new(),
-            kept,
             life,
             next: 0,
             current,
@@ -380,7 +370,7 @@ impl Server {
 
     /// Leaves all mounts to the next server.
     fn leave(self) -> Result<(), ServerError> {
-        let Self { files, publisher, served, ending, household, mut kept, .. } = self;
+        let Self { files, publisher, served, ending, household, .. } = self;
         served.iter().for_each(|served| raise(&served.stop));
         let mut outcome = Ok(());
         let mut holders = Vec::new();
@@ -388,7 +378,7 @@ impl Server {
             outcome = outcome.and(session.end(End::Leave));
             holders.push(channel);
         }
-        ending.into_iter().for_each(|ending| ending.finish(&mut kept));
+        ending.into_iter().for_each(Ending::finish);
         drop(household);
         while publisher.lock().step()?.operations > 0 {}
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
@@ -488,7 +478,7 @@ impl Server {
         while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
             let served = self.served.remove(at);
             raise(&served.stop);
-            let ended = self.end(served, Return::Now);
+            let ended = self.end(served, false);
             ended.map_err(|error| AttachError::Before(error.to_string()))?;
         }
         Ok(())
@@ -563,19 +553,11 @@ impl Server {
     }
 
     /// Serves a mount, and says so to its holder.
-    fn serve(&mut self, mut attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
+    fn serve(&mut self, attached: Attached, earlier: Option<Earlier>) -> Result<(), AttachError> {
         let (channel, questions) = (Arc::clone(&attached.channel), Arc::<Questions>::default());
-        let (is_new, number, mount) = (earlier.is_none(), attached.number, attached.attach.mount);
-        let is_elsewhere = attached.attach.over == Over::Connections;
-        let lent = is_elsewhere.then(|| self.kept.lend(mount, attached.attach.last)).transpose();
-        let lent = lent.map_err(AttachError::Descriptors)?;
-        // Its locks are in the one that it came with.
+        let (is_new, number) = (earlier.is_none(), attached.number);
+        let (knows, forgotten) = self.files.knows_calls(attached.attach.mount, attached.attach.heard);
         let lost = if is_new { self.meet(&attached) } else { Vec::new() };
-        let mut follows = false;
-        if let Some((ledger, follows_it)) = lent {
-            (attached.ledger, follows) = (Arc::new(ledger), follows_it);
-        }
-        let ledger = Arc::clone(&attached.ledger);
         match self.start_session(attached, earlier, &questions) {
             Ok(served) => {
                 tracing::info!(point = %served.point().display(), "a mount is served");
@@ -585,7 +567,7 @@ impl Server {
                     self.note_mounts().map_err(AttachError::Descriptors)?;
                 }
                 lost.into_iter().try_for_each(|handle| channel.send(&Message::LockLost { handle }, &[]))?;
-                channel.send(&Message::Accepted { follows }, &[])?;
+                channel.send(&Message::Accepted { knows, forgotten }, &[])?;
                 questions.open(asks(&channel));
                 Ok(())
             }
@@ -593,9 +575,6 @@ impl Server {
                 self.common.mates.remove(number);
                 self.common.locking.end_mount(number);
                 release(&self.files, &self.common, self.common.lives.end_mount(number));
-                if is_elsewhere {
-                    self.kept.take_back(mount, &ledger, Return::Perhaps);
-                }
                 refuse(&channel, &error);
                 Err(error)
             }
@@ -633,15 +612,15 @@ impl Server {
         let negotiated =
             Negotiated::elsewhere(attach.minor, features, attach.max_write, attach.max_readahead);
         let workers = queues.len();
-        let mount = match attach.over {
-            Over::Device => Mount::of_another(point, attach.id.clone()),
-            Over::Connections => Mount::elsewhere(point),
+        let (mount, memory) = match attach.over {
+            Over::Device => (Mount::of_another(point, attach.id.clone()), Memory::Ledger(ledger)),
+            Over::Connections => (Mount::elsewhere(point), Memory::Log(attach.mount)),
         };
         let lines = Lines { mount, lines: queues, negotiated };
         let (stop, ended) = (new_counter()?, new_counter()?);
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
         let elsewhere = Elsewhere {
-            ledger,
+            memory,
             earlier,
             ended: copy(&ended)?,
             questions: Arc::clone(questions),
@@ -674,7 +653,7 @@ impl Server {
     /// A mount has something to say.
     fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
         let Served { session, number, channel, questions, point, stop, .. } = &mut self.served[at];
-        let mut returns = Return::Perhaps;
+        let mut has_ended = false;
         if said == Said::Word {
             match channel.receive() {
                 Ok((Message::Forgotten { question }, _)) => {
@@ -689,28 +668,29 @@ impl Server {
                     *point = Some((asked, self.files.newest()));
                     return Ok(());
                 }
-                Ok((Message::Ended(_), _)) => returns = Return::Never,
+                Ok((Message::Ended(_), _)) => has_ended = true,
                 _ => {}
             }
             tracing::info!(point = %session.point().display(), "the mount's holder ends it, or has died");
             raise(stop);
         }
         let served = self.served.remove(at);
-        self.end(served, returns)
+        self.end(served, has_ended)
     }
 
-    /// Begins to end what was served.
-    fn end(&mut self, served: Served, returns: Return) -> Result<(), ServerError> {
+    /// Begins to end what was served. `has_ended`: its holder has said that the mount does not come back.
+    fn end(&mut self, served: Served, has_ended: bool) -> Result<(), ServerError> {
         let Served { session, number, attach, channel, workers, .. } = served;
         self.common.mates.remove(number);
         self.current.roster.remove(number);
-        self.ending.push(Ending::begin(session, (attach, returns), workers, channel)?);
+        let files = Arc::clone(&self.files);
+        self.ending.push(Ending::begin(session, (attach, has_ended), workers, (channel, files))?);
         Ok(self.note_mounts()?)
     }
 
     /// A mount has ended.
     fn finish(&mut self, at: usize) -> Result<(), ServerError> {
-        self.ending.remove(at).finish(&mut self.kept);
+        self.ending.remove(at).finish();
         self.note_mounts()?;
         self.behind.retain(|attached| !attached.has_given_up());
         for attached in std::mem::take(&mut self.behind) {

@@ -1,11 +1,8 @@
 //! Memory that several processes map shared, at a time or one after the other.
 
-use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -54,30 +51,6 @@ impl SharedMemory {
         let seals = checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
         let file = File::from(file);
         if file.metadata()?.len() != bytes_of(words) || seals & SEALS != SEALS {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Self::map(file.into(), words)
-    }
-
-    /// New memory of so many words, all zeroes, in a new file of this user. It is there when this process has been killed.
-    ///
-    /// # Errors
-    /// The file is there already, or the medium has no space for it. An error of the kernel.
-    pub(crate) fn create(path: &Path, words: usize) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        // A store for which there is no space would end the process.
-        fallocate(&file, FallocateFlags::empty(), 0, bytes_of(words))?;
-        Self::map(file.into(), words)
-    }
-
-    /// Memory of so many words that [`Self::create`] has made.
-    ///
-    /// # Errors
-    /// `InvalidData`: it is no file of that size. An error of the kernel.
-    pub(crate) fn open(path: &Path, words: usize) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() || metadata.len() != bytes_of(words) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Self::map(file.into(), words)
@@ -140,21 +113,5 @@ mod tests {
         assert!(SharedMemory::of_another(copy(), 601).is_err());
         let file = tempfile::tempfile().expect("a file");
         assert!(SharedMemory::of_another(file.into(), 0).is_err(), "its size can change");
-    }
-
-    #[test]
-    fn memory_in_a_file_is_there_when_nobody_has_mapped_it() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("memory");
-        let memory = SharedMemory::create(&path, 600).expect("memory");
-        memory.words()[599].store(7, Ordering::Release);
-        assert!(SharedMemory::create(&path, 600).is_err(), "it is there already");
-        drop(memory);
-        let found = SharedMemory::open(&path, 600).expect("its size");
-        assert_eq!(found.words()[599].load(Ordering::Acquire), 7);
-        assert!(SharedMemory::open(&path, 601).is_err());
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&path, &link).expect("a link");
-        assert!(SharedMemory::open(&link, 600).is_err(), "it is somewhere else");
     }
 }
