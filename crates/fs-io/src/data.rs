@@ -41,7 +41,8 @@ pub(crate) fn write(
     let reply = Reply::written(request.unique, write.size);
     // What the kernel writes back is made durable by the FSYNC that follows.
     let is_synchronous = write.flags & DATA_SYNC != 0 && !write.from_cache;
-    let answer = |reply| if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) };
+    let answer =
+        |reply| if is_synchronous { Answer::Durable(number, reply) } else { service.changed(number, reply) };
     let Some(offset) = place_of(service, request, write)? else { return Ok(answer(reply)) };
     let landed = service.retry(|| Ok(landing.hold(write.size)?))?;
     let written = service.retry(|| service.files.write(number, offset, &landed, time_ns));

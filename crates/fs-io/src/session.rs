@@ -11,8 +11,8 @@ use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
 use crate::line::{ConnectionQueue, Line};
-use crate::lives::MountId;
 use crate::link::{Link, Listener, Roll, Threads};
+use crate::lives::MountId;
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
 use crate::queues::{self, Queues};
@@ -410,10 +410,14 @@ impl Session {
             let (name, work) = (format!("fuse-{index}"), work.clone());
             match line {
                 Line::Device(device) => {
-                    self.start_worker((name, index), work, move |shared| DeviceQueue::new(device, &shared.stop))?;
+                    self.start_worker((name, index), work, move |shared| {
+                        DeviceQueue::new(device, &shared.stop)
+                    })?;
                 }
                 Line::Connection(stream) => {
-                    self.start_worker((name, index), work, move |shared| ConnectionQueue::new(stream, &shared.stop))?;
+                    self.start_worker((name, index), work, move |shared| {
+                        ConnectionQueue::new(stream, &shared.stop)
+                    })?;
                 }
             }
         }
@@ -527,7 +531,15 @@ impl Session {
     ///
     /// # Errors
     /// As for [`Self::join`].
-    pub(crate) fn end(mut self, end: End) -> Result<(), SessionError> {
+    pub(crate) fn end(self, end: End) -> Result<(), SessionError> {
+        self.end_with(end, || ())
+    }
+
+    /// As [`Self::end`]. `at_last` may change the files, when no request does so any more.
+    ///
+    /// # Errors
+    /// As for [`Self::join`].
+    pub(crate) fn end_with(mut self, end: End, at_last: impl FnOnce()) -> Result<(), SessionError> {
         let mut outcome = Ok(());
         for worker in self.workers.drain(..) {
             outcome = outcome.and(worker.join().expect("a panic ends the process"));
@@ -546,6 +558,7 @@ impl Session {
             self.service.ledger().iter().for_each(|ledger| self.service.common.ledgers.remove(ledger));
             release(files, &self.service.common, self.service.forget_all());
         }
+        at_last();
         background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
         Ok(outcome?)
@@ -613,12 +626,7 @@ fn device_of(id: &str) -> Option<u64> {
 }
 
 /// What a session knows of a mount that another process holds.
-fn held(
-    files: &Files,
-    memory: Memory,
-    earlier: Option<&Earlier>,
-    common: &Common,
-) -> Held {
+fn held(files: &Files, memory: Memory, earlier: Option<&Earlier>, common: &Common) -> Held {
     let ledger = match memory {
         Memory::Ledger(ledger) => ledger,
         Memory::Log(mount) => return Held::Elsewhere(mount),

@@ -1,13 +1,13 @@
 //! The records of a chunk: what is current of everything that it has changed.
 
+use crate::calls::Calls;
 use crate::data_changes::{Change, Sources, Value, write_changes};
 use crate::directory::NamesChange;
 use crate::error::FsError;
-use crate::calls::Calls;
 use crate::header::{HEADER_KEY, LOG_ENDED};
-use crate::log::CLIENT;
 use crate::inode::{FileType, ORPHAN};
 use crate::key::{DataKey, InodeNumber, NamesKey};
+use crate::log::CLIENT;
 use crate::log::Log;
 use crate::names::Position;
 use crate::node::{Body, Node, encode_extended};

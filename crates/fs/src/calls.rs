@@ -161,7 +161,9 @@ mod tests {
     #[test]
     fn the_last_call_of_each_queue_is_known_until_the_mount_ends() {
         let mut calls = Calls::default();
-        [call(1, 0, 10), call(1, 1, 11), call(2, 0, 10), call(1, 0, 12)].iter().for_each(|call| calls.note(call));
+        [call(1, 0, 10), call(1, 1, 11), call(2, 0, 10), call(1, 0, 12)]
+            .iter()
+            .for_each(|call| calls.note(call));
         let last = |calls: &Calls, mount: u8, queue| calls.last([mount; 16], queue);
         assert_eq!(last(&calls, 1, 0), Some(call(1, 0, 12)));
         assert_eq!(last(&calls, 1, 1), Some(call(1, 1, 11)));

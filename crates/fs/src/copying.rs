@@ -19,7 +19,7 @@ use crate::recover::Recovered;
 use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
-use landfall_heap::{Damage, FEATURE_CALLS, Entry, HeapError, Item, Kind, SlotId, Source, spaces};
+use landfall_heap::{Damage, Entry, FEATURE_CALLS, HeapError, Item, Kind, SlotId, Source, spaces};
 use smallvec::smallvec;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;

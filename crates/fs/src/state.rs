@@ -16,7 +16,9 @@ use crate::received::Received;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
 use crate::witness::Witness;
-use landfall_heap::{Damage, FEATURE_CALLS, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer, spaces};
+use landfall_heap::{
+    Damage, FEATURE_CALLS, Heap, HeapError, RecordView, SlotId, Source, Ticket, Writer, spaces,
+};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,7 +140,8 @@ impl State {
 
     /// Earlier versions know nothing of calls: they refuse the region from the first one on.
     fn require_features(&self, steps: &[Step<'_>]) -> Result<(), HeapError> {
-        let is_of_calls = |step: &Step<'_>| matches!(step, Step::Operation(operation) if operation.is_of_calls());
+        let is_of_calls =
+            |step: &Step<'_>| matches!(step, Step::Operation(operation) if operation.is_of_calls());
         match steps.iter().any(is_of_calls) {
             true => Ok(self.heap.require_features(FEATURE_CALLS)?),
             false => Ok(()),

@@ -531,7 +531,9 @@ fn operations_that_came_in_a_copy_do_not_count_before_its_end_after_a_crash() {
     chain.pair.run(&Step::Create(0, 0, true));
     chain.copy(Way::WHOLE, &mut [].iter());
     let away = chain.away();
-    [Step::Create(1, 2, false), Step::Link(0, 1, 0), Step::Publish].iter().for_each(|step| chain.pair.run(step));
+    [Step::Create(1, 2, false), Step::Link(0, 1, 0), Step::Publish]
+        .iter()
+        .for_each(|step| chain.pair.run(step));
     *chain.behind.node.lock() = Some(away);
     chain.copy(Way::WHOLE, &mut [].iter());
     let away = chain.away();

@@ -108,8 +108,8 @@ pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use successor::Successor;
 pub use superblock::{
-    FEATURE_CALLS, FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
-    decode as decode_superblock, hash_of,
+    FEATURE_CALLS, FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry,
+    VERSION, decode as decode_superblock, hash_of,
 };
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Tickets};

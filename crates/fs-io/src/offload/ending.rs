@@ -46,12 +46,13 @@ impl Ending {
         let (over, holder) = (Arc::clone(&ended), Arc::clone(&channel));
         let elsewhere = (attach.over == Over::Connections).then_some(attach.mount);
         let end = move || {
-            let outcome = session.end(End::Unmount);
-            if let Some(mount) = elsewhere.filter(|_| has_ended || says_that_it_has_ended(&holder))
-                && let Err(error) = files.end_calls(clock::now_ns(), mount)
-            {
-                tracing::debug!(%error, "calls of a mount that has ended are known until others take their place");
-            }
+            let outcome = session.end_with(End::Unmount, || {
+                if let Some(mount) = elsewhere.filter(|_| has_ended || says_that_it_has_ended(&holder))
+                    && let Err(error) = files.end_calls(clock::now_ns(), mount)
+                {
+                    tracing::debug!(%error, "calls of a mount that has ended are known until others take their place");
+                }
+            });
             raise(&over);
             outcome
         };

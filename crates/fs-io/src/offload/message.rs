@@ -451,7 +451,10 @@ mod tests {
             bytes[4] = 9;
             Message::decode(&bytes)
         };
-        assert_eq!(with_version(&Message::Accepted { knows: false, forgotten: 0 }), Err(MessageError::Version(9)));
+        assert_eq!(
+            with_version(&Message::Accepted { knows: false, forgotten: 0 }),
+            Err(MessageError::Version(9))
+        );
         let refused = Message::Refused { ever: Again::Later, why: "I am newer".into() };
         assert_eq!(with_version(&refused), Ok(refused));
         assert_eq!(Message::decode(b"HTTP/1.1 200 OK"), Err(MessageError::Magic));

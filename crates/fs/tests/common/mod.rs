@@ -4,8 +4,8 @@
 pub mod model;
 
 use landfall_fs::{
-    Attributes, Call, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode, Name,
-    OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, Witness, check_tree,
+    Attributes, Call, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode,
+    Name, OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, Witness, check_tree,
 };
 use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, create};
 use landfall_media::sim::{SimMedia, SimOptions};

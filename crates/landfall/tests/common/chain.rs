@@ -1,11 +1,15 @@
 //! A chain of servers on this machine.
 
 use super::etcd::{Etcd, start_etcd, start_etcd_with_tls};
-use super::{Place, Refused, Reply, Resp, Server, StandBy, landfall, ok, own_address, wait_until};
+use super::{
+    Place, Refused, Reply, Resp, Server, StandBy, landfall, ok, own_address, stand_by, wait_until,
+    wait_until_it_stands_by,
+};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Time limit for a node to get in step, or for a change of the chain to count.
@@ -227,6 +231,18 @@ impl Chain {
     /// Removes a node from the view.
     pub(crate) fn remove(&self, index: usize) {
         self.command("remove", &[&self.nodes[index].name]);
+    }
+
+    /// As [`Self::remove`], when what this returns is called: no process is started then.
+    pub(crate) fn remove_later(&self, index: usize) -> impl FnOnce() + use<> {
+        let mut command = stand_by();
+        command.args(["chain", "remove", self.view(), &self.nodes[index].name]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        wait_until_it_stands_by(&mut child);
+        move || {
+            child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+            assert!(child.wait().unwrap().success());
+        }
     }
 
     /// Adds a node at the end of the view.
