@@ -1,7 +1,6 @@
 //! Calls of mounts on other machines that are done once only: what one has done and that it was done are in the log together
 //! (`docs/format/fs.md`, "Calls"), so that any server that has the files knows it.
 
-use crate::ledger::Begun;
 use crate::lives::MountId;
 use landfall_fs::{Call, Files};
 use landfall_fuse::Unique;
@@ -12,6 +11,24 @@ thread_local! {
     static QUEUE: Cell<Option<(MountId, u8)>> = const { Cell::new(None) };
     /// The call that this thread has begun, and of which it has done nothing yet.
     static BEGUN: Cell<Option<Call>> = const { Cell::new(None) };
+}
+
+/// What a request is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    /// Two numbers whose meaning the kind of the request defines.
+    pub(crate) numbers: [u64; 2],
+    /// A server that has died had begun it.
+    pub(crate) is_again: bool,
+    /// That server had executed its first operation, and what it has done is not lost.
+    pub(crate) is_done: bool,
+}
+
+impl Begun {
+    /// It was not begun before.
+    pub(crate) fn now(numbers: [u64; 2]) -> Self {
+        Self { numbers, is_again: false, is_done: false }
+    }
 }
 
 /// From now on the calling thread answers requests of this queue.

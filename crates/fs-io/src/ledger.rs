@@ -2,7 +2,7 @@
 //!
 //! The layout, and how the next server uses it, are in `docs/format/fs-offload.md`, "Ledger".
 
-use crate::calls;
+use crate::calls::{self, Begun};
 use crate::sys::SharedMemory;
 use landfall_fs::{Call, FileLock, InodeNumber, Witness};
 use landfall_fuse::Unique;
@@ -53,24 +53,6 @@ thread_local! {
     static FIRST_IS_EXECUTED: Cell<bool> = const { Cell::new(false) };
     /// The ledger of the mount whose requests this thread answers.
     static LEDGER: RefCell<Option<Arc<Ledger>>> = const { RefCell::new(None) };
-}
-
-/// What a request is about to change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
-    /// Two numbers whose meaning the kind of the request defines.
-    pub(crate) numbers: [u64; 2],
-    /// A server that has died had begun it.
-    pub(crate) is_again: bool,
-    /// That server had executed its first operation, and what it has done is not lost.
-    pub(crate) is_done: bool,
-}
-
-impl Begun {
-    /// It was not begun before.
-    pub(crate) fn now(numbers: [u64; 2]) -> Self {
-        Self { numbers, is_again: false, is_done: false }
-    }
 }
 
 /// What was executed, and did not survive its server.

@@ -1,11 +1,11 @@
 //! What all workers share, and how a request waits for what it needs.
 
-use crate::calls;
+use crate::calls::{self, Begun};
 use crate::clock;
 use crate::common::{Common, Sharing};
 use crate::errors::{self, NO_SPACE, STALE};
 use crate::forget::Forgetter;
-use crate::ledger::{Begun, Ledger};
+use crate::ledger::Ledger;
 use crate::link::{Entered, Link};
 use crate::lives::{Fate, MountId, MountNumber};
 use crate::losses::Losses;

@@ -155,14 +155,7 @@ pub(crate) fn restore(
         None => return Err(damaged(SlotId::NONE, Damage::RecordFields)),
     };
     let seed = header.seed_in(heap);
-    let calls = match found.get(&CLIENT).map(|log| log.bound) {
-        Some(Some(slot)) => calls_of(heap, slot)?,
-        None if settled.header.is_none() => Calls::default(),
-        _ => {
-            heap.require_features(FEATURE_CALLS)?;
-            Calls::lost()
-        }
-    };
+    let calls = restore_calls(heap, found.get(&CLIENT), settled.header.is_none())?;
     let mut tree = match settled.header {
         None => Tree::new(seed, options.mode, options.uid, options.gid, options.now_ns),
         Some(_) => Tree::of_stored(seed, settled.inodes),
@@ -216,9 +209,18 @@ pub(crate) fn restore(
 }
 
 /// What the bound of the mount's log says of calls.
-fn calls_of(heap: &Heap, slot: SlotId) -> Result<Calls, FsError> {
-    let value = heap.value_bytes(slot, &heap.record(slot)?)?;
-    LogFields::decode(&value).map(|(_, calls)| calls).map_err(|what| damaged(slot, what))
+fn restore_calls(heap: &Heap, log: Option<&LogFound>, is_new: bool) -> Result<Calls, FsError> {
+    match log.map(|log| log.bound) {
+        Some(Some(slot)) => {
+            let value = heap.value_bytes(slot, &heap.record(slot)?)?;
+            LogFields::decode(&value).map(|(_, calls)| calls).map_err(|what| damaged(slot, what))
+        }
+        None if is_new => Ok(Calls::default()),
+        _ => {
+            heap.require_features(FEATURE_CALLS)?;
+            Ok(Calls::lost())
+        }
+    }
 }
 
 fn again_of(client: u32, log: &LogFound) -> impl Iterator<Item = Again> {
