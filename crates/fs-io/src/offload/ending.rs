@@ -18,6 +18,17 @@ use std::time::{Duration, Instant};
 /// How long a holder on another machine may take to say that its mount has ended, when it has ended its queues.
 const WORD_LIMIT: Duration = Duration::from_millis(500);
 
+/// Whether a mount comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Return {
+    /// Its holder has said that it has ended.
+    Never,
+    /// Its holder may say so yet.
+    Perhaps,
+    /// It is back already.
+    Now,
+}
+
 /// A mount that ends.
 pub(super) struct Ending {
     pub(super) attach: Attach,
@@ -32,13 +43,13 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Ends a session in a thread of its own. `has_ended`: its holder has said that the mount does not come back.
+    /// Ends a session in a thread of its own.
     ///
     /// # Errors
     /// There can be no such thread, or no counter.
     pub(super) fn begin(
         session: Session,
-        (attach, has_ended): (Attach, bool),
+        (attach, returns): (Attach, Return),
         workers: usize,
         (channel, files): (Arc<Channel>, Arc<Files>),
     ) -> io::Result<Self> {
@@ -47,7 +58,12 @@ impl Ending {
         let elsewhere = (attach.over == Over::Connections).then_some(attach.mount);
         let end = move || {
             let outcome = session.end_with(End::Unmount, || {
-                if let Some(mount) = elsewhere.filter(|_| has_ended || says_that_it_has_ended(&holder))
+                let has_ended = || match returns {
+                    Return::Never => true,
+                    Return::Perhaps => says_that_it_has_ended(&holder),
+                    Return::Now => false,
+                };
+                if let Some(mount) = elsewhere.filter(|_| has_ended())
                     && let Err(error) = files.end_calls(clock::now_ns(), mount)
                 {
                     tracing::debug!(%error, "calls of a mount that has ended are known until others take their place");

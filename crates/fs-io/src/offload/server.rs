@@ -5,7 +5,7 @@
 
 use super::channel::{Channel, ChannelError};
 use super::earlier;
-use super::ending::Ending;
+use super::ending::{Ending, Return};
 use super::gathering::{Admitted, Attached, Gathering};
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
@@ -478,7 +478,7 @@ impl Server {
         while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
             let served = self.served.remove(at);
             raise(&served.stop);
-            let ended = self.end(served, false);
+            let ended = self.end(served, Return::Now);
             ended.map_err(|error| AttachError::Before(error.to_string()))?;
         }
         Ok(())
@@ -653,7 +653,7 @@ impl Server {
     /// A mount has something to say.
     fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
         let Served { session, number, channel, questions, point, stop, .. } = &mut self.served[at];
-        let mut has_ended = false;
+        let mut returns = Return::Perhaps;
         if said == Said::Word {
             match channel.receive() {
                 Ok((Message::Forgotten { question }, _)) => {
@@ -668,23 +668,23 @@ impl Server {
                     *point = Some((asked, self.files.newest()));
                     return Ok(());
                 }
-                Ok((Message::Ended(_), _)) => has_ended = true,
+                Ok((Message::Ended(_), _)) => returns = Return::Never,
                 _ => {}
             }
             tracing::info!(point = %session.point().display(), "the mount's holder ends it, or has died");
             raise(stop);
         }
         let served = self.served.remove(at);
-        self.end(served, has_ended)
+        self.end(served, returns)
     }
 
-    /// Begins to end what was served. `has_ended`: its holder has said that the mount does not come back.
-    fn end(&mut self, served: Served, has_ended: bool) -> Result<(), ServerError> {
+    /// Begins to end what was served.
+    fn end(&mut self, served: Served, returns: Return) -> Result<(), ServerError> {
         let Served { session, number, attach, channel, workers, .. } = served;
         self.common.mates.remove(number);
         self.current.roster.remove(number);
         let files = Arc::clone(&self.files);
-        self.ending.push(Ending::begin(session, (attach, has_ended), workers, (channel, files))?);
+        self.ending.push(Ending::begin(session, (attach, returns), workers, (channel, files))?);
         Ok(self.note_mounts()?)
     }
 
