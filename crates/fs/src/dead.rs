@@ -8,7 +8,7 @@ const NUMBERS_MAX: usize = 1 << 20;
 
 /// Numbers without an inode of which names, data or attributes may be on the medium. They mean nothing, and are not
 /// counted. If such a number got an inode again they would be its own after a restart; only a copy of another machine's
-/// tree could do that.
+/// tree could do that, and a repair, which writes tombstones for what is left.
 #[derive(Clone, Debug, Default)]
 pub struct Dead {
     numbers: BTreeSet<InodeNumber>,

@@ -63,13 +63,14 @@ impl FilesRecovery {
         state.others.extend(ended.into_iter().map(|log| (log.client, log)));
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
-        drop_unreadable(heap, &files, &mut publisher, &damaged, &mut notes)?;
+        let made = logs::made(heap, &operations)?;
+        drop_unreadable(heap, &files, &mut publisher, (&damaged, &made), &mut notes)?;
         if !keeps_nameless {
             nameless.iter().try_for_each(|slot| heap.overwrite_with_tombstone(*slot))?;
         }
         let mut state = files.lock();
         records::put_root(&mut state, &damaged, options, &mut notes)?;
-        files.raise_next_number(logs::number_above(heap, &operations)?);
+        files.raise_next_number(made.last().map_or(0, |number| number.0 + 1));
         let mut nodes =
             Nodes::repair(&mut state, marked, || files.take_number(), options.now_ns, &mut notes)?;
         execute_again(&mut state, operations, next_number, Refused::IsLeftOut, &mut report)?;
@@ -100,14 +101,15 @@ fn keeps_nameless(settled: &Settled) -> bool {
         || damaged.any(|(number, space)| number.0 == 0 || records::is_root(number, space))
 }
 
+/// Drops what cannot be read. `made` are the inodes that operations of the logs make.
 fn drop_unreadable(
     heap: &Heap,
     files: &Files,
     publisher: &mut Publisher,
-    damaged: &Damaged,
+    (damaged, made): (&Damaged, &BTreeSet<InodeNumber>),
     notes: &mut Notes,
 ) -> Result<(), FsError> {
-    let dropped = records::unreadable(&mut files.lock(), damaged, notes)?;
+    let dropped = records::unreadable(&mut files.lock(), (damaged, made), notes)?;
     if !dropped.is_empty() {
         publisher.drop_records(dropped)?;
     }

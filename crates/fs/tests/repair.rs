@@ -14,6 +14,10 @@ use std::sync::Arc;
 
 /// Bytes of a record.
 const RECORD: usize = 128;
+/// Where a record has the hash of its key, its time, and its key behind the mark of its transaction.
+const HASH: usize = 32;
+const TIME: usize = 42;
+const KEY: usize = 80;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -98,16 +102,28 @@ fn damage(image: &mut [u8], hits: &[Hit]) {
     let mut bytes = BTreeSet::new();
     for hit in hits {
         match hit {
-            Hit::Record(at) => drop(bytes.insert(at.get(&records) + 42)),
+            Hit::Record(at) => drop(bytes.insert(at.get(&records) + TIME)),
             Hit::AnywhereInRecord(at, byte) => drop(bytes.insert(at.get(&records) + byte)),
             Hit::Value(at) if !values.is_empty() => drop(bytes.insert(at.get(&values) + 7)),
             Hit::Value(_) => {}
         }
     }
-    for at in bytes {
-        image[at] ^= 0x55;
-        image[at + 1] ^= 0x55;
-    }
+    bytes.into_iter().for_each(|at| flip(image, at));
+}
+
+fn flip(image: &mut [u8], at: usize) {
+    image[at] ^= 0x55;
+    image[at + 1] ^= 0x55;
+}
+
+/// Where the newest record of this kind and key is.
+fn newest(image: &[u8], kind: u8, space: u8, key: &[u8]) -> usize {
+    let is_it = |at: &usize| {
+        let record = &image[*at..*at + RECORD];
+        (record[4], record[7]) == (kind, space) && record[KEY..].starts_with(key)
+    };
+    let mut all = (RUN_SIZE as usize..image.len()).step_by(RECORD);
+    all.rfind(is_it).expect("it is stored")
 }
 
 fn media(image: &CrashImage) -> Arc<SimMedia> {
@@ -166,6 +182,37 @@ fn hit_inodes(found: &Checked) -> Option<BTreeSet<InodeNumber>> {
     });
     let inodes: Option<Vec<Option<InodeNumber>>> = inodes.collect();
     Some(inodes?.into_iter().flatten().collect())
+}
+
+/// The newest bound is lost, and nothing says so: the operations below it are executed again.
+#[test]
+fn an_inode_that_is_lost_and_made_again_has_nothing_of_the_old_one() {
+    let steps = [
+        Step::Create(0, true),
+        Step::Create(1, false),
+        Step::Create(1, false),
+        Step::Write(0, 0, 9000, 1),
+        Step::SetExtended(1),
+    ];
+    let (whole, _) = grown(&steps, true);
+    let bound = newest(&whole, 4, spaces::FILES_LOG, &[0; 4]);
+    for (number, byte) in [(2_u64, HASH), (2, TIME), (3, HASH), (3, TIME)] {
+        let mut image = whole.clone();
+        flip(&mut image, bound + HASH);
+        flip(&mut image, newest(&whole, 1, spaces::FILES_INODE, &number.to_le_bytes()) + byte);
+        let image = CrashImage::from(image);
+        let (found, _) = look(&image);
+        let media = media(&image);
+        repair(&media, &found);
+        let operations = media.ops().total();
+        check(Arc::clone(&media));
+        let repaired = World::open(media).view();
+        for at in 0..=operations {
+            let media = repaired_after_a_crash(&image, &found, at, at);
+            check(Arc::clone(&media));
+            assert_eq!(World::open(media).view(), repaired, "a crash behind operation {at}");
+        }
+    }
 }
 
 /// As many cases as `PROPTEST_CASES` says.

@@ -83,19 +83,19 @@ impl LogFound {
     }
 }
 
-/// A number above all that operations give to new inodes.
-pub(super) fn number_above(heap: &Heap, operations: &[Again]) -> Result<u64, FsError> {
-    let mut above = 0;
+/// The inodes that operations make.
+pub(super) fn made(heap: &Heap, operations: &[Again]) -> Result<BTreeSet<InodeNumber>, FsError> {
+    let mut made = BTreeSet::new();
     for Again { slot, .. } in operations {
         if is_write(heap, *slot)? {
             continue;
         }
         let value = heap.value_bytes(*slot, &heap.record(*slot)?)?;
         if let Ok((_, operation)) = Operation::decode(&value) {
-            above = above.max(new_number(&operation) + 1);
+            made.extend(Some(InodeNumber(new_number(&operation))).filter(|number| number.0 > 0));
         }
     }
-    Ok(above)
+    Ok(made)
 }
 
 /// Takes out the logs of clients besides the mount whose bounds are lost: they end with a new bound.

@@ -30,14 +30,19 @@ pub(super) fn is_root(number: InodeNumber, space: u8) -> bool {
     (number, space) == (InodeNumber::ROOT, spaces::FILES_INODE)
 }
 
-/// The records that need tombstones. Records of numbers without an inode are forgotten: they mean nothing.
+/// The records that need tombstones. Records of numbers without an inode are forgotten: they mean nothing. Those of an
+/// inode that an operation makes again, one of `made`, get tombstones: they would be the new one's.
 pub(super) fn unreadable(
     state: &mut State,
-    damaged: &Damaged,
+    (damaged, made): (&Damaged, &BTreeSet<InodeNumber>),
     notes: &mut Notes,
 ) -> Result<Vec<Record>, FsError> {
     let mut survey = Survey::new(state, damaged)?;
-    for number in survey.without_inode(state) {
+    let without_inode = survey.without_inode(state);
+    let made_again =
+        made.iter().filter(|number| survey.lost.contains(number) || without_inode.contains(number));
+    let parts: Vec<Record> = made_again.flat_map(|number| no_parts_of(state, *number)).collect();
+    for number in without_inode {
         let all = state.stored.take_all_of(number);
         all.into_iter().for_each(|slot| state.heap.drop_record(slot));
     }
@@ -47,10 +52,21 @@ pub(super) fn unreadable(
     survey.note(notes);
     let Survey { lost, names, data, extended, .. } = survey;
     let mut dropped: Vec<Record> = lost.into_iter().map(Record::NoInode).collect();
+    dropped.extend(parts);
     dropped.extend(names.into_iter().map(|(number, first)| Record::NoNames(number, first)));
     dropped.extend(data.into_iter().map(|(number, first)| Record::NoData(number, first)));
     dropped.extend(extended.into_iter().map(Record::NoExtended));
     Ok(dropped)
+}
+
+/// The tombstones of all names, data and extended attributes of a number.
+fn no_parts_of(state: &State, number: InodeNumber) -> Vec<Record> {
+    let stored = &state.stored;
+    let names = stored.names.range((number, Position(0))..=(number, Position(u64::MAX)));
+    let names = names.map(|((number, first), _)| Record::NoNames(*number, *first));
+    let data = stored.data_from(number, 0).map(|(first, _)| Record::NoData(number, first));
+    let extended = stored.extended.contains_key(&number).then_some(Record::NoExtended(number));
+    names.chain(data).chain(extended).collect()
 }
 
 /// What has to be dropped.
