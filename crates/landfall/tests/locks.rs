@@ -400,7 +400,7 @@ fn count(setting: &Setting, counter: &str, kinds: [&str; 2]) {
     for (agent, kind) in agents.iter_mut().zip(kinds.iter().flat_map(|kind| [kind, kind])) {
         agent.told(&format!("sections {counter} {} {kind}", notes.path()));
     }
-    notes.go_on(400);
+    notes.go_on(&agents, 400);
     notes.end(&agents, &setting.at(1, counter));
 }
 

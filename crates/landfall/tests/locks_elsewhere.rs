@@ -266,6 +266,19 @@ fn what_is_freed_while_there_is_no_server_is_free_afterwards() {
 }
 
 #[test]
+fn a_descriptor_of_a_file_with_a_lock_that_is_closed_while_the_server_dies_holds_nobody_up() {
+    at_mounts(|setting| {
+        let [mut holder, mut next] = setting.with_file("f", [1, 1]);
+        holder.does("flock f ex");
+        holder.does("dup g f");
+        setting.kill_stopped_server(|| holder.begins("close g"));
+        holder.answers("ok");
+        holder.does("flock f un");
+        next.does("flock f ex");
+    });
+}
+
+#[test]
 fn a_crowd_that_waits_for_a_lock_outlives_servers() {
     const CROWD: u64 = 20;
     at_mounts(|setting| {
@@ -302,11 +315,12 @@ fn nobody_is_inside_with_somebody_else_while_servers_are_killed() {
                     agents[group].push(agent);
                 }
             }
+            let go_on = || notes.iter().zip(&agents).for_each(|(notes, agents)| notes.go_on(agents, 20));
             for _ in 0..2 {
-                notes.iter().for_each(|notes| notes.go_on(20));
+                go_on();
                 setting.kill_server(|| ());
             }
-            notes.iter().for_each(|notes| notes.go_on(20));
+            go_on();
             for (group, kind) in kinds.iter().enumerate() {
                 notes[group].end(&agents[group], &setting.at(group, &format!("counter-{kind}")));
             }

@@ -410,7 +410,9 @@ impl Relay {
         reply: &mut Vec<u8>,
     ) -> io::Result<Sent> {
         let about = About::of(request);
-        match self.locks.lock().begin(InodeNumber(request.node.0), &about) {
+        // Not within the `match`: who loses the server asks for the locks, too.
+        let passage = self.locks.lock().begin(InodeNumber(request.node.0), &about);
+        match passage {
             Passage::ToServer => {}
             Passage::Hint => {
                 self.hint(index, pending, reply);

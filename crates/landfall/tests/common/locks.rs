@@ -239,6 +239,15 @@ impl Setting {
         *server = site.server();
     }
 
+    /// As [`Self::kill_server`], of a server that answers nothing any more.
+    pub(crate) fn kill_stopped_server(&mut self, before: impl FnOnce()) {
+        if let Shown::TwoHere { server, .. } | Shown::OneElsewhere { server, .. } = &self.shown {
+            server.signal("STOP");
+        }
+        before();
+        self.kill_server(|| ());
+    }
+
     /// The processes of the mounts and of the server end in good order.
     pub(crate) fn end(self) {
         match self.shown {
@@ -301,10 +310,14 @@ impl Notes {
     }
 
     /// Waits until agents were inside so many times more. Panics if they do not go on.
-    pub(crate) fn go_on(&self, rounds: u64) {
+    pub(crate) fn go_on(&self, agents: &[Agent], rounds: u64) {
         let until = self.rounds() + rounds;
         let reached = || (self.rounds() >= until).then_some(());
-        wait_until(END_LIMIT, reached).unwrap_or_else(|| panic!("they stand still at {}", self.rounds()));
+        wait_until(END_LIMIT, reached).unwrap_or_else(|| {
+            let says = |agent: &Agent| (agent.place_name.clone(), agent.last.clone(), agent.try_answer());
+            let said: Vec<_> = agents.iter().map(says).collect();
+            panic!("they stand still at {}: {said:?}", self.rounds())
+        });
     }
 
     /// Ends all, which must have found nobody else inside, and have counted right.
