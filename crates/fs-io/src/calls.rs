@@ -41,11 +41,6 @@ pub(crate) fn is_of_this_thread() -> bool {
     QUEUE.get().is_some()
 }
 
-/// The calling thread answers another request.
-pub(crate) fn note_answering() {
-    BEGUN.set(None);
-}
-
 /// A request begins to change what `find` finds. If it is sent again, and an earlier server or connection has done it, what
 /// that has found.
 ///
@@ -58,8 +53,10 @@ pub(crate) fn begin<E>(
 ) -> Result<Begun, E> {
     let id = unique.first().0;
     let Some((mount, queue)) = QUEUE.get() else { return find().map(Begun::now) };
-    let done = files.last_call(mount, queue).filter(|call| unique.is_resent() && call.id == id);
-    if let Some(Call { numbers, .. }) = done {
+    // Few requests are sent again: the others need not ask.
+    if unique.is_resent()
+        && let Some(Call { numbers, .. }) = files.last_call(mount, queue).filter(|call| call.id == id)
+    {
         return Ok(Begun { numbers, is_again: true, is_done: true });
     }
     let numbers = find()?;
@@ -72,8 +69,9 @@ pub(crate) fn begun() -> Option<Call> {
     BEGUN.get()
 }
 
-/// The first operation of the call that this thread has begun is in the log, and with it that the call was done.
-pub(crate) fn note_done() {
+/// The calling thread has begun no call: it answers another request, or the first operation of the call is in the log, and
+/// with it that the call was done.
+pub(crate) fn end() {
     BEGUN.set(None);
 }
 

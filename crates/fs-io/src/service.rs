@@ -256,7 +256,7 @@ impl Service {
                     ledger.forget_request(unique);
                 }
             }
-            Some(Held::Elsewhere(_)) => calls::note_answering(),
+            Some(Held::Elsewhere(_)) => calls::end(),
             None => {}
         }
     }
