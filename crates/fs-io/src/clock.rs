@@ -1,7 +1,7 @@
 //! The time, and how the kernel and the files express it.
 
 use landfall_fuse::Time;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -9,6 +9,13 @@ const SECOND_NS: i64 = 1_000_000_000;
 pub(crate) fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// The time since the machine has started, that in which it has slept included.
+pub(crate) fn since_start() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
 /// A point in time as the kernel has it.

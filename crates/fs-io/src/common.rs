@@ -1,6 +1,7 @@
 //! What all mounts of one tree of files have in common.
 
 use crate::counters::{Counters, RequestKind};
+use crate::leases::Leases;
 use crate::ledger::Ledgers;
 use crate::lives::Lives;
 use crate::locking::Locking;
@@ -18,7 +19,7 @@ pub enum Sharing {
     /// No: the kernel keeps names, attributes and data.
     #[default]
     Alone,
-    /// Yes: the kernel keeps nothing.
+    /// Yes: the kernel keeps nothing. The holder of a mount on another machine keeps what it has leases of.
     Shared,
 }
 
@@ -31,6 +32,7 @@ pub(crate) struct Common {
     pub(crate) ledgers: Arc<Ledgers>,
     pub(crate) mates: Arc<Mates>,
     pub(crate) locking: Arc<Locking>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) numbers: Arc<Numbers>,
     /// Orphans to which nobody refers, and that could not be deleted so far.

@@ -8,7 +8,7 @@ use crate::landing::Landing;
 use crate::service::{Answer, Answered, Service, Written, number_of};
 use crate::transport::Transport;
 use landfall_fs::{Access, BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
-use landfall_fuse::{CopyFileRange, Errno, Read, Reply, Request, Sent, Write};
+use landfall_fuse::{CopyFileRange, Errno, Read, Reply, Request, Sent, Unique, Write};
 use landfall_heap::CopyPath;
 use smallvec::SmallVec;
 use std::io::IoSlice;
@@ -86,11 +86,11 @@ fn offset_of(service: &Service, number: InodeNumber, write: &Write) -> Result<u6
     service.retry(|| service.files.stat(number)).map(|stat| stat.inode.size)
 }
 
-/// READ: replies from where the data are stored.
+/// READ: replies from where the data are stored, to this id.
 pub(crate) fn read(
     service: &Service,
     transport: &mut impl Transport,
-    request: &Request<'_>,
+    (request, unique): (&Request<'_>, Unique),
     read: &Read,
 ) -> Result<Sent, Errno> {
     let number = number_of(request.node);
@@ -105,11 +105,11 @@ pub(crate) fn read(
     let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
     Counters::add(&service.common.counters.read_bytes, bytes as u64);
     let sent = if slices.len() <= SLICES_MAX {
-        transport.reply_data(request.unique, &slices)
+        transport.reply_data(unique, &slices)
     } else {
         let joined: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         service.files.heap().copies.add(CopyPath::Reply, joined.len());
-        transport.reply_data(request.unique, &[IoSlice::new(&joined)])
+        transport.reply_data(unique, &[IoSlice::new(&joined)])
     };
     sent.map_err(Errno::from)
 }

@@ -25,12 +25,17 @@ const INODE: &[u8] = b"landfall.inode";
 /// The socket to which libraries connect.
 const LINK: &[u8] = b"landfall.link";
 
+/// Whether a name is that of an attribute which is computed.
+pub(crate) fn is_computed(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX)
+}
+
 /// Refuses to store an attribute whose name is one of these.
 ///
 /// # Errors
 /// `EOPNOTSUPP`
 pub(crate) fn check_stored(name: &OsStr) -> Result<(), Errno> {
-    if name.as_bytes().starts_with(PREFIX) { Err(NOT_SUPPORTED) } else { Ok(()) }
+    if is_computed(name) { Err(NOT_SUPPORTED) } else { Ok(()) }
 }
 
 /// The value of an attribute, if its name is one of these.
@@ -100,6 +105,13 @@ pub(crate) fn metrics(service: &Service) -> String {
     let (locks, waiting) = service.common.locking.counts();
     text.gauge("locks", "Locks of files that shared mounts have.", locks);
     text.gauge("lock_waits", "Requests that wait for one.", waiting);
+    let (leases, recalls) = service.common.leases.counts();
+    text.gauge("leases_elsewhere", "Inodes of which mounts on other machines may keep something.", leases);
+    text.counter(
+        "leases_elsewhere_recalls_total",
+        "Requests that had to wait until leases were dropped.",
+        recalls,
+    );
     text.gauge("known_inodes", "Inodes that the kernel knows.", service.common.lives.len());
     landfall_metrics::region(&mut text, service.files.heap());
     text.into()

@@ -30,6 +30,7 @@ mod inspect;
 mod interrupts;
 mod keeping;
 mod landing;
+mod leases;
 mod ledger;
 mod line;
 mod link;
@@ -53,6 +54,7 @@ mod slices;
 mod syncs;
 mod sys;
 mod transport;
+mod turns;
 mod values;
 mod worker;
 

@@ -126,6 +126,12 @@ impl Lives {
         self.shards[shard_of(number)].lock().contains_key(&number)
     }
 
+    /// True if a mount's kernel knows the inode, as far as that was counted.
+    pub(crate) fn knows(&self, mount: MountNumber, number: InodeNumber) -> bool {
+        let lives = self.shards[shard_of(number)].lock();
+        lives.get(&number).is_some_and(|life| life.lookups.iter().any(|(other, _)| *other == mount))
+    }
+
     /// How many inodes the kernels know.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

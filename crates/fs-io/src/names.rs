@@ -18,14 +18,21 @@ const EXCLUSIVE: u32 = libc::O_EXCL.cast_unsigned();
 
 /// LOOKUP.
 pub(crate) fn lookup(service: &Service, request: &Request<'_>, name: &OsStr) -> Answered {
-    match service.lookup(number_of(request.node), name_of(name)?) {
+    let parent = number_of(request.node);
+    let may_keep_name = service.lease_of(parent);
+    let (is_kept, reply) = match service.lookup(parent, name_of(name)?) {
         Ok(stat) => {
             service.look_up(stat.number);
-            Ok(Answer::Now(Reply::entry(request.unique, &entry_of(service, &stat))))
+            let is_leased = may_keep_name && service.lease_of(stat.number);
+            // Its attributes may have changed before there was a lease of them.
+            let again = if is_leased { service.stat(stat.number).ok() } else { None };
+            let (is_kept, stat) = (again.is_some(), again.unwrap_or(stat));
+            (is_kept, Reply::entry(request.unique, &entry_of(service, &stat)))
         }
-        Err(Errno::NOENT) => Ok(Answer::Now(Reply::no_entry(request.unique, service.valid()))),
-        Err(errno) => Err(errno),
-    }
+        Err(Errno::NOENT) => (may_keep_name, Reply::no_entry(request.unique, service.valid())),
+        Err(errno) => return Err(errno),
+    };
+    Ok(Answer::Now(if is_kept { reply.marked() } else { reply }))
 }
 
 /// What is made.

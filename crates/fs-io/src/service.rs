@@ -15,7 +15,6 @@ use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Mode, Name, Operation, Stat};
 use landfall_fuse::{Errno, Op, OpenFlags, Opened, Reply, Request, Unique};
 use landfall_heap::{HeapError, Until};
-use parking_lot::MutexGuard;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -66,6 +65,18 @@ pub(crate) enum Answer {
     Bytes(Vec<u8>),
     /// The kernel expects no reply.
     Nothing,
+}
+
+impl Answer {
+    /// The same with another reply of fixed size.
+    pub(crate) fn with(self, change: impl FnOnce(Reply) -> Reply) -> Self {
+        match self {
+            Self::Now(reply) => Self::Now(change(reply)),
+            Self::Durable(number, reply) => Self::Durable(number, change(reply)),
+            Self::AllDurable(reply) => Self::AllDurable(change(reply)),
+            other @ (Self::Bytes(_) | Self::Nothing) => other,
+        }
+    }
 }
 
 /// The result of an operation.
@@ -163,10 +174,10 @@ impl Service {
         self.which.mount
     }
 
-    /// Waits for a request's turn among those of all mounts. One kernel alone lets nothing happen at the same time that
-    /// must not.
-    pub(crate) fn turn(&self, request: &Request<'_>) -> Option<MutexGuard<'_, ()>> {
-        if self.is_shared() { self.common.turns.take(&request.op, number_of(request.node)) } else { None }
+    /// The holder of a mount on another machine may keep what is found next about an inode. False if it may not.
+    pub(crate) fn lease_of(&self, number: InodeNumber) -> bool {
+        matches!(self.held, Some(Held::Elsewhere(_)))
+            && self.common.leases.give(self.which.mount, number, Instant::now())
     }
 
     /// The kernel has looked an inode up once more.
@@ -194,7 +205,12 @@ impl Service {
 
     /// The kernel has forgotten so many lookups of an inode.
     pub(crate) fn forget(&self, number: InodeNumber, lookups: u64) -> Fate {
-        self.common.lives.forget(self.which.mount, number, lookups)
+        let (lives, mount) = (&self.common.lives, self.which.mount);
+        let fate = lives.forget(mount, number, lookups);
+        if matches!(self.held, Some(Held::Elsewhere(_))) && !lives.knows(mount, number) {
+            self.common.leases.forget(mount, number, || lives.knows(mount, number));
+        }
+        fate
     }
 
     /// Before a server's first request that makes an inode, a number below all that it gives becomes durable: a next server,

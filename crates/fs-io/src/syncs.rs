@@ -121,7 +121,9 @@ fn sync(service: &Service, group: Vec<Waiting>) {
     };
     let errno = outcome.err().map(|error| errors::errno_of(&error));
     for Waiting { to, unique, reply, .. } in group {
-        let reply = errno.map_or(reply, |errno| Reply::error(unique, errno));
+        // What was executed counts, although it is not durable.
+        let id = if reply.is_marked() { unique.marked() } else { unique };
+        let reply = errno.map_or(reply, |errno| Reply::error(id, errno));
         if let Err(error) = to.reply(&reply) {
             tracing::error!(%error, "the kernel refuses a reply");
         }

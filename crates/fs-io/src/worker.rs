@@ -7,7 +7,7 @@ use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
 use crate::syncs::{Syncs, Waiting};
 use crate::transport::{Incoming, Transport};
-use crate::{attributes, data, directories, extended};
+use crate::{attributes, data, directories, extended, turns};
 use landfall_fs::{Access, Patience};
 use landfall_fuse::{Decoder, DirBuffer, Errno, LockRequest, Op, Opened, ReadDir, Reply, Request, Sent};
 use std::io::{self, IoSlice};
@@ -71,18 +71,19 @@ impl<T: Transport> Worker<T> {
         if let Err(errno) = self.service.keep_numbers(request) {
             return self.transport.reply(&Reply::error(request.unique, errno));
         }
-        let turn = self.service.turn(request);
+        let (turn, unique) = (turns::take(&self.service, request), turns::lease(&self.service, request));
         let answered = match &request.op {
-            Op::Read(read) => match data::read(&self.service, &mut self.transport, request, read) {
+            Op::Read(read) => match data::read(&self.service, &mut self.transport, (request, unique), read) {
                 Ok(sent) => return Ok(sent),
                 Err(errno) => Err(errno),
             },
             Op::Write(write) => data::write(&self.service, &mut self.landing, request, write),
             _ => answer(&self.service, request),
         };
+        let unique = if turn.is_marked() { request.unique.marked() } else { unique };
         drop(turn);
-        let unique = request.unique;
-        let sent = match answered {
+        let mark = |reply: Reply| if unique.is_marked() { reply.marked() } else { reply };
+        let sent = match answered.map(|answer| answer.with(mark)) {
             Ok(Answer::Now(reply)) => self.transport.reply(&reply),
             Ok(Answer::Bytes(bytes)) => self.transport.reply_data(unique, &[IoSlice::new(&bytes)]),
             Ok(Answer::Nothing) => return Ok(Sent::Done),
@@ -93,7 +94,7 @@ impl<T: Transport> Worker<T> {
                 self.transport.reply(&Reply::error(unique, errno))
             }
         };
-        self.service.note_answered(unique);
+        self.service.note_answered(request.unique);
         sent
     }
 
@@ -125,9 +126,10 @@ impl<T: Transport> Worker<T> {
         read: fn(&Service, landfall_fuse::Node, ReadDir, &mut DirBuffer) -> Result<(), Errno>,
         entries: &mut DirBuffer,
     ) -> io::Result<Sent> {
+        let unique = turns::lease(&self.service, request);
         match read(&self.service, request.node, dir, entries) {
-            Ok(()) => self.transport.reply_data(request.unique, &[IoSlice::new(entries.as_bytes())]),
-            Err(errno) => self.transport.reply(&Reply::error(request.unique, errno)),
+            Ok(()) => self.transport.reply_data(unique, &[IoSlice::new(entries.as_bytes())]),
+            Err(errno) => self.transport.reply(&Reply::error(unique, errno)),
         }
     }
 }

@@ -131,6 +131,21 @@ impl Reply {
         Self::of(unique, raw)
     }
 
+    /// The same reply, to the request's id with a mark ([`Unique::marked`]).
+    #[must_use]
+    pub fn marked(mut self) -> Self {
+        let (header, _) = self.bytes.split_at_mut(REPLY_HEADER_BYTES);
+        let id = u64::from_le_bytes(*header.last_chunk().expect("it ends with the id"));
+        header[8..].copy_from_slice(&Unique(id).marked().0.to_le_bytes());
+        self
+    }
+
+    /// True for a reply to an id with a mark.
+    pub fn is_marked(&self) -> bool {
+        let id = self.bytes[..REPLY_HEADER_BYTES].last_chunk().expect("it ends with the id");
+        Unique(u64::from_le_bytes(*id)).is_marked()
+    }
+
     /// The encoded bytes, without data behind them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

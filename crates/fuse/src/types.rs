@@ -15,6 +15,9 @@ impl Node {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u64);
 
+/// The bit of [`Unique::marked`].
+const MARK: u64 = 1 << 62;
+
 /// The id of a request; its reply repeats it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Unique(pub u64);
@@ -36,6 +39,24 @@ impl Unique {
     #[must_use]
     pub fn first(self) -> Self {
         Self(self.0 & !abi::UNIQUE_RESEND)
+    }
+
+    /// The id with bit 62, which no kernel sets. Who passes requests on and who answers them may agree on what it means; the
+    /// kernel does not know such an id.
+    #[must_use]
+    pub fn marked(self) -> Self {
+        Self(self.0 | MARK)
+    }
+
+    /// True for an id with bit 62.
+    pub fn is_marked(self) -> bool {
+        self.0 & MARK != 0
+    }
+
+    /// The id without bit 62.
+    #[must_use]
+    pub fn unmarked(self) -> Self {
+        Self(self.0 & !MARK)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
 use landfall_fs_io::{
-    Addresses, DoorError, HoldError, ServerError, ServerPlace, Session, SessionError, Settings, Sharing,
-    SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
+    Addresses, DoorError, HoldError, HoldSettings, ServerError, ServerPlace, Session, SessionError, Settings,
+    Sharing, SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Permissions of a new root directory.
 const ROOT_MODE: u32 = 0o755;
@@ -89,6 +89,9 @@ struct MountArgs {
     /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever]
     #[arg(long, value_name = "SECONDS", conflicts_with = "dir")]
     patience: Option<u32>,
+    /// Memory for what that server has said, and nobody has changed since; 0: ask it each time
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "server")]
+    cache: Size,
     /// Let the server have other mounts of the files at the same time, all of them with this flag: the kernel keeps nothing
     #[arg(long, requires = "offload")]
     shared: bool,
@@ -255,7 +258,10 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
     if let Some(server) = args.server_place()? {
         let sharing = if args.shared { Sharing::Shared } else { Sharing::Alone };
-        return offload::mount(&args.mountpoint, server, settings.mount, (args.patience, sharing));
+        let patience = args.patience.map(|seconds| Duration::from_secs(seconds.into()));
+        let cache_bytes = usize::try_from(args.cache.0).unwrap_or(usize::MAX);
+        let hold = HoldSettings { server, mount: settings.mount, patience, sharing, cache_bytes };
+        return offload::mount(&args.mountpoint, hold);
     }
     let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
     forget_offloaded(&sockets::of_mounts(args.dir())).map_err(FsCliError::Earlier)?;

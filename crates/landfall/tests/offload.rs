@@ -510,10 +510,10 @@ fn a_server_of_another_version_is_refused() {
     listen(&listener, 1).unwrap();
     let serve = std::thread::spawn(move || {
         let connection = accept(&listener).unwrap();
-        send(&connection, b"LFOF\x09\x00\x01\x00whatever it says", SendFlags::empty()).unwrap();
+        send(&connection, b"LFOF\xff\xff\x01\x00whatever it says", SendFlags::empty()).unwrap();
     });
     let said = site.refusal(site.point.path());
-    assert!(said.contains("it speaks version 9 of the offload protocol"), "{said}");
+    assert!(said.contains("it speaks version 65535 of the offload protocol"), "{said}");
     serve.join().unwrap();
 }
 

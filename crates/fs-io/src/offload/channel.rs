@@ -242,9 +242,9 @@ mod tests {
     fn who_has_finished_hears_the_last_word_whatever_it_is_asked_before() {
         let [holder, server] = ends();
         holder.finish();
-        assert!(server.try_send(&Message::Ask));
-        hears(&holder, &Message::Ask);
-        assert!(!holder.try_send(&Message::Alive), "it has said that nothing more comes");
+        assert!(server.try_send(&Message::Point(7)));
+        hears(&holder, &Message::Point(7));
+        assert!(!holder.try_send(&Message::Point(8)), "it has said that nothing more comes");
         // A queue has failed, as the server has closed all of them.
         holder.close();
         assert!(matches!(server.receive(), Err(ChannelError::Closed)));
@@ -263,7 +263,7 @@ mod tests {
     fn a_connection_that_cannot_send_any_more_is_closed_on_both_sides() {
         let [holder, server] = ends();
         server.close();
-        let is_lost = (0..100).any(|_| !holder.try_send(&Message::Alive));
+        let is_lost = (0..100).any(|_| !holder.try_send(&Message::Point(9)));
         assert!(is_lost && matches!(holder.receive(), Err(ChannelError::Closed)));
     }
 }

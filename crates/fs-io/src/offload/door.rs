@@ -292,7 +292,11 @@ impl Shared {
                 Ok(())
             }
             Message::Attach(attach) => self.attach(inside, attach, (known, peer), claims),
-            Message::Alive | Message::Forgotten { .. } | Message::Point(_) | Message::Ended(_) => {
+            Message::Alive { .. }
+            | Message::Forgotten { .. }
+            | Message::Recalled { .. }
+            | Message::Point(_)
+            | Message::Ended(_) => {
                 // If the server has closed its side, its last word is yet to be passed on.
                 let _ = inside.send(&message, &[]);
                 Ok(())

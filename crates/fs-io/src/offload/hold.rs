@@ -7,6 +7,7 @@ use super::place::ServerPlace;
 use super::reach::{Reached, reach};
 use super::refuse::Refusing;
 use super::relay::{Link, Relay};
+use crate::clock::since_start;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
 use crate::forget;
@@ -50,6 +51,9 @@ pub struct HoldSettings {
     pub patience: Option<Duration>,
     /// Whether the server's other mounts change the files, too. They do so always if the server is on a network.
     pub sharing: Sharing,
+    /// Memory for what is kept of the files of a server on a network: as long as nobody changes it, it is not asked for again. 0:
+    /// nothing is kept.
+    pub cache_bytes: usize,
 }
 
 /// A mount that is held for a server.
@@ -144,7 +148,7 @@ impl Hold {
             By::Kernel { ledger: Ledger::memory()? }
         } else {
             let over = counter()?;
-            By::Relay { relay: Relay::start(&queues, negotiated, &over)?, over }
+            By::Relay { relay: Relay::start(&queues, negotiated, &over, settings.cache_bytes)?, over }
         };
         let (region, channel) = (reached.region, Arc::clone(&reached.channel));
         let settings = HoldSettings { sharing, ..settings };
@@ -234,10 +238,16 @@ impl Hold {
         match message {
             Message::Forget { question, inode } => self.forget(*question, *inode),
             Message::Gone(gone) => self.note_gone(gone.clone()),
-            Message::Ask => {
-                self.channel.try_send(&Message::Alive);
+            Message::Ask { number, heard } => {
+                self.relay().iter().for_each(|relay| relay.cache.asked(*number, *heard, since_start()));
+                self.channel.try_send(&Message::Alive { number: *number });
                 let asked = self.relay().and_then(|relay| relay.changes.lock().ask());
                 asked.iter().for_each(|number| _ = self.channel.try_send(&Message::Point(*number)));
+            }
+            Message::Recall { number, inodes } => {
+                self.relay().iter().for_each(|relay| relay.cache.recall(inodes));
+                // A server that does not hear it waits until the leases are over.
+                let _ = self.channel.send(&Message::Recalled { number: *number }, &[]);
             }
             Message::LockDecided { unique, errno } => {
                 self.relay().iter().for_each(|relay| relay.decide(*unique, *errno));

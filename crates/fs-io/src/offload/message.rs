@@ -8,7 +8,7 @@ use landfall_fs::{Access, FileLock, InodeNumber, LockFamily, LockOwner};
 use landfall_fuse::{Errno, Unique};
 
 /// Version of the messages and of the ledger.
-pub(super) const VERSION: u16 = 8;
+pub(super) const VERSION: u16 = 9;
 /// Bytes of the longest message: the longest path, and what is before it.
 pub(super) const MESSAGE_BYTES_MAX: usize = 4096 + 256;
 /// Descriptors of one message: the ledger, and a queue for each worker.
@@ -31,6 +31,8 @@ const DURABLE: u16 = 12;
 const LOCKS: u16 = 13;
 const LOCK_DECIDED: u16 = 14;
 const LOCK_LOST: u16 = 15;
+const RECALL: u16 = 16;
+const RECALLED: u16 = 17;
 
 /// Locks of one message.
 pub(super) const LOCKS_OF_A_MESSAGE: usize = 64;
@@ -107,10 +109,15 @@ pub(super) enum Message {
     Forgotten { question: u64 },
     /// A name is gone by another mount: the kernel need not keep it.
     Gone(Gone),
-    /// The server asks whether the holder is there.
-    Ask,
-    /// It is.
-    Alive,
+    /// The server asks whether the holder is there. `heard` is the number of the last question that it has heard the answer to
+    /// (0: none).
+    Ask { number: u64, heard: u64 },
+    /// It is: the answer to the question with this number.
+    Alive { number: u64 },
+    /// A holder on another machine loses its leases of these inodes, of which there are as many as one request changes.
+    Recall { number: u64, inodes: Vec<u64> },
+    /// It keeps nothing of them any more, nor of those of the recalls before this one.
+    Recalled { number: u64 },
     /// The holder asks whether everything is durable that was done before.
     Point(u64),
     /// It is.
@@ -168,8 +175,13 @@ impl Message {
             }
             Self::Forgotten { question } => (FORGOTTEN, question.to_le_bytes().to_vec()),
             Self::Gone(gone) => (GONE, encode_gone(gone)),
-            Self::Ask => (ASK, Vec::new()),
-            Self::Alive => (ALIVE, Vec::new()),
+            Self::Ask { number, heard } => (ASK, [number.to_le_bytes(), heard.to_le_bytes()].concat()),
+            Self::Alive { number } => (ALIVE, number.to_le_bytes().to_vec()),
+            Self::Recall { number, inodes } => {
+                let all = std::iter::once(number).chain(inodes);
+                (RECALL, all.flat_map(|number| number.to_le_bytes()).collect())
+            }
+            Self::Recalled { number } => (RECALLED, number.to_le_bytes().to_vec()),
             Self::Point(number) => (POINT, number.to_le_bytes().to_vec()),
             Self::Durable(number) => (DURABLE, number.to_le_bytes().to_vec()),
             Self::Locks(locks) => (LOCKS, locks.iter().flat_map(encode_lock).collect()),
@@ -220,8 +232,10 @@ impl Message {
             },
             FORGET => Self::Forget { question: fields.u64()?, inode: fields.u64()? },
             FORGOTTEN => Self::Forgotten { question: fields.u64()? },
-            ASK => Self::Ask,
-            ALIVE => Self::Alive,
+            ASK => Self::Ask { number: fields.u64()?, heard: fields.u64()? },
+            ALIVE => Self::Alive { number: fields.u64()? },
+            RECALL => Self::Recall { number: fields.u64()?, inodes: fields.numbers()? },
+            RECALLED => Self::Recalled { number: fields.u64()? },
             POINT => Self::Point(fields.u64()?),
             DURABLE => Self::Durable(fields.u64()?),
             LOCKS => return decode_locks(fields),
@@ -367,6 +381,15 @@ impl<'b> Fields<'b> {
     fn u64(&mut self) -> Result<u64, MessageError> {
         self.array().map(u64::from_le_bytes)
     }
+
+    /// All that are left.
+    fn numbers(&mut self) -> Result<Vec<u64>, MessageError> {
+        let mut numbers = Vec::new();
+        while !self.0.is_empty() {
+            numbers.push(self.u64()?);
+        }
+        Ok(numbers)
+    }
 }
 
 #[cfg(test)]
@@ -393,7 +416,7 @@ mod tests {
     /// The bytes are those of `docs/format/fs-offload.md`.
     #[test]
     fn messages_are_frozen() {
-        let head = |kind: u8| [b'L', b'F', b'O', b'F', 8, 0, kind, 0].to_vec();
+        let head = |kind: u8| [b'L', b'F', b'O', b'F', 9, 0, kind, 0].to_vec();
         let (region, life) = (*b"0123456789abcdef", *b"ABCDEFGHIJKLMNOP");
         let offer = Message::Offer { workers: 4, sync: SyncMode::Always, region, life };
         let bytes = [&head(1)[..], &[4, 0, 0, 0, 1, 0, 0, 0], &region, &life].concat();
@@ -420,7 +443,12 @@ mod tests {
             [&head(8)[..], &[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0], b"ab"]
                 .concat();
         assert_eq!(gone.encode(), bytes);
-        assert_eq!([Message::Ask, Message::Alive].map(|message| message.encode()), [head(9), head(10)]);
+        let (asked, alive) = (Message::Ask { number: 258, heard: 3 }, Message::Alive { number: 258 });
+        assert_eq!(
+            asked.encode(),
+            [&head(9)[..], &[2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]].concat()
+        );
+        assert_eq!(alive.encode(), [&head(10)[..], &[2, 1, 0, 0, 0, 0, 0, 0]].concat());
         let (point, durable) = (Message::Point(258), Message::Durable(258));
         let number = [2, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(point.encode(), [&head(11)[..], &number].concat());
@@ -428,7 +456,7 @@ mod tests {
         let remote = Message::Attach(Attach { over: Over::Connections, ..attach() });
         assert_eq!(remote.encode()[52..56], [2, 0, 0, 0]);
         let ended = Message::Ended("why".into());
-        let (attach, ask) = (Message::Attach(attach()), Message::Ask);
+        let attach = Message::Attach(attach());
         let owner = LockOwner { client: 0, family: LockFamily::Whole, id: 258 };
         let lock = FileLock { owner, handle: 3, access: Access::Write, first: 0, last: u64::MAX, process: 9 };
         let locks = Message::Locks(vec![(inode, lock)]);
@@ -439,8 +467,13 @@ mod tests {
         assert_eq!(decided.encode(), [&head(14)[..], &number, &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
         let lost = Message::LockLost { handle: 258 };
         assert_eq!(lost.encode(), [&head(15)[..], &number].concat());
-        let noted = [point, durable, remote, Message::Alive, locks, decided, lost];
-        let all = [offer, attach, accepted, ended, forget, forgotten, gone, ask].into_iter().chain(noted);
+        let recall = Message::Recall { number: 3, inodes: vec![258, 9] };
+        let bytes = [&[3, 0, 0, 0, 0, 0, 0, 0][..], &number, &[9, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(recall.encode(), [&head(16)[..], &bytes].concat());
+        let recalled = Message::Recalled { number: 258 };
+        assert_eq!(recalled.encode(), [&head(17)[..], &number].concat());
+        let noted = [point, durable, remote, alive, locks, decided, lost, recall, recalled];
+        let all = [offer, attach, accepted, ended, forget, forgotten, gone, asked].into_iter().chain(noted);
         all.for_each(|message| assert_eq!(Message::decode(&message.encode()), Ok(message)));
     }
 
@@ -448,12 +481,12 @@ mod tests {
     fn other_versions_are_named_and_their_refusals_understood() {
         let with_version = |message: &Message| {
             let mut bytes = message.encode();
-            bytes[4] = 9;
+            bytes[4] = 10;
             Message::decode(&bytes)
         };
         assert_eq!(
             with_version(&Message::Accepted { knows: false, forgotten: 0 }),
-            Err(MessageError::Version(9))
+            Err(MessageError::Version(10))
         );
         let refused = Message::Refused { ever: Again::Later, why: "I am newer".into() };
         assert_eq!(with_version(&refused), Ok(refused));
@@ -462,8 +495,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_none(kind in 0_u8..16, body in prop::collection::vec(any::<u8>(), 0..96)) {
-            let bytes = [&[b'L', b'F', b'O', b'F', 8, 0, kind, 0][..], &body].concat();
+        fn any_bytes_are_a_message_or_none(kind in 0_u8..18, body in prop::collection::vec(any::<u8>(), 0..96)) {
+            let bytes = [&[b'L', b'F', b'O', b'F', 9, 0, kind, 0][..], &body].concat();
             if let Ok(message) = Message::decode(&bytes)
                 && !matches!(message, Message::Refused { .. } | Message::Ended(_))
             {

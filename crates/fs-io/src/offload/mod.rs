@@ -4,13 +4,17 @@
 //! dies, the holder hands the same device to the next one. On another machine than the server's, it passes requests on
 //! itself: `docs/format/fs-network.md`.
 
+mod cache;
 mod changes;
 mod channel;
 mod closed;
+#[cfg(test)]
+mod coherence;
 mod door;
 mod earlier;
 mod ending;
 mod error;
+mod exchange;
 mod gathering;
 mod hello;
 mod hold;

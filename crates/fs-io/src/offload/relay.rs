@@ -1,13 +1,16 @@
 //! Passes the kernel's requests on to a server on another machine, and its replies back:
 //! `docs/format/fs-network.md`.
 
+use super::cache::{Begun, Cache, Heard};
 use super::changes::Changes;
 use super::channel::Channel;
+use super::exchange::{Line, Pending, Unanswered, exchange, is_success, shorten};
 use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::{Message, ServerLife};
+use crate::clock::since_start;
 use crate::interrupts::Interrupts;
 use crate::locking::WAITS;
-use crate::peer::is_farewell;
+use crate::random::random_bytes;
 use crate::service::SyncMode;
 use landfall_fs::{FileLock, InodeNumber};
 use landfall_fuse::{
@@ -16,20 +19,18 @@ use landfall_fuse::{
 };
 use parking_lot::{Condvar, Mutex};
 use smallvec::{SmallVec, smallvec};
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Bytes of the longest reply: what the kernel reads at once, with a header.
-const REPLY_BYTES_MAX: usize = (1 << 20) + 4096;
 
 /// What threads that pass requests on have in common.
 pub(super) struct Relay {
     state: Mutex<State>,
     changed: Condvar,
     pub(super) changes: Mutex<Changes>,
+    pub(super) cache: Cache,
     /// Locked before `state`, where both are.
     pub(super) locks: Mutex<HeldLocks>,
 }
@@ -92,13 +93,6 @@ pub(super) struct Link {
     has_left: AtomicBool,
 }
 
-/// A queue to the server.
-struct Line {
-    stream: TcpStream,
-    /// Held from a request to its reply.
-    turn: Mutex<()>,
-}
-
 impl Link {
     /// A server that has accepted the mount, and what it knows of calls.
     pub(super) fn new(
@@ -136,46 +130,6 @@ impl Link {
     }
 }
 
-/// A request, as it was received.
-#[derive(Clone, Copy)]
-struct Pending<'a> {
-    head: [u8; HEAD_BYTES],
-    room: &'a [u8],
-    len: usize,
-}
-
-impl Pending<'_> {
-    /// The request, as the kernel would deliver it again: who has done it knows it by that.
-    fn again(&self, unique: Unique) -> Self {
-        let mut again = *self;
-        again.head[8..16].copy_from_slice(&unique.resent().0.to_le_bytes());
-        again
-    }
-
-    /// The request by itself.
-    fn to_vec(self) -> Vec<u8> {
-        let body = self.len.saturating_sub(HEAD_BYTES);
-        [&self.head[..self.len.min(HEAD_BYTES)], &self.room[..body]].concat()
-    }
-
-    fn send(&self, mut line: &TcpStream) -> io::Result<()> {
-        let body = self.len.saturating_sub(HEAD_BYTES);
-        let mut parts =
-            [IoSlice::new(&self.head[..self.len.min(HEAD_BYTES)]), IoSlice::new(&self.room[..body])];
-        let mut parts = &mut parts[..];
-        IoSlice::advance_slices(&mut parts, 0);
-        while !parts.is_empty() {
-            match line.write_vectored(parts) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => IoSlice::advance_slices(&mut parts, bytes),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A request for a lock.
 struct Asked<'a> {
     unique: Unique,
@@ -190,11 +144,7 @@ impl<'a> Asked<'a> {
     /// One that has waited already.
     fn of(parked: &'a Parked) -> Self {
         let Parked { unique, lock, bytes, device } = parked;
-        let mut head = [0; HEAD_BYTES];
-        let in_head = bytes.len().min(HEAD_BYTES);
-        head[..in_head].copy_from_slice(&bytes[..in_head]);
-        let pending = Pending { head, room: &bytes[in_head..], len: bytes.len() };
-        Self { unique: *unique, lock: *lock, may_wait: true, pending, device }
+        Self { unique: *unique, lock: *lock, may_wait: true, pending: Pending::of(bytes), device }
     }
 
     fn parked(&self) -> Parked {
@@ -204,13 +154,20 @@ impl<'a> Asked<'a> {
 }
 
 impl Relay {
-    /// Passes on what comes from `queues`, each by a thread of its own, until the mount ends or `stop` is readable.
+    /// Passes on what comes from `queues`, each by a thread of its own, until the mount ends or `stop` is readable. So many bytes
+    /// are for what the server's leases allow to keep.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(super) fn start(queues: &[Device], negotiated: Negotiated, stop: &OwnedFd) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        queues: &[Device],
+        negotiated: Negotiated,
+        stop: &OwnedFd,
+        cache_bytes: usize,
+    ) -> io::Result<Arc<Self>> {
         let (state, changes, locks) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let relay = Arc::new(Self { state, changed: Condvar::new(), changes, locks });
+        let cache = Cache::new(cache_bytes, queues.len(), first_handle()?);
+        let relay = Arc::new(Self { state, changed: Condvar::new(), changes, cache, locks });
         for (index, queue) in queues.iter().enumerate() {
             let (relay, device, stop) =
                 (Arc::clone(&relay), Arc::new(queue.clone_queue()?), stop.try_clone()?);
@@ -246,6 +203,7 @@ impl Relay {
                 (0..link.lines.len()).for_each(|index| link.leave(index));
             }
             state.number(&mut link);
+            self.cache.begin_server(link.number);
             (state.link, state.refuses) = (Some(Arc::new(link)), false);
             locks.take_waiting()
         };
@@ -271,6 +229,7 @@ impl Relay {
     pub(super) fn unlink(&self) {
         let link = self.state.lock().link.take();
         link.iter().for_each(|link| link.end());
+        self.cache.end_server();
         self.end_interrupted();
     }
 
@@ -359,7 +318,7 @@ impl Relay {
                     self.answer(index, device, (&request, &pending), &mut reply)?
                 }
                 Ok(request) => {
-                    self.tell(index, &request.op, &pending);
+                    self.tell(index, &request, &pending);
                     Sent::Done
                 }
                 Err(malformed) => {
@@ -376,7 +335,8 @@ impl Relay {
     }
 
     /// Sends what has no reply. If there is no server, it means nothing to the next one.
-    fn tell(&self, index: usize, op: &Op<'_>, pending: &Pending<'_>) {
+    fn tell(&self, index: usize, request: &Request<'_>, pending: &Pending<'_>) {
+        let op = &request.op;
         let link = {
             let mut state = self.state.lock();
             if let Op::Interrupt { unique } = op {
@@ -384,8 +344,13 @@ impl Relay {
             }
             state.link.clone()
         };
+        // What one server has counted means nothing to the next one.
+        let server = link.as_ref().map_or(0, |link| link.number);
+        let counted = |node, lookups| self.cache.forget(server, node, lookups);
+        let Some(bytes) = pending.forgetting(request, counted) else { return };
         match (link, op) {
             (Some(link), _) => {
+                let pending = Pending::of(&bytes);
                 let Line { stream, turn } = &link.lines[index];
                 let _turn = turn.lock();
                 // The next request that wants an answer finds out why.
@@ -421,33 +386,62 @@ impl Relay {
             Passage::Done => return device.reply(&Reply::ok(request.unique)),
             Passage::Lost => return device.reply(&Reply::error(request.unique, Errno::IO)),
         }
-        let inode = request.node.0;
         if let About::Lock(lock) = about {
             let may_wait = matches!(request.op, Op::SetLockWait(_));
-            let (unique, lock) = (request.unique, (InodeNumber(inode), lock));
+            let (unique, lock) = (request.unique, (InodeNumber(request.node.0), lock));
             return self.ask(index, &Asked { unique, lock, may_wait, pending: *pending, device }, reply);
         }
+        let read_bytes = match self.cache.begin(index, request, since_start()) {
+            Begun::Answer(answer) => return answer.send(device),
+            Begun::Ask { read_bytes } => read_bytes,
+        };
+        let asked = read_bytes.map_or(*pending, |bytes| pending.reading(bytes));
+        match self.pass(index, &about, (request, &asked), reply) {
+            Ok((is_marked, server)) => {
+                self.cache.end(index, request, Some(Heard { reply: reply.as_slice(), is_marked, server }));
+                if let Op::Read(read) = &request.op {
+                    shorten(reply, read.size);
+                }
+                device.send(&[IoSlice::new(reply)])
+            }
+            Err(errno) => {
+                self.cache.end(index, request, None);
+                device.reply(&Reply::error(request.unique, errno))
+            }
+        }
+    }
+
+    /// Has the server execute a request, or the next one, if it was not executed. Returns whether the reply was marked, and the
+    /// server's number.
+    ///
+    /// # Errors
+    /// `EIO`: nobody waits for a server, or nobody knows whether it was executed.
+    fn pass(
+        &self,
+        index: usize,
+        about: &About,
+        (request, pending): (&Request<'_>, &Pending<'_>),
+        reply: &mut Vec<u8>,
+    ) -> Result<(bool, u64), Errno> {
+        let inode = request.node.0;
         let (mut sent, mut may_be_done_by) = (*pending, None);
         loop {
-            let link = match self.linked() {
-                Ok(link) => link,
-                Err(errno) => return device.reply(&Reply::error(request.unique, errno)),
-            };
+            let link = self.linked()?;
             // A server may know nothing of it any more.
             if may_be_done_by.is_some_and(|number| number < link.known_from) {
-                break;
+                return Err(Errno::IO);
             }
             // It may have waited for this server, which has refused the claim of its lock.
-            if self.locks.lock().is_lost(&about) {
-                break;
+            if self.locks.lock().is_lost(about) {
+                return Err(Errno::IO);
             }
             let is_sync = matches!(request.op, Op::Fsync { .. } | Op::FsyncDir { .. });
             let begun = self.changes.lock().begin_sync();
             if is_sync && self.changes.lock().take_lost(inode) {
-                break;
+                return Err(Errno::IO);
             }
             match exchange(&link.lines[index], &sent, reply) {
-                Ok(()) => {
+                Ok(is_marked) => {
                     reply[8..16].copy_from_slice(&pending.head[8..16]);
                     let mut changes = self.changes.lock();
                     if is_sync && is_success(reply) {
@@ -457,8 +451,7 @@ impl Relay {
                         let changed = changed_by(request, reply);
                         changed.into_iter().for_each(|inode| changes.note(link.life, inode));
                     }
-                    drop(changes);
-                    return device.send(&[IoSlice::new(reply)]);
+                    return Ok((is_marked, link.number));
                 }
                 Err(unanswered) => {
                     self.lose(&link, &unanswered);
@@ -468,7 +461,6 @@ impl Relay {
                 }
             }
         }
-        device.reply(&Reply::error(request.unique, Errno::IO))
     }
 
     /// Tells the server something, if there is one.
@@ -536,6 +528,7 @@ impl Relay {
 
     /// A server does not answer any more: whoever has a request waits for the next one.
     fn lose(&self, link: &Arc<Link>, unanswered: &Unanswered) {
+        self.end_cache(link);
         match unanswered {
             // What else it has to say comes over the control connection.
             Unanswered::NotExecuted => link.has_left.store(true, Ordering::Release),
@@ -548,6 +541,14 @@ impl Relay {
         }
     }
 
+    /// Nothing is answered without the server any more, unless there is another one by now.
+    fn end_cache(&self, link: &Arc<Link>) {
+        let state = self.state.lock();
+        if state.link.as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link)) {
+            self.cache.end_server();
+        }
+    }
+
     fn forget(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         if state.link.as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link)) {
@@ -556,6 +557,12 @@ impl Relay {
         drop(state);
         self.end_interrupted();
     }
+}
+
+/// A number that is no other's, nor are those behind it.
+fn first_handle() -> io::Result<u64> {
+    let random = random_bytes()?;
+    Ok(random.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
 }
 
 /// What is done with the answer to a request for a lock.
@@ -586,49 +593,6 @@ fn reply_to(parked: &Parked, errno: Option<Errno>) {
     if let Err(error) = parked.device.reply(&reply) {
         tracing::error!(%error, "the kernel refuses a reply");
     }
-}
-
-/// Why a request has no answer.
-#[derive(Debug)]
-enum Unanswered {
-    /// The server has left in good order, and has not executed it.
-    NotExecuted,
-    /// The connection has ended. Perhaps it was executed.
-    Perhaps(io::Error),
-}
-
-impl From<io::Error> for Unanswered {
-    fn from(error: io::Error) -> Self {
-        Self::Perhaps(error)
-    }
-}
-
-/// Sends a request, and receives the reply.
-fn exchange(line: &Line, pending: &Pending<'_>, reply: &mut Vec<u8>) -> Result<(), Unanswered> {
-    let _turn = line.turn.lock();
-    let mut line = &line.stream;
-    let sent = pending.send(line);
-    let mut header = [0; REPLY_HEADER_BYTES];
-    // If the server has left, it has said so, and perhaps nothing could be sent.
-    let received = line.read_exact(&mut header);
-    if received.is_ok() && is_farewell(&header) {
-        return Err(Unanswered::NotExecuted);
-    }
-    sent.and(received)?;
-    let len = u32::from_le_bytes(*header.first_chunk().expect("it is longer")) as usize;
-    // Both repeat the id at offset 8.
-    let is_answer = header[8..16] == pending.head[8..16];
-    if !is_answer || !(REPLY_HEADER_BYTES..=REPLY_BYTES_MAX).contains(&len) {
-        return Err(io::Error::from(io::ErrorKind::InvalidData).into());
-    }
-    reply.clear();
-    reply.extend_from_slice(&header);
-    reply.resize(len, 0);
-    Ok(line.read_exact(&mut reply[REPLY_HEADER_BYTES..])?)
-}
-
-fn is_success(reply: &[u8]) -> bool {
-    reply[4..8] == [0; 4]
 }
 
 /// Whether a request may be executed twice. What TMPFILE makes ends with the connection.
@@ -683,6 +647,7 @@ mod tests {
     use crate::counter::counter;
     use crate::offload::channel::ChannelError;
     use landfall_fuse::Features;
+    use std::io::Read;
     use std::net::TcpListener;
 
     fn connection() -> (TcpStream, TcpStream) {
@@ -694,7 +659,7 @@ mod tests {
     #[test]
     fn a_server_knows_what_was_called_since_the_last_one_that_did_not() {
         let negotiated = Negotiated::elsewhere(31, Features::of_bits(0), 4096, 0);
-        let relay = Relay::start(&[], negotiated, &counter().unwrap()).unwrap();
+        let relay = Relay::start(&[], negotiated, &counter().unwrap(), 0).unwrap();
         assert_eq!(relay.heard(), 0);
         let mut known_from = Vec::new();
         for (forgotten, knows) in [(1, true), (1, true), (2, true), (3, false), (3, true), (4, false)] {
@@ -710,7 +675,7 @@ mod tests {
     #[test]
     fn a_server_that_accepts_a_mount_which_has_ended_meanwhile_is_told() {
         let negotiated = Negotiated::elsewhere(31, Features::of_bits(0), 4096, 0);
-        let relay = Relay::start(&[], negotiated, &counter().unwrap()).unwrap();
+        let relay = Relay::start(&[], negotiated, &counter().unwrap(), 0).unwrap();
         relay.end(0);
         let ((control, its_control), (queue, mut its_queue)) = (connection(), connection());
         let [control, its_control] = [control, its_control].map(|end| Channel::over(end).unwrap());

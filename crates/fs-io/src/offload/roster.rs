@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How often each is asked whether it is there.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+const ASK_EVERY: Duration = Duration::from_millis(250);
 /// One that has not answered for so long is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 
@@ -56,6 +56,8 @@ struct State {
     /// When the last mount was gone; `None`: there is one, or was none.
     empty_since: Option<Instant>,
     asked_all: Option<Instant>,
+    /// Number of the last question.
+    number: u64,
 }
 
 impl Roster {
@@ -85,17 +87,20 @@ impl Roster {
         Some(next).filter(|_| !state.entries.is_empty())
     }
 
-    /// Asks all that have nothing to answer, if it is time. `send` says whether a question is on its way.
-    pub(super) fn ask(&self, now: Instant, mut send: impl FnMut(MountNumber) -> bool) {
+    /// Asks all that have nothing to answer, if it is time. `send` gets the number of the question, and says whether it is on
+    /// its way.
+    pub(super) fn ask(&self, now: Instant, mut send: impl FnMut(MountNumber, u64) -> bool) {
         let mut state = self.state.lock();
         if state.asked_all.is_some_and(|asked| now < asked + ASK_EVERY) {
             return;
         }
         state.asked_all = Some(now);
+        state.number += 1;
+        let question = state.number;
         for entry in &mut state.entries {
             if entry.asked.is_none() || !entry.is_sent {
                 entry.asked.get_or_insert(now);
-                entry.is_sent = send(entry.number);
+                entry.is_sent = send(entry.number, question);
             }
             if entry.silent(now).is_some() && !std::mem::replace(&mut entry.is_silent, true) {
                 tracing::warn!(
@@ -147,7 +152,7 @@ mod tests {
     /// The roster, and who was asked in a round.
     fn asked(roster: &Roster, now: Instant, is_sent: bool) -> Vec<MountNumber> {
         let mut asked = Vec::new();
-        roster.ask(now, |number| {
+        roster.ask(now, |number, _| {
             asked.push(number);
             is_sent
         });

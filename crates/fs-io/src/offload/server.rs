@@ -294,6 +294,12 @@ impl Server {
         })
     }
 
+    /// Mounts on other machines come, too. An earlier server of the files may have given leases to their holders: nothing
+    /// changes until these are over.
+    pub fn admit_elsewhere(&self) {
+        self.common.leases.follow(Instant::now());
+    }
+
     /// Ends the server from another thread.
     pub fn stopper(&self) -> ServerStopper {
         ServerStopper { stop: Arc::clone(&self.stop) }
@@ -362,9 +368,10 @@ impl Server {
 
     /// Asks the holders whether they are there, if it is time.
     fn ask(&self) {
-        self.current.roster.ask(Instant::now(), |number| {
-            let asked = self.served.iter().find(|served| served.number == number);
-            asked.is_some_and(|served| served.channel.try_send(&Message::Ask))
+        self.current.roster.ask(Instant::now(), |mount, number| {
+            let heard = self.common.leases.heard(mount);
+            let asked = self.served.iter().find(|served| served.number == mount);
+            asked.is_some_and(|served| served.channel.try_send(&Message::Ask { number, heard }))
         });
     }
 
@@ -573,6 +580,7 @@ impl Server {
             }
             Err(error) => {
                 self.common.mates.remove(number);
+                self.common.leases.leave(number);
                 self.common.locking.end_mount(number);
                 release(&self.files, &self.common, self.common.lives.end_mount(number));
                 refuse(&channel, &error);
@@ -590,6 +598,14 @@ impl Server {
         // Of too many names some are not told.
         let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
         self.common.mates.add(attached.number, notifier, tell);
+        if attached.attach.over == Over::Connections {
+            let channel = Arc::clone(&attached.channel);
+            let recall = move |number, inodes: &[InodeNumber]| {
+                let inodes = inodes.iter().map(|inode| inode.0).collect();
+                channel.try_send(&Message::Recall { number, inodes })
+            };
+            self.common.leases.join(attached.number, attached.attach.mount, Box::new(recall));
+        }
         let channel = Arc::clone(&attached.channel);
         let member = Member {
             id: attached.attach.mount,
@@ -660,8 +676,13 @@ impl Server {
                     questions.note_answered(question);
                     return Ok(());
                 }
-                Ok((Message::Alive, _)) => {
+                Ok((Message::Alive { number: question }, _)) => {
                     self.current.roster.note_answer(*number);
+                    self.common.leases.note_answer(*number, question, Instant::now());
+                    return Ok(());
+                }
+                Ok((Message::Recalled { number: recall }, _)) => {
+                    self.common.leases.note_dropped(*number, recall);
                     return Ok(());
                 }
                 Ok((Message::Point(asked), _)) => {
@@ -682,6 +703,7 @@ impl Server {
     fn end(&mut self, served: Served, returns: Return) -> Result<(), ServerError> {
         let Served { session, number, attach, channel, workers, .. } = served;
         self.common.mates.remove(number);
+        self.common.leases.leave(number);
         self.current.roster.remove(number);
         let files = Arc::clone(&self.files);
         self.ending.push(Ending::begin(session, (attach, returns), workers, (channel, files))?);

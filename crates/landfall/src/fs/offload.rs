@@ -7,14 +7,12 @@ use crate::sockets;
 use crate::sys;
 use clap::Args;
 use landfall_fs::Orphans;
-use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, ServerPlace, Settings, Sharing};
-use landfall_fuse::MountOptions;
+use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, Settings};
 use landfall_server::config::{Config, Size};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ServeArgs {
@@ -97,6 +95,9 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let notes = sockets::notes_of(&args.dir, &listens);
     let at = ServedAt { socket: &listens, notes: &notes };
     let server = Server::start(files, publisher, &found, at, settings)?;
+    if args.listen.is_some() {
+        server.admit_elsewhere();
+    }
     let mut lines = vec![format!("serving: {} at {} ({medium})", path.display(), listens.display())];
     let password = config.password.map(String::into_bytes);
     let door = args.listen.map(|address| Door::open(address, listens, password)).transpose()?;
@@ -122,15 +123,9 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Mounts, and keeps the mount for the server.
-pub(super) fn mount(
-    point: &Path,
-    server: ServerPlace,
-    mount: MountOptions,
-    (patience, sharing): (Option<u32>, Sharing),
-) -> Result<(), FsCliError> {
-    let patience = patience.map(|seconds| Duration::from_secs(seconds.into()));
-    let named = server.to_string();
-    let hold = Hold::start(point, HoldSettings { server, mount, patience, sharing })?;
+pub(super) fn mount(point: &Path, settings: HoldSettings) -> Result<(), FsCliError> {
+    let named = settings.server.to_string();
+    let hold = Hold::start(point, settings)?;
     output::announce(&[format!("mounted: {named} on {}", hold.point().display())]);
     sys::notify_ready();
     let stopper = hold.stopper();

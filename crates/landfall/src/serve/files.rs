@@ -323,6 +323,9 @@ impl Life {
                 let beside = Beside { keeper, workers: self.shared.config.workers, before };
                 let server =
                     offload::start(files, ServedAt { socket, notes }, self.settings.clone(), beside)?;
+                if self.shared.config.files_listen.is_some() {
+                    server.admit_elsewhere();
+                }
                 let shown = offload::shows(socket.clone(), server.current());
                 let keeping = server.keeping();
                 (Serving::Mounts(Box::new(server)), Mount { keeping, shown, values: None })

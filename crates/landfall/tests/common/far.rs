@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub(crate) fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
@@ -102,6 +103,8 @@ pub(crate) struct Network {
     is_silent: Arc<AtomicBool>,
     /// Nobody gets through.
     is_cut: Arc<AtomicBool>,
+    /// What the server sends is on its way.
+    is_deaf: Arc<AtomicBool>,
     /// The holder's ends of the connections so far.
     ends: Arc<Mutex<Vec<TcpStream>>>,
     delayed: Delayed,
@@ -113,13 +116,14 @@ impl Network {
     pub(crate) fn before(server: SocketAddr) -> Self {
         let address = own_address();
         let listener = TcpListener::bind(address).unwrap();
-        let [is_slow, is_silent, is_cut] = std::array::from_fn(|_| Arc::<AtomicBool>::default());
+        let [is_slow, is_silent, is_cut, is_deaf] = std::array::from_fn(|_| Arc::<AtomicBool>::default());
         let (ends, delayed) = (Arc::<Mutex<Vec<TcpStream>>>::default(), Delayed::default());
         let kept = Arc::<AtomicUsize>::default();
-        let network = Self { address, is_slow, is_silent, is_cut, ends, delayed, kept };
+        let network = Self { address, is_slow, is_silent, is_cut, is_deaf, ends, delayed, kept };
         let (ends, delayed) = (Arc::clone(&network.ends), Arc::clone(&network.delayed));
         let troubles = [&network.is_slow, &network.is_silent].map(Arc::clone);
         let (is_cut, kept) = (Arc::clone(&network.is_cut), Arc::clone(&network.kept));
+        let is_deaf = Arc::clone(&network.is_deaf);
         // The thread ends with the process.
         std::thread::spawn(move || {
             for holder in listener.incoming().map_while(Result::ok) {
@@ -130,9 +134,10 @@ impl Network {
                 }
                 ends.push(holder.try_clone().unwrap());
                 drop(ends);
-                let (mut from_server, mut to_holder) = (to.try_clone().unwrap(), holder.try_clone().unwrap());
+                let (from_server, to_holder) = (to.try_clone().unwrap(), holder.try_clone().unwrap());
+                let is_deaf = Arc::clone(&is_deaf);
                 std::thread::spawn(move || {
-                    let _ = io::copy(&mut from_server, &mut to_holder);
+                    let _ = pass_when_it_hears(from_server, &to_holder, &is_deaf);
                     let _ = to_holder.shutdown(Shutdown::Both);
                 });
                 let (troubles, delayed, kept) = (troubles.clone(), Arc::clone(&delayed), Arc::clone(&kept));
@@ -151,6 +156,15 @@ impl Network {
     pub(crate) fn keeps(&self, bytes: usize) {
         let kept = || (self.kept.load(Ordering::Acquire) >= bytes).then_some(());
         wait_until(REPLY_LIMIT, kept).expect("something is on its way");
+    }
+
+    /// The holder hears nothing of the server until [`Self::hear`], and all of it then.
+    pub(crate) fn deafen(&self) {
+        self.is_deaf.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn hear(&self) {
+        self.is_deaf.store(false, Ordering::Release);
     }
 
     /// Both ends lose all connections, and get no new ones until [`Self::mend`].
@@ -186,6 +200,21 @@ impl Network {
             bytes += late.len();
         }
         bytes
+    }
+}
+
+/// Passes on what the server sends, when the holder is to hear it.
+fn pass_when_it_hears(mut server: TcpStream, mut holder: &TcpStream, is_deaf: &AtomicBool) -> io::Result<()> {
+    let mut block = vec![0; 64 << 10];
+    loop {
+        let bytes = server.read(&mut block)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        while is_deaf.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        holder.write_all(&block[..bytes])?;
     }
 }
 
