@@ -98,6 +98,37 @@ fn quick_run_of_the_figures_of_linefs_has_every_number_without_glusterfs_and_lea
 }
 
 #[test]
+fn quick_run_of_mounts_elsewhere_counts_what_they_ask_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let Some(place) = BenchPlace::new() else { return };
+    let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
+    let output =
+        landfall_bench(&[&["bench", "linefs", "--quick", "--only", "elsewhere"], &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !words.contains("FAILED"), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    let rows = json["results"]["elsewhere"].as_array().unwrap();
+    let requests = |mounted: &str, work: &str| {
+        let row = rows.iter().find(|row| row["mounted"] == mounted && row["work"] == work);
+        row.unwrap_or_else(|| panic!("{mounted}, {work}: {words}"))["requests"]["median"].as_f64().unwrap()
+    };
+    for work in ["stat", "open, read, close", "open, write, close"] {
+        let asks =
+            ["a mount elsewhere", "a mount elsewhere, --cache 0", "a shared mount of the server's machine"]
+                .map(|mounted| requests(mounted, work));
+        // Who keeps nothing looks up five names.
+        assert!(asks[1] > 5.0 && asks[2] > 5.0, "{work}: {asks:?}");
+        let most = if work == "open, write, close" { 3.0 } else { 0.5 };
+        assert!(asks[0] < most, "{work}: {asks:?}");
+    }
+    assert!(fs::read_to_string(place.out.join("linefs.md")).unwrap().contains("## Mounts on other machines"));
+    place.assert_nothing_is_left();
+}
+
+#[test]
 fn quick_run_of_compression_reports_what_it_saves_and_leaves_nothing() {
     let Some(place) = BenchPlace::new() else { return };
     let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];

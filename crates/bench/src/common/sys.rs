@@ -1,13 +1,16 @@
-//! Signals, poll, epoll, page-cache advice, and the core that a thread runs on.
+//! Signals, poll, epoll, page-cache advice, extended attributes, and the core that a thread runs on.
 
-// sigaction, poll, epoll, sched_setaffinity, posix_fadvise and prctl have no safe wrapper in the standard library.
+// sigaction, poll, epoll, sched_setaffinity, posix_fadvise, getxattr and prctl have no safe wrapper in the standard library.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,6 +48,16 @@ pub(crate) fn end_with_parent(command: &mut Command) {
             _ => Err(io::Error::last_os_error()),
         });
     }
+}
+
+/// The value of an extended attribute, as text; at most 64 KiB of it.
+pub(crate) fn extended_attribute(path: &Path, name: &str) -> io::Result<String> {
+    let (path, name) = (CString::new(path.as_os_str().as_bytes())?, CString::new(name)?);
+    let mut value = vec![0_u8; 64 << 10];
+    // SAFETY: both names end with a NUL, and `value` has as many bytes as it says.
+    let len = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(len).map_err(|_| io::Error::last_os_error())?);
+    Ok(String::from_utf8_lossy(&value).into_owned())
 }
 
 /// Kills a process that is no child of this one.

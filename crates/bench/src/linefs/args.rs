@@ -71,6 +71,9 @@ pub enum LinefsLoad {
     Set,
     /// Values of which 0, 40, 60 and 80 % are zeros, on a chain without and with compression: traffic and time
     Compression,
+    /// Files on a mount on another machine that are looked at again and again, with what it keeps and without, and on a mount at
+    /// the server's own: time, and requests
+    Elsewhere,
     /// Varmail on a chain in etcd while hosts and servers fail and come back: gaps, p99 and the course over time
     Failures,
 }
@@ -96,7 +99,9 @@ impl LinefsLoad {
             Self::Varmail => &[(LoadChoice::Varmail, 16)],
             Self::Fileserver => &[(LoadChoice::Fileserver, 16)],
             Self::Leveldb => &LEVELDB,
-            Self::Clients | Self::Busy | Self::Set | Self::Compression | Self::Failures => &[],
+            Self::Clients | Self::Busy | Self::Set | Self::Compression | Self::Elsewhere | Self::Failures => {
+                &[]
+            }
         }
     }
 }
@@ -148,7 +153,11 @@ impl LinefsArgs {
     /// Bytes of the region of each server for a load. All of it is allocated at the start.
     pub(super) fn region_bytes(&self, load: LinefsLoad) -> u64 {
         let data = match load {
-            LinefsLoad::Append | LinefsLoad::Busy | LinefsLoad::Set | LinefsLoad::Compression => 0,
+            LinefsLoad::Append
+            | LinefsLoad::Busy
+            | LinefsLoad::Set
+            | LinefsLoad::Compression
+            | LinefsLoad::Elsewhere => 0,
             LinefsLoad::Write => self.file_mib << 20,
             // What the clients before have written may not be free yet.
             LinefsLoad::Clients => self.file_mib << 21,

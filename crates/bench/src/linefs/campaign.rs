@@ -11,6 +11,7 @@ use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::clients::{self, ClientsRow, ClientsSample};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
+use crate::linefs::elsewhere::{self, ElsewhereRow, ElsewhereSample, Mounted};
 use crate::linefs::failures::{self, FailureSample, Failures};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
 use crate::linefs::place::{CHAIN_IN_ETCD, Kind, Place};
@@ -57,6 +58,7 @@ impl Campaign<'_> {
                 }
                 LinefsLoad::Busy => self.compare_busy()?,
                 LinefsLoad::Failures => self.observe_failures()?,
+                LinefsLoad::Elsewhere => self.compare_elsewhere()?,
                 LinefsLoad::Compression => {
                     SHARES.into_iter().try_for_each(|share| self.compare_compression(share))?;
                 }
@@ -151,6 +153,17 @@ impl Campaign<'_> {
         let row =
             |(mode, samples): &(Mode, Vec<CompressionSample>)| CompressionRow::of(share, *mode, samples);
         self.results.compression.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn compare_elsewhere(&mut self) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let mounts = Mounted::ALL.map(|mounted| (mounted.name().to_owned(), mounted));
+        let once = |mounted| elsewhere::once(mounted, &programs, args);
+        let runs = self.in_turns("files that are looked at again and again", &mounts, once)?;
+        let rows =
+            |(mounted, samples): &(Mounted, Vec<Vec<ElsewhereSample>>)| ElsewhereRow::all(*mounted, samples);
+        self.results.elsewhere.extend(runs.iter().flat_map(rows));
         Ok(())
     }
 

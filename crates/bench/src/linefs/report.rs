@@ -14,6 +14,7 @@ use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
 use crate::linefs::clients::ClientsRow;
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
+use crate::linefs::elsewhere::{self, ElsewhereRow};
 use crate::linefs::failures::Failures;
 use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
 use crate::linefs::scaling;
@@ -42,6 +43,8 @@ pub(crate) struct Results {
     pub(super) clients: Vec<ClientsRow>,
     pub(super) sets: Vec<SetRow>,
     pub(super) compression: Vec<CompressionRow>,
+    #[serde(default)]
+    pub(super) elsewhere: Vec<ElsewhereRow>,
     #[serde(default)]
     pub(super) failures: Option<Failures>,
 }
@@ -92,13 +95,14 @@ impl Results {
             clients: Vec::new(),
             sets: Vec::new(),
             compression: Vec::new(),
+            elsewhere: Vec::new(),
             failures: None,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { rows, busy, clients, sets, compression, failures, .. } = self;
-        let has_no_files = rows.is_empty() && busy.is_empty() && clients.is_empty();
+        let Self { rows, busy, clients, sets, compression, elsewhere, failures, .. } = self;
+        let has_no_files = rows.is_empty() && busy.is_empty() && clients.is_empty() && elsewhere.is_empty();
         has_no_files && sets.is_empty() && compression.is_empty() && failures.is_none()
     }
 
@@ -353,6 +357,7 @@ impl Report for Results {
         self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);
         self.table_of_compression(&mut page);
+        elsewhere::show(&self.elsewhere, &mut page);
         self.failures.iter().for_each(|failures| failures.show(&mut page));
         not_measured(&mut page);
         page.0

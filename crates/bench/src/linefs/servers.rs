@@ -62,6 +62,8 @@ pub(super) enum Served<'a> {
     Mounted(&'a Path),
     /// To processes that mount, each server at its [`socket_of`].
     Offloaded,
+    /// The same, and to those on other machines at this address.
+    Elsewhere(SocketAddr),
 }
 
 impl Servers {
@@ -121,6 +123,10 @@ impl Servers {
             }
             Served::Offloaded => {
                 flags.extend(["--files-offload".into(), socket_of(setting.scratch, number).into()]);
+            }
+            Served::Elsewhere(address) => {
+                flags.extend(["--files-offload".into(), socket_of(setting.scratch, number).into()]);
+                flags.extend(["--files-listen".into(), address.to_string().into()]);
             }
         }
         let memory = memory_bytes("MemTotal").unwrap_or(setting.bytes) / MEMORY_SHARE;

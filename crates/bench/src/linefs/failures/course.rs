@@ -1,6 +1,5 @@
 //! The course of one run: what fails, and when.
 
-use super::hosts::{Host, LIMIT, Program, Standby};
 use super::report::{Event, FailureSample, Part};
 use super::windows::sort;
 use crate::common::clients::conn::info_field;
@@ -11,6 +10,7 @@ use crate::common::sys;
 use crate::files::{LoadChoice, Operation, prepare, repeat_during};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::etcd::Etcd;
+use crate::linefs::hosts::{From, Host, LIMIT, Program, Standby};
 use crate::linefs::overdue::Overdue;
 use crate::linefs::place::scratch_in;
 use crate::linefs::servers::{Served, Servers, Setting, socket_of, wait_until_in_step, wait_until_known};
@@ -54,7 +54,7 @@ pub(crate) fn once(programs: &Programs, args: &LinefsArgs) -> Result<FailureSamp
     let (files, etcd) = (Served::Offloaded, Some(&etcd));
     let setting = Setting { programs, scratch: scratch.path(), bytes, files, etcd, flags: &[] };
     let mut course = Course::start(setting, args.seconds)?;
-    let host = Host::mount(&socket_of(scratch.path(), FIRST), &scratch.path().join("files"))?;
+    let host = Host::mount(From::Socket(&socket_of(scratch.path(), FIRST)), &scratch.path().join("files"))?;
     prepare(LOAD, host.point(), &settings)?;
     let (mut failed, overdue) = (None, Overdue::watch(vec![host.pid()], LOAD_MAX));
     let ran = repeat_during(LOAD, THREADS, host.point(), &settings, |began| {
@@ -88,7 +88,7 @@ impl<'a> Course<'a> {
 
     fn start_other(&mut self) -> Result<(), BenchError> {
         let scratch = self.setting.scratch;
-        let host = Host::mount(&socket_of(scratch, FIRST), &scratch.join("other-host"))?;
+        let host = Host::mount(From::Socket(&socket_of(scratch, FIRST)), &scratch.join("other-host"))?;
         let program = Program::start(host.point().join("log"));
         program.wait_until_it_goes_on()?;
         self.other = Some((host, program));
@@ -195,7 +195,7 @@ impl<'a> Course<'a> {
         let (failed, point) = (Instant::now(), scratch.join("files-at-next"));
         self.servers.kill(FIRST);
         host.kill();
-        let next = Host::mount(&socket_of(scratch, NEXT), &point)?;
+        let next = Host::mount(From::Socket(&socket_of(scratch, NEXT)), &point)?;
         write_durably(&point.join("next"))?;
         let seconds = failed.elapsed().as_secs_f64();
         fs::read(point.join("last")).map_err(BenchError::file(&point.join("last")))?;

@@ -4,7 +4,6 @@
 //! a host is every process beside its server. [`once`] makes it fail, and servers, while programs work at one mount.
 
 mod course;
-mod hosts;
 mod report;
 mod windows;
 

@@ -6,6 +6,7 @@ use crate::common::progress::check_stop;
 use crate::common::sys;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -20,6 +21,14 @@ const STEP: Duration = Duration::from_millis(10);
 /// Bytes of one append of a program.
 const APPEND_BYTES: usize = 16 << 10;
 
+/// Where the server of a mount listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum From<'a> {
+    Socket(&'a Path),
+    /// As on another machine, with so much memory for what it keeps (`--cache`).
+    Address(SocketAddr, &'a str),
+}
+
 /// A process that mounts the files of a server. It is killed, and what is mounted is removed, when this is dropped.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -28,13 +37,13 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Mounts at a folder, made if absent, as soon as the server at `socket` serves mounts.
-    pub(super) fn mount(socket: &Path, point: &Path) -> Result<Self, BenchError> {
+    /// Mounts at a folder, made if absent, as soon as the server there serves mounts.
+    pub(super) fn mount(from: From<'_>, point: &Path) -> Result<Self, BenchError> {
         fs::create_dir_all(point).map_err(BenchError::file(point))?;
         let began = Instant::now();
         loop {
             check_stop()?;
-            if let Some(host) = Self::try_mount(socket, point)? {
+            if let Some(host) = Self::try_mount(from, point)? {
                 // The kernel asks once whether closing a file needs a request: a child of this process closes all files
                 // when it becomes another program, and must not wait for a host that has failed.
                 let asked = point.join("closed");
@@ -50,8 +59,8 @@ impl Host {
     }
 
     /// `None` if the server refuses it.
-    fn try_mount(socket: &Path, point: &Path) -> Result<Option<Self>, BenchError> {
-        let mut command = mount_command(socket, point)?;
+    fn try_mount(from: From<'_>, point: &Path) -> Result<Option<Self>, BenchError> {
+        let mut command = mount_command(from, point)?;
         command.stdin(Stdio::null());
         let mut process = spawn(command, point, Stdio::piped())?;
         let stdout = process.stdout.take();
@@ -83,10 +92,14 @@ impl Drop for Host {
     }
 }
 
-fn mount_command(socket: &Path, point: &Path) -> Result<Command, BenchError> {
+fn mount_command(from: From<'_>, point: &Path) -> Result<Command, BenchError> {
     let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
     let mut command = Command::new(program);
-    command.args(["fs", "mount"]).arg(point).arg("--shared").arg("--offload").arg(socket);
+    command.args(["fs", "mount"]).arg(point);
+    match from {
+        From::Socket(socket) => command.arg("--shared").arg("--offload").arg(socket),
+        From::Address(address, cache) => command.args(["--server", &address.to_string(), "--cache", cache]),
+    };
     Ok(command)
 }
 
@@ -104,7 +117,7 @@ pub(super) struct Standby {
 impl Standby {
     pub(super) fn start(socket: &Path, point: &Path) -> Result<Self, BenchError> {
         fs::create_dir_all(point).map_err(BenchError::file(point))?;
-        let mount = mount_command(socket, point)?;
+        let mount = mount_command(From::Socket(socket), point)?;
         let mut shell = Command::new("sh");
         shell.args(["-c", STANDBY, "sh"]).arg(mount.get_program()).args(mount.get_args());
         Ok(Self { shell: spawn(shell, point, Stdio::null())?, point: point.into() })
