@@ -4,7 +4,7 @@ use crate::calls::Calls;
 use crate::data_changes::{Change, Sources, Value, write_changes};
 use crate::directory::NamesChange;
 use crate::error::FsError;
-use crate::header::{HEADER_KEY, LOG_ENDED};
+use crate::header::{HEADER_KEY, Header, LOG_ENDED};
 use crate::inode::{FileType, ORPHAN};
 use crate::key::{DataKey, InodeNumber, NamesKey};
 use crate::log::CLIENT;
@@ -151,8 +151,7 @@ pub(crate) fn build(
     builder.built.numbers = state.tree.take_changed().into_iter().collect();
     if state.stored.header.is_none() || state.header_changed {
         state.header_changed = false;
-        let value = state.header.encode();
-        builder.put(Record::Header, Source::Bytes(&value), Fields::default())?;
+        builder.header(&state.header)?;
     }
     for number in builder.built.numbers.clone() {
         if state.tree.in_memory(number).is_some() {
@@ -166,7 +165,7 @@ pub(crate) fn build(
     builder.bounds(state)
 }
 
-/// Appends tombstones of records of the tree.
+/// Appends tombstones of records of the tree, and a header if there is one.
 ///
 /// # Errors
 /// Those of [`Writer::append_to`].
@@ -176,12 +175,18 @@ pub(crate) fn build_dropped(
     transaction: &mut Transaction,
     built: &mut Built,
     dropped: impl IntoIterator<Item = Record>,
+    header: Option<&Header>,
 ) -> Result<(), FsError> {
     let mut builder = Builder { heap, writer, transaction, built };
+    header.into_iter().try_for_each(|header| builder.header(header))?;
     dropped.into_iter().try_for_each(|record| builder.tombstone(record))
 }
 
 impl Builder<'_> {
+    fn header(&mut self, header: &Header) -> Result<(), FsError> {
+        self.put(Record::Header, Source::Bytes(&header.encode()), Fields::default())
+    }
+
     fn append(
         &mut self,
         record: Record,

@@ -97,7 +97,7 @@ pub(crate) fn extended(number: u64) -> Draft {
 }
 
 pub(crate) fn header(next_client: u32) -> Draft {
-    let header = Header { identity: [5; 16], next_client, seed: None, floor: 0 };
+    let header = Header { identity: [5; 16], next_client, seed: None, floor: 0, under_repair: false };
     draft(Kind::Put, spaces::FILES_HEADER, b"tree", &header.encode())
 }
 

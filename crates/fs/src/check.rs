@@ -82,6 +82,9 @@ pub fn check_tree(settled: &Settled, keeper: &dyn Keeper) -> Result<TreeChecked,
         nodes: BTreeMap::new(),
         checked: TreeChecked { operations: settled.report.operations, ..TreeChecked::default() },
     };
+    if header.is_some_and(|header| header.under_repair) {
+        check.checked.find("a repair has begun, and has not ended".into());
+    }
     check.read_inodes()?;
     check.read_names()?;
     check.read_data()?;

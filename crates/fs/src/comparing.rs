@@ -6,7 +6,7 @@ use crate::copying::{CopiedRecord, CopyPlace};
 use crate::error::FsError;
 use crate::files::Files;
 use crate::names::Position;
-use crate::publish::Publisher;
+use crate::publish::{Publisher, Repair};
 use crate::recover::RecordKey;
 use landfall_heap::{Damage, HeapError, SlotId, spaces};
 
@@ -69,6 +69,6 @@ impl Publisher {
     pub fn drop_compared(&mut self, space: u8, keys: &[&[u8]]) -> Result<(), FsError> {
         let dropped: Vec<Record> =
             keys.iter().map(|key| tombstone(space, key)).collect::<Result<_, FsError>>()?;
-        if dropped.is_empty() { Ok(()) } else { self.drop_records(dropped) }
+        if dropped.is_empty() { Ok(()) } else { self.drop_records(dropped, Repair::IsNotNoted) }
     }
 }

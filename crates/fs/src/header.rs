@@ -34,6 +34,8 @@ pub struct Header {
     /// Records of the tree with a lower seq mean nothing: they are of another tree, which a copy has replaced. Only a tree
     /// with a seed has one.
     pub floor: u64,
+    /// A repair has begun, and has not ended: operations of the log may be published that its bound does not know of.
+    pub under_repair: bool,
 }
 
 impl Header {
@@ -48,6 +50,7 @@ impl Header {
         bytes[..4].copy_from_slice(&version.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.identity);
         bytes[24..28].copy_from_slice(&self.next_client.to_le_bytes());
+        bytes[28] = u8::from(self.under_repair);
         bytes.extend(self.seed.iter().flat_map(|seed| seed.to_le_bytes()));
         if version == VERSION_WITH_FLOOR {
             bytes.extend(self.floor.to_le_bytes());
@@ -68,12 +71,13 @@ impl Header {
         let mut fields = Fields(value);
         let (version, zero) = (fields.u32()?, fields.u32()?);
         let identity = fields.bytes(16)?.try_into().map_err(|_| Damage::RecordFields)?;
-        let (next_client, reserved) = (fields.u32()?, fields.u32()?);
+        let (next_client, flags) = (fields.u32()?, fields.u32()?);
         let seed = if version == VERSION { None } else { Some(fields.u64()?) };
         let floor = if version == VERSION_WITH_FLOOR { fields.u64()? } else { 0 };
-        let is_known = (VERSION..=VERSION_WITH_FLOOR).contains(&version) && zero == 0 && reserved == 0;
+        let is_known = (VERSION..=VERSION_WITH_FLOOR).contains(&version) && zero == 0 && flags <= 1;
         fields.end()?;
-        is_known.then_some(Self { identity, next_client, seed, floor }).ok_or(Damage::RecordFields)
+        let header = Self { identity, next_client, seed, floor, under_repair: flags == 1 };
+        is_known.then_some(header).ok_or(Damage::RecordFields)
     }
 }
 
@@ -123,7 +127,7 @@ mod tests {
     #[test]
     fn header_and_log_are_frozen() {
         let identity = *b"0123456789abcdef";
-        let header = Header { identity, next_client: 0x0102, seed: None, floor: 0 };
+        let header = Header { identity, next_client: 0x0102, seed: None, floor: 0, under_repair: false };
         let bytes = [&[1, 0, 0, 0, 0, 0, 0, 0][..], b"0123456789abcdef", &[2, 1, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(header.encode()[..], bytes);
         assert_eq!(Header::decode(&bytes), Ok(header));
@@ -137,6 +141,10 @@ mod tests {
         bytes.extend([10, 9, 0, 0, 0, 0, 0, 0]);
         assert_eq!(replaced.encode(), bytes);
         assert_eq!(Header::decode(&bytes), Ok(replaced));
+        let begun = Header { under_repair: true, ..replaced };
+        bytes[28] = 1;
+        assert_eq!(begun.encode(), bytes);
+        assert_eq!(Header::decode(&bytes), Ok(begun));
         let log = LogFields { epoch: 3, lease: 0x0405, next_number: InodeNumber(6) };
         let bytes = [[3, 0, 0, 0, 0, 0, 0, 0], [5, 4, 0, 0, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(log.encode()[..], bytes);
@@ -149,8 +157,9 @@ mod tests {
 
     #[test]
     fn other_versions_and_lengths_and_bytes_that_must_be_zero_are_damage() {
-        let good = Header { identity: [7; 16], next_client: 1, seed: None, floor: 0 }.encode();
-        for (at, value) in [(0, 0), (0, 2), (0, 3), (0, 4), (1, 1), (4, 1), (28, 1), (31, 1)] {
+        let good =
+            Header { identity: [7; 16], next_client: 1, seed: None, floor: 0, under_repair: false }.encode();
+        for (at, value) in [(0, 0), (0, 2), (0, 3), (0, 4), (1, 1), (4, 1), (28, 2), (31, 1)] {
             let mut bytes = good.clone();
             bytes[at] = value;
             assert_eq!(Header::decode(&bytes), Err(Damage::RecordFields), "byte {at}");

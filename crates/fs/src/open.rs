@@ -92,9 +92,9 @@ impl FilesRecovery {
         heap.require_features(FEATURE_FILES)?;
         let mut report = std::mem::take(&mut settled.report);
         let orphans = std::mem::take(&mut settled.orphans);
+        let refused = if settled.has_nameless { Refused::IsDamage } else { Refused::EndsItsLog };
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
-        let next_number =
-            execute_again(&mut state, operations, next_number, Refused::EndsItsLog, &mut report)?;
+        let next_number = execute_again(&mut state, operations, next_number, refused, &mut report)?;
         report.log_end = state.log.next();
         match unnamed {
             Orphans::Delete => delete_orphans(&mut state, orphans),
@@ -115,6 +115,8 @@ impl FilesRecovery {
 pub(crate) enum Refused {
     /// The operation was refused when it was executed first, and nothing behind it counted.
     EndsItsLog,
+    /// The same, or the newest bound is lost, an older one passes for it, and the operation is published.
+    IsDamage,
     /// The tree has lost what the operation needs. Those behind it count.
     IsLeftOut,
 }
@@ -147,13 +149,7 @@ pub(crate) fn restore(
         |log: &LogFound| log.bound.is_some() && log.damage.is_none_or(|damage| damage.index.is_some());
     let found: BTreeMap<u32, LogFound> =
         found.into_iter().filter(|(client, log)| *client == CLIENT || has_bound(log)).collect();
-    let header = match settled.header {
-        Some(found) => found.header.map_err(|what| damaged(found.slot, what))?,
-        None if settled.inodes.is_empty() => {
-            Header { identity: options.identity, next_client: CLIENT + 1, seed: None, floor: 0 }
-        }
-        None => return Err(damaged(SlotId::NONE, Damage::RecordFields)),
-    };
+    let header = header_of(&settled, options)?;
     let seed = header.seed_in(heap);
     let calls = restore_calls(heap, found.get(&CLIENT), settled.header.is_none())?;
     let mut tree = match settled.header {
@@ -206,6 +202,29 @@ pub(crate) fn restore(
     };
     let number = settled.number_max.map_or(0, |max| max.0 + 1);
     Ok((state, operations, number.max(log_number).max(NUMBER_MIN)))
+}
+
+/// The header of the tree, or that of a new one.
+fn header_of(settled: &Settled, options: &OpenFiles) -> Result<Header, FsError> {
+    let Some(found) = settled.header else {
+        let new = Header {
+            identity: options.identity,
+            next_client: CLIENT + 1,
+            seed: None,
+            floor: 0,
+            under_repair: false,
+        };
+        return if settled.inodes.is_empty() {
+            Ok(new)
+        } else {
+            Err(damaged(SlotId::NONE, Damage::RecordFields))
+        };
+    };
+    match found.header.map_err(|what| damaged(found.slot, what))? {
+        // The log may begin with operations that are published, and refused.
+        Header { under_repair: true, .. } => Err(damaged(found.slot, Damage::Unrepaired)),
+        header => Ok(header),
+    }
 }
 
 /// What the bound of the mount's log says of calls.
@@ -270,6 +289,9 @@ pub(crate) fn execute_again(
         };
         match done {
             Ok(()) => {}
+            Err(FsError::Tree(_)) if refusal == Refused::IsDamage && client == CLIENT => {
+                return Err(damaged(slot, Damage::Lost));
+            }
             Err(FsError::Tree(error)) if refusal == Refused::IsLeftOut && client == CLIENT => {
                 report.notes.push(format!("an operation of the log is refused ({error}), and dropped"));
             }

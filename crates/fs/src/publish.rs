@@ -10,6 +10,7 @@ use crate::apply;
 use crate::build::{Built, Record, build, build_dropped};
 use crate::error::FsError;
 use crate::files::Files;
+use crate::header::Header;
 use crate::log::Log;
 use crate::published::Published;
 use crate::state::State;
@@ -45,6 +46,14 @@ pub enum Stage {
 impl Stage {
     /// All stages, in order.
     pub const ALL: [Self; 4] = [Self::Fetch, Self::Log, Self::Commit, Self::Acknowledge];
+}
+
+/// Whether the header says that a repair has yet to end, when some of its records are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// It does, until the next transaction.
+    GoesOn,
+    IsNotNoted,
 }
 
 /// Publishes the logs of [`Files`].
@@ -137,16 +146,19 @@ impl Publisher {
         }
     }
 
-    /// Publishes tombstones of records of the tree, in one transaction, and nothing of the logs.
+    /// Publishes tombstones of records of the tree, in one transaction, and nothing of the logs. Of a repair that goes on, also
+    /// that it does.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub(crate) fn drop_records(&mut self, dropped: Vec<Record>) -> Result<(), FsError> {
+    pub(crate) fn drop_records(&mut self, dropped: Vec<Record>, repair: Repair) -> Result<(), FsError> {
         let mut state = self.files.lock();
+        let header = (repair == Repair::GoesOn).then(|| Header { under_repair: true, ..state.header });
+        state.header_changed |= header.is_some();
         let mut transaction = self.writer.begin_transaction(0)?;
         let mut built = Built { parts: Vec::new(), ..Built::new(&state, self.files.next_number()) };
         let heap = Arc::clone(&state.heap);
-        build_dropped(&heap, &mut self.writer, &mut transaction, &mut built, dropped)?;
+        build_dropped(&heap, &mut self.writer, &mut transaction, &mut built, dropped, header.as_ref())?;
         self.writer.commit(transaction)?;
         apply::apply(&mut state, built);
         Ok(())

@@ -21,7 +21,7 @@ use crate::error::FsError;
 use crate::files::Files;
 use crate::key::InodeNumber;
 use crate::open::{OpenFiles, Refused, delete_orphans, execute_again, restore};
-use crate::publish::Publisher;
+use crate::publish::{Publisher, Repair};
 use crate::recover::{FilesRecovery, Settled};
 use landfall_heap::{Damage, Heap, SlotId};
 use nodes::Nodes;
@@ -64,7 +64,11 @@ impl FilesRecovery {
         let files = Arc::new(Files::new(state, next_number));
         let mut publisher = Publisher::new(Arc::clone(&files), options.publish_writer);
         let made = logs::made(heap, &operations)?;
-        drop_unreadable(heap, &files, &mut publisher, (&damaged, &made), &mut notes)?;
+        // One of them may be the newest bound: then operations are executed again that are published, and only a repair leaves
+        // those out that are refused.
+        let hides_bound = !keeps_nameless && !nameless.is_empty() && !operations.is_empty();
+        let repair = if hides_bound { Repair::GoesOn } else { Repair::IsNotNoted };
+        drop_unreadable(heap, &files, (&mut publisher, repair), (&damaged, &made), &mut notes)?;
         if !keeps_nameless {
             nameless.iter().try_for_each(|slot| heap.overwrite_with_tombstone(*slot))?;
         }
@@ -105,13 +109,13 @@ fn keeps_nameless(settled: &Settled) -> bool {
 fn drop_unreadable(
     heap: &Heap,
     files: &Files,
-    publisher: &mut Publisher,
+    (publisher, repair): (&mut Publisher, Repair),
     (damaged, made): (&Damaged, &BTreeSet<InodeNumber>),
     notes: &mut Notes,
 ) -> Result<(), FsError> {
     let dropped = records::unreadable(&mut files.lock(), (damaged, made), notes)?;
-    if !dropped.is_empty() {
-        publisher.drop_records(dropped)?;
+    if !dropped.is_empty() || repair == Repair::GoesOn {
+        publisher.drop_records(dropped, repair)?;
     }
     // Nothing older can come back: their tombstones are durable. From here on a record of the same key may be written.
     let all = damaged.iter().flat_map(|(number, all)| all.iter().map(|record| (*number, *record)));

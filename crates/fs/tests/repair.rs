@@ -215,6 +215,31 @@ fn an_inode_that_is_lost_and_made_again_has_nothing_of_the_old_one() {
     }
 }
 
+/// The same, and the repair is cut off: what had not been published is there, although operations before it were.
+#[test]
+fn what_was_not_published_is_there_after_a_repair_that_was_cut_off() {
+    let (file, directory) = (|| Step::Create(0, false), Step::Create(0, true));
+    let steps = [file(), Step::Publish, directory, Step::Publish, file(), Step::SetExtended(1)];
+    let (mut image, whole) = grown(&steps, false);
+    let bound = newest(&image, 4, spaces::FILES_LOG, &[0; 4]);
+    flip(&mut image, bound + HASH);
+    let image = CrashImage::from(image);
+    let (found, _) = look(&image);
+    let unrepaired = Arc::new(FilesRecovery::default());
+    let (heap, _) = Region::run(media(&image) as _, vec![Arc::clone(&unrepaired) as _]).expect("opens");
+    assert!(unrepaired.open(&heap, &OPTIONS).is_err(), "nobody knows which operations are published");
+    let repaired = media(&image);
+    repair(&repaired, &found);
+    let operations = repaired.ops().total();
+    check(Arc::clone(&repaired));
+    assert_eq!(World::open(repaired).view(), whole);
+    for at in 0..=operations {
+        let media = repaired_after_a_crash(&image, &found, at, at);
+        check(Arc::clone(&media));
+        assert_eq!(World::open(media).view(), whole, "a crash behind operation {at}");
+    }
+}
+
 /// As many cases as `PROPTEST_CASES` says.
 fn config() -> ProptestConfig {
     let cases =

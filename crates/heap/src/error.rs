@@ -128,6 +128,8 @@ pub enum Damage {
     /// The record belongs to a transaction without a commit record, and the medium has lost a record that may have been
     /// that: whether it counts is unknown.
     Undecided,
+    /// A repair of what it says something of has begun, and has not ended.
+    Unrepaired,
 }
 
 impl std::fmt::Display for Damage {
@@ -141,6 +143,7 @@ impl std::fmt::Display for Damage {
             Self::Lost => "lost by the medium",
             Self::Unreadable => "cannot be read from the medium",
             Self::Undecided => "the commit record of its transaction may be lost",
+            Self::Unrepaired => "a repair has begun, and has not ended: repair again",
         })
     }
 }

@@ -288,7 +288,8 @@ fn write_files(place: &Place, nlink: u32) {
         has_content: false,
         has_extended: false,
     };
-    let header = Header { identity: [1; 16], next_client: 1, seed: None, floor: 0 }.encode();
+    let header =
+        Header { identity: [1; 16], next_client: 1, seed: None, floor: 0, under_repair: false }.encode();
     let records = [
         (spaces::FILES_HEADER, &HEADER_KEY[..], &header[..]),
         (spaces::FILES_INODE, &InodeNumber::ROOT.key(), &root.encode()),

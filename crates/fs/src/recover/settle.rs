@@ -28,6 +28,7 @@ pub(super) fn settle(
     });
     operations.sort_unstable_by_key(|operation| (operation.client, operation.index, operation.version));
     settling.settled.header = header;
+    settling.settled.has_nameless = unreadable.unnamed > 0;
     settling.settle_logs(bounds, &operations);
     settling.name_damage();
     settling.settled.end();

@@ -62,6 +62,8 @@ pub struct Settled {
     pub current: Vec<SlotId>,
     /// What cannot be read, by inode. A readable record of the key may be older, and must not stand in for it.
     pub damaged: BTreeMap<InodeNumber, Vec<DamagedRecord>>,
+    /// There are slots that cannot be read and of which no key is known: each may be the newest record of any key.
+    pub has_nameless: bool,
     /// Counts and notes.
     pub report: Recovered,
 }

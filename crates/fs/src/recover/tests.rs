@@ -36,7 +36,10 @@ fn the_newest_record_of_each_key_is_current() {
     let found = settled.header.expect("a header");
     assert_eq!(
         (found.slot, found.header),
-        (slots[0], Ok(Header { identity: [5; 16], next_client: 2, seed: None, floor: 0 }))
+        (
+            slots[0],
+            Ok(Header { identity: [5; 16], next_client: 2, seed: None, floor: 0, under_repair: false })
+        )
     );
     let numbers: Vec<u64> = settled.inodes.keys().map(|number| number.0).collect();
     assert_eq!((numbers, settled.inodes[&InodeNumber(7)]), (vec![1, 7], slots[1]));

@@ -34,17 +34,29 @@ fn mend_header(settled: &mut Settled, identity: [u8; 16], notes: &mut Notes) -> 
         .get(&InodeNumber(0))
         .is_none_or(|all| !all.iter().any(|record| record.space == spaces::FILES_HEADER));
     if is_newest && matches!(known, Some(Ok(_))) {
-        return false;
+        return end_repair(settled);
     }
     // The number of no client that has left anything on the medium.
     let client = settled.client_max.map_or(CLIENT + 1, |client| client.saturating_add(1));
-    let known =
-        known.and_then(Result::ok).unwrap_or(Header { identity, next_client: client, seed: None, floor: 0 });
-    let header = Header { next_client: known.next_client.max(client).max(CLIENT + 1), ..known };
+    let known = known.and_then(Result::ok).unwrap_or(Header {
+        identity,
+        next_client: client,
+        seed: None,
+        floor: 0,
+        under_repair: false,
+    });
+    let next_client = known.next_client.max(client).max(CLIENT + 1);
+    let header = Header { next_client, under_repair: false, ..known };
     let slot = settled.header.map_or(SlotId::NONE, |found| found.slot);
     settled.header = Some(HeaderFound { slot, header: Ok(header) });
     notes.add("the header of the tree is written again".into());
     true
+}
+
+/// If an earlier repair has not ended, this one does what is left. Returns true if there was one: the header says so no more.
+fn end_repair(settled: &mut Settled) -> bool {
+    let Some(HeaderFound { header: Ok(header), .. }) = &mut settled.header else { return false };
+    std::mem::take(&mut header.under_repair)
 }
 
 /// Cuts a log off where its damage begins. Returns false if it has none.
