@@ -28,7 +28,7 @@ const FILE_SHARE: usize = 8;
 const AHEAD_BYTES: u32 = 128 << 10;
 /// Recalls that are remembered one by one while a request is on its way.
 const RECALLS_MAX: usize = 64;
-/// Nothing is there: an attribute, or a range in which something else is not.
+/// Errors that say what an inode is: it has no such attribute, can have none, or has one that is longer than the caller's room.
 const LASTING: [i32; 3] = [libc::ENODATA, libc::ERANGE, libc::EOPNOTSUPP];
 
 /// A request that is on its way to the server.
