@@ -12,7 +12,7 @@ use landfall_fs::InodeNumber;
 use parking_lot::{Condvar, Mutex};
 use std::time::Instant;
 
-pub(crate) use state::{Change, Inodes, LEASE_TERM, Recall, State};
+pub(crate) use state::{Change, Inodes, LEASE_TERM, LEASES_END, Recall, State};
 
 /// The leases that holders on other machines have.
 #[derive(Default)]
@@ -55,8 +55,13 @@ impl Drop for Changing<'_> {
 
 impl Leases {
     /// As [`State::follow`].
-    pub(crate) fn follow(&self, now: Instant) {
-        self.state.lock().follow(now);
+    pub(crate) fn follow(&self, missing: Option<Vec<MountId>>) {
+        self.state.lock().follow(missing, Instant::now());
+    }
+
+    /// As [`State::mounts`].
+    pub(crate) fn mounts(&self) -> Vec<MountId> {
+        self.state.lock().mounts()
     }
 
     /// As [`State::join`].
@@ -232,12 +237,31 @@ mod tests {
 
     #[test]
     fn nothing_changes_while_a_holder_may_have_leases_of_an_earlier_server() {
-        let leases = Leases::default();
-        let begun = Instant::now();
-        leases.follow(begun);
+        for missing in [None, Some(vec![[2; 16]])] {
+            let (leases, begun) = (Leases::default(), Instant::now());
+            leases.follow(missing);
+            drop(leases.change(A, &[FILE], &[]));
+            assert!(begun.elapsed() >= LEASE_TERM);
+            assert_eq!(leases.counts().1, 0);
+        }
+    }
+
+    #[test]
+    fn leases_of_an_earlier_server_are_over_when_all_mounts_are_back_that_may_have_some() {
+        let (leases, begun) = (Leases::default(), Instant::now());
+        leases.follow(Some(vec![[2; 16], [3; 16]]));
+        leases.join(B, [2; 16], Box::new(|_, _| true));
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| drop(leases.change(A, &[FILE], &[])));
+            std::thread::sleep(LEASE_TERM / 20);
+            assert!(!change.is_finished(), "one is missing");
+            leases.join(MountNumber(3), [3; 16], Box::new(|_, _| true));
+            change.join().expect("no panic");
+        });
+        assert_eq!(leases.mounts(), [[2; 16], [3; 16]]);
+        leases.follow(Some(Vec::new()));
         drop(leases.change(A, &[FILE], &[]));
-        assert!(begun.elapsed() >= LEASE_TERM);
-        assert_eq!(leases.counts().1, 0);
+        assert!(begun.elapsed() < LEASE_TERM);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 pub(crate) const LEASE_TERM: Duration = Duration::from_secs(1);
 /// By how much more the server waits: its clock may be faster by a twentieth.
 const DRIFT: Duration = Duration::from_millis(50);
+/// After so long nobody has leases of a server that has ended.
+pub(crate) const LEASES_END: Duration = LEASE_TERM.saturating_add(DRIFT);
 /// After a recall of an inode nobody but who has changed it gets a lease of it for so long: what several mounts change in
 /// turn is not recalled each time.
 pub(super) const COOLING: Duration = Duration::from_secs(1);
@@ -71,6 +73,14 @@ struct Cooling {
     changed_by: MountNumber,
 }
 
+/// Leases of an earlier server.
+struct Earlier {
+    /// Nobody has any then.
+    until: Instant,
+    /// Whose mounts are not back yet; `None`: that is not known.
+    missing: Option<Vec<MountId>>,
+}
+
 /// The leases that holders have, and what is in their way.
 #[derive(Default)]
 pub(crate) struct State {
@@ -78,8 +88,8 @@ pub(crate) struct State {
     /// How many requests change an inode now.
     changing: HashMap<InodeNumber, usize>,
     cooling: HashMap<InodeNumber, Cooling>,
-    /// Until then a holder may have leases of an earlier server.
-    earlier: Option<Instant>,
+    /// A holder may have leases of an earlier server.
+    earlier: Option<Earlier>,
     /// Requests that have waited for a recall.
     recalls: u64,
 }
@@ -107,15 +117,31 @@ impl State {
         self.holders.retain(|holder| holder.recall.is_some() || holder.is_able(now));
     }
 
-    /// An earlier server may have given leases until now.
-    pub(crate) fn follow(&mut self, now: Instant) {
-        self.earlier = Some(now + LEASE_TERM + DRIFT);
+    /// An earlier server may have given leases until now, to these mounts or to any (`None`).
+    pub(crate) fn follow(&mut self, missing: Option<Vec<MountId>>, now: Instant) {
+        self.earlier = Some(Earlier { until: now + LEASES_END, missing });
+        self.forget_earlier(now);
+    }
+
+    /// An earlier server's leases are over when their time is, or all mounts are back that may have some.
+    fn forget_earlier(&mut self, now: Instant) {
+        let is_over = |earlier: &mut Earlier| {
+            earlier.until <= now || earlier.missing.as_ref().is_some_and(Vec::is_empty)
+        };
+        self.earlier.take_if(is_over);
+    }
+
+    /// The mounts whose holders may have leases.
+    pub(crate) fn mounts(&self) -> Vec<MountId> {
+        self.holders.iter().map(|holder| holder.id).collect()
     }
 
     /// A mount is served whose holder may get leases. What an earlier connection of it has had is gone.
     pub(crate) fn join(&mut self, mount: MountNumber, id: MountId, recall: Recall, now: Instant) {
         self.drop_ended(now);
         self.holders.retain(|holder| holder.id != id);
+        let missing = self.earlier.iter_mut().filter_map(|earlier| earlier.missing.as_mut());
+        missing.for_each(|missing| missing.retain(|other| *other != id));
         let (recall, inodes) = (Some(recall), HashSet::new());
         self.holders.push(Holder {
             mount,
@@ -139,7 +165,7 @@ impl State {
     pub(crate) fn note_answer(&mut self, mount: MountNumber, number: u64, now: Instant) {
         if let Some(holder) = self.holder(mount) {
             holder.heard = holder.heard.max(number);
-            holder.until = Some(now + LEASE_TERM + DRIFT);
+            holder.until = Some(now + LEASES_END);
         }
     }
 
@@ -189,8 +215,8 @@ impl State {
     /// Recalls the leases that are in the way of a change. `None`: there are none any more. Otherwise it goes on when a holder
     /// has answered, at this time at the latest.
     pub(crate) fn go_on(&mut self, change: &mut Change, now: Instant) -> Option<Instant> {
-        self.earlier = self.earlier.filter(|until| now < *until);
-        let mut until = self.earlier;
+        self.forget_earlier(now);
+        let mut until = self.earlier.as_ref().map(|earlier| earlier.until);
         for holder in &mut self.holders {
             if holder.mount != change.mount && holder.has_any(&change.inodes) {
                 until = until.into_iter().chain(change.recall(holder, now)).min();

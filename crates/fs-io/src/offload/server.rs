@@ -139,6 +139,9 @@ pub struct Server {
     workers_beside: usize,
     /// Names the mounts that are served.
     known: PathBuf,
+    /// Names those of them on other machines, and those that may have leases still.
+    elsewhere: PathBuf,
+    before: Before,
     gathering: Gathering,
     served: Vec<Served>,
     ending: Vec<Ending>,
@@ -259,7 +262,10 @@ impl Server {
             Keeper::Session => (Common::default(), HeapKeeper::Thread),
             Keeper::Program(wake) => (Common::with_rounds(Rounds::beside(wake)), HeapKeeper::Program),
         };
-        let known = earlier::file_of(notes);
+        let (known, elsewhere) = (earlier::file_of(notes), earlier::elsewhere_of(notes));
+        if beside.before == Before::ThisMachine {
+            common.leases.follow(Some(earlier::known(&elsewhere)));
+        }
         common.locking.begin(Book::open(book_of(notes)), beside.before == Before::Another);
         let publisher = Arc::new(Mutex::new(publisher));
         files.set_witness(Some(Arc::clone(&common.ledgers) as Arc<dyn Witness>));
@@ -283,6 +289,8 @@ impl Server {
             household,
             workers_beside: beside.workers,
             known,
+            elsewhere,
+            before: beside.before,
             gathering,
             served,
             ending: Vec::new(),
@@ -294,10 +302,12 @@ impl Server {
         })
     }
 
-    /// Mounts on other machines come, too. An earlier server of the files may have given leases to their holders: nothing
-    /// changes until these are over.
+    /// Mounts on other machines come, too. If another machine has served the files before, it may have given leases to their
+    /// holders: nothing changes until these are over. What this machine has given is known.
     pub fn admit_elsewhere(&self) {
-        self.common.leases.follow(Instant::now());
+        if self.before == Before::Another {
+            self.common.leases.follow(None);
+        }
     }
 
     /// Ends the server from another thread.
@@ -663,6 +673,7 @@ impl Server {
             .chain(self.ending.iter().map(|ending| &ending.attach));
         let mounts: Vec<MountId> = attached.filter(resumes).map(|attach| attach.mount).collect();
         self.files.heap().reserve_landing(u32::try_from(self.workers().max(1)).unwrap_or(u32::MAX));
+        earlier::note(&self.elsewhere, &self.common.leases.mounts())?;
         earlier::note(&self.known, &mounts)
     }
 
