@@ -255,6 +255,7 @@ mod tests {
             let change = scope.spawn(|| drop(leases.change(A, &[FILE], &[])));
             std::thread::sleep(LEASE_TERM / 20);
             assert!(!change.is_finished(), "one is missing");
+            assert_eq!(leases.mounts(), [[2; 16], [3; 16]], "the next server must know it, too");
             leases.join(MountNumber(3), [3; 16], Box::new(|_, _| true));
             change.join().expect("no panic");
         });
@@ -262,6 +263,8 @@ mod tests {
         leases.follow(Some(Vec::new()));
         drop(leases.change(A, &[FILE], &[]));
         assert!(begun.elapsed() < LEASE_TERM);
+        leases.follow(None);
+        assert_eq!(leases.mounts(), [[2; 16], [3; 16], [0; 16]], "anybody may have some");
     }
 
     #[test]

@@ -22,6 +22,9 @@ const LEASES_MAX: usize = 1 << 18;
 /// How soon a recall is sent again that could not be sent.
 const SEND_AGAIN: Duration = Duration::from_millis(5);
 
+/// A mount that never comes back: no mount draws these bytes.
+const NOBODY: MountId = [0; 16];
+
 /// Inodes of one request.
 pub(crate) type Inodes = SmallVec<[InodeNumber; 4]>;
 
@@ -131,9 +134,11 @@ impl State {
         self.earlier.take_if(is_over);
     }
 
-    /// The mounts whose holders may have leases.
+    /// The mounts whose holders may have leases, also of an earlier server. If it is not known who has some of those, one of
+    /// them is [`NOBODY`].
     pub(crate) fn mounts(&self) -> Vec<MountId> {
-        self.holders.iter().map(|holder| holder.id).collect()
+        let earlier = self.earlier.iter().flat_map(|earlier| earlier.missing.clone().unwrap_or(vec![NOBODY]));
+        self.holders.iter().map(|holder| holder.id).chain(earlier).collect()
     }
 
     /// A mount is served whose holder may get leases. What an earlier connection of it has had is gone.
