@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Time limit for a node to get in step, or for a change of the chain to count.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// How long a port of a node that was killed may be taken.
+const PORT_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of a reply that may wait for another node.
 pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -73,6 +75,10 @@ impl InEtcd {
         let chain = Chain::in_etcd(&etcd, lease_time, nodes, flags);
         Some(Self { _place: place, etcd, chain })
     }
+}
+
+fn is_port_taken(why: &Refused) -> bool {
+    why.to_string().contains("Address already in use")
 }
 
 impl Chain {
@@ -152,7 +158,12 @@ impl Chain {
 
     /// Starts a node.
     pub(crate) fn start(&mut self, index: usize) {
-        let server = self.try_start(index).unwrap_or_else(|why| panic!("node {index} did not start: {why}"));
+        // What a killed process had open the kernel may close a moment after its end.
+        let started = wait_until(PORT_LIMIT, || {
+            Some(self.try_start(index)).filter(|started| !started.as_ref().is_err_and(is_port_taken))
+        });
+        let started = started.unwrap_or_else(|| self.try_start(index));
+        let server = started.unwrap_or_else(|why| panic!("node {index} did not start: {why}"));
         self.nodes[index].server = Some(server);
     }
 
