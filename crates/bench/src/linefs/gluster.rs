@@ -26,6 +26,8 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("nsenter", "util-linux"),
     ("ip", "iproute2"),
 ];
+/// The names of the processes that serve.
+const SERVERS: [&str; 2] = ["glusterd", "glusterfsd"];
 /// Copies.
 const COPIES: usize = 3;
 /// The address of everything in the network of its own; GlusterFS refuses 127.0.0.1 for bricks.
@@ -186,13 +188,17 @@ impl Bricks {
         Ok(command)
     }
 
-    /// The processes in the namespace.
+    /// The processes in the namespace that serve. Its others come and go: scripts, and what begins the one that heals.
     fn pids(&self) -> Vec<u32> {
         let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let Some(own) = self.first.and_then(space) else { return Vec::new() };
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| space(*pid).as_ref() == Some(&own)).collect()
+        let serves = |pid: u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| SERVERS.contains(&name.trim_end()))
+        };
+        pids.filter(|pid| space(*pid).as_ref() == Some(&own) && serves(*pid)).collect()
     }
 }
 
