@@ -189,3 +189,28 @@ fn a_folder_that_does_not_exist_is_refused_at_once() {
     assert!(!output.status.success() && words.contains("/dev/null/nowhere: "), "{words}");
     assert!(!words.contains("round 1"), "nothing was tried: {words}");
 }
+
+#[test]
+fn quick_run_of_publishing_has_every_way_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let Some(place) = BenchPlace::new() else { return };
+    let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
+    let flags = ["bench", "linefs", "--quick", "--only", "publish"];
+    let output = landfall_bench(&[&flags, &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    place.assert_nothing_is_left();
+    assert!(output.status.success() && !words.contains("FAILED"), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    let rows = json["results"]["publishing"].as_array().unwrap();
+    let ways: Vec<&str> = rows.iter().map(|row| row["way"].as_str().unwrap()).collect();
+    let copying = ["copying, a chunk at once", "copying, record by record"];
+    assert_eq!(ways, ["co-runner alone", "relinking", copying[0], copying[1]]);
+    for row in &rows[1..] {
+        assert!(row["rate"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["stages_ms"].as_array().unwrap().len(), 4, "{row}");
+    }
+    assert!(fs::read_to_string(place.out.join("linefs.md")).unwrap().contains("## Publishing by relinking"));
+}

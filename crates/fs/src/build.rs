@@ -11,6 +11,7 @@ use crate::log::CLIENT;
 use crate::log::Log;
 use crate::names::Position;
 use crate::node::{Body, Node, encode_extended};
+use crate::publishing::Publishing;
 use crate::state::State;
 use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Transaction, Writer, spaces};
 use smallvec::SmallVec;
@@ -128,26 +129,36 @@ struct Fields {
     aux: u32,
 }
 
+/// Where the records of one chunk go.
+pub(crate) struct Target<'a> {
+    pub(crate) writer: &'a mut Writer,
+    pub(crate) transaction: &'a mut Transaction,
+    pub(crate) built: &'a mut Built,
+}
+
 /// Appends the records of one chunk.
 struct Builder<'a> {
     heap: &'a Heap,
+    publishing: Publishing,
     writer: &'a mut Writer,
     transaction: &'a mut Transaction,
     built: &'a mut Built,
+}
+
+impl<'a> Builder<'a> {
+    fn new(heap: &'a Heap, target: Target<'a>, publishing: Publishing) -> Self {
+        let Target { writer, transaction, built } = target;
+        Self { heap, publishing, writer, transaction, built }
+    }
 }
 
 /// Appends what the operations since the last chunk have changed.
 ///
 /// # Errors
 /// Those of [`Writer::append_to`]; damage of data that have to be divided.
-pub(crate) fn build(
-    state: &mut State,
-    writer: &mut Writer,
-    transaction: &mut Transaction,
-    built: &mut Built,
-) -> Result<(), FsError> {
+pub(crate) fn build(state: &mut State, target: Target<'_>, publishing: Publishing) -> Result<(), FsError> {
     let heap = std::sync::Arc::clone(&state.heap);
-    let mut builder = Builder { heap: &heap, writer, transaction, built };
+    let mut builder = Builder::new(&heap, target, publishing);
     builder.built.numbers = state.tree.take_changed().into_iter().collect();
     if state.stored.header.is_none() || state.header_changed {
         state.header_changed = false;
@@ -171,13 +182,11 @@ pub(crate) fn build(
 /// Those of [`Writer::append_to`].
 pub(crate) fn build_dropped(
     heap: &Heap,
-    writer: &mut Writer,
-    transaction: &mut Transaction,
-    built: &mut Built,
+    target: Target<'_>,
     dropped: impl IntoIterator<Item = Record>,
     header: Option<&Header>,
 ) -> Result<(), FsError> {
-    let mut builder = Builder { heap, writer, transaction, built };
+    let mut builder = Builder::new(heap, target, Publishing::default());
     header.into_iter().try_for_each(|header| builder.header(header))?;
     dropped.into_iter().try_for_each(|record| builder.tombstone(record))
 }
@@ -283,15 +292,27 @@ impl Builder<'_> {
         })
     }
 
-    /// Appends the record of consecutive blocks. It refers to the bytes of the records that have them now.
+    /// Appends the record of consecutive blocks. It refers to the bytes of the records that have them now, or gets a copy of
+    /// those whose checksum says that they are good: a new one would hide the damage of others.
     fn blocks(&mut self, number: InodeNumber, sources: Sources, value: &Value<'_>) -> Result<(), FsError> {
         let mut fields = Fields { mark: u64::from(sources[0].first), ..Fields::default() };
         if let Value::Reserved = value {
             fields.aux = u32::from(sources[0].blocks);
         }
-        let source = value.source();
-        self.built.relinked_bytes += source.len();
-        self.put(Record::Data(number, sources), source, fields)
+        let copied = match self.publishing {
+            Publishing::Relink => None,
+            Publishing::Copy | Publishing::CopyEach => value.copied(self.heap)?,
+        };
+        let Some(bytes) = copied else {
+            let source = value.source();
+            self.built.relinked_bytes += source.len();
+            return self.put(Record::Data(number, sources), source, fields);
+        };
+        self.put(Record::Data(number, sources), Source::Bytes(&bytes), fields)?;
+        if self.publishing == Publishing::CopyEach {
+            self.writer.persist_appended(self.transaction)?;
+        }
+        Ok(())
     }
 
     fn bounds(&mut self, state: &State) -> Result<(), FsError> {

@@ -7,9 +7,9 @@ use crate::key::InodeNumber;
 use crate::node::Node;
 use crate::state::{State, interval_of};
 use landfall_heap::{
-    Heap, HeapError, Item, ItemPart, Joined, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Source, ValuePlace,
+    Heap, HeapError, Item, ItemPart, Joined, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Source, ValuePlace, crc,
 };
-use landfall_media::Extent;
+use landfall_media::{Extent, MediaError};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
@@ -58,6 +58,20 @@ impl<'h> Value<'h> {
             Self::Parts { extents, crcs, shared, .. } => (&extents[..], *shared, Some(crcs.get()), None),
         };
         Source::Stored { extents, landed: &[], durable: true, shared, crc, list }
+    }
+
+    /// A copy of the bytes, if a record can refer to them, and they match their CRC-32C.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn copied(&self, heap: &Heap) -> Result<Option<Vec<u8>>, MediaError> {
+        let source = self.source();
+        let Source::Stored { extents, crc: Some(crcs), .. } = source else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(source.len() as usize);
+        for extent in extents {
+            bytes.extend_from_slice(&heap.pinned(*extent)?);
+        }
+        Ok((crc::of(&bytes) == crcs.whole()).then_some(bytes))
     }
 }
 

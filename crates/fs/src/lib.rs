@@ -59,6 +59,7 @@ mod operation;
 mod placed;
 mod publish;
 mod published;
+mod publishing;
 mod ranges;
 mod received;
 mod recover;
@@ -98,6 +99,7 @@ pub use operation::{Attributes, Operation, Stamp};
 pub use placed::Placed;
 pub use publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS, CHUNK_BYTES, CHUNK_OPERATIONS, Publisher, Stage};
 pub use published::Published;
+pub use publishing::{NoPublishing, Publishing};
 pub use recover::{
     DamagedRecord, FilesRecovery, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled,
 };

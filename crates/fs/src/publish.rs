@@ -1,18 +1,20 @@
 //! Publishing: what a chunk of the logs has changed becomes records of the tree, in one transaction. The protocol and the
 //! argument for every crash point: `docs/format/fs.md`, "Writing" and "Why a crash does no harm".
 //!
-//! 1. *Build* the records under the lock of the tree. They refer to the frames in which the bytes landed.
+//! 1. *Build* the records under the lock of the tree. They refer to the frames in which the bytes landed, unless
+//!    [`Publishing`] says otherwise.
 //! 2. Make the log of the mount durable up to the newest operation of the chunk. Those of other clients are.
 //! 3. Commit the transaction.
 //! 4. *Apply*: the index refers to the new records, and what they replace is dropped, the operations among it.
 
 use crate::apply;
-use crate::build::{Built, Record, build, build_dropped};
+use crate::build::{Built, Record, Target, build, build_dropped};
 use crate::error::FsError;
 use crate::files::Files;
 use crate::header::Header;
 use crate::log::Log;
 use crate::published::Published;
+use crate::publishing::Publishing;
 use crate::state::State;
 use landfall_heap::{Ticket, Transaction, Writer};
 use std::sync::Arc;
@@ -61,6 +63,7 @@ pub(crate) enum Repair {
 pub struct Publisher {
     pub(crate) files: Arc<Files>,
     pub(crate) writer: Writer,
+    publishing: Publishing,
     /// A step publishes nothing that is not durable.
     waits_to_be_asked: bool,
 }
@@ -106,7 +109,12 @@ impl Publisher {
         let mut writer = Writer::new(Arc::clone(files.heap()), writer);
         // What was taken into the log must get out of it, also when the region is full.
         writer.set_frees_space(true);
-        Self { files, writer, waits_to_be_asked: false }
+        Self { files, writer, publishing: Publishing::default(), waits_to_be_asked: false }
+    }
+
+    /// From now on records get their bytes in this way.
+    pub fn set_publishing(&mut self, publishing: Publishing) {
+        self.publishing = publishing;
     }
 
     /// From now on a step publishes, or does not, nothing while the log has an operation that is not durable: it makes none
@@ -130,7 +138,12 @@ impl Publisher {
     /// As [`Self::step`].
     pub fn step_by_stages(&mut self, begins: &mut dyn FnMut(Stage)) -> Result<Published, FsError> {
         begins(Stage::Fetch);
-        let Some((built, transaction, ticket)) = self.fetch()? else { return Ok(Published::default()) };
+        let fetched = match self.fetch(self.publishing) {
+            // There may be no room for copies.
+            Err(_) if self.publishing != Publishing::Relink => self.fetch(Publishing::Relink),
+            fetched => fetched,
+        };
+        let Some((built, transaction, ticket)) = fetched? else { return Ok(Published::default()) };
         begins(Stage::Log);
         let logged = ticket.map_or(Ok(()), |ticket| self.files.sync_to(ticket));
         begins(Stage::Commit);
@@ -158,13 +171,17 @@ impl Publisher {
         let mut transaction = self.writer.begin_transaction(0)?;
         let mut built = Built { parts: Vec::new(), ..Built::new(&state, self.files.next_number()) };
         let heap = Arc::clone(&state.heap);
-        build_dropped(&heap, &mut self.writer, &mut transaction, &mut built, dropped, header.as_ref())?;
+        let target = Target { writer: &mut self.writer, transaction: &mut transaction, built: &mut built };
+        build_dropped(&heap, target, dropped, header.as_ref())?;
         self.writer.commit(transaction)?;
         apply::apply(&mut state, built);
         Ok(())
     }
 
-    fn fetch(&mut self) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
+    fn fetch(
+        &mut self,
+        publishing: Publishing,
+    ) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
         let mut state = self.files.lock();
         if state.held.is_some() || !state.tree.has_changed() && state.is_published() {
             return Ok(None);
@@ -178,7 +195,8 @@ impl Publisher {
         let next_number = self.files.next_number();
         let mut built = Built::new(&state, next_number);
         state.moves = Some(Default::default());
-        match build(&mut state, &mut self.writer, &mut transaction, &mut built) {
+        let target = Target { writer: &mut self.writer, transaction: &mut transaction, built: &mut built };
+        match build(&mut state, target, publishing) {
             Ok(()) => Ok(Some((built, transaction, state.writer.newest()))),
             Err(error) => {
                 apply::abort(&mut state, built);

@@ -5,7 +5,7 @@ mod common;
 use common::{Content, ROOT, World, region};
 use landfall_fs::{
     Attributes, BACKLOG_OPERATIONS, CHUNK_OPERATIONS, FileType, FilesRecovery, FsError, InodeNumber, Name,
-    Operation, Seek, Stage, TreeError,
+    Operation, Publishing, Seek, Stage, TreeError,
 };
 use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Region, Tenant, Until};
 use landfall_media::Media;
@@ -264,6 +264,52 @@ fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     world.publish();
     let view = world.view();
     assert_eq!(world.reopened().view(), view);
+}
+
+#[test]
+fn what_is_published_by_copying_does_not_depend_on_where_it_landed() {
+    for publishing in [Publishing::Copy, Publishing::CopyEach] {
+        let mut world = World::open(region());
+        world.publisher.set_publishing(publishing);
+        let file = world.create(ROOT, "a", FileType::File);
+        for at in 0..128 {
+            world.write(file, at * 16_384, &pattern(16_384, at as u8));
+        }
+        let placed = |world: &World| world.files.heap().copies.get(CopyPath::Placed);
+        let (before, fences) = (placed(&world), world.media.ops().fences);
+        let done = world.publisher.step().unwrap();
+        assert_eq!((done.operations, done.relinked_bytes), (129, 0), "{publishing:?}");
+        assert!(placed(&world) - before >= 128 * 16_384, "{publishing:?}");
+        let fences = world.media.ops().fences - fences;
+        // There are eight records of data.
+        assert_eq!(fences >= 8, publishing == Publishing::CopyEach, "{publishing:?}: {fences} fences");
+        let live = world.files.heap().runs().live_bytes();
+        assert!((128 * 16_384..140 * 16_384).contains(&live), "{live} bytes are live: nothing is kept twice");
+        let expected: Vec<u8> = (0..128).flat_map(|at| pattern(16_384, at)).collect();
+        assert_eq!(world.bytes(file), expected);
+        world.compact(CompactGoal::DENSE_DATA);
+        assert_eq!(world.reopened().bytes(file), expected);
+    }
+}
+
+#[test]
+fn a_full_region_publishes_what_it_has_no_room_to_copy() {
+    let mut world = World::open(region());
+    world.publisher.set_publishing(Publishing::Copy);
+    let file = world.create(ROOT, "a", FileType::File);
+    let mut bytes = Vec::new();
+    while world.files.heap().can_land() {
+        let more = pattern(1 << 20, bytes.len() as u8);
+        if world.try_write(file, bytes.len() as u64, &more).is_err() {
+            break;
+        }
+        bytes.extend(more);
+    }
+    let done = world.publisher.step().unwrap();
+    assert!(done.relinked_bytes > 0, "{done:?}");
+    assert_eq!(world.files.log_len(), (0, 0));
+    assert_eq!(world.bytes(file), bytes);
+    assert_eq!(world.reopened().bytes(file), bytes);
 }
 
 #[test]

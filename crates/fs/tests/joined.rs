@@ -4,7 +4,8 @@ mod common;
 
 use common::{OPTIONS, ROOT, RUNS, World, check, region};
 use landfall_fs::{
-    Attributes, FilePart, FileType, Files, FilesRecovery, InodeNumber, Operation, Publisher, Stage,
+    Attributes, FilePart, FileType, Files, FilesRecovery, InodeNumber, Operation, Publisher, Publishing,
+    Stage,
 };
 use landfall_heap::{CompactGoal, CopyPath, Region, Tenant};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -278,6 +279,28 @@ fn damage_does_not_spread_where_all_bytes_of_a_record_get_one_checksum() {
     world.publish();
     assert_eq!(failed_blocks(&world.files, file, &model), [4, 5, 6, 7]);
     assert_eq!(records(&world, file), 3, "those before it, it, and those behind it");
+}
+
+#[test]
+fn a_copy_does_not_hide_damage() {
+    let mut world = World::open(region());
+    world.publisher.set_publishing(Publishing::Copy);
+    let file = world.create(ROOT, "a", FileType::File);
+    let mut model = Vec::new();
+    for at in 0..4_u64 {
+        let bytes: Vec<u8> = (0..WRITE).map(|byte| (byte * (2 * at + 3) % 253) as u8).collect();
+        change(&mut world, (file, &mut model), at * WRITE, &bytes);
+    }
+    let alone = world.create(ROOT, "alone", FileType::File);
+    let bytes = pattern(WRITE, 77);
+    world.write(alone, 0, &bytes);
+    world.files.sync_all().expect("syncs");
+    for lost in [&model[5 * 4096..6 * 4096], &bytes[..4096]] {
+        world.media.damage(place_of(&world.media, lost) + 100, 1);
+    }
+    world.publish();
+    assert_eq!(failed_blocks(&world.files, file, &model), [4, 5, 6, 7]);
+    assert_eq!(failed_blocks(&world.files, alone, &bytes), [0, 1, 2, 3]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::password::read_password;
 use crate::sockets;
 use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
-use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Recovered};
+use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Publishing, Recovered};
 use landfall_fs_io::{
     Addresses, DoorError, HoldError, HoldSettings, ServerError, ServerPlace, Session, SessionError, Settings,
     Sharing, SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
@@ -37,8 +37,8 @@ const LOG_WRITER: u8 = 0;
 const PUBLISH_WRITER: u8 = 1;
 
 /// Flags of a mount that serves itself.
-const OWN_FLAGS: [&str; 8] =
-    ["dir", "size", "workers", "sync", "writeback", "memory", "metrics", "transport"];
+const OWN_FLAGS: [&str; 9] =
+    ["dir", "size", "workers", "sync", "writeback", "memory", "metrics", "transport", "publish"];
 
 /// Flags of `landfall fs`.
 #[derive(Debug, Args)]
@@ -107,6 +107,10 @@ struct MountArgs {
     /// The kernel keeps written data, and writes them back later in larger pieces
     #[arg(long)]
     writeback: bool,
+    /// How published files get their bytes, to compare: relink (they refer to them where they landed), copy, copy-each (piece
+    /// by piece)
+    #[arg(long, value_name = "MODE", default_value = "relink")]
+    publish: Publishing,
     /// How requests come: by reads of /dev/fuse, or over io_uring (Linux 6.14, where root has allowed it)
     #[arg(long, value_name = "WHICH", default_value = "dev")]
     transport: Transport,
@@ -263,7 +267,8 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         let hold = HoldSettings { server, mount: settings.mount, patience, sharing, cache_bytes };
         return offload::mount(&args.mountpoint, hold);
     }
-    let Opened { files, publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
+    let Opened { files, mut publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
+    publisher.set_publishing(args.publish);
     forget_offloaded(&sockets::of_mounts(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
     let session = Session::start(files, publisher, &args.mountpoint, &settings)?;

@@ -143,6 +143,10 @@ pub struct ServeArgs {
     /// fsname=NAME, max_read=BYTES
     #[arg(long, value_name = "OPTIONS")]
     files_options: Option<String>,
+    /// How published files get their bytes, to compare: relink (they refer to them where they landed), copy, copy-each (piece
+    /// by piece) [default: relink]
+    #[arg(long, value_name = "MODE")]
+    files_publish: Option<String>,
     /// Let clients make files of values and values of files of that mount (LF.PUBLISH, LF.PUBLISHENTRY, LF.ADOPT), with the
     /// rights of the server: they can read and replace every file, whatever its permissions say
     #[arg(long)]
@@ -423,6 +427,9 @@ impl ServeArgs {
         config.files_offload = self.files_offload.or(file.files_offload);
         set(&mut config.files_listen, parse(self.files_listen.or(file.files_listen), parse_address)?);
         config.files_options = self.files_options.or(file.files_options);
+        let publish = self.files_publish.or(file.files_publish);
+        config.files_publish =
+            publish.map(|text| text.parse()).transpose().map_err(ConfigError::Publishing)?;
         config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));

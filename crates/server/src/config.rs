@@ -2,6 +2,7 @@
 
 use landfall_chain::{Compression, Replicate, Sending, UnknownCompression, UnknownReplicate, UnknownSending};
 use landfall_chain_io::{BadClientAddress, ClientAddress, Views};
+use landfall_fs::{NoPublishing, Publishing};
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
@@ -157,6 +158,12 @@ pub enum ConfigError {
     /// Misuse: no way to replicate.
     #[error("--replicate: {0}")]
     Replicate(#[from] UnknownReplicate),
+    /// Misuse: no way to publish.
+    #[error("--files-publish: {0}")]
+    Publishing(#[from] NoPublishing),
+    /// Misuse: there are no files.
+    #[error("--files-publish MODE is for files: give --files or --files-offload, too")]
+    PublishingAlone,
     /// Misuse: no address for clients.
     #[error("--announce: {0}")]
     Announce(#[from] BadClientAddress),
@@ -255,6 +262,8 @@ pub struct Config {
     pub files_listen: Option<SocketAddr>,
     /// Options of the mount of this process, as those of `landfall fs mount -o`.
     pub files_options: Option<String>,
+    /// How published records get the bytes of files; `None`: as [`Publishing::default`].
+    pub files_publish: Option<Publishing>,
     /// Clients may make files of values, and values of files, whatever the permissions of these files say.
     pub files_commands: bool,
     /// The place of the server in a chain; `None`: it is in none.
@@ -310,6 +319,7 @@ impl Default for Config {
             files_offload: None,
             files_listen: None,
             files_options: None,
+            files_publish: None,
             files_commands: false,
             chain: None,
         }
@@ -358,10 +368,13 @@ impl Config {
     /// Refuses settings of a mount of this process where others mount.
     ///
     /// # Errors
-    /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`].
+    /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`], [`ConfigError::PublishingAlone`].
     pub fn check_files(&self) -> Result<(), ConfigError> {
         if self.files_listen.is_some() && self.files_offload.is_none() {
             return Err(ConfigError::ListenAlone);
+        }
+        if self.files_publish.is_some() && !self.wants_files() {
+            return Err(ConfigError::PublishingAlone);
         }
         let given = [
             ("--files-options", self.files_options.is_some()),
@@ -421,6 +434,8 @@ pub struct FileConfig {
     pub files_listen: Option<String>,
     /// `--files-options`
     pub files_options: Option<String>,
+    /// `--files-publish`
+    pub files_publish: Option<String>,
     /// `--files-commands`
     pub files_commands: Option<bool>,
     /// `--chain`

@@ -1,7 +1,7 @@
 //! Files in the server's region: they are recovered and kept with the keys and the logs. Who mounts them (`fs-io`) is no
 //! part of this crate; the program brings both together by [`FilesMount`].
 
-use landfall_fs::{FilePart, Files, FsError, Imported, Publisher};
+use landfall_fs::{FilePart, Files, FsError, Imported, Publisher, Publishing};
 use landfall_heap::Item;
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
@@ -116,6 +116,13 @@ impl RegionFiles {
     /// The files; `None` in a region without any.
     pub fn files(&self) -> Option<&Arc<Files>> {
         self.files.as_ref()
+    }
+
+    /// From now on what is published gets its bytes in this way.
+    pub(crate) fn publish_by(&self, publishing: Publishing) {
+        if let Some(publisher) = &mut *self.publisher.lock() {
+            publisher.set_publishing(publishing);
+        }
     }
 
     /// What publishes the log of the files, for their mount: once.

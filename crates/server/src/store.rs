@@ -119,6 +119,7 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
             RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
             RecoverError::Files(source) => StoreError::Files { path: path.clone(), source },
         })?;
+    files.publish_by(config.files_publish.unwrap_or_default());
     Ok(Store { engine, logs, files, recovered, took: begun.elapsed(), path })
 }
 

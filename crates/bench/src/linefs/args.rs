@@ -35,7 +35,7 @@ pub struct LinefsArgs {
     /// Worker threads of each Landfall server; its default where absent
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// Threads of the program beside the loads `clients` and `busy`; as many as there are cores where absent
+    /// Threads of the program beside the loads `clients`, `publish` and `busy`; as many as there are cores where absent
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     #[serde(default)]
     pub co_threads: Option<u32>,
@@ -61,6 +61,9 @@ pub enum LinefsLoad {
     /// Append 16 KiB, fsync, on an idle machine and beside a program that needs its cores and its memory: p99 of the chain's way
     /// and of Assise's
     Busy,
+    /// Four clients, each of which writes a file of its own in sequence by 16 KiB, then fsyncs, beside a program that needs its
+    /// cores and its memory: what that costs it, by relinking what is published and by copying it
+    Publish,
     /// Filebench's varmail
     Varmail,
     /// Filebench's file server
@@ -99,9 +102,13 @@ impl LinefsLoad {
             Self::Varmail => &[(LoadChoice::Varmail, 16)],
             Self::Fileserver => &[(LoadChoice::Fileserver, 16)],
             Self::Leveldb => &LEVELDB,
-            Self::Clients | Self::Busy | Self::Set | Self::Compression | Self::Elsewhere | Self::Failures => {
-                &[]
-            }
+            Self::Clients
+            | Self::Publish
+            | Self::Busy
+            | Self::Set
+            | Self::Compression
+            | Self::Elsewhere
+            | Self::Failures => &[],
         }
     }
 }
@@ -160,7 +167,7 @@ impl LinefsArgs {
             | LinefsLoad::Elsewhere => 0,
             LinefsLoad::Write => self.file_mib << 20,
             // What the clients before have written may not be free yet.
-            LinefsLoad::Clients => self.file_mib << 21,
+            LinefsLoad::Clients | LinefsLoad::Publish => self.file_mib << 21,
             LinefsLoad::Leveldb => whole(self.seconds * LEVELDB_BYTES_PER_SECOND as f64),
             LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Failures => {
                 u64::from(self.files) * FILE_BYTES

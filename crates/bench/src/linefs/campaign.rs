@@ -15,6 +15,7 @@ use crate::linefs::elsewhere::{self, ElsewhereRow, ElsewhereSample, Mounted};
 use crate::linefs::failures::{self, FailureSample, Failures};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
 use crate::linefs::place::{CHAIN_IN_ETCD, Kind, Place};
+use crate::linefs::publishing::{self, PublishingRow, PublishingSample, Turn};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
 use std::time::Instant;
@@ -56,6 +57,7 @@ impl Campaign<'_> {
                 LinefsLoad::Clients => {
                     self.args.clients.iter().try_for_each(|clients| self.compare_clients(*clients))?;
                 }
+                LinefsLoad::Publish => self.compare_publishing()?,
                 LinefsLoad::Busy => self.compare_busy()?,
                 LinefsLoad::Failures => self.observe_failures()?,
                 LinefsLoad::Elsewhere => self.compare_elsewhere()?,
@@ -122,6 +124,16 @@ impl Campaign<'_> {
             ClientsRow::all(*contestant, clients, rounds)
         };
         self.results.clients.extend(runs.iter().flat_map(rows));
+        Ok(())
+    }
+
+    fn compare_publishing(&mut self) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let turns = Turn::ALL.map(|turn| (turn.name().to_owned(), turn));
+        let once = |turn| publishing::once(turn, &programs, args);
+        let runs = self.in_turns("clients that write beside a program", &turns, once)?;
+        let row = |(turn, samples): &(Turn, Vec<PublishingSample>)| PublishingRow::of(*turn, samples);
+        self.results.publishing.extend(runs.iter().filter_map(row));
         Ok(())
     }
 

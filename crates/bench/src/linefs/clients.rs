@@ -79,11 +79,33 @@ pub(super) struct ClientsSample {
 
 /// What clients have written.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+pub(super) struct Written {
     mib: f64,
     /// Until the `fsync` of the last client has returned.
     seconds: f64,
     cpu_ns: u64,
+}
+
+impl Written {
+    #[cfg(test)]
+    pub(super) fn of(mib: f64, seconds: f64, cpu_ns: u64) -> Self {
+        Self { mib, seconds, cpu_ns }
+    }
+
+    /// MiB a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.mib / self.seconds
+    }
+
+    /// CPU time, microseconds a MiB.
+    pub(super) fn cpu_us(&self) -> f64 {
+        self.cpu_ns as f64 / 1000.0 / self.mib
+    }
+
+    /// Adds the time of what serves the clients.
+    pub(super) fn add_cpu(&mut self, ns: u64) {
+        self.cpu_ns += ns;
+    }
 }
 
 impl ClientsRow {
@@ -96,8 +118,8 @@ impl ClientsRow {
                 place: contestant.name().into(),
                 clients,
                 beside: first.beside,
-                rate: Summary::of(written().map(|written| written.mib / written.seconds)),
-                cpu_us: Summary::of(written().map(|written| written.cpu_ns as f64 / 1000.0 / written.mib)),
+                rate: Summary::of(written().map(|written| written.rate())),
+                cpu_us: Summary::of(written().map(|written| written.cpu_us())),
                 round_ms: Summary::of(samples().filter_map(|sample| sample.round_ms)),
             }
         };
@@ -123,7 +145,7 @@ pub(super) fn once(
         let runner = beside.priority().map(|priority| CoRunner::start(bytes, threads, priority));
         let used = place.used();
         let mut written = write_all(place.files(), clients, args.mib_of_client(clients))?;
-        written.cpu_ns += used.ns_since();
+        written.add_cpu(used.ns_since());
         let round_ms = runner.map(CoRunner::end);
         remove_all(place.files(), clients)?;
         Ok(ClientsSample { beside, written: Some(written), round_ms })
@@ -140,7 +162,7 @@ fn path_of(files: &Path, client: u32) -> std::path::PathBuf {
 }
 
 /// Clients that write at once, each a file of its own.
-fn write_all(files: &Path, clients: u32, mib_each: u64) -> Result<Written, BenchError> {
+pub(super) fn write_all(files: &Path, clients: u32, mib_each: u64) -> Result<Written, BenchError> {
     let began = Instant::now();
     let outcomes: Vec<Result<u64, BenchError>> = std::thread::scope(|scope| {
         let start = |client| scope.spawn(move || write_one(&path_of(files, client), mib_each));
@@ -161,7 +183,7 @@ fn write_one(path: &Path, mib: u64) -> Result<u64, BenchError> {
 }
 
 /// Makes room for the next clients.
-fn remove_all(files: &Path, clients: u32) -> Result<(), BenchError> {
+pub(super) fn remove_all(files: &Path, clients: u32) -> Result<(), BenchError> {
     for path in (0..clients).map(|client| path_of(files, client)) {
         fs::remove_file(&path).map_err(BenchError::file(&path))?;
     }

@@ -18,6 +18,7 @@ mod gluster;
 mod hosts;
 mod overdue;
 mod place;
+mod publishing;
 mod report;
 mod scaling;
 mod servers;

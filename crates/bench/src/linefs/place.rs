@@ -11,6 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+/// The name of such a server that publishes by copying.
+pub(super) const COPYING: &str = "landfall, one server, copying";
+/// The name of such a server that makes each copy durable by itself.
+pub(super) const COPYING_EACH: &str = "landfall, one server, copying record by record";
 /// The name in reports of three servers in a chain.
 pub(super) const CHAIN: &str = "landfall, chain of three";
 /// The name of such a chain whose view is in etcd.
@@ -31,7 +35,11 @@ pub(super) enum Kind {
     Folder,
     /// `landfall serve --files`.
     Alone,
-    /// Three of these in a chain.
+    /// The same, and it publishes by copying, not by relinking.
+    Copying,
+    /// The same, and each copy becomes durable by itself.
+    CopyingEach,
+    /// Three servers in a chain.
     Chain,
     /// Such a chain that sends one chunk at a time.
     NotParallel,
@@ -54,11 +62,13 @@ impl Kind {
         all
     }
 
-    /// Flags of the servers of a chain.
+    /// Flags of the servers.
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::NotParallel => &["--chain-send", "one-at-a-time"],
             Self::Assise => &["--chain-send", "at-fsync"],
+            Self::Copying => &["--files-publish", "copy"],
+            Self::CopyingEach => &["--files-publish", "copy-each"],
             Self::Folder | Self::Alone | Self::Chain | Self::Gluster => &[],
         }
     }
@@ -68,6 +78,8 @@ impl Kind {
         match self {
             Self::Folder => folder,
             Self::Alone => ALONE,
+            Self::Copying => COPYING,
+            Self::CopyingEach => COPYING_EACH,
             Self::Chain => CHAIN,
             Self::NotParallel => NOT_PARALLEL,
             Self::Assise => ASSISE,
@@ -123,7 +135,9 @@ impl Place {
         };
         let system = match kind {
             Kind::Folder => None,
-            Kind::Alone => Some(System::Landfall(Servers::alone(setting)?)),
+            Kind::Alone | Kind::Copying | Kind::CopyingEach => {
+                Some(System::Landfall(Servers::alone(setting)?))
+            }
             Kind::Chain | Kind::NotParallel | Kind::Assise => {
                 Some(System::Landfall(Servers::in_chain(setting)?))
             }

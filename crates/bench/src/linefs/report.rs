@@ -17,6 +17,7 @@ use crate::linefs::compression::{CompressionRow, Mode, SHARES};
 use crate::linefs::elsewhere::{self, ElsewhereRow};
 use crate::linefs::failures::Failures;
 use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
+use crate::linefs::publishing::{self, PublishingRow};
 use crate::linefs::scaling;
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub(crate) struct Results {
     pub(super) busy: Vec<BusyRow>,
     #[serde(default)]
     pub(super) clients: Vec<ClientsRow>,
+    #[serde(default)]
+    pub(super) publishing: Vec<PublishingRow>,
     pub(super) sets: Vec<SetRow>,
     pub(super) compression: Vec<CompressionRow>,
     #[serde(default)]
@@ -58,18 +61,20 @@ const SAVED: [(u32, f64); 3] = [(40, 0.29), (60, 0.49), (80, 0.72)];
 const COMPRESSION_TIME_MAX: f64 = 1.05;
 
 /// What of LineFS's evaluation is not measured, and why.
-const NOT_MEASURED: [(&str, &str); 7] = [
+const NOT_MEASURED: [(&str, &str); 6] = [
     (
         "Figure 4: replicas that are busy beside a machine of clients that is not; Assise+Hyperloop",
         "`clients` has the co-runner on the machine that all servers and clients share",
     ),
     ("Table 2: reads", "a chain reads at its first server alone: `landfall bench fs` has them"),
-    ("Figure 5: stages of a chunk", "the stages of a chain are not timed one by one"),
+    (
+        "Figure 5: stages of a chunk on its way along a chain",
+        "they are not timed one by one; `publish` has those of publishing",
+    ),
     (
         "Figure 6: a co-runner beside the writer and one beside replicas, each by itself",
         "`clients` has one beside two clients, on the machine that all servers and clients share",
     ),
-    ("Figure 7: publishing by copying and by relinking", "servers relink only: there is no switch to copy"),
     (
         "Figure 8: LevelDB's fillrandom, readseq and readhot; replicas that are busy",
         "`leveldb` has fillsync, fillseq and readrandom, and nothing runs beside it, varmail and the file server",
@@ -93,6 +98,7 @@ impl Results {
             rows: Vec::new(),
             busy: Vec::new(),
             clients: Vec::new(),
+            publishing: Vec::new(),
             sets: Vec::new(),
             compression: Vec::new(),
             elsewhere: Vec::new(),
@@ -101,9 +107,13 @@ impl Results {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { rows, busy, clients, sets, compression, elsewhere, failures, .. } = self;
+        let Self { rows, busy, clients, publishing, sets, compression, elsewhere, failures, .. } = self;
         let has_no_files = rows.is_empty() && busy.is_empty() && clients.is_empty() && elsewhere.is_empty();
-        has_no_files && sets.is_empty() && compression.is_empty() && failures.is_none()
+        has_no_files
+            && publishing.is_empty()
+            && sets.is_empty()
+            && compression.is_empty()
+            && failures.is_none()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -120,6 +130,7 @@ impl Results {
         match load {
             LinefsLoad::Compression => return self.targets_of_compression(),
             LinefsLoad::Busy => return self.targets_of_busy(),
+            LinefsLoad::Publish => return publishing::targets(&self.publishing),
             LinefsLoad::Failures => return Failures::targets(self.failures.as_ref()),
             LinefsLoad::Set => return self.targets_of_sets(),
             _ => {}
@@ -352,7 +363,9 @@ impl Report for Results {
         target_table(&mut page, targets);
         page.plots(plots);
         self.table(&mut page);
-        scaling::show(&self.clients, self.settings.file_mib, self.settings.co_threads(), &mut page);
+        let (mib, co_threads) = (self.settings.file_mib, self.settings.co_threads());
+        scaling::show(&self.clients, mib, co_threads, &mut page);
+        publishing::show(&self.publishing, mib, co_threads, &mut page);
         applications::show(&self.rows, &mut page);
         self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);
@@ -498,6 +511,7 @@ pub(crate) mod tests {
                 });
             }
         }
+        results.publishing = publishing::tests::rows();
         results.failures = Some(crate::linefs::failures::sample());
         results.notes.push("a note".into());
         results
@@ -509,16 +523,18 @@ pub(crate) mod tests {
 
     #[test]
     fn the_chain_is_judged_beside_glusterfs_and_by_its_fsync() {
-        // Mean and p99; rates and share of the fsync of sequential writes; beside a co-runner; varmail; SETs.
-        let expected = [true, true, true, true, false, true, true, true, true, false].map(Some);
-        assert_eq!(verdicts(&sample())[..10], expected);
+        // Mean and p99; rates and share of the fsync of sequential writes; beside a co-runner; relinking; varmail;
+        // SETs.
+        let expected = [true, true, true, true, false, true, true, true, true, true, true, false].map(Some);
+        assert_eq!(verdicts(&sample())[..12], expected);
         let mut slow = sample();
         for row in slow.rows.iter_mut().filter(|row| row.place == CHAIN) {
             (row.rate, row.mean_us) = (of(15.0), Some(of(50.0)));
         }
         slow.busy[1] = row(Contestant::Chain(Kind::Chain), [100.0, 200.0], 150.0);
-        let expected = [false, true, false, false, false, false, false, false, true, false].map(Some);
-        assert_eq!(verdicts(&slow)[..10], expected);
+        let expected =
+            [false, true, false, false, false, false, false, true, true, false, true, false].map(Some);
+        assert_eq!(verdicts(&slow)[..12], expected);
     }
 
     #[test]
@@ -527,9 +543,9 @@ pub(crate) mod tests {
         // Half is saved: enough at 40 and 60 % zeros. Automatic takes 1.04 of the time, and always 1.5.
         let saved = [true, true, false].map(Some);
         let times = [[true; 4], [false; 4]].map(|all| all.map(Some)).concat();
-        assert_eq!(verdicts(&results)[10..21], [&saved[..], &times].concat());
+        assert_eq!(verdicts(&results)[12..23], [&saved[..], &times].concat());
         results.compression.retain(|row| row.mode != Mode::Off.name());
-        assert_eq!(verdicts(&results)[10..21], [None; 11]);
+        assert_eq!(verdicts(&results)[12..23], [None; 11]);
         let text = results.markdown(&results.judge(), &[]);
         assert!(text.contains("| 80 % | lz4 |"), "{text}");
     }
@@ -540,9 +556,11 @@ pub(crate) mod tests {
         results.rows.retain(|row| row.place != GLUSTER);
         results.sets.retain(|row| row.place != REDIS);
         results.busy.retain(|row| row.place != ASSISE);
-        // The rate over one chunk at a time, the share of the fsync and the growth by itself need no other system.
-        let own = [None, None, None, Some(true), Some(false), Some(true), None, None, None, None];
-        assert_eq!(verdicts(&results)[..10], own);
+        // The rate over one chunk at a time, the share of the fsync, the growth by itself and relinking need no other system.
+        let growth = [Some(true), None];
+        let own = [&[None, None, None, Some(true), Some(false)], &growth[..], &[Some(true); 2], &[None; 3]]
+            .concat();
+        assert_eq!(verdicts(&results)[..12], own);
         let text = results.markdown(&results.judge(), &[]);
         assert_eq!(text.matches("| not measured |").count(), 7, "{text}");
     }

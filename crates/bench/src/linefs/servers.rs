@@ -49,7 +49,7 @@ pub(super) struct Setting<'a> {
     pub(super) files: Served<'a>,
     /// Where the chain's view is, if it is not a file.
     pub(super) etcd: Option<&'a Etcd>,
-    /// Further flags of each server of a chain.
+    /// Further flags of each server.
     pub(super) flags: &'a [&'a str],
 }
 
@@ -70,7 +70,8 @@ impl Servers {
     /// One server without a chain.
     pub(super) fn alone(setting: Setting<'_>) -> Result<Self, BenchError> {
         let mut servers = Self { servers: Vec::new(), points: Vec::new() };
-        let server = servers.start(setting, "alone", Vec::new(), 0)?;
+        let flags = setting.flags.iter().map(Into::into).collect();
+        let server = servers.start(setting, "alone", flags, 0)?;
         servers.servers.push(server);
         Ok(servers)
     }

@@ -1,7 +1,7 @@
 //! Random operations on files, and a model of them: a plain map of directories and bytes.
 
 use super::{Content, ROOT, Seen, View, World, region};
-use landfall_fs::{Call, Calls, FileType, InodeNumber, Name, Operation};
+use landfall_fs::{Call, Calls, FileType, InodeNumber, Name, Operation, Publishing};
 use landfall_heap::CompactGoal;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub enum Step {
     RemoveExtended(usize),
     Sync,
     Publish,
+    /// From now on in this way.
+    PublishBy(Publishing),
     Compact(bool),
     Mark,
 }
@@ -53,6 +55,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::RemoveExtended),
         3 => Just(Step::Sync),
         3 => Just(Step::Publish),
+        1 => prop::sample::select(vec![Publishing::Relink, Publishing::Copy, Publishing::CopyEach]).prop_map(Step::PublishBy),
         1 => any::<bool>().prop_map(Step::Compact),
         1 => Just(Step::Mark),
     ]
@@ -234,6 +237,7 @@ impl Pair {
             }
             Step::Sync => self.world.files.sync_all().expect("syncs"),
             Step::Publish => self.world.publish(),
+            Step::PublishBy(publishing) => self.world.publisher.set_publishing(publishing),
             Step::Compact(slabs) => {
                 self.world.compact(if slabs { CompactGoal::DENSE_SLABS } else { CompactGoal::DENSE_DATA });
             }

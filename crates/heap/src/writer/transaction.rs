@@ -75,6 +75,15 @@ impl Writer {
         Ok(slot)
     }
 
+    /// Makes what has been appended to a transaction durable before the rest of it. It blocks. None of it counts before
+    /// [`Self::commit`].
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn persist_appended(&mut self, _transaction: &Transaction) -> Result<(), HeapError> {
+        self.commit_at(Site::Transaction)
+    }
+
     /// Commits a transaction: makes all of its records durable, then the commit record. Returns its slots, in order.
     /// The caller supersedes the replaced versions after that.
     ///

@@ -6,7 +6,7 @@ use crate::password::read_password;
 use crate::sockets;
 use crate::sys;
 use clap::Args;
-use landfall_fs::Orphans;
+use landfall_fs::{Orphans, Publishing};
 use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, Settings};
 use landfall_server::config::{Config, Size};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -44,6 +44,10 @@ pub(super) struct ServeArgs {
     /// When a change becomes durable: with the next fsync, or before each call returns
     #[arg(long, value_name = "WHEN", default_value = "fsync")]
     sync: Sync,
+    /// How published files get their bytes, to compare: relink (they refer to them where they landed), copy, copy-each (piece
+    /// by piece)
+    #[arg(long, value_name = "MODE", default_value = "relink")]
+    publish: Publishing,
     /// Serve counters at http://ADDR:PORT/metrics, for Prometheus
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -90,7 +94,8 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let config = Config { password, insecure_no_password, ..config(&args.dir, args.size, args.memory) };
     config.check_address(args.listen)?;
     let opened = open(&config, Orphans::Keep)?;
-    let Opened { files, publisher, path, found } = opened;
+    let Opened { files, mut publisher, path, found } = opened;
+    publisher.set_publishing(args.publish);
     let medium = files.heap().media().describe();
     let notes = sockets::notes_of(&args.dir, &listens);
     let at = ServedAt { socket: &listens, notes: &notes };

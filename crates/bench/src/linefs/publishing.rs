@@ -1,0 +1,261 @@
+//! What publishing costs a program beside it, by the way in which published files get their bytes: after LineFS, Figure 7,
+//! and the publishing half of Figure 5.
+
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::peers::Programs;
+use crate::common::sys;
+use crate::common::tables::{Page, spread, spread_of};
+use crate::common::targets::{Bound, Target};
+use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::clients::{Written, remove_all, write_all};
+use crate::linefs::corunner::{self, CoRunner, Priority};
+use crate::linefs::overdue::{LOAD_MAX, Overdue};
+use crate::linefs::place::{Kind, Place};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// Clients that write at once, as in the paper.
+const CLIENTS: u32 = 4;
+/// The stages of publishing, as a mount names them.
+const STAGES: [&str; 4] = ["fetch", "log", "commit", "acknowledge"];
+
+/// What is measured in turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The co-runner without anything beside it.
+    CoRunner,
+    /// A server that publishes in its way.
+    Server(Kind),
+}
+
+impl Turn {
+    pub(super) const ALL: [Self; 4] = [
+        Self::CoRunner,
+        Self::Server(Kind::Alone),
+        Self::Server(Kind::Copying),
+        Self::Server(Kind::CopyingEach),
+    ];
+
+    /// The name in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::CoRunner => "co-runner alone",
+            Self::Server(Kind::Copying) => "copying, a chunk at once",
+            Self::Server(Kind::CopyingEach) => "copying, record by record",
+            Self::Server(_) => "relinking",
+        }
+    }
+}
+
+/// One way of publishing.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct PublishingRow {
+    pub(super) way: String,
+    /// Time of one round of the co-runner, ms.
+    pub(super) round_ms: Summary,
+    /// MiB a second, of all clients together. None for a co-runner alone, as with all that follows.
+    pub(super) rate: Option<Summary>,
+    /// CPU time of the clients and of the server, microseconds a MiB.
+    pub(super) cpu_us: Option<Summary>,
+    /// Time of each of [`STAGES`], ms a chunk.
+    pub(super) stages_ms: Vec<Summary>,
+}
+
+/// What one turn has found.
+pub(super) struct PublishingSample {
+    round_ms: f64,
+    written: Option<(Written, [f64; 4])>,
+}
+
+impl PublishingRow {
+    /// Of all rounds; `None` if there is none.
+    pub(super) fn of(turn: Turn, samples: &[PublishingSample]) -> Option<Self> {
+        let written = || samples.iter().filter_map(|sample| sample.written);
+        let stage = |at: usize| Summary::of(written().map(|(_, stages)| stages[at]));
+        Some(Self {
+            way: turn.name().into(),
+            round_ms: Summary::of(samples.iter().map(|sample| sample.round_ms))?,
+            rate: Summary::of(written().map(|(written, _)| written.rate())),
+            cpu_us: Summary::of(written().map(|(written, _)| written.cpu_us())),
+            stages_ms: (0..STAGES.len()).filter_map(stage).collect(),
+        })
+    }
+}
+
+/// One turn, at a server that has just been started.
+pub(super) fn once(
+    turn: Turn,
+    programs: &Programs,
+    args: &LinefsArgs,
+) -> Result<PublishingSample, BenchError> {
+    let (bytes, threads) = (corunner::point_bytes(args.quick), args.co_threads());
+    let Turn::Server(kind) = turn else {
+        let round_ms = corunner::alone(bytes, threads, Duration::from_secs_f64(args.seconds));
+        return Ok(PublishingSample { round_ms, written: None });
+    };
+    let place = Place::new(kind, programs, &args.of_loads(), args.region_bytes(LinefsLoad::Publish))?;
+    let overdue = Overdue::watch(place.pids(), LOAD_MAX);
+    let mib = args.mib_of_client(CLIENTS);
+    // The first files of a place are written to memory and blocks that nothing has touched.
+    let touched = write_all(place.files(), CLIENTS, mib).and_then(|_| remove_all(place.files(), CLIENTS));
+    let sample = touched.and_then(|()| {
+        let before = Published::by(place.files())?;
+        let runner = CoRunner::start(bytes, threads, Priority::Same);
+        let used = place.used();
+        let mut written = write_all(place.files(), CLIENTS, mib)?;
+        written.add_cpu(used.ns_since());
+        let round_ms = runner.end();
+        let stages = Published::by(place.files())?.since(&before);
+        Ok(PublishingSample { round_ms, written: Some((written, stages)) })
+    });
+    overdue.end("clients that write", sample)
+}
+
+/// What a mount has published so far.
+struct Published {
+    chunks: f64,
+    /// Seconds of each stage.
+    stages: [f64; 4],
+}
+
+impl Published {
+    fn by(point: &Path) -> Result<Self, BenchError> {
+        let page = sys::extended_attribute(point, "landfall.metrics").map_err(BenchError::file(point))?;
+        let value = |name: &str| -> Option<f64> {
+            page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        };
+        let stage = |stage| value(&format!("landfall_fs_publish_stage_seconds_total{{stage=\"{stage}\"}}"));
+        let missing = || BenchError::Nothing("a mount does not say what it has published");
+        let chunks = value("landfall_fs_chunks_total").ok_or_else(missing)?;
+        let mut stages = [0.0; 4];
+        for (seconds, name) in stages.iter_mut().zip(STAGES) {
+            *seconds = stage(name).ok_or_else(missing)?;
+        }
+        Ok(Self { chunks, stages })
+    }
+
+    /// Milliseconds of each stage for a chunk since then; NaN if there was none.
+    fn since(&self, before: &Self) -> [f64; 4] {
+        let chunks = self.chunks - before.chunks;
+        std::array::from_fn(|at| (self.stages[at] - before.stages[at]) * 1000.0 / chunks)
+    }
+}
+
+fn row(rows: &[PublishingRow], turn: Turn) -> Option<&PublishingRow> {
+    rows.iter().find(|row| row.way == turn.name())
+}
+
+/// By how much a round of the co-runner takes longer than alone, as a part of that.
+fn slowdown(rows: &[PublishingRow], turn: Turn) -> Option<Summary> {
+    let alone = &row(rows, Turn::CoRunner)?.round_ms;
+    row(rows, turn)?.round_ms.less(alone)?.over(alone)
+}
+
+/// Time that the co-runner loses for each GiB that is written, seconds: a client that waits writes less.
+fn lost(rows: &[PublishingRow], turn: Turn) -> Option<Summary> {
+    let ours = row(rows, turn)?;
+    let share = ours.round_ms.less(&row(rows, Turn::CoRunner)?.round_ms)?.over(&ours.round_ms)?;
+    let share = Summary::of(share.samples.iter().map(|share| share * 1024.0))?;
+    share.over(ours.rate.as_ref()?)
+}
+
+/// What relinking is to cost a program beside it, of what copying costs.
+pub(super) fn targets(rows: &[PublishingRow]) -> Vec<Target> {
+    let over = |turn| {
+        let theirs = slowdown(rows, turn)?;
+        if theirs.min > 0.0 { slowdown(rows, Turn::Server(Kind::Alone))?.over(&theirs) } else { None }
+    };
+    let target = |turn: Turn| Target {
+        what: format!("co-runner's slowdown: relinking over {}", turn.name()),
+        bound: Bound::AtMost,
+        wanted: 0.5,
+        unit: "×",
+        measured: over(turn),
+    };
+    [Kind::Copying, Kind::CopyingEach].map(|kind| target(Turn::Server(kind))).into()
+}
+
+/// The tables of a report.
+pub(super) fn show(rows: &[PublishingRow], mib: u64, co_threads: usize, page: &mut Page) {
+    if rows.is_empty() {
+        return;
+    }
+    page.paragraph("## Publishing by relinking and by copying");
+    page.paragraph(&format!(
+        "{CLIENTS} clients share {mib} MiB, which they write in sequence by 16 KiB, each to a file of its own, and then call \
+         fsync, at one server, beside a program like streamcluster with {co_threads} threads of the same priority. Published \
+         files refer to their bytes where they landed, or have copies, which are read, verified, written and made durable for \
+         each chunk, or for each record (of at most 256 KiB). Its *slowdown* is how much longer the program's round takes than \
+         alone, of that. Clients that wait write less meanwhile: *lost* is what it loses for as much as was written. CPU is \
+         that of clients and server. The stages are those of a chunk of at least 4 MiB.",
+    ));
+    let turns = || Turn::ALL.into_iter().filter_map(|turn| Some((turn, row(rows, turn)?)));
+    let line = |(turn, row): (Turn, &PublishingRow)| {
+        let is_server = turn != Turn::CoRunner;
+        vec![
+            row.way.clone(),
+            spread(&row.round_ms),
+            spread_of(slowdown(rows, turn).filter(|_| is_server).as_ref()),
+            spread_of(lost(rows, turn).as_ref()),
+            spread_of(row.rate.as_ref()),
+            spread_of(row.cpu_us.as_ref()),
+        ]
+    };
+    let head = [
+        "publishing",
+        "co-runner: ms a round",
+        "its slowdown",
+        "lost: seconds a GiB",
+        "clients: MiB/s",
+        "CPU µs a MiB",
+    ];
+    page.table(&head, turns().map(line));
+    let line = |(_, row): (Turn, &PublishingRow)| {
+        let stages = row.stages_ms.iter().map(spread);
+        std::iter::once(row.way.clone()).chain(stages).collect::<Vec<_>>()
+    };
+    let head = ["publishing", "fetch: ms a chunk", "log", "commit", "acknowledge"];
+    page.table(&head, turns().filter(|(_, row)| row.stages_ms.len() == STAGES.len()).map(line));
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Rows whose co-runner takes 100 ms alone, 120 ms beside relinking, and 150 and 180 ms beside copying.
+    pub(in crate::linefs) fn rows() -> Vec<PublishingRow> {
+        let sample = |turn: Turn, scale: f64| {
+            let round_ms = match turn {
+                Turn::CoRunner => 100.0,
+                Turn::Server(Kind::Copying) => 150.0,
+                Turn::Server(Kind::CopyingEach) => 180.0,
+                Turn::Server(_) => 120.0,
+            };
+            let written = Written::of(512.0, 4.0 * scale, 1_000_000);
+            let written = (turn != Turn::CoRunner).then_some((written, [1.0, 2.0, 3.0, 4.0]));
+            PublishingSample { round_ms: round_ms * scale, written }
+        };
+        let row = |turn: Turn| PublishingRow::of(turn, &[sample(turn, 1.0), sample(turn, 1.1)]);
+        Turn::ALL.into_iter().filter_map(row).collect()
+    }
+
+    fn is_near(summary: Option<Summary>, value: f64) -> bool {
+        (summary.unwrap().median - value).abs() < 1e-6
+    }
+
+    #[test]
+    fn a_program_is_slowed_down_by_what_it_takes_longer_than_alone() {
+        let mut rows = rows();
+        assert!(is_near(slowdown(&rows, Turn::Server(Kind::Alone)), 0.2));
+        let copying = targets(&rows);
+        assert!(is_near(copying[0].measured.clone(), 0.4) && is_near(copying[1].measured.clone(), 0.25));
+        // A sixth of 8 s for a GiB, and of a tenth more.
+        assert!(is_near(lost(&rows, Turn::Server(Kind::Alone)), 1.4));
+        assert!(lost(&rows, Turn::CoRunner).is_none());
+        // What does not slow it down is no measure of what does.
+        rows[2].round_ms = rows[0].round_ms.clone();
+        assert!(targets(&rows)[0].measured.is_none());
+    }
+}
