@@ -22,6 +22,7 @@ mod counter;
 mod counters;
 mod data;
 mod directories;
+mod effects;
 mod errors;
 mod extended;
 mod forget;

@@ -1,12 +1,11 @@
 //! When a request's turn is among those of all mounts, and what its mount's holder may keep of the answer.
 
+use crate::effects::{Effects, Makes};
 use crate::inspect;
 use crate::leases::{Changing, Inodes};
 use crate::service::{Service, name_of, number_of};
 use landfall_fuse::{Op, Request, Unique};
 use parking_lot::MutexGuard;
-use smallvec::smallvec;
-use std::ffi::OsStr;
 
 /// The turn of a request among those of all mounts, as long as this lives.
 #[derive(Default)]
@@ -80,40 +79,19 @@ struct Changed {
 impl Changed {
     /// `None`: it changes none.
     fn of(service: &Service, request: &Request<'_>) -> Option<Self> {
-        let node = number_of(request.node);
-        let find = |parent, name: &OsStr| {
-            let found = name_of(name).and_then(|name| service.lookup(parent, name));
+        let Effects { nodes, mut names, makes } = Effects::of(request)?;
+        // What a server before this one has made gets its ACLs still.
+        if let Makes::Named(name) = makes
+            && request.unique.is_resent()
+        {
+            names.push((request.node, name));
+        }
+        let find = |(parent, name)| {
+            let found = name_of(name).and_then(|name| service.lookup(number_of(parent), name));
             found.ok().map(|stat| stat.number)
         };
-        let (named, found): (Inodes, Inodes) = match &request.op {
-            Op::Write(_)
-            | Op::SetAttr(_)
-            | Op::Fallocate { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. } => (smallvec![node], Inodes::new()),
-            // What a server before this one has made gets its ACLs still.
-            Op::Create { name, .. }
-            | Op::MkNod { name, .. }
-            | Op::MkDir { name, .. }
-            | Op::Symlink { name, .. } => {
-                let is_again = request.unique.is_resent();
-                (
-                    smallvec![node],
-                    if is_again { find(node, name).into_iter().collect() } else { Inodes::new() },
-                )
-            }
-            Op::Link { target, .. } => (smallvec![node, number_of(*target)], Inodes::new()),
-            Op::Unlink { name } | Op::RmDir { name } => {
-                (smallvec![node], find(node, name).into_iter().collect())
-            }
-            Op::Rename { name, new_parent, new_name, .. } => {
-                let new_parent = number_of(*new_parent);
-                let found = [find(node, name), find(new_parent, new_name)];
-                (smallvec![node, new_parent], found.into_iter().flatten().collect())
-            }
-            _ => return None,
-        };
-        Some(Self { named, found })
+        let named = nodes.into_iter().map(number_of).collect();
+        Some(Self { named, found: names.into_iter().filter_map(find).collect() })
     }
 }
 
@@ -126,6 +104,7 @@ mod tests {
     use crate::service::{Held, Which};
     use landfall_fs::{FileType, InodeNumber, Mode, Name, Operation};
     use landfall_fuse::Node;
+    use std::ffi::OsStr;
 
     #[test]
     fn a_request_that_is_sent_again_may_change_what_it_has_made() {

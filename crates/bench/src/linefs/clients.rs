@@ -92,6 +92,10 @@ impl Written {
         Self { mib, seconds, cpu_ns }
     }
 
+    pub(super) fn mib(&self) -> f64 {
+        self.mib
+    }
+
     /// MiB a second.
     pub(super) fn rate(&self) -> f64 {
         self.mib / self.seconds

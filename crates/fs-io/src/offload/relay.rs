@@ -8,6 +8,7 @@ use super::exchange::{Line, Pending, Unanswered, exchange, is_success, shorten};
 use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::{Message, ServerLife};
 use crate::clock::since_start;
+use crate::effects::{Effects, Makes};
 use crate::interrupts::Interrupts;
 use crate::locking::WAITS;
 use crate::random::random_bytes;
@@ -18,7 +19,7 @@ use landfall_fuse::{
     Unique,
 };
 use parking_lot::{Condvar, Mutex};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -615,30 +616,12 @@ fn may_repeat(op: &Op<'_>) -> bool {
 
 /// The inodes that a request has changed, if its reply says that it was executed.
 fn changed_by(request: &Request<'_>, reply: &[u8]) -> SmallVec<[u64; 2]> {
-    let node = request.node.0;
-    if !is_success(reply) {
+    let Some(Effects { nodes, makes, .. }) = Effects::of(request).filter(|_| is_success(reply)) else {
         return SmallVec::new();
-    }
-    // A reply that tells of a new inode begins with its number.
-    let made = || reply[REPLY_HEADER_BYTES..].first_chunk().map_or(node, |bytes| u64::from_le_bytes(*bytes));
-    match request.op {
-        Op::Write(_)
-        | Op::SetAttr(_)
-        | Op::Fallocate { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::Unlink { .. }
-        | Op::RmDir { .. } => smallvec![node],
-        Op::CopyFileRange(copy) => smallvec![copy.node_out.0],
-        Op::Rename { new_parent, .. } => smallvec![node, new_parent.0],
-        Op::Create { .. }
-        | Op::MkNod { .. }
-        | Op::MkDir { .. }
-        | Op::Symlink { .. }
-        | Op::TmpFile { .. }
-        | Op::Link { .. } => smallvec![node, made()],
-        _ => SmallVec::new(),
-    }
+    };
+    let made = || reply[REPLY_HEADER_BYTES..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let made = if makes == Makes::Nothing { None } else { made() };
+    nodes.into_iter().map(|node| node.0).chain(made).collect()
 }
 
 #[cfg(test)]

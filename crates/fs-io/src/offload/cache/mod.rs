@@ -9,13 +9,13 @@ mod lookups;
 mod nodes;
 mod term;
 
+use crate::effects::Effects;
 use landfall_fuse::{Device, Errno, Handle, Op, OpenFlags, Opened, Reply, Request, Sent, Unique};
 use layout::{ATTR_BYTES, ATTR_OUT_BYTES, ENTRY_BYTES, entry_of, parts_of};
 use lookups::Lookups;
 use nodes::{Kept, Nodes, Question, Said, Slice};
 use parking_lot::Mutex;
-use smallvec::{SmallVec, smallvec};
-use std::ffi::OsStr;
+use smallvec::SmallVec;
 use std::io::{self, IoSlice};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -150,7 +150,6 @@ pub(super) struct Cache {
     state: Mutex<State>,
     /// It keeps nothing.
     is_off: bool,
-    file_bytes_max: u64,
 }
 
 #[derive(Default)]
@@ -171,7 +170,7 @@ impl Cache {
         let flights = std::iter::repeat_with(Flight::default).take(threads).collect();
         let nodes = Nodes::of_bytes(bytes, bytes / FILE_SHARE);
         let state = State { nodes, flights, handle, ..State::default() };
-        Self { state: Mutex::new(state), is_off: bytes == 0, file_bytes_max: (bytes / FILE_SHARE) as u64 }
+        Self { state: Mutex::new(state), is_off: bytes == 0 }
     }
 
     /// A thread has received a request.
@@ -188,16 +187,8 @@ impl Cache {
         }
         let flight = state.flight_of(request);
         state.flights[thread] = flight;
-        let read_bytes = self.ahead(&mut state, request).filter(|_| !self.is_off);
+        let read_bytes = if self.is_off { None } else { state.ahead(request) };
         Begun::Ask { read_bytes }
-    }
-
-    /// How many bytes a READ asks for instead of those that the kernel wants.
-    fn ahead(&self, state: &mut State, request: &Request<'_>) -> Option<u32> {
-        let Op::Read(read) = &request.op else { return None };
-        let kept = state.nodes.get(request.node.0)?;
-        let is_short = read.size < AHEAD_BYTES && kept.size().is_some_and(|size| size <= self.file_bytes_max);
-        (is_short && kept.is_sequential(read.offset)).then_some(AHEAD_BYTES)
     }
 
     /// A server has answered a thread's request, or nobody knows what has become of it (`None`).
@@ -213,7 +204,7 @@ impl Cache {
                 if let Some(Heard { reply, is_marked: true, .. }) = heard
                     && !self.is_off
                 {
-                    state.keep(&flight, request, reply, self.file_bytes_max);
+                    state.keep(&flight, request, reply);
                 }
             }
             Flight::Changes { nodes, parents, changes_any } => {
@@ -267,6 +258,14 @@ impl Cache {
 }
 
 impl State {
+    /// How many bytes a READ asks for instead of those that the kernel wants.
+    fn ahead(&mut self, request: &Request<'_>) -> Option<u32> {
+        let Op::Read(read) = &request.op else { return None };
+        let is_short = read.size < AHEAD_BYTES && self.nodes.has_room_for(request.node.0);
+        let kept = self.nodes.get(request.node.0)?;
+        (is_short && kept.is_sequential(read.offset)).then_some(AHEAD_BYTES)
+    }
+
     /// What is kept of an inode that nobody is changing.
     fn kept(&mut self, node: u64) -> Option<&Kept> {
         if self.flights.iter().any(|flight| flight.may_change(node)) {
@@ -321,25 +320,25 @@ impl State {
 
     /// What a request does, on its way to the server.
     fn flight_of(&mut self, request: &Request<'_>) -> Flight {
-        let Some(mut nodes) = changed_by(request) else {
+        let Some(Effects { nodes, names, .. }) = Effects::of(request) else {
             let finds = matches!(request.op, Op::Lookup { .. } | Op::GetAttr { .. } | Op::Read(_));
             return if finds || question(request).is_some() { Flight::finds() } else { Flight::None };
         };
-        let names = names_changed_by(request);
+        let mut nodes: SmallVec<[u64; 4]> = nodes.into_iter().map(|node| node.0).collect();
         let mut changes_any = false;
         for (parent, name) in &names {
-            match self.nodes.get(*parent).and_then(|kept| kept.name(name.as_bytes())) {
+            match self.nodes.get(parent.0).and_then(|kept| kept.name(name.as_bytes())) {
                 Some(0) => {}
                 Some(child) => nodes.push(child),
                 None => changes_any = true,
             }
         }
-        let parents = names.into_iter().map(|(parent, _)| parent).collect();
+        let parents = names.into_iter().map(|(parent, _)| parent.0).collect();
         Flight::Changes { nodes, parents, changes_any }
     }
 
     /// Keeps what a request has found.
-    fn keep(&mut self, flight: &Flight, request: &Request<'_>, reply: &[u8], file_bytes_max: u64) {
+    fn keep(&mut self, flight: &Flight, request: &Request<'_>, reply: &[u8]) {
         let node = request.node.0;
         let Some((errno, body)) = parts_of(reply) else { return };
         if !flight.has_found(node) {
@@ -360,7 +359,7 @@ impl State {
                     self.nodes.keep_attr(node, *attr);
                 }
             }
-            Op::Read(read) if errno == 0 => self.nodes.keep_part(node, read.offset, body, file_bytes_max),
+            Op::Read(read) if errno == 0 => self.nodes.keep_part(node, read.offset, body),
             _ => {
                 let Some(question) = question(request) else { return };
                 match errno {
@@ -381,38 +380,6 @@ impl State {
     fn clear(&mut self) {
         self.nodes.clear();
         self.flights.iter_mut().for_each(Flight::recall_all);
-    }
-}
-
-/// The inodes that a request names and changes; `None`: it changes none.
-fn changed_by(request: &Request<'_>) -> Option<SmallVec<[u64; 4]>> {
-    let node = request.node.0;
-    match &request.op {
-        Op::Write(_)
-        | Op::SetAttr(_)
-        | Op::Fallocate { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::Create { .. }
-        | Op::MkNod { .. }
-        | Op::MkDir { .. }
-        | Op::Symlink { .. }
-        | Op::Unlink { .. }
-        | Op::RmDir { .. } => Some(smallvec![node]),
-        Op::CopyFileRange(copy) => Some(smallvec![copy.node_out.0]),
-        Op::Link { target, .. } => Some(smallvec![node, target.0]),
-        Op::Rename { new_parent, .. } => Some(smallvec![node, new_parent.0]),
-        _ => None,
-    }
-}
-
-/// The names that lead elsewhere after a request, with their directories.
-fn names_changed_by<'r>(request: &Request<'r>) -> SmallVec<[(u64, &'r OsStr); 2]> {
-    let node = request.node.0;
-    match &request.op {
-        Op::Unlink { name } | Op::RmDir { name } => smallvec![(node, *name)],
-        Op::Rename { name, new_parent, new_name, .. } => smallvec![(node, *name), (new_parent.0, *new_name)],
-        _ => SmallVec::new(),
     }
 }
 

@@ -164,12 +164,17 @@ impl Nodes {
         });
     }
 
-    /// Keeps data of a file that has no more than so many bytes.
-    pub(super) fn keep_part(&mut self, node: u64, offset: u64, bytes: &[u8], file_bytes_max: u64) {
-        if self.get(node).and_then(Kept::size).is_none_or(|size| size > file_bytes_max) || bytes.is_empty() {
-            return;
+    /// Keeps data of a file that there is room for.
+    pub(super) fn keep_part(&mut self, node: u64, offset: u64, bytes: &[u8]) {
+        if self.has_room_for(node) && !bytes.is_empty() {
+            self.keep(node, |kept| kept.keep_part(offset, bytes));
         }
-        self.keep(node, |kept| kept.keep_part(offset, bytes));
+    }
+
+    /// Whether an inode is a file, of which all data may be kept.
+    pub(super) fn has_room_for(&mut self, node: u64) -> bool {
+        let share = self.share as u64;
+        self.get(node).and_then(Kept::size).is_some_and(|size| size <= share)
     }
 
     /// Nothing of an inode is kept any more.
@@ -202,21 +207,21 @@ mod tests {
     #[test]
     fn reads_are_answered_from_one_part_up_to_the_end_of_the_file() {
         let mut nodes = Nodes::of_bytes(1 << 20, 1 << 17);
-        nodes.keep_part(7, 0, b"length unknown", 99);
+        nodes.keep_part(7, 0, b"length unknown");
         assert_eq!(read(&mut nodes, 0, 4), None);
         nodes.keep_attr(7, file_of(10));
-        nodes.keep_part(7, 0, b"0123", 99);
-        nodes.keep_part(7, 4, b"456789", 99);
+        nodes.keep_part(7, 0, b"0123");
+        nodes.keep_part(7, 4, b"456789");
         assert_eq!(read(&mut nodes, 1, 3), Some(b"123".to_vec()));
         assert_eq!(read(&mut nodes, 1, 4), None, "it is in two parts");
         assert_eq!(read(&mut nodes, 6, 400), Some(b"6789".to_vec()));
         assert_eq!(read(&mut nodes, 10, 4), Some(Vec::new()));
         let kept = nodes.get(7).expect("it is kept");
         assert!(kept.is_sequential(0) && kept.is_sequential(4) && !kept.is_sequential(5));
-        nodes.keep_part(7, 0, b"0123456789", 99);
+        nodes.keep_part(7, 0, b"0123456789");
         assert_eq!(read(&mut nodes, 1, 3), Some(b"123".to_vec()));
-        nodes.keep_attr(8, file_of(100));
-        nodes.keep_part(8, 0, b"too long", 99);
+        nodes.keep_attr(8, file_of((1 << 17) + 1));
+        nodes.keep_part(8, 0, b"too long");
         assert!(nodes.get(8).is_some_and(|kept| kept.read(0, 1).is_none()));
     }
 
@@ -227,7 +232,7 @@ mod tests {
         for (offset, bytes) in
             [(10, &[1; 10][..]), (10, &[1; 5]), (12, &[1; 8]), (8, &[1; 12]), (30, &[1; 5])]
         {
-            nodes.keep_part(7, offset, bytes, 100);
+            nodes.keep_part(7, offset, bytes);
         }
         let kept = nodes.get(7).expect("it is kept");
         assert_eq!(
@@ -246,7 +251,7 @@ mod tests {
         nodes.keep_attr(7, file_of(1 << 17));
         for number in 0..100_000_u64 {
             nodes.keep_name(1, format!("{number}").as_bytes(), 0);
-            nodes.keep_part(7, number, &[1; 4096], 1 << 17);
+            nodes.keep_part(7, number, &[1; 4096]);
             let bytes = [1, 7].map(|node| nodes.get(node).map_or(0, |kept| kept.bytes));
             assert!(bytes.iter().all(|bytes| *bytes <= 1 << 17) && nodes.young_bytes <= 1 << 19, "{bytes:?}");
         }

@@ -1,5 +1,6 @@
 use super::*;
 use landfall_fuse::{Attr, Entry, Node, Open, Read, ReadDir, SetAttr};
+use std::ffi::OsStr;
 
 const NOW: Duration = Duration::from_secs(100);
 const DIRECTORY: u64 = 1;
