@@ -214,3 +214,24 @@ fn quick_run_of_publishing_has_every_way_and_leaves_nothing() {
     }
     assert!(fs::read_to_string(place.out.join("linefs.md")).unwrap().contains("## Publishing by relinking"));
 }
+
+#[test]
+fn quick_run_of_stages_has_those_of_all_servers_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let Some(place) = BenchPlace::new() else { return };
+    let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
+    let output = landfall_bench(&[&["bench", "linefs", "--quick", "--only", "stages"], &paths[..]].concat());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    place.assert_nothing_is_left();
+    assert!(output.status.success() && !words.contains("FAILED"), "{words}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    let rows = json["results"]["stages"].as_array().unwrap();
+    for (server, count) in [("first", 6), ("second", 3), ("third", 1)] {
+        let stages: Vec<_> = rows.iter().filter(|row| row["server"] == server).collect();
+        assert_eq!(stages.len(), count, "{server}: {words}");
+        assert!(stages.iter().all(|row| row["ms"]["median"].as_f64().unwrap() > 0.0), "{stages:?}");
+    }
+}

@@ -263,10 +263,9 @@ impl Thread<'_> {
         }
         let (answer, value_bytes) = sent?;
         node.note_acknowledged(connection.version(), answer);
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let ns = Counters::add_since(&node.counters.batch_ns, begun);
         self.packer.end(value_bytes, ns);
         Counters::add(&node.counters.batches, 1);
-        Counters::add(&node.counters.batch_ns, ns);
         Ok(())
     }
 
@@ -332,7 +331,7 @@ fn send(
     is_again: bool,
     (wait, packer): (&AnswerWait<'_>, &mut Packer),
 ) -> Result<(Acknowledged, u64), Lost> {
-    let (version, goes_on) = (connection.version(), || wait.goes_on());
+    let (begun, version, goes_on) = (Instant::now(), connection.version(), || wait.goes_on());
     let (mut last, mut value_bytes, mut spare) = (None, 0, SpareRoom::new(node));
     let mut window = Window::new(node.sending());
     each_message(node, records, |message| {
@@ -358,5 +357,6 @@ fn send(
         }
         Ok::<(), Lost>(())
     })?;
+    Counters::add_since(&node.counters.send_ns, begun);
     Ok((last.map_or_else(|| connection.wait_for_all(&goes_on), Ok)?, value_bytes))
 }

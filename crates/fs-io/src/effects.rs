@@ -39,7 +39,7 @@ impl<'r> Effects<'r> {
             Op::Create { name, .. }
             | Op::MkNod { name, .. }
             | Op::MkDir { name, .. }
-            | Op::Symlink { name, .. } => Self { makes: Makes::Named(*name), ..plain(smallvec![node]) },
+            | Op::Symlink { name, .. } => Self { makes: Makes::Named(name), ..plain(smallvec![node]) },
             Op::TmpFile { .. } => Self { makes: Makes::WithoutName, ..plain(SmallVec::new()) },
             Op::Link { target, .. } => plain(smallvec![node, *target]),
             Op::Unlink { name } | Op::RmDir { name } => {

@@ -55,6 +55,8 @@ pub enum LinefsLoad {
     Append,
     /// Write a file in sequence by 16 KiB, then fsync: throughput, and the share of that fsync
     Write,
+    /// Read that file in sequence and at random places, with the kernel's cache
+    Read,
     /// So many clients, each of which writes a file of its own in sequence by 16 KiB, then fsyncs: throughput on an idle machine
     /// and beside a program that needs its cores and its memory, by the chain's way, Assise's and without a pipeline
     Clients,
@@ -64,6 +66,8 @@ pub enum LinefsLoad {
     /// Four clients, each of which writes a file of its own in sequence by 16 KiB, then fsyncs, beside a program that needs its
     /// cores and its memory: what that costs it, by relinking what is published and by copying it
     Publish,
+    /// A file that is written in sequence by 16 KiB, then synced, on a chain: the time of each stage of a chunk
+    Stages,
     /// Filebench's varmail
     Varmail,
     /// Filebench's file server
@@ -99,11 +103,13 @@ impl LinefsLoad {
         match self {
             Self::Append => &[(LoadChoice::Append, 1)],
             Self::Write => &[(LoadChoice::Write, 1)],
+            Self::Read => &[(LoadChoice::ReadSequential, 1), (LoadChoice::ReadRandom, 1)],
             Self::Varmail => &[(LoadChoice::Varmail, 16)],
             Self::Fileserver => &[(LoadChoice::Fileserver, 16)],
             Self::Leveldb => &LEVELDB,
             Self::Clients
             | Self::Publish
+            | Self::Stages
             | Self::Busy
             | Self::Set
             | Self::Compression
@@ -165,7 +171,7 @@ impl LinefsArgs {
             | LinefsLoad::Set
             | LinefsLoad::Compression
             | LinefsLoad::Elsewhere => 0,
-            LinefsLoad::Write => self.file_mib << 20,
+            LinefsLoad::Write | LinefsLoad::Read | LinefsLoad::Stages => self.file_mib << 20,
             // What the clients before have written may not be free yet.
             LinefsLoad::Clients | LinefsLoad::Publish => self.file_mib << 21,
             LinefsLoad::Leveldb => whole(self.seconds * LEVELDB_BYTES_PER_SECOND as f64),

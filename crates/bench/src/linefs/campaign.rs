@@ -14,10 +14,11 @@ use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, 
 use crate::linefs::elsewhere::{self, ElsewhereRow, ElsewhereSample, Mounted};
 use crate::linefs::failures::{self, FailureSample, Failures};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
-use crate::linefs::place::{CHAIN_IN_ETCD, Kind, Place};
+use crate::linefs::place::{CHAIN, CHAIN_IN_ETCD, Kind, Place};
 use crate::linefs::publishing::{self, PublishingRow, PublishingSample, Turn};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
+use crate::linefs::stages::{self, StageRow};
 use std::time::Instant;
 
 /// What a campaign has found so far.
@@ -57,6 +58,7 @@ impl Campaign<'_> {
                 LinefsLoad::Clients => {
                     self.args.clients.iter().try_for_each(|clients| self.compare_clients(*clients))?;
                 }
+                LinefsLoad::Stages => self.time_stages()?,
                 LinefsLoad::Publish => self.compare_publishing()?,
                 LinefsLoad::Busy => self.compare_busy()?,
                 LinefsLoad::Failures => self.observe_failures()?,
@@ -134,6 +136,14 @@ impl Campaign<'_> {
         let runs = self.in_turns("clients that write beside a program", &turns, once)?;
         let row = |(turn, samples): &(Turn, Vec<PublishingSample>)| PublishingRow::of(*turn, samples);
         self.results.publishing.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn time_stages(&mut self) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let once = |()| stages::once(&programs, args);
+        let runs = self.in_turns("stages of a chunk", &[(CHAIN.into(), ())], once)?;
+        self.results.stages.extend(runs.iter().flat_map(|((), rounds)| StageRow::all(rounds)));
         Ok(())
     }
 

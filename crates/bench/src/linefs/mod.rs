@@ -18,11 +18,13 @@ mod gluster;
 mod hosts;
 mod overdue;
 mod place;
+mod published;
 mod publishing;
 mod report;
 mod scaling;
 mod servers;
 mod sets;
+mod stages;
 
 pub use args::{LinefsArgs, LinefsLoad};
 pub(crate) use campaign::run;

@@ -2,7 +2,7 @@
 
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
-use crate::common::peers::Programs;
+use crate::common::peers::{Programs, Server};
 use crate::files::{FsArgs, warm};
 use crate::linefs::args::LinefsLoad;
 use crate::linefs::gluster::Gluster;
@@ -157,6 +157,14 @@ impl Place {
             None => Vec::new(),
             Some(System::Landfall(servers)) => servers.pids(),
             Some(System::Gluster(gluster)) => gluster.pids(),
+        }
+    }
+
+    /// The servers of Landfall, the first one first.
+    pub(super) fn servers(&self) -> &[Server] {
+        match &self.system {
+            Some(System::Landfall(servers)) => servers.all(),
+            _ => &[],
         }
     }
 

@@ -4,7 +4,6 @@
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::Programs;
-use crate::common::sys;
 use crate::common::tables::{Page, spread, spread_of};
 use crate::common::targets::{Bound, Target};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
@@ -12,17 +11,12 @@ use crate::linefs::clients::{Written, remove_all, write_all};
 use crate::linefs::corunner::{self, CoRunner, Priority};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
 use crate::linefs::place::{Kind, Place};
+use crate::linefs::published::{Published, STAGES};
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 /// Clients that write at once, as in the paper.
 const CLIENTS: u32 = 4;
-/// The name of the thread that publishes.
-const PUBLISHER: &str = "publish";
-/// The stages of publishing, as a mount names them.
-const STAGES: [&str; 4] = ["fetch", "log", "commit", "acknowledge"];
 
 /// What is measured in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,54 +115,12 @@ pub(super) fn once(
         let mut written = write_all(place.files(), CLIENTS, mib)?;
         written.add_cpu(used.ns_since());
         let round_ms = runner.end();
-        let (stages_ms, publisher_ns) = Published::by(&place)?.since(&before);
-        let publisher_us = publisher_ns as f64 / 1000.0 / written.mib();
+        let published = Published::by(&place)?.since(&before);
+        let publisher_us = published.cpu_ns as f64 / 1000.0 / written.mib();
+        let stages_ms = published.stages_ms.map(|(_, ms)| ms);
         Ok(PublishingSample { round_ms, written: Some(Done { written, publisher_us, stages_ms }) })
     });
     overdue.end("clients that write", sample)
-}
-
-/// What a mount has published so far.
-struct Published {
-    chunks: f64,
-    /// Seconds of each stage.
-    stages: [f64; 4],
-    /// CPU time of the thread that publishes, nanoseconds.
-    cpu_ns: u64,
-}
-
-impl Published {
-    fn by(place: &Place) -> Result<Self, BenchError> {
-        let point = place.files();
-        let page = sys::extended_attribute(point, "landfall.metrics").map_err(BenchError::file(point))?;
-        let value = |name: &str| -> Option<f64> {
-            page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-        };
-        let stage = |stage| value(&format!("landfall_fs_publish_stage_seconds_total{{stage=\"{stage}\"}}"));
-        let missing = || BenchError::Nothing("a mount does not say what it has published");
-        let chunks = value("landfall_fs_chunks_total").ok_or_else(missing)?;
-        let mut stages = [0.0; 4];
-        for (seconds, name) in stages.iter_mut().zip(STAGES) {
-            *seconds = stage(name).ok_or_else(missing)?;
-        }
-        Ok(Self { chunks, stages, cpu_ns: place.pids().into_iter().map(cpu_of_publisher).sum() })
-    }
-
-    /// Milliseconds of each stage for a chunk since then, NaN if there was none; and the CPU time.
-    fn since(&self, before: &Self) -> ([f64; 4], u64) {
-        let chunks = self.chunks - before.chunks;
-        let stage = |at: usize| (self.stages[at] - before.stages[at]) * 1000.0 / chunks;
-        (std::array::from_fn(stage), self.cpu_ns.saturating_sub(before.cpu_ns))
-    }
-}
-
-/// CPU time of the thread of a server that publishes, nanoseconds.
-fn cpu_of_publisher(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let read = |task: &Path, what| fs::read_to_string(task.join(what)).unwrap_or_default();
-    let publishers = tasks.filter(|task| read(&task.path(), "comm").trim_end() == PUBLISHER);
-    let ns = |task: fs::DirEntry| read(&task.path(), "schedstat").split(' ').next()?.parse::<u64>().ok();
-    publishers.filter_map(ns).sum()
 }
 
 fn row(rows: &[PublishingRow], turn: Turn) -> Option<&PublishingRow> {

@@ -20,6 +20,7 @@ use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
 use crate::linefs::publishing::{self, PublishingRow};
 use crate::linefs::scaling;
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
+use crate::linefs::stages::{self, StageRow};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -44,6 +45,8 @@ pub(crate) struct Results {
     pub(super) clients: Vec<ClientsRow>,
     #[serde(default)]
     pub(super) publishing: Vec<PublishingRow>,
+    #[serde(default)]
+    pub(super) stages: Vec<StageRow>,
     pub(super) sets: Vec<SetRow>,
     pub(super) compression: Vec<CompressionRow>,
     #[serde(default)]
@@ -61,15 +64,10 @@ const SAVED: [(u32, f64); 3] = [(40, 0.29), (60, 0.49), (80, 0.72)];
 const COMPRESSION_TIME_MAX: f64 = 1.05;
 
 /// What of LineFS's evaluation is not measured, and why.
-const NOT_MEASURED: [(&str, &str); 6] = [
+const NOT_MEASURED: [(&str, &str); 4] = [
     (
         "Figure 4: replicas that are busy beside a machine of clients that is not; Assise+Hyperloop",
         "`clients` has the co-runner on the machine that all servers and clients share",
-    ),
-    ("Table 2: reads", "a chain reads at its first server alone: `landfall bench fs` has them"),
-    (
-        "Figure 5: stages of a chunk on its way along a chain",
-        "they are not timed one by one; `publish` has those of publishing",
     ),
     (
         "Figure 6: a co-runner beside the writer and one beside replicas, each by itself",
@@ -99,6 +97,7 @@ impl Results {
             busy: Vec::new(),
             clients: Vec::new(),
             publishing: Vec::new(),
+            stages: Vec::new(),
             sets: Vec::new(),
             compression: Vec::new(),
             elsewhere: Vec::new(),
@@ -107,13 +106,11 @@ impl Results {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { rows, busy, clients, publishing, sets, compression, elsewhere, failures, .. } = self;
+        let Self { rows, busy, clients, publishing, stages, sets, compression, elsewhere, failures, .. } =
+            self;
         let has_no_files = rows.is_empty() && busy.is_empty() && clients.is_empty() && elsewhere.is_empty();
-        has_no_files
-            && publishing.is_empty()
-            && sets.is_empty()
-            && compression.is_empty()
-            && failures.is_none()
+        let has_no_chunks = publishing.is_empty() && stages.is_empty();
+        has_no_files && has_no_chunks && sets.is_empty() && compression.is_empty() && failures.is_none()
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -366,6 +363,7 @@ impl Report for Results {
         let (mib, co_threads) = (self.settings.file_mib, self.settings.co_threads());
         scaling::show(&self.clients, mib, co_threads, &mut page);
         publishing::show(&self.publishing, mib, co_threads, &mut page);
+        stages::show(&self.stages, mib, &mut page);
         applications::show(&self.rows, &mut page);
         self.table_of_busy(&mut page);
         self.table_of_sets(&mut page);
@@ -512,6 +510,7 @@ pub(crate) mod tests {
             }
         }
         results.publishing = publishing::tests::rows();
+        results.stages = stages::tests::rows();
         results.failures = Some(crate::linefs::failures::sample());
         results.notes.push("a note".into());
         results

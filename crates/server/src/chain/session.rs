@@ -18,6 +18,7 @@ use landfall_kv::TxnKey;
 use landfall_media::Chain;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A record, and where its value lies in the stream.
 type Placed<'a> = (Record<'a>, Range<usize>);
@@ -212,12 +213,16 @@ impl ChainSession {
         if code == Code::Copied {
             return self.copied(node, ctx, stream, &placed);
         }
+        let (begun, bytes) = (Instant::now(), payload_bytes(&placed));
         self.records(&placed, |group| {
             ctx.writer.set_admitted(true);
             let tickets = chunk(node, ctx, stream, group);
             ctx.writer.set_admitted(false);
             tickets
-        })
+        })?;
+        Counters::add_since(&node.counters.take_ns, begun);
+        Counters::add(&node.counters.taken_bytes, bytes);
+        Ok(())
     }
 
     /// As [`Self::values`], of values that are packed: they are unpacked once, and kept as long as the message waits.
@@ -288,6 +293,11 @@ impl ChainSession {
         self.done = 0;
         Ok(())
     }
+}
+
+/// Bytes of the values of records.
+fn payload_bytes(placed: &[Placed<'_>]) -> u64 {
+    placed.iter().map(|(_, value)| value.len() as u64).sum()
 }
 
 /// The records of a message, and where their values lie: they fill the payload, and no group goes on behind the end.

@@ -224,8 +224,28 @@ fn chain(text: &mut Text, shared: &Shared) {
         "1 if the next node refuses what it is sent, as it has no room.",
         u8::from(node.is_full_behind()),
     );
+    sent_behind(text, sent);
+    copies(text, sent);
+}
+
+fn sent_behind(text: &mut Text, sent: &landfall_chain_io::Counters) {
     text.counter("chain_batches_total", "Batches that the next node has acknowledged.", read(&sent.batches));
     text.counter("chain_batch_seconds_total", "Time that they took.", seconds(read(&sent.batch_ns)));
+    text.counter(
+        "chain_send_seconds_total",
+        "Time of that until they were sent.",
+        seconds(read(&sent.send_ns)),
+    );
+    text.counter(
+        "chain_taken_bytes_total",
+        "Bytes of values in chunks from the node before.",
+        read(&sent.taken_bytes),
+    );
+    text.counter(
+        "chain_take_seconds_total",
+        "Time in which these were verified and their records appended.",
+        seconds(read(&sent.take_ns)),
+    );
     text.counter(
         "chain_value_bytes_total",
         "Bytes of values sent to the next node.",
@@ -252,7 +272,6 @@ fn chain(text: &mut Text, shared: &Shared) {
         read(&sent.unpacked_bytes),
     );
     text.counter("chain_connections_total", "Connections made to the next node.", read(&sent.connections));
-    copies(text, sent);
 }
 
 fn copies(text: &mut Text, sent: &landfall_chain_io::Counters) {
