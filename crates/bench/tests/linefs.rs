@@ -29,7 +29,8 @@ fn quick_run_of_the_chain_s_measurements_reports_and_leaves_nothing() {
     let Some(place) = BenchPlace::new() else { return };
     let (work, out) = (&place.work, &place.out);
     let paths = ["--dir", work.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let output = landfall_bench(&[&["bench", "linefs", "--quick", "--only", LOADS], &paths[..]].concat());
+    let output =
+        landfall_bench(&[&["bench", "linefs", "--quick", "--used", "--only", LOADS], &paths[..]].concat());
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words}");
     let report = fs::read_to_string(out.join("linefs.md")).unwrap();

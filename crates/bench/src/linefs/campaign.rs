@@ -6,7 +6,9 @@ use crate::common::measure::proc::Machine;
 use crate::common::peers::Programs;
 use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
-use crate::files::{LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on, run_here};
+use crate::files::{
+    FsArgs, LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on, run_here,
+};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::clients::{self, ClientsRow, ClientsSample};
@@ -19,7 +21,13 @@ use crate::linefs::publishing::{self, PublishingRow, PublishingSample, Turn};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
 use crate::linefs::stages::{self, StageRow};
-use std::time::Instant;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// After so long what was removed is free: it is published each second.
+const FREE_AFTER: Duration = Duration::from_secs(2);
 
 /// What a campaign has found so far.
 struct Campaign<'a> {
@@ -33,7 +41,7 @@ struct Campaign<'a> {
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
 pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
     let args = args.bounded();
-    std::fs::read_dir(&args.dir).map_err(BenchError::file(&args.dir))?;
+    fs::read_dir(&args.dir).map_err(BenchError::file(&args.dir))?;
     let folder = file_system_of(&args.dir);
     let remark = remark_on(&folder, &args.dir);
     let mut results = Results::new(args.clone(), folder, Machine::here());
@@ -49,6 +57,25 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
     let path = write_report(&args.out, &results)?;
     say(format_args!("report: {}", path.display()));
     outcome
+}
+
+/// Runs a load, and removes its files.
+fn use_first((load, threads): (LoadChoice, u32), place: &Place, settings: &FsArgs) -> Result<(), BenchError> {
+    prepare(load, place.files(), settings)?;
+    run_here(load, threads, place.files(), settings)?;
+    empty(place.files()).map_err(BenchError::file(place.files()))?;
+    std::thread::sleep(FREE_AFTER);
+    Ok(())
+}
+
+/// Removes everything in a folder, durably.
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        if is_folder { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }?;
+    }
+    fs::File::open(folder)?.sync_all()
 }
 
 impl Campaign<'_> {
@@ -102,7 +129,8 @@ impl Campaign<'_> {
             let settings = args.of_loads();
             let place = Place::new(kind, &programs, &settings, args.region_bytes(load))?;
             let overdue = Overdue::watch(place.pids(), LOAD_MAX);
-            let ran = prepare(on_files, place.files(), &settings).and_then(|()| {
+            let before = if args.used { use_first((on_files, threads), &place, &settings) } else { Ok(()) };
+            let ran = before.and_then(|()| prepare(on_files, place.files(), &settings)).and_then(|()| {
                 let used = place.used();
                 let loaded = run_here(on_files, threads, place.files(), &settings)?;
                 Ok(Sample::of(&loaded.ran, loaded.cpu_ns + used.ns_since()))

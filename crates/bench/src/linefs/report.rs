@@ -389,6 +389,11 @@ impl Results {
             self.landfall_version, machine.processor, machine.cores, bytes(machine.memory as f64), machine.kernel,
             settings.rounds, number(settings.seconds), self.took_seconds, settings.file_mib, settings.files, self.folder,
         ));
+        if settings.used {
+            page.paragraph(
+                "**Loads on files ran at their places before**, and their files were removed: memory and blocks were touched.",
+            );
+        }
         if settings.quick {
             page.paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**");
         }
