@@ -250,6 +250,49 @@ fn a_mount_says_what_it_has_done_and_where_data_are() {
     mounted.stop("TERM");
 }
 
+#[test]
+fn published_files_have_copies_if_that_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let bytes = vec![7; 1 << 20];
+    let relinked = |point: &Path| -> f64 {
+        let file = point.join("file");
+        let ask = |command: &str, path: &Path, more: &[&str]| {
+            String::from_utf8(landfall(&[&["fs", command, path.to_str().unwrap()], more].concat()).stdout)
+                .unwrap()
+        };
+        let value = |text: &str, name: &str| -> f64 {
+            let line =
+                text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+            line[name.len()..].split_whitespace().next().unwrap().parse().unwrap()
+        };
+        fs::write(&file, &bytes).unwrap();
+        fs::File::open(&file).unwrap().sync_all().unwrap();
+        let is_published = || (value(&ask("stat", &file, &[]), "published_bytes") >= 1e6).then_some(());
+        wait_until(LIMIT, is_published).expect("it is published");
+        assert!(fs::read(&file).unwrap() == bytes);
+        value(&ask("top", point, &["--count", "1"]), "relinked_bytes_total")
+    };
+    for (way, expected) in [("relink", (1 << 20) as f64), ("copy", 0.0), ("copy-each", 0.0)] {
+        let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+        let mounted = Mounted::start_with(&place, point.path(), &["--publish", way]);
+        assert_eq!(relinked(point.path()), expected, "{way}");
+        mounted.stop("TERM");
+        let mounted = Mounted::start(&place, point.path());
+        assert!(fs::read(point.path().join("file")).unwrap() == bytes, "{way}");
+        mounted.stop("TERM");
+    }
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let server = place.start(&["--files", point.path().to_str().unwrap(), "--files-publish", "copy"]);
+    assert_eq!(relinked(point.path()), 0.0);
+    assert!(server.stop().success());
+    let refused = |flags: &[&str]| String::from_utf8_lossy(&landfall(flags).stderr).into_owned();
+    let unknown = refused(&["serve", "--files", "x", "--files-publish", "move"]);
+    assert!(unknown.contains("relink, copy and copy-each"), "{unknown}");
+    assert!(refused(&["serve", "--files-publish", "copy"]).contains("give --files or --files-offload"));
+}
+
 /// It looks at every run and every piece of a file, so that whoever may ask at will slows everybody down.
 #[test]
 fn other_users_of_a_mount_may_not_ask_what_it_has_done() {
