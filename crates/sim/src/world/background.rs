@@ -30,10 +30,10 @@ impl World {
         self.compact(goal, 1 << 20).map(drop)
     }
 
-    /// Maintains free runs over two windows in which no free run is taken.
+    /// Maintains free runs over four windows in which no free run is taken: a part of them is given back in each.
     pub(super) fn maintain_free_runs(&mut self, keep: usize) -> Result<(), Violation> {
         let goal = FreeGoal { ready_min: keep, ready_max: keep, warm_max: keep / 2, ready_together: 4 };
-        for window_over in [true, false, false, false, true, false, false, false] {
+        for window_over in [true, false, true, false, true, false, true, false] {
             self.engine.heap().maintain_free_runs(goal, window_over)?;
         }
         Ok(())
