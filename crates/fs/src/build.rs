@@ -129,36 +129,20 @@ struct Fields {
     aux: u32,
 }
 
-/// Where the records of one chunk go.
-pub(crate) struct Target<'a> {
+/// Appends the records of one chunk.
+pub(crate) struct Builder<'a> {
+    pub(crate) heap: &'a Heap,
+    pub(crate) publishing: Publishing,
     pub(crate) writer: &'a mut Writer,
     pub(crate) transaction: &'a mut Transaction,
     pub(crate) built: &'a mut Built,
-}
-
-/// Appends the records of one chunk.
-struct Builder<'a> {
-    heap: &'a Heap,
-    publishing: Publishing,
-    writer: &'a mut Writer,
-    transaction: &'a mut Transaction,
-    built: &'a mut Built,
-}
-
-impl<'a> Builder<'a> {
-    fn new(heap: &'a Heap, target: Target<'a>, publishing: Publishing) -> Self {
-        let Target { writer, transaction, built } = target;
-        Self { heap, publishing, writer, transaction, built }
-    }
 }
 
 /// Appends what the operations since the last chunk have changed.
 ///
 /// # Errors
 /// Those of [`Writer::append_to`]; damage of data that have to be divided.
-pub(crate) fn build(state: &mut State, target: Target<'_>, publishing: Publishing) -> Result<(), FsError> {
-    let heap = std::sync::Arc::clone(&state.heap);
-    let mut builder = Builder::new(&heap, target, publishing);
+pub(crate) fn build(state: &mut State, mut builder: Builder<'_>) -> Result<(), FsError> {
     builder.built.numbers = state.tree.take_changed().into_iter().collect();
     if state.stored.header.is_none() || state.header_changed {
         state.header_changed = false;
@@ -181,12 +165,10 @@ pub(crate) fn build(state: &mut State, target: Target<'_>, publishing: Publishin
 /// # Errors
 /// Those of [`Writer::append_to`].
 pub(crate) fn build_dropped(
-    heap: &Heap,
-    target: Target<'_>,
+    mut builder: Builder<'_>,
     dropped: impl IntoIterator<Item = Record>,
     header: Option<&Header>,
 ) -> Result<(), FsError> {
-    let mut builder = Builder::new(heap, target, Publishing::default());
     header.into_iter().try_for_each(|header| builder.header(header))?;
     dropped.into_iter().try_for_each(|record| builder.tombstone(record))
 }

@@ -8,7 +8,7 @@
 //! 4. *Apply*: the index refers to the new records, and what they replace is dropped, the operations among it.
 
 use crate::apply;
-use crate::build::{Built, Record, Target, build, build_dropped};
+use crate::build::{Builder, Built, Record, build, build_dropped};
 use crate::error::FsError;
 use crate::files::Files;
 use crate::header::Header;
@@ -171,8 +171,10 @@ impl Publisher {
         let mut transaction = self.writer.begin_transaction(0)?;
         let mut built = Built { parts: Vec::new(), ..Built::new(&state, self.files.next_number()) };
         let heap = Arc::clone(&state.heap);
-        let target = Target { writer: &mut self.writer, transaction: &mut transaction, built: &mut built };
-        build_dropped(&heap, target, dropped, header.as_ref())?;
+        let (writer, publishing) = (&mut self.writer, self.publishing);
+        let builder =
+            Builder { heap: &heap, publishing, writer, transaction: &mut transaction, built: &mut built };
+        build_dropped(builder, dropped, header.as_ref())?;
         self.writer.commit(transaction)?;
         apply::apply(&mut state, built);
         Ok(())
@@ -195,8 +197,10 @@ impl Publisher {
         let next_number = self.files.next_number();
         let mut built = Built::new(&state, next_number);
         state.moves = Some(Default::default());
-        let target = Target { writer: &mut self.writer, transaction: &mut transaction, built: &mut built };
-        match build(&mut state, target, publishing) {
+        let (heap, writer) = (Arc::clone(&state.heap), &mut self.writer);
+        let builder =
+            Builder { heap: &heap, publishing, writer, transaction: &mut transaction, built: &mut built };
+        match build(&mut state, builder) {
             Ok(()) => Ok(Some((built, transaction, state.writer.newest()))),
             Err(error) => {
                 apply::abort(&mut state, built);

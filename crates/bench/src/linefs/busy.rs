@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) enum Contestant {
     /// The co-runner without anything beside it.
     CoRunner,
-    /// A chain, or GlusterFS, idle and then beside the co-runner.
+    /// One server, a chain, or GlusterFS, and the co-runner beside it.
     Chain(Kind),
 }
 

@@ -16,14 +16,12 @@ use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, 
 use crate::linefs::elsewhere::{self, ElsewhereRow, ElsewhereSample, Mounted};
 use crate::linefs::failures::{self, FailureSample, Failures};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
-use crate::linefs::place::{CHAIN, CHAIN_IN_ETCD, Kind, Place};
-use crate::linefs::publishing::{self, PublishingRow, PublishingSample, Turn};
+use crate::linefs::place::{CHAIN, CHAIN_IN_ETCD, Kind, Place, empty};
+use crate::linefs::publishing::{self, CONTESTANTS, PublishingRow, PublishingSample};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
 use crate::linefs::stages::{self, StageRow};
 use std::fs;
-use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// After so long what was removed is free: it is published each second.
@@ -63,19 +61,9 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
 fn use_first((load, threads): (LoadChoice, u32), place: &Place, settings: &FsArgs) -> Result<(), BenchError> {
     prepare(load, place.files(), settings)?;
     run_here(load, threads, place.files(), settings)?;
-    empty(place.files()).map_err(BenchError::file(place.files()))?;
+    empty(place.files())?;
     std::thread::sleep(FREE_AFTER);
     Ok(())
-}
-
-/// Removes everything in a folder, durably.
-fn empty(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let is_folder = entry.file_type()?.is_dir();
-        if is_folder { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }?;
-    }
-    fs::File::open(folder)?.sync_all()
 }
 
 impl Campaign<'_> {
@@ -159,10 +147,13 @@ impl Campaign<'_> {
 
     fn compare_publishing(&mut self) -> Result<(), BenchError> {
         let (args, programs) = (self.args, self.programs.clone());
-        let turns = Turn::ALL.map(|turn| (turn.name().to_owned(), turn));
-        let once = |turn| publishing::once(turn, &programs, args);
-        let runs = self.in_turns("clients that write beside a program", &turns, once)?;
-        let row = |(turn, samples): &(Turn, Vec<PublishingSample>)| PublishingRow::of(*turn, samples);
+        let contestants =
+            CONTESTANTS.map(|contestant| (publishing::way_of(contestant).to_owned(), contestant));
+        let once = |contestant| publishing::once(contestant, &programs, args);
+        let runs = self.in_turns("clients that write beside a program", &contestants, once)?;
+        let row = |(contestant, samples): &(Contestant, Vec<PublishingSample>)| {
+            PublishingRow::of(*contestant, samples)
+        };
         self.results.publishing.extend(runs.iter().filter_map(row));
         Ok(())
     }

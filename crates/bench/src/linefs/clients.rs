@@ -9,9 +9,8 @@ use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::Contestant;
 use crate::linefs::corunner::{self, CoRunner, Priority};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
-use crate::linefs::place::{Kind, Place};
+use crate::linefs::place::{Kind, Place, empty};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -151,12 +150,12 @@ pub(super) fn once(
         let mut written = write_all(place.files(), clients, args.mib_of_client(clients))?;
         written.add_cpu(used.ns_since());
         let round_ms = runner.map(CoRunner::end);
-        remove_all(place.files(), clients)?;
+        empty(place.files())?;
         Ok(ClientsSample { beside, written: Some(written), round_ms })
     };
     // The first files of a place are written to memory and blocks that nothing has touched; those after them are not.
-    let touched = write_all(place.files(), clients, args.mib_of_client(clients))
-        .and_then(|_| remove_all(place.files(), clients));
+    let touched =
+        write_all(place.files(), clients, args.mib_of_client(clients)).and_then(|_| empty(place.files()));
     let samples = touched.and_then(|()| Beside::of(clients).into_iter().map(sample).collect());
     overdue.end("clients that write", samples)
 }
@@ -186,17 +185,10 @@ fn write_one(path: &Path, mib: u64) -> Result<u64, BenchError> {
     Ok(thread_ns().saturating_sub(before))
 }
 
-/// Makes room for the next clients.
-pub(super) fn remove_all(files: &Path, clients: u32) -> Result<(), BenchError> {
-    for path in (0..clients).map(|client| path_of(files, client)) {
-        fs::remove_file(&path).map_err(BenchError::file(&path))?;
-    }
-    File::open(files).and_then(|folder| folder.sync_all()).map_err(BenchError::file(files))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::fs;
 
     pub(in crate::linefs) fn row(
         contestant: Contestant,
@@ -223,7 +215,7 @@ pub(super) mod tests {
         let written = write_all(dir.path(), 3, 1).unwrap();
         assert_eq!((written.mib, fs::read_dir(dir.path()).unwrap().count()), (3.0, 3));
         assert_eq!(fs::metadata(path_of(dir.path(), 2)).unwrap().len(), 1 << 20);
-        remove_all(dir.path(), 3).unwrap();
+        empty(dir.path()).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         // What one client fails with is what all have failed with.
         assert!(write_all(&dir.path().join("nowhere"), 2, 1).is_err());

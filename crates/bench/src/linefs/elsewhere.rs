@@ -1,5 +1,6 @@
 //! Files on a mount on another machine that nobody changes: what they cost when they are looked at again.
 
+use crate::common::clients::http::metric;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::Programs;
@@ -186,10 +187,7 @@ fn measure(
 /// Requests that the server has answered so far, as a mount says.
 fn requests(point: &Path) -> Result<f64, BenchError> {
     let page = sys::extended_attribute(point, "landfall.metrics").map_err(BenchError::file(point))?;
-    let value = |line: &str| -> Option<f64> {
-        line.strip_prefix("landfall_fs_requests_total{")?.rsplit_once(' ')?.1.parse().ok()
-    };
-    Ok(page.lines().filter_map(value).sum())
+    Ok(metric(&page, "landfall_fs_requests_total").unwrap_or(0.0))
 }
 
 /// The table of a report.

@@ -8,13 +8,10 @@ use crate::linefs::args::LinefsLoad;
 use crate::linefs::gluster::Gluster;
 use crate::linefs::servers::{Served, Servers, Setting};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The name of such a server that publishes by copying.
-pub(super) const COPYING: &str = "landfall, one server, copying";
-/// The name of such a server that makes each copy durable by itself.
-pub(super) const COPYING_EACH: &str = "landfall, one server, copying record by record";
 /// The name in reports of three servers in a chain.
 pub(super) const CHAIN: &str = "landfall, chain of three";
 /// The name of such a chain whose view is in etcd.
@@ -25,6 +22,10 @@ pub(super) const NOT_PARALLEL: &str = "landfall, NotParallel";
 pub(super) const ASSISE: &str = "landfall, Assise's way";
 /// The name of a server without a chain.
 pub(super) const ALONE: &str = "landfall, one server";
+/// The name of such a server that publishes by copying.
+const COPYING: &str = "copying, a chunk at once";
+/// The name of such a server that makes each copy durable by itself.
+const COPYING_EACH: &str = "copying, record by record";
 /// The name of GlusterFS with three copies.
 pub(super) const GLUSTER: &str = "GlusterFS, replica 3";
 
@@ -108,6 +109,19 @@ pub(super) fn scratch_in(args: &FsArgs) -> Result<TempDir, BenchError> {
     warm(args);
     let dir = args.dir.canonicalize().map_err(BenchError::file(&args.dir))?;
     tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&dir).map_err(BenchError::file(&dir))
+}
+
+/// Removes everything in a folder, durably.
+pub(super) fn empty(folder: &Path) -> Result<(), BenchError> {
+    let remove_all = || -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let is_folder = entry.file_type()?.is_dir();
+            if is_folder { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }?;
+        }
+        fs::File::open(folder)?.sync_all()
+    };
+    remove_all().map_err(BenchError::file(folder))
 }
 
 /// CPU time that some processes had used at some time.

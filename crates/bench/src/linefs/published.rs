@@ -1,10 +1,10 @@
 //! What the mount of a server has published, and how long that took.
 
+use crate::common::clients::http::metric;
 use crate::common::error::BenchError;
+use crate::common::measure::cpu::named_threads_ns;
 use crate::common::sys;
 use crate::linefs::place::Place;
-use std::fs;
-use std::path::Path;
 
 /// The stages of publishing, as a mount names them.
 pub(super) const STAGES: [&str; 4] = ["fetch", "log", "commit", "acknowledge"];
@@ -34,16 +34,15 @@ impl Published {
         let point = place.files();
         let page = sys::extended_attribute(point, "landfall.metrics").map_err(BenchError::file(point))?;
         let value = |name: &str| -> Result<f64, BenchError> {
-            let value =
-                page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-            value.ok_or(BenchError::Nothing("a mount does not say what it has published"))
+            metric(&page, name).ok_or(BenchError::Nothing("a mount does not say what it has published"))
         };
         let mut stages = [0.0; 4];
         for (seconds, name) in stages.iter_mut().zip(STAGES) {
             *seconds = value(&format!("landfall_fs_publish_stage_seconds_total{{stage=\"{name}\"}}"))?;
         }
         let chunks = value("landfall_fs_chunks_total")?;
-        Ok(Self { chunks, stages, cpu_ns: place.pids().into_iter().map(cpu_of_publisher).sum() })
+        let cpu_ns = place.pids().into_iter().map(|pid| named_threads_ns(pid, PUBLISHER)).sum();
+        Ok(Self { chunks, stages, cpu_ns })
     }
 
     pub(super) fn since(&self, before: &Self) -> Since {
@@ -52,13 +51,4 @@ impl Published {
         let stages_ms = std::array::from_fn(|at| (STAGES[at], ms(at)));
         Since { stages_ms, cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns) }
     }
-}
-
-/// CPU time of the thread of a server that publishes, nanoseconds.
-fn cpu_of_publisher(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let read = |task: &Path, what| fs::read_to_string(task.join(what)).unwrap_or_default();
-    let publishers = tasks.filter(|task| read(&task.path(), "comm").trim_end() == PUBLISHER);
-    let ns = |task: fs::DirEntry| read(&task.path(), "schedstat").split(' ').next()?.parse::<u64>().ok();
-    publishers.filter_map(ns).sum()
 }

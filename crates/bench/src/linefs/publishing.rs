@@ -7,10 +7,11 @@ use crate::common::peers::Programs;
 use crate::common::tables::{Page, spread, spread_of};
 use crate::common::targets::{Bound, Target};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
-use crate::linefs::clients::{Written, remove_all, write_all};
+use crate::linefs::busy::Contestant;
+use crate::linefs::clients::{Written, write_all};
 use crate::linefs::corunner::{self, CoRunner, Priority};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
-use crate::linefs::place::{Kind, Place};
+use crate::linefs::place::{Kind, Place, empty};
 use crate::linefs::published::{Published, STAGES};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -19,30 +20,18 @@ use std::time::Duration;
 const CLIENTS: u32 = 4;
 
 /// What is measured in turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// The co-runner without anything beside it.
-    CoRunner,
-    /// A server that publishes in its way.
-    Server(Kind),
-}
+pub(super) const CONTESTANTS: [Contestant; 4] = [
+    Contestant::CoRunner,
+    Contestant::Chain(Kind::Alone),
+    Contestant::Chain(Kind::Copying),
+    Contestant::Chain(Kind::CopyingEach),
+];
 
-impl Turn {
-    pub(super) const ALL: [Self; 4] = [
-        Self::CoRunner,
-        Self::Server(Kind::Alone),
-        Self::Server(Kind::Copying),
-        Self::Server(Kind::CopyingEach),
-    ];
-
-    /// The name in reports.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::CoRunner => "co-runner alone",
-            Self::Server(Kind::Copying) => "copying, a chunk at once",
-            Self::Server(Kind::CopyingEach) => "copying, record by record",
-            Self::Server(_) => "relinking",
-        }
+/// The name in reports.
+pub(super) fn way_of(contestant: Contestant) -> &'static str {
+    match contestant {
+        Contestant::Chain(Kind::Alone) => "relinking",
+        other => other.name(),
     }
 }
 
@@ -62,7 +51,7 @@ pub(crate) struct PublishingRow {
     pub(super) stages_ms: Vec<Summary>,
 }
 
-/// What one turn has found.
+/// What one contestant has found.
 pub(super) struct PublishingSample {
     round_ms: f64,
     written: Option<Done>,
@@ -78,11 +67,11 @@ struct Done {
 
 impl PublishingRow {
     /// Of all rounds; `None` if there is none.
-    pub(super) fn of(turn: Turn, samples: &[PublishingSample]) -> Option<Self> {
+    pub(super) fn of(contestant: Contestant, samples: &[PublishingSample]) -> Option<Self> {
         let written = || samples.iter().filter_map(|sample| sample.written);
         let stage = |at: usize| Summary::of(written().map(|done| done.stages_ms[at]));
         Some(Self {
-            way: turn.name().into(),
+            way: way_of(contestant).into(),
             round_ms: Summary::of(samples.iter().map(|sample| sample.round_ms))?,
             rate: Summary::of(written().map(|done| done.written.rate())),
             cpu_us: Summary::of(written().map(|done| done.written.cpu_us())),
@@ -94,12 +83,12 @@ impl PublishingRow {
 
 /// One turn, at a server that has just been started.
 pub(super) fn once(
-    turn: Turn,
+    contestant: Contestant,
     programs: &Programs,
     args: &LinefsArgs,
 ) -> Result<PublishingSample, BenchError> {
     let (bytes, threads) = (corunner::point_bytes(args.quick), args.co_threads());
-    let Turn::Server(kind) = turn else {
+    let Contestant::Chain(kind) = contestant else {
         let round_ms = corunner::alone(bytes, threads, Duration::from_secs_f64(args.seconds));
         return Ok(PublishingSample { round_ms, written: None });
     };
@@ -107,7 +96,7 @@ pub(super) fn once(
     let overdue = Overdue::watch(place.pids(), LOAD_MAX);
     let mib = args.mib_of_client(CLIENTS);
     // The first files of a place are written to memory and blocks that nothing has touched.
-    let touched = write_all(place.files(), CLIENTS, mib).and_then(|_| remove_all(place.files(), CLIENTS));
+    let touched = write_all(place.files(), CLIENTS, mib).and_then(|_| empty(place.files()));
     let sample = touched.and_then(|()| {
         let before = Published::by(&place)?;
         let runner = CoRunner::start(bytes, threads, Priority::Same);
@@ -123,38 +112,38 @@ pub(super) fn once(
     overdue.end("clients that write", sample)
 }
 
-fn row(rows: &[PublishingRow], turn: Turn) -> Option<&PublishingRow> {
-    rows.iter().find(|row| row.way == turn.name())
+fn row(rows: &[PublishingRow], contestant: Contestant) -> Option<&PublishingRow> {
+    rows.iter().find(|row| row.way == way_of(contestant))
 }
 
 /// By how much a round of the co-runner takes longer than alone, as a part of that.
-fn slowdown(rows: &[PublishingRow], turn: Turn) -> Option<Summary> {
-    let alone = &row(rows, Turn::CoRunner)?.round_ms;
-    row(rows, turn)?.round_ms.less(alone)?.over(alone)
+fn slowdown(rows: &[PublishingRow], contestant: Contestant) -> Option<Summary> {
+    let alone = &row(rows, Contestant::CoRunner)?.round_ms;
+    row(rows, contestant)?.round_ms.less(alone)?.over(alone)
 }
 
 /// Time that the co-runner loses for each GiB that is written, seconds: a client that waits writes less.
-fn lost(rows: &[PublishingRow], turn: Turn) -> Option<Summary> {
-    let ours = row(rows, turn)?;
-    let share = ours.round_ms.less(&row(rows, Turn::CoRunner)?.round_ms)?.over(&ours.round_ms)?;
+fn lost(rows: &[PublishingRow], contestant: Contestant) -> Option<Summary> {
+    let ours = row(rows, contestant)?;
+    let share = ours.round_ms.less(&row(rows, Contestant::CoRunner)?.round_ms)?.over(&ours.round_ms)?;
     let share = Summary::of(share.samples.iter().map(|share| share * 1024.0))?;
     share.over(ours.rate.as_ref()?)
 }
 
 /// What relinking is to cost a program beside it, of what copying costs.
 pub(super) fn targets(rows: &[PublishingRow]) -> Vec<Target> {
-    let over = |turn| {
-        let theirs = lost(rows, turn)?;
-        if theirs.min > 0.0 { lost(rows, Turn::Server(Kind::Alone))?.over(&theirs) } else { None }
+    let over = |contestant| {
+        let theirs = lost(rows, contestant)?;
+        if theirs.min > 0.0 { lost(rows, Contestant::Chain(Kind::Alone))?.over(&theirs) } else { None }
     };
-    let target = |turn: Turn| Target {
-        what: format!("co-runner's loss for as much as is written: relinking over {}", turn.name()),
+    let target = |contestant: Contestant| Target {
+        what: format!("co-runner's loss for as much as is written: relinking over {}", way_of(contestant)),
         bound: Bound::AtMost,
         wanted: 0.5,
         unit: "×",
-        measured: over(turn),
+        measured: over(contestant),
     };
-    [Kind::Copying, Kind::CopyingEach].map(|kind| target(Turn::Server(kind))).into()
+    [Kind::Copying, Kind::CopyingEach].map(|kind| target(Contestant::Chain(kind))).into()
 }
 
 /// The tables of a report.
@@ -172,14 +161,15 @@ pub(super) fn show(rows: &[PublishingRow], mib: u64, co_threads: usize, page: &m
          what it loses for as much as is written. CPU is that of clients and server, and of the thread that publishes. The \
          stages are those of a chunk of at least 4 MiB.",
     ));
-    let turns = || Turn::ALL.into_iter().filter_map(|turn| Some((turn, row(rows, turn)?)));
-    let line = |(turn, row): (Turn, &PublishingRow)| {
-        let is_server = turn != Turn::CoRunner;
+    let turns =
+        || CONTESTANTS.into_iter().filter_map(|contestant| Some((contestant, row(rows, contestant)?)));
+    let line = |(contestant, row): (Contestant, &PublishingRow)| {
+        let is_server = contestant != Contestant::CoRunner;
         vec![
             row.way.clone(),
             spread(&row.round_ms),
-            spread_of(slowdown(rows, turn).filter(|_| is_server).as_ref()),
-            spread_of(lost(rows, turn).as_ref()),
+            spread_of(slowdown(rows, contestant).filter(|_| is_server).as_ref()),
+            spread_of(lost(rows, contestant).as_ref()),
             spread_of(row.rate.as_ref()),
             spread_of(row.cpu_us.as_ref()),
             spread_of(row.publisher_us.as_ref()),
@@ -195,7 +185,7 @@ pub(super) fn show(rows: &[PublishingRow], mib: u64, co_threads: usize, page: &m
         "publisher: CPU µs a MiB",
     ];
     page.table(&head, turns().map(line));
-    let line = |(_, row): (Turn, &PublishingRow)| {
+    let line = |(_, row): (Contestant, &PublishingRow)| {
         let stages = row.stages_ms.iter().map(spread);
         std::iter::once(row.way.clone()).chain(stages).collect::<Vec<_>>()
     };
@@ -209,20 +199,22 @@ pub(super) mod tests {
 
     /// Rows whose co-runner takes 100 ms alone, 120 ms beside relinking, and 150 and 180 ms beside copying.
     pub(in crate::linefs) fn rows() -> Vec<PublishingRow> {
-        let sample = |turn: Turn, scale: f64| {
-            let round_ms = match turn {
-                Turn::CoRunner => 100.0,
-                Turn::Server(Kind::Copying) => 150.0,
-                Turn::Server(Kind::CopyingEach) => 180.0,
-                Turn::Server(_) => 120.0,
+        let sample = |contestant: Contestant, scale: f64| {
+            let round_ms = match contestant {
+                Contestant::CoRunner => 100.0,
+                Contestant::Chain(Kind::Copying) => 150.0,
+                Contestant::Chain(Kind::CopyingEach) => 180.0,
+                Contestant::Chain(_) => 120.0,
             };
             let written = Written::of(512.0, 4.0 * scale, 1_000_000);
             let done = Done { written, publisher_us: 50.0, stages_ms: [1.0, 2.0, 3.0, 4.0] };
-            let written = (turn != Turn::CoRunner).then_some(done);
+            let written = (contestant != Contestant::CoRunner).then_some(done);
             PublishingSample { round_ms: round_ms * scale, written }
         };
-        let row = |turn: Turn| PublishingRow::of(turn, &[sample(turn, 1.0), sample(turn, 1.1)]);
-        Turn::ALL.into_iter().filter_map(row).collect()
+        let row = |contestant: Contestant| {
+            PublishingRow::of(contestant, &[sample(contestant, 1.0), sample(contestant, 1.1)])
+        };
+        CONTESTANTS.into_iter().filter_map(row).collect()
     }
 
     fn is_near(summary: Option<Summary>, value: f64) -> bool {
@@ -232,12 +224,12 @@ pub(super) mod tests {
     #[test]
     fn a_program_is_slowed_down_by_what_it_takes_longer_than_alone() {
         let mut rows = rows();
-        assert!(is_near(slowdown(&rows, Turn::Server(Kind::Alone)), 0.2));
+        assert!(is_near(slowdown(&rows, Contestant::Chain(Kind::Alone)), 0.2));
         // A sixth of 8 s for a GiB, and of a tenth more; a third and four ninths beside copying.
-        assert!(is_near(lost(&rows, Turn::Server(Kind::Alone)), 1.4));
+        assert!(is_near(lost(&rows, Contestant::Chain(Kind::Alone)), 1.4));
         let copying = targets(&rows);
         assert!(is_near(copying[0].measured.clone(), 0.5) && is_near(copying[1].measured.clone(), 0.375));
-        assert!(lost(&rows, Turn::CoRunner).is_none());
+        assert!(lost(&rows, Contestant::CoRunner).is_none());
         // What does not slow it down is no measure of what does.
         rows[2].round_ms = rows[0].round_ms.clone();
         assert!(targets(&rows)[0].measured.is_none());

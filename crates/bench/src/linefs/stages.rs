@@ -1,5 +1,6 @@
 //! How long each stage of a chunk takes on its way along a chain: after LineFS, Figure 5.
 
+use crate::common::clients::http::metric;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::{Programs, Server};
@@ -51,10 +52,7 @@ impl Done {
     fn by(server: &Server) -> Result<Self, BenchError> {
         let page = server.metrics()?;
         let value = |name: &'static str| -> Result<f64, BenchError> {
-            let value = page.lines().find_map(|line| {
-                let line = line.strip_prefix("landfall_chain_")?.strip_prefix(name)?;
-                line.strip_prefix(' ')?.parse().ok()
-            });
+            let value = metric(&page, &format!("landfall_chain_{name}"));
             value.ok_or_else(|| BenchError::reply("landfall", "/metrics without it", name))
         };
         Ok(Self {

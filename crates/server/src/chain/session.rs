@@ -209,11 +209,12 @@ impl ChainSession {
         head: &[u8],
         (stream, payload): (&Chain<'_>, Range<usize>),
     ) -> Result<(), Stop> {
+        let bytes = payload.len() as u64;
         let placed = place(head, payload)?;
         if code == Code::Copied {
             return self.copied(node, ctx, stream, &placed);
         }
-        let (begun, bytes) = (Instant::now(), payload_bytes(&placed));
+        let begun = Instant::now();
         self.records(&placed, |group| {
             ctx.writer.set_admitted(true);
             let tickets = chunk(node, ctx, stream, group);
@@ -293,11 +294,6 @@ impl ChainSession {
         self.done = 0;
         Ok(())
     }
-}
-
-/// Bytes of the values of records.
-fn payload_bytes(placed: &[Placed<'_>]) -> u64 {
-    placed.iter().map(|(_, value)| value.len() as u64).sum()
 }
 
 /// The records of a message, and where their values lie: they fill the payload, and no group goes on behind the end.

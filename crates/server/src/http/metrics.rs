@@ -224,11 +224,11 @@ fn chain(text: &mut Text, shared: &Shared) {
         "1 if the next node refuses what it is sent, as it has no room.",
         u8::from(node.is_full_behind()),
     );
-    sent_behind(text, sent);
+    chunks(text, sent);
     copies(text, sent);
 }
 
-fn sent_behind(text: &mut Text, sent: &landfall_chain_io::Counters) {
+fn chunks(text: &mut Text, sent: &landfall_chain_io::Counters) {
     text.counter("chain_batches_total", "Batches that the next node has acknowledged.", read(&sent.batches));
     text.counter("chain_batch_seconds_total", "Time that they took.", seconds(read(&sent.batch_ns)));
     text.counter(

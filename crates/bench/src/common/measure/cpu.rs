@@ -1,6 +1,7 @@
 //! CPU time of a server, all threads.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Nanoseconds of one clock tick of `/proc/PID/stat`: Linux reports 100 a second to user space on every architecture.
 pub(super) const TICK_NS: u64 = 10_000_000;
@@ -34,17 +35,28 @@ impl CpuTime {
 
 /// CPU time of the calling thread so far, nanoseconds; 0 where the kernel does not report it.
 pub(crate) fn thread_ns() -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    task_ns(Path::new("/proc/thread-self")).unwrap_or(0)
+}
+
+/// CPU time of the threads of a process that have this name, nanoseconds; 0 where the kernel does not report it.
+pub(crate) fn named_threads_ns(pid: u32, name: &str) -> u64 {
+    let has_name =
+        |task: &Path| fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
+    tasks(pid).filter(|task| has_name(task)).filter_map(|task| task_ns(&task)).sum()
 }
 
 fn threads_ns(pid: u32) -> u64 {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    tasks
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok())
-        .filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok())
-        .sum()
+    tasks(pid).filter_map(|task| task_ns(&task)).sum()
+}
+
+/// What `/proc` has of each thread of a process.
+fn tasks(pid: u32) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().map(|task| task.path())
+}
+
+fn task_ns(task: &Path) -> Option<u64> {
+    let text = fs::read_to_string(task.join("schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// `utime + stime` of a line of `/proc/PID/stat`: fields 14 and 15, after a name that may hold anything.
