@@ -18,6 +18,11 @@ pub(crate) type MountId = [u8; 16];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountNumber(pub(crate) u32);
 
+impl MountNumber {
+    /// No mount of a server. A mount that serves itself has no other number.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 /// What is known of an inode that a kernel knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Life {

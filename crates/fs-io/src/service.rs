@@ -337,9 +337,10 @@ impl Service {
         self.link.as_deref()
     }
 
-    /// The socket to which libraries connect, if there is one.
+    /// The socket to which libraries of this mount's programs connect, if there is one.
     pub(crate) fn socket(&self) -> Option<&Path> {
-        self.link.as_ref().map(|link| link.socket())
+        let is_here = !matches!(self.held, Some(Held::Elsewhere(_)));
+        self.link.as_ref().filter(|_| is_here).map(|link| link.socket())
     }
 
     /// Data of a file are not where the kernel believes.

@@ -11,7 +11,7 @@ use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
 use crate::line::{ConnectionQueue, Line};
-use crate::link::{Link, Listener, Roll, Threads};
+use crate::link::{Libraries, Link, Linked, Offered};
 use crate::lives::MountId;
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
@@ -180,6 +180,8 @@ pub(crate) struct Elsewhere {
     pub(crate) ended: OwnedFd,
     /// What the holder is asked.
     pub(crate) questions: Arc<Questions>,
+    /// The libraries of the server, where there can be any.
+    pub(crate) link: Option<Arc<Link>>,
     pub(crate) common: Common,
     pub(crate) which: Which,
 }
@@ -242,7 +244,8 @@ pub struct Session {
     household: Option<Household>,
     /// The thread that commits for requests over io_uring.
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
-    libraries: Option<Threads>,
+    /// The libraries of this mount only.
+    libraries: Option<Libraries>,
     /// The thread that makes the kernel drop what it keeps.
     forgetting: Option<JoinHandle<()>>,
 }
@@ -325,25 +328,31 @@ impl Session {
         let point = mount.point().to_owned();
         let holder = if elsewhere.is_some() { Holder::Another } else { Holder::This(point.clone()) };
         let is_own = elsewhere.is_none();
-        let (ended, earlier, memory, forgetting, common, which) = match elsewhere {
-            Some(Elsewhere { memory, earlier, ended, questions, common, which }) => {
-                (Some(ended), earlier, Some(memory), Forgetting::Holder(questions), common, which)
+        let (ended, earlier, memory, forgetting, common, which, link) = match elsewhere {
+            Some(Elsewhere { memory, earlier, ended, questions, link, common, which }) => {
+                (Some(ended), earlier, Some(memory), Forgetting::Holder(questions), common, which, link)
             }
             None => {
                 let device = notifier.as_ref().ok_or(SessionError::NoImage)?;
                 let forgetting = Forgetting::This(device.clone_queue()?);
-                (None, None, None, forgetting, own, Which::default())
+                (None, None, None, forgetting, own, Which::default(), None)
             }
         };
-        let device = mount.id().and_then(device_of).unwrap_or_default();
+        let device = mount.id().and_then(device_of);
         let (mount, serving) = (Mutex::new(mount), AtomicUsize::new(0));
         let shared = Arc::new(Shared { point, holder, mount, stop, ended, serving });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
         let forgetter = Arc::new(Forgetter::new(forgetting));
-        let link = link(&files, &publisher, &forgetter, settings, device);
-        let (available, sync) = ((link.as_ref().ok().cloned(), forgetter), settings.sync);
+        let linked =
+            device.map(|device| Linked { mount: which.mount, device, forgetter: Arc::clone(&forgetter) });
+        let libraries = match is_own {
+            true => libraries((&files, &publisher), &common, (settings, linked.clone()), &shared.holder)?,
+            false => None,
+        };
+        let link = link.or_else(|| libraries.as_ref()?.link().cloned());
         let held = memory.map(|memory| held(&files, memory, earlier.as_ref(), &common));
-        let service = Service::new(files, common, (sync, written), available, (held, which));
+        let service =
+            Service::new(files, common, (settings.sync, written), (link.clone(), forgetter), (held, which));
         let mut session = Self {
             shared,
             service: Arc::new(service),
@@ -352,7 +361,7 @@ impl Session {
             publisher,
             household: None,
             syncing: None,
-            libraries: None,
+            libraries,
             forgetting: None,
         };
         if is_own {
@@ -360,7 +369,9 @@ impl Session {
             session.household = Some(Household::start(service, &session.publisher, holder, heap_keeper)?);
         }
         session.start_forgetting()?;
-        session.start_libraries(link, settings)?;
+        if let (Some(link), Some(linked)) = (link.filter(|_| !is_own), linked) {
+            link.add(linked);
+        }
         if let Some(earlier) = &earlier {
             take_over(session.notifier.as_deref(), negotiated, &earlier.lost)?;
         }
@@ -372,21 +383,6 @@ impl Session {
         let (forgetter, shared) = (Arc::clone(&self.service.forgetter), Arc::clone(&self.shared));
         let forget = move || panics::essential(&shared.holder, || forgetter.run());
         self.forgetting = Some(std::thread::Builder::new().name("forget".into()).spawn(forget)?);
-        Ok(())
-    }
-
-    /// Serves libraries. The mount does without them where there is no socket.
-    fn start_libraries(&mut self, link: Result<Arc<Link>, Reason>, settings: &Settings) -> io::Result<()> {
-        let Some(path) = &settings.socket else { return Ok(()) };
-        match Listener::bind(path) {
-            Ok(listener) => {
-                let stop = self.shared.stop.try_clone()?;
-                self.libraries = Some(Threads::start(listener, link, stop, &self.shared.holder)?);
-            }
-            Err(error) => {
-                tracing::warn!(%error, socket = %path.display(), "libraries cannot connect: they use the mount");
-            }
-        }
         Ok(())
     }
 
@@ -575,9 +571,8 @@ impl Session {
             syncs.end();
             thread.join().expect("a panic ends the process");
         }
-        if let Some(mut libraries) = self.libraries.take() {
-            libraries.end();
-        }
+        self.service.libraries().into_iter().for_each(|link| link.remove(self.service.mount()));
+        self.libraries = None;
         self.service.forgetter.close();
         if let Some(forgetting) = self.forgetting.take() {
             forgetting.join().expect("a panic ends the process");
@@ -592,30 +587,21 @@ impl Drop for Session {
     }
 }
 
-/// What libraries link to, or why they cannot.
-fn link(
-    files: &Arc<Files>,
-    publisher: &Arc<Mutex<Publisher>>,
-    forgetter: &Arc<Forgetter>,
-    settings: &Settings,
-    device: u64,
-) -> Result<Arc<Link>, Reason> {
-    // Without a socket nobody asks.
-    let socket = settings.socket.as_deref().ok_or(Reason::Medium)?;
-    if settings.writeback {
-        return Err(Reason::WriteBack);
-    }
-    if settings.sync == SyncMode::Always {
-        return Err(Reason::Always);
-    }
-    let failed = |error: io::Error| {
-        tracing::warn!(%error, "libraries cannot be served: they use the mount");
-        Reason::Medium
+/// Serves libraries, if there is a socket for them.
+pub(crate) fn libraries(
+    (files, publisher): (&Arc<Files>, &Arc<Mutex<Publisher>>),
+    common: &Common,
+    (settings, linked): (&Settings, Option<Linked>),
+    holder: &Holder,
+) -> io::Result<Option<Libraries>> {
+    let Some(socket) = &settings.socket else { return Ok(None) };
+    let refused = match settings.sync {
+        _ if settings.writeback => Some(Reason::WriteBack),
+        SyncMode::Always => Some(Reason::Always),
+        SyncMode::Fsync => None,
     };
-    let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
-    let roll = Roll::create(socket).map_err(failed)?;
-    let (files, publisher, forgetter) = (Arc::clone(files), Arc::clone(publisher), Arc::clone(forgetter));
-    Ok(Arc::new(Link::new(files, publisher, forgetter, (region, roll), (socket, device))))
+    let mounts = linked.into_iter().collect();
+    Libraries::start(socket, Offered { files, publisher, holders: &common.leases, refused, mounts }, holder)
 }
 
 /// `st_dev` of the mount that the kernel's table calls `id`. It is not asked of the mount: a server that waits for its own

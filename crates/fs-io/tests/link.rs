@@ -37,7 +37,7 @@ fn inode(mounted: &Mounted) -> u64 {
 
 fn linked(mounted: &Mounted) -> (Library, Leased) {
     let inode = inode(mounted);
-    let mut library = Library::link(&mounted.socket()).expect("it is linked");
+    let mut library = Library::link(&mounted.door()).expect("it is linked");
     let leased = library.acquire(Kind::Write, inode);
     (library, leased)
 }
@@ -67,7 +67,7 @@ fn the_mount_reads_what_a_library_has_written_and_the_library_what_the_mount_has
 #[test]
 fn a_mount_and_a_library_that_take_turns_see_each_other() {
     let Some(mounted) = Mounted::in_memory(128, &[]) else { return };
-    let mut library = Library::link(&mounted.socket()).expect("it is linked");
+    let mut library = Library::link(&mounted.door()).expect("it is linked");
     let (mut random, mut by_library) = (Random(7), 0);
     for file in 0..12 {
         let path = mounted.at(&format!("file-{file}"));
@@ -114,11 +114,11 @@ fn take_turns(library: &mut Library, path: &Path, random: &mut Random) -> u32 {
 fn a_program_that_reads_through_the_mount_never_sees_an_older_value() {
     let Some(mounted) = mounted() else { return };
     let number = inode(&mounted);
-    let socket = mounted.socket();
+    let door = mounted.door();
     let is_done = AtomicBool::new(false);
     let written = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            let mut library = Library::link(&socket).expect("it is linked");
+            let mut library = Library::link(&door).expect("it is linked");
             let mut leased = library.acquire(Kind::Write, number);
             let mut value = 1_u64;
             while !is_done.load(Ordering::Relaxed) && value < 1500 {
@@ -235,7 +235,7 @@ fn fuzz_random_messages_are_refused_and_everybody_is_served() {
     }
     let _ = library.write(&mut leased, 0, &[7; 4096]);
     fs::write(mounted.at("other"), b"everybody goes on").expect("writes");
-    let mut other = Library::link(&mounted.socket()).expect("it is linked");
+    let mut other = Library::link(&mounted.door()).expect("it is linked");
     let mut leased = other.acquire(Kind::Write, inode(&mounted));
     assert!(other.write(&mut leased, 0, &[9; 4096]));
     assert_eq!(fs::read(mounted.at("file")).expect("reads")[..4096], [9; 4096]);
@@ -299,10 +299,11 @@ fn a_mount_ends_in_good_order_though_a_library_is_linked() {
     let Some(mut mounted) = mounted() else { return };
     let (mut library, mut leased) = linked(&mounted);
     assert!(library.write(&mut leased, 0, &[7; 4096]));
+    let (socket, _) = mounted.door();
     mounted.stop();
     assert_eq!(library.state(), LinkState::Ended);
     assert!(!library.write(&mut leased, 0, &[8; 4096]));
-    assert!(!mounted.socket().exists());
+    assert!(!socket.exists());
     mounted.start();
     let expected = [vec![7; 4096], vec![1; 5904]].concat();
     assert_eq!(fs::read(mounted.at("file")).expect("reads"), expected);
@@ -357,13 +358,16 @@ fn a_library_that_stays_in_when_its_mount_ends_is_fenced() {
 
 #[test]
 fn what_cannot_be_linked_says_why() {
-    let reason = |mounted: &Mounted| Library::link(&mounted.socket()).map(drop).expect_err("refused").reason;
+    let reason = |mounted: &Mounted| Library::link(&mounted.door()).map(drop).expect_err("refused").reason;
     let Some(kept) = Mounted::in_memory(64, &["writeback"]) else { return };
     assert_eq!(reason(&kept), Reason::WriteBack);
     let Some(always) = Mounted::in_memory(64, &["always"]) else { return };
     assert_eq!(reason(&always), Reason::Always);
     let Some(mounted) = mounted() else { return };
-    let mut library = Library::link(&mounted.socket()).expect("it is linked");
+    let (socket, device) = mounted.door();
+    let elsewhere = Library::link(&(socket, device + 1)).map(drop).expect_err("refused");
+    assert_eq!(elsewhere.reason, Reason::Mount);
+    let mut library = Library::link(&mounted.door()).expect("it is linked");
     let root = fs::metadata(mounted.point()).expect("it is there").ino();
     for inode in [root, 999_999] {
         let acquire =
@@ -376,6 +380,6 @@ fn what_cannot_be_linked_says_why() {
 #[test]
 fn a_region_on_a_file_is_not_shared() {
     let Some(on_disk) = Mounted::on_disk(64) else { return };
-    let refused = Library::link(&on_disk.socket()).map(drop).expect_err("refused");
+    let refused = Library::link(&on_disk.door()).map(drop).expect_err("refused");
     assert_eq!(refused.reason, Reason::Medium);
 }

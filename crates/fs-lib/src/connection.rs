@@ -64,15 +64,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the socket of a mount.
+    /// Connects to the socket of the mount with this `st_dev`.
     ///
     /// # Errors
     /// [`ConnectError`].
     pub(crate) fn open(path: &[u8], device: u64) -> Result<Self, ConnectError> {
         let socket = socket(path)?;
-        send(&socket, &Request::HELLO.encode(), SendFlags::NOSIGNAL)?;
+        send(&socket, &Request::hello(device).encode(), SendFlags::NOSIGNAL)?;
         let (reply, files) = receive_with_files(&socket)?;
-        let (Reply::Welcome { device: theirs, .. }, Ok([region, control_file])) =
+        let (Reply::Welcome { .. }, Ok([region, control_file])) =
             (reply, <[OwnedFd; FILES]>::try_from(files))
         else {
             return Err(ConnectError::Refused);
@@ -80,9 +80,6 @@ impl Connection {
         let memory: &'static ControlMemory = Kept::new(ControlMemory::map(&control_file)?);
         let control = Control::new(memory.words())?;
         let region = Attached::new(&File::from(region), control.identity()?.region_bytes)?;
-        if theirs != device {
-            return Err(ConnectError::Refused);
-        }
         let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
         let server: &'static Server = Kept::new(Server { socket, memory, asking: Mutex::default(), region });
         Ok(Self { client: Client::new(control, server)?, server })

@@ -22,6 +22,8 @@ pub enum Request {
     Hello {
         /// The library's version.
         version: u16,
+        /// `st_dev` of the mount whose files it wants. That of another version is not known: 0.
+        device: u64,
     },
     /// A lease.
     Acquire {
@@ -90,10 +92,12 @@ pub enum Reason {
     Region = 11,
     /// Every change must be durable before its call returns.
     Always = 12,
+    /// The mount is none that the server serves on this machine.
+    Mount = 13,
 }
 
 impl Reason {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Version,
         Self::Medium,
         Self::WriteBack,
@@ -106,6 +110,7 @@ impl Reason {
         Self::Message,
         Self::Region,
         Self::Always,
+        Self::Mount,
     ];
 }
 
@@ -129,8 +134,6 @@ pub enum Reply {
     Welcome {
         /// Number of the client.
         client: u32,
-        /// `st_dev` of the mount.
-        device: u64,
     },
     /// To [`Request::Acquire`]. The rest is in the control memory.
     Lease {
@@ -192,13 +195,16 @@ impl Maker {
 }
 
 impl Request {
-    /// The first message of this version.
-    pub const HELLO: Self = Self::Hello { version: VERSION };
+    /// The first message of this version, to the server of the mount with this `st_dev`.
+    #[must_use]
+    pub fn hello(device: u64) -> Self {
+        Self::Hello { version: VERSION, device }
+    }
 
     /// The message's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let made = match *self {
-            Self::Hello { version } => Maker::new(1).u32(u32::from(version)),
+            Self::Hello { version, device } => Maker::new(1).u32(u32::from(version)).u64(device),
             Self::Acquire { kind, inode } => Maker::new(2).u32(code_of(kind)).u64(inode.0),
             Self::Map { place, generation, offset, end } => {
                 Maker::new(3).u32(place).u32(generation).u64(offset).u64(end)
@@ -216,7 +222,11 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Taker(bytes);
         let request = match fields.u32()? {
-            1 => Self::Hello { version: u16::try_from(fields.u32()?).map_err(|_| Malformed)? },
+            1 => match u16::try_from(fields.u32()?).map_err(|_| Malformed)? {
+                version @ VERSION => Self::Hello { version, device: fields.u64()? },
+                // Whatever else it says, it is to be told that.
+                version => return Ok(Self::Hello { version, device: 0 }),
+            },
             2 => Self::Acquire { kind: kind_of(fields.u32()?)?, inode: InodeNumber(fields.u64()?) },
             3 => Self::Map {
                 place: fields.u32()?,
@@ -253,7 +263,7 @@ impl Reply {
             Self::Refused(Refusal { reason, errno, wait_ms }) => {
                 Maker::new(100).u32(*reason as u32).u32(*errno).u32(*wait_ms)
             }
-            Self::Welcome { client, device } => Maker::new(101).u32(*client).u64(*device),
+            Self::Welcome { client } => Maker::new(101).u32(*client),
             Self::Lease { place, generation } => Maker::new(102).u32(*place).u32(*generation),
             Self::Parts { end, parts } => {
                 assert!(parts.len() <= PARTS_MAX, "the caller has cut the parts");
@@ -278,7 +288,7 @@ impl Reply {
                     Reason::ALL.into_iter().find(|reason| *reason as u32 == code).ok_or(Malformed)?;
                 Self::Refused(Refusal { reason, errno: fields.u32()?, wait_ms: fields.u32()? })
             }
-            101 => Self::Welcome { client: fields.u32()?, device: fields.u64()? },
+            101 => Self::Welcome { client: fields.u32()? },
             102 => Self::Lease { place: fields.u32()?, generation: fields.u32()? },
             103 => {
                 let (count, end) = (fields.u32()? as usize, fields.u64()?);
@@ -303,7 +313,7 @@ mod tests {
     fn requests() -> impl Strategy<Value = Request> {
         let kind = prop_oneof![Just(Kind::Read), Just(Kind::Write)];
         prop_oneof![
-            any::<u16>().prop_map(|version| Request::Hello { version }),
+            any::<u64>().prop_map(Request::hello),
             (kind, any::<u64>())
                 .prop_map(|(kind, inode)| Request::Acquire { kind, inode: InodeNumber(inode) }),
             any::<(u32, u32, u64, u64)>().prop_map(|(place, generation, offset, end)| Request::Map {
@@ -322,7 +332,7 @@ mod tests {
         let part = any::<(u64, u64, u32)>().prop_map(|(offset, at, len)| Part { offset, at, len });
         prop_oneof![
             refused.prop_map(|(reason, errno, wait_ms)| Reply::Refused(Refusal { reason, errno, wait_ms })),
-            any::<(u32, u64)>().prop_map(|(client, device)| Reply::Welcome { client, device }),
+            any::<u32>().prop_map(|client| Reply::Welcome { client }),
             any::<(u32, u32)>().prop_map(|(place, generation)| Reply::Lease { place, generation }),
             (any::<u64>(), prop::collection::vec(part, 0..=PARTS_MAX))
                 .prop_map(|(end, parts)| Reply::Parts { end, parts }),
@@ -350,8 +360,10 @@ mod tests {
             let _ = Request::decode(&bytes);
             let _ = Reply::decode(&bytes);
             let coded = [&code.to_le_bytes()[..], &bytes].concat();
-            if let Ok(request) = Request::decode(&coded) {
-                prop_assert_eq!(request.encode(), coded);
+            match Request::decode(&coded) {
+                Ok(Request::Hello { version, device }) if version != VERSION => prop_assert_eq!(device, 0),
+                Ok(request) => prop_assert_eq!(request.encode(), coded),
+                Err(Malformed) => {}
             }
             let _ = Reply::decode(&[&(code + 99).to_le_bytes()[..], &bytes].concat());
         }

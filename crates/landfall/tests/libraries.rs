@@ -2,11 +2,14 @@
 
 mod common;
 
-use common::mounts::{END_LIMIT, Process, Random, Site, wait_for_file};
-use common::writers::{Acknowledged, By, Programs, Writer};
-use common::{Place, can_mount};
-use std::fs;
+use common::far::{Far, leaked};
+use common::mounts::{END_LIMIT, Pair, Process, Random, Site, wait_for_file};
+use common::writers::{Acknowledged, By, Programs, Writer, answered};
+use common::{Place, can_mount, own_address, pattern};
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,6 +17,10 @@ use std::time::Duration;
 const ENDED: [i32; 4] = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::EIO];
 /// Records that a writer has written before something happens to it.
 const RECORDS: u64 = 60;
+/// After so long a mount elsewhere gets a lease again of what was recalled.
+const COOLED: Duration = Duration::from_millis(1200);
+/// Time in which a library gets a lease, and writes.
+const ASKED: Duration = Duration::from_millis(200);
 
 /// A region in memory, and the programs. `None` where there can be no mount.
 fn in_memory(serve: &[&'static str]) -> Option<(Site, Programs)> {
@@ -354,4 +361,83 @@ fn what_is_acknowledged_is_there_whichever_of_library_server_and_mount_are_kille
 #[test]
 fn what_is_acknowledged_is_there_whichever_of_library_and_mount_are_killed() {
     kill_again_and_again(false);
+}
+
+#[test]
+fn programs_with_the_library_at_two_mounts_of_a_server_see_each_other_and_go_on_with_the_next_one() {
+    let Some(place) = Place::in_memory().filter(|_| can_mount()) else { return };
+    let Some(programs) = Programs::build(&place) else { return };
+    let pair = Pair::new(place, &[]);
+    let mut server = pair.site.server();
+    let (first, second) = pair.mounts();
+    let points = [pair.site.point.path(), pair.second.path()];
+    let start = |(seed, point)| {
+        Writer::start_on((&pair.site, point), &programs, By::Library(0), Acknowledged::Returned, seed)
+    };
+    let mut writers: Vec<Writer> = (1..).zip(points).map(start).collect();
+    let ends: [fn(Process); 2] = [Process::kill, Process::stop];
+    for end in ends {
+        for (writer, other) in writers.iter_mut().zip([points[1], points[0]]) {
+            writer.wait_for_records(RECORDS);
+            writer.check_at(other);
+        }
+        end(server);
+        server = pair.site.server();
+        let is_joined = || adopted(&pair.site).filter(|adopted| *adopted > 0);
+        common::wait_until(END_LIMIT, is_joined).expect("they are answered in their processes again");
+    }
+    let mut other = writers.pop().expect("there are two");
+    assert!(other.stop() > RECORDS, "it has leases: {}", other.said());
+    second.stop();
+    // One mount's end is none of the other's.
+    let (mut writer, before) = (writers.pop().expect("there are two"), adopted(&pair.site));
+    let before = before.expect("they are counted");
+    let is_answered = || adopted(&pair.site).filter(|adopted| *adopted > before);
+    common::wait_until(END_LIMIT, is_answered).expect("it is still answered in its process");
+    writer.stop();
+    writer.check();
+    other.check_at(points[0]);
+    first.stop();
+    server.stop();
+    pair.is_clean();
+}
+
+#[test]
+fn what_a_library_has_written_is_seen_by_a_mount_elsewhere_that_has_kept_the_file() {
+    let Some(place) = Place::in_memory().filter(|_| can_mount()) else { return };
+    let Some(programs) = Programs::build(&place) else { return };
+    let address = own_address();
+    let site = Site::new(place, &["--listen", leaked(address.to_string())]);
+    let server = site.server();
+    let mount = site.shared_mount(site.point.path());
+    let far = Far::mount(&[address], &[]);
+    let (near, seen) = (site.at("file"), far.at("file"));
+    File::create(&near).unwrap();
+    let mut command = programs.with_library(Path::new("dd"), 0);
+    command.args(["bs=4096", "conv=notrunc", "iflag=fullblock", "status=none"]);
+    command.arg(format!("of={}", near.display())).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut writer = command.spawn().unwrap();
+    let mut expected = Vec::new();
+    for round in 0..4_u64 {
+        // After a recall an inode cools for a second; then its holder keeps what it has read.
+        std::thread::sleep(COOLED);
+        (0..3).for_each(|_| assert_eq!(fs::read(&seen).unwrap(), expected));
+        let block = pattern(round, 4096);
+        expected.extend_from_slice(&block);
+        writer.stdin.as_mut().unwrap().write_all(&block).unwrap();
+        // Who looks while a lease is asked for gets in its way.
+        std::thread::sleep(ASKED);
+        let is_written = || (near.metadata().unwrap().len() == expected.len() as u64).then_some(());
+        common::wait_until(END_LIMIT, is_written).expect("it is written");
+        assert_eq!(seen.metadata().unwrap().len(), expected.len() as u64, "round {round}");
+        assert_eq!(fs::read(&seen).unwrap(), expected, "round {round}");
+    }
+    drop(writer.stdin.take());
+    let said = writer.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(answered(&said) >= 4, "it has leases: {said}");
+    far.stop();
+    mount.stop();
+    server.stop();
+    is_clean(&site);
 }

@@ -10,6 +10,7 @@ mod state;
 use crate::lives::{MountId, MountNumber};
 use landfall_fs::InodeNumber;
 use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use state::{Change, Inodes, LEASE_TERM, LEASES_END, Recall, State};
@@ -50,6 +51,18 @@ impl Changing<'_> {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.leases.state.lock().end(&self.change, self.is_executed);
+    }
+}
+
+/// Nobody gets a lease of an inode as long as this lives: a library changes it, and asks nobody.
+pub(crate) struct Withheld {
+    leases: Arc<Leases>,
+    change: Change,
+}
+
+impl Drop for Withheld {
+    fn drop(&mut self) {
+        self.leases.state.lock().end(&self.change, false);
     }
 }
 
@@ -112,13 +125,22 @@ impl Leases {
         named: &[InodeNumber],
         found: &[InodeNumber],
     ) -> Changing<'_> {
+        Changing { leases: self, change: self.recall(mount, named, found), is_executed: false }
+    }
+
+    /// Recalls the leases of an inode from all holders, whichever mount it is whose library is to have it. Waits as
+    /// [`Self::change`] does.
+    pub(crate) fn withhold(self: &Arc<Self>, inode: InodeNumber) -> Withheld {
+        Withheld { leases: Arc::clone(self), change: self.recall(MountNumber::NONE, &[inode], &[]) }
+    }
+
+    fn recall(&self, mount: MountNumber, named: &[InodeNumber], found: &[InodeNumber]) -> Change {
         let mut state = self.state.lock();
         let mut change = state.begin(mount, named, found);
         while let Some(until) = state.go_on(&mut change, Instant::now()) {
             self.changed.wait_until(&mut state, until);
         }
-        drop(state);
-        Changing { leases: self, change, is_executed: false }
+        change
     }
 
     /// As [`State::counts`].
@@ -207,6 +229,27 @@ mod tests {
         drop(change);
         assert_eq!(leases.counts().0, 0);
         assert!(give(&leases, FILE) && recalls.try_recv().is_err());
+    }
+
+    #[test]
+    fn nobody_has_a_lease_of_what_a_library_may_change() {
+        let (leases, recalls) = leases();
+        let leases = Arc::new(leases);
+        assert!(give(&leases, FILE) && give(&leases, OTHER));
+        let withheld = std::thread::scope(|scope| {
+            let withheld = scope.spawn(|| leases.withhold(FILE));
+            assert_eq!(recalls.recv(), Ok((1, vec![FILE])));
+            assert!(!withheld.is_finished());
+            leases.note_dropped(B, 1);
+            withheld.join().expect("no panic")
+        });
+        let later = Instant::now() + COOLING;
+        leases.note_answer(B, 2, later);
+        assert!(!leases.give(B, FILE, later) && leases.give(B, OTHER, later));
+        drop(leases.change(A, &[FILE], &[]));
+        assert!(!leases.give(B, FILE, later), "a request of another mount has changed it, too");
+        drop(withheld);
+        assert!(leases.give(B, FILE, later));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! One client: its log, its leases, and the memory that it shares.
 
 use super::counts::{Fenced, Why};
-use super::shared::{Shared, reason_of};
+use super::shared::{Linked, Shared, reason_of};
+use crate::leases::Withheld;
+use crate::lives::MountNumber;
 use crate::sys::SharedMemory;
 use landfall_fs::{Access, FilePart, Files, FsError, InodeNumber, LeaseNumber};
 use landfall_fs_link::{
@@ -29,6 +31,8 @@ const COPY_GRAIN: u64 = 64;
 /// A client.
 pub(super) struct Client {
     number: u32,
+    /// The mount through which its program opens files.
+    linked: Linked,
     memory: SharedMemory,
     state: Mutex<State>,
 }
@@ -49,6 +53,8 @@ struct Held {
     inode: InodeNumber,
     /// Bytes that the client may read as long as it has the lease.
     extents: Vec<Extent>,
+    /// Of what the client may change the holders of mounts on other machines keep nothing.
+    _withheld: Option<Withheld>,
 }
 
 /// A run with copies of short values.
@@ -62,12 +68,13 @@ type Mapped = (Vec<Part>, u64);
 
 impl Client {
     /// A client that has been attached.
-    pub(super) fn new(files: &Arc<Files>, number: u32) -> io::Result<Self> {
+    pub(super) fn new(files: &Arc<Files>, number: u32, linked: Linked) -> io::Result<Self> {
         let memory = SharedMemory::new(CONTROL_WORDS)?;
         let geometry = files.heap().geometry();
         let (hash_seed, region_bytes) = (geometry.hash_seed, geometry.bytes());
         let client = Self {
             number,
+            linked,
             memory,
             state: Mutex::new(State {
                 log: ClientLog::new(Arc::clone(files), number),
@@ -83,6 +90,11 @@ impl Client {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The mount through which its program opens files.
+    pub(super) fn mount(&self) -> MountNumber {
+        self.linked.mount
     }
 
     /// The memory as a file.
@@ -154,7 +166,7 @@ impl Client {
         state.drop_lease(shared, number, why);
     }
 
-    /// The client has ended, or the mount ends.
+    /// The client has ended, or its mount ends.
     pub(super) fn finish(&self, shared: &Shared) {
         self.close(shared, &mut self.state.lock(), LinkState::Ended);
     }
@@ -215,13 +227,10 @@ impl Client {
         inode: InodeNumber,
         access: Access,
     ) -> Result<(u32, u32), Reason> {
-        // No lock is held: the kernel waits here for requests that need the inode, and that take the lease back then.
-        if access == Access::Write {
-            shared.files.sync(inode).map_err(|error| reason_of(&error))?;
-            if !shared.invalidate(inode) {
-                return Err(Reason::Fenced);
-            }
-        }
+        let withheld = match access {
+            Access::Write => Some(self.withhold(shared, inode)?),
+            Access::Read => None,
+        };
         let mut state = self.state.lock();
         if state.is_over {
             return Err(Reason::Fenced);
@@ -240,10 +249,22 @@ impl Client {
         if access == Access::Write {
             state.log.begin_lease(number, inode, seq);
         }
-        state.leases.insert(number, Held { place, inode, extents: Vec::new() });
+        let held = Held { place, inode, extents: Vec::new(), _withheld: withheld };
+        state.leases.insert(number, held);
         lease::grant(control.lease_word(place), generation, kind_of(access));
         shared.counts.note_granted();
         Ok((u32::try_from(place).unwrap_or(u32::MAX), generation))
+    }
+
+    /// Before the client may change an inode, nobody else keeps anything of it. No lock may be held: others wait here for
+    /// requests that need the inode, and that take the lease back then.
+    fn withhold(&self, shared: &Shared, inode: InodeNumber) -> Result<Withheld, Reason> {
+        shared.files.sync(inode).map_err(|error| reason_of(&error))?;
+        // The kernels of other mounts keep what programs have mapped, whoever changes it.
+        if !self.linked.forgetter.forget(inode) {
+            return Err(Reason::Fenced);
+        }
+        Ok(shared.holders.withhold(inode))
     }
 
     /// Where bytes of a leased file are.

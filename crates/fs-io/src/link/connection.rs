@@ -18,12 +18,12 @@ pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     /// Process at the other end.
     pub(super) process: i32,
-    /// Readable when the mount ends.
+    /// Readable when libraries are served no more.
     pub(super) stop: OwnedFd,
 }
 
 impl Connection {
-    /// Answers requests until the other end closes the socket, or the mount ends.
+    /// Answers requests until the other end closes the socket, or libraries are served no more.
     pub(super) fn serve(self) {
         // A process that has ended already has nothing more to say. One that has no number here, in a namespace that is not
         // within this one, gets no region: nobody could know when it ends.
@@ -51,7 +51,7 @@ impl Connection {
                 return Ok(());
             }
             match (Request::decode(&buffer[..len]), &*client) {
-                (Ok(Request::Hello { version }), None) => *client = self.greet(version)?,
+                (Ok(Request::Hello { version, device }), None) => *client = self.greet(version, device)?,
                 (Ok(request), Some(client)) => self.send(&self.answer(client, request))?,
                 _ => self.send(&refused(Reason::Message, Duration::ZERO))?,
             }
@@ -59,11 +59,11 @@ impl Connection {
     }
 
     /// The first answer, with the region and the control memory.
-    fn greet(&self, version: u16) -> io::Result<Option<Arc<Client>>> {
+    fn greet(&self, version: u16, device: u64) -> io::Result<Option<Arc<Client>>> {
         let greeted = self.link.as_ref().map_err(|reason| *reason).and_then(|link| {
             let is_known = version == VERSION;
             is_known.then_some(()).ok_or(Reason::Version)?;
-            Ok((link, link.attach(self.process)?))
+            Ok((link, link.attach(self.process, device)?))
         });
         let (link, client) = match greeted {
             Ok(greeted) => greeted,
@@ -72,7 +72,7 @@ impl Connection {
                 return Ok(None);
             }
         };
-        let welcome = Reply::Welcome { client: client.number(), device: link.device() };
+        let welcome = Reply::Welcome { client: client.number() };
         let sent = self.send_with(&welcome, &[link.region(), client.memory()]);
         if sent.is_err() {
             // Nothing was granted to it.
@@ -121,7 +121,7 @@ fn refused(reason: Reason, wait: Duration) -> Reply {
     let errno = match reason {
         Reason::Version | Reason::Message => libc::EPROTO,
         Reason::Medium | Reason::WriteBack | Reason::Always => libc::EOPNOTSUPP,
-        Reason::Inode => libc::EBADF,
+        Reason::Inode | Reason::Mount => libc::EBADF,
         Reason::Left => libc::EAGAIN,
         Reason::Space => libc::ENOSPC,
         Reason::Revoked => libc::ESTALE,
@@ -134,7 +134,7 @@ fn refused(reason: Reason, wait: Duration) -> Reply {
     Reply::Refused(Refusal { reason, errno: errno.unsigned_abs(), wait_ms })
 }
 
-/// Waits until a descriptor is readable, or has ended. False if the mount ends first.
+/// Waits until a descriptor is readable, or has ended. False if `stop` is readable first.
 pub(super) fn wait_for(file: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> io::Result<bool> {
     loop {
         let mut polled =

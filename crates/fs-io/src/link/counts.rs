@@ -1,4 +1,4 @@
-//! What libraries have done since the mount began. Shown by [`crate::inspect`].
+//! What libraries have done since they are served. Shown by [`crate::inspect`].
 
 use landfall_fs::{LeaseNumber, Leases};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,13 +1,18 @@
 //! The socket beside a region, and the threads behind it.
 
 use super::connection::{Connection, wait_for};
+use super::roll::Roll;
 use super::server::Link;
-use super::shared::PAUSE;
+use super::shared::{Linked, PAUSE};
 use super::sys::{Peer, peer};
+use crate::counter::{counter, raise};
+use crate::leases::Leases as Holders;
 use crate::panics::{self, Holder};
 use crate::slices;
 use crate::sys;
+use landfall_fs::{Files, Publisher};
 use landfall_fs_link::{Reason, is_same_user};
+use parking_lot::Mutex;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
@@ -81,41 +86,80 @@ impl Drop for Listener {
     }
 }
 
-/// The threads that serve libraries.
-pub(crate) struct Threads {
+/// What libraries need of whoever serves mounts.
+pub(crate) struct Offered<'o> {
+    pub(crate) files: &'o Arc<Files>,
+    pub(crate) publisher: &'o Arc<Mutex<Publisher>>,
+    pub(crate) holders: &'o Arc<Holders>,
+    /// Why the mounts have to do without libraries.
+    pub(crate) refused: Option<Reason>,
+    /// Mounts that there are from the start.
+    pub(crate) mounts: Vec<Linked>,
+}
+
+impl Offered<'_> {
+    /// What libraries link to, or why they cannot.
+    fn link(self, socket: &Path) -> Result<Arc<Link>, Reason> {
+        let Self { files, publisher, holders, refused, mounts } = self;
+        refused.map_or(Ok(()), Err)?;
+        let failed = |error: io::Error| {
+            tracing::warn!(%error, "libraries cannot be served: they use the mount");
+            Reason::Medium
+        };
+        let region = files.heap().media().share().ok_or(Reason::Medium)?.map_err(failed)?;
+        let roll = Roll::create(socket).map_err(failed)?;
+        let (files, publisher, holders) = (Arc::clone(files), Arc::clone(publisher), Arc::clone(holders));
+        Ok(Arc::new(Link::new(files, publisher, holders, (region, roll), (socket, mounts))))
+    }
+}
+
+/// Serves libraries, or says to each why that is not possible, until this is dropped: the mounts have ended then.
+pub(crate) struct Libraries {
     link: Option<Arc<Link>>,
+    /// Readable when the threads are to end.
+    stop: OwnedFd,
     accepting: Option<JoinHandle<()>>,
     adopting: Option<JoinHandle<()>>,
 }
 
-impl Threads {
-    /// Serves libraries, or says to each why that is not possible. `stop` is readable when the mount ends.
+impl Libraries {
+    /// `None`: libraries cannot connect.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn start(
-        listener: Listener,
-        link: Result<Arc<Link>, Reason>,
-        stop: OwnedFd,
-        holder: &Holder,
-    ) -> io::Result<Self> {
-        let mut threads = Self { link: link.as_ref().ok().cloned(), accepting: None, adopting: None };
+    pub(crate) fn start(socket: &Path, offered: Offered<'_>, holder: &Holder) -> io::Result<Option<Self>> {
+        let listener = match Listener::bind(socket) {
+            Ok(listener) => listener,
+            Err(error) => {
+                let socket = socket.display();
+                tracing::warn!(%error, %socket, "libraries cannot connect: they use the mount");
+                return Ok(None);
+            }
+        };
+        let (link, stop) = (offered.link(socket), counter()?);
+        let end = stop.try_clone()?;
+        let mut libraries = Self { link: link.as_ref().ok().cloned(), stop, accepting: None, adopting: None };
         if let Ok(link) = &link {
             let (link, holder) = (Arc::clone(link), holder.clone());
             let adopt = move || panics::essential(&holder, || link.run());
-            threads.adopting = Some(std::thread::Builder::new().name("adopt".into()).spawn(adopt)?);
+            libraries.adopting = Some(std::thread::Builder::new().name("adopt".into()).spawn(adopt)?);
         }
         let holder = holder.clone();
-        let accept = move || panics::essential(&holder, || accept_all(&listener, &link, &stop, &holder));
-        threads.accepting = Some(std::thread::Builder::new().name("link".into()).spawn(accept)?);
-        Ok(threads)
+        let accept = move || panics::essential(&holder, || accept_all(&listener, &link, &end, &holder));
+        libraries.accepting = Some(std::thread::Builder::new().name("link".into()).spawn(accept)?);
+        Ok(Some(libraries))
     }
 
-    /// Ends all clients, and the threads. The mount has ended, and `stop` is readable.
-    pub(crate) fn end(&mut self) {
-        if let Some(link) = &self.link {
-            link.stop();
-        }
+    /// What libraries link to, if they can.
+    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
+        self.link.as_ref()
+    }
+}
+
+impl Drop for Libraries {
+    fn drop(&mut self) {
+        self.link.iter().for_each(|link| link.stop());
+        raise(&self.stop);
         for thread in [self.accepting.take(), self.adopting.take()].into_iter().flatten() {
             thread.join().expect("a panic ends the process");
         }

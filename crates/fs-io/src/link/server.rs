@@ -1,10 +1,11 @@
-//! All clients, and what the mount asks of them.
+//! All clients, and what mounts ask of them.
 
 use super::client::Client;
 use super::counts::{Counts, Why};
 use super::roll::{CLIENTS_MAX, Roll};
-use super::shared::{PAUSE, Shared, reason_of};
-use crate::forget::Forgetter;
+use super::shared::{Linked, PAUSE, Shared, reason_of};
+use crate::leases::Leases as Holders;
+use crate::lives::MountNumber;
 use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
 use landfall_fs_link::{Kind, Reason};
 use parking_lot::Mutex;
@@ -23,22 +24,22 @@ const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// How often a lease is asked for while others are in its way.
 const ATTEMPTS: usize = 8;
 
-/// The clients of a mount.
+/// The clients of the mounts of one tree of files.
 pub(crate) struct Link {
     shared: Shared,
     /// The region, as a file that can be mapped.
     region: File,
     /// The socket to which libraries connect, an absolute path.
     socket: PathBuf,
-    /// `st_dev` of the mount.
-    device: u64,
+    /// The mounts that are served.
+    mounts: Mutex<Vec<Linked>>,
     /// For the next server, if this one is killed.
     roll: Roll,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
     is_stopping: AtomicBool,
 }
 
-/// A request of the mount works on an inode, until this is dropped.
+/// A request of a mount works on an inode, until this is dropped.
 pub(crate) struct Entered<'l> {
     link: &'l Link,
     inode: InodeNumber,
@@ -55,22 +56,41 @@ impl Link {
     pub(crate) fn new(
         files: Arc<Files>,
         publisher: Arc<Mutex<Publisher>>,
-        forgetter: Arc<Forgetter>,
+        holders: Arc<Holders>,
         (region, roll): (File, Roll),
-        (socket, device): (&Path, u64),
+        (socket, mounts): (&Path, Vec<Linked>),
     ) -> Self {
         Self {
-            shared: Shared::new(files, publisher, forgetter),
+            shared: Shared::new(files, publisher, holders),
             region,
             socket: std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()),
-            device,
+            mounts: Mutex::new(mounts),
             roll,
             clients: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         }
     }
 
-    /// A request of the mount begins on an inode. What clients have done to it is in the tree then, and durable.
+    /// Programs of one more mount may have libraries.
+    pub(crate) fn add(&self, linked: Linked) {
+        self.mounts.lock().push(linked);
+    }
+
+    /// A mount ends, and with it the clients of its programs. Nobody waits for its kernel any more.
+    pub(crate) fn remove(&self, mount: MountNumber) {
+        self.mounts.lock().retain(|linked| {
+            let goes = linked.mount == mount;
+            if goes {
+                linked.forgetter.close();
+            }
+            !goes
+        });
+        // Their runs stay theirs: nobody knows when their processes end.
+        let clients = self.all().into_iter().filter(|client| client.mount() == mount);
+        clients.for_each(|client| client.finish(&self.shared));
+    }
+
+    /// A request of a mount begins on an inode. What clients have done to it is in the tree then, and durable.
     pub(crate) fn enter(&self, inode: InodeNumber, access: Access) -> Entered<'_> {
         loop {
             let entered = self.shared.leases.lock().enter(inode, access);
@@ -93,7 +113,7 @@ impl Link {
         self.all().iter().for_each(|client| client.adopt(&self.shared));
     }
 
-    /// What a client shares with the mount.
+    /// What a client shares with mounts.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -120,9 +140,9 @@ impl Link {
         self.region.as_fd()
     }
 
-    /// `st_dev` of the mount.
-    pub(super) fn device(&self) -> u64 {
-        self.device
+    /// The mount with this `st_dev`, if it is served.
+    fn mount(&self, device: u64) -> Option<Linked> {
+        self.mounts.lock().iter().find(|linked| linked.device == device).cloned()
     }
 
     fn all(&self) -> Vec<Arc<Client>> {
@@ -202,18 +222,16 @@ impl Link {
         Ok(())
     }
 
-    /// A new client in a process. Its first bound is durable.
-    pub(super) fn attach(&self, process: i32) -> Result<Arc<Client>, Reason> {
+    /// A new client in a process, which opens files through the mount with this `st_dev`. Its first bound is durable.
+    pub(super) fn attach(&self, process: i32, device: u64) -> Result<Arc<Client>, Reason> {
         let shared = &self.shared;
-        if self.is_stopping() {
-            return Err(Reason::Fenced);
-        }
+        let linked = self.mount(device).ok_or(Reason::Mount)?;
         if self.clients.lock().len() >= CLIENTS_MAX {
             return Err(Reason::Many);
         }
         let number = shared.files.attach().map_err(|error| reason_of(&error))?;
         let attached = shared.publish().map_err(|error| reason_of(&error)).and_then(|()| {
-            let client = Client::new(&shared.files, number);
+            let client = Client::new(&shared.files, number, linked);
             let noted = client.and_then(|client| {
                 self.roll.note(number, process, client.memory())?;
                 Ok(client)
@@ -227,7 +245,13 @@ impl Link {
             Ok(client) => {
                 let client = Arc::new(client);
                 self.clients.lock().insert(number, Arc::clone(&client));
-                Ok(client)
+                if self.mount(device).is_some() {
+                    return Ok(client);
+                }
+                // The mount has ended meanwhile, perhaps before the client was among those that end with it.
+                client.finish(shared);
+                self.forget(&client);
+                Err(Reason::Fenced)
             }
             Err(reason) => {
                 shared.files.end_client(number);
@@ -242,7 +266,7 @@ impl Link {
         self.roll.forget(client.number());
     }
 
-    /// Adopts what clients append until the mount ends.
+    /// Adopts what clients append until they are served no more.
     pub(super) fn run(&self) {
         let mut tidied = self.shared.now();
         while !self.is_stopping() {
@@ -258,12 +282,11 @@ impl Link {
         }
     }
 
-    /// The mount ends: so do all clients.
+    /// Libraries are served no more. All mounts have ended.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        self.shared.end_invalidations();
-        // Their runs stay theirs: nobody knows when their processes end.
-        self.all().iter().for_each(|client| client.finish(&self.shared));
+        let mounts: Vec<MountNumber> = self.mounts.lock().iter().map(|linked| linked.mount).collect();
+        mounts.into_iter().for_each(|mount| self.remove(mount));
         self.roll.remove();
     }
 }

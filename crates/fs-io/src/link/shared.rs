@@ -1,8 +1,10 @@
-//! What a mount and its clients share, apart from the clients themselves.
+//! What mounts and their clients share, apart from the clients themselves.
 
 use super::counts::Counts;
 use crate::forget::Forgetter;
-use landfall_fs::{Files, FsError, InodeNumber, Leases, Publisher};
+use crate::leases::Leases as Holders;
+use crate::lives::MountNumber;
+use landfall_fs::{Files, FsError, Leases, Publisher};
 use landfall_fs_link::Reason;
 use landfall_heap::{HeapError, Until};
 use parking_lot::Mutex;
@@ -14,28 +16,34 @@ pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// How often a client's end is tried to be published.
 const ATTEMPTS: u32 = 50;
 
-/// What a mount and its clients share.
+/// A mount of this machine, whose programs may have libraries.
+#[derive(Clone)]
+pub(crate) struct Linked {
+    pub(crate) mount: MountNumber,
+    /// Its `st_dev`.
+    pub(crate) device: u64,
+    /// Through which its kernel learns that what it keeps is out of date.
+    pub(crate) forgetter: Arc<Forgetter>,
+}
+
+/// What mounts and their clients share.
 pub(super) struct Shared {
     pub(super) files: Arc<Files>,
     publisher: Arc<Mutex<Publisher>>,
-    /// Through which the kernel learns that what it keeps is out of date.
-    forgetter: Arc<Forgetter>,
+    /// What the holders of mounts on other machines keep.
+    pub(super) holders: Arc<Holders>,
     pub(super) leases: Mutex<Leases>,
     pub(super) counts: Counts,
     begun: Instant,
 }
 
 impl Shared {
-    pub(super) fn new(
-        files: Arc<Files>,
-        publisher: Arc<Mutex<Publisher>>,
-        forgetter: Arc<Forgetter>,
-    ) -> Self {
+    pub(super) fn new(files: Arc<Files>, publisher: Arc<Mutex<Publisher>>, holders: Arc<Holders>) -> Self {
         let (leases, counts) = (Mutex::default(), Counts::default());
-        Self { files, publisher, forgetter, leases, counts, begun: Instant::now() }
+        Self { files, publisher, holders, leases, counts, begun: Instant::now() }
     }
 
-    /// The time since the mount began.
+    /// The time since libraries are served.
     pub(super) fn now(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -55,17 +63,6 @@ impl Shared {
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
-    }
-
-    /// What the kernel keeps of an inode is out of date. It waits for requests that are being answered. False if the mount
-    /// ends meanwhile.
-    pub(super) fn invalidate(&self, inode: InodeNumber) -> bool {
-        self.forgetter.forget(inode)
-    }
-
-    /// The mount ends: nobody waits for the kernel any more.
-    pub(super) fn end_invalidations(&self) {
-        self.forgetter.close();
     }
 }
 

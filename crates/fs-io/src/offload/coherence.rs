@@ -168,11 +168,20 @@ struct Mount {
     lookups: BTreeMap<u64, u64>,
 }
 
+/// A library's lease to write, of a file.
+struct Written {
+    change: Change,
+    /// Nobody keeps anything of the file any more: the library has the lease.
+    is_granted: bool,
+}
+
 struct World {
     tree: Tree,
     leases: State,
     lives: Lives,
     mounts: Vec<Mount>,
+    /// Files of which a library has the lease to write, or asks for it.
+    written: BTreeMap<u64, Written>,
     now: Instant,
     /// The same for holders.
     clock: Duration,
@@ -208,6 +217,7 @@ impl World {
             leases: State::default(),
             lives: Lives::default(),
             mounts: Vec::new(),
+            written: BTreeMap::new(),
             now: Instant::now(),
             clock: Duration::from_secs(9),
             questions: 0,
@@ -280,6 +290,38 @@ impl World {
         }
     }
 
+    /// A library asks for the lease to write a file, goes on to ask, or writes.
+    fn write(&mut self, node: u64) {
+        let written = self.written.entry(node).or_insert_with(|| Written {
+            change: self.leases.begin(MountNumber::NONE, &[InodeNumber(node)], &[]),
+            is_granted: false,
+        });
+        if written.is_granted {
+            self.tree.touch(&[node]);
+        }
+        written.is_granted = self.leases.go_on(&mut written.change, self.now).is_none();
+    }
+
+    /// A library has its lease no more.
+    fn take_back(&mut self, node: u64) {
+        if let Some(written) = self.written.remove(&node) {
+            self.leases.end(&written.change, false);
+        }
+    }
+
+    /// The server needs files, as what `Link::enter` returns is needed for.
+    fn enter(&mut self, call: Call) {
+        let found = |(directory, at)| self.tree.at(directory, at);
+        let nodes = match call {
+            Call::GetAttr(node) | Call::Change(node) | Call::Link(node, ..) => vec![node],
+            Call::LookUp(directory, at) | Call::Unlink(directory, at) => {
+                found((directory, at)).into_iter().collect()
+            }
+            Call::Rename(from, to) => [found(from), found(to)].into_iter().flatten().collect(),
+        };
+        nodes.into_iter().for_each(|node| self.take_back(node));
+    }
+
     /// The server begins or goes on to answer a request.
     fn serve(&mut self, at: usize, thread: usize) {
         let mount = &mut self.mounts[at];
@@ -306,6 +348,7 @@ impl World {
 
     /// As the service answers what changes nothing.
     fn look(&mut self, at: usize, call: Call) -> Stage {
+        // What is found may be kept only if the lease was noted before a library's was taken back, as it is.
         let number = self.mounts[at].number;
         let mut give = |node| self.leases.give(number, InodeNumber(node), self.now);
         let is_marked = match call {
@@ -322,6 +365,7 @@ impl World {
             Call::GetAttr(node) => give(node),
             _ => false,
         };
+        self.enter(call);
         Stage::ToHolder { reply: self.tree.expected(call), is_marked }
     }
 
@@ -334,6 +378,7 @@ impl World {
             self.leases.end(&change, false);
             return Stage::Waits { change: next, found: now };
         }
+        self.enter(call);
         let reply = self.tree.execute(call).as_bytes().to_vec();
         if let (Call::Link(..), Some(node)) = (call, super::coherence::found(&reply)) {
             self.lives.look_up(number, InodeNumber(node));
@@ -428,6 +473,8 @@ impl World {
             }
             Step::Connect(at) => self.connect(at),
             Step::Lose(at) => self.mounts[at].cache.end_server(),
+            Step::Write(node) => self.write(node),
+            Step::TakeBack(node) => self.take_back(node),
             Step::Forget(at, node) => self.forget(at, node),
             Step::Settle => (0..MOUNTS).for_each(|at| self.settle(at)),
         }
@@ -465,6 +512,10 @@ enum Step {
     Connect(usize),
     /// A thread finds that an earlier connection has ended.
     Lose(usize),
+    /// A library asks for the lease of a file, goes on to ask, or writes.
+    Write(u64),
+    /// It gives the lease back.
+    TakeBack(u64),
     Forget(usize, u64),
     Settle,
 }
@@ -499,6 +550,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4_usize).prop_map(|at| if at < MOUNTS { Step::Connect(at) } else { Step::Ask }),
         1 => (0..20_usize).prop_map(|at| if at < MOUNTS { Step::Lose(at) } else { Step::Ask }),
         2 => (mount.clone(), prop::sample::select(&FILES[..])).prop_map(|(at, node)| Step::Forget(at, node)),
+        4 => prop::sample::select(&FILES[..]).prop_map(Step::Write),
+        1 => prop::sample::select(&FILES[..]).prop_map(Step::TakeBack),
         6 => Just(Step::Settle),
     ]
 }

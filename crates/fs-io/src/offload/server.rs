@@ -17,7 +17,7 @@ use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
 use crate::ledger::Ledger;
 use crate::line::Line;
-use crate::link::{Accepted, Listener};
+use crate::link::{Accepted, Libraries, Link, Listener};
 use crate::lives::{MountId, MountNumber};
 use crate::locking::{Book, Kernel, Member, book_of};
 use crate::mates::Gone;
@@ -25,7 +25,9 @@ use crate::panics::Holder;
 use crate::random::random_bytes;
 use crate::rounds::Rounds;
 use crate::service::{Service, Which, Written};
-use crate::session::{Earlier, Elsewhere, End, Lines, Memory, Session, SessionError, Settings, release};
+use crate::session::{
+    Earlier, Elsewhere, End, Lines, Memory, Session, SessionError, Settings, libraries, release,
+};
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
@@ -135,6 +137,7 @@ pub struct Server {
     listener: Listener,
     common: Common,
     household: Household,
+    libraries: Option<Libraries>,
     /// Workers of the program.
     workers_beside: usize,
     /// Names the mounts that are served.
@@ -271,8 +274,11 @@ impl Server {
         files.set_witness(Some(Arc::clone(&common.ledgers) as Arc<dyn Witness>));
         let modes = (settings.sync, Written::Through);
         let (no_mount, forgetting) = ((None, Which::default()), Forgetting::Holder(Arc::default()));
-        let no_kernel = (None, Arc::new(Forgetter::new(forgetting)));
-        let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, no_kernel, no_mount));
+        let no_kernel = Arc::new(Forgetter::new(forgetting));
+        let libraries = libraries((&files, &publisher), &common, (&settings, None), &Holder::Another)?;
+        let linked = libraries.as_ref().and_then(Libraries::link).cloned();
+        let available = (linked, no_kernel);
+        let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, available, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         let life = random_bytes()?;
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
@@ -287,6 +293,7 @@ impl Server {
             listener,
             common,
             household,
+            libraries,
             workers_beside: beside.workers,
             known,
             elsewhere,
@@ -387,7 +394,7 @@ impl Server {
 
     /// Leaves all mounts to the next server.
     fn leave(self) -> Result<(), ServerError> {
-        let Self { files, publisher, served, ending, household, .. } = self;
+        let Self { files, publisher, served, ending, household, libraries, .. } = self;
         served.iter().for_each(|served| raise(&served.stop));
         let mut outcome = Ok(());
         let mut holders = Vec::new();
@@ -396,7 +403,7 @@ impl Server {
             holders.push(channel);
         }
         ending.into_iter().for_each(Ending::finish);
-        drop(household);
+        drop((libraries, household));
         while publisher.lock().step()?.operations > 0 {}
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
         outcome?;
@@ -650,17 +657,20 @@ impl Server {
             earlier,
             ended: copy(&ended)?,
             questions: Arc::clone(questions),
+            link: self.link().cloned(),
             common: self.common.clone(),
             which: Which { mount: number, sharing: attach.sharing },
         };
-        // Libraries change files behind the other mounts' backs.
-        let socket = self.settings.socket.clone().filter(|_| attach.sharing == Sharing::Alone);
-        let settings = Settings { socket, ..self.settings.clone() };
         let files = (Arc::clone(&self.files), Arc::clone(&self.publisher));
-        let session =
-            Session::serve(files, lines, (copy(&stop)?, Some(elsewhere)), (&settings, Keeper::Session))?;
+        let begun = (copy(&stop)?, Some(elsewhere));
+        let session = Session::serve(files, lines, begun, (&self.settings, Keeper::Session))?;
         let questions = Arc::clone(questions);
         Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended })
+    }
+
+    /// What libraries link to, where there can be any.
+    fn link(&self) -> Option<&Arc<Link>> {
+        self.libraries.as_ref().and_then(Libraries::link)
     }
 
     /// The mounts that are served have changed.

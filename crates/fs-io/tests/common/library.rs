@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A lease that the library has.
@@ -68,9 +68,9 @@ fn ask(socket: &OwnedFd, request: &Request) -> (Reply, Vec<File>) {
 
 impl Library {
     /// Links to a mount, or returns why not.
-    pub(crate) fn link(socket: &Path) -> Result<Self, Refusal> {
+    pub(crate) fn link((socket, device): &(PathBuf, u64)) -> Result<Self, Refusal> {
         let socket = connected(socket);
-        let (reply, files) = ask(&socket, &Request::HELLO);
+        let (reply, files) = ask(&socket, &Request::hello(*device));
         let Reply::Welcome { .. } = reply else {
             let Reply::Refused(refusal) = reply else { panic!("{reply:?}") };
             return Err(refusal);

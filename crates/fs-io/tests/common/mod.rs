@@ -16,6 +16,7 @@ use landfall_fuse::{Unmount, unmount};
 use ring::RingAllowed;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -82,9 +83,10 @@ impl Mounted {
         self.place.path().join("point")
     }
 
-    /// The socket of libraries.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.place.path().join("files.sock")
+    /// Where libraries connect, and the `st_dev` of the files.
+    pub(crate) fn door(&self) -> (PathBuf, u64) {
+        let device = std::fs::metadata(self.point()).expect("it is mounted").dev();
+        (self.place.path().join("files.sock"), device)
     }
 
     /// A path in the mount.

@@ -51,6 +51,21 @@ impl Programs {
         assert!(library.exists(), "{}", library.display());
         Some(Self { writer, library })
     }
+
+    /// A program with the library, which asks for a lease of a file after so many writes, and says what it has answered.
+    pub(crate) fn with_library(&self, program: &Path, lease_after: u32) -> Command {
+        let mut command = Command::new(binary());
+        command.args(["fs", "run", "--"]).arg(program);
+        command.env("LANDFALL_FS_LIB", &self.library).env("LANDFALL_FS_STATS", "1");
+        command.env("LANDFALL_FS_LEASE_AFTER", lease_after.to_string());
+        command
+    }
+}
+
+/// How many calls were answered in a program's process, by what the library has said there.
+pub(crate) fn answered(said: &str) -> u64 {
+    let line = said.lines().find(|line| line.contains("calls answered in the process"));
+    line.map_or(0, |line| line.split(' ').nth(1).unwrap().parse().unwrap())
 }
 
 /// A program that writes files in a directory of its own.
@@ -71,19 +86,24 @@ struct Notes {
 
 impl Writer {
     pub(crate) fn start(site: &Site, programs: &Programs, by: By, what: Acknowledged, seed: u64) -> Self {
-        let directory = site.at(&format!("writer {seed}"));
+        Self::start_on((site, site.point.path()), programs, by, what, seed)
+    }
+
+    /// Starts it on one of several mounts of a site.
+    pub(crate) fn start_on(
+        (site, point): (&Site, &Path),
+        programs: &Programs,
+        by: By,
+        what: Acknowledged,
+        seed: u64,
+    ) -> Self {
+        let directory = point.join(format!("writer {seed}"));
         let notes = site.place.path().join(format!("notes {seed}"));
         fs::create_dir(&directory).unwrap();
         // Its name is there, too, whatever is killed.
-        File::open(site.point.path()).unwrap().sync_all().unwrap();
+        File::open(point).unwrap().sync_all().unwrap();
         let mut command = match by {
-            By::Library(after) => {
-                let mut command = Command::new(binary());
-                command.args(["fs", "run", "--"]).arg(&programs.writer);
-                command.env("LANDFALL_FS_LIB", &programs.library).env("LANDFALL_FS_STATS", "1");
-                command.env("LANDFALL_FS_LEASE_AFTER", after.to_string());
-                command
-            }
+            By::Library(after) => programs.with_library(&programs.writer, after),
             By::Mount => Command::new(&programs.writer),
         };
         let when = if what == Acknowledged::Returned { "returned" } else { "synced" };
@@ -138,8 +158,7 @@ impl Writer {
         let status = self.wait();
         let said = self.said();
         assert!(status.success(), "writer {}: {status}: {said}", self.seed);
-        let line = said.lines().find(|line| line.contains("calls answered in the process"));
-        line.map_or(0, |line| line.split(' ').nth(1).unwrap().parse().unwrap())
+        answered(&said)
     }
 
     fn stop_file(&self) -> PathBuf {
@@ -167,8 +186,17 @@ impl Writer {
 
     /// Everything that was acknowledged is there, nothing is there in parts, and nothing twice.
     pub(crate) fn check(&self) {
+        self.check_in(&self.directory);
+    }
+
+    /// As [`Self::check`], at another mount of the files.
+    pub(crate) fn check_at(&self, point: &Path) {
+        self.check_in(&point.join(format!("writer {}", self.seed)));
+    }
+
+    fn check_in(&self, directory: &Path) {
         let (notes, who) = (self.notes(), format!("writer {}", self.seed));
-        let log = fs::read(self.directory.join("log")).unwrap_or_default();
+        let log = fs::read(directory.join("log")).unwrap_or_default();
         let records = (log.len() / RECORD_BYTES) as u64;
         assert!(records >= notes.records, "{who}: {records} of {} records", notes.records);
         for (index, record) in log.chunks(RECORD_BYTES).enumerate() {
@@ -177,7 +205,7 @@ impl Writer {
                 .unwrap_or_else(|| panic!("{who}: record {index} of {records} is torn"));
             assert_eq!(number, index as u64, "{who}: a record of {records} is missing, or there twice");
         }
-        let slots = fs::read(self.directory.join("slots")).unwrap_or_default();
+        let slots = fs::read(directory.join("slots")).unwrap_or_default();
         let mut found = BTreeMap::new();
         for (slot, bytes) in (0..).zip(slots.chunks(SLOT_BYTES)) {
             if bytes.iter().any(|byte| *byte != 0) {
@@ -193,7 +221,7 @@ impl Writer {
             );
         }
         for (name, number) in &notes.names {
-            let path = self.directory.join(format!("name {name}"));
+            let path = directory.join(format!("name {name}"));
             let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let found = self.number_of(&bytes).unwrap_or_else(|| panic!("{who}: name {name} is torn"));
             assert!(found >= *number, "{who}: name {name}: {found}, not {number}");
