@@ -38,7 +38,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let options = OpenOptions { create: Some(capacity), ..OpenOptions::default() };
     let media = landfall_media::open(Path::new(region), &options)?.media;
     let socket = Path::new(region).with_file_name("files.sock");
-    end_earlier_libraries(&socket);
+    end_earlier_libraries(&socket, Path::new(region));
     let head = media.bytes(Extent::new(0, 4096))?;
     if head.iter().all(|byte| *byte == 0) {
         // A real program draws the salt and the seed.

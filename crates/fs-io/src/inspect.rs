@@ -23,7 +23,7 @@ const METRICS: &[u8] = b"landfall.metrics";
 /// Where the data of a file are.
 const INODE: &[u8] = b"landfall.inode";
 /// The socket to which libraries connect.
-const LINK: &[u8] = b"landfall.link";
+pub(crate) const LINK: &[u8] = b"landfall.link";
 
 /// Whether a name is that of an attribute which is computed.
 pub(crate) fn is_computed(name: &OsStr) -> bool {

@@ -64,7 +64,7 @@ pub use keeping::{Keeper, Keeping};
 pub use link::end_earlier_libraries;
 pub use offload::{
     Addresses, Before, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError,
-    HoldSettings, HoldStopper, MessageError, MountState, ServedAt, Server, ServerError, ServerPlace,
+    HoldSettings, HoldStopper, MessageError, MountState, Nvdimm, ServedAt, Server, ServerError, ServerPlace,
     ServerStopper, Until, forget_offloaded,
 };
 pub use service::SyncMode;

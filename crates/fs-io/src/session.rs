@@ -11,7 +11,7 @@ use crate::keeping::{Keeper, Keeping};
 use crate::landing::{Ahead, Landing};
 use crate::ledger::{Ledger, LostChanges};
 use crate::line::{ConnectionQueue, Line};
-use crate::link::{Libraries, Link, Linked, Offered};
+use crate::link::{Libraries, Link, Linked, Named, Offered};
 use crate::lives::MountId;
 use crate::losses::Losses;
 use crate::panics::{self, Holder};
@@ -343,8 +343,9 @@ impl Session {
         let shared = Arc::new(Shared { point, holder, mount, stop, ended, serving });
         let written = if settings.writeback { Written::Kept } else { Written::Through };
         let forgetter = Arc::new(Forgetter::new(forgetting));
+        let named = named(memory.as_ref(), device);
         let linked =
-            device.map(|device| Linked { mount: which.mount, device, forgetter: Arc::clone(&forgetter) });
+            named.map(|named| Linked { mount: which.mount, named, forgetter: Arc::clone(&forgetter) });
         let libraries = match is_own {
             true => libraries((&files, &publisher), &common, (settings, linked.clone()), &shared.holder)?,
             false => None,
@@ -587,6 +588,14 @@ impl Drop for Session {
     }
 }
 
+/// What libraries call a mount, if there can be any.
+fn named(memory: Option<&Memory>, device: Option<u64>) -> Option<Named> {
+    match memory {
+        Some(Memory::Log(mount)) => Some(Named::Machine(*mount)),
+        _ => device.map(Named::Here),
+    }
+}
+
 /// Serves libraries, if there is a socket for them.
 pub(crate) fn libraries(
     (files, publisher): (&Arc<Files>, &Arc<Mutex<Publisher>>),
@@ -606,7 +615,7 @@ pub(crate) fn libraries(
 
 /// `st_dev` of the mount that the kernel's table calls `id`. It is not asked of the mount: a server that waits for its own
 /// answer cannot be killed.
-fn device_of(id: &str) -> Option<u64> {
+pub(crate) fn device_of(id: &str) -> Option<u64> {
     let (major, minor) = id.split_once(':')?;
     Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }

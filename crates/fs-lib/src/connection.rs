@@ -72,14 +72,19 @@ impl Connection {
         let socket = socket(path)?;
         send(&socket, &Request::hello(device).encode(), SendFlags::NOSIGNAL)?;
         let (reply, files) = receive_with_files(&socket)?;
-        let (Reply::Welcome { .. }, Ok([region, control_file])) =
+        let (Reply::Welcome { client, begin, control: at }, Ok([region, control_file])) =
             (reply, <[OwnedFd; FILES]>::try_from(files))
         else {
             return Err(ConnectError::Refused);
         };
-        let memory: &'static ControlMemory = Kept::new(ControlMemory::map(&control_file)?);
+        let memory: &'static ControlMemory = Kept::new(ControlMemory::map(&control_file, at)?);
         let control = Control::new(memory.words())?;
-        let region = Attached::new(&File::from(region), control.identity()?.region_bytes)?;
+        let identity = control.identity()?;
+        // In a virtual machine, somebody may have named another device.
+        if identity.client != client {
+            return Err(ConnectError::Refused);
+        }
+        let region = Attached::new(&File::from(region), identity.region_bytes, begin)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
         let server: &'static Server = Kept::new(Server { socket, memory, asking: Mutex::default(), region });
         Ok(Self { client: Client::new(control, server)?, server })

@@ -1,11 +1,12 @@
 //! The control memory, as words.
 
 use crate::layout::{
-    APPENDED_AT, APPLIED_AT, CLIENT_AT, CONTROL_WORDS, DONE_AT, DURABLE_AT, HASH_SEED_AT, INODE_AT,
+    APPENDED_AT, APPLIED_AT, BOOT_AT, CLIENT_AT, CONTROL_WORDS, DONE_AT, DURABLE_AT, HASH_SEED_AT, INODE_AT,
     LANDINGS_AT, LANDINGS_GRANTED_AT, LANDINGS_MAX, LEASE_WORDS, LEASES_AT, LEASES_MAX, MAGIC, MAGIC_AT,
     MTIME_AT, NUMBER_AT, REGION_BYTES_AT, SEQ_AT, SIZE_AT, SLABS_AT, SLABS_GRANTED_AT, SLABS_MAX, STATE_AT,
     USES_AT, WORD_AT,
 };
+use crate::lease;
 use landfall_fs::InodeNumber;
 use landfall_heap::{RunId, Seal};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -196,8 +197,31 @@ impl Control<'_> {
     /// Begins a link in memory that is all zeroes.
     pub fn begin(&self, identity: Identity) {
         for place in 0..LEASES_MAX {
-            crate::lease::close(self.lease_word(place), 0);
+            lease::close(self.lease_word(place), 0);
         }
+        self.identify(identity);
+    }
+
+    /// Begins a link in memory that clients of a virtual machine have had before, of which some may look at it still: they enter
+    /// no lease, since no place has a generation twice. False if one of them may be in a lease still: that is so until the
+    /// machine is booted anew. `boot` is its present one.
+    pub fn begin_again(&self, identity: Identity, boot: [u64; 2]) -> bool {
+        let places = || (0..LEASES_MAX).map(|place| self.lease_word(place));
+        places().for_each(lease::revoke);
+        let is_same_boot = [self.read(BOOT_AT), self.read(BOOT_AT + 1)] == boot;
+        if is_same_boot && !places().all(lease::is_empty) {
+            return false;
+        }
+        places().for_each(|word| lease::close(word, lease::generation(word)));
+        boot.into_iter().zip(BOOT_AT..).for_each(|(word, at)| self.write(at, word));
+        let begins = [APPLIED_AT, SLABS_GRANTED_AT, LANDINGS_GRANTED_AT, APPENDED_AT, DURABLE_AT, DONE_AT];
+        begins.into_iter().for_each(|at| self.write(at, 0));
+        self.set_state(LinkState::Running);
+        self.identify(identity);
+        true
+    }
+
+    fn identify(&self, identity: Identity) {
         self.write(CLIENT_AT, u64::from(identity.client));
         self.write(HASH_SEED_AT, identity.hash_seed);
         self.write(REGION_BYTES_AT, identity.region_bytes);
@@ -267,10 +291,37 @@ fn lease_at(place: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{self, Kind, Refused};
+    use crate::lease::{Kind, Refused};
 
     fn memory() -> Vec<AtomicU64> {
         (0..CONTROL_WORDS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_client_that_has_had_the_memory_before_enters_no_lease_of_the_next_one() {
+        let memory = memory();
+        let control = Control::new(&memory).unwrap();
+        let identity = |client| Identity { client, hash_seed: 5, region_bytes: 7 };
+        let (boot, next_boot) = ([1, 2], [1, 3]);
+        assert!(control.begin_again(identity(1), boot));
+        let word = control.lease_word(7);
+        lease::grant(word, lease::generation(word) + 1, Kind::Write);
+        let stale = lease::generation(word);
+        lease::enter(word, stale, Kind::Write).unwrap();
+        control.set_appended(9);
+        control.set_state(LinkState::Ended);
+        assert!(!control.begin_again(identity(2), boot), "a thread of the first one is in");
+        assert_eq!(control.identity().unwrap().client, 1);
+        assert_eq!(control.state(), LinkState::Ended, "it is not told that all is well");
+        lease::leave(word);
+        assert!(control.begin_again(identity(2), boot));
+        assert_eq!((control.identity().unwrap().client, control.appended()), (2, 0));
+        assert_eq!(control.state(), LinkState::Running);
+        lease::grant(word, lease::generation(word) + 1, Kind::Write);
+        assert_eq!(lease::enter(word, stale, Kind::Write), Err(Refused::Revoked));
+        lease::enter(word, stale + 1, Kind::Write).unwrap();
+        assert!(control.begin_again(identity(3), next_boot), "nobody is in who was before the boot");
+        assert!(lease::is_empty(word) && lease::generation(word) == stale + 1);
     }
 
     /// The offsets are those of `docs/format/fs-link.md`.
@@ -280,7 +331,7 @@ mod tests {
         let control = Control::new(&memory).unwrap();
         let word = |bytes: usize| memory[bytes / 8].load(Ordering::Relaxed);
         control.begin(Identity { client: 3, hash_seed: 5, region_bytes: 7 });
-        assert_eq!(word(0).to_le_bytes(), *b"LFLINK\x01\0");
+        assert_eq!(word(0).to_le_bytes(), *b"LFLINK\x02\0");
         assert_eq!([word(8), word(16), word(24)], [3, 5, 7]);
         control.set_state(LinkState::Fenced);
         control.set_applied(11);

@@ -43,6 +43,8 @@ pub(crate) const LANDINGS_GRANTED_AT: usize = 11;
 pub(crate) const APPENDED_AT: usize = 16;
 pub(crate) const DURABLE_AT: usize = 17;
 pub(crate) const DONE_AT: usize = 18;
+// Words of the server, in memory that clients have one after the other.
+pub(crate) const BOOT_AT: usize = 32;
 // Tables.
 pub(crate) const SLABS_AT: usize = 64;
 pub(crate) const LANDINGS_AT: usize = 128;

@@ -129,6 +129,11 @@ pub fn close(word: &impl Word, generation: u32) {
     word.store(u64::from(generation) << GENERATION_SHIFT | REVOKED, Ordering::Release);
 }
 
+/// The newest generation of a place.
+pub fn generation(word: &impl Word) -> u32 {
+    generation_of(word.load(Ordering::Acquire))
+}
+
 fn generation_of(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32
 }

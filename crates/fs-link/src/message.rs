@@ -52,6 +52,19 @@ pub enum Request {
     },
     /// Slabs and landing runs, so that the next ones are there.
     Refill,
+    /// The first message for a library in a virtual machine, whose NVDIMM is the region.
+    HelloFrom {
+        /// The library's version.
+        version: u16,
+        /// The mount whose files it wants.
+        mount: [u8; 16],
+        /// Names the time from one boot of the machine to the next.
+        boot: [u8; 16],
+    },
+    /// The library has closed its socket.
+    Left,
+    /// Its process has ended, too: it comes after [`Self::Left`].
+    Ended,
 }
 
 /// Bytes of a file that lie in the region.
@@ -134,6 +147,10 @@ pub enum Reply {
     Welcome {
         /// Number of the client.
         client: u32,
+        /// Offset in the region of the first byte of the descriptor that comes with it for the region.
+        begin: u64,
+        /// Offset of the control memory in the descriptor that comes with it for that.
+        control: u64,
     },
     /// To [`Request::Acquire`]. The rest is in the control memory.
     Lease {
@@ -188,8 +205,12 @@ impl Maker {
         self
     }
 
-    fn u64(mut self, value: u64) -> Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
+    fn u64(self, value: u64) -> Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
         self
     }
 }
@@ -211,6 +232,11 @@ impl Request {
             }
             Self::Release { place, generation } => Maker::new(4).u32(place).u32(generation),
             Self::Refill => Maker::new(5),
+            Self::HelloFrom { version, mount, boot } => {
+                Maker::new(6).u32(u32::from(version)).bytes(&mount).bytes(&boot)
+            }
+            Self::Left => Maker::new(7),
+            Self::Ended => Maker::new(8),
         };
         made.0
     }
@@ -236,6 +262,14 @@ impl Request {
             },
             4 => Self::Release { place: fields.u32()?, generation: fields.u32()? },
             5 => Self::Refill,
+            6 => match u16::try_from(fields.u32()?).map_err(|_| Malformed)? {
+                version @ VERSION => {
+                    Self::HelloFrom { version, mount: fields.array()?, boot: fields.array()? }
+                }
+                version => return Ok(Self::HelloFrom { version, mount: [0; 16], boot: [0; 16] }),
+            },
+            7 => Self::Left,
+            8 => Self::Ended,
             _ => return Err(Malformed),
         };
         fields.end(request)
@@ -263,7 +297,9 @@ impl Reply {
             Self::Refused(Refusal { reason, errno, wait_ms }) => {
                 Maker::new(100).u32(*reason as u32).u32(*errno).u32(*wait_ms)
             }
-            Self::Welcome { client } => Maker::new(101).u32(*client),
+            Self::Welcome { client, begin, control } => {
+                Maker::new(101).u32(*client).u64(*begin).u64(*control)
+            }
             Self::Lease { place, generation } => Maker::new(102).u32(*place).u32(*generation),
             Self::Parts { end, parts } => {
                 assert!(parts.len() <= PARTS_MAX, "the caller has cut the parts");
@@ -288,7 +324,7 @@ impl Reply {
                     Reason::ALL.into_iter().find(|reason| *reason as u32 == code).ok_or(Malformed)?;
                 Self::Refused(Refusal { reason, errno: fields.u32()?, wait_ms: fields.u32()? })
             }
-            101 => Self::Welcome { client: fields.u32()? },
+            101 => Self::Welcome { client: fields.u32()?, begin: fields.u64()?, control: fields.u64()? },
             102 => Self::Lease { place: fields.u32()?, generation: fields.u32()? },
             103 => {
                 let (count, end) = (fields.u32()? as usize, fields.u64()?);
@@ -314,6 +350,13 @@ mod tests {
         let kind = prop_oneof![Just(Kind::Read), Just(Kind::Write)];
         prop_oneof![
             any::<u64>().prop_map(Request::hello),
+            any::<([u8; 16], [u8; 16])>().prop_map(|(mount, boot)| Request::HelloFrom {
+                version: VERSION,
+                mount,
+                boot
+            }),
+            Just(Request::Left),
+            Just(Request::Ended),
             (kind, any::<u64>())
                 .prop_map(|(kind, inode)| Request::Acquire { kind, inode: InodeNumber(inode) }),
             any::<(u32, u32, u64, u64)>().prop_map(|(place, generation, offset, end)| Request::Map {
@@ -332,7 +375,11 @@ mod tests {
         let part = any::<(u64, u64, u32)>().prop_map(|(offset, at, len)| Part { offset, at, len });
         prop_oneof![
             refused.prop_map(|(reason, errno, wait_ms)| Reply::Refused(Refusal { reason, errno, wait_ms })),
-            any::<u32>().prop_map(|client| Reply::Welcome { client }),
+            any::<(u32, u64, u64)>().prop_map(|(client, begin, control)| Reply::Welcome {
+                client,
+                begin,
+                control
+            }),
             any::<(u32, u32)>().prop_map(|(place, generation)| Reply::Lease { place, generation }),
             (any::<u64>(), prop::collection::vec(part, 0..=PARTS_MAX))
                 .prop_map(|(end, parts)| Reply::Parts { end, parts }),
@@ -356,12 +403,12 @@ mod tests {
         }
 
         #[test]
-        fn fuzz_any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), code in 0..6_u32) {
+        fn fuzz_any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), code in 0..9_u32) {
             let _ = Request::decode(&bytes);
             let _ = Reply::decode(&bytes);
             let coded = [&code.to_le_bytes()[..], &bytes].concat();
             match Request::decode(&coded) {
-                Ok(Request::Hello { version, device }) if version != VERSION => prop_assert_eq!(device, 0),
+                Ok(Request::Hello { version, .. } | Request::HelloFrom { version, .. }) if version != VERSION => {}
                 Ok(request) => prop_assert_eq!(request.encode(), coded),
                 Err(Malformed) => {}
             }

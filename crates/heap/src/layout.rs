@@ -25,6 +25,9 @@ pub const TABLE_OFFSETS: [u64; 2] = [64 << 10, 128 << 10];
 /// Offsets of the two copies of the epochs from their zone's start, bytes.
 pub const EPOCH_OFFSETS: [u64; 2] = [192 << 10, 256 << 10];
 
+/// Bytes of the first run that no heap uses: for what is shared with a virtual machine whose NVDIMM the region is.
+pub const MACHINE_AREA: std::ops::Range<u64> = 320 << 10..968 << 10;
+
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// Longest value, bytes.
@@ -36,7 +39,8 @@ const _: () = assert!(FRAMES_PER_RUN == 512);
 const _: () = assert!(SLOTS_PER_RUN as u64 * RECORD_SIZE == RUN_SIZE);
 const _: () = assert!(RUNS_MAX as u64 * RUN_SIZE == 512 << 30);
 const _: () = assert!(TABLE_OFFSETS[1] + ZONE_RUNS as u64 * 8 <= EPOCH_OFFSETS[0]);
-const _: () = assert!(EPOCH_OFFSETS[1] + ZONE_RUNS as u64 * 8 <= RUN_SIZE);
+const _: () = assert!(EPOCH_OFFSETS[1] + ZONE_RUNS as u64 * 8 <= MACHINE_AREA.start);
+const _: () = assert!(MACHINE_AREA.end <= RUN_SIZE);
 
 /// Number of a run: its region offset divided by [`RUN_SIZE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -83,7 +83,9 @@ pub use goal::CompactGoal;
 pub use heap::Heap;
 pub use item::Item;
 pub use lanes::Ticket;
-pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
+pub use layout::{
+    FRAME_SIZE, KEY_BYTES_MAX, MACHINE_AREA, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
+};
 pub use load::{LoadId, Loader};
 pub use owner::{Gone, Named, Owner};
 pub use patience::Patience;

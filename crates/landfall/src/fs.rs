@@ -16,11 +16,12 @@ use crate::sys;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Publishing, Recovered};
 use landfall_fs_io::{
-    Addresses, DoorError, HoldError, HoldSettings, ServerError, ServerPlace, Session, SessionError, Settings,
-    Sharing, SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
+    Addresses, DoorError, HoldError, HoldSettings, Nvdimm, ServerError, ServerPlace, Session, SessionError,
+    Settings, Sharing, SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
+use landfall_media::MediaError;
 use landfall_server::config::{Config, ConfigError, Size};
 use landfall_server::store::{self, StoreError};
 use std::ffi::OsString;
@@ -92,6 +93,10 @@ struct MountArgs {
     /// Memory for what that server has said, and nobody has changed since; 0: ask it each time
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "server")]
     cache: Size,
+    /// In a virtual machine whose NVDIMM is that server's region (`landfall fs serve --nvdimm`), the device that the kernel
+    /// has made of it, such as /dev/dax0.0: programs with the library (`landfall fs run`) read and write there
+    #[arg(long, value_name = "DEVICE", requires = "server")]
+    nvdimm: Option<PathBuf>,
     /// Let the server have other mounts of the files at the same time, all of them with this flag: the kernel keeps nothing
     #[arg(long, requires = "offload")]
     shared: bool,
@@ -216,6 +221,12 @@ enum FsCliError {
     Nice(std::io::Error),
     #[error("a DAX device has no directory: say where to listen by --socket")]
     NoSocket,
+    #[error(
+        "--nvdimm: the region is not in memory: give it a directory on tmpfs (such as /dev/shm), or on DAX"
+    )]
+    NoNvdimm,
+    #[error("--nvdimm: {0}")]
+    NvdimmInfo(MediaError),
 }
 
 /// Runs a command of `landfall fs`.
@@ -264,7 +275,8 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         let sharing = if args.shared { Sharing::Shared } else { Sharing::Alone };
         let patience = args.patience.map(|seconds| Duration::from_secs(seconds.into()));
         let cache_bytes = usize::try_from(args.cache.0).unwrap_or(usize::MAX);
-        let hold = HoldSettings { server, mount: settings.mount, patience, sharing, cache_bytes };
+        let nvdimm = args.nvdimm.clone().map(|device| Nvdimm { device, libraries: sockets::in_machine() });
+        let hold = HoldSettings { server, mount: settings.mount, patience, sharing, cache_bytes, nvdimm };
         return offload::mount(&args.mountpoint, hold);
     }
     let Opened { files, mut publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
@@ -311,7 +323,7 @@ fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
     // The region is locked: who has served them is dead.
-    sockets::of_libraries(&config.dir).iter().for_each(|socket| end_earlier_libraries(socket));
+    sockets::of_libraries(&config.dir).iter().for_each(|socket| end_earlier_libraries(socket, &path));
     let recovery = Arc::new(FilesRecovery::default());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);
     let (heap, found) = opened.map_err(|source| of_heap(&path, &config.dir, source))?;

@@ -24,6 +24,12 @@ pub(crate) fn notes_of(dir: &Path, socket: &Path) -> PathBuf {
     notes_in(dir).unwrap_or_else(|| socket.to_owned())
 }
 
+/// The socket of libraries in a virtual machine, of this process.
+pub(crate) fn in_machine() -> PathBuf {
+    let directory = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    directory.join(format!("landfall-{}-{LIBRARIES}", std::process::id()))
+}
+
 /// The socket to which mounts of other processes connect.
 pub(crate) fn of_mounts(dir: &Path) -> PathBuf {
     dir.join(MOUNTS)

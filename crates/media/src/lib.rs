@@ -35,6 +35,7 @@ pub use site::Site;
 pub use standing::Standing;
 pub use sum::Sum;
 pub use sys::{
-    Attached, FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch, prefetch_at, prefetch_line,
+    Attached, FlushInstruction, MediaRequest, NVDIMM_BEGIN, OpenOptions, Opened, open, prefetch, prefetch_at,
+    prefetch_line, write_nvdimm_info,
 };
 pub use units::{BLOCK_SIZE, LINE_SIZE, RUN_SIZE};

@@ -45,7 +45,8 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
 /// [`Error::Program`] where it cannot be built, [`Error::Found`] where cargo built something else.
 pub(crate) fn build(workspace: &Workspace, profile: &[&str]) -> Result<String, Error> {
     let mut cargo = process::cargo();
-    cargo.args(["build", "-p", "landfall", "--bin", "landfall"]).args(profile);
+    // The library of files is built beside it.
+    cargo.args(["build", "-p", "landfall", "-p", "landfall-fs-lib"]).args(profile);
     cargo.args(["--message-format", "json-render-diagnostics"]).current_dir(&workspace.root);
     let printed = process::must(&mut cargo, Keep::Stdout, BUILD_LIMIT)?.stdout;
     let artifacts = printed.lines().filter(|line| line.contains("\"compiler-artifact\""));

@@ -17,7 +17,9 @@ use std::time::Duration;
 const INIT: &str = include_str!("guest/init.sh");
 const HOST_INIT: &str = include_str!("guest/host.sh");
 /// Programs of the host that the guest uses. For all other programs it uses applets of busybox.
-const PROGRAMS: &[&str] = &["busybox", "ndctl", "mkfs.ext4", "ip", "ethtool"];
+const PROGRAMS: &[&str] = &["busybox", "ndctl", "mkfs.ext4", "ip", "ethtool", "dd"];
+/// The library of files.
+const LIBRARY: &str = "liblandfall_files.so";
 /// Folders of programs that may be missing in a user's PATH.
 const MORE_FOLDERS: &[&str] = &["/usr/sbin", "/sbin"];
 /// Time limit for reading, stripping or unpacking one file.
@@ -46,6 +48,7 @@ pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path)
     }
     archive.program("bin/landfall", &read(&stripped(binary, scratch))?);
     libraries.extend(libraries_of(binary)?);
+    archive.program(&format!("lib/{LIBRARY}"), &read(&library_beside(binary)?)?);
     for library in &libraries {
         archive.program(library.trim_start_matches('/'), &read(Path::new(library))?);
     }
@@ -106,6 +109,12 @@ fn stripped(binary: &Path, scratch: &Path) -> PathBuf {
     strip.arg("-o").arg(&small).arg(binary);
     let done = process::run(&mut strip, Keep::Both, FILE_LIMIT).is_ok_and(|finished| finished.success);
     if done { small } else { binary.to_owned() }
+}
+
+/// The library of files, which cargo builds beside the binary.
+fn library_beside(binary: &Path) -> Result<PathBuf, Stop> {
+    let library = binary.with_file_name(LIBRARY);
+    if library.exists() { Ok(library) } else { Err(Stop::Skip(format!("no {LIBRARY}"))) }
 }
 
 fn libraries_of(program: &Path) -> Result<Vec<String>, Error> {

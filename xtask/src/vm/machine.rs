@@ -71,7 +71,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// A path as the value of a QEMU option: commas are doubled.
-fn option(path: &Path) -> String {
+pub(super) fn option(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 

@@ -3,7 +3,8 @@
 /// Modules required for persistent memory and for the network.
 const NEEDED: &[&str] = &["nfit", "nd_pmem", "device_dax", "dax_pmem", "ext4", "virtio_pci", "virtio_net"];
 /// Modules required for a mount of a server outside.
-pub(super) const HOST: &[&str] = &["virtio_pci", "virtio_net", "fuse"];
+pub(super) const HOST: &[&str] =
+    &["virtio_pci", "virtio_net", "fuse", "nfit", "nd_pmem", "device_dax", "dax_pmem"];
 /// Modules that some kernels no longer have, or no longer need.
 const WELCOME: &[&str] = &["crc32c_generic", "crc32c_intel"];
 

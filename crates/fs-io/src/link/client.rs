@@ -1,7 +1,7 @@
 //! One client: its log, its leases, and the memory that it shares.
 
 use super::counts::{Fenced, Why};
-use super::shared::{Linked, Shared, reason_of};
+use super::shared::{Boot, Linked, Shared, reason_of};
 use crate::leases::Withheld;
 use crate::lives::MountNumber;
 use crate::sys::SharedMemory;
@@ -14,6 +14,7 @@ use landfall_heap::{ForeignData, HeapError};
 use landfall_media::{Extent, RUN_SIZE};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -34,6 +35,8 @@ pub(super) struct Client {
     /// The mount through which its program opens files.
     linked: Linked,
     memory: SharedMemory,
+    /// Where the memory is in the region, if the program is in a virtual machine.
+    place: Option<u64>,
     state: Mutex<State>,
 }
 
@@ -68,24 +71,56 @@ type Mapped = (Vec<Part>, u64);
 
 impl Client {
     /// A client that has been attached.
+    ///
+    /// # Errors
+    /// There is no memory for it.
     pub(super) fn new(files: &Arc<Files>, number: u32, linked: Linked) -> io::Result<Self> {
         let memory = SharedMemory::new(CONTROL_WORDS)?;
+        let client = Self::with(files, number, linked, (memory, None));
+        client.control().begin(client.identity(files));
+        Ok(client)
+    }
+
+    /// A client in a virtual machine since `boot`, with its memory at this place of the region. `None`: a client that had the
+    /// place before may be in a lease still.
+    ///
+    /// # Errors
+    /// There is no such memory.
+    pub(super) fn within(
+        files: &Arc<Files>,
+        number: u32,
+        linked: Linked,
+        (region, place, boot): (File, u64, Boot),
+    ) -> io::Result<Option<Self>> {
+        let memory = SharedMemory::within(region, CONTROL_WORDS, place)?;
+        let client = Self::with(files, number, linked, (memory, Some(place)));
+        let (identity, control) = (client.identity(files), client.control());
+        let has_begun = control.begin_again(identity, words_of(boot));
+        let generations = (0..LEASES_MAX).map(|place| lease::generation(control.lease_word(place))).collect();
+        client.state.lock().generations = generations;
+        Ok(has_begun.then_some(client))
+    }
+
+    fn with(
+        files: &Arc<Files>,
+        number: u32,
+        linked: Linked,
+        (memory, place): (SharedMemory, Option<u64>),
+    ) -> Self {
+        let state = State {
+            log: ClientLog::new(Arc::clone(files), number),
+            is_over: false,
+            leases: BTreeMap::new(),
+            generations: vec![0; LEASES_MAX],
+            copies: None,
+        };
+        Self { number, linked, memory, place, state: Mutex::new(state) }
+    }
+
+    fn identity(&self, files: &Files) -> Identity {
         let geometry = files.heap().geometry();
         let (hash_seed, region_bytes) = (geometry.hash_seed, geometry.bytes());
-        let client = Self {
-            number,
-            linked,
-            memory,
-            state: Mutex::new(State {
-                log: ClientLog::new(Arc::clone(files), number),
-                is_over: false,
-                leases: BTreeMap::new(),
-                generations: vec![0; LEASES_MAX],
-                copies: None,
-            }),
-        };
-        client.control().begin(Identity { client: number, hash_seed, region_bytes });
-        Ok(client)
+        Identity { client: self.number, hash_seed, region_bytes }
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -95,6 +130,11 @@ impl Client {
     /// The mount through which its program opens files.
     pub(super) fn mount(&self) -> MountNumber {
         self.linked.mount
+    }
+
+    /// Where the memory is in the region, if the program is in a virtual machine.
+    pub(super) fn place(&self) -> Option<u64> {
+        self.place
     }
 
     /// The memory as a file.
@@ -371,6 +411,11 @@ impl State {
         copies.used += len.next_multiple_of(COPY_GRAIN);
         Ok(extent)
     }
+}
+
+fn words_of(boot: Boot) -> [u64; 2] {
+    let [low, high] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| boot[at + byte])));
+    [low, high]
 }
 
 fn release(shared: &Shared, extents: &[Extent]) {

@@ -2,8 +2,10 @@
 
 use super::client::Client;
 use super::server::Link;
+use super::shared::{Boot, Named};
 use super::sys;
 use landfall_fs_link::{MESSAGE_BYTES_MAX, Reason, Refusal, Reply, Request, VERSION};
+use landfall_media::NVDIMM_BEGIN;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, send, sendmsg};
 use std::io::{self, IoSlice};
@@ -11,6 +13,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How what a library says ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// That its process has ended.
+    Ended,
+    Nothing,
+}
 
 /// A connection.
 pub(super) struct Connection {
@@ -29,41 +39,66 @@ impl Connection {
         // within this one, gets no region: nobody could know when it ends.
         let Ok(process) = sys::watch_process(self.process) else { return };
         let mut client = None;
-        if let Err(error) = self.answer_all(&mut client) {
+        let ended = self.answer_all(&mut client);
+        if let Err(error) = &ended {
             tracing::debug!(%error, "a connection of a library ends");
         }
         let (Some(client), Ok(link)) = (client, &self.link) else { return };
         client.finish(link.shared());
-        // As long as the process lives it may store to what was granted to it, whatever it does with its socket.
-        if wait_for(process.as_fd(), self.stop.as_fd()).is_ok_and(|has_ended| has_ended) {
+        // As long as the process lives it may store to what was granted to it, whatever it does with its socket. Of one in a
+        // virtual machine that is known if it was said; otherwise its runs are used again after the machine's next boot.
+        let has_ended = match client.place() {
+            None => wait_for(process.as_fd(), self.stop.as_fd()).is_ok_and(|has_ended| has_ended),
+            Some(_) => ended.is_ok_and(|said| said == Said::Ended),
+        };
+        if has_ended {
             link.forget(&client);
         }
     }
 
-    fn answer_all(&self, client: &mut Option<Arc<Client>>) -> io::Result<()> {
+    fn answer_all(&self, client: &mut Option<Arc<Client>>) -> io::Result<Said> {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
             if !wait_for(self.socket.as_fd(), self.stop.as_fd())? {
-                return Ok(());
+                return Ok(Said::Nothing);
             }
             let (len, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
             if len == 0 {
-                return Ok(());
+                return Ok(Said::Nothing);
             }
             match (Request::decode(&buffer[..len]), &*client) {
-                (Ok(Request::Hello { version, device }), None) => *client = self.greet(version, device)?,
+                (Ok(Request::Hello { version, device }), None) if !self.is_door() => {
+                    *client = self.greet(version, None, Named::Here(device))?;
+                }
+                // Only the door of this server says so.
+                (Ok(Request::HelloFrom { version, mount, boot }), None) if self.is_door() => {
+                    *client = self.greet(version, Some(boot), Named::Machine(mount))?;
+                }
+                (Ok(Request::Left), Some(client)) => {
+                    self.link.iter().for_each(|link| client.finish(link.shared()));
+                }
+                (Ok(Request::Ended), Some(client)) if client.is_over() => return Ok(Said::Ended),
                 (Ok(request), Some(client)) => self.send(&self.answer(client, request))?,
                 _ => self.send(&refused(Reason::Message, Duration::ZERO))?,
             }
         }
     }
 
-    /// The first answer, with the region and the control memory.
-    fn greet(&self, version: u16, device: u64) -> io::Result<Option<Arc<Client>>> {
+    /// True if this process is at the other end, which lets virtual machines in.
+    fn is_door(&self) -> bool {
+        u32::try_from(self.process).is_ok_and(|process| process == std::process::id())
+    }
+
+    /// The first answer, with the region and the control memory, which a virtual machine has already.
+    fn greet(&self, version: u16, boot: Option<Boot>, named: Named) -> io::Result<Option<Arc<Client>>> {
         let greeted = self.link.as_ref().map_err(|reason| *reason).and_then(|link| {
             let is_known = version == VERSION;
             is_known.then_some(()).ok_or(Reason::Version)?;
-            Ok((link, link.attach(self.process, device)?))
+            let client = match boot {
+                Some(boot) => link.attach_from(boot, self.process, named),
+                None => link.attach(self.process, named),
+            };
+            Ok((link, client?))
         });
         let (link, client) = match greeted {
             Ok(greeted) => greeted,
@@ -72,8 +107,16 @@ impl Connection {
                 return Ok(None);
             }
         };
-        let welcome = Reply::Welcome { client: client.number() };
-        let sent = self.send_with(&welcome, &[link.region(), client.memory()]);
+        let sent = match client.place() {
+            None => {
+                let welcome = Reply::Welcome { client: client.number(), begin: 0, control: 0 };
+                self.send_with(&welcome, &[link.region(), client.memory()])
+            }
+            Some(place) => {
+                let (begin, control) = (NVDIMM_BEGIN, place - NVDIMM_BEGIN);
+                self.send(&Reply::Welcome { client: client.number(), begin, control })
+            }
+        };
         if sent.is_err() {
             // Nothing was granted to it.
             client.finish(link.shared());
@@ -85,7 +128,9 @@ impl Connection {
     fn answer(&self, client: &Client, request: Request) -> Reply {
         let Ok(link) = &self.link else { return refused(Reason::Medium, Duration::ZERO) };
         let answered = match request {
-            Request::Hello { .. } => Err(Reason::Message),
+            Request::Hello { .. } | Request::HelloFrom { .. } | Request::Left | Request::Ended => {
+                Err(Reason::Message)
+            }
             Request::Acquire { kind, inode } => {
                 return match link.acquire(client, kind, inode) {
                     Ok((place, generation)) => Reply::Lease { place, generation },

@@ -16,4 +16,5 @@ pub(crate) use counts::{Fenced, Why};
 pub(crate) use listen::{Accepted, Libraries, Listener, Offered};
 pub use roll::end_earlier_libraries;
 pub(crate) use server::{Entered, Link};
-pub(crate) use shared::Linked;
+pub(crate) use shared::{Linked, Named};
+pub(crate) use sys::watch_process;

@@ -38,11 +38,24 @@ pub(crate) struct Roll {
     used: Mutex<[Option<u32>; CLIENTS_MAX]>,
 }
 
+/// What stands for the process of a library in a virtual machine.
+const MACHINE: u64 = u64::MAX;
+
+/// Where the control memory of a client is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place<'a> {
+    /// Among the files of this process.
+    Process(i32, BorrowedFd<'a>),
+    /// At this offset of the region.
+    Region(u64),
+}
+
 /// A client, as the file names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
+    /// Its process, or [`MACHINE`].
     process: u64,
-    /// Device and inode of the control memory.
+    /// Device and inode of the control memory, or its offset in the region.
     memory: [u64; 2],
 }
 
@@ -77,11 +90,16 @@ impl Roll {
     ///
     /// # Errors
     /// An error of the kernel, or there is no place.
-    pub(super) fn note(&self, client: u32, process: i32, memory: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn note(&self, client: u32, memory: Place<'_>) -> io::Result<()> {
         let mut used = self.used.lock();
         let place = used.iter().position(Option::is_none).ok_or(io::ErrorKind::QuotaExceeded)?;
-        let found = File::from(memory.try_clone_to_owned()?).metadata()?;
-        let entry = Entry { process: u64::from(process.unsigned_abs()), memory: [found.dev(), found.ino()] };
+        let entry = match memory {
+            Place::Process(process, memory) => {
+                let found = File::from(memory.try_clone_to_owned()?).metadata()?;
+                Entry { process: u64::from(process.unsigned_abs()), memory: [found.dev(), found.ino()] }
+            }
+            Place::Region(offset) => Entry { process: MACHINE, memory: [offset, 0] },
+        };
         self.write(place, entry)?;
         used[place] = Some(client);
         Ok(())
@@ -110,13 +128,27 @@ impl Roll {
 /// A client of a server that has died.
 struct Left {
     memory: SharedMemory,
-    /// Readable when its process has ended.
-    process: OwnedFd,
+    /// Readable when its process has ended; `None`: that is in a virtual machine.
+    process: Option<OwnedFd>,
 }
 
 impl Left {
-    /// Finds the control memory among the files that the process has open.
-    fn find(entry: Entry) -> Option<Self> {
+    /// Finds the control memory.
+    fn find(entry: Entry, region: &Path) -> Option<Self> {
+        let left =
+            if entry.process == MACHINE { Self::within(entry, region) } else { Self::of_process(entry) };
+        left.filter(|left| left.control().identity().is_ok())
+    }
+
+    /// Whoever has used the run since has stored something else at its start.
+    fn within(entry: Entry, region: &Path) -> Option<Self> {
+        let file = File::options().read(true).write(true).open(region).ok()?;
+        let memory = SharedMemory::within(file, CONTROL_WORDS, entry.memory[0]).ok()?;
+        Some(Self { memory, process: None })
+    }
+
+    /// It is among the files that the process has open.
+    fn of_process(entry: Entry) -> Option<Self> {
         let process = sys::watch_process(i32::try_from(entry.process).ok()?).ok()?;
         let files = std::fs::read_dir(format!("/proc/{}/fd", entry.process)).ok()?;
         // Others may be files of the mount, which nobody serves: not even their attributes can be asked for.
@@ -128,7 +160,7 @@ impl Left {
         let path = files.flatten().map(|file| file.path()).find(is_it)?;
         let file = File::options().read(true).write(true).open(path).ok()?;
         let memory = SharedMemory::of_another(file.into(), CONTROL_WORDS).ok()?;
-        Some(Self { memory, process }).filter(|left| left.control().identity().is_ok())
+        Some(Self { memory, process: Some(process) })
     }
 
     fn control(&self) -> Control<'_> {
@@ -149,17 +181,19 @@ impl Left {
     }
 
     fn has_ended(&self) -> bool {
-        wait(&[self.process.as_fd()], Some(Duration::ZERO)).is_ok_and(|ended| ended.is_some())
+        let Some(process) = &self.process else { return false };
+        wait(&[process.as_fd()], Some(Duration::ZERO)).is_ok_and(|ended| ended.is_some())
     }
 }
 
 /// Ends the libraries of a server that was killed, whose libraries connected to `socket`. To be called by whoever has locked
-/// the region, before it is opened.
-pub fn end_earlier_libraries(socket: &Path) {
+/// the region, which is in this file, before it is opened.
+pub fn end_earlier_libraries(socket: &Path, region: &Path) {
     let path = with_ending(socket, ENDING);
     let Ok(bytes) = std::fs::read(&path) else { return };
     let entries = bytes.chunks(PLACE_BYTES).take(CLIENTS_MAX).map(Entry::decode);
-    let left: Vec<Left> = entries.filter(|entry| entry.process != 0).filter_map(Left::find).collect();
+    let left: Vec<Left> =
+        entries.filter(|entry| entry.process != 0).filter_map(|entry| Left::find(entry, region)).collect();
     left.iter().for_each(Left::end);
     let until = Instant::now() + LEASE_TIME;
     for client in &left {
@@ -183,21 +217,34 @@ mod tests {
     #[test]
     fn clients_are_found_until_they_are_forgotten() {
         let directory = tempfile::tempdir().expect("a directory");
-        let socket = directory.path().join("files.sock");
+        let (socket, region) = (directory.path().join("files.sock"), directory.path().join("region"));
         let roll = Roll::create(&socket).expect("a file");
-        let memory = SharedMemory::new(CONTROL_WORDS).expect("memory");
-        let control = Control::new(memory.words()).expect("its size");
-        control.begin(landfall_fs_link::Identity { client: 1, hash_seed: 2, region_bytes: 3 });
-        lease::grant(control.lease_word(5), 1, lease::Kind::Write);
+        let file = File::create_new(&region).expect("a file");
+        file.set_len(4096 + (8 * CONTROL_WORDS) as u64).expect("a length");
+        let file = File::options().read(true).write(true).open(&region).expect("it is there");
+        let memories = [
+            SharedMemory::new(CONTROL_WORDS).expect("memory"),
+            SharedMemory::within(file, CONTROL_WORDS, 4096).expect("memory"),
+        ];
+        let controls = memories.each_ref().map(|memory| Control::new(memory.words()).expect("its size"));
+        for control in &controls {
+            control.begin(landfall_fs_link::Identity { client: 1, hash_seed: 2, region_bytes: 3 });
+            lease::grant(control.lease_word(5), 1, lease::Kind::Write);
+        }
         let own = i32::try_from(std::process::id()).expect("a number");
-        roll.note(1, own, io::stdin().as_fd()).expect("a place");
-        roll.note(2, own, memory.file()).expect("a place");
+        roll.note(1, Place::Process(own, io::stdin().as_fd())).expect("a place");
+        roll.note(2, Place::Process(own, memories[0].file())).expect("a place");
+        roll.note(3, Place::Region(4096)).expect("a place");
+        roll.note(4, Place::Region(0)).expect("a place, where there is none");
         roll.forget(1);
-        assert_eq!(std::fs::read(directory.path().join("files.sock.clients")).expect("a file").len(), 48);
-        end_earlier_libraries(&socket);
-        assert_eq!(control.state(), LinkState::Ended);
-        assert!(!lease::is_granted(control.lease_word(5)));
-        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
-        end_earlier_libraries(&socket);
+        assert_eq!(std::fs::read(directory.path().join("files.sock.clients")).expect("a file").len(), 96);
+        end_earlier_libraries(&socket, &region);
+        for control in &controls {
+            assert_eq!(control.state(), LinkState::Ended);
+            assert!(!lease::is_granted(control.lease_word(5)));
+        }
+        assert_eq!(std::fs::read(&region).expect("a file")[..4096], [0; 4096], "nothing is changed there");
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
+        end_earlier_libraries(&socket, &region);
     }
 }

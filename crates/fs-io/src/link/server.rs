@@ -2,15 +2,17 @@
 
 use super::client::Client;
 use super::counts::{Counts, Why};
-use super::roll::{CLIENTS_MAX, Roll};
-use super::shared::{Linked, PAUSE, Shared, reason_of};
+use super::roll::{CLIENTS_MAX, Place, Roll};
+use super::shared::{Boot, Linked, Named, PAUSE, Shared, reason_of};
 use crate::leases::Leases as Holders;
 use crate::lives::MountNumber;
 use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
-use landfall_fs_link::{Kind, Reason};
+use landfall_fs_link::{CONTROL_BYTES, Kind, Reason};
+use landfall_heap::MACHINE_AREA;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +23,8 @@ use std::time::Duration;
 const PAUSE_IDLE: Duration = Duration::from_millis(100);
 /// How often old conflicts are forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// Distance between the control memories of clients in a virtual machine, bytes: each begins at a page.
+const MACHINE_STEP: usize = CONTROL_BYTES.next_multiple_of(4096);
 /// How often a lease is asked for while others are in its way.
 const ATTEMPTS: usize = 8;
 
@@ -36,6 +40,10 @@ pub(crate) struct Link {
     /// For the next server, if this one is killed.
     roll: Roll,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
+    /// The boots of the virtual machine from which libraries have come. It runs since the last one.
+    boots: Mutex<Vec<Boot>>,
+    /// Held by who looks for a place in the region for a client.
+    placing: Mutex<()>,
     is_stopping: AtomicBool,
 }
 
@@ -67,6 +75,8 @@ impl Link {
             mounts: Mutex::new(mounts),
             roll,
             clients: Mutex::default(),
+            boots: Mutex::default(),
+            placing: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -140,9 +150,9 @@ impl Link {
         self.region.as_fd()
     }
 
-    /// The mount with this `st_dev`, if it is served.
-    fn mount(&self, device: u64) -> Option<Linked> {
-        self.mounts.lock().iter().find(|linked| linked.device == device).cloned()
+    /// The mount that is named so, if it is served.
+    fn mount(&self, named: Named) -> Option<Linked> {
+        self.mounts.lock().iter().find(|linked| linked.named == named).cloned()
     }
 
     fn all(&self) -> Vec<Arc<Client>> {
@@ -222,21 +232,73 @@ impl Link {
         Ok(())
     }
 
-    /// A new client in a process, which opens files through the mount with this `st_dev`. Its first bound is durable.
-    pub(super) fn attach(&self, process: i32, device: u64) -> Result<Arc<Client>, Reason> {
+    /// A new client in the virtual machine whose NVDIMM the region is. There is one: if it was booted anew, what its programs
+    /// were granted before is used again.
+    pub(super) fn attach_from(&self, boot: Boot, process: i32, named: Named) -> Result<Arc<Client>, Reason> {
+        let is_new = {
+            let mut boots = self.boots.lock();
+            let at = boots.iter().position(|known| *known == boot);
+            if at.is_some_and(|at| at + 1 < boots.len()) {
+                // What it has said before it was booted anew comes late.
+                return Err(Reason::Fenced);
+            }
+            if at.is_none() {
+                boots.push(boot);
+            }
+            at.is_none()
+        };
+        let clients = self.all().into_iter().filter(|client| is_new && client.place().is_some());
+        for client in clients {
+            client.finish(&self.shared);
+            self.forget(&client);
+        }
+        let _placing = self.placing.lock();
+        let make = |number, linked| self.client_within(number, linked, boot);
+        self.attach_by(make, process, named)
+    }
+
+    /// A new client in a process of this machine, which opens files through the mount that is named so.
+    pub(super) fn attach(&self, process: i32, named: Named) -> Result<Arc<Client>, Reason> {
+        let files = &self.shared.files;
+        self.attach_by(|number, linked| Client::new(files, number, linked), process, named)
+    }
+
+    /// A client whose memory is at a place in the region that nobody has.
+    fn client_within(&self, number: u32, linked: Linked, boot: Boot) -> io::Result<Client> {
+        let used: Vec<u64> = self.all().iter().filter_map(|client| client.place()).collect();
+        for place in MACHINE_AREA.step_by(MACHINE_STEP).filter(|place| !used.contains(place)) {
+            let region = self.region.try_clone()?;
+            let client = Client::within(&self.shared.files, number, linked.clone(), (region, place, boot))?;
+            if let Some(client) = client {
+                return Ok(client);
+            }
+        }
+        Err(io::ErrorKind::QuotaExceeded.into())
+    }
+
+    /// A new client of a mount. Its first bound is durable.
+    fn attach_by(
+        &self,
+        make: impl FnOnce(u32, Linked) -> io::Result<Client>,
+        process: i32,
+        named: Named,
+    ) -> Result<Arc<Client>, Reason> {
         let shared = &self.shared;
-        let linked = self.mount(device).ok_or(Reason::Mount)?;
+        let linked = self.mount(named).ok_or(Reason::Mount)?;
         if self.clients.lock().len() >= CLIENTS_MAX {
             return Err(Reason::Many);
         }
         let number = shared.files.attach().map_err(|error| reason_of(&error))?;
         let attached = shared.publish().map_err(|error| reason_of(&error)).and_then(|()| {
-            let client = Client::new(&shared.files, number, linked);
-            let noted = client.and_then(|client| {
-                self.roll.note(number, process, client.memory())?;
+            let noted = make(number, linked).and_then(|client| {
+                let place = client.place().map_or(Place::Process(process, client.memory()), Place::Region);
+                self.roll.note(number, place)?;
                 Ok(client)
             });
             noted.map_err(|error| {
+                if error.kind() == io::ErrorKind::QuotaExceeded {
+                    return Reason::Many;
+                }
                 tracing::error!(%error, "there is no memory for a client, or it cannot be noted");
                 Reason::Region
             })
@@ -245,7 +307,7 @@ impl Link {
             Ok(client) => {
                 let client = Arc::new(client);
                 self.clients.lock().insert(number, Arc::clone(&client));
-                if self.mount(device).is_some() {
+                if self.mount(named).is_some() {
                     return Ok(client);
                 }
                 // The mount has ended meanwhile, perhaps before the client was among those that end with it.
@@ -288,5 +350,48 @@ impl Link {
         let mounts: Vec<MountNumber> = self.mounts.lock().iter().map(|linked| linked.mount).collect();
         mounts.into_iter().for_each(|mount| self.remove(mount));
         self.roll.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forget::{Forgetter, Forgetting};
+    use crate::service::Which;
+    use crate::service::tests::service_of;
+
+    #[test]
+    fn what_a_machine_was_granted_before_it_was_booted_anew_is_used_again() {
+        let (service, publisher) = service_of(None, Which::default());
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("files.sock");
+        // Nobody looks at its bytes but for control memory.
+        let region =
+            File::options().create_new(true).read(true).write(true).open(directory.path().join("region"));
+        let region = region.expect("a file");
+        region.set_len(service.files.heap().geometry().bytes()).expect("a length");
+        let forgetter = Arc::new(Forgetter::new(Forgetting::Holder(Arc::default())));
+        let named = Named::Machine([7; 16]);
+        let linked = Linked { mount: MountNumber(1), named, forgetter };
+        let roll = Roll::create(&socket).expect("a file");
+        let (files, publisher) = (Arc::clone(&service.files), Arc::new(Mutex::new(publisher)));
+        let link = Link::new(files, publisher, Arc::default(), (region, roll), (&socket, vec![linked]));
+        let attach = |boot| link.attach_from([boot; 16], 1, named);
+        let (first, second) = (attach(1).expect("a client"), attach(1).expect("another one"));
+        assert!(!first.is_over() && link.all().len() == 2);
+        let next = attach(2).expect("a client after the next boot");
+        assert!(first.is_over() && second.is_over() && !next.is_over());
+        assert_eq!(link.all().len(), 1, "nothing of the others is kept");
+        assert!(matches!(attach(1), Err(Reason::Fenced)), "it was said before, and has come late");
+        assert!(!next.is_over() && attach(2).is_ok());
+        let places = MACHINE_AREA.step_by(MACHINE_STEP).count();
+        (2..places).for_each(|_| drop(attach(2).expect("there is a place")));
+        assert!(matches!(attach(2), Err(Reason::Many)));
+        next.finish(link.shared());
+        link.forget(&next);
+        let last = attach(2).expect("a place is free");
+        assert_eq!(last.place(), next.place());
+        link.remove(MountNumber(1));
+        assert!(last.is_over() && matches!(attach(2), Err(Reason::Mount)));
     }
 }

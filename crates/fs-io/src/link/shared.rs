@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use crate::forget::Forgetter;
 use crate::leases::Leases as Holders;
-use crate::lives::MountNumber;
+use crate::lives::{MountId, MountNumber};
 use landfall_fs::{Files, FsError, Leases, Publisher};
 use landfall_fs_link::Reason;
 use landfall_heap::{HeapError, Until};
@@ -16,12 +16,23 @@ pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// How often a client's end is tried to be published.
 const ATTEMPTS: u32 = 50;
 
-/// A mount of this machine, whose programs may have libraries.
+/// Names the time from one boot of a machine to the next.
+pub(super) type Boot = [u8; 16];
+
+/// What a mount is called by libraries of its programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// On this machine: its `st_dev`.
+    Here(u64),
+    /// In a virtual machine whose NVDIMM is the region.
+    Machine(MountId),
+}
+
+/// A mount whose programs may have libraries.
 #[derive(Clone)]
 pub(crate) struct Linked {
     pub(crate) mount: MountNumber,
-    /// Its `st_dev`.
-    pub(crate) device: u64,
+    pub(crate) named: Named,
     /// Through which its kernel learns that what it keeps is out of date.
     pub(crate) forgetter: Arc<Forgetter>,
 }

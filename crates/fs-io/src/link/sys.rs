@@ -30,7 +30,7 @@ pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 ///
 /// # Errors
 /// An error of the kernel; `ESRCH` if the process is gone, `EINVAL` if it has no number here.
-pub(super) fn watch_process(pid: i32) -> io::Result<OwnedFd> {
+pub(crate) fn watch_process(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = checked(i32::try_from(fd).unwrap_or(-1))?;

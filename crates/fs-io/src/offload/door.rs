@@ -5,6 +5,7 @@
 use super::channel::{Channel, ChannelError};
 use super::hello::{ConnectionId, Hello, PASSWORD_BYTES_MAX, Purpose, Welcome};
 use super::message::{Again, Attach, DESCRIPTORS_MAX, Message, MessageError, Over, Since};
+use super::packets;
 use super::strangers::Strangers;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
@@ -63,8 +64,9 @@ pub struct Door {
 }
 
 struct Shared {
-    /// Where the server listens.
+    /// Where the server listens, and where it does so for libraries, if some in a virtual machine may connect.
     socket: PathBuf,
+    libraries: Option<PathBuf>,
     password: Vec<u8>,
     /// Readable when nobody is accepted any more.
     closed: OwnedFd,
@@ -88,11 +90,16 @@ enum ControlError {
 }
 
 impl Door {
-    /// Listens at `address` for mounts of the server that listens at `socket`, or will.
+    /// Listens at `address` for mounts of the server that listens at `socket`, or will, and for their libraries, if it has a
+    /// socket for these.
     ///
     /// # Errors
     /// [`DoorError`].
-    pub fn open(address: SocketAddr, socket: PathBuf, password: Option<Vec<u8>>) -> Result<Self, DoorError> {
+    pub fn open(
+        address: SocketAddr,
+        (socket, libraries): (PathBuf, Option<PathBuf>),
+        password: Option<Vec<u8>>,
+    ) -> Result<Self, DoorError> {
         let password = password.unwrap_or_default();
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(DoorError::Password);
@@ -104,6 +111,7 @@ impl Door {
         let (closed, stop) = (counter().map_err(failed)?, counter().map_err(failed)?);
         let shared = Arc::new(Shared {
             socket,
+            libraries,
             password,
             closed,
             stop,
@@ -209,6 +217,7 @@ impl Shared {
         match hello.purpose {
             Purpose::Control => self.control(stream, hello.connection, peer),
             Purpose::Queue => self.take_queue(stream, hello.connection, peer),
+            Purpose::Libraries => self.pass_on(&stream, peer),
         }
     }
 
@@ -239,6 +248,16 @@ impl Shared {
             return self.refuse(&stream, peer, welcome);
         }
         Ok((&stream).write_all(&welcome.encode())?)
+    }
+
+    /// Passes the messages of a library in a virtual machine on, until one side ends.
+    fn pass_on(&self, mut stream: &TcpStream, peer: SocketAddr) -> Result<(), ControlError> {
+        let Some(libraries) = &self.libraries else {
+            return self.refuse(stream, peer, Welcome::NoLibraries);
+        };
+        stream.write_all(&Welcome::LetIn.encode())?;
+        stream.set_read_timeout(None)?;
+        Ok(packets::pass(stream, libraries, self.stop.as_fd())?)
     }
 
     /// Passes the messages of a mount on, until one side ends.

@@ -4,6 +4,7 @@ use super::channel::ChannelError;
 use super::message::{Again, Message, MessageError};
 use crate::session::SessionError;
 use std::io;
+use std::path::PathBuf;
 
 /// Why there is no mount, or why it has ended.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,25 @@ pub enum HoldError {
     /// Environment: nothing can be mounted.
     #[error(transparent)]
     Mount(#[from] SessionError),
+    /// Environment: there is no such NVDIMM.
+    #[error(
+        "{}: this machine's NVDIMM cannot be opened ({source}): name the device that the kernel has made of the region, \
+         such as /dev/dax0.0", device.display()
+    )]
+    Nvdimm {
+        /// The device.
+        device: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// Environment: libraries cannot connect.
+    #[error("{}: cannot listen for libraries: {source}", socket.display())]
+    Libraries {
+        /// The socket.
+        socket: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
     /// Environment: an error of the kernel.
     #[error("the mount cannot be kept: {0}")]
     Io(#[from] io::Error),

@@ -20,6 +20,8 @@ pub(super) type ConnectionId = [u8; 16];
 pub(super) enum Purpose {
     Control,
     Queue,
+    /// Of a library in a virtual machine.
+    Libraries,
 }
 
 /// The first word of the holder.
@@ -43,6 +45,8 @@ pub(super) enum Welcome {
     Many,
     #[error("the mount's control connection has ended")]
     Unknown,
+    #[error("it shares its region with no virtual machine: start it with --nvdimm")]
+    NoLibraries,
 }
 
 /// Peer: what listens there does not speak this protocol.
@@ -63,6 +67,7 @@ impl Hello {
         let purpose = match self.purpose {
             Purpose::Control => 1,
             Purpose::Queue => 2,
+            Purpose::Libraries => 3,
         };
         let len = u8::try_from(self.password.len()).unwrap_or(u8::MAX);
         [&MAGIC[..], &VERSION.to_le_bytes(), &[purpose, len], &self.connection, &self.password].concat()
@@ -79,6 +84,7 @@ impl Hello {
         let purpose = match head[6] {
             1 => Purpose::Control,
             2 => Purpose::Queue,
+            3 => Purpose::Libraries,
             _ => return Ok(Err(Welcome::Version)),
         };
         if head[..4] != MAGIC || version != VERSION {
@@ -100,6 +106,7 @@ impl Welcome {
             Self::Version => 2,
             Self::Many => 3,
             Self::Unknown => 4,
+            Self::NoLibraries => 5,
         };
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -124,6 +131,7 @@ impl Welcome {
             2 => Ok(Self::Version),
             3 => Ok(Self::Many),
             4 => Ok(Self::Unknown),
+            5 => Ok(Self::NoLibraries),
             _ => Err(HelloError::Foreign),
         }
     }
@@ -141,7 +149,17 @@ mod tests {
             Hello { purpose: Purpose::Queue, connection: *b"0123456789abcdef", password: b"pw".to_vec() };
         assert_eq!(hello.encode(), b"LFNM\x01\x00\x02\x020123456789abcdefpw");
         assert_eq!(Welcome::Unknown.encode(), *b"LFNM\x01\x00\x04\x00");
-        let all = [Welcome::LetIn, Welcome::Password, Welcome::Version, Welcome::Many, Welcome::Unknown];
+        let machine = Hello { purpose: Purpose::Libraries, ..hello };
+        assert_eq!(machine.encode()[6], 3);
+        assert_eq!(Welcome::NoLibraries.encode()[6..], [5, 0]);
+        let all = [
+            Welcome::LetIn,
+            Welcome::Password,
+            Welcome::Version,
+            Welcome::Many,
+            Welcome::Unknown,
+            Welcome::NoLibraries,
+        ];
         for welcome in all {
             assert_eq!(Welcome::read(&welcome.encode()[..]).ok(), Some(welcome));
         }

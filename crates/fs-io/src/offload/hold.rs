@@ -2,6 +2,7 @@
 
 use super::channel::Channel;
 use super::error::{HoldError, refusal};
+use super::machine::Machine;
 use super::message::{Again, Attach, EVERYTHING, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
 use super::place::ServerPlace;
 use super::reach::{Reached, reach};
@@ -15,7 +16,7 @@ use crate::ledger::Ledger;
 use crate::lives::MountId;
 use crate::mates::Gone;
 use crate::random::random_bytes;
-use crate::session::{Detached, LINGER, Ready, Settings, detach, write_back};
+use crate::session::{Detached, LINGER, Ready, Settings, detach, device_of, write_back};
 use crate::sys::SharedMemory;
 use landfall_fs::InodeNumber;
 use landfall_fuse::{Device, Mount, MountOptions, Negotiated};
@@ -54,6 +55,17 @@ pub struct HoldSettings {
     /// Memory for what is kept of the files of a server on a network: as long as nobody changes it, it is not asked for again. 0:
     /// nothing is kept.
     pub cache_bytes: usize,
+    /// In a virtual machine: how libraries of its programs share the region of a server on a network.
+    pub nvdimm: Option<Nvdimm>,
+}
+
+/// A virtual machine's NVDIMM, which is the server's region.
+#[derive(Clone, Debug)]
+pub struct Nvdimm {
+    /// The device that the machine's kernel has made of it.
+    pub device: PathBuf,
+    /// The socket to which libraries in the machine connect.
+    pub libraries: PathBuf,
 }
 
 /// A mount that is held for a server.
@@ -67,6 +79,8 @@ pub struct Hold {
     queues: Vec<Device>,
     negotiated: Negotiated,
     by: By,
+    /// Libraries in this virtual machine.
+    machine: Option<Machine>,
     /// Names the mount, for each of its servers.
     mount: MountId,
     /// Identity of the files.
@@ -154,6 +168,15 @@ impl Hold {
         let settings = HoldSettings { sharing, ..settings };
         let mount = random_bytes()?;
         let (point, id) = (mounted.point().to_owned(), mounted.id().unwrap_or_default().to_owned());
+        let machine = match (&settings.nvdimm, &by) {
+            (Some(nvdimm), By::Relay { relay, .. }) => {
+                let of = (mount, device_of(&id).unwrap_or_default());
+                let machine = Machine::start((&nvdimm.device, &nvdimm.libraries), of)?;
+                relay.name_libraries(machine.socket().to_owned());
+                Some(machine)
+            }
+            _ => None,
+        };
         let mounted = Mutex::new(mounted);
         let hold = Self {
             settings,
@@ -163,6 +186,7 @@ impl Hold {
             queues,
             negotiated,
             by,
+            machine,
             mount,
             region,
             channel,
@@ -411,6 +435,7 @@ impl Hold {
             }
         };
         self.has_all_durable.store(false, Ordering::Release);
+        self.machine.iter().for_each(|machine| machine.set_server(reached.remote().cloned()));
         if let Some(relay) = self.relay() {
             relay.link(Link::new((*life, *sync), calls, Arc::clone(channel), lines));
         }

@@ -34,12 +34,18 @@ pub(super) struct Reached {
 }
 
 /// How to connect once more.
-struct Remote {
+#[derive(Clone)]
+pub(super) struct Remote {
     address: SocketAddr,
     password: Vec<u8>,
 }
 
 impl Reached {
+    /// How to connect once more, if the server is on a network.
+    pub(super) fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
+    }
+
     /// Opens so many queues to a server on a network.
     pub(super) fn queues(&self, count: usize) -> Result<Vec<TcpStream>, HoldError> {
         let Some(remote) = &self.remote else { return Ok(Vec::new()) };
@@ -58,7 +64,10 @@ impl Reached {
 
 impl Remote {
     /// Connects, and is let in.
-    fn greet(&self, purpose: Purpose, connection: ConnectionId) -> Result<TcpStream, HelloError> {
+    ///
+    /// # Errors
+    /// [`HelloError`].
+    pub(super) fn greet(&self, purpose: Purpose, connection: ConnectionId) -> Result<TcpStream, HelloError> {
         let stream = TcpStream::connect_timeout(&self.address, CONNECT_LIMIT)?;
         stream.set_read_timeout(Some(CONNECT_LIMIT))?;
         stream.set_write_timeout(Some(CONNECT_LIMIT))?;

@@ -9,6 +9,8 @@ use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::{Message, ServerLife};
 use crate::clock::since_start;
 use crate::effects::{Effects, Makes};
+use crate::errors::TOO_SMALL;
+use crate::inspect::LINK;
 use crate::interrupts::Interrupts;
 use crate::locking::WAITS;
 use crate::random::random_bytes;
@@ -23,8 +25,10 @@ use smallvec::SmallVec;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What threads that pass requests on have in common.
 pub(super) struct Relay {
@@ -34,6 +38,8 @@ pub(super) struct Relay {
     pub(super) cache: Cache,
     /// Locked before `state`, where both are.
     pub(super) locks: Mutex<HeldLocks>,
+    /// Where libraries connect, if they can.
+    libraries: OnceLock<PathBuf>,
 }
 
 #[derive(Default)]
@@ -168,7 +174,8 @@ impl Relay {
     ) -> io::Result<Arc<Self>> {
         let (state, changes, locks) = (Mutex::default(), Mutex::default(), Mutex::default());
         let cache = Cache::new(cache_bytes, queues.len(), first_handle()?);
-        let relay = Arc::new(Self { state, changed: Condvar::new(), changes, cache, locks });
+        let libraries = OnceLock::new();
+        let relay = Arc::new(Self { state, changed: Condvar::new(), changes, cache, locks, libraries });
         for (index, queue) in queues.iter().enumerate() {
             let (relay, device, stop) =
                 (Arc::clone(&relay), Arc::new(queue.clone_queue()?), stop.try_clone()?);
@@ -181,6 +188,12 @@ impl Relay {
             std::thread::Builder::new().name(format!("fuse-{index}")).spawn(pass)?;
         }
         Ok(relay)
+    }
+
+    /// From now on the files name this socket of libraries.
+    pub(super) fn name_libraries(&self, socket: PathBuf) {
+        // There is one for each mount.
+        let _ = self.libraries.set(socket);
     }
 
     /// What the server that has accepted the mount last has said of mounts whose calls it does not know.
@@ -375,6 +388,12 @@ impl Relay {
         (request, pending): (&Request<'_>, &Pending<'_>),
         reply: &mut Vec<u8>,
     ) -> io::Result<Sent> {
+        if let Op::GetXattr { name, size } = request.op
+            && name.as_bytes() == LINK
+            && let Some(socket) = self.libraries.get()
+        {
+            return tell(device, request.unique, socket.as_os_str().as_bytes(), size);
+        }
         let about = About::of(request);
         // Not within the `match`: who loses the server asks for the locks, too.
         let passage = self.locks.lock().begin(InodeNumber(request.node.0), &about);
@@ -622,6 +641,16 @@ fn changed_by(request: &Request<'_>, reply: &[u8]) -> SmallVec<[u64; 2]> {
     let made = || reply[REPLY_HEADER_BYTES..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let made = if makes == Makes::Nothing { None } else { made() };
     nodes.into_iter().map(|node| node.0).chain(made).collect()
+}
+
+/// Tells the value of an extended attribute, or its length to who asks with size 0.
+fn tell(device: &Device, unique: Unique, value: &[u8], size: u32) -> io::Result<Sent> {
+    let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+    match size {
+        0 => device.reply(&Reply::xattr_size(unique, len)),
+        size if len > size => device.reply(&Reply::error(unique, TOO_SMALL)),
+        _ => device.reply_data(unique, &[IoSlice::new(value)]),
+    }
 }
 
 #[cfg(test)]

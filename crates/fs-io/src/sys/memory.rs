@@ -39,7 +39,18 @@ impl SharedMemory {
             checked(libc::ftruncate(file.as_raw_fd(), len))?;
             checked(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
         }
-        Self::map(file, words)
+        Self::map(file, words, 0)
+    }
+
+    /// So many words of a file, from an offset on that is a multiple of a page.
+    ///
+    /// # Errors
+    /// `InvalidData`: the file ends before. An error of the kernel.
+    pub(crate) fn within(file: File, words: usize, at: u64) -> io::Result<Self> {
+        if file.metadata()?.len() < at + bytes_of(words) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Self::map(file.into(), words, at)
     }
 
     /// Memory of so many words that another process has made by [`Self::new`].
@@ -53,15 +64,16 @@ impl SharedMemory {
         if file.metadata()?.len() != bytes_of(words) || seals & SEALS != SEALS {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Self::map(file.into(), words)
+        Self::map(file.into(), words, 0)
     }
 
-    fn map(file: OwnedFd, words: usize) -> io::Result<Self> {
+    fn map(file: OwnedFd, words: usize, at: u64) -> io::Result<Self> {
+        let from = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
             let (at, len) = (std::ptr::null_mut(), words * size_of::<u64>());
-            libc::mmap(at, len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+            libc::mmap(at, len, protection, libc::MAP_SHARED, file.as_raw_fd(), from)
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

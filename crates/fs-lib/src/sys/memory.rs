@@ -2,7 +2,7 @@
 
 use landfall_fs_link::{CONTROL_BYTES, CONTROL_WORDS};
 use rustix::fd::OwnedFd;
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use std::ptr::{NonNull, null_mut};
@@ -26,18 +26,22 @@ pub(crate) struct ControlMemory(NonNull<AtomicU64>);
 unsafe impl Sync for ControlMemory {}
 
 impl ControlMemory {
-    /// Maps the memory. A child of `fork` does not have it.
+    /// Maps the memory, which begins at this offset of a file. A child of `fork` does not have it.
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for memory that has another size, or that may be made shorter.
-    pub(crate) fn map(file: &OwnedFd) -> Result<Self, Errno> {
-        let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-        if !is_sealed || fstat(file)?.st_size.unsigned_abs() != CONTROL_BYTES as u64 {
-            return Err(Errno::INVAL);
+    pub(crate) fn map(file: &OwnedFd, at: u64) -> Result<Self, Errno> {
+        let found = fstat(file)?;
+        // A device keeps its size.
+        if FileType::from_raw_mode(found.st_mode) != FileType::CharacterDevice {
+            let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+            if !is_sealed || found.st_size.unsigned_abs() != at + CONTROL_BYTES as u64 {
+                return Err(Errno::INVAL);
+            }
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let base = unsafe { mmap(null_mut(), CONTROL_BYTES, protection, MapFlags::SHARED, file, 0) }?;
+        let base = unsafe { mmap(null_mut(), CONTROL_BYTES, protection, MapFlags::SHARED, file, at) }?;
         // SAFETY: the mapping that was just made; the advice changes nothing in this process.
         unsafe { madvise(base, CONTROL_BYTES, Advice::LinuxDontFork) }?;
         NonNull::new(base.cast()).map(Self).ok_or(Errno::NOMEM)

@@ -6,8 +6,9 @@ use crate::password::read_password;
 use crate::sockets;
 use crate::sys;
 use clap::Args;
-use landfall_fs::{Orphans, Publishing};
+use landfall_fs::{Files, Orphans, Publishing};
 use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, Settings};
+use landfall_media::{MediaError, write_nvdimm_info};
 use landfall_server::config::{Config, Size};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::SocketAddr;
@@ -32,6 +33,10 @@ pub(super) struct ServeArgs {
     /// Serve other machines without a password
     #[arg(long, requires = "listen")]
     insecure_no_password: bool,
+    /// The region, in memory, is the NVDIMM of a virtual machine: programs there share it (`landfall fs mount --nvdimm`). There
+    /// is one such machine at a time
+    #[arg(long, requires = "listen")]
+    nvdimm: bool,
     /// Size of the region; an existing smaller one grows [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -85,7 +90,7 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let libraries = sockets::of_libraries(&args.dir);
     let default = libraries.is_some().then(|| sockets::of_mounts(&args.dir));
     let listens = args.socket.clone().or(default).ok_or(FsCliError::NoSocket)?;
-    let mut settings = Settings { sync: args.sync.into(), socket: libraries, ..Settings::default() };
+    let mut settings = Settings { sync: args.sync.into(), socket: libraries.clone(), ..Settings::default() };
     if let Some(count) = args.workers {
         settings.workers = workers(&count.to_string())?;
     }
@@ -96,6 +101,9 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let opened = open(&config, Orphans::Keep)?;
     let Opened { files, mut publisher, path, found } = opened;
     publisher.set_publishing(args.publish);
+    if args.nvdimm {
+        offer_nvdimm(&files)?;
+    }
     let medium = files.heap().media().describe();
     let notes = sockets::notes_of(&args.dir, &listens);
     let at = ServedAt { socket: &listens, notes: &notes };
@@ -105,7 +113,8 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     }
     let mut lines = vec![format!("serving: {} at {} ({medium})", path.display(), listens.display())];
     let password = config.password.map(String::into_bytes);
-    let door = args.listen.map(|address| Door::open(address, listens, password)).transpose()?;
+    let libraries = libraries.filter(|_| args.nvdimm);
+    let door = args.listen.map(|address| Door::open(address, (listens, libraries), password)).transpose()?;
     lines.extend(door.as_ref().map(|door| format!("for mounts elsewhere: {}", door.address())));
     if let Some(address) = args.metrics {
         let current = server.current();
@@ -119,6 +128,16 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     server.run()?;
     tracing::info!("stopped; everything is durable");
     Ok(())
+}
+
+/// Has a virtual machine whose NVDIMM is the region find it.
+fn offer_nvdimm(files: &Files) -> Result<(), FsCliError> {
+    let media = files.heap().media();
+    let shared = media.share().ok_or(FsCliError::NoNvdimm)?;
+    let action = "open the region once more";
+    let failed = |source| MediaError::Io { path: "the region's file".into(), action, source };
+    let region = shared.map_err(|source| FsCliError::NvdimmInfo(failed(source)))?;
+    write_nvdimm_info(&region, media.len()).map_err(FsCliError::NvdimmInfo)
 }
 
 /// An address to listen at.

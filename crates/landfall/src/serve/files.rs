@@ -262,7 +262,7 @@ impl ServedFiles {
         let door = match (&place, config.files_listen) {
             (Place::Socket { socket, .. }, Some(address)) => {
                 let password = config.password.as_ref().map(|password| password.clone().into_bytes());
-                Some(NetworkDoor::open(address, socket.clone(), password)?)
+                Some(NetworkDoor::open(address, (socket.clone(), None), password)?)
             }
             _ => None,
         };

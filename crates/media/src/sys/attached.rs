@@ -46,31 +46,32 @@ impl std::fmt::Debug for Attached {
 }
 
 impl Attached {
-    /// Maps the first `len` bytes of a region's file.
+    /// Maps a region of `len` bytes, of which the first `begin` are missing in its file: they are zeroes here.
     ///
     /// # Errors
-    /// [`MediaError::Unsupported`] for a medium that processes do not share, or for a length that is none of a region;
+    /// [`MediaError::Unsupported`] for a medium that processes do not share, or for lengths that are none of a region;
     /// [`MediaError::Truncated`] if the file is shorter; [`MediaError::Io`].
-    pub fn new(file: &File, len: u64) -> Result<Self, MediaError> {
+    pub fn new(file: &File, len: u64, begin: u64) -> Result<Self, MediaError> {
         let fail = |source| MediaError::Io { path: PATH.into(), action: "map the region", source };
         let found = Found::detect(Path::new(PATH), file)?;
         if found.kind == MediaKind::File {
             return Err(MediaError::Unsupported("processes share regions in memory and on DAX only"));
         }
-        if len == 0 || !len.is_multiple_of(RUN_SIZE) {
+        if len == 0 || !len.is_multiple_of(RUN_SIZE) || begin >= RUN_SIZE {
             return Err(MediaError::Unsupported("a region has whole runs"));
         }
         let actual = file
             .metadata()
             .and_then(|m| if found.kind == MediaKind::DeviceDax { device_len(m.rdev()) } else { Ok(m.len()) })
             .map_err(fail)?;
-        if actual < len {
-            return Err(MediaError::Truncated { path: PATH.into(), expected: len, actual });
+        if actual < len - begin {
+            return Err(MediaError::Truncated { path: PATH.into(), expected: len - begin, actual });
         }
         let image = Image::reserve(len, len, found.map_align.max(ALIGN_DEFAULT)).map_err(fail)?;
         let protects_runs = RUN_SIZE.is_multiple_of(found.map_align);
         let protection = if protects_runs { libc::PROT_READ } else { READ_WRITE };
-        image.map_file(file.as_raw_fd(), 0, len, map_flags(found.kind), protection).map_err(fail)?;
+        let mapped = (file.as_raw_fd(), begin);
+        image.map_behind(mapped, len, map_flags(found.kind), protection).map_err(fail)?;
         image.keep_from_children().map_err(fail)?;
         let needs_none = caches_are_persistent(file, found.kind);
         let flush = if needs_none { FlushInstruction::None } else { FlushInstruction::detect() };
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn both_processes_see_what_is_stored_into_open_runs() {
         let file = region(LEN);
-        let attached = Attached::new(&file, LEN).unwrap();
+        let attached = Attached::new(&file, LEN, 0).unwrap();
         assert_eq!(attached.bytes(Extent::new(0, 14)).unwrap(), b"from the start");
         assert!(matches!(attached.store(RUN_SIZE, b"x"), Err(MediaError::OutOfBounds { .. })), "not open");
         attached.open_run(RUN_SIZE).unwrap();
@@ -198,9 +199,24 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_begins_behind_the_regions_start_is_mapped_there() {
+        const BEGIN: u64 = 8192;
+        let file = region(LEN - BEGIN);
+        let attached = Attached::new(&file, LEN, BEGIN).unwrap();
+        assert_eq!(attached.bytes(Extent::new(BEGIN, 14)).unwrap(), b"from the start");
+        assert!(attached.bytes(Extent::new(0, 8192)).unwrap().iter().all(|byte| *byte == 0));
+        attached.open_run(RUN_SIZE).unwrap();
+        attached.store(RUN_SIZE + 5, b"stored").unwrap();
+        let mut seen = [0; 6];
+        file.read_exact_at(&mut seen, RUN_SIZE + 5 - BEGIN).unwrap();
+        assert_eq!(&seen, b"stored");
+        assert!(matches!(Attached::new(&file, LEN, 4096), Err(MediaError::Truncated { .. })));
+    }
+
+    #[test]
     fn what_is_no_shared_region_is_refused() {
         let file = region(LEN);
-        assert!(matches!(Attached::new(&file, 2 * LEN), Err(MediaError::Truncated { .. })));
-        assert!(matches!(Attached::new(&file, 100), Err(MediaError::Unsupported(_))));
+        assert!(matches!(Attached::new(&file, 2 * LEN, 0), Err(MediaError::Truncated { .. })));
+        assert!(matches!(Attached::new(&file, 100, 0), Err(MediaError::Unsupported(_))));
     }
 }

@@ -108,6 +108,28 @@ impl Image {
         Ok(())
     }
 
+    /// Maps a file whose first byte belongs to offset `begin` of the image, which is usable up to `len` then. What is before is
+    /// zeroes. `begin` must be a multiple of the file's page size.
+    pub(crate) fn map_behind(
+        &self,
+        (fd, begin): (RawFd, u64),
+        len: u64,
+        flags: c_int,
+        prot: c_int,
+    ) -> io::Result<()> {
+        let bytes = self.within_reservation(len)? - begin as usize;
+        // SAFETY: the range lies within our own reservation, as `begin < len`.
+        let done = unsafe { libc::mprotect(self.base.as_ptr().cast(), begin as usize, libc::PROT_READ) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        let at = unsafe { self.base.add(begin as usize) };
+        map(at.as_ptr().cast(), bytes, prot, flags | libc::MAP_FIXED, fd, 0)?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
     /// Children of `fork` do not get the image.
     pub(crate) fn keep_from_children(&self) -> io::Result<()> {
         let len = self.within_reservation(self.len())?;

@@ -1,11 +1,11 @@
 #!/bin/busybox sh
 # First process of a guest that is a host: it mounts the files of a server outside, and writes, until its kernel panics.
-# Argument: the port of the server.
+# Arguments: the port of the server; `nvdimm`, if the server's region is the machine's NVDIMM: programs have the library.
 #
 # The first serial port carries what xtask/src/vm/host/guest.rs reads, the second everything else. Each line ends with a
 # full stop: a panic may cut it.
 set -u
-port=$1
+port=$1 nvdimm=${2:-}
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /applets /files
 /bin/busybox mount -t proc proc /proc
@@ -32,7 +32,19 @@ for module in $(cat /modules/host); do
 done
 ifconfig lo up
 ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
-landfall fs mount /files --server "10.0.2.2:$port" >/dev/ttyS1 &
+device=
+if [ -n "$nvdimm" ]; then
+    device="--nvdimm /dev/dax0.0"
+    # The kernel makes it by and by.
+    tries=100
+    until [ -c /dev/dax0.0 ]; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail "the kernel makes no device of the NVDIMM"
+        sleep 0.1
+    done
+fi
+# shellcheck disable=SC2086
+landfall fs mount /files --server "10.0.2.2:$port" $device >/dev/ttyS1 &
 holder=$!
 until grep -q ' /files fuse' /proc/mounts; do
     kill -0 "$holder" || fail "there is no mount"
@@ -45,9 +57,14 @@ echo "sees $(cat /files/beside/count)."
 mkdir -p /files/host || fail "no directory"
 number=$(ls /files/host | sort -n | tail -n 1)
 number=${number:-0}
+# A file is written once: the library is to ask for a lease of it at once.
+export LANDFALL_FS_LIB=/lib/liblandfall_files.so LANDFALL_FS_LEASE_AFTER=0 LANDFALL_FS_STATS=1
+with=
+[ -z "$nvdimm" ] || with="landfall fs run --"
 while :; do
     number=$((number + 1))
-    yes "$number" | dd of="/files/host/$number" bs=16384 count=1 iflag=fullblock conv=fsync ||
+    # shellcheck disable=SC2086
+    yes "$number" | $with dd of="/files/host/$number" bs=16384 count=1 iflag=fullblock conv=fsync ||
         fail "file $number"
     echo "durable $number."
 done

@@ -78,6 +78,11 @@ impl Beside {
         Ok(beside)
     }
 
+    /// Where it mounts.
+    pub(super) fn point(&self) -> &Path {
+        &self.point
+    }
+
     /// Files that are durable.
     pub(super) fn files(&self) -> u64 {
         self.progress.files.load(Ordering::Acquire)

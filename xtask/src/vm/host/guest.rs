@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::vm::kernel::Kernel;
+use crate::vm::machine::option;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,22 +34,28 @@ pub(super) struct Said {
 }
 
 impl Host {
-    /// Builds the machine. It mounts the files of the server at this port of the machine outside.
+    /// Builds the machine. It mounts the files of the server at this port of the machine outside, of which it may have the
+    /// region as its NVDIMM: a file, and its size in MiB.
     ///
     /// # Errors
     /// [`Error::Environment`] where QEMU cannot be started.
-    pub(super) fn start(kernel: &Kernel, initrd: &Path, folder: &Path, port: u16) -> Result<Self, Error> {
+    pub(super) fn start(
+        kernel: &Kernel,
+        initrd: &Path,
+        folder: &Path,
+        (port, nvdimm): (u16, Option<(PathBuf, u64)>),
+    ) -> Result<Self, Error> {
         let (console, log) = (folder.join("console"), folder.join("host.log"));
         let serial = |path: &Path| format!("file:{}", path.display());
         let output = OpenOptions::new().create(true).append(true).open(folder.join("qemu.log"));
         let output = output.map_err(|source| Error::file("open", folder, source))?;
         let errors = output.try_clone().map_err(|source| Error::file("open", folder, source))?;
         let mut qemu = Command::new("qemu-system-x86_64");
-        // As the machine of `machine.rs`, without persistent memory. An NMI whose reason is unknown is a panic. A kernel that
+        // As the machine of `machine.rs`. An NMI whose reason is unknown is a panic. A kernel that
         // panics where it stands may not come to boot again by itself, so that it is not asked to.
         qemu.args([
             "-M",
-            "q35",
+            "q35,nvdimm=on",
             "-accel",
             "tcg,thread=multi",
             "-cpu",
@@ -56,15 +63,24 @@ impl Host {
             "-smp",
             "2",
             "-m",
-            "768M",
+            "768M,slots=2,maxmem=2G",
         ]);
+        let medium = nvdimm.map_or("", |(file, mib)| {
+            let file = option(&file);
+            qemu.args([
+                "-object",
+                &format!("memory-backend-file,id=nv0,share=on,mem-path={file},size={mib}M"),
+            ]);
+            qemu.args(["-device", "nvdimm,id=nvdimm0,memdev=nv0"]);
+            " nvdimm"
+        });
         qemu.args(["-display", "none", "-nodefaults", "-monitor", "stdio"]);
         qemu.args(["-serial", &serial(&console), "-serial", &serial(&log)]);
         qemu.args(["-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile="]);
         qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
         qemu.args([
             "-append",
-            &format!("console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {port}"),
+            &format!("console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {port}{medium}"),
         ]);
         let spawned = qemu.stdin(Stdio::piped()).stdout(output).stderr(errors).spawn();
         let qemu = spawned.map_err(|source| Error::file("start", Path::new("qemu-system-x86_64"), source))?;

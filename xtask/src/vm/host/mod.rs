@@ -7,10 +7,15 @@
 //! not answer; the program at the other mount goes on; the machine mounts again, and sees what that program has made
 //! durable meanwhile; what the machine had made durable is there. At the end the first server is killed: the next one has all of it, too.
 //!
-//! Unlike in LineFS, the machine shares no memory with the servers: what it writes reaches them over its network.
+//! With `--nvdimm` the machine shares memory with a server outside, as a host and its SmartNIC do in LineFS: the server's
+//! region is the machine's NVDIMM ([`alone`]). Programs in the machine have the library, and write there themselves; what
+//! goes over the network is what they ask. The server is killed, too, while the machine runs, and the next one is started.
+//! Otherwise what the machine writes reaches the chain over its network.
 
+mod alone;
 mod beside;
 mod guest;
+mod outside;
 mod servers;
 
 use super::kernel::{self, Kernel};
@@ -24,7 +29,7 @@ use crate::seed::{Random, fresh_seed};
 use crate::workspace::Workspace;
 use beside::Beside;
 use guest::Host;
-use servers::Servers;
+use outside::Outside;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,7 +43,8 @@ const MORE_MS: usize = 3000;
 /// Messages of servers that indicate a bug.
 const COMPLAINTS: &[&str] = &["panicked at", "ERROR"];
 
-const GRAMMAR: Grammar = Grammar { values: &["cycles", "seed", "kernel"], switches: &["keep"], words_max: 0 };
+const GRAMMAR: Grammar =
+    Grammar { values: &["cycles", "seed", "kernel"], switches: &["keep", "nvdimm"], words_max: 0 };
 
 /// `cargo xtask vm host`.
 ///
@@ -70,18 +76,20 @@ pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop
 fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(), Stop> {
     let cycles = args.number("cycles")?.unwrap_or(CYCLES);
     let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
+    let has_nvdimm = args.has("nvdimm");
+    let how = if has_nvdimm { " --nvdimm" } else { "" };
     println!(
-        "  {cycles} panics of the host; again with: cargo xtask vm host --cycles {cycles} --seed {seed}"
+        "  {cycles} panics of the host; again with: cargo xtask vm host{how} --cycles {cycles} --seed {seed}"
     );
     let initrd = folder.join("initrd");
     image::build(kernel, binary, folder, &initrd)?;
-    let mut servers = Servers::start(binary, folder)?;
+    let mut servers = Outside::start(binary, folder, has_nvdimm)?;
     let doors = servers.doors()?;
     let mut beside = Beside::start(binary, folder, &doors)?;
-    let mut host = Host::start(kernel, &initrd, folder, doors[0].port())?;
+    let mut host = Host::start(kernel, &initrd, folder, (doors[0].port(), servers.nvdimm()))?;
     let mut random = Random::new(seed);
     for cycle in 1..=usize::try_from(cycles).unwrap_or(usize::MAX) {
-        panic_once(cycle, &mut host, &servers, &beside, &mut random)?;
+        panic_once(cycle, &mut host, &mut servers, &beside, &mut random)?;
     }
     let said = host.said()?;
     drop(host);
@@ -90,10 +98,7 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
     servers.lose_first()?;
     beside.check_host(&said.durable)?;
     beside.check_own()?;
-    println!(
-        "  the first server was killed: {} files of the host are whole at the next one",
-        said.durable.len()
-    );
+    println!("  the server was killed: {} files of the host are whole at the next one", said.durable.len());
     beside.end()?;
     let complained = servers.logs()?;
     servers.end()?;
@@ -104,13 +109,20 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
 fn panic_once(
     cycle: usize,
     host: &mut Host,
-    servers: &Servers,
+    servers: &mut Outside,
     beside: &Beside,
     random: &mut Random,
 ) -> Result<(), Error> {
-    host.wait("its files", |said| said.mounts == cycle && said.new_files() >= FILES_MIN)?;
+    let said = host.wait("its files", |said| said.mounts == cycle && said.new_files() >= FILES_MIN)?;
+    let wanted = said.durable.len() + FILES_MIN;
+    if servers.disturb()? {
+        host.wait("files after its server was killed", |said| said.durable.len() >= wanted)?;
+    }
     std::thread::sleep(Duration::from_millis(random.below(MORE_MS) as u64));
     let said = host.said()?;
+    if servers.adopted(beside.point())? == Some(0) {
+        return Err(Error::Found("no program of the host has written to the NVDIMM".to_owned()));
+    }
     let (before, began) = (beside.files(), Instant::now());
     let _until_now = beside.take_longest_gap();
     let noticed = servers.count_silent_hosts()?;

@@ -8,7 +8,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The nodes, in the order of the chain.
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -16,11 +16,6 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 const PORT: u16 = 7101;
 /// The capacity of each region.
 const CAPACITY: &str = "512MiB";
-/// What a server's log says of a mount whose host is silent.
-const SILENT_HOST: &str = "the process that holds the mount does not answer";
-/// How long it may take to find that out, and how often its log is read.
-const NOTICE_LIMIT: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(50);
 /// Time limit of a command about the chain, and of a check.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
@@ -60,29 +55,12 @@ impl Servers {
         doors.ok_or_else(|| Error::Found("a server does not say where it listens for mounts".to_owned()))
     }
 
-    /// How often the first server has found that a host does not answer.
+    /// What the first server has said.
     ///
     /// # Errors
     /// [`Error::Environment`] where its log cannot be read.
-    pub(super) fn count_silent_hosts(&self) -> Result<usize, Error> {
-        Ok(self.read_log(NODES[0])?.matches(SILENT_HOST).count())
-    }
-
-    /// Waits until it has found so so often.
-    ///
-    /// # Errors
-    /// [`Error::Found`] where that takes too long.
-    pub(super) fn wait_for_silent_hosts(&self, count: usize) -> Result<(), Error> {
-        let until = Instant::now() + NOTICE_LIMIT;
-        while self.count_silent_hosts()? < count {
-            if Instant::now() > until {
-                return Err(Error::Found(
-                    "the first server does not notice that its host is gone".to_owned(),
-                ));
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
+    pub(super) fn first_log(&self) -> Result<String, Error> {
+        self.read_log(NODES[0])
     }
 
     /// Kills the first server, and removes it from the chain: the next one serves mounts.

@@ -1,0 +1,212 @@
+//! Libraries in a virtual machine whose NVDIMM is the server's region: `docs/format/fs-network.md`, "Virtual machines".
+//!
+//! They share memory with the server, as libraries on its machine do. Only what they ask goes over the network: the holder of
+//! the mount listens for them in its place.
+
+use super::error::HoldError;
+use super::hello::Purpose;
+use super::packets::{receive_over, receive_packet, send_over};
+use super::reach::Remote;
+use crate::counter::{counter, raise, wait};
+use crate::link::{Accepted, Listener, watch_process};
+use crate::lives::MountId;
+use crate::random::random_bytes;
+use crate::sys;
+use landfall_fs_link::{Reply, Request, is_same_user};
+use parking_lot::Mutex;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Where the kernel names the time since it was booted.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// A mount that no holder has.
+const NO_MOUNT: MountId = [0; 16];
+
+/// Listens for libraries, until it is dropped.
+pub(super) struct Machine {
+    shared: Arc<Shared>,
+    socket: PathBuf,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// The region.
+    device: File,
+    mount: MountId,
+    /// `st_dev` of the mount.
+    st_dev: u64,
+    boot: [u8; 16],
+    /// The server that serves the mount.
+    server: Mutex<Option<Remote>>,
+    /// Readable when nobody is served any more.
+    stop: OwnedFd,
+}
+
+/// How what a library asks ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It has closed its socket.
+    Library,
+    /// The server has gone, or the mount ends.
+    Server,
+}
+
+impl Machine {
+    /// Listens at `socket` for libraries of the programs that use a mount.
+    ///
+    /// # Errors
+    /// [`HoldError::Nvdimm`], [`HoldError::Libraries`], [`HoldError::Io`].
+    pub(super) fn start(
+        (device, socket): (&Path, &Path),
+        (mount, st_dev): (MountId, u64),
+    ) -> Result<Self, HoldError> {
+        let opened = File::options().read(true).write(true).open(device);
+        let device = opened.map_err(|source| HoldError::Nvdimm { device: device.to_owned(), source })?;
+        let listener = Listener::bind(socket)
+            .map_err(|source| HoldError::Libraries { socket: socket.to_owned(), source })?;
+        let (boot, server, stop) = (boot()?, Mutex::default(), counter()?);
+        let shared = Arc::new(Shared { device, mount, st_dev, boot, server, stop });
+        let accepting = Arc::clone(&shared);
+        let accept = move || accepting.accept_all(&listener);
+        let accepting = std::thread::Builder::new().name("link".into()).spawn(accept)?;
+        Ok(Self { shared, socket: socket.to_owned(), accepting: Some(accepting) })
+    }
+
+    /// Where libraries connect.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// From now on this server serves the mount.
+    pub(super) fn set_server(&self, server: Option<Remote>) {
+        *self.shared.server.lock() = server;
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        raise(&self.shared.stop);
+        self.accepting.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Shared {
+    fn accept_all(self: &Arc<Self>, listener: &Listener) {
+        while let Ok(Some(1)) = wait(&[self.stop.as_fd(), listener.as_fd()], None) {
+            let served = listener.accept().and_then(|accepted| self.begin(accepted));
+            if let Err(error) = served {
+                tracing::warn!(%error, "a library cannot be accepted");
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, Accepted { socket, user, process }: Accepted) -> io::Result<()> {
+        if !is_same_user(user, sys::own_user()) {
+            tracing::warn!(uid = user, "another user asks for files: refused");
+            return Ok(());
+        }
+        let shared = Arc::clone(self);
+        let serve = move || {
+            if let Err(error) = shared.serve(socket, process) {
+                tracing::debug!(%error, "a library is not answered any more");
+            }
+        };
+        std::thread::Builder::new().name("library".into()).spawn(serve).map(drop)
+    }
+
+    /// Passes on what a library asks. The server hears when its process has ended: until then it may store to what it was
+    /// granted.
+    fn serve(&self, library: OwnedFd, process: i32) -> io::Result<()> {
+        let process = watch_process(process)?;
+        let Some(server) = self.server.lock().clone() else { return Ok(()) };
+        let stream = server.greet(Purpose::Libraries, random_bytes()?).map_err(io::Error::other)?;
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        if self.pass(&library, &stream)? == End::Server {
+            return Ok(());
+        }
+        drop(library);
+        send_over(&stream, &Request::Left.encode())?;
+        match wait(&[self.stop.as_fd(), stream.as_fd(), process.as_fd()], None)? {
+            Some(2) => send_over(&stream, &Request::Ended.encode()),
+            _ => Ok(()),
+        }
+    }
+
+    fn pass(&self, library: &OwnedFd, stream: &TcpStream) -> io::Result<End> {
+        loop {
+            match wait(&[self.stop.as_fd(), library.as_fd(), stream.as_fd()], None)? {
+                Some(1) => match receive_packet(library.as_fd())? {
+                    Some(message) => send_over(stream, &self.named(message))?,
+                    None => return Ok(End::Library),
+                },
+                Some(2) => match receive_over(stream)? {
+                    Some(message) => self.answer(library, &message)?,
+                    None => return Ok(End::Server),
+                },
+                _ => return Ok(End::Server),
+            }
+        }
+    }
+
+    /// What a library says, as the server understands it: the mount is called otherwise there.
+    fn named(&self, message: Vec<u8>) -> Vec<u8> {
+        match Request::decode(&message) {
+            Ok(Request::Hello { version, device }) => {
+                let mount = if device == self.st_dev { self.mount } else { NO_MOUNT };
+                Request::HelloFrom { version, mount, boot: self.boot }.encode()
+            }
+            _ => message,
+        }
+    }
+
+    /// Answers a library. With the first answer comes the region, for its bytes and for the control memory.
+    fn answer(&self, library: &OwnedFd, message: &[u8]) -> io::Result<()> {
+        if !matches!(Reply::decode(message), Ok(Reply::Welcome { .. })) {
+            send(library, message, SendFlags::NOSIGNAL)?;
+            return Ok(());
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files: [BorrowedFd<'_>; 2] = [self.device.as_fd(), self.device.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&files));
+        sendmsg(library, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+/// Names the time since this machine was booted.
+fn boot() -> io::Result<[u8; 16]> {
+    let text = std::fs::read_to_string(BOOT)?;
+    parse_boot(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn parse_boot(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
+    u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(u128::to_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_is_named_as_the_kernel_names_it() {
+        let boot = parse_boot("00112233-4455-6677-8899-aabbccddeeff\n");
+        assert_eq!(
+            boot,
+            Some([
+                0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff
+            ])
+        );
+        assert_eq!(parse_boot("00112233"), None);
+        assert!(super::boot().is_ok());
+    }
+}
