@@ -281,7 +281,9 @@ impl Host for World {
                 }
                 Reply::Done
             }
-            Request::Hello { .. } => refused(Reason::Message),
+            Request::Hello { .. } | Request::HelloFrom { .. } | Request::Left | Request::Ended => {
+                refused(Reason::Message)
+            }
         };
         Reply::decode(&reply.encode()).map_err(|_| Gone)
     }
