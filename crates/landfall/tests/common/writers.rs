@@ -63,7 +63,7 @@ impl Programs {
 }
 
 /// How many calls were answered in a program's process, by what the library has said there.
-pub(crate) fn answered(said: &str) -> u64 {
+fn answered(said: &str) -> u64 {
     let line = said.lines().find(|line| line.contains("calls answered in the process"));
     line.map_or(0, |line| line.split(' ').nth(1).unwrap().parse().unwrap())
 }
