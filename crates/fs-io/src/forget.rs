@@ -8,9 +8,13 @@ use landfall_fs::InodeNumber;
 use landfall_fuse::{Device, Node, Notification};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// Sends a question with a number. False if the holder is gone.
+/// Sends a question with a number. False if that would have to wait, or if the holder is gone.
 pub(crate) type Ask = Box<dyn Fn(u64, InodeNumber) -> bool + Send>;
+
+/// How soon a question is sent again that could not be sent.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Who tells the kernel.
 pub(crate) enum Forgetting {
@@ -143,14 +147,18 @@ impl Questions {
 
     fn ask(&self, inode: InodeNumber) -> bool {
         let mut state = self.state.lock();
-        while state.send.is_none() && !state.is_closed {
-            self.changed.wait(&mut state);
-        }
-        let question = state.asked + 1;
-        let is_sent = state.send.as_ref().is_some_and(|send| !state.is_closed && send(question, inode));
-        if !is_sent {
-            return false;
-        }
+        let question = loop {
+            while state.send.is_none() && !state.is_closed {
+                self.changed.wait(&mut state);
+            }
+            let question = state.asked + 1;
+            match &state.send {
+                Some(send) if !state.is_closed && send(question, inode) => break question,
+                _ if state.is_closed => return false,
+                // Nobody waits for a holder with the lock held: who closes needs it.
+                _ => _ = self.changed.wait_for(&mut state, ASK_AGAIN),
+            }
+        };
         state.asked = question;
         while state.answered < question && !state.is_closed {
             self.changed.wait(&mut state);

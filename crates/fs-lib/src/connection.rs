@@ -72,7 +72,7 @@ impl Connection {
         let socket = socket(path)?;
         send(&socket, &Request::hello(device).encode(), SendFlags::NOSIGNAL)?;
         let (reply, files) = receive_with_files(&socket)?;
-        let (Reply::Welcome { client, begin, control: at }, Ok([region, control_file])) =
+        let (Reply::Welcome { client, hash_seed, begin, control: at }, Ok([region, control_file])) =
             (reply, <[OwnedFd; FILES]>::try_from(files))
         else {
             return Err(ConnectError::Refused);
@@ -81,7 +81,7 @@ impl Connection {
         let control = Control::new(memory.words())?;
         let identity = control.identity()?;
         // In a virtual machine, somebody may have named another device.
-        if identity.client != client {
+        if (identity.client, identity.hash_seed) != (client, hash_seed) {
             return Err(ConnectError::Refused);
         }
         let region = Attached::new(&File::from(region), identity.region_bytes, begin)?;

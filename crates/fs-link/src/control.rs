@@ -2,9 +2,9 @@
 
 use crate::layout::{
     APPENDED_AT, APPLIED_AT, BOOT_AT, CLIENT_AT, CONTROL_WORDS, DONE_AT, DURABLE_AT, HASH_SEED_AT, INODE_AT,
-    LANDINGS_AT, LANDINGS_GRANTED_AT, LANDINGS_MAX, LEASE_WORDS, LEASES_AT, LEASES_MAX, MAGIC, MAGIC_AT,
-    MTIME_AT, NUMBER_AT, REGION_BYTES_AT, SEQ_AT, SIZE_AT, SLABS_AT, SLABS_GRANTED_AT, SLABS_MAX, STATE_AT,
-    USES_AT, WORD_AT,
+    LANDINGS_AT, LANDINGS_GRANTED_AT, LANDINGS_MAX, LEASE_WORDS, LEASES_AT, LEASES_MAX, LETTERS, MAGIC,
+    MAGIC_AT, MTIME_AT, NUMBER_AT, REGION_BYTES_AT, SEQ_AT, SIZE_AT, SLABS_AT, SLABS_GRANTED_AT, SLABS_MAX,
+    STATE_AT, USES_AT, WORD_AT,
 };
 use crate::lease;
 use landfall_fs::InodeNumber;
@@ -194,6 +194,11 @@ impl Control<'_> {
 
 /// The server's side. It keeps its own counts: what it has written may have been changed.
 impl Control<'_> {
+    /// True if a link has begun, of whatever version: state and words of leases are at the same offsets in all.
+    pub fn has_begun(&self) -> bool {
+        self.read(MAGIC_AT) & LETTERS == MAGIC & LETTERS
+    }
+
     /// Begins a link in memory that is all zeroes.
     pub fn begin(&self, identity: Identity) {
         for place in 0..LEASES_MAX {
@@ -203,13 +208,13 @@ impl Control<'_> {
     }
 
     /// Begins a link in memory that clients of a virtual machine have had before, of which some may look at it still: they enter
-    /// no lease, since no place has a generation twice. False if one of them may be in a lease still: that is so until the
-    /// machine is booted anew. `boot` is its present one.
+    /// no lease, since no place has a generation twice. False if one of them may be in a lease still, or has been in one for so
+    /// long that it was fenced, and may not know yet: that is so until the machine is booted anew. `boot` is its present one.
     pub fn begin_again(&self, identity: Identity, boot: [u64; 2]) -> bool {
         let places = || (0..LEASES_MAX).map(|place| self.lease_word(place));
         places().for_each(lease::revoke);
         let is_same_boot = [self.read(BOOT_AT), self.read(BOOT_AT + 1)] == boot;
-        if is_same_boot && !places().all(lease::is_empty) {
+        if is_same_boot && (self.state() == LinkState::Fenced || !places().all(lease::is_empty)) {
             return false;
         }
         places().for_each(|word| lease::close(word, lease::generation(word)));
@@ -314,6 +319,9 @@ mod tests {
         assert_eq!(control.identity().unwrap().client, 1);
         assert_eq!(control.state(), LinkState::Ended, "it is not told that all is well");
         lease::leave(word);
+        control.set_state(LinkState::Fenced);
+        assert!(!control.begin_again(identity(2), boot), "it has yet to find that it was fenced");
+        control.set_state(LinkState::Ended);
         assert!(control.begin_again(identity(2), boot));
         assert_eq!((control.identity().unwrap().client, control.appended()), (2, 0));
         assert_eq!(control.state(), LinkState::Running);

@@ -29,6 +29,8 @@ pub const LEASE_TIME: Duration = Duration::from_secs(1);
 
 /// The letters, and the version behind them, as one word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"LFLINK\0\0") | (VERSION as u64) << 48;
+/// The bits of the letters in it.
+pub(crate) const LETTERS: u64 = (1 << 48) - 1;
 
 // Words of the server.
 pub(crate) const MAGIC_AT: usize = 0;

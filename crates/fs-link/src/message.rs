@@ -147,6 +147,8 @@ pub enum Reply {
     Welcome {
         /// Number of the client.
         client: u32,
+        /// Seed of the region's hash: the control memory says the same.
+        hash_seed: u64,
         /// Offset in the region of the first byte of the descriptor that comes with it for the region.
         begin: u64,
         /// Offset of the control memory in the descriptor that comes with it for that.
@@ -297,8 +299,8 @@ impl Reply {
             Self::Refused(Refusal { reason, errno, wait_ms }) => {
                 Maker::new(100).u32(*reason as u32).u32(*errno).u32(*wait_ms)
             }
-            Self::Welcome { client, begin, control } => {
-                Maker::new(101).u32(*client).u64(*begin).u64(*control)
+            Self::Welcome { client, hash_seed, begin, control } => {
+                Maker::new(101).u32(*client).u64(*hash_seed).u64(*begin).u64(*control)
             }
             Self::Lease { place, generation } => Maker::new(102).u32(*place).u32(*generation),
             Self::Parts { end, parts } => {
@@ -324,7 +326,12 @@ impl Reply {
                     Reason::ALL.into_iter().find(|reason| *reason as u32 == code).ok_or(Malformed)?;
                 Self::Refused(Refusal { reason, errno: fields.u32()?, wait_ms: fields.u32()? })
             }
-            101 => Self::Welcome { client: fields.u32()?, begin: fields.u64()?, control: fields.u64()? },
+            101 => Self::Welcome {
+                client: fields.u32()?,
+                hash_seed: fields.u64()?,
+                begin: fields.u64()?,
+                control: fields.u64()?,
+            },
             102 => Self::Lease { place: fields.u32()?, generation: fields.u32()? },
             103 => {
                 let (count, end) = (fields.u32()? as usize, fields.u64()?);
@@ -375,8 +382,9 @@ mod tests {
         let part = any::<(u64, u64, u32)>().prop_map(|(offset, at, len)| Part { offset, at, len });
         prop_oneof![
             refused.prop_map(|(reason, errno, wait_ms)| Reply::Refused(Refusal { reason, errno, wait_ms })),
-            any::<(u32, u64, u64)>().prop_map(|(client, begin, control)| Reply::Welcome {
+            any::<(u32, u64, u64, u64)>().prop_map(|(client, hash_seed, begin, control)| Reply::Welcome {
                 client,
+                hash_seed,
                 begin,
                 control
             }),

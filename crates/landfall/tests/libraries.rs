@@ -381,6 +381,7 @@ fn programs_with_the_library_at_two_mounts_of_a_server_see_each_other_and_go_on_
             writer.wait_for_records(RECORDS);
             writer.check_at(other);
         }
+        assert!(adopted(&pair.site) > Some(0), "they are answered in their processes");
         end(server);
         server = pair.site.server();
         let is_joined = || adopted(&pair.site).filter(|adopted| *adopted > 0);
@@ -394,7 +395,7 @@ fn programs_with_the_library_at_two_mounts_of_a_server_see_each_other_and_go_on_
     let before = before.expect("they are counted");
     let is_answered = || adopted(&pair.site).filter(|adopted| *adopted > before);
     common::wait_until(END_LIMIT, is_answered).expect("it is still answered in its process");
-    writer.stop();
+    assert!(writer.stop() > RECORDS, "it has leases: {}", writer.said());
     writer.check();
     other.check_at(points[0]);
     first.stop();

@@ -211,6 +211,11 @@ impl Client {
         self.close(shared, &mut self.state.lock(), LinkState::Ended);
     }
 
+    /// The process of a client that has finished has ended: nobody looks at its memory any more.
+    pub(super) fn retire(&self) {
+        self.control().set_state(LinkState::Ended);
+    }
+
     /// Ends the log behind what is appended. What was leased is free for others only when that is durable.
     fn close(&self, shared: &Shared, state: &mut State, to: LinkState) {
         if state.is_over {
@@ -300,11 +305,10 @@ impl Client {
     /// requests that need the inode, and that take the lease back then.
     fn withhold(&self, shared: &Shared, inode: InodeNumber) -> Result<Withheld, Reason> {
         shared.files.sync(inode).map_err(|error| reason_of(&error))?;
+        // First the holders: what one has kept its kernel would read again.
+        let withheld = shared.holders.withhold(inode);
         // The kernels of other mounts keep what programs have mapped, whoever changes it.
-        if !self.linked.forgetter.forget(inode) {
-            return Err(Reason::Fenced);
-        }
-        Ok(shared.holders.withhold(inode))
+        if self.linked.forgetter.forget(inode) { Ok(withheld) } else { Err(Reason::Fenced) }
     }
 
     /// Where bytes of a leased file are.

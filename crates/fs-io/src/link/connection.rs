@@ -74,10 +74,12 @@ impl Connection {
                 (Ok(Request::HelloFrom { version, mount, boot }), None) if self.is_door() => {
                     *client = self.greet(version, Some(boot), Named::Machine(mount))?;
                 }
-                (Ok(Request::Left), Some(client)) => {
+                (Ok(Request::Left), Some(client)) if self.is_door() => {
                     self.link.iter().for_each(|link| client.finish(link.shared()));
                 }
-                (Ok(Request::Ended), Some(client)) if client.is_over() => return Ok(Said::Ended),
+                (Ok(Request::Ended), Some(client)) if self.is_door() && client.is_over() => {
+                    return Ok(Said::Ended);
+                }
                 (Ok(request), Some(client)) => self.send(&self.answer(client, request))?,
                 _ => self.send(&refused(Reason::Message, Duration::ZERO))?,
             }
@@ -107,15 +109,12 @@ impl Connection {
                 return Ok(None);
             }
         };
+        let hash_seed = link.shared().files.heap().geometry().hash_seed;
+        let (begin, control) = client.place().map_or((0, 0), |place| (NVDIMM_BEGIN, place - NVDIMM_BEGIN));
+        let welcome = Reply::Welcome { client: client.number(), hash_seed, begin, control };
         let sent = match client.place() {
-            None => {
-                let welcome = Reply::Welcome { client: client.number(), begin: 0, control: 0 };
-                self.send_with(&welcome, &[link.region(), client.memory()])
-            }
-            Some(place) => {
-                let (begin, control) = (NVDIMM_BEGIN, place - NVDIMM_BEGIN);
-                self.send(&Reply::Welcome { client: client.number(), begin, control })
-            }
+            None => self.send_with(&welcome, &[link.region(), client.memory()]),
+            Some(_) => self.send(&welcome),
         };
         if sent.is_err() {
             // Nothing was granted to it.

@@ -137,7 +137,7 @@ impl Left {
     fn find(entry: Entry, region: &Path) -> Option<Self> {
         let left =
             if entry.process == MACHINE { Self::within(entry, region) } else { Self::of_process(entry) };
-        left.filter(|left| left.control().identity().is_ok())
+        left.filter(|left| left.control().has_begun())
     }
 
     /// Whoever has used the run since has stored something else at its start.

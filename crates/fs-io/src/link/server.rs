@@ -40,10 +40,9 @@ pub(crate) struct Link {
     /// For the next server, if this one is killed.
     roll: Roll,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
-    /// The boots of the virtual machine from which libraries have come. It runs since the last one.
+    /// The boots of the virtual machine from which libraries have come. It runs since the last one. Held by who attaches a
+    /// client there.
     boots: Mutex<Vec<Boot>>,
-    /// Held by who looks for a place in the region for a client.
-    placing: Mutex<()>,
     is_stopping: AtomicBool,
 }
 
@@ -76,7 +75,6 @@ impl Link {
             roll,
             clients: Mutex::default(),
             boots: Mutex::default(),
-            placing: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -88,13 +86,8 @@ impl Link {
 
     /// A mount ends, and with it the clients of its programs. Nobody waits for its kernel any more.
     pub(crate) fn remove(&self, mount: MountNumber) {
-        self.mounts.lock().retain(|linked| {
-            let goes = linked.mount == mount;
-            if goes {
-                linked.forgetter.close();
-            }
-            !goes
-        });
+        let gone: Vec<Linked> = self.mounts.lock().extract_if(.., |linked| linked.mount == mount).collect();
+        gone.iter().for_each(|linked| linked.forgetter.close());
         // Their runs stay theirs: nobody knows when their processes end.
         let clients = self.all().into_iter().filter(|client| client.mount() == mount);
         clients.for_each(|client| client.finish(&self.shared));
@@ -235,24 +228,22 @@ impl Link {
     /// A new client in the virtual machine whose NVDIMM the region is. There is one: if it was booted anew, what its programs
     /// were granted before is used again.
     pub(super) fn attach_from(&self, boot: Boot, process: i32, named: Named) -> Result<Arc<Client>, Reason> {
-        let is_new = {
-            let mut boots = self.boots.lock();
-            let at = boots.iter().position(|known| *known == boot);
-            if at.is_some_and(|at| at + 1 < boots.len()) {
-                // What it has said before it was booted anew comes late.
-                return Err(Reason::Fenced);
-            }
-            if at.is_none() {
-                boots.push(boot);
-            }
-            at.is_none()
-        };
+        // One at a time: who comes from a boot gets a place before all of that boot are ended, or is refused.
+        let mut boots = self.boots.lock();
+        let at = boots.iter().position(|known| *known == boot);
+        if at.is_some_and(|at| at + 1 < boots.len()) {
+            // What it has said before it was booted anew comes late.
+            return Err(Reason::Fenced);
+        }
+        let is_new = at.is_none();
+        if is_new {
+            boots.push(boot);
+        }
         let clients = self.all().into_iter().filter(|client| is_new && client.place().is_some());
         for client in clients {
             client.finish(&self.shared);
             self.forget(&client);
         }
-        let _placing = self.placing.lock();
         let make = |number, linked| self.client_within(number, linked, boot);
         self.attach_by(make, process, named)
     }
@@ -307,7 +298,8 @@ impl Link {
             Ok(client) => {
                 let client = Arc::new(client);
                 self.clients.lock().insert(number, Arc::clone(&client));
-                if self.mount(named).is_some() {
+                let mount = client.mount();
+                if self.mounts.lock().iter().any(|linked| linked.mount == mount) {
                     return Ok(client);
                 }
                 // The mount has ended meanwhile, perhaps before the client was among those that end with it.
@@ -324,6 +316,7 @@ impl Link {
 
     /// The process of a client that has finished has ended: its runs are used again.
     pub(super) fn forget(&self, client: &Client) {
+        client.retire();
         self.clients.lock().remove(&client.number());
         self.roll.forget(client.number());
     }

@@ -169,9 +169,10 @@ impl Hold {
         let mount = random_bytes()?;
         let (point, id) = (mounted.point().to_owned(), mounted.id().unwrap_or_default().to_owned());
         let machine = match (&settings.nvdimm, &by) {
-            (Some(nvdimm), By::Relay { relay, .. }) => {
+            (Some(nvdimm), By::Relay { relay, over }) => {
                 let of = (mount, device_of(&id).unwrap_or_default());
-                let machine = Machine::start((&nvdimm.device, &nvdimm.libraries), of)?;
+                let machine = Machine::start((&nvdimm.device, &nvdimm.libraries), of);
+                let machine = machine.inspect_err(|_| raise(over))?;
                 relay.name_libraries(machine.socket().to_owned());
                 Some(machine)
             }

@@ -134,21 +134,36 @@ impl Shared {
         }
         drop(library);
         send_over(&stream, &Request::Left.encode())?;
-        match wait(&[self.stop.as_fd(), stream.as_fd(), process.as_fd()], None)? {
-            Some(2) => send_over(&stream, &Request::Ended.encode()),
-            _ => Ok(()),
+        // What it has asked before it left is answered still, and must be taken: a connection that is closed with something
+        // unread is reset, and what was sent last may be lost.
+        let mut has_ended = false;
+        loop {
+            let awaited = [self.stop.as_fd(), stream.as_fd(), process.as_fd()];
+            match wait(&awaited[..if has_ended { 2 } else { 3 }], None)? {
+                Some(1) if receive_over(&stream)?.is_some() => {}
+                Some(2) => {
+                    send_over(&stream, &Request::Ended.encode())?;
+                    has_ended = true;
+                }
+                _ => return Ok(()),
+            }
         }
     }
 
+    /// Passes messages on until one side ends. A library that is killed may do so in the middle of anything.
+    ///
+    /// # Errors
+    /// The connection's.
     fn pass(&self, library: &OwnedFd, stream: &TcpStream) -> io::Result<End> {
         loop {
             match wait(&[self.stop.as_fd(), library.as_fd(), stream.as_fd()], None)? {
-                Some(1) => match receive_packet(library.as_fd())? {
-                    Some(message) => send_over(stream, &self.named(message))?,
-                    None => return Ok(End::Library),
+                Some(1) => match receive_packet(library.as_fd()) {
+                    Ok(Some(message)) => send_over(stream, &self.named(message))?,
+                    Ok(None) | Err(_) => return Ok(End::Library),
                 },
                 Some(2) => match receive_over(stream)? {
-                    Some(message) => self.answer(library, &message)?,
+                    Some(message) if self.answer(library, &message).is_err() => return Ok(End::Library),
+                    Some(_) => {}
                     None => return Ok(End::Server),
                 },
                 _ => return Ok(End::Server),

@@ -762,7 +762,7 @@ fn refuse(channel: &Channel, error: &AttachError) {
 fn asks(channel: &Arc<Channel>) -> crate::forget::Ask {
     let channel = Arc::clone(channel);
     Box::new(move |question, inode: InodeNumber| {
-        channel.send(&Message::Forget { question, inode: inode.0 }, &[]).is_ok()
+        channel.try_send(&Message::Forget { question, inode: inode.0 })
     })
 }
 

@@ -1,7 +1,7 @@
 """library.py SOCKET DEVICE: the messages of a library of files (docs/format/fs-link.md).
 
 Says hello for the mount with this st_dev, and prints what the server answers. Then asks what standard input says, a line
-each: `acquire INODE`. Ends when standard input does.
+each: `acquire INODE`, or `post INODE`, which is the same and takes no answer. Ends when standard input does.
 """
 import array
 import socket
@@ -24,7 +24,7 @@ def answer(link):
         print("closed", flush=True)
         sys.exit(1)
     (code,) = struct.unpack_from("<I", message)
-    fields = {100: "<III", 101: "<IQQ", 102: "<II"}.get(code, "<")
+    fields = {100: "<III", 101: "<IQQQ", 102: "<II"}.get(code, "<")
     print(code, *struct.unpack_from(fields, message, 4), len(files), flush=True)
 
 
@@ -38,4 +38,7 @@ for line in sys.stdin:
         link.send(struct.pack("<IIQ", 2, 2, int(words[1])))
     except OSError:
         pass
-    answer(link)
+    if words[0] == "acquire":
+        answer(link)
+    else:
+        print("posted", flush=True)
