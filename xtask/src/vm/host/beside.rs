@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,9 +39,25 @@ pub(super) struct Beside {
 struct Progress {
     /// Files that are durable.
     files: AtomicU64,
-    /// The longest time from one to the next one, ns.
-    longest_gap: AtomicU64,
+    /// The times from one to the next one.
+    gaps: Mutex<Vec<Duration>>,
     over: AtomicBool,
+}
+
+/// Times from one durable file to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gaps {
+    /// That of 99 in 100, and the longest one.
+    pub(super) p99: Duration,
+    pub(super) longest: Duration,
+}
+
+impl Gaps {
+    fn of(mut gaps: Vec<Duration>) -> Self {
+        gaps.sort_unstable();
+        let at = |index: usize| gaps.get(index).copied().unwrap_or_default();
+        Self { p99: at(gaps.len() * 99 / 100), longest: at(gaps.len().saturating_sub(1)) }
+    }
 }
 
 /// What file `number` has in it: its number, over and over.
@@ -88,9 +104,9 @@ impl Beside {
         self.progress.files.load(Ordering::Acquire)
     }
 
-    /// The longest time from one durable file to the next one since this was asked last.
-    pub(super) fn take_longest_gap(&self) -> Duration {
-        Duration::from_nanos(self.progress.longest_gap.swap(0, Ordering::AcqRel))
+    /// The times from one durable file to the next one since this was asked last.
+    pub(super) fn take_gaps(&self) -> Gaps {
+        Gaps::of(std::mem::take(&mut self.progress.gaps.lock().expect("nobody panics with it")))
     }
 
     /// Checks that each of these files of the host is as it was written.
@@ -168,8 +184,7 @@ fn write_files(folder: &Path, progress: &Progress) -> io::Result<()> {
         file.write_all(&contents(number))?;
         file.sync_all()?;
         save_count(folder, number + 1)?;
-        let gap = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        progress.longest_gap.fetch_max(gap, Ordering::AcqRel);
+        progress.gaps.lock().expect("nobody panics with it").push(before.elapsed());
         progress.files.store(number + 1, Ordering::Release);
         before = Instant::now();
         std::thread::sleep(PAUSE);
@@ -188,6 +203,14 @@ fn save_count(folder: &Path, files: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_are_counted_from_the_shortest_one() {
+        let gaps = (1..=200).rev().map(Duration::from_millis).collect();
+        let [p99, longest] = [199, 200].map(Duration::from_millis);
+        assert_eq!(Gaps::of(gaps), Gaps { p99, longest });
+        assert_eq!(Gaps::of(Vec::new()), Gaps::default());
+    }
 
     #[test]
     fn contents_are_those_of_the_guests_script() {

@@ -123,19 +123,22 @@ fn panic_once(
     if servers.adopted(beside.point())? == Some(0) {
         return Err(Error::Found("no program of the host has written to the NVDIMM".to_owned()));
     }
-    let (before, began) = (beside.files(), Instant::now());
-    let _until_now = beside.take_longest_gap();
+    let (before, began, usual) = (beside.files(), Instant::now(), beside.take_gaps());
     let noticed = servers.count_silent_hosts()?;
     host.panic()?;
     servers.wait_for_silent_hosts(noticed + 1)?;
     host.reset()?;
     let again = host.wait("its next mount", |said| said.mounts > cycle && said.sights.len() > cycle)?;
-    let (down, meanwhile, gap) = (began.elapsed(), beside.files() - before, beside.take_longest_gap());
+    let (down, meanwhile, gaps) = (began.elapsed(), beside.files() - before, beside.take_gaps());
     println!(
-        "  {cycle}: {} files durable, away for {:.1} s; beside it {meanwhile} files meanwhile, {:.0} ms between two at most",
+        "  {cycle}: {} files durable, away for {:.1} s; beside it {meanwhile} files meanwhile, ms between two: p99 {:.1}, at \
+         most {:.1}; before p99 {:.1}, at most {:.1}",
         said.durable.len(),
         down.as_secs_f64(),
-        gap.as_secs_f64() * 1e3,
+        ms(gaps.p99),
+        ms(gaps.longest),
+        ms(usual.p99),
+        ms(usual.longest),
     );
     if meanwhile == 0 {
         return Err(Error::Found("while the host was away, nobody else wrote anything".to_owned()));
@@ -149,6 +152,10 @@ fn panic_once(
         return Err(Error::Found(why));
     }
     beside.check_host(&said.durable)
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// Checks that no server has reported a bug, even if it had no visible effect.
