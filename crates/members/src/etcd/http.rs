@@ -21,6 +21,8 @@ const ANSWER_BYTES_MAX: u64 = 8 << 20;
 /// What may be wrong if etcd closes a connection that is to be encrypted.
 const CLOSED: &str = "it closes the connection: it may demand a client certificate that its own CA has signed; \
     if it has no TLS, write http://";
+/// The same of one without TLS.
+const CLOSED_PLAIN: &str = "it closes the connection; if etcd has TLS, write https://";
 
 /// One address of etcd.
 #[derive(Clone, Debug)]
@@ -193,8 +195,9 @@ impl Endpoint {
         match source.kind() {
             UnexpectedEof => self.nonsense(self.cut_short()),
             // An alert that says more may be lost, because etcd closes the connection right after it.
-            kind @ (BrokenPipe | ConnectionReset) if self.address.is_encrypted() => {
-                self.unreachable(io::Error::new(kind, CLOSED))
+            kind @ (BrokenPipe | ConnectionReset) => {
+                let why = if self.address.is_encrypted() { CLOSED } else { CLOSED_PLAIN };
+                self.unreachable(io::Error::new(kind, why))
             }
             _ => self.unreachable(source),
         }
