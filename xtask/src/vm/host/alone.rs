@@ -13,8 +13,6 @@ use std::time::Duration;
 const MIB: u64 = 512;
 /// Where files in memory are.
 const MEMORY: &str = "/dev/shm";
-/// What the server's log says of a mount whose host is silent.
-pub(super) const SILENT_HOST: &str = "the process that holds the mount does not answer";
 /// The counter of operations that the server has adopted from libraries.
 const ADOPTED: &str = "library_operations_total";
 /// Time limit of a check, and of asking for counters.

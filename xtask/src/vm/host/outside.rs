@@ -1,12 +1,14 @@
 //! What serves the host's files, outside of the machine.
 
-use super::alone::{Alone, SILENT_HOST};
+use super::alone::Alone;
 use super::servers::Servers;
 use crate::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// What a server's log says of a mount whose host is silent.
+const SILENT_HOST: &str = "the process that holds the mount does not answer";
 /// How long it may take to find out that a host is silent, and how often the log is read.
 const NOTICE_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
