@@ -174,8 +174,14 @@ impl<'a> Calls<'a> {
         match self.engine.sync(file) {
             Ok(()) => Ok(()),
             Err(Refused::Failed(errno)) => Err(errno),
-            Err(Refused::PassOn) => self.kernel.sync(fd),
+            Err(Refused::PassOn) => self.sync_by_kernel(fd, file),
         }
+    }
+
+    /// The kernel makes a file durable, and does not know what was written here and is lost.
+    fn sync_by_kernel(&self, fd: i32, file: FileId) -> Result<(), Errno> {
+        self.kernel.sync(fd)?;
+        if self.engine.has_lost(file) { Err(Errno(libc::EIO)) } else { Ok(()) }
     }
 
     /// `pread`, `preadv`.
@@ -237,7 +243,8 @@ impl<'a> Calls<'a> {
     /// `fsync`, `fdatasync`.
     pub fn sync(&self, fd: i32) -> Answered<()> {
         let file = self.table.lock(fd)?.descriptor.file;
-        self.counted(self.engine.sync(file))
+        let answered = self.counted(self.engine.sync(file));
+        answered.or_else(|| self.engine.may_have_lost(file).then(|| self.sync_by_kernel(fd, file)))
     }
 
     /// The open file, locked, if nobody else sees its offset.

@@ -7,7 +7,7 @@ use crate::table::{Access, Descriptor, Durable, Offset, Place, Table, Writes};
 use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const EBADF: i32 = 9;
 const EINVAL: i32 = 22;
@@ -133,6 +133,14 @@ struct Sometimes<'d> {
     /// A bit for each of 64 calls, from the lowest one on: set, the call is refused.
     refused: u64,
     calls: AtomicU64,
+    /// Something was lost, and nobody was told of it yet.
+    has_lost: AtomicBool,
+}
+
+impl<'d> Sometimes<'d> {
+    fn new(disk: &'d Disk, refused: u64) -> Self {
+        Self { disk, refused, calls: AtomicU64::new(0), has_lost: AtomicBool::new(false) }
+    }
 }
 
 impl Sometimes<'_> {
@@ -188,6 +196,14 @@ impl Engine for Sometimes<'_> {
         let mut machine = self.disk.machine.lock().unwrap();
         machine.synced = machine.bytes.len();
         Ok(())
+    }
+
+    fn may_have_lost(&self, _file: FileId) -> bool {
+        self.has_lost.load(Ordering::Relaxed)
+    }
+
+    fn has_lost(&self, _file: FileId) -> bool {
+        self.has_lost.swap(false, Ordering::Relaxed)
     }
 
     fn leave(&self, _file: FileId) {}
@@ -321,7 +337,7 @@ proptest! {
         let (plain, disk, places) = (Disk::new(access, writes), Disk::new(access, writes), places());
         plain.machine.lock().unwrap().bytes = vec![7; 30];
         disk.machine.lock().unwrap().bytes = vec![7; 30];
-        let engine = Sometimes { disk: &disk, refused, calls: AtomicU64::new(0) };
+        let engine = Sometimes::new(&disk, refused);
         let (table, counts) = (Table::new(&places), Counts::new());
         let calls = Calls { table: &table, engine: &engine, kernel: &disk, counts: &counts };
         for fd in [FD, OTHER_FD] {
@@ -343,7 +359,7 @@ fn calls_of_threads_at_one_offset_do_not_overlap() {
     const THREADS: usize = 4;
     const WRITES: usize = 12;
     let (disk, places) = (Disk::new(Access::Both, Writes::AtOffset), places());
-    let engine = Sometimes { disk: &disk, refused: 0x1248_8421_1111_0f0f, calls: AtomicU64::new(0) };
+    let engine = Sometimes::new(&disk, 0x1248_8421_1111_0f0f);
     let (table, counts) = (Table::new(&places), Counts::new());
     let calls = Calls { table: &table, engine: &engine, kernel: &disk, counts: &counts };
     calls.opened(FD, || Some(descriptor(Access::Both, Writes::AtOffset)));
@@ -369,7 +385,7 @@ fn calls_of_threads_at_one_offset_do_not_overlap() {
 fn what_is_written_at_once_durably_is_synced_by_whoever_can() {
     for refused in [0, u64::MAX << 1] {
         let (disk, places) = (Disk::new(Access::Both, Writes::AtOffset), places());
-        let engine = Sometimes { disk: &disk, refused, calls: AtomicU64::new(0) };
+        let engine = Sometimes::new(&disk, refused);
         let (table, counts) = (Table::new(&places), Counts::new());
         let calls = Calls { table: &table, engine: &engine, kernel: &disk, counts: &counts };
         let durable = Durable::AtOnce;
@@ -383,7 +399,7 @@ fn what_is_written_at_once_durably_is_synced_by_whoever_can() {
 #[test]
 fn a_number_that_is_used_again_is_that_of_the_new_file() {
     let (disk, places) = (Disk::new(Access::Both, Writes::AtOffset), places());
-    let engine = Sometimes { disk: &disk, refused: 0, calls: AtomicU64::new(0) };
+    let engine = Sometimes::new(&disk, 0);
     let (table, counts) = (Table::new(&places), Counts::new());
     let calls = Calls { table: &table, engine: &engine, kernel: &disk, counts: &counts };
     calls.opened(FD, || Some(descriptor(Access::Both, Writes::AtOffset)));
@@ -400,10 +416,25 @@ fn a_number_that_is_used_again_is_that_of_the_new_file() {
 }
 
 #[test]
+fn what_is_lost_is_said_once_when_the_kernel_has_made_the_file_durable() {
+    let (disk, places) = (Disk::new(Access::Both, Writes::AtOffset), places());
+    let engine = Sometimes::new(&disk, u64::MAX);
+    let (table, counts) = (Table::new(&places), Counts::new());
+    let calls = Calls { table: &table, engine: &engine, kernel: &disk, counts: &counts };
+    calls.opened(FD, || Some(descriptor(Access::Both, Writes::AtOffset)));
+    assert_eq!(calls.sync(FD), None, "the kernel's alone");
+    disk.machine.lock().unwrap().bytes = b"0123".to_vec();
+    engine.has_lost.store(true, Ordering::Relaxed);
+    assert_eq!(calls.sync(FD), Some(Err(Errno(libc::EIO))));
+    assert_eq!(disk.machine.lock().unwrap().synced, 4);
+    assert_eq!(calls.sync(FD), None);
+}
+
+#[test]
 fn duplicates_share_an_offset_and_outlive_each_other() {
     let (disk, places) = (Disk::new(Access::Both, Writes::AtOffset), places());
     disk.machine.lock().unwrap().bytes = b"0123456789".to_vec();
-    let engine = Sometimes { disk: &disk, refused: 0, calls: AtomicU64::new(0) };
+    let engine = Sometimes::new(&disk, 0);
     let (table, counts) = (Table::new(&places), Counts::new());
     let calls = Calls { table: &table, engine: &engine, kernel: &disk, counts: &counts };
     let next = |fd| {

@@ -48,12 +48,24 @@ impl From<Gone> for Lost {
     }
 }
 
+/// What the server has been asked to make durable.
+#[derive(Default)]
+struct Syncs {
+    /// Number of times that it was asked.
+    begun: AtomicU64,
+    /// The last one that it has answered. Who holds this asks: those who wait share the next answer.
+    done: Mutex<u64>,
+}
+
 /// One side of the link: that of a program's process.
 pub struct Client<'m> {
     control: Control<'m>,
     host: &'m dyn Host,
     region_bytes: u64,
+    /// What the server has executed counts, and nothing that this client makes durable.
+    is_executed_again: bool,
     log: Mutex<Log>,
+    syncs: Syncs,
     /// The server takes no operations any more, or does not answer.
     is_over: AtomicBool,
     /// When the server may be asked for space again.
@@ -73,6 +85,8 @@ impl<'m> Client<'m> {
             control,
             host,
             region_bytes: identity.region_bytes,
+            is_executed_again: identity.is_executed_again(),
+            syncs: Syncs::default(),
             log: Mutex::new(Log::new(identity)),
             is_over: AtomicBool::new(false),
             refill_from_ms: AtomicU64::new(0),
@@ -188,8 +202,42 @@ impl<'m> Client<'m> {
             return Err(Unanswered);
         }
         self.within(&mut state, |_, _| Ok(())).map_err(|_| Unanswered)?;
-        self.log().make_durable(&self.control, self.host);
+        if !self.is_executed_again {
+            self.log().make_durable(&self.control, self.host);
+            return Ok(());
+        }
+        let changed_at = state.changed_at;
+        drop(state);
+        self.sync_by_server(changed_at)
+    }
+
+    /// The server makes everything durable that was done before so many syncs had begun.
+    fn sync_by_server(&self, changed_at: u64) -> Result<(), Unanswered> {
+        let mut done = self.syncs.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if *done > changed_at {
+            return Ok(());
+        }
+        let number = self.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        match self.ask(&Request::Sync) {
+            Ok(Reply::Done) => *done = number,
+            _ => return Err(Unanswered),
+        }
         Ok(())
+    }
+
+    /// True if the server that was to execute what was written to the file has ended, and perhaps before it had.
+    pub fn may_have_lost(&self, file: &File) -> bool {
+        self.is_executed_again && self.has_ended() && file.lock().appended > self.control.applied()
+    }
+
+    /// True, once, if what was written to the file was never executed. To be asked when the kernel has made the file durable:
+    /// a server that ends in good order has executed everything then.
+    pub fn has_lost(&self, file: &File) -> bool {
+        let is_lost = self.may_have_lost(file);
+        if is_lost {
+            file.lock().appended = 0;
+        }
+        is_lost
     }
 
     /// The kernel answers for the file from now on.
@@ -270,7 +318,13 @@ impl<'m> Client<'m> {
         state.size = fields.size;
         let seqs = fields.seq..fields.seq.saturating_add(SEQS_PER_LEASE);
         state.lease = Some(Lease { place, generation, kind, number: fields.number, seqs });
+        self.note_changed(state);
         Ok(())
+    }
+
+    /// Something may not be durable that was done to the file until now.
+    fn note_changed(&self, state: &mut State) {
+        state.changed_at = self.syncs.begun.load(Ordering::Acquire);
     }
 
     fn note_refusal(&self, state: &mut State, refusal: Refusal) {
@@ -436,6 +490,8 @@ impl<'m> Client<'m> {
             state.segments.set(Segment { offset: range.start, len: entry.len, place });
             state.size = state.size.max(range.end);
         }
+        state.appended = log.appended();
+        self.note_changed(state);
         let hole = size..blocks.whole.start.max(size);
         let len = hole.end - hole.start;
         state.segments.set(Segment { offset: hole.start, len, place: Place::Zeroes });

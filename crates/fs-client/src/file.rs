@@ -34,6 +34,10 @@ pub(crate) struct State {
     pub(crate) asking: Asking,
     pub(crate) size: u64,
     pub(crate) segments: Segments,
+    /// Behind the last operation of the client on the file.
+    pub(crate) appended: u64,
+    /// How many syncs of the client had begun when something was last done to the file that may not be durable.
+    pub(crate) changed_at: u64,
 }
 
 /// A file of the mount. All descriptors of a process share it.
@@ -47,7 +51,8 @@ impl File {
     /// A file without a lease.
     pub fn new(inode: InodeNumber) -> Self {
         let (asking, segments) = (Asking::From(0), Segments::default());
-        Self { inode, state: Mutex::new(State { lease: None, asking, size: 0, segments }) }
+        let state = State { lease: None, asking, size: 0, segments, appended: 0, changed_at: 0 };
+        Self { inode, state: Mutex::new(state) }
     }
 
     /// The same file for the client of another server: it has no lease there. What is left to the kernel stays so.

@@ -144,14 +144,25 @@ impl Log {
     }
 
     fn note_dirty(&mut self, bytes: Extent) {
+        if self.identity.is_executed_again() {
+            return;
+        }
         match self.dirty.last_mut() {
             Some(last) if last.end.next_multiple_of(GRAIN) == bytes.off => last.end = bytes.end(),
             _ => self.dirty.push(bytes.off..bytes.end()),
         }
     }
 
-    /// Makes durable what is appended.
+    /// Number of operations that are appended.
+    pub(crate) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// Makes durable what is appended, unless that would not count.
     pub(crate) fn make_durable(&mut self, control: &Control<'_>, host: &dyn Host) {
+        if self.identity.is_executed_again() {
+            return;
+        }
         let Some(slab) = self.slab.filter(|_| self.durable < self.appended) else { return };
         for range in self.dirty.drain(..) {
             host.flush(Site::Data, extent(range.start, range.end - range.start));

@@ -1,6 +1,6 @@
 //! A client with a model of the server: it revokes leases at any time, and checks and executes what the client appends.
 
-use landfall_fs::InodeNumber;
+use landfall_fs::{FIRST_CLIENT_AGAIN, InodeNumber};
 use landfall_fs_client::{Client, File, Gone, Host, Now, Unanswered};
 use landfall_fs_link::{
     CONTROL_WORDS, Checked, Control, Identity, Kind, LANDINGS_MAX, LEASES_MAX, LeaseFields, LinkState, Part,
@@ -46,9 +46,13 @@ struct Server {
     stored: Option<u64>,
     /// So many requests are refused.
     refuses: u32,
+    /// The files when the server was last asked to make everything durable, and how often it was.
+    synced: BTreeMap<InodeNumber, Vec<u8>>,
+    syncs: u64,
 }
 
 struct World {
+    identity: Identity,
     media: Arc<SimMedia>,
     words: Vec<AtomicU64>,
     dirty: Mutex<Dirty>,
@@ -63,10 +67,20 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of(IDENTITY)
+    }
+
+    /// The operations of the client are executed again elsewhere.
+    fn again() -> Self {
+        Self::of(Identity { client: FIRST_CLIENT_AGAIN, ..IDENTITY })
+    }
+
+    fn of(identity: Identity) -> Self {
         let words: Vec<AtomicU64> = (0..CONTROL_WORDS).map(|_| AtomicU64::new(0)).collect();
-        Control::new(&words).unwrap().begin(IDENTITY);
+        Control::new(&words).unwrap().begin(identity);
         let server = Server { next_run: 1, ..Server::default() };
         Self {
+            identity,
             media: SimMedia::new(RUNS * RUN_SIZE, SimOptions::default()),
             words,
             dirty: Mutex::default(),
@@ -125,8 +139,8 @@ impl World {
 
     fn checked(&self, media: &SimMedia, slab: SlabGrant, slot: SlotId, index: u64) -> Checked {
         let record = media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32)).unwrap();
-        let (region, seed) = (IDENTITY.region_bytes, IDENTITY.hash_seed);
-        let named = (IDENTITY.client, index);
+        let (region, seed) = (self.identity.region_bytes, self.identity.hash_seed);
+        let named = (self.identity.client, index);
         Checked::new(record.try_into().unwrap(), slot, slab.seal, region, seed, named)
             .expect("a right record")
     }
@@ -281,6 +295,12 @@ impl Host for World {
                 }
                 Reply::Done
             }
+            Request::Sync => {
+                self.adopt(&mut server);
+                server.synced = server.files.clone();
+                server.syncs += 1;
+                Reply::Done
+            }
             Request::Hello { .. } | Request::HelloFrom { .. } | Request::Left | Request::Ended => {
                 refused(Reason::Message)
             }
@@ -371,9 +391,9 @@ proptest! {
     #[test]
     fn a_file_has_the_bytes_that_were_written_whoever_answers(
         acts in prop::collection::vec(acts(), 1..50),
-        begin in prop::collection::vec(any::<u8>(), 0..20_000),
+        begin in prop::collection::vec(any::<u8>(), 0..20_000), is_again: bool,
     ) {
-        let (world, file) = (World::new(), File::new(INODE));
+        let (world, file) = (if is_again { World::again() } else { World::new() }, File::new(INODE));
         world.server.lock().unwrap().files.insert(INODE, begin.clone());
         let client = Client::new(world.control(), &world).unwrap();
         let mut model = begin;
@@ -397,7 +417,11 @@ proptest! {
                     prop_assert_eq!(size, model.len() as u64);
                 }
                 Act::Sync => {
-                    let _ = client.sync(&file);
+                    let is_synced = client.sync(&file).is_ok();
+                    if is_again && is_synced {
+                        prop_assert!(world.server.lock().unwrap().synced[&INODE] == model);
+                        prop_assert_eq!(world.control().durable(), 0);
+                    }
                 }
                 Act::Change(at, data) => {
                     world.by_kernel(|file| put(file, *at, data));
@@ -467,6 +491,65 @@ fn a_flush_or_a_fence_that_is_left_out_is_caught() {
     for site in [Site::Data, Site::Record, Site::Commit] {
         assert!((0..50).any(|seed| crash(seed, Some(site)) != (5, 5)), "{site:?}");
     }
+}
+
+#[test]
+fn a_server_that_executes_again_is_asked_to_sync_once_for_what_has_changed_since() {
+    let (world, file) = (World::again(), File::new(INODE));
+    let other = File::new(InodeNumber(8));
+    let syncs = || world.server.lock().unwrap().syncs;
+    for file in [&file, &other] {
+        world.server.lock().unwrap().files.insert(file.inode(), vec![1; 10_000]);
+    }
+    let client = Client::new(world.control(), &world).unwrap();
+    for file in [&file, &other] {
+        write(&world, &client, file, Some(3000), &[2; 5000]);
+    }
+    client.sync(&file).expect("the client has the lease");
+    client.sync(&file).expect("nothing has changed");
+    client.sync(&other).expect("it is durable, too");
+    assert_eq!((syncs(), world.control().applied()), (1, 2));
+    write(&world, &client, &other, None, &[3; 100]);
+    client.sync(&file).expect("nothing has changed");
+    assert_eq!(syncs(), 1);
+    client.sync(&other).expect("asks");
+    assert_eq!(syncs(), 2);
+    // Whoever had the file meanwhile may have changed it.
+    world.by_kernel(|file| file.push(7));
+    assert_eq!(client.size(&file), Ok(10_001));
+    write(&world, &client, &file, Some(0), &[2; 50]);
+    client.sync(&file).expect("asks");
+    assert_eq!(syncs(), 3);
+    world.server.lock().unwrap().refuses = 1;
+    write(&world, &client, &file, Some(0), &[2; 50]);
+    assert_eq!(client.sync(&file), Err(Unanswered), "the kernel says why not");
+}
+
+#[test]
+fn what_a_killed_server_had_not_executed_is_lost_and_that_is_said_once() {
+    let (world, file) = (World::again(), File::new(INODE));
+    let other = File::new(InodeNumber(8));
+    for file in [&file, &other] {
+        world.server.lock().unwrap().files.insert(file.inode(), vec![1; 10_000]);
+    }
+    let client = Client::new(world.control(), &world).unwrap();
+    write(&world, &client, &other, Some(0), &[2; 5000]);
+    client.sync(&other).expect("the client has the lease");
+    write(&world, &client, &file, Some(0), &[2; 5000]);
+    assert!(!client.may_have_lost(&file), "the server is there");
+    world.is_gone.store(true, Ordering::Relaxed);
+    assert!(client.sync(&file).is_err() && client.is_over());
+    assert!(client.may_have_lost(&file) && !client.may_have_lost(&other));
+    assert_eq!([&file, &file, &other].map(|file| client.has_lost(file)), [true, false, false]);
+    // A server that ends in good order executes everything.
+    let (world, file) = (World::again(), File::new(INODE));
+    world.server.lock().unwrap().files.insert(INODE, vec![1; 10_000]);
+    let client = Client::new(world.control(), &world).unwrap();
+    write(&world, &client, &file, Some(0), &[2; 5000]);
+    world.control().set_state(LinkState::Ended);
+    assert!(client.may_have_lost(&file), "it may still do so");
+    world.by_kernel(|_| ());
+    assert!(!client.has_lost(&file));
 }
 
 #[test]

@@ -342,13 +342,18 @@ impl Ledger {
 
     fn executed(&self, end: u64, touched: &[InodeNumber]) {
         FIRST_IS_EXECUTED.set(true);
+        self.note_changes(end, touched, ANSWERS.get());
+    }
+
+    /// Notes which inodes the request with this id has changed, or a library (0).
+    fn note_changes(&self, end: u64, touched: &[InodeNumber], id: u64) {
         let count = self.word(AT_TOUCHED).load(Ordering::Relaxed);
         for (position, inode) in (count..).zip(touched) {
             let place = usize::try_from(position).unwrap_or(0) % CHANGES;
             let [at_end, number, unique, _] = entry(&self.memory, AT_CHANGES, place);
             number.store(0, Ordering::Release);
             at_end.store(end, Ordering::Relaxed);
-            unique.store(ANSWERS.get(), Ordering::Relaxed);
+            unique.store(id, Ordering::Relaxed);
             number.store(inode.0, Ordering::Release);
         }
         self.word(AT_TOUCHED).store(count + touched.len() as u64, Ordering::Release);
@@ -400,6 +405,10 @@ impl Witness for Ledgers {
     fn executed(&self, end: u64, touched: &[InodeNumber]) {
         calls::end();
         self.each(|ledger| ledger.executed(end, touched));
+    }
+
+    fn adopted(&self, end: u64, touched: &[InodeNumber]) {
+        self.all.lock().iter().for_each(|ledger| ledger.note_changes(end, touched, 0));
     }
 }
 

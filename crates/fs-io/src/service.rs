@@ -14,7 +14,7 @@ use crate::ragged::Ragged;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Mode, Name, Operation, Stat};
 use landfall_fuse::{Errno, Op, OpenFlags, Opened, Reply, Request, Unique};
-use landfall_heap::{HeapError, Until};
+use landfall_heap::Until;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -392,7 +392,7 @@ impl Service {
                 }
                 Err(error) => error,
             };
-            match until(&error) {
+            match error.until() {
                 None => return Err(errors::errno_of(&error)),
                 Some(Until::Commit | Until::Ticket(_)) => {
                     self.files.sync_all().map_err(|error| errors::errno_of(&error))?;
@@ -491,15 +491,6 @@ impl Service {
         let released = count - still.len();
         self.common.unreleased.lock().extend(still);
         released
-    }
-}
-
-/// What to wait for after a failure. Publishing and compaction may make room in a region that is full now.
-fn until(error: &FsError) -> Option<Until> {
-    match error {
-        FsError::Wait(until) => Some(*until),
-        FsError::Heap(HeapError::Full) | FsError::Backlog => Some(Until::Space),
-        _ => None,
     }
 }
 

@@ -3,11 +3,13 @@
 //! Nothing that the client has written is believed unchecked. A rule that it breaks ends its log, and nothing else.
 
 use crate::control::{Control, SlabGrant};
-use crate::layout::{LANDINGS_MAX, SEQS_PER_LEASE, SLABS_MAX};
+use crate::layout::{BLOCK_BYTES, LANDINGS_MAX, SEQS_PER_LEASE, SLABS_MAX};
 use crate::record::{Broken, Checked};
-use landfall_fs::{Files, ForeignWrite, InodeNumber, LeaseNumber};
-use landfall_heap::{ForeignData, ForeignSlab, HeapError, RECORD_SIZE, RunId, SLOTS_PER_RUN};
-use landfall_media::Extent;
+use landfall_fs::{
+    AdoptedWrite, FIRST_CLIENT_AGAIN, Files, ForeignWrite, FsError, InodeNumber, LeaseNumber, RefusedWrite,
+};
+use landfall_heap::{ForeignData, ForeignSlab, HeapError, RECORD_SIZE, RunId, SLOTS_PER_RUN, TakenRoom};
+use landfall_media::{Extent, RUN_SIZE};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -32,7 +34,7 @@ pub enum LogEnd {
     Broken(u64, Broken),
     /// The tree refuses an operation.
     #[error(transparent)]
-    Refused(#[from] landfall_fs::RefusedWrite),
+    Refused(#[from] RefusedWrite),
     /// A count in the control memory is impossible.
     #[error("a count in the control memory is impossible")]
     Counts,
@@ -42,6 +44,15 @@ pub enum LogEnd {
     /// An error of the region.
     #[error(transparent)]
     Region(#[from] HeapError),
+}
+
+/// How far adopting has come.
+#[derive(Debug)]
+pub enum Adopted {
+    /// Everything that was appended is adopted: so many operations.
+    All(u64),
+    /// The next operation is to be tried again: this error does not last ([`FsError::until`]).
+    Waits(FsError),
 }
 
 /// A write lease of the client.
@@ -55,6 +66,9 @@ struct Held {
 }
 
 type RecordBytes = [u8; RECORD_SIZE as usize];
+
+/// Most writes that refer to one landing run: extents begin at different blocks.
+const WRITES_PER_LANDING: u64 = RUN_SIZE / BLOCK_BYTES;
 
 /// A place in the landing runs: number of the run, offset in it.
 type LandingPlace = (u64, u64);
@@ -76,13 +90,22 @@ pub struct ClientLog {
     used: LandingPlace,
     adopted: u64,
     adopted_bytes: u64,
+    /// Operations from `adopted` on that are checked, and are to be executed again in the log of the mount.
+    checked: VecDeque<Checked>,
+    /// Room at the successor of that log, for what the granted landing runs may hold.
+    room: TakenRoom,
+    /// Its share for each landing run.
+    room_per_landing: u64,
+    /// Of the landing run that is being asked for: see [`Files::take_room`].
+    question: Option<u64>,
     leases: BTreeMap<u64, Held>,
     /// Nothing more is adopted.
     has_ended: bool,
 }
 
 impl ClientLog {
-    /// The log of a client that has just been attached ([`Files::attach`]).
+    /// The log of a client that has just been attached ([`Files::attach`]); or, from [`FIRST_CLIENT_AGAIN`] on, whose operations
+    /// are executed again in the log of the mount ([`Files::execute_adopted`]).
     pub fn new(files: Arc<Files>, client: u32) -> Self {
         Self {
             files,
@@ -95,6 +118,10 @@ impl ClientLog {
             used: (0, 0),
             adopted: 0,
             adopted_bytes: 0,
+            checked: VecDeque::new(),
+            room: TakenRoom::default(),
+            room_per_landing: 0,
+            question: None,
             leases: BTreeMap::new(),
             has_ended: false,
         }
@@ -138,6 +165,12 @@ impl ClientLog {
         let landings = part.clamp(*LANDINGS_AHEAD.start(), *LANDINGS_AHEAD.end());
         while self.landings_granted - self.done < landings {
             let data = ForeignData::grant(&heap)?;
+            if self.is_executed_again() {
+                // What is adopted must not be refused: there is room for it wherever it goes.
+                let room = self.files.take_room(WRITES_PER_LANDING, RUN_SIZE, &mut self.question)?;
+                self.room_per_landing = room.bytes();
+                self.room.add(room);
+            }
             control.grant_landing(self.landings_granted, data.run());
             self.landings_granted += 1;
             self.landings.push_back(data);
@@ -166,12 +199,12 @@ impl ClientLog {
         oldest.filter(|_| kept > most).map(|(number, _)| LeaseNumber(*number))
     }
 
-    /// Adopts everything that the client has appended. Returns the number of operations.
+    /// Adopts everything that the client has appended, as far as that is possible now.
     ///
     /// # Errors
     /// [`LogEnd`]: what was before is adopted, and the log has ended: the client is to be fenced. Nothing is adopted from
     /// then on.
-    pub fn adopt(&mut self, control: Control<'_>) -> Result<u64, LogEnd> {
+    pub fn adopt(&mut self, control: Control<'_>) -> Result<Adopted, LogEnd> {
         if self.has_ended {
             return Err(LogEnd::Before);
         }
@@ -180,30 +213,39 @@ impl ClientLog {
         adopted
     }
 
-    fn adopt_all(&mut self, control: Control<'_>) -> Result<u64, LogEnd> {
+    fn is_executed_again(&self) -> bool {
+        self.client >= FIRST_CLIENT_AGAIN
+    }
+
+    fn adopt_all(&mut self, control: Control<'_>) -> Result<Adopted, LogEnd> {
         let done = control.done();
         let appended = control.appended();
-        let possible = self.adopted..=self.slabs_granted * u64::from(SLOTS_PER_RUN);
+        let known = self.adopted + self.checked.len() as u64;
+        let possible = known..=self.slabs_granted * u64::from(SLOTS_PER_RUN);
         if !possible.contains(&appended) || !(self.done..=self.landings_granted).contains(&done) {
             return Err(LogEnd::Counts);
         }
         let before = self.adopted;
         while self.adopted < appended {
-            self.adopt_some(appended)?;
+            let waits = self.adopt_some(appended);
             control.set_applied(self.adopted);
+            if let Some(error) = waits? {
+                return Ok(Adopted::Waits(error));
+            }
         }
         self.done = done;
         self.release_landings();
-        Ok(self.adopted - before)
+        Ok(Adopted::All(self.adopted - before))
     }
 
-    fn adopt_some(&mut self, appended: u64) -> Result<(), LogEnd> {
+    /// Adopts some of the operations below `appended`. Returns why the next one has to wait.
+    fn adopt_some(&mut self, appended: u64) -> Result<Option<FsError>, LogEnd> {
         let slab = self.slabs.front().ok_or(LogEnd::Counts)?;
         let room = u64::from(SLOTS_PER_RUN - slab.adopted());
-        let count = room.min(appended - self.adopted).min(ADOPTED_AT_ONCE);
+        let until = self.adopted + room.min(appended - self.adopted).min(ADOPTED_AT_ONCE);
         let mut writes: Vec<(Checked, RecordBytes)> = Vec::new();
         let mut end = None;
-        for index in self.adopted..self.adopted + count {
+        for index in self.adopted + self.checked.len() as u64..until {
             match self.check(index) {
                 Ok(write) => writes.push(write),
                 Err(error) => {
@@ -212,8 +254,16 @@ impl ClientLog {
                 }
             }
         }
-        self.execute(&writes)?;
-        end.map_or(Ok(()), Err)
+        if self.is_executed_again() {
+            self.checked.extend(writes.iter().map(|(write, _)| *write));
+            if let Some(error) = self.execute_again()? {
+                // A rule that was broken behind it is found again.
+                return Ok(Some(error));
+            }
+        } else {
+            self.execute(&writes)?;
+        }
+        end.map_or(Ok(None), Err)
     }
 
     /// Checks an operation, and notes what it uses up.
@@ -259,12 +309,43 @@ impl ClientLog {
             })
             .collect();
         self.files.execute_foreign(self.client, &foreign)?;
-        self.adopted += writes.len() as u64;
-        self.adopted_bytes += writes.iter().map(|(write, _)| write.len).sum::<u64>();
-        if is_full {
+        self.note_adopted(writes.iter().map(|(write, _)| write), is_full);
+        Ok(())
+    }
+
+    /// Executes what is checked in the log of the mount, in order. Returns why the next one has to wait.
+    fn execute_again(&mut self) -> Result<Option<FsError>, LogEnd> {
+        let Some(slab) = self.slabs.front_mut() else { return Ok(None) };
+        let writes: Vec<AdoptedWrite<'_>> = self
+            .checked
+            .iter()
+            .map(|write| AdoptedWrite {
+                place: write.place,
+                extents: write.extents(),
+                crc: write.crc,
+                time_ns: write.time_ns,
+            })
+            .collect();
+        let (count, outcome) = self.files.execute_adopted(&writes, &mut self.room);
+        slab.pass_over(u32::try_from(count).unwrap_or(u32::MAX));
+        let is_full = slab.adopted() == SLOTS_PER_RUN;
+        let done: Vec<Checked> = self.checked.drain(..count).collect();
+        self.note_adopted(done.iter(), is_full);
+        match outcome {
+            Ok(()) => Ok(None),
+            Err(error) if error.until().is_some() => Ok(Some(error)),
+            Err(error) => Err(RefusedWrite { index: self.adopted, error }.into()),
+        }
+    }
+
+    fn note_adopted<'w>(&mut self, writes: impl Iterator<Item = &'w Checked>, is_slab_full: bool) {
+        for write in writes {
+            self.adopted += 1;
+            self.adopted_bytes += write.len;
+        }
+        if is_slab_full {
             self.slabs.pop_front();
         }
-        Ok(())
     }
 
     fn first_landing(&self) -> u64 {
@@ -294,5 +375,7 @@ impl ClientLog {
         while self.first_landing() < until {
             self.landings.pop_front();
         }
+        // What was not used of the room of those runs is free for others.
+        self.room.keep_at_most(self.landings.len() as u64 * self.room_per_landing);
     }
 }

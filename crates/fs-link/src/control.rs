@@ -7,7 +7,7 @@ use crate::layout::{
     STATE_AT, USES_AT, WORD_AT,
 };
 use crate::lease;
-use landfall_fs::InodeNumber;
+use landfall_fs::{FIRST_CLIENT_AGAIN, InodeNumber};
 use landfall_heap::{RunId, Seal};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +20,14 @@ pub struct Identity {
     pub hash_seed: u64,
     /// Bytes of the region.
     pub region_bytes: u64,
+}
+
+impl Identity {
+    /// True if the client's operations are executed again in the log of the mount: what it makes durable itself does not
+    /// count.
+    pub fn is_executed_again(&self) -> bool {
+        self.client >= FIRST_CLIENT_AGAIN
+    }
 }
 
 /// Why a memory is none of a link.
@@ -339,7 +347,7 @@ mod tests {
         let control = Control::new(&memory).unwrap();
         let word = |bytes: usize| memory[bytes / 8].load(Ordering::Relaxed);
         control.begin(Identity { client: 3, hash_seed: 5, region_bytes: 7 });
-        assert_eq!(word(0).to_le_bytes(), *b"LFLINK\x02\0");
+        assert_eq!(word(0).to_le_bytes(), *b"LFLINK\x03\0");
         assert_eq!([word(8), word(16), word(24)], [3, 5, 7]);
         control.set_state(LinkState::Fenced);
         control.set_applied(11);

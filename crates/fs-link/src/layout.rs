@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Version of the link. Both sides must have the same one.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the control memory.
 pub const CONTROL_BYTES: usize = 36_864;
 /// Words of the control memory.

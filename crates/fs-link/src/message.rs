@@ -65,6 +65,8 @@ pub enum Request {
     Left,
     /// Its process has ended, too: it comes after [`Self::Left`].
     Ended,
+    /// Everything that the library has appended is to be durable, wherever it must be.
+    Sync,
 }
 
 /// Bytes of a file that lie in the region.
@@ -239,6 +241,7 @@ impl Request {
             }
             Self::Left => Maker::new(7),
             Self::Ended => Maker::new(8),
+            Self::Sync => Maker::new(9),
         };
         made.0
     }
@@ -272,6 +275,7 @@ impl Request {
             },
             7 => Self::Left,
             8 => Self::Ended,
+            9 => Self::Sync,
             _ => return Err(Malformed),
         };
         fields.end(request)
@@ -364,6 +368,7 @@ mod tests {
             }),
             Just(Request::Left),
             Just(Request::Ended),
+            Just(Request::Sync),
             (kind, any::<u64>())
                 .prop_map(|(kind, inode)| Request::Acquire { kind, inode: InodeNumber(inode) }),
             any::<(u32, u32, u64, u64)>().prop_map(|(place, generation, offset, end)| Request::Map {
@@ -411,7 +416,7 @@ mod tests {
         }
 
         #[test]
-        fn fuzz_any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), code in 0..9_u32) {
+        fn fuzz_any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), code in 0..10_u32) {
             let _ = Request::decode(&bytes);
             let _ = Reply::decode(&bytes);
             let coded = [&code.to_le_bytes()[..], &bytes].concat();

@@ -3,11 +3,11 @@
 mod common;
 
 use common::{Library, Server, TestLease, World, region};
-use landfall_fs::{InodeNumber, LeaseNumber};
-use landfall_fs_link::{Broken, LogEnd, SEQS_PER_LEASE};
-use landfall_heap::{RunUse, SLOTS_PER_RUN};
-use landfall_media::Media;
+use landfall_fs::{Attributes, BACKLOG_OPERATIONS, FilePart, FsError, InodeNumber, LeaseNumber, Operation};
+use landfall_fs_link::{Adopted, Broken, Control, LogEnd, SEQS_PER_LEASE};
+use landfall_heap::{CopyPath, RunUse, SLOTS_PER_RUN};
 use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, Media};
 
 struct Linked {
     world: World,
@@ -21,6 +21,16 @@ fn linked() -> Linked {
     let mut world = World::open(region());
     let file = world.create("file");
     let mut server = Server::attach(&mut world);
+    let library = Library::new(&world, &server);
+    let lease = server.lease(file);
+    Linked { world, server, library, file, lease }
+}
+
+/// With a client whose operations are executed again in the log of the mount.
+fn linked_again() -> Linked {
+    let mut world = World::open(region());
+    let file = world.create("file");
+    let mut server = Server::attach_again(&mut world);
     let library = Library::new(&world, &server);
     let lease = server.lease(file);
     Linked { world, server, library, file, lease }
@@ -141,6 +151,85 @@ fn data_stay_readable_as_long_as_a_lease_lasts_that_was_granted_before() {
     assert_ne!(used_for(&l), RunUse::Data);
 }
 
+#[test]
+fn what_is_executed_again_is_in_the_log_of_the_mount_where_it_landed_and_nowhere_else() {
+    let mut l = linked_again();
+    let (heap, before) = (l.world.files.heap().clone(), l.world.files.next_operation());
+    let copied = || CopyPath::ALL.iter().map(|(path, _)| heap.copies.get(*path)).sum::<u64>();
+    let before_copies = copied();
+    l.library.append(&mut l.lease, 0, &[1; 8192], 100);
+    l.library.sync();
+    assert_eq!(l.server.adopt().expect("adopts"), 1);
+    assert_eq!(copied(), before_copies);
+    let landed = l.server.control().landing(0).expect("granted").off();
+    let parts = l.world.files.read(l.file, 0..8192).expect("reads");
+    let [FilePart::Stored(part)] = &parts[..] else { panic!("one part") };
+    assert_eq!(part.extents().to_vec(), [Extent::new(landed, 8192)]);
+    drop(parts);
+    assert_eq!((l.world.files.next_operation(), l.world.bytes(l.file)), (before + 1, vec![1; 8192]));
+    let stat = l.world.files.stat(l.file).expect("it is there");
+    assert_eq!((stat.inode.size, stat.mtime_ns), (8192, 100));
+    assert!(after_a_crash(&l.world).bytes(l.file).is_empty(), "what the library syncs does not count");
+    l.world.files.sync_all().expect("syncs");
+    let left = after_a_crash(&l.world);
+    assert_eq!((left.bytes(left.find("file")), left.files.clients()), (vec![1; 8192], vec![]));
+    l.world.publish();
+    assert_eq!((l.world.bytes(l.file), l.world.files.dangling()), (vec![1; 8192], vec![]));
+}
+
+#[test]
+fn what_is_executed_again_waits_while_too_much_of_the_log_is_not_published_and_is_executed_once() {
+    let mut l = linked_again();
+    let change = Operation::SetAttributes { number: l.file, attributes: Attributes::default() };
+    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+    l.library.append(&mut l.lease, 4096, &[2; 4096], 101);
+    while l.world.files.log_len().0 + 1 < BACKLOG_OPERATIONS as u64 {
+        l.world.files.execute(9, &change).expect("there is room in the log");
+    }
+    let memory = l.server.memory.clone();
+    let control = Control::new(&memory).expect("its size");
+    for _ in 0..2 {
+        let waits = l.server.log.adopt(control).expect("no rule is broken");
+        assert!(matches!(waits, Adopted::Waits(FsError::Backlog)), "{waits:?}");
+        assert_eq!((l.server.log.adopted(), control.applied()), (1, 1));
+    }
+    l.world.publish();
+    assert!(matches!(l.server.log.adopt(control), Ok(Adopted::All(1))));
+    assert_eq!(l.world.bytes(l.file), [[1; 4096], [2; 4096]].concat());
+    assert_eq!(l.world.files.log_len().0, 1);
+}
+
+#[test]
+fn a_client_whose_operations_are_executed_again_leaves_its_bytes_and_no_run() {
+    let mut l = linked_again();
+    let count = u64::from(SLOTS_PER_RUN) + 10;
+    for index in 0..count {
+        l.library.append(&mut l.lease, index % 8 * 4096, &[index as u8; 4096], 100);
+        if index % 200 == 0 {
+            l.server.adopt().expect("adopts");
+            if let Some(number) = l.server.log.lease_to_end(false) {
+                l.server.log.end_lease(number);
+                l.lease = l.server.lease(l.file);
+            }
+        }
+        if index % 1000 == 0 {
+            l.world.publish();
+            l.world.compact();
+        }
+    }
+    l.server.adopt().expect("adopts");
+    assert_eq!(l.server.log.adopted(), count);
+    let bytes = l.world.bytes(l.file);
+    drop(l.server);
+    (0..3).for_each(|_| {
+        l.world.publish();
+        l.world.compact();
+    });
+    let counts = l.world.files.heap().runs().counts();
+    assert!(counts.free > counts.total - 12, "{counts:?}");
+    assert_eq!(after_a_crash(&l.world).bytes(l.file), bytes);
+}
+
 fn broken(error: LogEnd) -> (u64, Broken) {
     match error {
         LogEnd::Broken(index, rule) => (index, rule),
@@ -243,9 +332,9 @@ fn bytes_that_are_changed_after_they_were_checked_are_damage_of_their_file_alone
     l.world.publish();
     assert_eq!(l.world.bytes(other), [5; 100]);
     let parts = l.world.files.read(l.file, 0..4096).expect("it is there");
-    let landfall_fs::FilePart::Stored(part) = &parts[0] else { panic!("no hole") };
+    let FilePart::Stored(part) = &parts[0] else { panic!("no hole") };
     assert!(!part.item().verify().expect("reads"), "nobody gets these bytes");
     let parts = l.world.files.read(l.file, 4096..8192).expect("it is there");
-    let landfall_fs::FilePart::Stored(part) = &parts[0] else { panic!("no hole") };
+    let FilePart::Stored(part) = &parts[0] else { panic!("no hole") };
     assert!(part.item().verify().expect("reads"));
 }

@@ -54,6 +54,8 @@ struct Written {
 type Contents = [Vec<u8>; NAMES.len()];
 
 struct Pair {
+    /// What the library does is executed again in the log of the mount.
+    again: bool,
     world: World,
     server: Server,
     library: Library,
@@ -63,15 +65,24 @@ struct Pair {
     written: Vec<Written>,
     /// Writes of the mount and of each client that are known to be durable.
     durable: Vec<usize>,
+    /// The log of the mount with what is executed again in it, and how much of it is known to be durable.
+    log: Vec<Written>,
+    log_durable: usize,
+    /// Writes of the library that are not adopted.
+    appended: Vec<Written>,
 }
 
 impl Pair {
-    fn new() -> Self {
+    fn new(again: bool) -> Self {
         let mut world = World::open(region());
         let numbers = NAMES.map(|name| world.create(name));
-        let server = Server::attach(&mut world);
+        let server = attach(&mut world, again);
         let library = Library::new(&world, &server);
         Self {
+            again,
+            log: Vec::new(),
+            log_durable: 0,
+            appended: Vec::new(),
             world,
             server,
             library,
@@ -97,6 +108,13 @@ impl Pair {
         }
     }
 
+    /// All that is executed so far is durable.
+    fn note_log_durable(&mut self) {
+        if self.world.media.frozen().is_none() {
+            self.log_durable = self.log.len();
+        }
+    }
+
     fn run(&mut self, step: &Step) {
         let client = self.client();
         match *step {
@@ -105,15 +123,22 @@ impl Pair {
             Step::LibrarySync => {
                 self.library.sync();
                 self.note_durable(client, self.count(client));
+                if self.again {
+                    self.adopt();
+                    self.world.files.sync_all().expect("syncs");
+                    self.note_log_durable();
+                }
             }
             Step::MountSync => {
                 self.world.files.sync_all().expect("syncs");
                 self.note_durable(0, self.count(0));
+                self.note_log_durable();
             }
             Step::Adopt => self.adopt(),
             Step::Publish => {
                 self.world.publish();
                 self.note_durable(0, self.count(0));
+                self.note_log_durable();
             }
             Step::Compact => self.world.compact(),
             Step::Mark => drop(self.world.files.heap().mark_slabs(1).expect("marks")),
@@ -123,7 +148,8 @@ impl Pair {
                 self.world.files.end_client(self.server.log.client());
                 self.world.publish();
                 self.note_durable(0, self.count(0));
-                self.server = Server::attach(&mut self.world);
+                self.note_log_durable();
+                self.server = attach(&mut self.world, self.again);
                 self.library = Library::new(&self.world, &self.server);
                 self.durable.push(0);
             }
@@ -133,6 +159,7 @@ impl Pair {
     fn adopt(&mut self) {
         self.server.adopt().expect("adopts");
         self.note_durable(self.client(), self.count(self.client()));
+        self.log.append(&mut self.appended);
     }
 
     fn write_by_library(&mut self, file: usize, offset: u64, len: usize, seed: u8) {
@@ -143,12 +170,18 @@ impl Pair {
             let by_mount = self.written.iter().filter(|written| written.by == 0);
             let newest = by_mount.collect::<Vec<_>>().iter().rposition(|written| written.file == file);
             self.note_durable(0, newest.map_or(0, |at| at + 1));
+            if newest.is_some() && self.world.media.frozen().is_none() {
+                let newest = self.log.iter().rposition(|written| written.file == file);
+                self.log_durable = self.log_durable.max(newest.map_or(0, |at| at + 1));
+            }
         }
         let bytes = bytes_of(len, seed);
         let lease = self.leases[file].as_mut().expect("it was granted");
         self.world.now_ns += 1;
         self.library.write(lease, &mut self.contents[file], offset, &bytes, self.world.now_ns);
-        self.written.push(Written { by: self.client(), file, offset: offset as usize, bytes });
+        let written = Written { by: self.client(), file, offset: offset as usize, bytes };
+        self.appended.push(written.clone());
+        self.written.push(written);
     }
 
     fn write_by_mount(&mut self, file: usize, offset: u64, len: usize, seed: u8) {
@@ -160,6 +193,7 @@ impl Pair {
         self.world.write(self.numbers[file], offset, &bytes);
         let written = Written { by: 0, file, offset: offset as usize, bytes };
         apply(&mut self.contents, &written);
+        self.log.push(written.clone());
         self.written.push(written);
     }
 
@@ -177,6 +211,15 @@ impl Pair {
         }
     }
 
+    /// True if a prefix of the log makes these contents.
+    fn is_possible_again(&self, seen: &Contents) -> bool {
+        (self.log_durable..=self.log.len()).any(|count| {
+            let mut contents = Contents::default();
+            self.log[..count].iter().for_each(|written| apply(&mut contents, written));
+            contents == *seen
+        })
+    }
+
     fn contents_of(&self, prefixes: &[usize]) -> Contents {
         let mut contents = Contents::default();
         let mut seen = vec![0; prefixes.len()];
@@ -188,6 +231,10 @@ impl Pair {
         }
         contents
     }
+}
+
+fn attach(world: &mut World, again: bool) -> Server {
+    if again { Server::attach_again(world) } else { Server::attach(world) }
 }
 
 fn bytes_of(len: usize, seed: u8) -> Vec<u8> {
@@ -215,8 +262,10 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_mount_and_a_library_make_the_same_files_as_one_writer(steps in prop::collection::vec(step(), 1..60)) {
-        let mut pair = Pair::new();
+    fn a_mount_and_a_library_make_the_same_files_as_one_writer(
+        steps in prop::collection::vec(step(), 1..60), again: bool,
+    ) {
+        let mut pair = Pair::new(again);
         for step in &steps {
             pair.run(step);
             for (file, lease) in pair.leases.iter().enumerate() {
@@ -234,28 +283,42 @@ proptest! {
     fn a_crash_leaves_what_prefixes_of_both_logs_make(
         steps in prop::collection::vec(step(), 1..40), crash in 0..1000_u64, again in 0..1000_u64, seed: u64,
     ) {
-        let mut pair = Pair::new();
-        let begin = pair.world.media.ops().total();
-        steps.iter().for_each(|step| pair.run(step));
-        let all = pair.world.media.ops().total() - begin;
-        let mut pair = Pair::new();
-        pair.world.files.sync_all().expect("syncs");
-        let begin = pair.world.media.ops().total();
-        pair.world.media.freeze_at(begin + all * crash / 1000);
-        steps.iter().for_each(|step| pair.run(step));
-        let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
-        let image = state.draw(seed);
-        let medium = || SimMedia::restart(&image, SimOptions::default());
-        let world = World::open(medium());
-        let seen = contents(&world);
+        let (pair, seen) = crashed(&steps, false, (crash, again), seed);
         prop_assert!(pair.is_possible(&seen), "no prefixes: {:?}", pair.durable);
-        prop_assert_eq!(world.files.clients(), Vec::<u32>::new());
-        // Another crash, while the files are being opened, changes nothing.
-        let medium = medium();
-        medium.freeze_at(world.media.ops().total() * again / 1000);
-        drop(World::open(Arc::clone(&medium)));
-        let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
-        let twice = World::open(SimMedia::restart(&state.draw(seed ^ 1), SimOptions::default()));
-        prop_assert!(contents(&twice) == seen, "after a crash of recovery");
     }
+
+    #[test]
+    fn a_crash_leaves_a_prefix_of_the_log_in_which_operations_of_a_library_are_executed_again(
+        steps in prop::collection::vec(step(), 1..40), crash in 0..1000_u64, again in 0..1000_u64, seed: u64,
+    ) {
+        let (pair, seen) = crashed(&steps, true, (crash, again), seed);
+        prop_assert!(pair.is_possible_again(&seen), "no prefix: {}", pair.log_durable);
+    }
+}
+
+/// Crashes in the middle of `steps`, and once more while the files are opened. Returns what is there.
+fn crashed(steps: &[Step], is_again: bool, (crash, again): (u64, u64), seed: u64) -> (Pair, Contents) {
+    let mut pair = Pair::new(is_again);
+    let begin = pair.world.media.ops().total();
+    steps.iter().for_each(|step| pair.run(step));
+    let all = pair.world.media.ops().total() - begin;
+    let mut pair = Pair::new(is_again);
+    pair.world.files.sync_all().expect("syncs");
+    let begin = pair.world.media.ops().total();
+    pair.world.media.freeze_at(begin + all * crash / 1000);
+    steps.iter().for_each(|step| pair.run(step));
+    let state = pair.world.media.frozen().unwrap_or_else(|| pair.world.media.crash_state());
+    let image = state.draw(seed);
+    let medium = || SimMedia::restart(&image, SimOptions::default());
+    let world = World::open(medium());
+    let seen = contents(&world);
+    assert_eq!(world.files.clients(), Vec::<u32>::new());
+    // Another crash, while the files are being opened, changes nothing.
+    let medium = medium();
+    medium.freeze_at(world.media.ops().total() * again / 1000);
+    drop(World::open(Arc::clone(&medium)));
+    let state = medium.frozen().unwrap_or_else(|| medium.crash_state());
+    let twice = World::open(SimMedia::restart(&state.draw(seed ^ 1), SimOptions::default()));
+    assert!(contents(&twice) == seen, "after a crash of recovery");
+    (pair, seen)
 }

@@ -45,10 +45,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn fuzz_a_client_that_stores_random_words_harms_nobody_else(steps in prop::collection::vec(step(), 1..60)) {
+    fn fuzz_a_client_that_stores_random_words_harms_nobody_else(
+        steps in prop::collection::vec(step(), 1..60), is_again: bool,
+    ) {
         let mut world = World::open(region());
         let (own, other) = (world.create("own"), world.create("other"));
-        let mut server = Server::attach(&mut world);
+        let mut server = if is_again { Server::attach_again(&mut world) } else { Server::attach(&mut world) };
         let mut library = Library::new(&world, &server);
         let mut lease = server.lease(own);
         let (slab, first) = (server.control().slab(0).expect("granted").run, server.control().landing(0));

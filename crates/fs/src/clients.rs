@@ -1,12 +1,14 @@
 //! Clients besides the mount: processes that append writes to logs of their own. `docs/format/fs-link.md` says how they do
-//! it. Here their operations are executed on the tree, once they are adopted.
+//! it. Here their operations are executed on the tree, once they are adopted: as they are, or again, in the log of the mount,
+//! which other machines get.
 
 use crate::error::FsError;
 use crate::files::Files;
-use crate::key::WritePlace;
-use crate::log::Log;
-use crate::state::State;
-use landfall_heap::{HeapError, RECORD_SIZE, SlotId};
+use crate::key::{InodeNumber, OperationKey, WritePlace};
+use crate::log::{CLIENT, Log};
+use crate::operation::Stamp;
+use crate::state::{Doer, State, Step};
+use landfall_heap::{Crcs, HeapError, RECORD_SIZE, SlotId, Source, TakenRoom};
 use landfall_media::{Dirty, Extent, MediaError, Site};
 
 /// A write that a client has appended. Its record is adopted ([`landfall_heap::ForeignSlab::adopt`]).
@@ -20,6 +22,23 @@ pub struct ForeignWrite {
     pub place: WritePlace,
     /// Bytes.
     pub len: u64,
+    /// When it was executed, Unix nanoseconds.
+    pub time_ns: i64,
+}
+
+/// Clients from this number on have logs that never count: each of their operations is executed again, in the log of the
+/// mount. No bound has such a number.
+pub const FIRST_CLIENT_AGAIN: u32 = 1 << 31;
+
+/// A write that a client has appended, and that is executed again in the log of the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdoptedWrite<'a> {
+    /// File, offset and lease.
+    pub place: WritePlace,
+    /// Where its bytes are, in runs that were granted to the client. They have been verified.
+    pub extents: &'a [Extent],
+    /// CRC-32C of all its bytes.
+    pub crc: u32,
     /// When it was executed, Unix nanoseconds.
     pub time_ns: i64,
 }
@@ -43,7 +62,8 @@ impl Files {
     pub fn attach(&self) -> Result<u32, FsError> {
         let mut state = self.lock();
         let client = state.header.next_client;
-        state.header.next_client = client.checked_add(1).ok_or(HeapError::Full)?;
+        state.header.next_client =
+            client.checked_add(1).filter(|next| *next < FIRST_CLIENT_AGAIN).ok_or(HeapError::Full)?;
         state.header_changed = true;
         state.others.insert(client, Log::new(client));
         Ok(client)
@@ -75,6 +95,46 @@ impl Files {
         Ok(())
     }
 
+    /// Executes writes that a client has appended, in order, as operations of the mount's log. They are visible at once, and
+    /// durable with [`Self::sync_all`]. `room` is what was taken for them at the log's successor. Whoever else changes these
+    /// files has done so before, or waits until this returns. Returns how many were executed, and why the next one was not.
+    pub fn execute_adopted(
+        &self,
+        writes: &[AdoptedWrite<'_>],
+        room: &mut TakenRoom,
+    ) -> (usize, Result<(), FsError>) {
+        let mut state = self.lock();
+        state.writer.set_admitted(true);
+        state.writer.lend_room(std::mem::take(room));
+        let (mut count, mut outcome) = (0, Ok(()));
+        for write in writes {
+            outcome = state.execute_adopted(write);
+            if outcome.is_err() {
+                break;
+            }
+            count += 1;
+        }
+        *room = state.writer.take_lent_room();
+        state.writer.set_admitted(false);
+        (count, outcome)
+    }
+
+    /// Takes room at the log's successor for so many writes of clients that have so many bytes together.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`]; [`HeapError::Cleaning`]: there may be room later. `question` is `None` at first, and what the
+    /// attempt before has left there.
+    pub fn take_room(
+        &self,
+        writes: u64,
+        bytes: u64,
+        question: &mut Option<u64>,
+    ) -> Result<TakenRoom, HeapError> {
+        let place = WritePlace { file: InodeNumber::ROOT, offset: 0, lease: 0 };
+        let key = OperationKey { client: CLIENT, index: 0, write: Some(place) }.encode();
+        self.lock().writer.take_room_ahead((writes, key.len() as u64, bytes), question)
+    }
+
     /// A client has ended: nothing that it has appended, and that was not executed, counts any more once
     /// [`crate::Publisher::step`] has returned.
     pub fn end_client(&self, client: u32) {
@@ -90,6 +150,14 @@ impl Files {
 }
 
 impl State {
+    fn execute_adopted(&mut self, write: &AdoptedWrite<'_>) -> Result<(), FsError> {
+        self.check_backlog()?;
+        let WritePlace { file, offset, lease } = write.place;
+        let crc = Some(Crcs::Whole(write.crc));
+        let step = Step::Write(offset, Source::Landed { extents: write.extents, crc });
+        self.apply_for(Doer::Client, Stamp { lease, time_ns: write.time_ns }, file, &[step])
+    }
+
     /// Records of clients' operations that the clients have changed after they were checked become what they were: whoever
     /// publishes reads them again.
     pub(crate) fn restore_foreign(&self) -> Result<(), MediaError> {

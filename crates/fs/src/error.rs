@@ -23,6 +23,18 @@ pub enum FsError {
     Heap(HeapError),
 }
 
+impl FsError {
+    /// What to wait for after a failure that does not last; `None` if it lasts. Publishing and compaction may make room in a
+    /// region that is full now.
+    pub fn until(&self) -> Option<Until> {
+        match self {
+            Self::Wait(until) => Some(*until),
+            Self::Heap(HeapError::Full) | Self::Backlog => Some(Until::Space),
+            _ => None,
+        }
+    }
+}
+
 impl From<HeapError> for FsError {
     fn from(error: HeapError) -> Self {
         Until::of(&error).map_or(Self::Heap(error), Self::Wait)

@@ -73,7 +73,7 @@ mod witness;
 pub use bytes::{FilePart, Seek};
 pub use calls::{CALLING_MOUNTS_MAX, Call, CallerId, Calls};
 pub use check::{TREE_FINDINGS_MAX, TreeChecked, check_tree};
-pub use clients::{ForeignWrite, RefusedWrite};
+pub use clients::{AdoptedWrite, FIRST_CLIENT_AGAIN, ForeignWrite, RefusedWrite};
 pub use comparing::{RecordPage, is_compared};
 pub use copying::{CopiedRecord, CopyPlace};
 pub use data_map::{BLOCK_BYTES, DataMap, Interval, RECORD_BLOCKS_MAX, Removed};

@@ -12,6 +12,7 @@ mod unreadable;
 pub(crate) use found::RecordKey;
 pub use settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled};
 
+use crate::clients::FIRST_CLIENT_AGAIN;
 use crate::header::{Header, LogFields};
 use crate::inode::ORPHAN;
 use crate::key::OperationKey;
@@ -181,6 +182,9 @@ impl FilesRecovery {
 
     fn take_operation(&self, found: &Found, key: &[u8]) {
         let Ok(key) = OperationKey::decode(key) else { return };
+        if key.client >= FIRST_CLIENT_AGAIN {
+            return;
+        }
         if (key.client, key.index) == (found.aux, found.expiry_ms) {
             let (slot, version) = (found.slot, version(found));
             let operation = OperationFound { index: key.index, version, client: key.client, slot };

@@ -23,6 +23,15 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Whose operations are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doer {
+    /// Those of the calling thread: it says which call they are of, and is told what becomes of them.
+    Caller,
+    /// Those of a client.
+    Client,
+}
+
 /// One operation of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<'a> {
@@ -97,7 +106,18 @@ impl State {
         let call = self.witness.as_ref().and_then(|witness| witness.call()).map(Operation::Call);
         let steps: SmallVec<[Step<'_>; 4]> =
             steps.iter().copied().chain(call.as_ref().map(Step::Operation)).collect();
-        self.require_features(&steps)?;
+        self.apply_for(Doer::Caller, stamp, file, &steps)
+    }
+
+    /// As [`Self::apply`], without the call.
+    pub(crate) fn apply_for(
+        &mut self,
+        doer: Doer,
+        stamp: Stamp,
+        file: InodeNumber,
+        steps: &[Step<'_>],
+    ) -> Result<(), FsError> {
+        self.require_features(steps)?;
         let encoded: Vec<Vec<u8>> = steps.iter().map(|step| encode(step, stamp)).collect();
         let entries: Vec<LogEntry<'_>> = steps
             .iter()
@@ -112,24 +132,27 @@ impl State {
         let keeps_space = matches!(&steps[..], [Step::Operation(first), ..] if first.keeps_space());
         loop {
             self.writer.set_frees_space(keeps_space);
-            self.note_appending(Some(self.log.next() + entries.len() as u64));
+            self.note_appending(doer, Some(self.log.next() + entries.len() as u64));
             let appended = self.log.append(&mut self.writer, &self.heap, stamp.time_ns, &entries);
-            let slots = appended.inspect_err(|_| self.note_appending(None))?;
-            let done = self.execute(stamp, &steps, &entries, &slots);
+            let slots = appended.inspect_err(|_| self.note_appending(doer, None))?;
+            let done = self.execute(stamp, steps, &entries, &slots);
             match done {
                 Ok(()) => {
                     self.log.keep(&slots, &entries);
                     let ticket = self.writer.ticket();
                     let touched = self.tree.take_touched();
                     if let Some(witness) = &self.witness {
-                        witness.executed(self.log.next(), &touched);
+                        match doer {
+                            Doer::Caller => witness.executed(self.log.next(), &touched),
+                            Doer::Client => witness.adopted(self.log.next(), &touched),
+                        }
                     }
                     self.pending.extend(touched.into_iter().map(|number| (number, ticket)));
                     return Ok(());
                 }
                 Err(refused) => {
                     self.writer.take_back(&slots).map_err(HeapError::from)?;
-                    self.note_appending(None);
+                    self.note_appending(doer, None);
                     self.tree.take_touched();
                     let TreeError::Unread(unread) = refused else { return Err(refused.into()) };
                     self.load(unread)?;
@@ -148,8 +171,10 @@ impl State {
         }
     }
 
-    fn note_appending(&self, end: Option<u64>) {
-        self.witness.iter().for_each(|witness| witness.appending(end));
+    fn note_appending(&self, doer: Doer, end: Option<u64>) {
+        if doer == Doer::Caller {
+            self.witness.iter().for_each(|witness| witness.appending(end));
+        }
     }
 
     /// Executes steps on the tree. Only the first one can be refused: the caller has checked the others.

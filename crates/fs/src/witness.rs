@@ -21,4 +21,8 @@ pub trait Witness: Debug + Send + Sync {
     ///
     /// It is called by the thread that executes, before anybody sees what was done, and under a lock: it must be quick.
     fn executed(&self, end: u64, touched: &[InodeNumber]);
+
+    /// As [`Self::executed`], of what clients have done ([`crate::Files::execute_adopted`]), whatever the calling thread
+    /// executes: nothing was said of it before.
+    fn adopted(&self, end: u64, touched: &[InodeNumber]);
 }

@@ -3,6 +3,9 @@
 //!
 //! Nothing depends on what the foreign writer says: slots and data are flushed and fenced here before they count. While
 //! runs are granted, neither the compactor nor the marks of the run table go beyond what was adopted.
+//!
+//! Where other machines get what is written here ([`crate::Successor`]), records are *passed over* instead: they never count,
+//! and the owner appends records of its own that refer to the same data.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
@@ -43,7 +46,7 @@ impl ForeignSlab {
         self.heap.runs.get(self.run).seal()
     }
 
-    /// Number of slots that are adopted.
+    /// Number of slots that are adopted, or passed over.
     pub fn adopted(&self) -> u32 {
         self.adopted
     }
@@ -94,6 +97,15 @@ impl ForeignSlab {
             slot
         });
         Ok(slots.collect())
+    }
+
+    /// Passes over the records in the next slots: they do not count, now or after a crash. The caller sees to that.
+    ///
+    /// # Panics
+    /// If the slab has fewer slots.
+    pub fn pass_over(&mut self, count: u32) {
+        assert!(count <= SLOTS_PER_RUN - self.adopted, "a slab has {SLOTS_PER_RUN} slots");
+        self.adopted += count;
     }
 
     fn make_durable(&self, records: &[&[Extent]], first: u32, count: u32) -> Result<(), MediaError> {

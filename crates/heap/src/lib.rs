@@ -108,7 +108,7 @@ pub use runs::{RunCounts, Runs};
 pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
-pub use successor::Successor;
+pub use successor::{Successor, TakenRoom};
 pub use superblock::{
     FEATURE_CALLS, FEATURE_FILES, FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry,
     VERSION, decode as decode_superblock, hash_of,

@@ -45,13 +45,16 @@ pub(crate) const TRANSACTION_KEY_BYTES_MAX: u64 = 1 << 30;
 /// Most bytes that values occupy at another machine: they land there in one message with their keys, and long keys are
 /// copied.
 pub(crate) fn bytes_of(entries: &[Entry<'_>]) -> u64 {
-    let bytes = |entry: &Entry<'_>| 2 * entry.key.len() as u64 + entry.value.len() + RECORD_SIZE + SENT_BYTES;
-    entries.iter().map(bytes).sum()
+    entries.iter().map(|entry| bytes_of_value(entry.key.len() as u64, entry.value.len())).sum()
 }
 
-/// Room at another machine that values of a transaction have taken. It is given back if they are not appended after all.
+const fn bytes_of_value(key: u64, value: u64) -> u64 {
+    2 * key + value + RECORD_SIZE + SENT_BYTES
+}
+
+/// Room at another machine that was taken for values. What is left when it is dropped is given back.
 #[derive(Debug, Default)]
-pub(crate) struct TakenRoom {
+pub struct TakenRoom {
     successor: Option<Arc<dyn Successor>>,
     bytes: u64,
 }
@@ -66,16 +69,54 @@ impl TakenRoom {
         Ok(Self { successor: Some(Arc::clone(successor)), bytes })
     }
 
+    /// Room for so many values, with keys of so many bytes each, that have so many bytes together.
+    pub(crate) fn for_values(
+        successor: &Arc<dyn Successor>,
+        (values, key, bytes): (u64, u64, u64),
+        question: &mut Option<u64>,
+    ) -> Result<Self, HeapError> {
+        Self::take(successor, values * bytes_of_value(key, 0) + bytes, question)
+    }
+
     /// The values were appended: their batch gives the room back.
     pub(crate) fn keep(mut self) -> u64 {
         std::mem::take(&mut self.bytes)
+    }
+
+    /// So much of it belongs to a batch now, if it is so much.
+    pub(crate) fn use_up(&mut self, bytes: u64) -> bool {
+        let is_enough = self.successor.is_some() && self.bytes >= bytes;
+        if is_enough {
+            self.bytes -= bytes;
+        }
+        is_enough
+    }
+
+    /// Bytes that are left.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds other room at the same machine.
+    pub fn add(&mut self, mut other: Self) {
+        if self.successor.is_none() {
+            self.successor.clone_from(&other.successor);
+        }
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Gives back what is more than so many bytes.
+    pub fn keep_at_most(&mut self, bytes: u64) {
+        let more = self.bytes.saturating_sub(bytes);
+        self.bytes -= more;
+        if let Some(successor) = self.successor.as_ref().filter(|_| more > 0) {
+            successor.give_room_back(more);
+        }
     }
 }
 
 impl Drop for TakenRoom {
     fn drop(&mut self) {
-        if let Some(successor) = self.successor.as_ref().filter(|_| self.bytes > 0) {
-            successor.give_room_back(self.bytes);
-        }
+        self.keep_at_most(0);
     }
 }

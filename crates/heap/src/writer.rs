@@ -27,7 +27,7 @@ use crate::pieces::{Certified, Crcs, KeptCrcs, PIECES_FROM, Patch};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
 use crate::slab_directory::SpareSlab;
-use crate::successor::Successor;
+use crate::successor::{Successor, TakenRoom};
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::Gated;
@@ -124,6 +124,8 @@ pub struct Writer {
     taken: u64,
     /// The newest append's part of that.
     newest_taken: u64,
+    /// Room at the successor that was taken for what is appended.
+    lent: TakenRoom,
     /// The records of the transaction whose commit record is in the current batch.
     decided: Vec<SlotId>,
     /// A batch will never be complete: nothing may be appended behind it.
@@ -170,6 +172,7 @@ impl Writer {
             successor: None,
             taken: 0,
             newest_taken: 0,
+            lent: TakenRoom::default(),
             decided: Vec::new(),
             is_lost: false,
         }

@@ -157,6 +157,14 @@ impl Engine for Mirror {
         self.with(file, |fd| rustix::fs::fsync(fd).map_err(failed))
     }
 
+    fn may_have_lost(&self, _file: FileId) -> bool {
+        false
+    }
+
+    fn has_lost(&self, _file: FileId) -> bool {
+        false
+    }
+
     fn leave(&self, file: FileId) {
         lock(&self.files).remove(&file);
     }

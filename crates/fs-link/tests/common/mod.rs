@@ -2,15 +2,15 @@
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 use landfall_fs::{
-    FilePart, FileType, Files, FilesRecovery, InodeNumber, LeaseNumber, Mode, Name, OpenFiles, Operation,
-    Publisher, WritePlace,
+    FIRST_CLIENT_AGAIN, FilePart, FileType, Files, FilesRecovery, InodeNumber, LeaseNumber, Mode, Name,
+    OpenFiles, Operation, Publisher, WritePlace,
 };
 use landfall_fs_link::{
-    BLOCK_BYTES, CONTROL_WORDS, ClientLog, Control, ENTRY_BYTES_MAX, Identity, LogEnd, SEQS_PER_LEASE,
-    WriteRecord,
+    Adopted, BLOCK_BYTES, CONTROL_WORDS, ClientLog, Control, ENTRY_BYTES_MAX, Identity, LogEnd,
+    SEQS_PER_LEASE, WriteRecord,
 };
 use landfall_heap::{
-    CompactGoal, Compactor, NewRegion, RECORD_SIZE, Region, SLOTS_PER_RUN, SlotId, Tenant, crc, create,
+    CompactGoal, Compactor, NewRegion, RECORD_SIZE, Region, SLOTS_PER_RUN, SlotId, Tenant, Until, crc, create,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
@@ -143,6 +143,15 @@ impl Server {
     pub fn attach(world: &mut World) -> Self {
         let client = world.files.attach().expect("a number is left");
         world.publish();
+        Self::of(world, client)
+    }
+
+    /// The side of a client whose operations are executed again in the log of the mount.
+    pub fn attach_again(world: &mut World) -> Self {
+        Self::of(world, FIRST_CLIENT_AGAIN)
+    }
+
+    fn of(world: &mut World, client: u32) -> Self {
         let memory: Arc<Vec<AtomicU64>> = Arc::new((0..CONTROL_WORDS).map(|_| AtomicU64::new(0)).collect());
         let mut log = ClientLog::new(Arc::clone(&world.files), client);
         let geometry = world.files.heap().geometry();
@@ -169,9 +178,13 @@ impl Server {
     pub fn adopt(&mut self) -> Result<u64, LogEnd> {
         let memory = Arc::clone(&self.memory);
         let control = Control::new(&memory).expect("its size");
-        let done = self.log.adopt(control)?;
+        let before = self.log.adopted();
+        while let Adopted::Waits(error) = self.log.adopt(control)? {
+            assert!(matches!(error.until(), Some(Until::Commit | Until::Ticket(_))), "{error}");
+            self.files.sync_all().expect("syncs");
+        }
         self.log.refill(control).map_err(LogEnd::Region)?;
-        Ok(done)
+        Ok(self.log.adopted() - before)
     }
 
     pub fn end(self, world: &mut World) {

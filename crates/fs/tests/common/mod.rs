@@ -88,6 +88,8 @@ impl Witness for Caller {
     fn executed(&self, _: u64, _: &[InodeNumber]) {
         *self.0.lock() = None;
     }
+
+    fn adopted(&self, _: u64, _: &[InodeNumber]) {}
 }
 
 /// Files on a simulated medium, with what works in the background.

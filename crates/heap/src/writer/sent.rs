@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::layout::SlotId;
 use crate::record::Kind;
-use crate::successor::{Successor, bytes_of};
+use crate::successor::{Successor, TakenRoom, bytes_of};
 use landfall_media::Dirty;
 use std::sync::Arc;
 
@@ -56,12 +56,39 @@ impl Writer {
         self.successor.as_ref().is_none_or(|successor| successor.is_done())
     }
 
+    /// Takes room at the successor for so many values, with keys of so many bytes each, that have so many bytes together:
+    /// they are appended later ([`Self::lend_room`]).
+    ///
+    /// # Errors
+    /// [`HeapError::Full`], [`HeapError::Cleaning`], as [`Successor::take_room`].
+    pub fn take_room_ahead(
+        &self,
+        values: (u64, u64, u64),
+        question: &mut Option<u64>,
+    ) -> Result<TakenRoom, HeapError> {
+        let taken = |successor| TakenRoom::for_values(successor, values, question);
+        self.successor.as_ref().map_or(Ok(TakenRoom::default()), taken)
+    }
+
+    /// What is appended from now on uses this room, as far as it goes.
+    pub fn lend_room(&mut self, room: TakenRoom) {
+        self.lent = room;
+    }
+
+    /// What is left of [`Self::lend_room`].
+    pub fn take_lent_room(&mut self) -> TakenRoom {
+        std::mem::take(&mut self.lent)
+    }
+
     /// Takes room for values at the successor. Returns the bytes, for [`Self::use_room`].
     #[inline]
     pub(super) fn take_room(&mut self, entries: &[Entry<'_>], urgency: Urgency) -> Result<u64, HeapError> {
         match &self.successor {
             Some(successor) if urgency != Urgency::Delete => {
                 let bytes = bytes_of(entries);
+                if self.lent.use_up(bytes) {
+                    return Ok(bytes);
+                }
                 successor.take_room(bytes, &mut self.patience.question).map(|()| bytes)
             }
             _ => Ok(0),
