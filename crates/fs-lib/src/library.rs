@@ -36,11 +36,38 @@ struct Known {
     file: File,
     /// Writes that the kernel has answered since the last one that was answered here.
     writes: AtomicU32,
+    /// The same file as clients of earlier servers have known it, as long as something may be lost that they have written.
+    earlier: Mutex<Vec<Arc<Known>>>,
 }
 
 impl Known {
     fn new(mount: &'static Mount, file: File) -> Self {
-        Self { mount, client: OnceLock::new(), file, writes: AtomicU32::new(0) }
+        let (client, writes) = (OnceLock::new(), AtomicU32::new(0));
+        Self { mount, client, file, writes, earlier: Mutex::default() }
+    }
+
+    /// The same file for the client of the next server.
+    fn anew(self: &Arc<Self>) -> Self {
+        let mut earlier = std::mem::take(&mut *lock(&self.earlier));
+        if self.may_itself_have_lost() {
+            earlier.push(Arc::clone(self));
+        }
+        Self { earlier: Mutex::new(earlier), ..Self::new(self.mount, self.file.anew()) }
+    }
+
+    fn may_itself_have_lost(&self) -> bool {
+        self.client.get().is_some_and(|client| client.may_have_lost(&self.file))
+    }
+
+    fn may_have_lost(&self) -> bool {
+        self.may_itself_have_lost() || !lock(&self.earlier).is_empty()
+    }
+
+    /// To be asked when the kernel has made the file durable.
+    fn has_lost(&self) -> bool {
+        let has_lost = |known: &Self| known.client.get().is_some_and(|client| client.has_lost(&known.file));
+        let earlier = std::mem::take(&mut *lock(&self.earlier));
+        earlier.iter().map(|known| has_lost(known)).fold(has_lost(self), |any, lost| any | lost)
     }
 
     /// True if the server that it was asked of has ended. The next one may answer.
@@ -151,7 +178,7 @@ impl Library {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let known = files.known.get_mut(file.0 as usize)?.as_mut()?;
         if known.has_ended() {
-            *known = Arc::new(Known::new(known.mount, known.file.anew()));
+            *known = Arc::new(known.anew());
         }
         Some(Arc::clone(known))
     }
@@ -256,6 +283,14 @@ impl Engine for Library {
 
     fn sync(&self, file: FileId) -> Result<(), Refused> {
         self.with(file, Use::Read, Client::sync)
+    }
+
+    fn may_have_lost(&self, file: FileId) -> bool {
+        self.known(file).is_some_and(|known| known.may_have_lost())
+    }
+
+    fn has_lost(&self, file: FileId) -> bool {
+        self.known(file).is_some_and(|known| known.has_lost())
     }
 
     fn leave(&self, file: FileId) {

@@ -110,6 +110,11 @@ impl Files {
         self.lock().writer.set_successor(successor);
     }
 
+    /// True if other machines get what is appended to the log of the mount.
+    pub fn has_successor(&self) -> bool {
+        self.lock().writer.has_successor()
+    }
+
     /// Executes operations that the first node has executed as one group. They are durable with [`Self::newest`]. What has
     /// come before is passed over. While a copy is being received they are executed at its end. Returns false from
     /// [`Self::pass_over`] on until a copy begins: they are not taken.

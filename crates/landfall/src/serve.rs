@@ -10,10 +10,11 @@ use crate::chain_etcd::{EtcdPlace, EtcdViews, PlaceError};
 use crate::etcd::{EtcdArgs, EtcdArgsError};
 use crate::output::{self, fail};
 use crate::password::read_password;
-use crate::sys;
+use crate::{sockets, sys};
 use clap::Args;
 use landfall_chain::{Compression, Replicate, Sending};
 use landfall_chain_io::{NodeError, ViewFile};
+use landfall_fs_io::end_earlier_libraries;
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
     parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
@@ -22,7 +23,7 @@ use landfall_server::config::{
 use landfall_server::shared::Shared;
 use landfall_server::writes::{InRegion, PlainWrites};
 use landfall_server::{Server, ServerError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,7 +293,10 @@ fn serve_once(
     views: Option<&EtcdViews>,
     signals: &Signals,
 ) -> Result<(), ServeError> {
-    let server = Server::start_over(config.clone(), writes)?;
+    let libraries = sockets::of_libraries(&config.dir);
+    let end_libraries =
+        |region: &Path| libraries.iter().for_each(|socket| end_earlier_libraries(socket, region));
+    let server = Server::start_over(config.clone(), writes, end_libraries)?;
     let shared = Arc::clone(server.shared());
     let files = match ServedFiles::start(&shared) {
         Ok(files) => files,

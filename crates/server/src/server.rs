@@ -14,6 +14,7 @@ use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
@@ -79,19 +80,24 @@ impl Server {
     /// # Errors
     /// [`ServerError`] says what is wrong and what to do.
     pub fn start(config: Config) -> Result<Self, ServerError> {
-        Self::start_over(config, Box::new(InRegion))
+        Self::start_over(config, Box::new(InRegion), |_| ())
     }
 
-    /// As [`Self::start`], with another destination of plain writes: for measurements.
+    /// As [`Self::start`], with another destination of plain writes, for measurements, and `when_locked` as in
+    /// [`store::open_when_locked`].
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn start_over(config: Config, writes: Box<dyn PlainWrites>) -> Result<Self, ServerError> {
+    pub fn start_over(
+        config: Config,
+        writes: Box<dyn PlainWrites>,
+        when_locked: impl FnOnce(&Path),
+    ) -> Result<Self, ServerError> {
         config.check_exposure()?;
         config.check_memory()?;
         config.check_files()?;
         let in_chain = chain::settings(&config)?;
-        let store = store::open(&config)?;
+        let store = store::open_when_locked(&config, when_locked)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
         if in_chain.is_some() {

@@ -109,7 +109,16 @@ pub fn memory_limit() -> Option<u64> {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
+    open_when_locked(config, |_| ())
+}
+
+/// As [`open`]. `when_locked` is called with the path of the region when nobody else has it, before anything of it is read.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_when_locked(config: &Config, when_locked: impl FnOnce(&Path)) -> Result<Store, StoreError> {
     let (media, path) = open_media(config)?;
+    when_locked(&path);
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
     let new_files = if config.wants_files() { Some(new_files(&path)?) } else { None };

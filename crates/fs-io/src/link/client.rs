@@ -5,10 +5,10 @@ use super::shared::{Boot, Linked, Shared, reason_of};
 use crate::leases::Withheld;
 use crate::lives::MountNumber;
 use crate::sys::SharedMemory;
-use landfall_fs::{Access, FilePart, Files, FsError, InodeNumber, LeaseNumber};
+use landfall_fs::{Access, FilePart, Files, FsError, InodeNumber, LeaseNumber, RefusedWrite};
 use landfall_fs_link::{
-    CONTROL_WORDS, ClientLog, Control, Identity, Kind, LEASE_TIME, LEASES_MAX, LeaseFields, LinkState,
-    LogEnd, PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
+    Adopted, CONTROL_WORDS, ClientLog, Control, Identity, Kind, LEASE_TIME, LEASES_MAX, LeaseFields,
+    LinkState, LogEnd, PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
 };
 use landfall_heap::{ForeignData, HeapError};
 use landfall_media::{Extent, RUN_SIZE};
@@ -154,6 +154,18 @@ impl Client {
             return Err(Reason::Fenced);
         }
         state.log.refill(self.control()).map_err(|error| reason_of(&FsError::from(error)))
+    }
+
+    /// Makes durable what is appended, at other machines, too, where they have the files.
+    pub(super) fn sync(&self, shared: &Shared) -> Result<(), Reason> {
+        {
+            let mut state = self.state.lock();
+            self.adopt_locked(shared, &mut state);
+            if state.is_over {
+                return Err(Reason::Fenced);
+            }
+        }
+        shared.files.acknowledge_all().map_err(|error| reason_of(&error))
     }
 
     /// Adopts what is appended.
@@ -304,7 +316,10 @@ impl Client {
     /// Before the client may change an inode, nobody else keeps anything of it. No lock may be held: others wait here for
     /// requests that need the inode, and that take the lease back then.
     fn withhold(&self, shared: &Shared, inode: InodeNumber) -> Result<Withheld, Reason> {
-        shared.files.sync(inode).map_err(|error| reason_of(&error))?;
+        // Of a library whose operations are executed again the server makes everything durable together.
+        if !shared.executes_again {
+            shared.files.sync(inode).map_err(|error| reason_of(&error))?;
+        }
         // First the holders: what one has kept its kernel would read again.
         let withheld = shared.holders.withhold(inode);
         // The kernels of other mounts keep what programs have mapped, whoever changes it.
@@ -364,12 +379,21 @@ impl State {
         (0..LEASES_MAX).find(is_free)
     }
 
-    /// Adopts what is appended, and counts it.
+    /// Adopts what is appended, and counts it. It waits as long as something cannot be executed yet: whoever comes behind must
+    /// see it.
     fn adopt(&mut self, shared: &Shared, control: Control<'_>) -> Result<(), LogEnd> {
-        let before = (self.log.adopted(), self.log.adopted_bytes());
-        let done = self.log.adopt(control);
-        shared.counts.note_adopted(self.log.adopted() - before.0, self.log.adopted_bytes() - before.1);
-        done.map(drop)
+        loop {
+            let before = (self.log.adopted(), self.log.adopted_bytes());
+            let adopted = self.log.adopt(control);
+            shared.counts.note_adopted(self.log.adopted() - before.0, self.log.adopted_bytes() - before.1);
+            match adopted? {
+                Adopted::All(_) => return Ok(()),
+                Adopted::Waits(error) => {
+                    let refused = |error| RefusedWrite { index: self.log.adopted(), error };
+                    shared.wait_for(error).map_err(refused)?;
+                }
+            }
+        }
     }
 
     fn drop_lease(&mut self, shared: &Shared, number: LeaseNumber, why: Why) {

@@ -142,6 +142,7 @@ impl Connection {
             Request::Release { place, generation } => {
                 link.release(client, place, generation).map(|()| Reply::Done)
             }
+            Request::Sync => client.sync(link.shared()).map(|()| Reply::Done),
             Request::Refill => client.refill(link.shared()).map(|()| Reply::Done),
         };
         answered.unwrap_or_else(|reason| refused(reason, Duration::ZERO))

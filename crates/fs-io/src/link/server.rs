@@ -6,7 +6,9 @@ use super::roll::{CLIENTS_MAX, Place, Roll};
 use super::shared::{Boot, Linked, Named, PAUSE, Shared, reason_of};
 use crate::leases::Leases as Holders;
 use crate::lives::MountNumber;
-use landfall_fs::{Access, Acquired, FileType, Files, InodeNumber, LeaseNumber, Publisher};
+use landfall_fs::{
+    Access, Acquired, FIRST_CLIENT_AGAIN, FileType, Files, InodeNumber, LeaseNumber, Publisher,
+};
 use landfall_fs_link::{CONTROL_BYTES, Kind, Reason};
 use landfall_heap::MACHINE_AREA;
 use parking_lot::Mutex;
@@ -16,7 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The pause between two rounds of adopting while there is no client.
@@ -40,6 +42,8 @@ pub(crate) struct Link {
     /// For the next server, if this one is killed.
     roll: Roll,
     clients: Mutex<BTreeMap<u32, Arc<Client>>>,
+    /// Number of the next client whose operations are executed again.
+    next_again: AtomicU32,
     /// The boots of the virtual machine from which libraries have come. It runs since the last one. Held by who attaches a
     /// client there.
     boots: Mutex<Vec<Boot>>,
@@ -74,6 +78,7 @@ impl Link {
             mounts: Mutex::new(mounts),
             roll,
             clients: Mutex::default(),
+            next_again: AtomicU32::new(FIRST_CLIENT_AGAIN),
             boots: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         }
@@ -267,7 +272,27 @@ impl Link {
         Err(io::ErrorKind::QuotaExceeded.into())
     }
 
-    /// A new client of a mount. Its first bound is durable.
+    /// The number of a new client.
+    fn number(&self) -> Result<u32, Reason> {
+        if self.shared.executes_again {
+            let next = |number: u32| number.checked_add(1);
+            return self
+                .next_again
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+                .map_err(|_| Reason::Many);
+        }
+        self.shared.files.attach().map_err(|error| reason_of(&error))
+    }
+
+    /// The first bounds of new clients are durable, if they have any.
+    fn begin_log(&self) -> Result<(), Reason> {
+        if self.shared.executes_again {
+            return Ok(());
+        }
+        self.shared.publish().map(drop).map_err(|error| reason_of(&error))
+    }
+
+    /// A new client of a mount.
     fn attach_by(
         &self,
         make: impl FnOnce(u32, Linked) -> io::Result<Client>,
@@ -279,8 +304,8 @@ impl Link {
         if self.clients.lock().len() >= CLIENTS_MAX {
             return Err(Reason::Many);
         }
-        let number = shared.files.attach().map_err(|error| reason_of(&error))?;
-        let attached = shared.publish().map_err(|error| reason_of(&error)).and_then(|()| {
+        let number = self.number()?;
+        let attached = self.begin_log().and_then(|()| {
             let noted = make(number, linked).and_then(|client| {
                 let place = client.place().map_or(Place::Process(process, client.memory()), Place::Region);
                 self.roll.note(number, place)?;

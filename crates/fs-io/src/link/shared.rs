@@ -45,13 +45,16 @@ pub(super) struct Shared {
     pub(super) holders: Arc<Holders>,
     pub(super) leases: Mutex<Leases>,
     pub(super) counts: Counts,
+    /// Other machines get the log of the mounts: operations of libraries are executed again in it.
+    pub(super) executes_again: bool,
     begun: Instant,
 }
 
 impl Shared {
     pub(super) fn new(files: Arc<Files>, publisher: Arc<Mutex<Publisher>>, holders: Arc<Holders>) -> Self {
         let (leases, counts) = (Mutex::default(), Counts::default());
-        Self { files, publisher, holders, leases, counts, begun: Instant::now() }
+        let executes_again = files.has_successor();
+        Self { files, publisher, holders, leases, counts, executes_again, begun: Instant::now() }
     }
 
     /// The time since libraries are served.
@@ -59,21 +62,44 @@ impl Shared {
         self.begun.elapsed()
     }
 
-    pub(super) fn publish(&self) -> Result<(), FsError> {
-        self.publisher.lock().step().map(drop)
+    /// Publishes. False if there was nothing.
+    pub(super) fn publish(&self) -> Result<bool, FsError> {
+        Ok(self.publisher.lock().step()?.operations > 0)
     }
 
-    /// Publishes that a client has ended.
+    /// Publishes that a client has ended. The log of one whose operations are executed again never counts.
     pub(super) fn publish_end(&self, client: u32) {
+        if self.executes_again {
+            return;
+        }
         for attempt in 0..ATTEMPTS {
             match self.publish() {
-                Ok(()) => return,
+                Ok(_) => return,
                 Err(error) if attempt + 1 == ATTEMPTS => {
                     tracing::error!(%error, client, "the end of a client's log is not durable");
                 }
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
+    }
+
+    /// Waits until an operation that could not be executed can be tried again.
+    ///
+    /// # Errors
+    /// It never can.
+    pub(super) fn wait_for(&self, error: FsError) -> Result<(), FsError> {
+        match error.until() {
+            Some(Until::Commit | Until::Ticket(_)) => self.files.sync_all()?,
+            Some(Until::Space) => {
+                // Publishing makes room in the log, and in the region with the compactor, which works by itself.
+                if !self.publish().is_ok_and(|published| published) {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+            Some(Until::Load(_)) => std::thread::sleep(PAUSE),
+            None => return Err(error),
+        }
+        Ok(())
     }
 }
 

@@ -245,8 +245,7 @@ impl ServedFiles {
             offload::forget(config)?;
         }
         let mount = mount_options(config.files_options.as_deref())?;
-        // Libraries make their writes durable on this machine only.
-        let socket = if shared.chain.is_some() { None } else { sockets::of_libraries(&config.dir) };
+        let socket = sockets::of_libraries(&config.dir);
         let is_sync = config.chain.as_ref().is_some_and(|chain| chain.replicate == Replicate::Sync);
         let sync = if is_sync { SyncMode::Always } else { SyncMode::default() };
         let hides_files = shared.chain.is_some();

@@ -195,6 +195,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
         "INT" => Signal::INT,
         "STOP" => Signal::STOP,
         "CONT" => Signal::CONT,
+        "USR1" => Signal::USR1,
         other => panic!("{other}"),
     };
     let pid = Pid::from_child(child);

@@ -97,8 +97,19 @@ impl Writer {
         what: Acknowledged,
         seed: u64,
     ) -> Self {
+        Self::start_in((site.place.path(), point), programs, by, what, seed)
+    }
+
+    /// Starts it on a mount. What it notes is in another directory.
+    pub(crate) fn start_in(
+        (notes, point): (&Path, &Path),
+        programs: &Programs,
+        by: By,
+        what: Acknowledged,
+        seed: u64,
+    ) -> Self {
         let directory = point.join(format!("writer {seed}"));
-        let notes = site.place.path().join(format!("notes {seed}"));
+        let notes = notes.join(format!("notes {seed}"));
         fs::create_dir(&directory).unwrap();
         // Its name is there, too, whatever is killed.
         File::open(point).unwrap().sync_all().unwrap();
