@@ -74,6 +74,10 @@ impl Successor for Link {
         self.node.take_room(bytes, question)
     }
 
+    fn take_spare_room(&self, bytes: u64) -> bool {
+        self.node.take_spare_room(bytes)
+    }
+
     fn give_room_back(&self, bytes: u64) {
         self.node.downstream.lock().give_room_back(bytes);
     }

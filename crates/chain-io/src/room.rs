@@ -40,6 +40,11 @@ impl Node {
         }
     }
 
+    /// As [`Self::take_room`], if there is plenty.
+    pub(crate) fn take_spare_room(&self, bytes: u64) -> bool {
+        self.is_first() && self.downstream.lock().take_room_of_plenty(bytes)
+    }
+
     /// What the node behind has said of its room.
     pub(crate) fn note_room(&self, room: Report) {
         self.downstream.lock().note_room(room);

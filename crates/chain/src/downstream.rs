@@ -201,6 +201,19 @@ impl Downstream {
         Verdict::Taken
     }
 
+    /// As [`Self::take_room`], for values that the first node could do without: twice as much must be free.
+    pub fn take_room_of_plenty(&mut self, bytes: u64) -> bool {
+        if !self.limits_room() {
+            self.room.note_taken(bytes);
+            return true;
+        }
+        let is_taken = self.room.take_spare(bytes.saturating_mul(2));
+        if is_taken {
+            self.room.give_back(bytes);
+        }
+        is_taken
+    }
+
     /// As [`Self::take_room`], for a value that the first node has admitted.
     pub fn note_room_taken(&mut self, bytes: u64) {
         self.room.note_taken(bytes);
@@ -289,6 +302,7 @@ mod tests {
         downstream.note_room(report(1, 10));
         assert_eq!(downstream.room(), Some((10, 10)));
         assert_eq!(downstream.take_room(11, &mut None), Verdict::Wait);
+        assert!(!downstream.take_room_of_plenty(6), "twice as much is not free");
         assert_eq!(downstream.take_room(9, &mut None), Verdict::Taken);
         downstream.set_view(&view(6, &[("a", 1)]), "a");
         assert_eq!(downstream.take_room(11, &mut None), Verdict::Taken, "nobody is behind");

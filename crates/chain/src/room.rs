@@ -88,8 +88,10 @@ impl Room {
     /// first: a request that finds no room waits for the answer to one question that is asked after that, and this is its
     /// number.
     pub(crate) fn take(&mut self, bytes: u64, awaited: &mut Option<u64>) -> Verdict {
+        // What was taken, and may be used only later, needs room besides.
+        let wanted = self.taken.saturating_add(bytes);
         let Some(report) = self.report else {
-            self.want(bytes);
+            self.want(wanted);
             return Verdict::Wait;
         };
         if report.free.saturating_sub(self.taken) >= bytes {
@@ -103,7 +105,7 @@ impl Room {
             return Verdict::Full;
         }
         awaited.get_or_insert(self.asked + 1);
-        self.want(bytes);
+        self.want(wanted);
         Verdict::Wait
     }
 
@@ -264,6 +266,17 @@ mod tests {
         let question = room.ask();
         room.answer(question, report(3, 70, 100));
         assert_eq!(room.take(60, &mut awaited), Verdict::Taken);
+    }
+
+    #[test]
+    fn who_waits_asks_for_room_beside_what_was_taken() {
+        let mut room = room(70, 200);
+        assert_eq!(room.take(50, &mut None), Verdict::Taken);
+        assert_eq!(room.take(60, &mut None), Verdict::Wait);
+        let question = room.ask();
+        assert_eq!(question.wanted, 110);
+        room.answer(question, report(2, 110, 200));
+        assert_eq!(room.take(60, &mut None), Verdict::Taken);
     }
 
     #[test]

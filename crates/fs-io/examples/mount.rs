@@ -38,7 +38,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     let options = OpenOptions { create: Some(capacity), ..OpenOptions::default() };
     let media = landfall_media::open(Path::new(region), &options)?.media;
     let socket = Path::new(region).with_file_name("files.sock");
-    end_earlier_libraries(&socket, Path::new(region));
+    let earlier = end_earlier_libraries(&socket, Path::new(region));
     let head = media.bytes(Extent::new(0, 4096))?;
     if head.iter().all(|byte| *byte == 0) {
         // A real program draws the salt and the seed.
@@ -46,6 +46,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
         landfall_heap::create(&*media, &new)?;
     }
     let recovery = Arc::new(FilesRecovery::default());
+    recovery.execute_left(earlier.logs());
     let (heap, _) = Region::run(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>])?;
     let options = OpenFiles {
         now_ns: 0,

@@ -61,7 +61,7 @@ mod worker;
 
 pub use common::Sharing;
 pub use keeping::{Keeper, Keeping};
-pub use link::end_earlier_libraries;
+pub use link::{EarlierLibraries, end_earlier_libraries};
 pub use offload::{
     Addresses, Before, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError,
     HoldSettings, HoldStopper, MessageError, MountState, Nvdimm, ServedAt, Server, ServerError, ServerPlace,

@@ -96,8 +96,6 @@ pub struct ClientLog {
     room: TakenRoom,
     /// Its share for each landing run.
     room_per_landing: u64,
-    /// Of the landing run that is being asked for: see [`Files::take_room`].
-    question: Option<u64>,
     leases: BTreeMap<u64, Held>,
     /// Nothing more is adopted.
     has_ended: bool,
@@ -121,7 +119,6 @@ impl ClientLog {
             checked: VecDeque::new(),
             room: TakenRoom::default(),
             room_per_landing: 0,
-            question: None,
             leases: BTreeMap::new(),
             has_ended: false,
         }
@@ -167,7 +164,7 @@ impl ClientLog {
             let data = ForeignData::grant(&heap)?;
             if self.is_executed_again() {
                 // What is adopted must not be refused: there is room for it wherever it goes.
-                let room = self.files.take_room(WRITES_PER_LANDING, RUN_SIZE, &mut self.question)?;
+                let room = self.files.take_spare_room(WRITES_PER_LANDING, RUN_SIZE).ok_or(HeapError::Full)?;
                 self.room_per_landing = room.bytes();
                 self.room.add(room);
             }
@@ -227,7 +224,7 @@ impl ClientLog {
         }
         let before = self.adopted;
         while self.adopted < appended {
-            let waits = self.adopt_some(appended);
+            let waits = self.adopt_some(control, appended);
             control.set_applied(self.adopted);
             if let Some(error) = waits? {
                 return Ok(Adopted::Waits(error));
@@ -239,7 +236,7 @@ impl ClientLog {
     }
 
     /// Adopts some of the operations below `appended`. Returns why the next one has to wait.
-    fn adopt_some(&mut self, appended: u64) -> Result<Option<FsError>, LogEnd> {
+    fn adopt_some(&mut self, control: Control<'_>, appended: u64) -> Result<Option<FsError>, LogEnd> {
         let slab = self.slabs.front().ok_or(LogEnd::Counts)?;
         let room = u64::from(SLOTS_PER_RUN - slab.adopted());
         let until = self.adopted + room.min(appended - self.adopted).min(ADOPTED_AT_ONCE);
@@ -256,7 +253,7 @@ impl ClientLog {
         }
         if self.is_executed_again() {
             self.checked.extend(writes.iter().map(|(write, _)| *write));
-            if let Some(error) = self.execute_again()? {
+            if let Some(error) = self.execute_again(control)? {
                 // A rule that was broken behind it is found again.
                 return Ok(Some(error));
             }
@@ -314,7 +311,7 @@ impl ClientLog {
     }
 
     /// Executes what is checked in the log of the mount, in order. Returns why the next one has to wait.
-    fn execute_again(&mut self) -> Result<Option<FsError>, LogEnd> {
+    fn execute_again(&mut self, control: Control<'_>) -> Result<Option<FsError>, LogEnd> {
         let Some(slab) = self.slabs.front_mut() else { return Ok(None) };
         let writes: Vec<AdoptedWrite<'_>> = self
             .checked
@@ -326,7 +323,9 @@ impl ClientLog {
                 time_ns: write.time_ns,
             })
             .collect();
-        let (count, outcome) = self.files.execute_adopted(&writes, &mut self.room);
+        // If this server is killed, the next one knows what it need not execute.
+        let note = |count: usize| control.set_applied(self.adopted + count as u64);
+        let (count, outcome) = self.files.execute_adopted(&writes, &mut self.room, note);
         slab.pass_over(u32::try_from(count).unwrap_or(u32::MAX));
         let is_full = slab.adopted() == SLOTS_PER_RUN;
         let done: Vec<Checked> = self.checked.drain(..count).collect();
@@ -375,7 +374,7 @@ impl ClientLog {
         while self.first_landing() < until {
             self.landings.pop_front();
         }
-        // What was not used of the room of those runs is free for others.
-        self.room.keep_at_most(self.landings.len() as u64 * self.room_per_landing);
+        // What was not used of the room of runs that are full is free for others.
+        self.room.keep_at_most((self.landings_granted - self.done) * self.room_per_landing);
     }
 }

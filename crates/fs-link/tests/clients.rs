@@ -3,11 +3,15 @@
 mod common;
 
 use common::{Library, Server, TestLease, World, region};
-use landfall_fs::{Attributes, BACKLOG_OPERATIONS, FilePart, FsError, InodeNumber, LeaseNumber, Operation};
+use landfall_fs::{
+    Attributes, BACKLOG_OPERATIONS, FIRST_CLIENT_AGAIN, FilePart, FsError, InodeNumber, LeaseNumber, LeftLog,
+    Operation,
+};
 use landfall_fs_link::{Adopted, Broken, Control, LogEnd, SEQS_PER_LEASE};
 use landfall_heap::{CopyPath, RunUse, SLOTS_PER_RUN};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media};
+use std::sync::Arc;
 
 struct Linked {
     world: World,
@@ -228,6 +232,67 @@ fn a_client_whose_operations_are_executed_again_leaves_its_bytes_and_no_run() {
     let counts = l.world.files.heap().runs().counts();
     assert!(counts.free > counts.total - 12, "{counts:?}");
     assert_eq!(after_a_crash(&l.world).bytes(l.file), bytes);
+}
+
+/// The next server, after this one was killed, and what that has left.
+fn after_a_kill(l: &Linked, left: Option<Arc<LeftLog>>) -> World {
+    let image = l.world.media.crash_state().newest();
+    World::open_after(SimMedia::restart(&image, SimOptions::default()), left.into_iter().collect()).0
+}
+
+#[test]
+fn what_a_killed_server_had_not_executed_the_next_one_executes_once() {
+    let mut l = linked_again();
+    l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+    l.server.adopt().expect("adopts");
+    l.library.append(&mut l.lease, 4096, &[2; 4096], 101);
+    l.library.append(&mut l.lease, 8192, &[3; 100], 102);
+    let left = l.server.left(&[l.file]);
+    let world = after_a_kill(&l, left.clone());
+    assert_eq!(world.bytes(l.file), [&[1; 4096][..], &[2; 4096], &[3; 100]].concat());
+    assert_eq!(left.expect("two are left").executed(), 3);
+    // It had executed them, and was killed before it could say so.
+    l.server.adopt().expect("adopts");
+    let appended = l.world.files.next_operation();
+    l.server.control().set_applied(1);
+    let left = l.server.left(&[l.file]);
+    let world = after_a_kill(&l, left.clone());
+    assert_eq!(world.bytes(l.file), [&[1; 4096][..], &[2; 4096], &[3; 100]].concat());
+    assert_eq!((world.files.next_operation(), left.expect("two are left").executed()), (appended, 3));
+}
+
+#[test]
+fn of_what_a_killed_server_had_not_executed_nothing_counts_behind_what_cannot_be() {
+    let prepare: [fn(&mut Linked) -> Vec<InodeNumber>; 3] = [
+        // The client could not write this file.
+        |_| vec![InodeNumber(99)],
+        // The bytes are not those of the checksum.
+        |l| {
+            let run = l.server.control().landing(0).expect("granted");
+            l.world.media.store(run.off() + 4096 + 9, &[77]).expect("stores");
+            vec![l.file]
+        },
+        // Nothing is stored there.
+        |l| {
+            let slot = l.library.slots[1];
+            l.world.media.store(slot.off(), &[0; 128]).expect("stores");
+            vec![l.file]
+        },
+    ];
+    for prepare in prepare {
+        let mut l = linked_again();
+        l.library.append(&mut l.lease, 0, &[1; 4096], 100);
+        l.server.adopt().expect("adopts");
+        l.library.append(&mut l.lease, 4096, &[2; 4096], 101);
+        l.library.append(&mut l.lease, 8192, &[3; 100], 102);
+        let files = prepare(&mut l);
+        let left = l.server.left(&files);
+        let world = after_a_kill(&l, left.clone());
+        assert_eq!(world.bytes(l.file), [1; 4096]);
+        assert_eq!(left.expect("two are left").executed(), 1, "the library says that they are lost");
+    }
+    assert!(LeftLog::new(FIRST_CLIENT_AGAIN, 3..3, Default::default()).is_none());
+    assert!(LeftLog::new(1, 0..3, Default::default()).is_none(), "that log counts where it is");
 }
 
 fn broken(error: LogEnd) -> (u64, Broken) {

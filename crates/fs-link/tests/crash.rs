@@ -296,6 +296,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_server_that_is_killed_loses_nothing_of_a_library_whose_operations_are_executed_again(
+        steps in prop::collection::vec(step(), 1..40), seed: u64,
+    ) {
+        let mut pair = Pair::new(true);
+        steps.iter().for_each(|step| pair.run(step));
+        let left = pair.server.left(&pair.numbers);
+        let image = pair.world.media.crash_state().newest();
+        let next = || World::open_after(SimMedia::restart(&image, SimOptions::default()), left.iter().cloned().collect());
+        let (mut world, damaged) = next();
+        prop_assert_eq!(damaged, 0);
+        prop_assert!(contents(&world) == pair.contents);
+        prop_assert_eq!(left.map_or(0, |left| left.executed()), pair.server.control().appended() * u64::from(left_any(&pair)));
+        world.files.sync_all().expect("syncs");
+        let image = world.media.crash_state().draw(seed);
+        prop_assert!(contents(&World::open(SimMedia::restart(&image, SimOptions::default()))) == pair.contents);
+        world.publish();
+        world.compact();
+        prop_assert!(contents(&world) == pair.contents);
+        prop_assert_eq!(world.files.dangling(), []);
+    }
+}
+
+/// True if the library has appended what is not adopted.
+fn left_any(pair: &Pair) -> bool {
+    pair.server.control().applied() < pair.server.control().appended()
+}
+
 /// Crashes in the middle of `steps`, and once more while the files are opened. Returns what is there.
 fn crashed(steps: &[Step], is_again: bool, (crash, again): (u64, u64), seed: u64) -> (Pair, Contents) {
     let mut pair = Pair::new(is_again);

@@ -98,10 +98,12 @@ impl Files {
     /// Executes writes that a client has appended, in order, as operations of the mount's log. They are visible at once, and
     /// durable with [`Self::sync_all`]. `room` is what was taken for them at the log's successor. Whoever else changes these
     /// files has done so before, or waits until this returns. Returns how many were executed, and why the next one was not.
+    /// `note` is called with that number before anybody publishes them.
     pub fn execute_adopted(
         &self,
         writes: &[AdoptedWrite<'_>],
         room: &mut TakenRoom,
+        note: impl Fn(usize),
     ) -> (usize, Result<(), FsError>) {
         let mut state = self.lock();
         state.writer.set_admitted(true);
@@ -113,26 +115,19 @@ impl Files {
                 break;
             }
             count += 1;
+            note(count);
         }
         *room = state.writer.take_lent_room();
         state.writer.set_admitted(false);
         (count, outcome)
     }
 
-    /// Takes room at the log's successor for so many writes of clients that have so many bytes together.
-    ///
-    /// # Errors
-    /// [`HeapError::Full`]; [`HeapError::Cleaning`]: there may be room later. `question` is `None` at first, and what the
-    /// attempt before has left there.
-    pub fn take_room(
-        &self,
-        writes: u64,
-        bytes: u64,
-        question: &mut Option<u64>,
-    ) -> Result<TakenRoom, HeapError> {
+    /// Takes room at the log's successor for so many writes of clients that have so many bytes together. `None`: there is not
+    /// plenty of it.
+    pub fn take_spare_room(&self, writes: u64, bytes: u64) -> Option<TakenRoom> {
         let place = WritePlace { file: InodeNumber::ROOT, offset: 0, lease: 0 };
         let key = OperationKey { client: CLIENT, index: 0, write: Some(place) }.encode();
-        self.lock().writer.take_room_ahead((writes, key.len() as u64, bytes), question)
+        self.lock().writer.take_spare_room((writes, key.len() as u64, bytes))
     }
 
     /// A client has ended: nothing that it has appended, and that was not executed, counts any more once

@@ -48,6 +48,7 @@ mod inode;
 mod kept;
 mod key;
 mod leases;
+mod left;
 mod locks;
 mod log;
 mod moves;
@@ -87,6 +88,7 @@ pub use inode::{ATTRIBUTE_BYTES, CONTENT_BYTES_MAX, FileType, Inode, Mode};
 pub use kept::{Kept, Tombstone};
 pub use key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};
 pub use leases::{Access, Acquired, Conflicts, Lease, LeaseNumber, Leases};
+pub use left::{LeftFound, LeftLog};
 pub use locks::{
     FileLock, FileLocks, LOCKS_MAX, LockChange, LockEvents, LockFamily, LockOwner, LockRefusal,
     LockRequestNumber, Patience, Released,

@@ -93,9 +93,11 @@ impl FilesRecovery {
         let mut report = std::mem::take(&mut settled.report);
         let orphans = std::mem::take(&mut settled.orphans);
         let refused = if settled.has_nameless { Refused::IsDamage } else { Refused::EndsItsLog };
+        let left = std::mem::take(&mut settled.left);
         let (mut state, operations, next_number) = restore(heap, settled, options)?;
         let next_number = execute_again(&mut state, operations, next_number, refused, &mut report)?;
         report.log_end = state.log.next();
+        state.execute_left(left, &mut report)?;
         match unnamed {
             Orphans::Delete => delete_orphans(&mut state, orphans),
             Orphans::Keep | Orphans::OfChain => report.orphans = found_orphans(&state, orphans),

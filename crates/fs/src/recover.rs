@@ -16,6 +16,7 @@ use crate::clients::FIRST_CLIENT_AGAIN;
 use crate::header::{Header, LogFields};
 use crate::inode::ORPHAN;
 use crate::key::OperationKey;
+use crate::left::LeftLog;
 use crate::log::CLIENT;
 use found::{BoundFound, BoundsFound, OperationFound, RecordFound, TreeFound, Version};
 use landfall_heap::{
@@ -23,6 +24,7 @@ use landfall_heap::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use unreadable::Unreadable;
 
@@ -41,6 +43,8 @@ pub struct FilesRecovery {
     operations: [Mutex<Vec<OperationFound>>; STRIPES],
     damaged: Mutex<Vec<DamagedSlot>>,
     doubtful: Mutex<Doubtful>,
+    /// What a killed server has not executed.
+    left: Mutex<Vec<Arc<LeftLog>>>,
     settled: Mutex<Settled>,
     next_visited: AtomicUsize,
 }
@@ -133,7 +137,9 @@ impl Tenant for FilesRecovery {
         drop(doubtful);
         let mut operations: Vec<OperationFound> = Vec::new();
         self.operations.iter().for_each(|stripe| operations.append(&mut stripe.lock()));
-        *self.settled.lock() = settle::settle(heap, &self.tree, header, &bounds, operations, &unreadable);
+        let left = self.left.lock().clone();
+        *self.settled.lock() =
+            settle::settle(heap, &self.tree, header, &bounds, operations, &unreadable, &left);
         Ok(Vec::new())
     }
 
@@ -182,7 +188,8 @@ impl FilesRecovery {
 
     fn take_operation(&self, found: &Found, key: &[u8]) {
         let Ok(key) = OperationKey::decode(key) else { return };
-        if key.client >= FIRST_CLIENT_AGAIN {
+        // Others of such clients were executed in the log of the mount, or never will be.
+        if key.client >= FIRST_CLIENT_AGAIN && !self.left.lock().iter().any(|left| left.has(&key)) {
             return;
         }
         if (key.client, key.index) == (found.aux, found.expiry_ms) {
@@ -200,6 +207,11 @@ impl FilesRecovery {
         if known.is_none_or(|(version, _)| version < new.0) {
             *known = Some(new);
         }
+    }
+
+    /// The operations of these logs are executed, too. To be called before the region is read.
+    pub fn execute_left(&self, left: Vec<Arc<LeftLog>>) {
+        *self.left.lock() = left;
     }
 
     /// What was decided, while the region is being checked.

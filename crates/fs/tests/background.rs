@@ -61,6 +61,10 @@ impl Successor for Slow {
         Ok(())
     }
 
+    fn take_spare_room(&self, _: u64) -> bool {
+        true
+    }
+
     fn give_room_back(&self, _: u64) {}
 
     fn sends_early(&self) -> bool {

@@ -17,6 +17,10 @@ pub trait Successor: Debug + Send + Sync {
     /// [`HeapError::Full`]; [`HeapError::Cleaning`] if there may be room after a while.
     fn take_room(&self, bytes: u64, question: &mut Option<u64>) -> Result<(), HeapError>;
 
+    /// Takes room if there is plenty of it, for values that the writer could do without; false if there is not. It is given back
+    /// as that of [`Self::take_room`].
+    fn take_spare_room(&self, bytes: u64) -> bool;
+
     /// See [`Self::take_room`].
     fn give_room_back(&self, bytes: u64);
 
@@ -69,13 +73,14 @@ impl TakenRoom {
         Ok(Self { successor: Some(Arc::clone(successor)), bytes })
     }
 
-    /// Room for so many values, with keys of so many bytes each, that have so many bytes together.
-    pub(crate) fn for_values(
+    /// Room for so many values, with keys of so many bytes each, that have so many bytes together, if there is plenty of it.
+    pub(crate) fn spare(
         successor: &Arc<dyn Successor>,
         (values, key, bytes): (u64, u64, u64),
-        question: &mut Option<u64>,
-    ) -> Result<Self, HeapError> {
-        Self::take(successor, values * bytes_of_value(key, 0) + bytes, question)
+    ) -> Option<Self> {
+        let bytes = values * bytes_of_value(key, 0) + bytes;
+        let is_taken = successor.take_spare_room(bytes);
+        is_taken.then(|| Self { successor: Some(Arc::clone(successor)), bytes })
     }
 
     /// The values were appended: their batch gives the room back.

@@ -40,6 +40,10 @@ impl Successor for Node {
         Ok(())
     }
 
+    fn take_spare_room(&self, bytes: u64) -> bool {
+        self.take_room(bytes, &mut None).is_ok()
+    }
+
     fn give_room_back(&self, bytes: u64) {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -207,6 +211,35 @@ fn a_transaction_takes_room_as_a_whole_or_none() {
     assert_eq!(node.taken(), taken);
     writer.commit(transaction).expect("completes");
     assert_eq!(node.taken(), 0);
+}
+
+#[test]
+fn room_that_was_taken_ahead_is_used_by_what_is_appended_and_the_rest_is_given_back() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_done: AtomicBool::new(true), ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    assert!(writer.take_spare_room((20, 1, 5)).is_none() && node.taken() == 0);
+    let room = writer.take_spare_room((2, 1, 10)).expect("room");
+    let taken = node.taken();
+    assert_eq!(room.bytes(), taken);
+    // Others have the rest.
+    node.taken.store(ROOM, Ordering::Relaxed);
+    assert!(writer.append(&put(&heap, b"a", Source::Bytes(b"value"))).is_err());
+    writer.lend_room(room);
+    let slots = [append(&mut writer, b"a"), append(&mut writer, b"b")];
+    assert_eq!(node.taken(), ROOM, "nothing more was taken");
+    assert!(writer.append(&put(&heap, b"c", Source::Bytes(b"value"))).is_err(), "it is used up");
+    assert_eq!(writer.take_lent_room().bytes(), 0);
+    writer.commit_now().expect("completes");
+    assert_eq!(node.taken(), ROOM - taken, "the batch has given it back");
+    assert!(slots.iter().all(|slot| heap.pending(*slot).is_none()));
+    let mut room = writer.take_spare_room((1, 1, 5)).expect("room");
+    room.add(writer.take_spare_room((1, 1, 5)).expect("room"));
+    assert_eq!((room.bytes(), node.taken()), (taken, ROOM));
+    room.keep_at_most(taken / 2);
+    assert_eq!(node.taken(), ROOM - taken / 2);
+    drop(room);
+    assert_eq!(node.taken(), ROOM - taken);
 }
 
 /// Deletes, too: the successor would refuse the message with all of them for ever.

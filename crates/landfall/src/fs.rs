@@ -323,8 +323,10 @@ fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
     // The region is locked: who has served them is dead.
-    sockets::of_libraries(&config.dir).iter().for_each(|socket| end_earlier_libraries(socket, &path));
+    let socket = sockets::of_libraries(&config.dir);
+    let earlier = socket.map_or_else(Default::default, |socket| end_earlier_libraries(&socket, &path));
     let recovery = Arc::new(FilesRecovery::default());
+    recovery.execute_left(earlier.logs());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);
     let (heap, found) = opened.map_err(|source| of_heap(&path, &config.dir, source))?;
     found.notes.iter().for_each(|note| tracing::warn!("{note}"));
@@ -343,6 +345,7 @@ fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
         publish_writer: PUBLISH_WRITER,
     };
     let opened = recovery.open_with(&heap, &options, orphans);
+    earlier.note_executed();
     let (files, publisher, found) =
         opened.map_err(|source| FsCliError::Files { path: path.clone(), source })?;
     found.notes.iter().for_each(|note| tracing::warn!("{note}"));

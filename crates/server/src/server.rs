@@ -10,6 +10,7 @@ use crate::store::{self, StoreError};
 use crate::supervise;
 use crate::worker::{LISTENER_CHAIN, LISTENER_HTTP, LISTENER_RESP, Worker};
 use crate::writes::{InRegion, PlainWrites};
+use landfall_fs::LeftLog;
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
@@ -80,7 +81,7 @@ impl Server {
     /// # Errors
     /// [`ServerError`] says what is wrong and what to do.
     pub fn start(config: Config) -> Result<Self, ServerError> {
-        Self::start_over(config, Box::new(InRegion), |_| ())
+        Self::start_over(config, Box::new(InRegion), |_| Vec::new())
     }
 
     /// As [`Self::start`], with another destination of plain writes, for measurements, and `when_locked` as in
@@ -91,7 +92,7 @@ impl Server {
     pub fn start_over(
         config: Config,
         writes: Box<dyn PlainWrites>,
-        when_locked: impl FnOnce(&Path),
+        when_locked: impl FnOnce(&Path) -> Vec<Arc<LeftLog>>,
     ) -> Result<Self, ServerError> {
         config.check_exposure()?;
         config.check_memory()?;

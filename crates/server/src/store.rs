@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::files::{LOG_WRITER, PUBLISH_WRITER, RegionFiles};
 use crate::shared::now_ns;
-use landfall_fs::{FilesRecovery, FsError, OpenFiles, Orphans};
+use landfall_fs::{FilesRecovery, FsError, LeftLog, OpenFiles, Orphans};
 use landfall_heap::{FEATURE_FILES, Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
 use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
@@ -109,25 +109,31 @@ pub fn memory_limit() -> Option<u64> {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
-    open_when_locked(config, |_| ())
+    open_when_locked(config, |_| Vec::new())
 }
 
-/// As [`open`]. `when_locked` is called with the path of the region when nobody else has it, before anything of it is read.
+/// As [`open`]. `when_locked` is called with the path of the region when nobody else has it, before anything of it is read. It
+/// returns what clients of its files have left there that is to be executed.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_when_locked(config: &Config, when_locked: impl FnOnce(&Path)) -> Result<Store, StoreError> {
+pub fn open_when_locked(
+    config: &Config,
+    when_locked: impl FnOnce(&Path) -> Vec<Arc<LeftLog>>,
+) -> Result<Store, StoreError> {
     let (media, path) = open_media(config)?;
-    when_locked(&path);
+    let left = when_locked(&path);
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
     let new_files = if config.wants_files() { Some(new_files(&path)?) } else { None };
-    let (engine, logs, files, recovered) = recover_all(media, shards, new_files.as_ref(), unnamed(config))
-        .map_err(|error| match error {
-            RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
-            RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
-            RecoverError::Files(source) => StoreError::Files { path: path.clone(), source },
-        })?;
+    let (engine, logs, files, recovered) =
+        recover_all(media, shards, new_files.as_ref(), unnamed(config), left).map_err(
+            |error| match error {
+                RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
+                RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
+                RecoverError::Files(source) => StoreError::Files { path: path.clone(), source },
+            },
+        )?;
     files.publish_by(config.files_publish.unwrap_or_default());
     Ok(Store { engine, logs, files, recovered, took: begun.elapsed(), path })
 }
@@ -242,7 +248,7 @@ pub fn recover(
     media: Arc<dyn Media>,
     shards: usize,
 ) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
-    recover_all(media, shards, None, Orphans::Delete)
+    recover_all(media, shards, None, Orphans::Delete, Vec::new())
 }
 
 /// What becomes of files without a name.
@@ -260,9 +266,11 @@ fn recover_all(
     shards: usize,
     new_files: Option<&OpenFiles>,
     unnamed: Orphans,
+    left: Vec<Arc<LeftLog>>,
 ) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
     let (keys, logs) = (Arc::new(Recovery::new(shards)), Arc::new(LogRecovery::default()));
     let files = Arc::new(FilesRecovery::default());
+    files.execute_left(left);
     let tenants: Vec<Arc<dyn Tenant>> =
         vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _, Arc::clone(&files) as _];
     let (heap, mut recovered) = open_on_all_cores(media, tenants).map_err(KvError::from)?;

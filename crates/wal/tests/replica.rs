@@ -160,6 +160,10 @@ impl Successor for Link {
         Ok(())
     }
 
+    fn take_spare_room(&self, _: u64) -> bool {
+        true
+    }
+
     fn give_room_back(&self, _: u64) {}
 
     fn sends_early(&self) -> bool {

@@ -14,7 +14,7 @@ mod sys;
 
 pub(crate) use counts::{Fenced, Why};
 pub(crate) use listen::{Accepted, Libraries, Listener, Offered};
-pub use roll::end_earlier_libraries;
+pub use roll::{EarlierLibraries, end_earlier_libraries};
 pub(crate) use server::{Entered, Link};
 pub(crate) use shared::{Linked, Named};
 pub(crate) use sys::watch_process;

@@ -8,7 +8,11 @@ use super::sys;
 use crate::counter::wait;
 use crate::notes::with_ending;
 use crate::sys::SharedMemory;
-use landfall_fs_link::{CONTROL_WORDS, Control, LEASE_TIME, LEASES_MAX, LinkState, lease};
+use landfall_fs::LeftLog;
+use landfall_fs_link::{
+    CONTROL_WORDS, Control, Identity, LEASE_TIME, LEASES_MAX, LinkState, SLABS_MAX, lease,
+};
+use landfall_heap::SLOTS_PER_RUN;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
@@ -16,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Ending of the file's name.
@@ -26,6 +31,8 @@ const MEMORY: &[u8] = b"/memfd:landfall";
 pub(super) const CLIENTS_MAX: usize = 64;
 /// Bytes of a place.
 const PLACE_BYTES: usize = 24;
+/// Most operations that a client may have appended, and a server not executed.
+const OPERATIONS_MAX: u64 = SLABS_MAX * SLOTS_PER_RUN as u64;
 /// How often it is asked whether threads have left.
 const ASK_EVERY: Duration = Duration::from_micros(200);
 
@@ -128,6 +135,8 @@ impl Roll {
 /// A client of a server that has died.
 struct Left {
     memory: SharedMemory,
+    /// The dead server took nothing from it any more.
+    was_fenced: bool,
     /// Readable when its process has ended; `None`: that is in a virtual machine.
     process: Option<OwnedFd>,
 }
@@ -137,14 +146,15 @@ impl Left {
     fn find(entry: Entry, region: &Path) -> Option<Self> {
         let left =
             if entry.process == MACHINE { Self::within(entry, region) } else { Self::of_process(entry) };
-        left.filter(|left| left.control().has_begun())
+        let left = left.filter(|left| left.control().has_begun())?;
+        Some(Self { was_fenced: left.control().state() == LinkState::Fenced, ..left })
     }
 
     /// Whoever has used the run since has stored something else at its start.
     fn within(entry: Entry, region: &Path) -> Option<Self> {
         let file = File::options().read(true).write(true).open(region).ok()?;
         let memory = SharedMemory::within(file, CONTROL_WORDS, entry.memory[0]).ok()?;
-        Some(Self { memory, process: None })
+        Some(Self { memory, was_fenced: false, process: None })
     }
 
     /// It is among the files that the process has open.
@@ -160,7 +170,7 @@ impl Left {
         let path = files.flatten().map(|file| file.path()).find(is_it)?;
         let file = File::options().read(true).write(true).open(path).ok()?;
         let memory = SharedMemory::of_another(file.into(), CONTROL_WORDS).ok()?;
-        Some(Self { memory, process: Some(process) })
+        Some(Self { memory, was_fenced: false, process: Some(process) })
     }
 
     fn control(&self) -> Control<'_> {
@@ -180,17 +190,51 @@ impl Left {
         (0..LEASES_MAX).all(|place| lease::is_empty(control.lease_word(place))) || self.has_ended()
     }
 
+    /// What it has appended, and the dead server had yet to execute again. Nobody is in.
+    fn log(&self) -> Option<Arc<LeftLog>> {
+        let control = self.control();
+        let identity = control.identity().ok().filter(Identity::is_executed_again)?;
+        if self.was_fenced || control.state() == LinkState::Fenced {
+            return None;
+        }
+        let operations = control.applied()..control.appended().min(control.applied() + OPERATIONS_MAX);
+        let files = (0..LEASES_MAX).map(|place| control.lease(place).inode).collect();
+        LeftLog::new(identity.client, operations, files).map(Arc::new)
+    }
+
     fn has_ended(&self) -> bool {
         let Some(process) = &self.process else { return false };
         wait(&[process.as_fd()], Some(Duration::ZERO)).is_ok_and(|ended| ended.is_some())
     }
 }
 
+/// Libraries of a server that was killed. Nobody stores anything for them any more.
+#[derive(Default)]
+pub struct EarlierLibraries {
+    clients: Vec<(Left, Option<Arc<LeftLog>>)>,
+}
+
+impl EarlierLibraries {
+    /// What they have appended, and the dead server had yet to execute: for [`landfall_fs::FilesRecovery::execute_left`].
+    pub fn logs(&self) -> Vec<Arc<LeftLog>> {
+        self.clients.iter().filter_map(|(_, log)| log.clone()).collect()
+    }
+
+    /// Recovery has executed these logs, as far as it could: the libraries learn what is lost. To be called before mounts are
+    /// served.
+    pub fn note_executed(&self) {
+        for (client, log) in &self.clients {
+            log.iter().for_each(|log| client.control().set_applied(log.executed()));
+        }
+    }
+}
+
 /// Ends the libraries of a server that was killed, whose libraries connected to `socket`. To be called by whoever has locked
 /// the region, which is in this file, before it is opened.
-pub fn end_earlier_libraries(socket: &Path, region: &Path) {
+#[must_use]
+pub fn end_earlier_libraries(socket: &Path, region: &Path) -> EarlierLibraries {
     let path = with_ending(socket, ENDING);
-    let Ok(bytes) = std::fs::read(&path) else { return };
+    let Ok(bytes) = std::fs::read(&path) else { return EarlierLibraries::default() };
     let entries = bytes.chunks(PLACE_BYTES).take(CLIENTS_MAX).map(Entry::decode);
     let left: Vec<Left> =
         entries.filter(|entry| entry.process != 0).filter_map(|entry| Left::find(entry, region)).collect();
@@ -208,11 +252,17 @@ pub fn end_earlier_libraries(socket: &Path, region: &Path) {
     }
     // A file that stays names clients that have ended.
     let _ = std::fs::remove_file(&path);
+    let with_log = |client: Left| {
+        let log = client.log();
+        (client, log)
+    };
+    EarlierLibraries { clients: left.into_iter().map(with_log).collect() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use landfall_fs::FIRST_CLIENT_AGAIN;
 
     #[test]
     fn clients_are_found_until_they_are_forgotten() {
@@ -227,8 +277,8 @@ mod tests {
             SharedMemory::within(file, CONTROL_WORDS, 4096).expect("memory"),
         ];
         let controls = memories.each_ref().map(|memory| Control::new(memory.words()).expect("its size"));
-        for control in &controls {
-            control.begin(landfall_fs_link::Identity { client: 1, hash_seed: 2, region_bytes: 3 });
+        for (control, client) in controls.iter().zip([FIRST_CLIENT_AGAIN, 1]) {
+            control.begin(Identity { client, hash_seed: 2, region_bytes: 3 });
             lease::grant(control.lease_word(5), 1, lease::Kind::Write);
         }
         let own = i32::try_from(std::process::id()).expect("a number");
@@ -238,13 +288,20 @@ mod tests {
         roll.note(4, Place::Region(0)).expect("a place, where there is none");
         roll.forget(1);
         assert_eq!(std::fs::read(directory.path().join("files.sock.clients")).expect("a file").len(), 96);
-        end_earlier_libraries(&socket, &region);
+        controls[0].set_appended(9);
+        controls[0].set_applied(7);
+        let earlier = end_earlier_libraries(&socket, &region);
+        let logs = earlier.logs();
+        assert_eq!(logs.iter().map(|log| log.executed()).collect::<Vec<_>>(), [7], "the other's log counts");
+        controls[0].set_applied(0);
+        earlier.note_executed();
+        assert_eq!(controls[0].applied(), 7);
         for control in &controls {
             assert_eq!(control.state(), LinkState::Ended);
             assert!(!lease::is_granted(control.lease_word(5)));
         }
         assert_eq!(std::fs::read(&region).expect("a file")[..4096], [0; 4096], "nothing is changed there");
         assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
-        end_earlier_libraries(&socket, &region);
+        assert!(end_earlier_libraries(&socket, &region).logs().is_empty());
     }
 }

@@ -2,8 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 use landfall_fs::{
-    FIRST_CLIENT_AGAIN, FilePart, FileType, Files, FilesRecovery, InodeNumber, LeaseNumber, Mode, Name,
-    OpenFiles, Operation, Publisher, WritePlace,
+    FIRST_CLIENT_AGAIN, FilePart, FileType, Files, FilesRecovery, InodeNumber, LeaseNumber, LeftLog, Mode,
+    Name, OpenFiles, Operation, Publisher, WritePlace,
 };
 use landfall_fs_link::{
     Adopted, BLOCK_BYTES, CONTROL_WORDS, ClientLog, Control, ENTRY_BYTES_MAX, Identity, LogEnd,
@@ -46,7 +46,13 @@ impl World {
 
     /// Opens a region of which something may be damaged. Returns how much.
     pub fn open_damaged(media: Arc<SimMedia>) -> (Self, u64) {
+        Self::open_after(media, Vec::new())
+    }
+
+    /// As [`Self::open_damaged`], after a server was killed that has left operations.
+    pub fn open_after(media: Arc<SimMedia>, left: Vec<Arc<LeftLog>>) -> (Self, u64) {
         let recovery = Arc::new(FilesRecovery::default());
+        recovery.execute_left(left);
         let tenants = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
         let (heap, found) = Region::run(Arc::clone(&media) as Arc<dyn Media>, tenants).expect("opens");
         let damaged = found.damaged.len() as u64 + found.damaged_values;
@@ -185,6 +191,13 @@ impl Server {
         }
         self.log.refill(control).map_err(LogEnd::Region)?;
         Ok(self.log.adopted() - before)
+    }
+
+    /// What this server has left, if it is killed now.
+    pub fn left(&self, files: &[InodeNumber]) -> Option<Arc<LeftLog>> {
+        let control = self.control();
+        let operations = control.applied()..control.appended();
+        LeftLog::new(self.log.client(), operations, files.iter().copied().collect()).map(Arc::new)
     }
 
     pub fn end(self, world: &mut World) {

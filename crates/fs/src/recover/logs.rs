@@ -71,6 +71,6 @@ fn missing(client: u32, index: u64, has_behind: bool, unreadable: &Unreadable) -
 }
 
 /// Of several records of one index the last one, which has the highest version.
-fn newest(operations: &[OperationFound]) -> impl Iterator<Item = &OperationFound> {
+pub(super) fn newest(operations: &[OperationFound]) -> impl Iterator<Item = &OperationFound> {
     operations.chunk_by(|a, b| a.index == b.index).filter_map(<[_]>::last)
 }

@@ -2,14 +2,18 @@
 //! `docs/format/fs.md`, "Recovery".
 
 use super::found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, TreeFound};
-use super::settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, Settled};
+use super::logs::newest;
+use super::settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Settled};
 use super::unreadable::Unreadable;
+use crate::clients::FIRST_CLIENT_AGAIN;
 use crate::header::LOG_ENDED;
 use crate::kept::Tombstone;
 use crate::key::InodeNumber;
+use crate::left::{LeftFound, LeftLog};
 use crate::names::Position;
 use landfall_heap::{Damage, Heap, NoInlineCounts, SlotId, spaces};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Most notes about damaged records. Further ones are only counted.
 const NOTES_MAX: usize = 100;
@@ -21,18 +25,30 @@ pub(super) fn settle(
     bounds: &BoundsFound,
     mut operations: Vec<OperationFound>,
     unreadable: &Unreadable,
+    left: &[Arc<LeftLog>],
 ) -> Settled {
     let mut settling = Settling { heap, unreadable, settled: Settled::default() };
     tree.take_sorted(|records| {
         records.chunk_by(|a, b| a.key.number == b.key.number).for_each(|some| settling.settle_number(some));
     });
     operations.sort_unstable_by_key(|operation| (operation.client, operation.index, operation.version));
+    let of_left = operations.split_off(operations.partition_point(|found| found.client < FIRST_CLIENT_AGAIN));
+    settling.settled.left = left.iter().map(|log| left_of(log, &of_left)).collect();
     settling.settled.header = header;
     settling.settled.has_nameless = unreadable.unnamed > 0;
     settling.settle_logs(bounds, &operations);
     settling.name_damage();
     settling.settled.end();
     settling.settled
+}
+
+/// The operations of a log that is left, from its first one on, without gaps.
+fn left_of(log: &Arc<LeftLog>, operations: &[OperationFound]) -> LeftFound {
+    let of_client: Vec<OperationFound> =
+        operations.iter().filter(|found| found.client == log.client()).copied().collect();
+    let follows = |(found, index): &(OperationSlot, u64)| found.index == *index;
+    let found = newest(&of_client).map(OperationSlot::from).zip(log.first()..).take_while(follows);
+    LeftFound { log: Arc::clone(log), operations: found.map(|(found, _)| found).collect() }
 }
 
 struct Settling<'s> {
@@ -226,6 +242,7 @@ impl Settled {
             current.extend(log.operations.iter().chain(&log.behind).map(|operation| operation.slot));
             self.report.operations += log.operations.len() as u64;
         }
+        current.extend(self.left.iter().flat_map(|left| &left.operations).map(|operation| operation.slot));
         current.sort_unstable();
         self.current = current;
         self.report.inodes = self.inodes.len() as u64;

@@ -4,6 +4,7 @@ use crate::dead::Dead;
 use crate::header::{Header, LogFields};
 use crate::kept::Kept;
 use crate::key::InodeNumber;
+use crate::left::LeftFound;
 use crate::names::Position;
 use landfall_heap::{Damage, SlotId};
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ pub struct Settled {
     pub extended: BTreeMap<InodeNumber, SlotId>,
     /// The clients' logs, by client. Clients that have ended have none.
     pub logs: BTreeMap<u32, LogFound>,
+    /// What clients have left whose logs never count.
+    pub left: Vec<LeftFound>,
     /// Stale records of the tree, and the tombstones that they need.
     pub kept: Kept,
     /// Stale bounds, and the tombstones that they need.

@@ -56,18 +56,11 @@ impl Writer {
         self.successor.as_ref().is_none_or(|successor| successor.is_done())
     }
 
-    /// Takes room at the successor for so many values, with keys of so many bytes each, that have so many bytes together:
-    /// they are appended later ([`Self::lend_room`]).
-    ///
-    /// # Errors
-    /// [`HeapError::Full`], [`HeapError::Cleaning`], as [`Successor::take_room`].
-    pub fn take_room_ahead(
-        &self,
-        values: (u64, u64, u64),
-        question: &mut Option<u64>,
-    ) -> Result<TakenRoom, HeapError> {
-        let taken = |successor| TakenRoom::for_values(successor, values, question);
-        self.successor.as_ref().map_or(Ok(TakenRoom::default()), taken)
+    /// Takes room at the successor for so many values, with keys of so many bytes each, that have so many bytes together, and
+    /// are appended later ([`Self::lend_room`]), or not at all. `None`: there is not plenty of it.
+    pub fn take_spare_room(&self, values: (u64, u64, u64)) -> Option<TakenRoom> {
+        let taken = |successor| TakenRoom::spare(successor, values);
+        self.successor.as_ref().map_or(Some(TakenRoom::default()), taken)
     }
 
     /// What is appended from now on uses this room, as far as it goes.
