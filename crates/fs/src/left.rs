@@ -2,15 +2,9 @@
 //! killed, and the next one on the machine finds the clients' memory. `docs/format/fs-link.md`, "The next server".
 
 use crate::clients::FIRST_CLIENT_AGAIN;
-use crate::error::FsError;
 use crate::key::{InodeNumber, OperationKey};
-use crate::operation::Stamp;
-use crate::recover::{OperationSlot, Recovered};
-use crate::state::{Doer, State, Step};
-use landfall_heap::{Damage, HeapError, ItemPart, SlotId, Source};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Operations of a client that a killed server has left. Recovery has them executed in the log of the mount.
@@ -41,6 +35,11 @@ impl LeftLog {
         self.client
     }
 
+    /// All operations below are executed.
+    pub(crate) fn note_executed(&self, below: u64) {
+        self.executed.store(below, Ordering::Release);
+    }
+
     pub(crate) fn first(&self) -> u64 {
         self.operations.start
     }
@@ -49,78 +48,5 @@ impl LeftLog {
     pub(crate) fn has(&self, key: &OperationKey) -> bool {
         let is_on_these = key.write.is_some_and(|place| self.files.contains(&place.file));
         key.client == self.client && self.operations.contains(&key.index) && is_on_these
-    }
-}
-
-/// What recovery has found of a [`LeftLog`]: from its first operation on, without gaps.
-#[derive(Debug)]
-pub struct LeftFound {
-    pub(crate) log: Arc<LeftLog>,
-    pub(crate) operations: Vec<OperationSlot>,
-}
-
-impl State {
-    /// Executes what clients have left, in the log of the mount. Each has left operations on inodes that nobody else could
-    /// change.
-    pub(crate) fn execute_left(
-        &mut self,
-        left: Vec<LeftFound>,
-        report: &mut Recovered,
-    ) -> Result<(), FsError> {
-        let left: Vec<LeftFound> = left.into_iter().filter(|left| !left.operations.is_empty()).collect();
-        if left.is_empty() {
-            return Ok(());
-        }
-        let in_log = self.first_bytes_in_log()?;
-        self.writer.set_admitted(true);
-        for LeftFound { log, operations } in left {
-            let mut refused = None;
-            for operation in &operations {
-                if refused.is_none() {
-                    refused = self.execute_one_left(operation.slot, &in_log).err();
-                }
-                if refused.is_none() {
-                    log.executed.store(operation.index + 1, Ordering::Release);
-                }
-                self.heap.drop_record(operation.slot);
-            }
-            let count = operations.len();
-            let how = refused.map_or_else(|| "executed".into(), |error| format!("not all executed: {error}"));
-            report.notes.push(format!("{count} writes that a library had left are {how}"));
-        }
-        self.writer.set_admitted(false);
-        Ok(())
-    }
-
-    fn execute_one_left(&mut self, slot: SlotId, in_log: &BTreeSet<u64>) -> Result<(), FsError> {
-        let heap = Arc::clone(&self.heap);
-        let view = heap.record(slot)?;
-        let damaged = |what| HeapError::Damaged { slot, what };
-        let key = OperationKey::decode(&heap.key(&view)?).map_err(damaged)?;
-        let part = ItemPart::hold(&heap, slot, &view, 0..view.value_len())?;
-        let item = part.item();
-        let (Some(place), Some(first)) = (key.write, item.extents().first()) else { return Ok(()) };
-        // It was executed, and its client was not told yet.
-        if in_log.contains(&first.off) {
-            return Ok(());
-        }
-        if !item.verify()? {
-            return Err(damaged(Damage::ValueChecksum).into());
-        }
-        let (extents, crc) = (item.extents(), item.crcs());
-        let value = Source::Stored { extents, landed: &[], durable: false, shared: true, crc, list: None };
-        let stamp = Stamp { lease: place.lease, time_ns: view.arrival_ns().cast_signed() };
-        self.apply_for(Doer::Client, stamp, place.file, &[Step::Write(place.offset, value)])
-    }
-
-    /// Where the bytes of writes begin that the log of the mount has.
-    fn first_bytes_in_log(&self) -> Result<BTreeSet<u64>, FsError> {
-        let mut first = BTreeSet::new();
-        for slot in &self.log.slots {
-            let view = self.heap.record(*slot)?;
-            let part = ItemPart::hold(&self.heap, *slot, &view, 0..view.value_len())?;
-            first.extend(part.item().extents().first().map(|extent| extent.off));
-        }
-        Ok(first)
     }
 }

@@ -88,7 +88,7 @@ pub use inode::{ATTRIBUTE_BYTES, CONTENT_BYTES_MAX, FileType, Inode, Mode};
 pub use kept::{Kept, Tombstone};
 pub use key::{DataKey, InodeNumber, NamesKey, OperationKey, WritePlace};
 pub use leases::{Access, Acquired, Conflicts, Lease, LeaseNumber, Leases};
-pub use left::{LeftFound, LeftLog};
+pub use left::LeftLog;
 pub use locks::{
     FileLock, FileLocks, LOCKS_MAX, LockChange, LockEvents, LockFamily, LockOwner, LockRefusal,
     LockRequestNumber, Patience, Released,
@@ -103,7 +103,8 @@ pub use publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS, CHUNK_BYTES, CHUNK_OPERATIO
 pub use published::Published;
 pub use publishing::{NoPublishing, Publishing};
 pub use recover::{
-    DamagedRecord, FilesRecovery, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled,
+    DamagedRecord, FilesRecovery, HeaderFound, LeftFound, LogDamage, LogFound, OperationSlot, Recovered,
+    Settled,
 };
 pub use replica::{FilesRecord, ReceiveError};
 pub use tree::{FILE_BYTES_MAX, Tree, TreeError, Unread};

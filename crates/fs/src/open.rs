@@ -1,5 +1,7 @@
 //! Opening the files of a region: what recovery has found becomes the tree, and the log is executed on it again.
 
+mod left;
+
 use crate::calls::Calls;
 use crate::error::FsError;
 use crate::files::Files;

@@ -10,7 +10,9 @@ mod settled;
 mod unreadable;
 
 pub(crate) use found::RecordKey;
-pub use settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Recovered, Settled};
+pub use settled::{
+    DamagedRecord, HeaderFound, LeftFound, LogDamage, LogFound, OperationSlot, Recovered, Settled,
+};
 
 use crate::clients::FIRST_CLIENT_AGAIN;
 use crate::header::{Header, LogFields};

@@ -129,7 +129,7 @@ impl State {
                 }
             })
             .collect();
-        let keeps_space = matches!(&steps[..], [Step::Operation(first), ..] if first.keeps_space());
+        let keeps_space = matches!(steps, [Step::Operation(first), ..] if first.keeps_space());
         loop {
             self.writer.set_frees_space(keeps_space);
             self.note_appending(doer, Some(self.log.next() + entries.len() as u64));

@@ -3,13 +3,13 @@
 
 use super::found::{BoundFound, BoundsFound, OperationFound, RecordFound, RecordKey, TreeFound};
 use super::logs::newest;
-use super::settled::{DamagedRecord, HeaderFound, LogDamage, LogFound, OperationSlot, Settled};
+use super::settled::{DamagedRecord, HeaderFound, LeftFound, LogDamage, LogFound, OperationSlot, Settled};
 use super::unreadable::Unreadable;
 use crate::clients::FIRST_CLIENT_AGAIN;
 use crate::header::LOG_ENDED;
 use crate::kept::Tombstone;
 use crate::key::InodeNumber;
-use crate::left::{LeftFound, LeftLog};
+use crate::left::LeftLog;
 use crate::names::Position;
 use landfall_heap::{Damage, Heap, NoInlineCounts, SlotId, spaces};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,10 +4,11 @@ use crate::dead::Dead;
 use crate::header::{Header, LogFields};
 use crate::kept::Kept;
 use crate::key::InodeNumber;
-use crate::left::LeftFound;
+use crate::left::LeftLog;
 use crate::names::Position;
 use landfall_heap::{Damage, SlotId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What recovery of files has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,6 +122,13 @@ pub struct OperationSlot {
     pub seq: u64,
     /// Its record.
     pub slot: SlotId,
+}
+
+/// What recovery has found of a [`LeftLog`]: from its first operation on, without gaps.
+#[derive(Debug)]
+pub struct LeftFound {
+    pub(crate) log: Arc<LeftLog>,
+    pub(crate) operations: Vec<OperationSlot>,
 }
 
 /// What ends a log too early.
