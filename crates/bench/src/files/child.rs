@@ -57,7 +57,7 @@ pub(crate) fn run_load(args: &FsLoadArgs) -> Result<(), BenchError> {
 }
 
 /// Runs a load in a process of its own that has loaded the library: `landfall fs run`.
-pub(super) fn run_by_library(
+pub(crate) fn run_by_library(
     load: LoadChoice,
     threads: u32,
     files: &Path,

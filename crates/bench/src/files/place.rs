@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(10);
 
 /// The file system in memory, as the kernel names it.
-const TMPFS: &str = "tmpfs";
+pub(crate) const TMPFS: &str = "tmpfs";
 
 /// A kind of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

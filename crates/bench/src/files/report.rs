@@ -31,7 +31,7 @@ pub(crate) struct Results {
 }
 
 /// One load on one place.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) load: LoadChoice,
     pub(crate) threads: u32,

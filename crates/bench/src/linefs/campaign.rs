@@ -6,9 +6,7 @@ use crate::common::measure::proc::Machine;
 use crate::common::peers::Programs;
 use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
-use crate::files::{
-    FsArgs, LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on, run_here,
-};
+use crate::files::{FsArgs, LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::clients::{self, ClientsRow, ClientsSample};
@@ -60,7 +58,7 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
 /// Runs a load, and removes its files.
 fn use_first((load, threads): (LoadChoice, u32), place: &Place, settings: &FsArgs) -> Result<(), BenchError> {
     prepare(load, place.files(), settings)?;
-    run_here(load, threads, place.files(), settings)?;
+    place.run(load, threads, settings)?;
     empty(place.files())?;
     std::thread::sleep(FREE_AFTER);
     Ok(())
@@ -112,7 +110,7 @@ impl Campaign<'_> {
         let folder = self.results.folder.clone();
         let (args, programs) = (self.args, self.programs.clone());
         let kinds: Vec<_> =
-            Kind::of(load).into_iter().map(|kind| (kind.name(&folder).to_owned(), kind)).collect();
+            Kind::of(load, &folder).into_iter().map(|kind| (kind.name(&folder).to_owned(), kind)).collect();
         let runs = self.in_turns(on_files.name(), &kinds, |kind| {
             let settings = args.of_loads();
             let place = Place::new(kind, &programs, &settings, args.region_bytes(load))?;
@@ -120,7 +118,7 @@ impl Campaign<'_> {
             let before = if args.used { use_first((on_files, threads), &place, &settings) } else { Ok(()) };
             let ran = before.and_then(|()| prepare(on_files, place.files(), &settings)).and_then(|()| {
                 let used = place.used();
-                let loaded = run_here(on_files, threads, place.files(), &settings)?;
+                let loaded = place.run(on_files, threads, &settings)?;
                 Ok(Sample::of(&loaded.ran, loaded.cpu_ns + used.ns_since()))
             });
             overdue.end(on_files.name(), ran)

@@ -3,7 +3,7 @@
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::peers::{Programs, Server};
-use crate::files::{FsArgs, warm};
+use crate::files::{FsArgs, LoadChoice, Loaded, TMPFS, run_by_library, run_here, warm};
 use crate::linefs::args::LinefsLoad;
 use crate::linefs::gluster::Gluster;
 use crate::linefs::servers::{Served, Servers, Setting};
@@ -16,6 +16,8 @@ use tempfile::TempDir;
 pub(super) const CHAIN: &str = "landfall, chain of three";
 /// The name of such a chain whose view is in etcd.
 pub(super) const CHAIN_IN_ETCD: &str = "landfall, chain of three in etcd";
+/// The name of such a chain whose files a program reads and writes in its own process, by the library.
+pub(super) const LIBRARY: &str = "landfall, chain of three, library";
 /// The name of a chain that sends chunk by chunk.
 pub(super) const NOT_PARALLEL: &str = "landfall, NotParallel";
 /// The name of such a chain that sends files when `fsync` asks for them.
@@ -42,6 +44,8 @@ pub(super) enum Kind {
     CopyingEach,
     /// Three servers in a chain.
     Chain,
+    /// The same, and the load has loaded the library.
+    Library,
     /// Such a chain that sends one chunk at a time.
     NotParallel,
     /// Such a chain that sends files when `fsync` asks for them.
@@ -51,9 +55,11 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Where a load runs, in the order of the turns.
-    pub(super) fn of(load: LinefsLoad) -> Vec<Self> {
+    /// Where a load runs, in the order of the turns, on a file system of this kind. The library answers in the process only
+    /// where the region's memory can be shared.
+    pub(super) fn of(load: LinefsLoad, folder: &str) -> Vec<Self> {
         let mut all = vec![Self::Folder, Self::Alone, Self::Chain];
+        all.extend((folder == TMPFS).then_some(Self::Library));
         all.extend(match load {
             LinefsLoad::Write => Some(Self::NotParallel),
             LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Leveldb => Some(Self::Assise),
@@ -70,7 +76,7 @@ impl Kind {
             Self::Assise => &["--chain-send", "at-fsync"],
             Self::Copying => &["--files-publish", "copy"],
             Self::CopyingEach => &["--files-publish", "copy-each"],
-            Self::Folder | Self::Alone | Self::Chain | Self::Gluster => &[],
+            Self::Folder | Self::Alone | Self::Chain | Self::Library | Self::Gluster => &[],
         }
     }
 
@@ -82,6 +88,7 @@ impl Kind {
             Self::Copying => COPYING,
             Self::CopyingEach => COPYING_EACH,
             Self::Chain => CHAIN,
+            Self::Library => LIBRARY,
             Self::NotParallel => NOT_PARALLEL,
             Self::Assise => ASSISE,
             Self::Gluster => GLUSTER,
@@ -94,6 +101,7 @@ impl Kind {
 pub(super) struct Place {
     /// What serves the files, if anything does. It ends before its folder is removed: fields drop in order.
     system: Option<System>,
+    kind: Kind,
     files: PathBuf,
     _scratch: TempDir,
 }
@@ -152,17 +160,28 @@ impl Place {
             Kind::Alone | Kind::Copying | Kind::CopyingEach => {
                 Some(System::Landfall(Servers::alone(setting)?))
             }
-            Kind::Chain | Kind::NotParallel | Kind::Assise => {
+            Kind::Chain | Kind::Library | Kind::NotParallel | Kind::Assise => {
                 Some(System::Landfall(Servers::in_chain(setting)?))
             }
             Kind::Gluster => Some(System::Gluster(Gluster::start(scratch.path(), &files)?)),
         };
-        Ok(Self { system, files, _scratch: scratch })
+        Ok(Self { system, kind, files, _scratch: scratch })
     }
 
     /// The folder for the load's files.
     pub(super) fn files(&self) -> &Path {
         &self.files
+    }
+
+    /// Runs a load on its files, in this process or in one with the library.
+    pub(super) fn run(
+        &self,
+        load: LoadChoice,
+        threads: u32,
+        settings: &FsArgs,
+    ) -> Result<Loaded, BenchError> {
+        let run = if self.kind == Kind::Library { run_by_library } else { run_here };
+        run(load, threads, self.files(), settings)
     }
 
     /// All servers, and the process of a mount.

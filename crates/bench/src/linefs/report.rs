@@ -8,7 +8,7 @@ use crate::common::plots::Plot;
 use crate::common::report::Report;
 use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table};
 use crate::common::targets::{Bound, Target};
-use crate::files::{LoadChoice, Row, draw_rates};
+use crate::files::{LoadChoice, Row, TMPFS, draw_rates};
 use crate::linefs::applications;
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
@@ -16,7 +16,7 @@ use crate::linefs::clients::ClientsRow;
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
 use crate::linefs::elsewhere::{self, ElsewhereRow};
 use crate::linefs::failures::Failures;
-use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, NOT_PARALLEL};
+use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, LIBRARY, NOT_PARALLEL};
 use crate::linefs::publishing::{self, PublishingRow};
 use crate::linefs::scaling;
 use crate::linefs::sets::{REDIS, SHAPES, SetRow};
@@ -117,9 +117,14 @@ impl Results {
         self.rows.iter().find(|row| row.load == load && row.place == place)
     }
 
-    /// A quantity of the chain over that of GlusterFS, round by round.
+    /// The place that is judged by loads on files, and what it is called: in memory programs have the library.
+    fn judged(&self) -> (&'static str, &'static str) {
+        if self.folder == TMPFS { (LIBRARY, "the chain, by the library,") } else { (CHAIN, "the chain") }
+    }
+
+    /// A quantity of what is judged over that of GlusterFS, round by round.
     fn over_gluster(&self, load: LoadChoice, of: impl Fn(&Row) -> Option<&Summary>) -> Option<Summary> {
-        of(self.row(load, CHAIN)?)?.over(of(self.row(load, GLUSTER)?)?)
+        of(self.row(load, self.judged().0)?)?.over(of(self.row(load, GLUSTER)?)?)
     }
 
     /// What is aimed at with a load.
@@ -140,20 +145,21 @@ impl Results {
             unit,
             measured,
         };
+        let (judged, who) = self.judged();
         let time = |what: &str, of: fn(&Row) -> Option<&Summary>| {
-            target(what, Bound::AtMost, 0.2, "×", self.over_gluster(on_files, of))
+            let what = format!("{what} of {who} over GlusterFS");
+            target(&what, Bound::AtMost, 0.2, "×", self.over_gluster(on_files, of))
         };
         let rate = |wanted| {
             let measured = self.over_gluster(on_files, |row| Some(&row.rate));
-            target("rate of the chain over GlusterFS", Bound::AtLeast, wanted, "×", measured)
+            target(&format!("rate of {who} over GlusterFS"), Bound::AtLeast, wanted, "×", measured)
         };
         match load {
-            LinefsLoad::Append => vec![
-                time("mean of the chain over GlusterFS", |row| row.mean_us.as_ref()),
-                time("p99 of the chain over GlusterFS", |row| row.p99_us.as_ref()),
-            ],
+            LinefsLoad::Append => {
+                vec![time("mean", |row| row.mean_us.as_ref()), time("p99", |row| row.p99_us.as_ref())]
+            }
             LinefsLoad::Write => {
-                let share = self.row(on_files, CHAIN).and_then(|row| row.final_sync.clone());
+                let share = self.row(on_files, judged).and_then(|row| row.final_sync.clone());
                 let what = "the chain's fsync at the end, of all of the time";
                 let rates = |place: &str| self.row(on_files, place).map(|row| &row.rate);
                 let over = rates(CHAIN).and_then(|ours| ours.over(rates(NOT_PARALLEL)?));
@@ -519,6 +525,21 @@ pub(crate) mod tests {
         results.failures = Some(crate::linefs::failures::sample());
         results.notes.push("a note".into());
         results
+    }
+
+    #[test]
+    fn in_memory_the_library_is_judged() {
+        let mut results = sample();
+        results.folder = TMPFS.into();
+        assert_eq!(verdicts(&results)[..2], [None; 2], "there is none in this run");
+        let mut row = results.row(LoadChoice::Append, CHAIN).cloned().unwrap();
+        row.place = LIBRARY.into();
+        row.p99_us = Some(of(100.0));
+        results.rows.push(row);
+        assert_eq!(verdicts(&results)[..2], [Some(true), Some(false)]);
+        assert!(results.judge()[0].what.contains("by the library"));
+        let kinds = |folder| Kind::of(LinefsLoad::Append, folder);
+        assert!(kinds(TMPFS).contains(&Kind::Library) && !kinds("ext4").contains(&Kind::Library));
     }
 
     fn verdicts(results: &Results) -> Vec<Option<bool>> {
