@@ -73,6 +73,21 @@ pub(crate) fn run_by_library(
     serde_json::from_slice(&output.stdout).map_err(|error| failed(output.status.to_string(), &error))
 }
 
+/// Whether programs can have the library here.
+///
+/// # Errors
+/// [`BenchError::Missing`]: it is not installed.
+pub(crate) fn check_library() -> Result<(), BenchError> {
+    let program = std::env::current_exe().map_err(BenchError::file(Path::new("this program")))?;
+    let mut command = Command::new(&program);
+    command.args(["fs", "run", "--", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    if command.status().is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    let how = "the library of files is not beside this program (cargo build --release -p landfall-fs-lib)";
+    Err(BenchError::Missing(how.into()))
+}
+
 fn failed(status: String, error: &serde_json::Error) -> BenchError {
     BenchError::Client { program: "a load's process", status, output: error.to_string() }
 }

@@ -21,7 +21,7 @@ pub use args::{FsArgs, LoadChoice};
 pub(crate) use below::{file_system_of, remark_on};
 pub(crate) use campaign::run;
 pub use child::FsLoadArgs;
-pub(crate) use child::{Loaded, run_by_library, run_here, run_load};
+pub(crate) use child::{Loaded, check_library, run_by_library, run_here, run_load};
 pub(crate) use databases::check_leveldb;
 pub(crate) use loads::{Operation, prepare, repeat_during, write_file};
 pub(crate) use place::{TMPFS, wait_until_mounted, warm};

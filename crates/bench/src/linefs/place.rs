@@ -3,7 +3,7 @@
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::peers::{Programs, Server};
-use crate::files::{FsArgs, LoadChoice, Loaded, TMPFS, run_by_library, run_here, warm};
+use crate::files::{FsArgs, LoadChoice, Loaded, TMPFS, check_library, run_by_library, run_here, warm};
 use crate::linefs::args::LinefsLoad;
 use crate::linefs::gluster::Gluster;
 use crate::linefs::servers::{Served, Servers, Setting};
@@ -143,6 +143,9 @@ impl Place {
         args: &FsArgs,
         bytes: u64,
     ) -> Result<Self, BenchError> {
+        if kind == Kind::Library {
+            check_library()?;
+        }
         let scratch = scratch_in(args)?;
         let files = scratch.path().join("files");
         fs::create_dir(&files).map_err(BenchError::file(&files))?;

@@ -8,7 +8,7 @@ use crate::common::plots::Plot;
 use crate::common::report::Report;
 use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table};
 use crate::common::targets::{Bound, Target};
-use crate::files::{LoadChoice, Row, TMPFS, draw_rates};
+use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::applications;
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
@@ -117,14 +117,17 @@ impl Results {
         self.rows.iter().find(|row| row.load == load && row.place == place)
     }
 
-    /// The place that is judged by loads on files, and what it is called: in memory programs have the library.
-    fn judged(&self) -> (&'static str, &'static str) {
-        if self.folder == TMPFS { (LIBRARY, "the chain, by the library,") } else { (CHAIN, "the chain") }
+    /// The place that is judged by a load on files, and what it is called: in memory programs have the library.
+    fn judged(&self, load: LoadChoice) -> (&'static str, &'static str) {
+        match self.row(load, LIBRARY) {
+            Some(_) => (LIBRARY, "the chain, by the library,"),
+            None => (CHAIN, "the chain"),
+        }
     }
 
     /// A quantity of what is judged over that of GlusterFS, round by round.
     fn over_gluster(&self, load: LoadChoice, of: impl Fn(&Row) -> Option<&Summary>) -> Option<Summary> {
-        of(self.row(load, self.judged().0)?)?.over(of(self.row(load, GLUSTER)?)?)
+        of(self.row(load, self.judged(load).0)?)?.over(of(self.row(load, GLUSTER)?)?)
     }
 
     /// What is aimed at with a load.
@@ -145,7 +148,7 @@ impl Results {
             unit,
             measured,
         };
-        let (judged, who) = self.judged();
+        let (judged, who) = self.judged(on_files);
         let time = |what: &str, of: fn(&Row) -> Option<&Summary>| {
             let what = format!("{what} of {who} over GlusterFS");
             target(&what, Bound::AtMost, 0.2, "×", self.over_gluster(on_files, of))
@@ -452,6 +455,7 @@ fn not_measured(page: &mut Page) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::files::TMPFS;
     use crate::linefs::busy::tests::row;
     use crate::linefs::place::{ALONE, Kind};
     use clap::Parser;
@@ -530,8 +534,7 @@ pub(crate) mod tests {
     #[test]
     fn in_memory_the_library_is_judged() {
         let mut results = sample();
-        results.folder = TMPFS.into();
-        assert_eq!(verdicts(&results)[..2], [None; 2], "there is none in this run");
+        assert!(!results.judge()[0].what.contains("by the library"));
         let mut row = results.row(LoadChoice::Append, CHAIN).cloned().unwrap();
         row.place = LIBRARY.into();
         row.p99_us = Some(of(100.0));

@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 
-VERSION = 2
+VERSION = 3
 
 
 def answer(link):
