@@ -21,20 +21,43 @@ struct Linked {
     lease: TestLease,
 }
 
+impl Linked {
+    /// Appends more operations than a slab has slots for, on eight blocks in turns, and has all adopted. Returns how many.
+    fn write_more_than_a_slab(&mut self) -> u64 {
+        let count = u64::from(SLOTS_PER_RUN) + 10;
+        for index in 0..count {
+            self.library.append(&mut self.lease, index % 8 * 4096, &[index as u8; 4096], 100);
+            if index % 200 == 0 {
+                self.server.adopt().expect("adopts");
+                if let Some(number) = self.server.log.lease_to_end(false) {
+                    self.server.log.end_lease(number);
+                    self.lease = self.server.lease(self.file);
+                }
+            }
+            if index % 1000 == 0 {
+                self.world.publish();
+                self.world.compact();
+            }
+        }
+        self.server.adopt().expect("adopts");
+        assert_eq!(self.server.log.adopted(), count);
+        count
+    }
+}
+
 fn linked() -> Linked {
-    let mut world = World::open(region());
-    let file = world.create("file");
-    let mut server = Server::attach(&mut world);
-    let library = Library::new(&world, &server);
-    let lease = server.lease(file);
-    Linked { world, server, library, file, lease }
+    linked_by(Server::attach)
 }
 
 /// With a client whose operations are executed again in the log of the mount.
 fn linked_again() -> Linked {
+    linked_by(Server::attach_again)
+}
+
+fn linked_by(attach: fn(&mut World) -> Server) -> Linked {
     let mut world = World::open(region());
     let file = world.create("file");
-    let mut server = Server::attach_again(&mut world);
+    let mut server = attach(&mut world);
     let library = Library::new(&world, &server);
     let lease = server.lease(file);
     Linked { world, server, library, file, lease }
@@ -108,23 +131,7 @@ fn what_is_stored_and_not_appended_means_nothing_once_the_client_has_ended() {
 #[test]
 fn a_log_goes_on_over_slabs_and_landing_runs() {
     let mut l = linked();
-    let count = u64::from(SLOTS_PER_RUN) + 10;
-    for index in 0..count {
-        l.library.append(&mut l.lease, index % 8 * 4096, &[index as u8; 4096], 100);
-        if index % 200 == 0 {
-            l.server.adopt().expect("adopts");
-            if let Some(number) = l.server.log.lease_to_end(false) {
-                l.server.log.end_lease(number);
-                l.lease = l.server.lease(l.file);
-            }
-        }
-        if index % 1000 == 0 {
-            l.world.publish();
-            l.world.compact();
-        }
-    }
-    l.server.adopt().expect("adopts");
-    assert_eq!(l.server.log.adopted(), count);
+    let count = l.write_more_than_a_slab();
     let bytes = l.world.bytes(l.file);
     let last: Vec<u8> = (count - 8..count).map(|index| index as u8).collect();
     let mut seen: Vec<u8> = bytes.chunks(4096).map(|block| block[0]).collect();
@@ -206,23 +213,7 @@ fn what_is_executed_again_waits_while_too_much_of_the_log_is_not_published_and_i
 #[test]
 fn a_client_whose_operations_are_executed_again_leaves_its_bytes_and_no_run() {
     let mut l = linked_again();
-    let count = u64::from(SLOTS_PER_RUN) + 10;
-    for index in 0..count {
-        l.library.append(&mut l.lease, index % 8 * 4096, &[index as u8; 4096], 100);
-        if index % 200 == 0 {
-            l.server.adopt().expect("adopts");
-            if let Some(number) = l.server.log.lease_to_end(false) {
-                l.server.log.end_lease(number);
-                l.lease = l.server.lease(l.file);
-            }
-        }
-        if index % 1000 == 0 {
-            l.world.publish();
-            l.world.compact();
-        }
-    }
-    l.server.adopt().expect("adopts");
-    assert_eq!(l.server.log.adopted(), count);
+    l.write_more_than_a_slab();
     let bytes = l.world.bytes(l.file);
     drop(l.server);
     (0..3).for_each(|_| {

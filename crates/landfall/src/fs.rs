@@ -17,7 +17,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use landfall_fs::{Files, FilesRecovery, FsError, OpenFiles, Orphans, Publisher, Publishing, Recovered};
 use landfall_fs_io::{
     Addresses, DoorError, HoldError, HoldSettings, Nvdimm, ServerError, ServerPlace, Session, SessionError,
-    Settings, Sharing, SyncMode, TransportKind, end_earlier_libraries, forget_offloaded,
+    Settings, Sharing, SyncMode, TransportKind, forget_offloaded,
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
@@ -323,8 +323,7 @@ fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
     // The region is locked: who has served them is dead.
-    let socket = sockets::of_libraries(&config.dir);
-    let earlier = socket.map_or_else(Default::default, |socket| end_earlier_libraries(&socket, &path));
+    let earlier = sockets::end_libraries(&config.dir, &path);
     let recovery = Arc::new(FilesRecovery::default());
     recovery.execute_left(earlier.logs());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);

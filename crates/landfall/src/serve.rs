@@ -14,7 +14,7 @@ use crate::{sockets, sys};
 use clap::Args;
 use landfall_chain::{Compression, Replicate, Sending};
 use landfall_chain_io::{NodeError, ViewFile};
-use landfall_fs_io::{EarlierLibraries, end_earlier_libraries};
+use landfall_fs_io::EarlierLibraries;
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
     parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
@@ -293,10 +293,9 @@ fn serve_once(
     views: Option<&EtcdViews>,
     signals: &Signals,
 ) -> Result<(), ServeError> {
-    let socket = sockets::of_libraries(&config.dir);
     let mut earlier = EarlierLibraries::default();
     let end_libraries = |region: &Path| {
-        earlier = socket.map_or_else(Default::default, |socket| end_earlier_libraries(&socket, region));
+        earlier = sockets::end_libraries(&config.dir, region);
         earlier.logs()
     };
     let server = Server::start_over(config.clone(), writes, end_libraries);

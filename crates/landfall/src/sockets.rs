@@ -1,5 +1,6 @@
 //! The usual sockets of a region, and what servers of mounts note, in its directory.
 
+use landfall_fs_io::{EarlierLibraries, end_earlier_libraries};
 use std::path::{Path, PathBuf};
 
 /// Name of the socket to which libraries in other programs connect.
@@ -11,6 +12,11 @@ const MOUNTS: &str = "offload.sock";
 pub(crate) fn of_libraries(dir: &Path) -> Option<PathBuf> {
     let is_directory = dir.metadata().map_or(true, |metadata| metadata.is_dir());
     is_directory.then(|| dir.join(LIBRARIES))
+}
+
+/// Ends the libraries of a server that was killed ([`end_earlier_libraries`]), whose region, in `dir`, this process has locked.
+pub(crate) fn end_libraries(dir: &Path, region: &Path) -> EarlierLibraries {
+    of_libraries(dir).map_or_else(Default::default, |socket| end_earlier_libraries(&socket, region))
 }
 
 /// What servers of mounts note for the next one, by the path to which endings are added. It is in the region's directory, so
