@@ -207,11 +207,7 @@ impl Downstream {
             self.room.note_taken(bytes);
             return true;
         }
-        let is_taken = self.room.take_spare(bytes.saturating_mul(2));
-        if is_taken {
-            self.room.give_back(bytes);
-        }
-        is_taken
+        self.room.take_spare(bytes, 2)
     }
 
     /// As [`Self::take_room`], for a value that the first node has admitted.
@@ -222,7 +218,7 @@ impl Downstream {
     /// Takes room for a packed payload beside its values, if there is so much: the sender could do without. It is given
     /// back as that of values.
     pub fn take_spare_room(&mut self, bytes: u64) -> bool {
-        self.room.take_spare(bytes)
+        self.room.take_spare(bytes, 1)
     }
 
     /// What [`Self::take_room`] has taken.

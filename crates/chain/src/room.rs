@@ -109,9 +109,10 @@ impl Room {
         Verdict::Wait
     }
 
-    /// Takes room that is free, for what the sender could do without; false if there is not so much.
-    pub(crate) fn take_spare(&mut self, bytes: u64) -> bool {
-        let is_free = self.report.is_some_and(|report| report.free.saturating_sub(self.taken) >= bytes);
+    /// Takes room, for what the sender could do without, if so many times as much is free.
+    pub(crate) fn take_spare(&mut self, bytes: u64, times: u64) -> bool {
+        let wanted = bytes.saturating_mul(times);
+        let is_free = self.report.is_some_and(|report| report.free.saturating_sub(self.taken) >= wanted);
         if is_free {
             self.taken += bytes;
         }

@@ -25,6 +25,17 @@ const _: () = assert!(*LANDINGS_AHEAD.end() <= LANDINGS_MAX && SLABS_MAX >= 2);
 /// Landing runs that a client may have behind it and that are kept for its leases, before leases must end.
 const KEPT_MAX: u64 = 64;
 
+/// Why a client gets nothing more to write to.
+#[derive(Debug, thiserror::Error)]
+pub enum NotGranted {
+    /// The region has no run.
+    #[error(transparent)]
+    Region(#[from] HeapError),
+    /// There is not plenty of room at the other machines that get what it writes.
+    #[error("there is not plenty of room at the other machines")]
+    Behind,
+}
+
 /// Why a client's log has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -147,8 +158,8 @@ impl ClientLog {
     /// Grants slabs and landing runs, so that the client has the next ones before it needs them.
     ///
     /// # Errors
-    /// [`HeapError::Full`], [`HeapError::Cleaning`] if there is no space for all of them; the medium's.
-    pub fn refill(&mut self, control: Control<'_>) -> Result<(), HeapError> {
+    /// [`NotGranted`] if there is no space for all of them, here or elsewhere; the medium's.
+    pub fn refill(&mut self, control: Control<'_>) -> Result<(), NotGranted> {
         let heap = Arc::clone(self.files.heap());
         let is_advanced = self.slabs.front().is_some_and(|slab| slab.adopted() >= SLAB_NEXT_FROM);
         let slabs = if is_advanced { 2 } else { 1 };
@@ -161,13 +172,11 @@ impl ClientLog {
         let part = u64::from(heap.runs().free_count()) / LANDINGS_PARTS;
         let landings = part.clamp(*LANDINGS_AHEAD.start(), *LANDINGS_AHEAD.end());
         while self.landings_granted - self.done < landings {
+            // What is adopted must not be refused: there is room for it wherever it goes.
+            let room = self.room_for_landing()?;
             let data = ForeignData::grant(&heap)?;
-            if self.is_executed_again() {
-                // What is adopted must not be refused: there is room for it wherever it goes.
-                let room = self.files.take_spare_room(WRITES_PER_LANDING, RUN_SIZE).ok_or(HeapError::Full)?;
-                self.room_per_landing = room.bytes();
-                self.room.add(room);
-            }
+            self.room_per_landing = room.bytes();
+            self.room.add(room);
             control.grant_landing(self.landings_granted, data.run());
             self.landings_granted += 1;
             self.landings.push_back(data);
@@ -208,6 +217,14 @@ impl ClientLog {
         let adopted = self.adopt_all(control);
         self.has_ended = adopted.is_err();
         adopted
+    }
+
+    /// Room at other machines for what a client writes to a landing run; none where that goes to no other one.
+    fn room_for_landing(&self) -> Result<TakenRoom, NotGranted> {
+        if !self.is_executed_again() {
+            return Ok(TakenRoom::default());
+        }
+        self.files.take_spare_room(WRITES_PER_LANDING, RUN_SIZE).ok_or(NotGranted::Behind)
     }
 
     fn is_executed_again(&self) -> bool {

@@ -19,7 +19,7 @@ mod model;
 mod record;
 mod user;
 
-pub use adopt::{Adopted, ClientLog, LogEnd};
+pub use adopt::{Adopted, ClientLog, LogEnd, NotGranted};
 pub use control::{Control, Identity, LeaseFields, LinkState, SlabGrant, Unusable};
 pub use layout::{
     BLOCK_BYTES, CONTROL_BYTES, CONTROL_WORDS, ENTRY_BYTES_MAX, ENTRY_EXTENTS_MAX, LANDINGS_MAX, LEASE_TIME,

@@ -7,8 +7,8 @@ use landfall_fs::{
     Attributes, BACKLOG_OPERATIONS, FIRST_CLIENT_AGAIN, FilePart, FsError, InodeNumber, LeaseNumber, LeftLog,
     Operation,
 };
-use landfall_fs_link::{Adopted, Broken, Control, LogEnd, SEQS_PER_LEASE};
-use landfall_heap::{CopyPath, RunUse, SLOTS_PER_RUN};
+use landfall_fs_link::{Adopted, Broken, Control, LogEnd, NotGranted, SEQS_PER_LEASE};
+use landfall_heap::{CopyPath, Heap, HeapError, RunUse, SLOTS_PER_RUN, SlotId, Successor};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media};
 use std::sync::Arc;
@@ -223,6 +223,55 @@ fn a_client_whose_operations_are_executed_again_leaves_its_bytes_and_no_run() {
     let counts = l.world.files.heap().runs().counts();
     assert!(counts.free > counts.total - 12, "{counts:?}");
     assert_eq!(after_a_crash(&l.world).bytes(l.file), bytes);
+}
+
+/// Other machines that have no room to spare.
+#[derive(Debug)]
+struct Narrow;
+
+impl Successor for Narrow {
+    fn take_room(&self, _: u64, _: &mut Option<u64>) -> Result<(), HeapError> {
+        Ok(())
+    }
+
+    fn take_spare_room(&self, _: u64) -> bool {
+        false
+    }
+
+    fn give_room_back(&self, _: u64) {}
+
+    fn sends_early(&self) -> bool {
+        false
+    }
+
+    fn send(&self, _: &Heap, _: &[SlotId]) {}
+
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    fn wait(&self) -> Result<(), HeapError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_client_for_which_other_machines_have_no_room_to_spare_gets_no_run() {
+    let mut l = linked_again();
+    l.world.files.set_successor(Arc::new(Narrow));
+    // More than a landing run.
+    for index in 0..300 {
+        l.library.append(&mut l.lease, index % 8 * 4096, &[index as u8; 4096], 100);
+    }
+    assert!(matches!(l.server.adopt(), Err(LogEnd::Region(HeapError::Full))));
+    assert_eq!(l.server.log.adopted(), 300, "what it had was enough for these");
+    let free = l.world.files.heap().runs().counts().free;
+    let memory = Arc::clone(&l.server.memory);
+    for _ in 0..5 {
+        let refilled = l.server.log.refill(Control::new(&memory).expect("its size"));
+        assert!(matches!(refilled, Err(NotGranted::Behind)), "{refilled:?}");
+        assert_eq!(l.world.files.heap().runs().counts().free, free);
+    }
 }
 
 /// The next server, after this one was killed, and what that has left.

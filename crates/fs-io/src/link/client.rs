@@ -8,7 +8,7 @@ use crate::sys::SharedMemory;
 use landfall_fs::{Access, FilePart, Files, FsError, InodeNumber, LeaseNumber, RefusedWrite};
 use landfall_fs_link::{
     Adopted, CONTROL_WORDS, ClientLog, Control, Identity, Kind, LEASE_TIME, LEASES_MAX, LeaseFields,
-    LinkState, LogEnd, PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
+    LinkState, LogEnd, NotGranted, PARTS_MAX, Part, Reason, SEQS_PER_LEASE, lease,
 };
 use landfall_heap::{ForeignData, HeapError};
 use landfall_media::{Extent, RUN_SIZE};
@@ -153,7 +153,10 @@ impl Client {
         if state.is_over {
             return Err(Reason::Fenced);
         }
-        state.log.refill(self.control()).map_err(|error| reason_of(&FsError::from(error)))
+        state.log.refill(self.control()).map_err(|error| match error {
+            NotGranted::Region(error) => reason_of(&FsError::from(error)),
+            NotGranted::Behind => Reason::Space,
+        })
     }
 
     /// Makes durable what is appended, at other machines, too, where they have the files.
@@ -193,7 +196,8 @@ impl Client {
         }
         // A client that has never asked writes nothing. One for which there is no space asks, and is told.
         let refilled = if state.log.has_grants() { state.log.refill(self.control()) } else { Ok(()) };
-        let is_short = refilled.is_err() || !shared.files.heap().has_room();
+        // Leases that end give nothing back to other machines.
+        let is_short = matches!(refilled, Err(NotGranted::Region(_))) || !shared.files.heap().has_room();
         let (control, now) = (self.control(), shared.now());
         let mut leases = shared.leases.lock();
         let is_idle =

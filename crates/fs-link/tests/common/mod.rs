@@ -6,11 +6,12 @@ use landfall_fs::{
     Name, OpenFiles, Operation, Publisher, WritePlace,
 };
 use landfall_fs_link::{
-    Adopted, BLOCK_BYTES, CONTROL_WORDS, ClientLog, Control, ENTRY_BYTES_MAX, Identity, LogEnd,
+    Adopted, BLOCK_BYTES, CONTROL_WORDS, ClientLog, Control, ENTRY_BYTES_MAX, Identity, LogEnd, NotGranted,
     SEQS_PER_LEASE, WriteRecord,
 };
 use landfall_heap::{
-    CompactGoal, Compactor, NewRegion, RECORD_SIZE, Region, SLOTS_PER_RUN, SlotId, Tenant, Until, crc, create,
+    CompactGoal, Compactor, HeapError, NewRegion, RECORD_SIZE, Region, SLOTS_PER_RUN, SlotId, Tenant, Until,
+    crc, create,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
@@ -189,7 +190,10 @@ impl Server {
             assert!(matches!(error.until(), Some(Until::Commit | Until::Ticket(_))), "{error}");
             self.files.sync_all().expect("syncs");
         }
-        self.log.refill(control).map_err(LogEnd::Region)?;
+        self.log.refill(control).map_err(|error| match error {
+            NotGranted::Region(error) => LogEnd::Region(error),
+            NotGranted::Behind => LogEnd::Region(HeapError::Full),
+        })?;
         Ok(self.log.adopted() - before)
     }
 
