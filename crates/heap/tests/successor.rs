@@ -266,9 +266,12 @@ fn a_full_slab_waits_for_the_batch_that_the_successor_has_not_acknowledged() {
     media.fence(&mut dirty, landfall_media::Site::Commit).expect("fences");
     writer.send_on();
     let entry = tombstone(&heap, b"gone");
-    let refused = (0..10_000).find_map(|_| writer.append(&entry).err());
+    let fill = |writer: &mut Writer| (0..10_000).find_map(|_| writer.append(&entry).err());
+    let refused = fill(&mut writer);
     assert!(matches!(refused, Some(HeapError::Busy)), "{refused:?}");
     node.is_done.store(true, Ordering::Relaxed);
     writer.finish_commit(Ok(())).expect("completes");
+    assert!(matches!(writer.append(&entry), Err(HeapError::Busy)), "a batch that the successor has not got");
+    writer.commit_now().expect("completes");
     writer.append(&entry).expect("a new slab");
 }

@@ -7,7 +7,7 @@ use landfall_fs::{
     Attributes, Call, ExtendedName, FilePart, FileType, Files, FilesRecovery, FsError, InodeNumber, Mode,
     Name, OpenFiles, Operation, Orphans, Position, Publisher, TreeChecked, Witness, check_tree,
 };
-use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, create};
+use landfall_heap::{CompactGoal, Compactor, NewRegion, Region, RegionCheck, Tenant, Until, create};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
 use parking_lot::Mutex;
@@ -144,7 +144,11 @@ impl World {
     }
 
     pub fn write(&mut self, file: InodeNumber, offset: u64, bytes: &[u8]) {
-        self.try_write(file, offset, bytes).expect("writes");
+        // As a mount does, which makes room in the log's slab.
+        while let Err(error) = self.try_write(file, offset, bytes) {
+            assert!(matches!(error, FsError::Wait(Until::Commit)), "{error}");
+            self.files.sync_all().expect("syncs");
+        }
     }
 
     /// Lands bytes in frames, as a mount does, and writes them.

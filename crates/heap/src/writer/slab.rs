@@ -16,9 +16,9 @@ impl Writer {
         if !self.is_quiescent() {
             // The compactor may block in its own fence, since no request waits for it.
             let waits = self.is_compactor();
-            // One commit at a time: the batch under way may wait for a successor.
+            // A successor may be waited for for long, and whoever appends may hold what others need meanwhile.
             let is_deferred =
-                self.heap.media.commit_mode() == CommitMode::Deferred || self.in_flight.is_some();
+                self.heap.media.commit_mode() == CommitMode::Deferred || self.successor.is_some();
             if is_deferred && !waits {
                 return Err(HeapError::Busy);
             }
