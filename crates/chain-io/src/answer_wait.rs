@@ -18,20 +18,18 @@ pub(crate) struct AnswerWait<'n> {
     patience: Duration,
     begun: Cell<Option<Instant>>,
     is_told: Cell<bool>,
-    /// Since when the node stops.
-    stops: Cell<Option<Instant>>,
 }
 
 impl<'n> AnswerWait<'n> {
     /// A wait in a stream, while the connections of a generation count.
     pub(crate) fn new(node: &'n Node, stream: usize, generation: u64, patience: Duration) -> Self {
-        let (begun, is_told, stops) = (Cell::default(), Cell::default(), Cell::default());
-        Self { node, stream, generation, patience, begun, is_told, stops }
+        let (begun, is_told) = (Cell::default(), Cell::default());
+        Self { node, stream, generation, patience, begun, is_told }
     }
 
     /// True if it is waited on. It is asked whenever nothing has come for a while.
     pub(crate) fn goes_on(&self) -> bool {
-        let waited = since(&self.begun);
+        let waited = self.waited();
         if waited >= SLOW_AFTER && !self.is_told.replace(true) {
             let behind = self.node.behind().map_or_else(String::new, |(name, _)| name);
             tracing::warn!(
@@ -41,19 +39,19 @@ impl<'n> AnswerWait<'n> {
                 "the node behind has not acknowledged a batch for so long: writes wait for it"
             );
         }
-        let is_over = self.node.is_stopping() && since(&self.stops) >= GRACE;
+        let is_over = self.node.stopping_for().is_some_and(|time| time >= GRACE);
         !is_over && !self.is_silent() && self.node.generation() == self.generation
+    }
+
+    /// How long ago this was called first.
+    fn waited(&self) -> Duration {
+        let begun = self.begun.get().unwrap_or_else(Instant::now);
+        self.begun.set(Some(begun));
+        begun.elapsed()
     }
 
     /// True if nothing has come for too long.
     pub(crate) fn is_silent(&self) -> bool {
         self.begun.get().is_some_and(|begun| begun.elapsed() >= self.patience)
     }
-}
-
-/// How long ago this was called first with the cell.
-fn since(first: &Cell<Option<Instant>>) -> Duration {
-    let begun = first.get().unwrap_or_else(Instant::now);
-    first.set(Some(begun));
-    begun.elapsed()
 }

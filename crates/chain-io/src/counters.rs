@@ -8,6 +8,8 @@ use std::time::Instant;
 pub struct Counters {
     /// Batches that were sent and acknowledged.
     pub batches: AtomicU64,
+    /// Of these, those that the writer itself has sent, and whose answer it has read.
+    pub own_batches: AtomicU64,
     /// How long they took from the first byte until they were acknowledged, nanoseconds.
     pub batch_ns: AtomicU64,
     /// How long of that until they were sent, nanoseconds.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod answer_wait;
+mod answers;
 mod beats;
 mod clients;
 mod comparison;
@@ -14,6 +15,7 @@ mod counters;
 mod directory;
 mod error;
 mod lease;
+mod line;
 mod link;
 mod node;
 mod outgoing;
@@ -22,18 +24,21 @@ mod pages;
 mod progress;
 mod room;
 mod slot;
+mod spare_room;
 mod start;
 mod state_file;
 mod unpacker;
 mod view_file;
 mod views;
 
+pub use answers::Answers;
 pub use clients::{BadClientAddress, ClientAddress};
 pub use counters::Counters;
 pub use directory::{Directory, Listed, NoFirst};
 pub use error::NodeError;
 pub use lease::{Lease, boot_time};
-pub use link::{Link, Prepare};
+pub use line::Prepare;
+pub use link::Link;
 pub use node::{LogKey, NextOperation, Node, Role, Settings, full};
 pub use pages::{
     AddRecord, CopiedPart, CopiedRecord, Pages, Position, digest_of_files, entry_place, parse_entry_place,

@@ -1,13 +1,20 @@
 //! The stream of one writer to the node behind.
+//!
+//! A stream has a thread, which connects, sends, and reads the answers. Where the writer reads answers itself, as it waits for
+//! them anyway, it sends short batches itself, too, if nobody else uses the connection: so no thread has to be woken for them.
+//! Whatever goes wrong is left to the thread.
 
 use crate::answer_wait::{AnswerWait, GRACE};
-use crate::connection::{Connection, Lost};
+use crate::answers::Answers;
+use crate::connection::{AtOnce, Connection, Lost};
 use crate::counters::Counters;
+use crate::line::{Line, SILENT_AFTER, SentBatch};
 use crate::node::Node;
-use crate::outgoing::each_message;
-use crate::packer::{Packer, SpareRoom};
+use crate::outgoing::{each_message, short_message};
+use crate::packer::Packer;
 use crate::slot::{Batch, Slot};
-use landfall_chain::{Acknowledged, Code, Standing, Window};
+use crate::spare_room::SpareRoom;
+use landfall_chain::{Acknowledged, Code, Compression, Standing, Window};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,11 +22,10 @@ use std::time::{Duration, Instant};
 
 /// Pause before a connection is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How often an idle connection is looked at.
+/// How often an idle connection is looked at, ...
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// After so long without one the connection is made anew, and the batch sent again. The next time it is twice as long, so
-/// that a batch for which a slow medium needs longer gets through.
-const SILENT_AFTER: Duration = Duration::from_secs(30);
+/// ... and one whose node stops.
+const CHECK_STOPPING_EVERY: Duration = Duration::from_millis(10);
 
 /// Sends the batches of one writer to the node behind.
 #[derive(Clone, Debug)]
@@ -40,9 +46,36 @@ impl Node {
 }
 
 impl Link {
-    /// `wake` is called when a batch is complete.
+    /// `wake` is called when a batch is complete, unless the writer itself has found that.
     pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.slot().wake_by(Box::new(wake));
+    }
+
+    /// The writer always waits for its batches ([`Successor::wait`]), so that it sends them itself if they are short.
+    pub fn is_waited_for(&self) {
+        self.slot().read_answers();
+    }
+
+    /// False if the writer sends nothing itself, as packing takes long.
+    pub fn may_send_itself(&self) -> bool {
+        self.node.compression() == Compression::Off
+    }
+
+    /// From now on what the node behind says is announced there, and whoever is told of it asks [`Successor::is_done`]: so the
+    /// writer sends short batches itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn announce_by(&self, answers: &Answers) -> io::Result<()> {
+        self.slot().announced.set_answers(Some(answers))?;
+        self.slot().read_answers();
+        Ok(())
+    }
+
+    /// Nobody is told of answers any more.
+    pub fn announce_nowhere(&self) {
+        // Nothing is added, so that nothing fails.
+        let _ = self.slot().announced.set_answers(None);
     }
 
     /// Everything that the writer has appended with a lower seq is complete.
@@ -51,7 +84,11 @@ impl Link {
     }
 
     fn slot(&self) -> &Slot {
-        &self.node.slots[self.stream]
+        self.stream().slot()
+    }
+
+    fn stream(&self) -> Stream<'_> {
+        Stream { node: &self.node, index: self.stream }
     }
 }
 
@@ -68,6 +105,9 @@ impl Successor for Link {
         }
         let flushed = flush.then(|| heap.next_seq());
         self.slot().begin(Batch { records: records.to_vec(), flushed });
+        if flush || !self.stream().send_at_once(records) {
+            self.slot().want_thread();
+        }
     }
 
     fn take_room(&self, bytes: u64, question: &mut Option<u64>) -> Result<(), HeapError> {
@@ -83,12 +123,17 @@ impl Successor for Link {
     }
 
     fn is_done(&self) -> bool {
+        if self.slot().is_busy() {
+            self.stream().look_for_answer();
+        }
         !self.slot().is_busy()
     }
 
     fn wait(&self) -> Result<(), HeapError> {
-        let mut stops = None;
-        let is_over = || self.node.is_stopping() && stops.get_or_insert_with(Instant::now).elapsed() >= GRACE;
+        if self.slot().is_busy() {
+            self.stream().wait_for_answer();
+        }
+        let is_over = || self.node.stopping_for().is_some_and(|time| time >= GRACE);
         if self.slot().wait(RETRY_AFTER, is_over) && !self.slot().is_lost() {
             return Ok(());
         }
@@ -97,113 +142,198 @@ impl Successor for Link {
     }
 }
 
-/// What is done when nothing needs to be sent any more that an earlier life may not have sent.
-pub type Prepare = Box<dyn Fn() -> io::Result<()> + Send>;
-
-/// What the first stream does before the node answers anybody.
-pub(crate) struct Begin {
-    /// What an earlier life may not have sent.
-    pub(crate) unsent: Vec<SlotId>,
-    pub(crate) prepare: Prepare,
-}
-
 /// The work of a stream's thread.
-pub(crate) fn run(node: &Node, stream: usize, begin: Option<Begin>) {
-    let (connection, told, packer) = (None, String::new(), Packer::new(node.compression()));
-    let (generation, is_again, patience) = (0, false, SILENT_AFTER);
-    Thread { node, stream, connection, generation, begin, is_again, patience, packer, told }.run();
+pub(crate) fn run(node: &Node, index: usize) {
+    let stream = Stream { node, index };
+    // A batch under way gets a little time when the node stops.
+    while !node.is_stopping() || stream.is_in_grace() {
+        // The writer holds it for a short time only, or while it waits as the thread would.
+        let mut line = stream.slot().line.lock();
+        let next = stream.step(&mut line);
+        drop(line);
+        match next {
+            Next::Again => {}
+            Next::Wait if node.is_stopping() => stream.slot().wait_for_work(CHECK_STOPPING_EVERY),
+            Next::Wait => stream.slot().wait_for_work(CHECK_EVERY),
+            Next::Retry => node.wait_for_change(RETRY_AFTER),
+        }
+    }
 }
 
-struct Thread<'n> {
+/// What the thread does next.
+enum Next {
+    /// It looks at once whether there is more to do.
+    Again,
+    /// It waits for work.
+    Wait,
+    /// It tries again after a while, or when something has changed.
+    Retry,
+}
+
+/// A stream, for its thread and for its writer.
+#[derive(Clone, Copy)]
+struct Stream<'n> {
     node: &'n Node,
-    stream: usize,
-    connection: Option<Connection>,
-    /// The generation of the connection.
-    generation: u64,
-    /// Of the first stream, until the node is ready.
-    begin: Option<Begin>,
-    /// The batch may have been sent before.
-    is_again: bool,
-    /// How long an answer to the batch is waited for.
-    patience: Duration,
-    packer: Packer,
-    /// What people were told last.
-    told: String,
+    index: usize,
 }
 
-impl Thread<'_> {
-    fn run(&mut self) {
-        // A batch under way gets a little time when the node stops.
-        while !self.node.is_stopping() || self.is_in_grace() {
-            let outcome = self.turn();
-            if let Err(lost) = outcome {
-                self.lose(&lost);
+impl<'n> Stream<'n> {
+    fn slot(self) -> &'n Slot {
+        &self.node.slots[self.index]
+    }
+
+    /// Sends a batch that has just begun, in the writer's thread, if it is short and nobody else uses the connection; false if
+    /// the thread has to send it, or the rest of it.
+    fn send_at_once(self, records: &[SlotId]) -> bool {
+        let (node, slot) = (self.node, self.slot());
+        if !slot.reads_answers() || node.compression() != Compression::Off {
+            return false;
+        }
+        let Some(mut line) = slot.line.try_lock() else { return false };
+        // The thread may have sent it meanwhile.
+        let is_due = slot.is_busy() && line.generation == node.generation() && !line.is_again;
+        let Line { connection: Some(connection), begin: None, sent: sent @ None, lost: lost @ None, .. } =
+            &mut *line
+        else {
+            return false;
+        };
+        if !is_due {
+            return false;
+        }
+        let Ok(Some(message)) = short_message(node, records) else { return false };
+        let (begun, version, number) = (Instant::now(), connection.version(), connection.next_number());
+        *sent = Some(SentBatch { begun });
+        match message.write(&node.heap, &mut AtOnce(connection), (Code::Chunk, version, number), None) {
+            Ok(bytes) => {
+                node.counters.note_sent(bytes);
+                Counters::add_since(&node.counters.send_ns, begun);
+                !connection.has_rest()
             }
-            self.complete_if_alone();
-            self.lose_if_out();
+            Err(error) => {
+                *lost = Some(error.into());
+                false
+            }
         }
     }
 
-    fn is_in_grace(&self) -> bool {
-        self.slot().is_busy() && self.connection.is_some()
+    /// Completes the batch if the writer has sent it and the answer has come.
+    fn look_for_answer(self) {
+        let Some(mut line) = self.slot().line.try_lock() else { return };
+        self.read_answer(&mut line, Connection::answer_to_all);
     }
 
-    fn slot(&self) -> &Slot {
-        &self.node.slots[self.stream]
+    /// Completes the batch when the answer has come, if the writer has sent it.
+    fn wait_for_answer(self) {
+        let Some(mut line) = self.slot().line.try_lock() else { return };
+        let (generation, mut patience) = (line.generation, line.patience);
+        let wait = AnswerWait::new(self.node, self.index, generation, patience);
+        self.read_answer(&mut line, |connection| {
+            let answer = connection.wait_for_all(&|| wait.goes_on());
+            unless_silent(answer, &wait, &mut patience).map(Some)
+        });
+        if line.lost.is_some() {
+            line.patience = patience;
+        }
     }
 
-    /// Sends one batch, or waits for one for a while.
-    fn turn(&mut self) -> Result<(), Lost> {
-        if self.generation != self.node.generation() {
-            if self.connection.take().is_some() {
+    /// Completes the batch if the writer has sent it and `read` returns the answer.
+    fn read_answer(
+        self,
+        line: &mut Line,
+        read: impl FnOnce(&mut Connection) -> Result<Option<Acknowledged>, Lost>,
+    ) {
+        let Line { connection: Some(connection), sent: Some(sent), lost: lost @ None, .. } = line else {
+            return;
+        };
+        if connection.has_rest() || line.generation != self.node.generation() {
+            return;
+        }
+        match read(connection) {
+            Ok(Some(answer)) => {
+                self.note_answer(connection.version(), answer, sent.begun);
+                line.sent = None;
+                line.patience = SILENT_AFTER;
+                Counters::add(&self.node.counters.own_batches, 1);
+                self.slot().complete_by_writer();
+            }
+            Ok(None) => {}
+            Err(error) => {
+                *lost = Some(error);
+                self.slot().want_thread();
+            }
+        }
+    }
+
+    /// The batch that began then is acknowledged. Returns how long that took, nanoseconds.
+    fn note_answer(self, version: u64, answer: Acknowledged, begun: Instant) -> u64 {
+        self.node.note_acknowledged(version, answer);
+        Counters::add(&self.node.counters.batches, 1);
+        Counters::add_since(&self.node.counters.batch_ns, begun)
+    }
+
+    fn is_in_grace(self) -> bool {
+        self.slot().is_busy() && self.slot().announced.is_connected()
+    }
+
+    /// One step of the thread.
+    fn step(self, line: &mut Line) -> Next {
+        let next = self.turn(line).unwrap_or_else(|lost| {
+            self.lose(line, &lost);
+            Next::Retry
+        });
+        self.complete_if_alone(line);
+        self.lose_if_out();
+        next
+    }
+
+    /// Sends one batch, or sees that the writer has sent one, or that there is none.
+    fn turn(self, line: &mut Line) -> Result<Next, Lost> {
+        if let Some(lost) = line.lost.take() {
+            return Err(lost);
+        }
+        if line.generation != self.node.generation() {
+            if self.disconnect(line) {
                 // It may have been made while the view changed.
-                self.node.downstream.lock().lost(self.stream);
+                self.node.downstream.lock().lost(self.index);
             }
-            self.generation = self.node.generation();
+            line.generation = self.node.generation();
         }
-        if self.connection.is_none() && !self.connect()? {
-            self.wait_for_work(CHECK_EVERY);
-            return Ok(());
+        if line.connection.is_none() && !self.connect(line)? {
+            return Ok(Next::Wait);
         }
-        match self.slot().batch() {
-            Some(batch) => {
-                self.transmit(&batch.records, self.is_again)?;
-                (self.is_again, self.patience) = (false, SILENT_AFTER);
-                self.complete(&batch)
-            }
-            None => {
-                self.wait_for_work(CHECK_EVERY);
-                let idle = !self.slot().is_busy();
-                self.connection.as_mut().filter(|_| idle).map_or(Ok(()), Connection::check)
-            }
+        let Some(batch) = self.slot().batch() else {
+            line.connection.as_mut().map_or(Ok(()), Connection::check)?;
+            return Ok(Next::Wait);
+        };
+        match line.sent {
+            Some(sent) => self.finish(line, sent)?,
+            None => self.transmit(line, &batch.records, line.is_again)?,
         }
-    }
-
-    fn wait_for_work(&self, time: Duration) {
-        let may_wait = || !self.node.is_stopping() && self.generation == self.node.generation();
-        self.slot().wait_for_work(time, may_wait);
+        (line.is_again, line.patience) = (false, SILENT_AFTER);
+        self.complete(&batch)?;
+        Ok(Next::Again)
     }
 
     /// Opens the stream; false if there is no node behind.
-    fn connect(&mut self) -> Result<bool, Lost> {
+    fn connect(self, line: &mut Line) -> Result<bool, Lost> {
         let (version, member) = {
             let downstream = self.node.downstream.lock();
             (downstream.version(), downstream.node().cloned())
         };
         let Some(member) = member else {
-            self.be_ready()?;
+            self.be_ready(line)?;
             return Ok(false);
         };
         if !self.node.may_connect() {
             return Ok(false);
         }
         let view = self.node.view();
-        let stream = u8::try_from(self.stream).map_err(io::Error::other)?;
+        let stream = u8::try_from(self.index).map_err(io::Error::other)?;
         let hello = self.node.hello_for(&view, &member.name, stream);
-        let (node, generation) = (self.node, self.generation);
+        let (node, generation) = (self.node, line.generation);
         let goes_on = || !node.is_stopping() && node.generation() == generation;
         let opened = Connection::open(&member.address, version, &hello, &goes_on)?;
-        if !self.node.downstream.lock().connected(self.stream, version, opened.welcome) {
+        if !self.node.downstream.lock().connected(self.index, version, opened.welcome) {
             return Err(Lost::Ended);
         }
         let (theirs, ours) = (opened.welcome.files, self.node.next_operation());
@@ -213,104 +343,117 @@ impl Thread<'_> {
             return Err(Lost::Ahead { node: member.name, theirs, ours });
         }
         self.node.note_room(opened.room);
-        self.connection = Some(opened.connection);
+        self.slot().announced.connected(opened.connection.socket())?;
+        line.connection = Some(opened.connection);
         Counters::add(&self.node.counters.connections, 1);
-        self.told.clear();
+        line.told.clear();
         let standing = self.node.downstream.lock().standing();
         tracing::info!(node = member.name, stream, ?standing, "connected to the node behind");
         if standing == Standing::InStep {
-            self.send_unsent()?;
+            self.send_unsent(line)?;
         }
-        self.be_ready()?;
+        self.be_ready(line)?;
         self.node.notify();
         Ok(true)
     }
 
-    fn send_unsent(&mut self) -> Result<(), Lost> {
-        let Some(begin) = &mut self.begin else { return Ok(()) };
+    fn send_unsent(self, line: &mut Line) -> Result<(), Lost> {
+        let Some(begin) = &mut line.begin else { return Ok(()) };
         let unsent = std::mem::take(&mut begin.unsent);
         if unsent.is_empty() {
             return Ok(());
         }
         tracing::info!(records = unsent.len(), "sending what may not have been sent before");
-        let sent = self.transmit(&unsent, true);
+        let sent = self.transmit(line, &unsent, true);
         if sent.is_err() {
-            self.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent));
+            line.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent));
         }
         sent
     }
 
     /// Everything that the region has is at the node behind, or comes there in a copy: clients are answered.
-    fn be_ready(&mut self) -> Result<(), Lost> {
+    fn be_ready(self, line: &mut Line) -> Result<(), Lost> {
         // Only the first stream decides.
-        if self.stream == 0 && !self.node.is_ready() {
-            self.begin.as_ref().map_or(Ok(()), |begin| (begin.prepare)())?;
+        if self.index == 0 && !self.node.is_ready() {
+            line.begin.as_ref().map_or(Ok(()), |begin| (begin.prepare)())?;
             self.node.raise_floor(self.node.heap.next_seq()).map_err(io::Error::other)?;
-            self.begin = None;
-            self.node.set_ready_in(self.generation);
+            line.begin = None;
+            self.node.set_ready_in(line.generation);
         }
         Ok(())
     }
 
     /// Sends records, and waits until they are complete. If they may have been sent before, the long ones are sent only if
     /// they are not there.
-    fn transmit(&mut self, records: &[SlotId], is_again: bool) -> Result<(), Lost> {
+    fn transmit(self, line: &mut Line, records: &[SlotId], is_again: bool) -> Result<(), Lost> {
         let (node, begun) = (self.node, Instant::now());
-        let Some(connection) = &mut self.connection else { return Ok(()) };
-        let wait = AnswerWait::new(node, self.stream, self.generation, self.patience);
-        self.packer.begin();
-        let sent = send(node, connection, records, is_again, (&wait, &mut self.packer));
-        if sent.is_err() && wait.is_silent() {
-            let seconds = self.patience.as_secs();
-            self.patience = self.patience.saturating_mul(2);
-            return Err(Lost::Silent { seconds });
-        }
-        let (answer, value_bytes) = sent?;
-        node.note_acknowledged(connection.version(), answer);
-        let ns = Counters::add_since(&node.counters.batch_ns, begun);
-        self.packer.end(value_bytes, ns);
-        Counters::add(&node.counters.batches, 1);
+        let Line { connection: Some(connection), packer, patience, generation, .. } = line else {
+            return Ok(());
+        };
+        let wait = AnswerWait::new(node, self.index, *generation, *patience);
+        packer.begin();
+        let sent = send(node, connection, records, is_again, (&wait, packer));
+        let (answer, value_bytes) = unless_silent(sent, &wait, patience)?;
+        let ns = self.note_answer(connection.version(), answer, begun);
+        packer.end(value_bytes, ns);
         Ok(())
     }
 
+    /// Sends the rest of what the writer has sent, if there is one, and waits until it is complete.
+    fn finish(self, line: &mut Line, sent: SentBatch) -> Result<(), Lost> {
+        let Line { connection: Some(connection), patience, generation, .. } = line else { return Ok(()) };
+        connection.write_rest()?;
+        let wait = AnswerWait::new(self.node, self.index, *generation, *patience);
+        let answer = connection.wait_for_all(&|| wait.goes_on());
+        let answer = unless_silent(answer, &wait, patience)?;
+        self.note_answer(connection.version(), answer, sent.begun);
+        line.sent = None;
+        Ok(())
+    }
+
+    /// Closes the connection; false if there is none.
+    fn disconnect(self, line: &mut Line) -> bool {
+        self.slot().announced.lost();
+        line.is_again |= self.slot().is_busy();
+        line.sent = None;
+        line.connection.take().is_some()
+    }
+
     /// The connection is of no use any more.
-    fn lose(&mut self, lost: &Lost) {
-        if self.connection.take().is_some() && self.generation == self.node.generation() {
-            self.node.downstream.lock().lost(self.stream);
+    fn lose(self, line: &mut Line, lost: &Lost) {
+        if self.disconnect(line) && line.generation == self.node.generation() {
+            self.node.downstream.lock().lost(self.index);
         }
         if lost.is_full() {
             self.node.note_full_behind(true);
         }
-        self.is_again |= self.slot().is_busy();
         let text = lost.to_string();
-        if text != self.told && !matches!(lost, Lost::Ended) {
+        if text != line.told && !matches!(lost, Lost::Ended) {
             match lost.needs_people() {
                 true => {
-                    tracing::error!(stream = self.stream, error = text, "the node behind refuses this one")
+                    tracing::error!(stream = self.index, error = text, "the node behind refuses this one")
                 }
                 false => {
-                    tracing::warn!(stream = self.stream, error = text, "no connection to the node behind")
+                    tracing::warn!(stream = self.index, error = text, "no connection to the node behind")
                 }
             }
-            self.told = text;
-        }
-        self.complete_if_alone();
-        if !self.node.is_stopping() {
-            self.node.wait_for_change(RETRY_AFTER);
+            line.told = text;
         }
     }
 
-    fn complete_if_alone(&self) {
-        let is_alone = || self.node.downstream.lock().is_complete_alone(self.stream);
-        if let Some(batch) = self.slot().batch().filter(|_| is_alone())
-            && let Err(error) = self.complete(&batch)
-        {
-            tracing::error!(%error, "a flush is not complete as long as the state of the node cannot be written");
+    fn complete_if_alone(self, line: &mut Line) {
+        let is_alone = || self.node.downstream.lock().is_complete_alone(self.index);
+        let Some(batch) = self.slot().batch().filter(|_| is_alone()) else { return };
+        match self.complete(&batch) {
+            Ok(()) => line.sent = None,
+            Err(error) => {
+                tracing::error!(%error, "a flush is not complete as long as the state of the node cannot be written");
+            }
         }
     }
 
     /// The batch is complete. What a restart sends again then never begins with a flush that others have built on.
-    fn complete(&self, batch: &Batch) -> Result<(), Lost> {
+    fn complete(self, batch: &Batch) -> Result<(), Lost> {
         if let Some(seq) = batch.flushed {
             self.node.raise_floor(seq).map_err(io::Error::other)?;
         }
@@ -319,12 +462,26 @@ impl Thread<'_> {
     }
 
     /// A node that was removed completes nothing any more, whenever it has begun.
-    fn lose_if_out(&self) {
+    fn lose_if_out(self) {
         let may_lose = self.slot().is_busy() || !self.slot().is_lost();
         if may_lose && self.node.downstream.lock().is_out() {
             self.slot().lose();
         }
     }
+}
+
+/// The answer, or that there is none: the next one is waited for twice as long then.
+fn unless_silent<T>(
+    answer: Result<T, Lost>,
+    wait: &AnswerWait<'_>,
+    patience: &mut Duration,
+) -> Result<T, Lost> {
+    if answer.is_err() && wait.is_silent() {
+        let seconds = patience.as_secs();
+        *patience = patience.saturating_mul(2);
+        return Err(Lost::Silent { seconds });
+    }
+    answer
 }
 
 /// Sends records message by message; returns the answer to all of them, and the bytes of their values that were sent.

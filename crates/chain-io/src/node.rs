@@ -131,7 +131,8 @@ pub struct Node {
     has_found_damage: AtomicBool,
     /// In which version of the view the node before has said hello, and when.
     heard: Mutex<Option<(u64, Instant)>>,
-    is_stopping: AtomicBool,
+    /// When the node was told to stop.
+    stops: OnceLock<Instant>,
     /// Signalled when the view or what is known of the node behind changes.
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -186,13 +187,13 @@ impl Node {
             room_wanted: Condvar::new(),
             is_full_behind: AtomicBool::new(false),
             state: Mutex::new(state),
-            slots: (0..settings.streams).map(|_| Slot::default()).collect(),
+            slots: (0..settings.streams).map(|_| Slot::new(settings.compression)).collect(),
             is_ready: AtomicBool::new(false),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
             has_found_damage: AtomicBool::new(false),
             heard: Mutex::default(),
-            is_stopping: AtomicBool::new(false),
+            stops: OnceLock::new(),
             changed: Condvar::new(),
             threads: Mutex::default(),
             next_operation: OnceLock::new(),
@@ -248,7 +249,7 @@ impl Node {
 
     /// Ends all waits for the node behind, which then fail. Batches that are not complete are sent at the next start.
     pub fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
+        let _ = self.stops.set(Instant::now());
         self.notify();
     }
 
@@ -282,7 +283,12 @@ impl Node {
 
     /// True once the node is to stop.
     pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
+        self.stops.get().is_some()
+    }
+
+    /// How long the node has been stopping; `None`: it is not to stop.
+    pub(crate) fn stopping_for(&self) -> Option<Duration> {
+        self.stops.get().map(Instant::elapsed)
     }
 
     /// The name of the node.

@@ -1,8 +1,9 @@
 //! A message with records, as it leaves.
 
 use crate::node::Node;
-use crate::packer::{Packer, Sent, SpareRoom};
+use crate::packer::{Packer, Sent};
 use crate::pages::{CopiedPart, CopiedRecord, record_of};
+use crate::spare_room::SpareRoom;
 use landfall_chain::{Code, Record, RecordKind, message, packed_message};
 use landfall_heap::{Heap, HeapError, Item, Kind, Pinned, RecordView, SlotId, spaces};
 use std::io::{self, IoSlice, Write};
@@ -11,6 +12,10 @@ use std::io::{self, IoSlice, Write};
 const PAYLOAD_BYTES: u64 = 1 << 20;
 /// ... or its head. A group is never divided.
 const HEAD_BYTES: usize = 256 << 10;
+/// A batch whose payload and head have at most so many bytes is sent by the writer itself, ...
+const SHORT_BYTES: u64 = 64 << 10;
+/// ... if it has at most so many records.
+const SHORT_RECORDS: usize = 256;
 /// A payload of so many bytes is not sent again before it is asked for: the node behind may have no room for it twice.
 const CHECKED_FROM: u64 = 256 << 10;
 /// Parts of a payload that are written at once.
@@ -154,7 +159,7 @@ impl<'h> Outgoing<'h> {
         }
         let values = self.in_order(&pinned);
         let packed = match packing {
-            Some((packer, spare)) => packer.pack(&values, self.payload_len, spare)?,
+            Some((packer, spare)) => packer.pack(&values, self.payload_len, |bytes| spare.take(bytes))?,
             None => None,
         };
         let first = match &packed {
@@ -234,6 +239,32 @@ pub(crate) fn each_message<'h, E: From<io::Error>>(
         more.and_then(|more| next.add(node, *slot, more)).map_err(io::Error::other)?;
     }
     if next.is_empty() { Ok(()) } else { send(next) }
+}
+
+/// All records of a short batch in one message; `None` if it is not short, if it is not all in memory, or has nothing to send.
+///
+/// # Errors
+/// Damage; the medium's.
+pub(crate) fn short_message<'h>(
+    node: &'h Node,
+    records: &[SlotId],
+) -> Result<Option<Outgoing<'h>>, HeapError> {
+    if records.len() > SHORT_RECORDS {
+        return Ok(None);
+    }
+    let heap = &*node.heap;
+    let mut message = Outgoing::default();
+    for (at, slot) in records.iter().enumerate() {
+        let len = message.payload_len + message.head.len() as u64;
+        if len + heap.record(*slot)?.value_len() as u64 > SHORT_BYTES {
+            return Ok(None);
+        }
+        let more = belongs_with(heap, *slot, records.get(at + 1).copied())?;
+        message.add(node, *slot, more)?;
+    }
+    let mut extents = message.values.iter().flat_map(Item::extents);
+    let is_resident = extents.all(|extent| heap.is_resident(*extent));
+    Ok(Some(message).filter(|message| is_resident && !message.is_empty()))
 }
 
 /// True if a record and the next one are of one group or transaction.

@@ -1,7 +1,6 @@
 //! Packs what a stream sends: `docs/format/chain.md`, "Packing".
 
 use crate::counters::Counters;
-use crate::node::Node;
 use landfall_chain::{BLOCK_BYTES, BlockHeader, Compression, Compressor, Plan, block_lens, most_packed};
 use landfall_media::RUN_SIZE;
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
@@ -32,7 +31,8 @@ impl Packer {
         self.compressor.end(bytes, ns);
     }
 
-    /// What is sent instead of values that have `len` bytes together; `None`: they go as they are.
+    /// What is sent instead of values that have `len` bytes together, if `take_room` takes so many bytes of room behind; `None`:
+    /// they go as they are.
     ///
     /// # Errors
     /// The coder's, which means a bug in it.
@@ -40,10 +40,10 @@ impl Packer {
         &mut self,
         values: &[&[u8]],
         len: u64,
-        spare: &mut SpareRoom<'_>,
+        take_room: impl FnOnce(u64) -> bool,
     ) -> io::Result<Option<Vec<u8>>> {
         let plan = self.compressor.plan(len);
-        if plan == Plan::AsIs || !spare.take(len + RUN_SIZE) {
+        if plan == Plan::AsIs || !take_room(len + RUN_SIZE) {
             return Ok(None);
         }
         let coder = self.coder.get_or_insert_default();
@@ -56,34 +56,6 @@ impl Packer {
         let packed = coder.pack(values, len)?;
         let is_worth_it = self.compressor.note_packed(len, packed.as_ref().map(|packed| packed.len() as u64));
         Ok(packed.filter(|_| is_worth_it))
-    }
-}
-
-/// Room behind that packed payloads have until they are acknowledged.
-pub(crate) struct SpareRoom<'n> {
-    node: &'n Node,
-    taken: u64,
-}
-
-impl<'n> SpareRoom<'n> {
-    pub(crate) fn new(node: &'n Node) -> Self {
-        Self { node, taken: 0 }
-    }
-
-    fn take(&mut self, bytes: u64) -> bool {
-        let is_taken = self.node.downstream.lock().take_spare_room(bytes);
-        if is_taken {
-            self.taken += bytes;
-        }
-        is_taken
-    }
-}
-
-impl Drop for SpareRoom<'_> {
-    fn drop(&mut self) {
-        if self.taken > 0 {
-            self.node.downstream.lock().give_room_back(self.taken);
-        }
     }
 }
 

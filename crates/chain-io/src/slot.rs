@@ -1,5 +1,8 @@
 //! What a writer and the thread of its stream share.
 
+use crate::answers::Announced;
+use crate::line::Line;
+use landfall_chain::Compression;
 use landfall_heap::SlotId;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
@@ -17,54 +20,85 @@ pub(crate) struct Batch {
     pub(crate) flushed: Option<u64>,
 }
 
-/// The batch of one writer that is not complete.
-#[derive(Default)]
+/// The batch of one writer that is not complete, and the connection by which it is sent.
 pub(crate) struct Slot {
     batch: Mutex<Option<Batch>>,
-    changed: Condvar,
+    completed: Condvar,
+    /// There is something to do for the thread.
+    is_wanted: Mutex<bool>,
+    wanted: Condvar,
     is_busy: AtomicBool,
     /// The batch, and every later one, will never be complete.
     is_lost: AtomicBool,
     /// Records of the writer with a lower seq are complete.
     complete_below: AtomicU64,
     wake: OnceLock<Wake>,
+    pub(crate) line: Mutex<Line>,
+    pub(crate) announced: Announced,
+    /// The writer reads the answer to what it has sent itself.
+    reads_answers: AtomicBool,
 }
 
 impl Slot {
+    pub(crate) fn new(compression: Compression) -> Self {
+        Self {
+            batch: Mutex::default(),
+            completed: Condvar::new(),
+            is_wanted: Mutex::default(),
+            wanted: Condvar::new(),
+            is_busy: AtomicBool::default(),
+            is_lost: AtomicBool::default(),
+            complete_below: AtomicU64::default(),
+            wake: OnceLock::new(),
+            line: Mutex::new(Line::new(compression)),
+            announced: Announced::default(),
+            reads_answers: AtomicBool::default(),
+        }
+    }
+
     pub(crate) fn wake_by(&self, wake: Wake) {
         let _ = self.wake.set(wake);
     }
 
-    /// A batch begins. The one before is complete.
+    /// From now on the writer reads the answer to what it has sent itself: it waits, or looks when an answer is announced.
+    pub(crate) fn read_answers(&self) {
+        self.reads_answers.store(true, Ordering::Release);
+    }
+
+    /// True after [`Self::read_answers`].
+    pub(crate) fn reads_answers(&self) -> bool {
+        self.reads_answers.load(Ordering::Acquire)
+    }
+
+    /// A batch begins. The one before is complete. Somebody has to send it.
     pub(crate) fn begin(&self, begun: Batch) {
         let mut batch = self.batch.lock();
         self.is_busy.store(true, Ordering::Release);
         *batch = Some(begun);
-        self.changed.notify_all();
     }
 
     /// The batch, and every later one, will never be complete.
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
-        self.end();
+        self.complete();
     }
 
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// The batch is complete.
+    /// The batch is complete: its writer is woken.
     pub(crate) fn complete(&self) {
-        self.end();
+        self.complete_by_writer();
+        self.wake();
     }
 
-    fn end(&self) {
+    /// The batch is complete, and its writer knows.
+    pub(crate) fn complete_by_writer(&self) {
         let mut batch = self.batch.lock();
         *batch = None;
         self.is_busy.store(false, Ordering::Release);
-        self.changed.notify_all();
-        drop(batch);
-        self.wake();
+        self.completed.notify_all();
     }
 
     /// Wakes the worker of the writer.
@@ -88,23 +122,31 @@ impl Slot {
             if is_over() {
                 return false;
             }
-            self.changed.wait_for(&mut batch, turn);
+            self.completed.wait_for(&mut batch, turn);
         }
         true
     }
 
-    /// Waits until there is a batch, or something else has changed, at most for `time`, if that `may_wait`.
-    pub(crate) fn wait_for_work(&self, time: Duration, may_wait: impl FnOnce() -> bool) {
-        let mut batch = self.batch.lock();
-        if batch.is_none() && may_wait() {
-            self.changed.wait_for(&mut batch, time);
+    /// Waits until there is something to do for the thread, at most for `time`.
+    pub(crate) fn wait_for_work(&self, time: Duration) {
+        let mut is_wanted = self.is_wanted.lock();
+        if !*is_wanted {
+            self.wanted.wait_for(&mut is_wanted, time);
         }
+        *is_wanted = false;
+    }
+
+    /// There is something to do for the thread.
+    pub(crate) fn want_thread(&self) {
+        *self.is_wanted.lock() = true;
+        self.wanted.notify_all();
     }
 
     /// Ends the waits.
     pub(crate) fn notify(&self) {
+        self.want_thread();
         let _batch = self.batch.lock();
-        self.changed.notify_all();
+        self.completed.notify_all();
     }
 
     pub(crate) fn note_complete(&self, seq: u64) {

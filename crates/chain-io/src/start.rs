@@ -3,7 +3,8 @@
 use crate::beats;
 use crate::copier;
 use crate::error::NodeError;
-use crate::link::{self, Begin, Prepare};
+use crate::line::{Begin, Prepare};
+use crate::link;
 use crate::node::Node;
 use crate::pages::Pages;
 use crate::room;
@@ -23,10 +24,12 @@ impl Node {
         prepare: Prepare,
         pages: Arc<dyn Pages>,
     ) -> Result<(), NodeError> {
-        let mut begin = Some(Begin { unsent, prepare });
+        if let Some(first) = self.slots.first() {
+            first.line.lock().begin = Some(Begin { unsent, prepare });
+        }
         for stream in 0..self.streams() {
-            let (node, begin) = (Arc::clone(self), begin.take());
-            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream, begin))?;
+            let node = Arc::clone(self);
+            self.spawn(&format!("chain-{stream}"), move || link::run(&node, stream))?;
         }
         let node = Arc::clone(self);
         self.spawn("chain-copy", move || copier::run(&node, &*pages))?;

@@ -10,8 +10,8 @@ use crate::node::{Body, Node};
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
 use crate::witness::Witness;
-use landfall_heap::{Heap, HeapError, SlotId, Ticket};
-use landfall_media::{MediaError, Site};
+use landfall_heap::{Heap, SlotId};
+use landfall_media::MediaError;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,6 +39,12 @@ impl Stat {
     }
 }
 
+/// A batch of the log whose fence has returned, and which the log's successor has been sent if it is durable here.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub(crate) fenced: Result<(), MediaError>,
+}
+
 /// The files of a region. All threads share it.
 ///
 /// A change is visible to everybody at once, and durable after [`Self::sync`]. [`crate::Publisher`] moves what is durable
@@ -47,8 +53,8 @@ impl Stat {
 pub struct Files {
     pub(crate) heap: Arc<Heap>,
     pub(crate) state: Mutex<State>,
-    /// Held by whoever makes a batch of the log durable.
-    commit: Mutex<()>,
+    /// Held by whoever makes a batch of the log durable: the one under way.
+    pub(crate) commit: Mutex<Option<UnderWay>>,
     /// Held while the log is written to the medium.
     pub(crate) fence: Mutex<()>,
     /// What acknowledgements wait for is in this region only.
@@ -191,74 +197,5 @@ impl Files {
         let stored = state.stored.data.values().chain(state.logs().flat_map(|log| &log.slots));
         let current: BTreeSet<SlotId> = stored.copied().collect();
         state.tree.files_with_blocks_outside(&current)
-    }
-
-    /// Waits until everything that has been done to an inode is durable: in this region, and at the log's successor.
-    ///
-    /// # Errors
-    /// The medium's: the region is closed for writing then.
-    pub fn sync(&self, number: InodeNumber) -> Result<(), FsError> {
-        let ticket = self.lock().pending.get(&number).copied();
-        ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
-    }
-
-    /// Waits until everything that has been done is durable.
-    ///
-    /// # Errors
-    /// As [`Self::sync`].
-    pub fn sync_all(&self) -> Result<(), FsError> {
-        let ticket = self.lock().writer.newest();
-        ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
-    }
-
-    /// Waits for a ticket of the log. Whoever comes while a batch is being made durable shares the next one.
-    pub(crate) fn sync_to(&self, ticket: Ticket) -> Result<(), FsError> {
-        if self.heap.is_durable(ticket) {
-            return Ok(());
-        }
-        let _leader = self.commit.lock();
-        while !self.heap.is_durable(ticket) {
-            self.commit_batch()?;
-        }
-        Ok(())
-    }
-
-    fn commit_batch(&self) -> Result<(), FsError> {
-        let outcome = {
-            let _fence = self.fence.lock();
-            let (dirty, upto) = {
-                let mut state = self.lock();
-                (state.writer.begin_commit(), state.log.next())
-            };
-            let mut dirty = dirty.ok_or_else(|| self.never_durable())?;
-            let outcome = self.heap.media().fence(&mut dirty, Site::Commit);
-            self.note_persistent(upto, &outcome);
-            outcome
-        };
-        if outcome.is_ok() {
-            self.wait_for_successor();
-        }
-        let mut state = self.lock();
-        let done = state.writer.finish_commit(outcome);
-        let heap = Arc::clone(&state.heap);
-        state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
-        Ok(done?)
-    }
-
-    /// Why nothing can be made durable any more: an earlier fence has failed, or another machine has taken over.
-    pub(crate) fn never_durable(&self) -> FsError {
-        let closed = self.heap.media().closed();
-        closed.map_or(HeapError::Busy, |reason| MediaError::Closed { reason }.into()).into()
-    }
-
-    /// Sends the batch under way to the writer's successor, and waits for it without the lock. The outcome is that of the
-    /// commit.
-    fn wait_for_successor(&self) {
-        let successor = {
-            let mut state = self.lock();
-            state.writer.send_on();
-            state.writer.successor()
-        };
-        let _ = successor.map(|successor| successor.wait());
     }
 }

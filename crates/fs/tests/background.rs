@@ -7,7 +7,7 @@
 mod common;
 
 use common::{ROOT, World, region};
-use landfall_fs::{FileType, FsError, InodeNumber, Name, Operation};
+use landfall_fs::{Advanced, FileType, FsError, InodeNumber, Name, Operation};
 use landfall_heap::{Heap, HeapError, SlotId, Successor};
 use landfall_media::sim::{SimMedia, SimOptions};
 use parking_lot::{Condvar, Mutex};
@@ -76,7 +76,8 @@ impl Successor for Slow {
     }
 
     fn is_done(&self) -> bool {
-        self.state.lock().is_quick
+        let state = self.state.lock();
+        state.is_quick || state.is_gone
     }
 
     fn wait(&self) -> Result<(), HeapError> {
@@ -143,6 +144,38 @@ fn what_is_acknowledged_is_durable_here_while_the_successor_has_not_acknowledged
 }
 
 #[test]
+fn what_has_begun_without_a_wait_is_completed_by_whoever_comes_first() {
+    let (mut world, slow) = world();
+    world.files.set_acknowledges_alone(false);
+    assert_eq!(world.files.advance().unwrap(), Advanced::All, "nothing has been done");
+    for (round, waits) in [(0, false), (2, true)] {
+        slow.set(|state| state.is_quick = false);
+        let first = format!("first-{round}");
+        world.create(ROOT, &first, FileType::File);
+        let waits_for_it = Advanced::Waits { has_completed: false };
+        assert_eq!(world.files.advance().unwrap(), waits_for_it);
+        let second = format!("second-{round}");
+        world.create(ROOT, &second, FileType::File);
+        assert_eq!(world.files.advance().unwrap(), waits_for_it, "the batch before is under way");
+        assert_eq!(slow.state.lock().batches, round + 1);
+        assert!(find(&crashed(&world), &first).is_some() && find(&crashed(&world), &second).is_none());
+        let files = Arc::clone(&world.files);
+        std::thread::scope(|scope| {
+            let _release = Release(&slow);
+            let waiting = waits.then(|| scope.spawn(move || files.sync_all()));
+            while waiting.is_some() && world.files.advance().unwrap() != Advanced::Busy {
+                std::thread::yield_now();
+            }
+            slow.set(|state| state.is_quick = true);
+            waiting.map_or(Ok(()), |waiting| waiting.join().unwrap()).unwrap();
+        });
+        assert_eq!(world.files.advance().unwrap(), Advanced::All);
+        assert_eq!(slow.state.lock().batches, round + 2);
+        assert_eq!(crashed(&world).view(), world.view());
+    }
+}
+
+#[test]
 fn an_acknowledgement_waits_for_the_successor_unless_it_is_told_not_to() {
     let (mut world, slow) = world();
     world.files.set_acknowledges_alone(false);
@@ -157,14 +190,17 @@ fn an_acknowledgement_waits_for_the_successor_unless_it_is_told_not_to() {
 
 #[test]
 fn nothing_is_acknowledged_behind_a_batch_that_never_becomes_durable() {
-    let (mut world, slow) = world();
-    slow.set(|state| state.is_gone = true);
-    let file = world.create(ROOT, "file", FileType::File);
-    assert!(matches!(world.files.sync_all(), Err(FsError::Heap(HeapError::Alone { .. }))));
-    // What was durable here before the other machine took over is: an acknowledgement says no more.
-    world.files.acknowledge(file).unwrap();
-    let change = Operation::Release { number: file };
-    assert!(world.files.execute(1000, &change).is_err(), "another machine takes writes");
+    for waits in [true, false] {
+        let (mut world, slow) = world();
+        slow.set(|state| state.is_gone = true);
+        let file = world.create(ROOT, "file", FileType::File);
+        let outcome = if waits { world.files.sync_all() } else { world.files.advance().map(drop) };
+        assert!(matches!(outcome, Err(FsError::Heap(HeapError::Alone { .. }))), "{outcome:?}");
+        // What was durable here before the other machine took over is: an acknowledgement says no more.
+        world.files.acknowledge(file).unwrap();
+        let change = Operation::Release { number: file };
+        assert!(world.files.execute(1000, &change).is_err(), "another machine takes writes");
+    }
 }
 
 #[test]

@@ -71,9 +71,8 @@ struct InFlight {
     batch: u64,
     slab: Option<(RunId, u32)>,
     superseded: Superseded,
-    /// What the successor gets.
+    /// What the successor gets, until it is sent.
     records: Vec<SlotId>,
-    is_sent: bool,
     /// Room that was taken at the successor.
     taken: u64,
 }
@@ -670,7 +669,7 @@ impl Writer {
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
         let taken = std::mem::take(&mut self.taken);
         self.newest_taken = 0;
-        let mut in_flight = InFlight { batch, slab, superseded, records, is_sent: false, taken };
+        let mut in_flight = InFlight { batch, slab, superseded, records, taken };
         if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
             self.send(&mut in_flight);
         }

@@ -101,6 +101,31 @@ fn values_land_at_every_node_without_a_copy() {
     assert_eq!(same_everywhere(&chain, &[0, 1, 2]).len(), 50);
 }
 
+/// Who waits for an answer sends a short batch itself, and reads the answer: no other thread is woken for it.
+#[test]
+fn short_batches_are_sent_by_who_waits_for_them() {
+    for extra in [&[][..], &["--transport", "epoll"]] {
+        let mut chain = Chain::new(3, extra);
+        chain.start_all();
+        let sent = |node: usize| {
+            let of = |name: &str| chain.server(node).metric(&format!("landfall_chain_{name}_total"));
+            ["batches", "own_batches"].map(of)
+        };
+        let before = [sent(0), sent(1)];
+        let mut resp = chain.resp(0);
+        for seed in 0..500_u64 {
+            let key = format!("key:{seed}");
+            assert_eq!(resp.call(&[b"SET", key.as_bytes(), &pattern(seed, 4096)]).unwrap(), ok());
+        }
+        for (node, [batches, own]) in before.into_iter().enumerate() {
+            let [all_batches, all_own] = sent(node);
+            let (batches, own) = (all_batches - batches, all_own - own);
+            assert!(batches >= 500.0 && own >= batches * 0.9, "node {node}: {own} of {batches}");
+        }
+        assert_eq!(same_everywhere(&chain, &[0, 1, 2]).len(), 500);
+    }
+}
+
 /// A batch that only the first node has is sent when the others are back, however often it has started meanwhile.
 #[test]
 fn what_was_not_sent_is_sent_after_a_second_crash() {

@@ -126,6 +126,31 @@ fn what_programs_with_the_library_have_synced_is_at_every_server() {
     site.end(mount, &[2]);
 }
 
+/// At the first server the process that asks sends what is synced, and at the second one the worker that receives it: no other
+/// thread is woken for it.
+#[test]
+fn what_is_synced_in_memory_is_sent_by_who_waits_for_it() {
+    let Some(site) = Site::start(&[]) else { return };
+    let mount = site.mount(0);
+    let sent = |node: usize| {
+        let of = |name: &str| site.chain.server(node).metric(&format!("landfall_chain_{name}_total"));
+        ["batches", "own_batches"].map(of)
+    };
+    let before = [sent(0), sent(1)];
+    let mut file = File::create(site.at("file")).unwrap();
+    for seed in 0..300 {
+        file.write_all(&pattern(seed, 16 << 10)).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    for (node, [batches, own]) in before.into_iter().enumerate() {
+        let [all_batches, all_own] = sent(node);
+        let (batches, own) = (all_batches - batches, all_own - own);
+        assert!(batches >= 300.0 && own >= batches * 0.8, "node {node}: {own} of {batches}");
+    }
+    site.end(mount, &[0, 1, 2]);
+}
+
 #[test]
 fn programs_with_the_library_go_on_when_the_first_server_is_killed_and_started_again() {
     let Some(mut site) = Site::start(&[]) else { return };

@@ -5,6 +5,7 @@ use landfall_fs::{FilePart, Files, FsError, Imported, Publisher, Publishing};
 use landfall_heap::Item;
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
@@ -105,6 +106,12 @@ pub struct RegionFiles {
     follower: OnceLock<Thread>,
     /// In a chain: publishes that.
     publishing: OnceLock<Thread>,
+    /// In a chain: the worker that makes durable what it has received itself, plus one, as long as there is such a thing.
+    committer: AtomicUsize,
+    /// The workers that can be told of answers, bit by bit: only they make anything durable themselves.
+    committers: AtomicU64,
+    /// The worker that is told when the node behind has answered, plus one.
+    told: Mutex<usize>,
 }
 
 impl RegionFiles {
@@ -142,6 +149,51 @@ impl RegionFiles {
     /// Something has come from the node before.
     pub(crate) fn wake_follower(&self) {
         self.follower.get().into_iter().for_each(Thread::unpark);
+    }
+
+    /// A worker can be told of answers, or cannot.
+    pub(crate) fn set_may_commit(&self, worker: usize, may: bool) {
+        match may {
+            true => self.committers.fetch_or(1 << worker, Ordering::AcqRel),
+            false => self.committers.fetch_and(!(1 << worker), Ordering::AcqRel),
+        };
+    }
+
+    /// A worker has received something that it makes durable itself; false if it cannot.
+    pub(crate) fn set_committer(&self, worker: usize) -> bool {
+        let may = self.committers.load(Ordering::Acquire) >> worker & 1 != 0;
+        if may {
+            self.committer.store(worker + 1, Ordering::Release);
+        }
+        may
+    }
+
+    /// The worker that makes something durable, if one does.
+    pub(crate) fn committer(&self) -> Option<usize> {
+        self.committer.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// A worker has nothing to make durable any more.
+    pub(crate) fn end_committer(&self, worker: usize) {
+        let _ = self.committer.compare_exchange(worker + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// From now on the worker that makes something durable is told of the answers, or nobody is: by `tell`, if that is a change.
+    ///
+    /// # Errors
+    /// Those of `tell`: it is called again.
+    pub(crate) fn tell<E>(
+        &self,
+        worker: Option<usize>,
+        tell: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut told = self.told.lock();
+        let now = worker.map_or(0, |worker| worker + 1);
+        if *told != now && (worker.is_none() || self.committer() == worker) {
+            tell()?;
+            *told = now;
+        }
+        Ok(())
     }
 
     pub(crate) fn set_publishing(&self, thread: Thread) {

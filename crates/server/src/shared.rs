@@ -157,6 +157,13 @@ impl Shared {
         others.filter(waits).for_each(|worker| worker.waker.wake());
     }
 
+    /// Ends the wait of the worker that makes operations on files durable, if one does.
+    pub(crate) fn wake_committer(&self) {
+        if let Some((workers, worker)) = self.workers.get().zip(self.files.committer()) {
+            workers[worker].waker.wake();
+        }
+    }
+
     /// Ends every worker's wait.
     pub fn wake_all(&self) {
         self.workers.get().into_iter().flatten().for_each(|worker| worker.waker.wake());

@@ -18,7 +18,7 @@ mod told;
 pub(crate) use state::Worker;
 
 use crate::admission::{self, Held};
-use crate::chain::ChainSession;
+use crate::chain::{self, ChainSession};
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::counters::{COMMIT_BOUNDS_US, count};
@@ -110,6 +110,7 @@ impl Worker {
         self.start_loads();
         self.commit_plain_writes();
         self.begin_commit();
+        self.advance_files();
         self.send_touched();
         if Instant::now() >= self.next_tick {
             self.tick();
@@ -406,7 +407,7 @@ impl Worker {
         }
         let media = Arc::clone(self.heap.media());
         let is_immediate = media.commit_mode() == CommitMode::Immediate;
-        if is_immediate && self.link.is_none() {
+        if is_immediate && self.chain.is_none() {
             return self.commit_in_line();
         }
         self.seq_begun = self.heap.next_seq();
@@ -429,6 +430,17 @@ impl Worker {
             self.written_back(id, outcome);
         } else {
             self.transport.write_back(id, batch);
+        }
+    }
+
+    /// Goes on with making durable what this worker has received of files.
+    fn advance_files(&mut self) {
+        if self.shared.files.committer() != Some(self.id) {
+            return;
+        }
+        let Some(answers) = self.chain.as_ref().and_then(|chain| chain.answers.as_ref()) else { return };
+        if chain::advance_files(&self.shared, self.id, answers) {
+            self.resume_waiting();
         }
     }
 
@@ -479,7 +491,7 @@ impl Worker {
 
     /// Everything that this worker has appended with a lower seq is at the node behind.
     fn note_complete(&self, seq: u64) {
-        self.link.iter().for_each(|link| link.note_complete(seq));
+        self.chain.iter().for_each(|chain| chain.link.note_complete(seq));
     }
 
     fn finish_commit(&mut self, begun: Instant, outcome: Result<(), HeapError>) {

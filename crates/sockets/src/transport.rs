@@ -9,6 +9,7 @@ use crate::waker::Waker;
 use landfall_media::Batch;
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Bytes that one turn receives of a connection that is not trusted yet: copying megabytes that no parser needs yet
@@ -39,6 +40,16 @@ pub trait Transport {
 
     /// A handle with which any thread can end this transport's wait.
     fn waker(&self) -> Waker;
+
+    /// Reports [`Event::Woken`] whenever `descriptor` becomes readable, which the transport never reads. False: this transport
+    /// cannot.
+    ///
+    /// # Errors
+    /// The descriptor cannot be watched.
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<bool> {
+        drop(descriptor);
+        Ok(false)
+    }
 
     /// Submits what is queued, waits as `wait` says, and appends events to `events`.
     ///

@@ -6,7 +6,7 @@ use common::{Noise, PATIENCE, Rig};
 use landfall_media::{Extent, RUN_SIZE};
 use landfall_sockets::{Event, Outgoing, TransportRequest, Wait};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ on_both_transports! {
     starvation_is_reported_once_and_receiving_recovers,
     a_wake_from_another_thread_ends_a_wait,
     no_wake_is_lost_among_many,
+    what_comes_for_a_watched_descriptor_ends_a_wait,
     a_wait_ends_at_its_time_limit,
     lingering_gathers_events_and_ends_in_time,
     the_end_of_a_stream_is_reported_and_replies_still_go_out,
@@ -232,6 +233,35 @@ fn a_wake_from_another_thread_ends_a_wait(request: TransportRequest) {
         rig.transport.poll(&mut rig.frames, FOR_EVER, &mut events).unwrap();
         assert!(matches!(events[..], [Event::Woken]), "{events:?}");
         waking.join().unwrap();
+    }
+    rig.finish();
+}
+
+/// As a chain watches the connections to the node behind: an epoll instance, to which they are added one after the other.
+fn what_comes_for_a_watched_descriptor_ends_a_wait(request: TransportRequest) {
+    use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create};
+    let mut rig = Rig::new(request, 1);
+    let watched = create(CreateFlags::CLOEXEC).unwrap();
+    assert!(rig.transport.watch(watched.try_clone().unwrap()).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for connection in 0..3u8 {
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        add(&watched, &near, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).unwrap();
+        for answer in 0..3u8 {
+            let answering = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(5));
+                far.write_all(&[connection, answer]).map(|()| far).unwrap()
+            });
+            let (mut events, mut bytes) = (Vec::new(), [0; 2]);
+            rig.transport.poll(&mut rig.frames, FOR_EVER, &mut events).unwrap();
+            assert!(matches!(events[..], [Event::Woken]), "{events:?}");
+            near.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, [connection, answer]);
+            far = answering.join().unwrap();
+        }
+        drop(near);
+        assert!(rig.poll().is_empty(), "nothing has come");
     }
     rig.finish();
 }

@@ -28,10 +28,16 @@ impl Writer {
     /// The batch under way is durable in this region. Where there is a successor, the driver calls this before
     /// [`Self::finish_commit`], which it then calls when [`Self::is_sent_on`] is true, so that it does not block.
     pub fn send_on(&mut self) {
-        if let Some(mut in_flight) = self.in_flight.take() {
-            self.send(&mut in_flight);
-            self.in_flight = Some(in_flight);
-        }
+        let Some((successor, records)) = self.take_unsent() else { return };
+        successor.send(&self.heap, &records);
+    }
+
+    /// What [`Self::send_on`] would send, and to whom, for a driver that sends it without holding the writer.
+    pub fn take_unsent(&mut self) -> Option<(Arc<dyn Successor>, Vec<SlotId>)> {
+        let in_flight = self.in_flight.as_mut()?;
+        let successor = self.successor.as_ref()?;
+        let records = std::mem::take(&mut in_flight.records);
+        (!records.is_empty()).then(|| (Arc::clone(successor), records))
     }
 
     /// Flushes what the current batch has so far, and returns the ranges that a fence must make durable in this region; `None`
@@ -115,8 +121,9 @@ impl Writer {
 
     pub(super) fn send(&self, in_flight: &mut InFlight) {
         let Some(successor) = &self.successor else { return };
-        if !std::mem::replace(&mut in_flight.is_sent, true) && !in_flight.records.is_empty() {
-            successor.send(&self.heap, &in_flight.records);
+        let records = std::mem::take(&mut in_flight.records);
+        if !records.is_empty() {
+            successor.send(&self.heap, &records);
         }
     }
 

@@ -3,8 +3,9 @@
 use super::stop::Stop;
 use crate::shared::Shared;
 use landfall_chain::{Reason, Refusal, Replicate, Sending};
-use landfall_chain_io::{Link, Node, NodeError};
-use landfall_fs::{Files, FsError, Publisher};
+use landfall_chain_io::{Answers, Link, Node, NodeError};
+use landfall_fs::{Advanced, Files, FsError, Publisher};
+use landfall_media::CommitMode;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +20,16 @@ const PAUSE_FAILED: Duration = Duration::from_millis(500);
 
 /// Sends the log of files to the node behind.
 pub(super) fn join(shared: &Arc<Shared>, node: &Arc<Node>, files: &Arc<Files>) {
-    files.set_successor(Arc::new(link(shared, node)));
+    let link = link(shared, node);
+    // Whoever makes files durable waits for the node behind, or is told of its answer.
+    link.is_waited_for();
+    let to_wake = Arc::downgrade(shared);
+    link.wake_by(move || {
+        if let Some(shared) = to_wake.upgrade() {
+            shared.wake_committer();
+        }
+    });
+    files.set_successor(Arc::new(link));
     let replicate = shared.config.chain.as_ref().map(|chain| chain.replicate);
     files.set_acknowledges_alone(replicate == Some(Replicate::Background));
     let sending = shared.config.chain.as_ref().map(|chain| chain.sending);
@@ -105,6 +115,12 @@ impl Follower {
             if std::mem::replace(told, come) != come || waits {
                 self.shared.wake_all();
             }
+        } else {
+            // Programs wait for what they sync themselves.
+            self.shared.files.tell(None, || {
+                self.link.announce_nowhere();
+                Ok::<(), FsError>(())
+            })?;
         }
         self.link.note_complete(self.files.durable_below());
         if self.files.publishing_is_due() {
@@ -119,13 +135,60 @@ impl Follower {
             return Ok(());
         }
         *published_at = Instant::now();
-        let published = self.shared.files.with_publisher(Publisher::step).transpose()?;
+        let published = self.shared.files.with_publisher(Publisher::step).transpose();
+        // It may have completed what a worker has begun.
+        self.shared.wake_committer();
+        let published = published?;
         if published.is_some_and(|published| published.operations > 0) {
             // Who waits for room in the log tries again.
             self.shared.wake_all();
         }
         Ok(())
     }
+}
+
+/// A worker has received operations: it makes them durable itself if a fence is no wait, as another thread would have to be
+/// woken for it.
+pub(super) fn received(shared: &Shared, worker: usize) {
+    let is_immediate = shared.engine.heap().media().commit_mode() == CommitMode::Immediate;
+    if !(is_immediate && shared.files.mount().is_none() && shared.files.set_committer(worker)) {
+        shared.files.wake_follower();
+    }
+}
+
+/// Goes on with making durable what a worker has received, as far as that needs no wait for the node behind. True if replies of
+/// the worker may wait for what has become durable.
+pub(crate) fn advance(shared: &Shared, worker: usize, answers: &Answers) -> bool {
+    let (Some(node), Some(files)) = (&shared.chain, shared.files.files()) else { return false };
+    let link = link(shared, node);
+    if let Err(error) = shared.files.tell(Some(worker), || link.announce_by(answers)) {
+        tracing::warn!(%error, "operations on files take longer");
+        shared.files.set_may_commit(worker, false);
+        end(shared, worker);
+        return false;
+    }
+    match files.advance() {
+        Ok(Advanced::Waits { has_completed }) => has_completed,
+        Ok(Advanced::All) => {
+            shared.files.end_committer(worker);
+            link.note_complete(files.durable_below());
+            if files.publishing_is_due() {
+                shared.files.wake_publishing();
+            }
+            true
+        }
+        // The thread waits for whoever is at it, and complains of what fails.
+        Ok(Advanced::Busy) | Err(_) => {
+            end(shared, worker);
+            false
+        }
+    }
+}
+
+/// The thread goes on with what a worker has begun.
+fn end(shared: &Shared, worker: usize) {
+    shared.files.end_committer(worker);
+    shared.files.wake_follower();
 }
 
 pub(super) fn without_files() -> Refusal {

@@ -8,17 +8,21 @@ mod pages;
 mod session;
 mod stop;
 
+pub(crate) use files::advance as advance_files;
 pub(crate) use session::ChainSession;
 
 use crate::config::{ChainConfig, Config};
 use crate::shared::Shared;
 use crate::store::Store;
-use landfall_chain_io::{ClientAddress, Link, Node, NodeError, Role, STATE_NAME, Settings};
+use landfall_chain_io::{Answers, ClientAddress, Link, Node, NodeError, Role, STATE_NAME, Settings};
 use landfall_fs::FsError;
 use landfall_heap::Writer;
 use landfall_kv::KvError;
+use landfall_sockets::Transport;
 use pages::EnginePages;
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The place in the chain that the configuration says, if it may be taken; `None` if it says none. The region need not be
@@ -103,8 +107,12 @@ pub enum StartError {
     UnsentFiles(#[from] FsError),
 }
 
-/// Sends the batches of a worker's writer to the node behind.
-pub(crate) fn join(shared: &Arc<Shared>, worker: usize, writer: &mut Writer) -> Option<Link> {
+/// Sends the batches of a worker's writer to the node behind. The worker's transport reports its answers as a wake, if it can.
+pub(crate) fn join(
+    shared: &Arc<Shared>,
+    worker: usize,
+    (writer, transport): (&mut Writer, &mut dyn Transport),
+) -> Option<Joined> {
     let link = shared.chain.as_ref()?.link(worker);
     let to_wake = Arc::downgrade(shared);
     link.wake_by(move || {
@@ -114,8 +122,33 @@ pub(crate) fn join(shared: &Arc<Shared>, worker: usize, writer: &mut Writer) -> 
             workers[worker].waker.wake();
         }
     });
+    let answers = announce_answers(&link, transport).unwrap_or_else(|error| {
+        tracing::warn!(%error, "answers of the node behind take longer");
+        None
+    });
+    shared.files.set_may_commit(worker, answers.is_some());
     writer.set_successor(Arc::new(link.clone()));
-    Some(link)
+    Some(Joined { link, answers })
+}
+
+/// What a worker of a node has of the chain.
+pub(crate) struct Joined {
+    /// Sends what is committed to the node behind.
+    pub(crate) link: Link,
+    /// By this the worker is told of answers; `None`: its transport cannot.
+    pub(crate) answers: Option<Answers>,
+}
+
+fn announce_answers(link: &Link, transport: &mut dyn Transport) -> io::Result<Option<Answers>> {
+    if !link.may_send_itself() {
+        return Ok(None);
+    }
+    let answers = Answers::new()?;
+    if !transport.watch(answers.as_fd().try_clone_to_owned()?)? {
+        return Ok(None);
+    }
+    link.announce_by(&answers)?;
+    Ok(Some(answers))
 }
 
 /// Why a client's request cannot be executed here.

@@ -125,6 +125,7 @@ impl EnginePages {
         let Some(files) = self.0.files.files() else { return Ok(None) };
         if from.space == spaces::FILES_LOG {
             files.sync_all().map_err(fs_error)?;
+            self.0.wake_committer();
         }
         let place = CopyPlace { space: from.space, after: from.after.clone() };
         let (page, next) = files.copy_page(&place).map_err(fs_error)?;

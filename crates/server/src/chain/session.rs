@@ -1,7 +1,7 @@
 //! What the node before sends.
 
 use super::compare::compare;
-use super::files::{publish_by, without_files};
+use super::files::{self, publish_by, without_files};
 use super::landed::Landed;
 use super::logs::{self, is_of_logs};
 use super::stop::{Stop, check_space};
@@ -470,12 +470,20 @@ fn files_chunk(
     stream: &Chain<'_>,
     group: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
-    receive_files(ctx, stream, group, |files, records| {
+    let received = receive_files(ctx, stream, group, |files, records| {
         if !files.receive(records)? && node.is_in_step() {
             let text = "this node is in step, and its files are not: start it anew";
             return Err(Refusal::new(Reason::Message, text).into());
         }
         Ok(())
+    });
+    // Also if it has to wait for what came before.
+    files::received(ctx.shared, ctx.worker);
+    received.map_err(|stop| match (stop, ctx.shared.files.files()) {
+        (Stop::Wait(Until::Commit), Some(files)) => {
+            Stop::Wait(files.newest().map_or(Until::Commit, Until::Ticket))
+        }
+        (stop, _) => stop,
     })
 }
 
@@ -486,7 +494,7 @@ fn copied_files(
     stream: &Chain<'_>,
     placed: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
-    receive_files(ctx, stream, placed, |_, records| {
+    let tickets = receive_files(ctx, stream, placed, |_, records| {
         publish_by(ctx.shared, |publisher| {
             let taken = publisher.receive_copied(records);
             if matches!(taken, Err(ReceiveError::Returned { .. })) {
@@ -494,7 +502,9 @@ fn copied_files(
             }
             taken
         })
-    })
+    })?;
+    ctx.shared.files.wake_follower();
+    Ok(tickets)
 }
 
 /// Passes records of files, verified, to `take`. What it returns must be durable before they are acknowledged.
@@ -513,7 +523,6 @@ fn receive_files(
     let records: Vec<FilesRecord<'_>> =
         placed.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
     take(files, &records)?;
-    ctx.shared.files.wake_follower();
     Ok(files.newest().into())
 }
 

@@ -230,6 +230,11 @@ fn chain(text: &mut Text, shared: &Shared) {
 
 fn chunks(text: &mut Text, sent: &landfall_chain_io::Counters) {
     text.counter("chain_batches_total", "Batches that the next node has acknowledged.", read(&sent.batches));
+    text.counter(
+        "chain_own_batches_total",
+        "Batches of these that were sent without another thread.",
+        read(&sent.own_batches),
+    );
     text.counter("chain_batch_seconds_total", "Time that they took.", seconds(read(&sent.batch_ns)));
     text.counter(
         "chain_send_seconds_total",

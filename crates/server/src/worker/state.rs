@@ -4,7 +4,7 @@ use super::paged::Paged;
 use super::strangers::Strangers;
 use super::told::Told;
 use crate::admission::Excess;
-use crate::chain;
+use crate::chain::{self, Joined};
 use crate::conn::{Conn, Core};
 use crate::counters::count;
 use crate::landing::Landing;
@@ -12,7 +12,6 @@ use crate::lookahead::Lookahead;
 use crate::phase::Phase;
 use crate::shared::{Shared, now_ns};
 use crate::tails::Tails;
-use landfall_chain_io::Link;
 use landfall_heap::{Heap, Writer};
 use landfall_media::{Dirty, MediaError};
 use landfall_sockets::{ConnId, Event, Transport};
@@ -79,8 +78,8 @@ pub(crate) struct Worker {
     /// What commands wait for that has left memory; `None` where all of the region may be in memory.
     pub(super) paged: Option<Paged>,
     pub(super) commit: Option<Commit>,
-    /// Sends what is committed to the next node, in a chain.
-    pub(super) link: Option<Link>,
+    /// In a chain.
+    pub(super) chain: Option<Joined>,
     /// What has been appended with a lower seq is in the batch under way, or in an earlier one.
     pub(super) seq_begun: u64,
     /// The transport has found no landing space.
@@ -98,10 +97,10 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, id: usize, mut transport: Box<dyn Transport>) -> Self {
         let heap = Arc::clone(shared.engine.heap());
         let mut writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
-        let link = chain::join(&shared, id, &mut writer);
+        let chain = chain::join(&shared, id, (&mut writer, &mut *transport));
         let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
         Self {
             landing: Landing::new(Arc::clone(&heap)),
@@ -121,7 +120,7 @@ impl Worker {
             tails: Tails::default(),
             paged,
             commit: None,
-            link,
+            chain,
             seq_begun: 0,
             starved: false,
             relieved: Excess::default(),

@@ -28,7 +28,7 @@ use state::{Conn, EpollTransport};
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use token::{Source, Token};
 
@@ -49,6 +49,7 @@ impl EpollTransport {
             epoll,
             region,
             waker,
+            watched: Vec::new(),
             landing: Landing::new(),
             listeners: Vec::new(),
             conns: Slots::new(),
@@ -83,6 +84,7 @@ impl EpollTransport {
                 self.waker.acknowledge();
                 self.ready.push(Event::Woken);
             }
+            Source::Watched => self.ready.push(Event::Woken),
         }
     }
 
@@ -141,6 +143,12 @@ impl Transport for EpollTransport {
 
     fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<bool> {
+        self.epoll.watch_edges(descriptor.as_raw_fd(), Token::of(Source::Watched).0)?;
+        self.watched.push(descriptor);
+        Ok(true)
     }
 
     fn poll(

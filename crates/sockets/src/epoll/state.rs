@@ -11,6 +11,7 @@ use crate::write_back::WriteBack;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 /// The sockets of one worker, and what epoll watches.
@@ -18,6 +19,8 @@ pub(super) struct EpollTransport {
     pub(super) epoll: Epoll,
     pub(super) region: Region,
     pub(super) waker: Waker,
+    /// Descriptors of others that are reported as a wake.
+    pub(super) watched: Vec<OwnedFd>,
     pub(super) landing: Landing,
     pub(super) listeners: Vec<Listener>,
     pub(super) conns: Slots<Conn>,

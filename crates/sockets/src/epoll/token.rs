@@ -14,6 +14,7 @@ pub(super) enum Source {
     Listener,
     Writer,
     Waker,
+    Watched,
 }
 
 impl Token {
@@ -35,7 +36,8 @@ impl Token {
             0 => Source::Conn,
             1 => Source::Listener,
             2 => Source::Writer,
-            _ => Source::Waker,
+            3 => Source::Waker,
+            _ => Source::Watched,
         }
     }
 
@@ -61,7 +63,7 @@ mod tests {
         let conn = ConnId((1 << ID_BITS) - 3);
         assert_eq!((Token::of_conn(conn).source(), Token::of_conn(conn).conn()), (Source::Conn, conn));
         assert_eq!(Token::of_listener(7).index(), 7);
-        for source in [Source::Conn, Source::Listener, Source::Writer, Source::Waker] {
+        for source in [Source::Conn, Source::Listener, Source::Writer, Source::Waker, Source::Watched] {
             assert_eq!(Token::of(source).source(), source);
         }
     }

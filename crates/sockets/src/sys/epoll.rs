@@ -44,7 +44,7 @@ impl Epoll {
         Ok(Self { fd, found: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX] })
     }
 
-    /// Watches an eventfd, edge-triggered.
+    /// Watches a descriptor for what can be read, edge-triggered.
     pub(crate) fn watch_edges(&self, fd: RawFd, token: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, (libc::EPOLLIN | libc::EPOLLET).cast_unsigned(), token)
     }

@@ -125,10 +125,10 @@ impl Ring {
         self.queue(opcode::AsyncCancel2::new(CancelBuilder::any()).build(), token);
     }
 
-    /// Reports each signal of an eventfd.
-    pub(crate) fn watch_edges(&mut self, eventfd: RawFd, token: u64) {
+    /// Reports whenever more can be read from a descriptor, such as each signal of an eventfd.
+    pub(crate) fn watch_edges(&mut self, descriptor: RawFd, token: u64) {
         let readable = i32::from(libc::POLLIN).cast_unsigned();
-        self.queue(opcode::PollAdd::new(Fd(eventfd), readable).multi(true).build(), token);
+        self.queue(opcode::PollAdd::new(Fd(descriptor), readable).multi(true).build(), token);
     }
 
     /// Submits what is queued and waits for `want` completions (zero: does not wait): first for no longer than

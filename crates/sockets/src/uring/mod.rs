@@ -31,6 +31,7 @@ use state::Uring;
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use token::{Operation, Token};
 
@@ -53,6 +54,7 @@ impl Uring {
             ring,
             region,
             waker,
+            watched: Vec::new(),
             landings: Landings::new(),
             listeners: Vec::new(),
             conns: Slots::new(),
@@ -131,6 +133,7 @@ impl Uring {
             Operation::Send => self.sent(frames, token.conn(), completion),
             Operation::Accept => self.accepted(token.index(), completion),
             Operation::Wake => self.woken(completion),
+            Operation::Watch => self.alerted(token.index(), completion),
             Operation::Written => self.written(completion),
             // A cancelled operation reports its own end.
             Operation::Cancel => {}
@@ -143,6 +146,18 @@ impl Uring {
         }
         self.waker.acknowledge();
         self.ready.push(Event::Woken);
+    }
+
+    /// A watched descriptor has become readable.
+    fn alerted(&mut self, index: usize, completion: &Completion) {
+        if !completion.more && !self.stopping {
+            self.watch_again(index);
+        }
+        self.ready.push(Event::Woken);
+    }
+
+    fn watch_again(&mut self, index: usize) {
+        self.ring.watch_edges(self.watched[index].as_raw_fd(), Token::of_index(Operation::Watch, index).0);
     }
 }
 
@@ -158,6 +173,12 @@ impl Transport for Uring {
 
     fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<bool> {
+        self.watched.push(descriptor);
+        self.watch_again(self.watched.len() - 1);
+        Ok(true)
     }
 
     fn poll(

@@ -11,6 +11,7 @@ use crate::write_back::WriteBack;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 /// The ring of one worker, and its sockets.
@@ -18,6 +19,8 @@ pub(super) struct Uring {
     pub(super) ring: Ring,
     pub(super) region: Region,
     pub(super) waker: Waker,
+    /// Descriptors of others that are reported as a wake.
+    pub(super) watched: Vec<OwnedFd>,
     pub(super) landings: Landings,
     pub(super) listeners: Vec<Listener>,
     pub(super) conns: Slots<Conn>,

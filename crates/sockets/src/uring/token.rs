@@ -16,6 +16,7 @@ pub(super) enum Operation {
     Cancel,
     Wake,
     Written,
+    Watch,
 }
 
 impl Token {
@@ -39,6 +40,7 @@ impl Token {
             2 => Operation::Send,
             4 => Operation::Wake,
             5 => Operation::Written,
+            6 => Operation::Watch,
             _ => Operation::Cancel,
         }
     }
@@ -70,6 +72,7 @@ mod tests {
             Operation::Cancel,
             Operation::Wake,
             Operation::Written,
+            Operation::Watch,
         ] {
             let token = Token::of_conn(operation, conn);
             assert_eq!((token.operation(), token.conn()), (operation, conn));

@@ -1,0 +1,121 @@
+//! The log becomes durable, batch by batch: in this region by a fence, and at the log's successor.
+
+use crate::error::FsError;
+use crate::files::{Files, UnderWay};
+use crate::key::InodeNumber;
+use landfall_heap::{HeapError, Ticket};
+use landfall_media::{MediaError, Site};
+use std::sync::Arc;
+
+/// What [`Files::advance`] has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advanced {
+    /// Everything that has been done is durable.
+    All,
+    /// A batch waits for the successor.
+    Waits {
+        /// The one before has been completed.
+        has_completed: bool,
+    },
+    /// Somebody else is at it.
+    Busy,
+}
+
+impl Files {
+    /// Waits until everything that has been done to an inode is durable: in this region, and at the log's successor.
+    ///
+    /// # Errors
+    /// The medium's: the region is closed for writing then.
+    pub fn sync(&self, number: InodeNumber) -> Result<(), FsError> {
+        let ticket = self.lock().pending.get(&number).copied();
+        ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
+    }
+
+    /// Waits until everything that has been done is durable.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn sync_all(&self) -> Result<(), FsError> {
+        let ticket = self.lock().writer.newest();
+        ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
+    }
+
+    /// Waits for a ticket of the log. Whoever comes while a batch is being made durable shares the next one.
+    pub(crate) fn sync_to(&self, ticket: Ticket) -> Result<(), FsError> {
+        if self.heap.is_durable(ticket) {
+            return Ok(());
+        }
+        let mut under_way = self.commit.lock();
+        while !self.heap.is_durable(ticket) {
+            let UnderWay { fenced } = match under_way.take() {
+                Some(begun) => begun,
+                None => self.begin_batch()?,
+            };
+            let successor = self.lock().writer.successor();
+            if let Some(successor) = successor.filter(|_| fenced.is_ok()) {
+                // The outcome is that of the commit.
+                let _ = successor.wait();
+            }
+            self.finish_batch(fenced)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with making durable what has been done, as far as that needs no wait for the successor.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn advance(&self) -> Result<Advanced, FsError> {
+        let Some(mut under_way) = self.commit.try_lock() else { return Ok(Advanced::Busy) };
+        let mut has_completed = false;
+        loop {
+            if under_way.is_none() {
+                if !self.lock().writer.has_work() {
+                    return Ok(Advanced::All);
+                }
+                *under_way = Some(self.begin_batch()?);
+            }
+            let successor = self.lock().writer.successor();
+            if !successor.is_none_or(|successor| successor.is_done()) {
+                return Ok(Advanced::Waits { has_completed });
+            }
+            under_way.take().map_or(Ok(()), |UnderWay { fenced }| self.finish_batch(fenced))?;
+            has_completed = true;
+        }
+    }
+
+    /// Makes a batch durable in this region, and sends it to the log's successor.
+    fn begin_batch(&self) -> Result<UnderWay, FsError> {
+        let fenced = {
+            let _fence = self.fence.lock();
+            let (dirty, upto) = {
+                let mut state = self.lock();
+                (state.writer.begin_commit(), state.log.next())
+            };
+            let mut dirty = dirty.ok_or_else(|| self.never_durable())?;
+            let fenced = self.heap.media().fence(&mut dirty, Site::Commit);
+            self.note_persistent(upto, &fenced);
+            fenced
+        };
+        if fenced.is_ok() {
+            let unsent = self.lock().writer.take_unsent();
+            unsent.into_iter().for_each(|(successor, records)| successor.send(&self.heap, &records));
+        }
+        Ok(UnderWay { fenced })
+    }
+
+    /// The successor has the batch, or never will have it.
+    fn finish_batch(&self, fenced: Result<(), MediaError>) -> Result<(), FsError> {
+        let mut state = self.lock();
+        let done = state.writer.finish_commit(fenced);
+        let heap = Arc::clone(&state.heap);
+        state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
+        Ok(done?)
+    }
+
+    /// Why nothing can be made durable any more: an earlier fence has failed, or another machine has taken over.
+    pub(crate) fn never_durable(&self) -> FsError {
+        let closed = self.heap.media().closed();
+        closed.map_or(HeapError::Busy, |reason| MediaError::Closed { reason }.into()).into()
+    }
+}
