@@ -469,8 +469,12 @@ impl Node {
 
     /// Closes all connections to the node behind, and forgets what is known of it.
     pub(crate) fn reconnect(&self) {
-        let view = self.view();
-        self.downstream.lock().set_view(&view, self.name());
+        self.reconnect_in(&self.view());
+    }
+
+    /// As [`Self::reconnect`], in a view that is about to count.
+    fn reconnect_in(&self, view: &View) {
+        self.downstream.lock().set_view(view, self.name());
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.notify();
     }
@@ -575,6 +579,8 @@ impl Node {
         let next = Arc::new(next);
         // Nothing of the old view is executed any more when the new one counts.
         let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
+        // What is executed, and waits for a node behind that is none any more, goes on with the next one: all members have it.
+        self.reconnect_in(&next);
         *self.view.lock() = Arc::clone(&next);
         self.upstream.lock().set_view(&next);
         if let Some((heartbeat, lease)) = self.heartbeat.as_ref().zip(self.views().lease()) {

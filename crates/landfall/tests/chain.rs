@@ -195,6 +195,31 @@ fn a_write_waits_for_a_node_that_is_away_and_goes_on_when_it_is_back_or_removed(
     }
 }
 
+/// More keys than one batch has: a replica waits for the next one while it executes them.
+#[test]
+fn a_long_transaction_that_waits_for_a_dead_node_goes_on_when_that_is_removed() {
+    let mut chain = Chain::new(3, &[]);
+    chain.start_all();
+    chain.kill(2);
+    let mut resp = chain.resp(0);
+    let words: Vec<String> = std::iter::once("MSET".into())
+        .chain((0..9000).flat_map(|key| [format!("key:{key}"), "value".into()]))
+        .collect();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            assert_eq!(resp.call(&words).unwrap(), ok());
+            is_done.store(true, Ordering::Release);
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!is_done.load(Ordering::Acquire), "the last node does not have it");
+        chain.remove(2);
+    });
+    chain.wait_until_in_step();
+    assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 9000);
+}
+
 #[test]
 fn wait_counts_the_nodes_of_the_view_although_nobody_writes() {
     let mut chain = Chain::new(3, &[]);
