@@ -60,12 +60,11 @@ impl Announced {
     /// The stream is connected.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's: its answers are not announced.
     pub(crate) fn connected(&self, socket: &Arc<TcpStream>) -> io::Result<()> {
         let (place, known) = &mut *self.0.lock();
-        place.iter().try_for_each(|place| place.add(socket))?;
         *known = Some(Arc::clone(socket));
-        Ok(())
+        place.iter().try_for_each(|place| place.add(socket))
     }
 
     /// The stream is not connected any more.

@@ -51,7 +51,8 @@ impl Link {
         self.slot().wake_by(Box::new(wake));
     }
 
-    /// The writer always waits for its batches ([`Successor::wait`]), so that it sends them itself if they are short.
+    /// Who has sent a batch waits for it ([`Successor::wait`]), or asks [`Successor::is_done`] when an answer is announced: so the
+    /// writer sends short batches itself.
     pub fn is_waited_for(&self) {
         self.slot().read_answers();
     }
@@ -219,7 +220,7 @@ impl<'n> Stream<'n> {
     /// Completes the batch if the writer has sent it and the answer has come.
     fn look_for_answer(self) {
         let Some(mut line) = self.slot().line.try_lock() else { return };
-        self.read_answer(&mut line, Connection::answer_to_all);
+        self.read_answer(&mut line, |connection, _| connection.answer_to_all());
     }
 
     /// Completes the batch when the answer has come, if the writer has sent it.
@@ -343,7 +344,10 @@ impl<'n> Stream<'n> {
             return Err(Lost::Ahead { node: member.name, theirs, ours });
         }
         self.node.note_room(opened.room);
-        self.slot().announced.connected(opened.connection.socket())?;
+        if let Err(error) = self.slot().announced.connected(opened.connection.socket()) {
+            tracing::warn!(stream, %error, "answers of the node behind take longer");
+            self.slot().leave_answers();
+        }
         line.connection = Some(opened.connection);
         Counters::add(&self.node.counters.connections, 1);
         line.told.clear();

@@ -577,12 +577,12 @@ impl Node {
         }
         tracing::info!(version = next.version, members = next.members.len(), "the chain has changed");
         let next = Arc::new(next);
-        // Nothing of the old view is executed any more when the new one counts.
-        let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
         // What is executed, and waits for a node behind that is none any more, goes on with the next one: all members have it.
         self.reconnect_in(&next);
         *self.view.lock() = Arc::clone(&next);
         self.upstream.lock().set_view(&next);
+        // Nothing of the old view is executed any more when the new one counts.
+        let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
         if let Some((heartbeat, lease)) = self.heartbeat.as_ref().zip(self.views().lease()) {
             let mut heartbeat = heartbeat.lock();
             heartbeat.set_view(next.version);

@@ -256,7 +256,8 @@ pub(crate) fn short_message<'h>(
     let mut message = Outgoing::default();
     for (at, slot) in records.iter().enumerate() {
         let len = message.payload_len + message.head.len() as u64;
-        if len + heap.record(*slot)?.value_len() as u64 > SHORT_BYTES {
+        let view = heap.record(*slot)?;
+        if len + (view.value_len() + view.key_len()) as u64 > SHORT_BYTES {
             return Ok(None);
         }
         let more = belongs_with(heap, *slot, records.get(at + 1).copied())?;

@@ -65,6 +65,11 @@ impl Slot {
         self.reads_answers.store(true, Ordering::Release);
     }
 
+    /// The thread reads all answers again.
+    pub(crate) fn leave_answers(&self) {
+        self.reads_answers.store(false, Ordering::Release);
+    }
+
     /// True after [`Self::read_answers`].
     pub(crate) fn reads_answers(&self) -> bool {
         self.reads_answers.load(Ordering::Acquire)

@@ -45,6 +45,8 @@ use std::time::{Duration, Instant};
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LINGER_STEP: Duration = Duration::from_millis(20);
+/// Inodes without a name that are deleted with one wait for the log.
+const RELEASED_AT_ONCE: usize = 1000;
 /// Bytes of the largest WRITE: those of a run, so that it lands in two runs at most.
 #[allow(clippy::cast_possible_truncation, reason = "a run has 1 MiB")]
 const WRITE_BYTES_MAX: u32 = RUN_SIZE as u32;
@@ -553,7 +555,11 @@ impl Session {
         let files = &self.service.files;
         if end == End::Unmount {
             self.service.ledger().iter().for_each(|ledger| self.service.common.ledgers.remove(ledger));
-            release(files, &self.service.common, self.service.forget_all());
+            for some in self.service.forget_all().chunks(RELEASED_AT_ONCE) {
+                // The log's slab may be full. What cannot be deleted is left to the next start.
+                let _ = files.sync_all();
+                release(files, &self.service.common, some.to_vec());
+            }
         }
         at_last();
         background::publish_all(&self.service, &self.publisher)?;

@@ -36,7 +36,11 @@ impl Files {
     /// # Errors
     /// As [`Self::sync`].
     pub fn sync_all(&self) -> Result<(), FsError> {
-        let ticket = self.lock().writer.newest();
+        let ticket = {
+            let writer = &self.lock().writer;
+            // What was appended and taken back leaves work, too, for which a full slab waits.
+            writer.newest().or_else(|| writer.has_work().then(|| writer.ticket()))
+        };
         ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
     }
 
@@ -75,7 +79,8 @@ impl Files {
                 }
                 *under_way = Some(self.begin_batch()?);
             }
-            let successor = self.lock().writer.successor();
+            let is_here = under_way.as_ref().is_some_and(|UnderWay { fenced }| fenced.is_ok());
+            let successor = self.lock().writer.successor().filter(|_| is_here);
             if !successor.is_none_or(|successor| successor.is_done()) {
                 return Ok(Advanced::Waits { has_completed });
             }

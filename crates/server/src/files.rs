@@ -181,7 +181,7 @@ impl RegionFiles {
     /// From now on the worker that makes something durable is told of the answers, or nobody is: by `tell`, if that is a change.
     ///
     /// # Errors
-    /// Those of `tell`: it is called again.
+    /// Those of `tell`: it is called again the next time.
     pub(crate) fn tell<E>(
         &self,
         worker: Option<usize>,
@@ -190,6 +190,8 @@ impl RegionFiles {
         let mut told = self.told.lock();
         let now = worker.map_or(0, |worker| worker + 1);
         if *told != now && (worker.is_none() || self.committer() == worker) {
+            // If that fails, nobody is told.
+            *told = 0;
             tell()?;
             *told = now;
         }

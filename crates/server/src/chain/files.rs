@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between looks for work. What comes from the node before wakes the first thread, and a full chunk the second one.
+/// Pause between looks for work. What comes from the node before wakes the first thread, unless a worker makes that durable, and
+/// a full chunk the second one.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The log is published at least this often, so that what was deleted becomes free.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
@@ -104,9 +105,8 @@ impl Follower {
         }
     }
 
-    /// Makes durable what has come, and tells the workers, whose replies wait for it. They were told of operations below
-    /// `told`. Who has made them durable does not matter: the thread that publishes does so, too, and tells nobody. A mount
-    /// does all this itself.
+    /// Makes durable what has come and no worker makes durable, and tells the workers, whose replies wait for it. They were told
+    /// of operations below `told`, whoever has made them durable. A mount does all this itself.
     fn commit(&self, told: &mut u64) -> Result<(), FsError> {
         if self.shared.files.mount().is_none() {
             let (come, newest) = (self.files.next_operation(), self.files.newest());
@@ -147,8 +147,8 @@ impl Follower {
     }
 }
 
-/// A worker has received operations: it makes them durable itself if a fence is no wait, as another thread would have to be
-/// woken for it.
+/// A worker has received operations: it makes them durable itself if a fence is no wait and it is told of answers, as another
+/// thread would have to be woken for it.
 pub(super) fn received(shared: &Shared, worker: usize) {
     let is_immediate = shared.engine.heap().media().commit_mode() == CommitMode::Immediate;
     if !(is_immediate && shared.files.mount().is_none() && shared.files.set_committer(worker)) {
@@ -160,6 +160,11 @@ pub(super) fn received(shared: &Shared, worker: usize) {
 /// the worker may wait for what has become durable.
 pub(crate) fn advance(shared: &Shared, worker: usize, answers: &Answers) -> bool {
     let (Some(node), Some(files)) = (&shared.chain, shared.files.files()) else { return false };
+    if shared.files.mount().is_some() {
+        // Programs wait for what they sync themselves.
+        end(shared, worker);
+        return false;
+    }
     let link = link(shared, node);
     if let Err(error) = shared.files.tell(Some(worker), || link.announce_by(answers)) {
         tracing::warn!(%error, "operations on files take longer");
@@ -167,7 +172,13 @@ pub(crate) fn advance(shared: &Shared, worker: usize, answers: &Answers) -> bool
         end(shared, worker);
         return false;
     }
-    match files.advance() {
+    let advanced = files.advance();
+    let has_completed = matches!(advanced, Ok(Advanced::All | Advanced::Waits { has_completed: true }));
+    if has_completed && !node.is_in_step() {
+        // Beside this one, the worker that takes a copy may wait for it.
+        shared.wake_all();
+    }
+    match advanced {
         Ok(Advanced::Waits { has_completed }) => has_completed,
         Ok(Advanced::All) => {
             shared.files.end_committer(worker);
@@ -207,5 +218,8 @@ where
         return Ok(());
     }
     let in_use = || Refusal::new(Reason::Copy, "the files of this node are mounted: start it anew");
-    Ok(shared.files.with_publisher(act).ok_or_else(in_use)??)
+    let done = shared.files.with_publisher(act).ok_or_else(in_use)?;
+    // It may have completed what a worker has begun.
+    shared.wake_committer();
+    Ok(done?)
 }

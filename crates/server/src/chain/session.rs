@@ -470,20 +470,12 @@ fn files_chunk(
     stream: &Chain<'_>,
     group: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
-    let received = receive_files(ctx, stream, group, |files, records| {
+    receive_files(ctx, stream, group, |files, records| {
         if !files.receive(records)? && node.is_in_step() {
             let text = "this node is in step, and its files are not: start it anew";
             return Err(Refusal::new(Reason::Message, text).into());
         }
         Ok(())
-    });
-    // Also if it has to wait for what came before.
-    files::received(ctx.shared, ctx.worker);
-    received.map_err(|stop| match (stop, ctx.shared.files.files()) {
-        (Stop::Wait(Until::Commit), Some(files)) => {
-            Stop::Wait(files.newest().map_or(Until::Commit, Until::Ticket))
-        }
-        (stop, _) => stop,
     })
 }
 
@@ -494,7 +486,7 @@ fn copied_files(
     stream: &Chain<'_>,
     placed: &[Placed<'_>],
 ) -> Result<Tickets, Stop> {
-    let tickets = receive_files(ctx, stream, placed, |_, records| {
+    receive_files(ctx, stream, placed, |_, records| {
         publish_by(ctx.shared, |publisher| {
             let taken = publisher.receive_copied(records);
             if matches!(taken, Err(ReceiveError::Returned { .. })) {
@@ -502,9 +494,7 @@ fn copied_files(
             }
             taken
         })
-    })?;
-    ctx.shared.files.wake_follower();
-    Ok(tickets)
+    })
 }
 
 /// Passes records of files, verified, to `take`. What it returns must be durable before they are acknowledged.
@@ -522,8 +512,17 @@ fn receive_files(
         .collect::<Result<_, _>>()?;
     let records: Vec<FilesRecord<'_>> =
         placed.iter().zip(&landed).map(|((record, _), landed)| landed.of_files(record)).collect();
-    take(files, &records)?;
-    Ok(files.newest().into())
+    let taken = take(files, &records);
+    // Also if they have to wait for what came before.
+    files::received(ctx.shared, ctx.worker);
+    match taken {
+        Ok(()) => Ok(files.newest().into()),
+        // Nothing of this worker's own commits it.
+        Err(Stop::Wait(Until::Commit)) => {
+            Err(Stop::Wait(files.newest().map_or(Until::Commit, Until::Ticket)))
+        }
+        Err(stop) => Err(stop),
+    }
 }
 
 /// Before a copy has begun, what comes of logs and files means nothing to a node that is behind.
