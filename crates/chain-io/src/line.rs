@@ -4,12 +4,16 @@ use crate::connection::{Connection, Lost};
 use crate::packer::Packer;
 use landfall_chain::Compression;
 use landfall_heap::SlotId;
+use landfall_spin::SpinWait;
 use std::io;
 use std::time::{Duration, Instant};
 
 /// After so long without one the connection is made anew, and the batch sent again. The next time it is twice as long, so
 /// that a batch for which a slow medium needs longer gets through.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(30);
+
+/// A writer busy-polls for an answer for at most this time before it blocks.
+const SPIN_MAX: Duration = Duration::from_millis(1);
 
 /// What is done when nothing needs to be sent any more that an earlier life may not have sent.
 pub type Prepare = Box<dyn Fn() -> io::Result<()> + Send>;
@@ -43,12 +47,14 @@ pub(crate) struct Line {
     pub(crate) told: String,
     /// The writer has sent the batch under way.
     pub(crate) sent: Option<SentBatch>,
+    /// How the writer waits for an answer.
+    pub(crate) spin: SpinWait,
     /// What has ended the connection while the writer used it. The thread sees to that.
     pub(crate) lost: Option<Lost>,
 }
 
 impl Line {
-    pub(crate) fn new(compression: Compression) -> Self {
+    pub(crate) fn new(compression: Compression, spin: Duration) -> Self {
         Self {
             connection: None,
             generation: 0,
@@ -59,6 +65,8 @@ impl Line {
             told: String::new(),
             sent: None,
             lost: None,
+            // Not for ever: who waits looks whether it should go on.
+            spin: SpinWait::new(spin.min(SPIN_MAX)),
         }
     }
 }

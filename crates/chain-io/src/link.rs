@@ -16,6 +16,7 @@ use crate::slot::{Batch, Slot};
 use crate::spare_room::SpareRoom;
 use landfall_chain::{Acknowledged, Code, Compression, Standing, Window};
 use landfall_heap::{Heap, HeapError, Kind, SlotId, Successor};
+use landfall_spin::SpinWait;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -228,9 +229,12 @@ impl<'n> Stream<'n> {
         let Some(mut line) = self.slot().line.try_lock() else { return };
         let (generation, mut patience) = (line.generation, line.patience);
         let wait = AnswerWait::new(self.node, self.index, generation, patience);
-        self.read_answer(&mut line, |connection| {
-            let answer = connection.wait_for_all(&|| wait.goes_on());
-            unless_silent(answer, &wait, &mut patience).map(Some)
+        self.read_answer(&mut line, |connection, spin| {
+            let wait_for = |time: Duration| match time.is_zero() {
+                true => connection.answer_to_all(),
+                false => connection.wait_for_all(&|| wait.goes_on()).map(Some),
+            };
+            unless_silent(spin.until(Duration::MAX, wait_for, Option::is_some), &wait, &mut patience)
         });
         if line.lost.is_some() {
             line.patience = patience;
@@ -241,15 +245,16 @@ impl<'n> Stream<'n> {
     fn read_answer(
         self,
         line: &mut Line,
-        read: impl FnOnce(&mut Connection) -> Result<Option<Acknowledged>, Lost>,
+        read: impl FnOnce(&mut Connection, &mut SpinWait) -> Result<Option<Acknowledged>, Lost>,
     ) {
-        let Line { connection: Some(connection), sent: Some(sent), lost: lost @ None, .. } = line else {
+        let Line { connection: Some(connection), sent: Some(sent), lost: lost @ None, spin, .. } = line
+        else {
             return;
         };
         if connection.has_rest() || line.generation != self.node.generation() {
             return;
         }
-        match read(connection) {
+        match read(connection, spin) {
             Ok(Some(answer)) => {
                 self.note_answer(connection.version(), answer, sent.begun);
                 line.sent = None;

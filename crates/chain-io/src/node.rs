@@ -50,6 +50,8 @@ pub struct Settings {
     pub copy_rate: u64,
     /// How it sends that.
     pub sending: Sending,
+    /// How long a thread that waits for an answer busy-polls before it blocks.
+    pub spin: Duration,
 }
 
 impl Settings {
@@ -187,7 +189,7 @@ impl Node {
             room_wanted: Condvar::new(),
             is_full_behind: AtomicBool::new(false),
             state: Mutex::new(state),
-            slots: (0..settings.streams).map(|_| Slot::new(settings.compression)).collect(),
+            slots: (0..settings.streams).map(|_| Slot::new(settings.compression, settings.spin)).collect(),
             is_ready: AtomicBool::new(false),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
@@ -579,10 +581,10 @@ impl Node {
         let next = Arc::new(next);
         // What is executed, and waits for a node behind that is none any more, goes on with the next one: all members have it.
         self.reconnect_in(&next);
-        *self.view.lock() = Arc::clone(&next);
-        self.upstream.lock().set_view(&next);
         // Nothing of the old view is executed any more when the new one counts.
         let streams: Vec<MutexGuard<'_, ()>> = self.streams.iter().map(Mutex::lock).collect();
+        *self.view.lock() = Arc::clone(&next);
+        self.upstream.lock().set_view(&next);
         if let Some((heartbeat, lease)) = self.heartbeat.as_ref().zip(self.views().lease()) {
             let mut heartbeat = heartbeat.lock();
             heartbeat.set_view(next.version);

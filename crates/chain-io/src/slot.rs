@@ -40,7 +40,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(compression: Compression) -> Self {
+    pub(crate) fn new(compression: Compression, spin: Duration) -> Self {
         Self {
             batch: Mutex::default(),
             completed: Condvar::new(),
@@ -50,7 +50,7 @@ impl Slot {
             is_lost: AtomicBool::default(),
             complete_below: AtomicU64::default(),
             wake: OnceLock::new(),
-            line: Mutex::new(Line::new(compression)),
+            line: Mutex::new(Line::new(compression, spin)),
             announced: Announced::default(),
             reads_answers: AtomicBool::default(),
         }

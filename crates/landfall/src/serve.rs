@@ -70,8 +70,9 @@ pub struct ServeArgs {
     /// Hardware address for --xdp: auto is the interface's [default: auto]
     #[arg(long, value_name = "MAC", requires = "xdp")]
     mac: Option<String>,
-    /// Busy-poll for packets for this many microseconds before blocking, or always [default: 50]
-    #[arg(long, value_name = "MICROSECONDS", requires = "xdp")]
+    /// Busy-poll for requests, and for the next server's answers, for this many microseconds before blocking, or always [default:
+    /// 0; 50 with --xdp]
+    #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<String>,
     /// Who copies packets between the interface and the region: auto, copy or zero-copy [default: auto]
     #[arg(long, value_name = "MODE", requires = "xdp")]
@@ -457,12 +458,15 @@ impl ServeArgs {
         set(&mut config.http, parse(self.http.or(file.http), parse_address)?);
         set(&mut config.media, parse(self.media.or(file.media), parse_media)?);
         set(&mut config.transport, parse(self.transport.or(file.transport), parse_transport)?);
-        if let Some(interface) = self.xdp.or(file.xdp) {
+        let spin = parse(self.spin.or(file.spin), parse_spin)?;
+        let interface = self.xdp.or(file.xdp);
+        set(&mut config.spin, spin.filter(|_| interface.is_none()));
+        if let Some(interface) = interface {
             config.xdp = Some(XdpConfig {
                 interface,
                 address: parse(self.ip.or(file.ip), parse_own_address)?,
                 mac: parse(self.mac.or(file.mac), parse_mac)?.flatten(),
-                spin: parse(self.spin.or(file.spin), parse_spin)?.unwrap_or(SPIN),
+                spin: spin.unwrap_or(SPIN),
                 mode: parse(self.xdp_mode.or(file.xdp_mode), parse_xdp_mode)?.unwrap_or_default(),
                 busy_poll: Duration::from_micros(self.xdp_busy_poll.or(file.xdp_busy_poll).unwrap_or(0)),
                 offload: parse(self.xdp_offload.or(file.xdp_offload), parse_xdp_offload)?.flatten(),

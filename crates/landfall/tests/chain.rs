@@ -104,7 +104,7 @@ fn values_land_at_every_node_without_a_copy() {
 /// Who waits for an answer sends a short batch itself, and reads the answer: no other thread is woken for it.
 #[test]
 fn short_batches_are_sent_by_who_waits_for_them() {
-    for extra in [&[][..], &["--transport", "epoll"]] {
+    for extra in [&[][..], &["--transport", "epoll"], &["--spin", "50"]] {
         let mut chain = Chain::new(3, extra);
         chain.start_all();
         let sent = |node: usize| {

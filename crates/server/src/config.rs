@@ -221,6 +221,8 @@ pub struct Config {
     pub flush: Option<FlushInstruction>,
     /// The kind of sockets.
     pub transport: TransportRequest,
+    /// How long to busy-poll sockets before blocking; `Duration::MAX`: for ever.
+    pub spin: Duration,
     /// Serve over AF_XDP and Landfall's own TCP instead of sockets.
     pub xdp: Option<XdpConfig>,
     /// The password that clients must give.
@@ -300,6 +302,7 @@ impl Default for Config {
             media: MediaRequest::Auto,
             flush: None,
             transport: TransportRequest::Auto,
+            spin: Duration::ZERO,
             xdp: None,
             password: None,
             insecure_no_password: false,

@@ -93,8 +93,7 @@ impl Worker {
 
     fn round(&mut self) -> Result<(), TransportError> {
         let mut events = std::mem::take(&mut self.events);
-        let wait = self.wait();
-        self.transport.poll(&mut self.landing, wait, &mut events)?;
+        self.poll(&mut events)?;
         self.now_ns = now_ns();
         self.round += 1;
         self.roll_epoch();
@@ -116,6 +115,20 @@ impl Worker {
             self.tick();
         }
         Ok(())
+    }
+
+    /// Waits for events. Busy-polling is for those who wait for one answer: who gathers a batch has something to wait for.
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), TransportError> {
+        let wait = self.wait();
+        let Self { transport, landing, spin, .. } = self;
+        let (Some(spin), Some(most), 1) = (spin, wait.timeout, wait.events_min) else {
+            return transport.poll(landing, wait, events);
+        };
+        let poll = |time| {
+            transport.poll(landing, Wait { timeout: Some(time), ..wait }, events)?;
+            Ok(!events.is_empty())
+        };
+        spin.until(most, poll, |is_something| *is_something).map(drop)
     }
 
     /// How to wait. The worker does not wait while commands remain. It lingers if many clients are active, so that

@@ -41,6 +41,7 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, NodeError> {
         compression: *compression,
         copy_rate: config.copy_rate.0,
         sending: *sending,
+        spin: config.spin,
     };
     settings.check()?;
     Ok(Some(settings))

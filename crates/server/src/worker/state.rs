@@ -15,6 +15,7 @@ use crate::tails::Tails;
 use landfall_heap::{Heap, Writer};
 use landfall_media::{Dirty, MediaError};
 use landfall_sockets::{ConnId, Event, Transport};
+use landfall_spin::SpinWait;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub(crate) struct Worker {
     pub(super) heap: Arc<Heap>,
     pub(super) id: usize,
     pub(super) transport: Box<dyn Transport>,
+    /// How it waits; `None`: it blocks at once.
+    pub(super) spin: Option<SpinWait>,
     pub(super) landing: Landing,
     pub(super) writer: Writer,
     pub(super) lookahead: Lookahead,
@@ -101,6 +104,7 @@ impl Worker {
         let heap = Arc::clone(shared.engine.heap());
         let mut writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
         let chain = chain::join(&shared, id, (&mut writer, &mut *transport));
+        let spin = Some(shared.config.spin).filter(|spin| !spin.is_zero()).map(SpinWait::new);
         let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
         Self {
             landing: Landing::new(Arc::clone(&heap)),
@@ -108,6 +112,7 @@ impl Worker {
             heap,
             id,
             transport,
+            spin,
             writer,
             lookahead: Lookahead::default(),
             conns: Conns::default(),
