@@ -591,6 +591,7 @@ impl Node {
             lease.prove_by_chain(None);
         }
         drop(streams);
+        // Connections of the time between were made with what was known of the old place.
         self.reconnect();
         self.find_role();
         if self.place() == Role::Removed {

@@ -558,7 +558,7 @@ impl Session {
             for some in self.service.forget_all().chunks(RELEASED_AT_ONCE) {
                 // The log's slab may be full. What cannot be deleted is left to the next start.
                 let _ = files.sync_all();
-                release(files, &self.service.common, some.to_vec());
+                release(files, &self.service.common, some.iter().copied());
             }
         }
         at_last();
@@ -672,7 +672,7 @@ fn take_over(device: Option<&Device>, negotiated: Negotiated, lost: &LostChanges
 
 /// Deletes inodes without a name. What cannot be deleted now is left to the thread that publishes, as long as there are
 /// other mounts, and to the next start.
-pub(crate) fn release(files: &Files, common: &Common, orphans: Vec<InodeNumber>) {
+pub(crate) fn release(files: &Files, common: &Common, orphans: impl IntoIterator<Item = InodeNumber>) {
     let now_ns = clock::now_ns();
     let is_left =
         |number: &InodeNumber| files.execute(now_ns, &Operation::Release { number: *number }).is_err();

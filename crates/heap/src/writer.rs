@@ -669,11 +669,10 @@ impl Writer {
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
         let taken = std::mem::take(&mut self.taken);
         self.newest_taken = 0;
-        let mut in_flight = InFlight { batch, slab, superseded, records, taken };
+        self.in_flight = Some(InFlight { batch, slab, superseded, records, taken });
         if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
-            self.send(&mut in_flight);
+            self.send_on();
         }
-        self.in_flight = Some(in_flight);
         Some(self.dirty.take())
     }
 
@@ -683,9 +682,12 @@ impl Writer {
     /// # Errors
     /// The error of `outcome`; the successor's.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), HeapError> {
-        let mut in_flight = self.in_flight.take().expect("a commit is under way");
+        if outcome.is_ok() {
+            self.send_on();
+        }
+        let in_flight = self.in_flight.take().expect("a commit is under way");
         outcome?;
-        self.wait_for_successor(&mut in_flight)?;
+        self.wait_for_successor()?;
         self.give_room_back(in_flight.taken);
         if let Some((run, upto)) = in_flight.slab {
             self.heap.runs.mark_durable(run, upto);

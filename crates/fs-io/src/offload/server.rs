@@ -566,7 +566,7 @@ impl Server {
             self.common.lives.resume(attached.number, below, &known);
         }
         let unknown = |orphan: &InodeNumber| !self.common.lives.is_known(*orphan);
-        release(&self.files, &self.common, gathered.orphans.into_iter().filter(unknown).collect());
+        release(&self.files, &self.common, gathered.orphans.into_iter().filter(unknown));
         for attached in gathered.arrived {
             let earlier = Earlier { lost: attached.ledger.settle(gathered.log_end), below };
             report(self.serve(attached, Some(earlier)));

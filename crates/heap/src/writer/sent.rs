@@ -1,6 +1,6 @@
 //! Batches that another machine gets, too: `docs/format/chain.md`.
 
-use super::{InFlight, Urgency, Writer};
+use super::{Urgency, Writer};
 use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::layout::SlotId;
@@ -25,8 +25,8 @@ impl Writer {
         self.successor.is_some()
     }
 
-    /// The batch under way is durable in this region. Where there is a successor, the driver calls this before
-    /// [`Self::finish_commit`], which it then calls when [`Self::is_sent_on`] is true, so that it does not block.
+    /// Sends the batch under way, if that was not done. Where there is a successor, the driver calls this when the batch is
+    /// durable in this region, and [`Self::finish_commit`] when [`Self::is_sent_on`] is true, so that it does not block.
     pub fn send_on(&mut self) {
         let Some((successor, records)) = self.take_unsent() else { return };
         successor.send(&self.heap, &records);
@@ -119,16 +119,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn send(&self, in_flight: &mut InFlight) {
-        let Some(successor) = &self.successor else { return };
-        let records = std::mem::take(&mut in_flight.records);
-        if !records.is_empty() {
-            successor.send(&self.heap, &records);
-        }
-    }
-
-    pub(super) fn wait_for_successor(&mut self, in_flight: &mut InFlight) -> Result<(), HeapError> {
-        self.send(in_flight);
+    pub(super) fn wait_for_successor(&mut self) -> Result<(), HeapError> {
         let outcome = self.successor.as_ref().map_or(Ok(()), |successor| successor.wait());
         self.is_lost |= outcome.is_err();
         outcome

@@ -179,21 +179,18 @@ pub(crate) fn advance(shared: &Shared, worker: usize, answers: &Answers) -> bool
         shared.wake_all();
     }
     match advanced {
-        Ok(Advanced::Waits { has_completed }) => has_completed,
+        Ok(Advanced::Waits { .. }) => {}
         Ok(Advanced::All) => {
             shared.files.end_committer(worker);
             link.note_complete(files.durable_below());
             if files.publishing_is_due() {
                 shared.files.wake_publishing();
             }
-            true
         }
         // The thread waits for whoever is at it, and complains of what fails.
-        Ok(Advanced::Busy) | Err(_) => {
-            end(shared, worker);
-            false
-        }
+        Ok(Advanced::Busy) | Err(_) => end(shared, worker),
     }
+    has_completed
 }
 
 /// The thread goes on with what a worker has begun.
