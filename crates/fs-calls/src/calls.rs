@@ -180,8 +180,12 @@ impl<'a> Calls<'a> {
 
     /// The kernel makes a file durable, and does not know what was written here and is lost.
     fn sync_by_kernel(&self, fd: i32, file: FileId) -> Result<(), Errno> {
-        self.kernel.sync(fd)?;
-        if self.engine.has_lost(file) { Err(Errno(libc::EIO)) } else { Ok(()) }
+        let synced = self.kernel.sync(fd);
+        if synced.is_err_and(|errno| errno != Errno(libc::EIO)) {
+            return synced;
+        }
+        // What both know to be lost is said once.
+        if self.engine.has_lost(file) { Err(Errno(libc::EIO)) } else { synced }
     }
 
     /// `pread`, `preadv`.
@@ -244,7 +248,7 @@ impl<'a> Calls<'a> {
     pub fn sync(&self, fd: i32) -> Answered<()> {
         let file = self.table.lock(fd)?.descriptor.file;
         let answered = self.counted(self.engine.sync(file));
-        answered.or_else(|| self.engine.may_have_lost(file).then(|| self.sync_by_kernel(fd, file)))
+        answered.or_else(|| self.engine.may_lose(file).then(|| self.sync_by_kernel(fd, file)))
     }
 
     /// The open file, locked, if nobody else sees its offset.

@@ -85,9 +85,9 @@ pub trait Engine: Sync {
     /// [`Refused`].
     fn sync(&self, file: FileId) -> Result<(), Refused>;
 
-    /// True if something that was answered here may be lost: when [`Self::sync`] has passed a call on, and the kernel has made
-    /// the file durable, [`Self::has_lost`] is to be asked.
-    fn may_have_lost(&self, file: FileId) -> bool;
+    /// True if something that was answered here may be lost, or may come to be: when [`Self::sync`] has passed a call on, and
+    /// the kernel has made the file durable, [`Self::has_lost`] is to be asked.
+    fn may_lose(&self, file: FileId) -> bool;
 
     /// True, once, if something that was answered here is lost.
     fn has_lost(&self, file: FileId) -> bool;

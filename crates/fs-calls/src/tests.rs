@@ -198,7 +198,7 @@ impl Engine for Sometimes<'_> {
         Ok(())
     }
 
-    fn may_have_lost(&self, _file: FileId) -> bool {
+    fn may_lose(&self, _file: FileId) -> bool {
         self.has_lost.load(Ordering::Relaxed)
     }
 

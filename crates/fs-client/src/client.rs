@@ -55,6 +55,17 @@ struct Syncs {
     begun: AtomicU64,
     /// The last one that it has answered. Who holds this asks: those who wait share the next answer.
     done: Mutex<u64>,
+    /// Operations below this index are durable, wherever they must be.
+    durable: AtomicU64,
+}
+
+/// Which server follows the one that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// One of the same region: it says in the control memory what it has executed.
+    SameRegion,
+    /// Perhaps one of another region, to which the mount has gone: nothing is known of what was not made durable.
+    Any,
 }
 
 /// One side of the link: that of a program's process.
@@ -66,6 +77,7 @@ pub struct Client<'m> {
     is_executed_again: bool,
     log: Mutex<Log>,
     syncs: Syncs,
+    next: Next,
     /// The server takes no operations any more, or does not answer.
     is_over: AtomicBool,
     /// When the server may be asked for space again.
@@ -87,11 +99,18 @@ impl<'m> Client<'m> {
             region_bytes: identity.region_bytes,
             is_executed_again: identity.is_executed_again(),
             syncs: Syncs::default(),
+            next: Next::SameRegion,
             log: Mutex::new(Log::new(identity)),
             is_over: AtomicBool::new(false),
             refill_from_ms: AtomicU64::new(0),
             seen_ms: AtomicU64::new(0),
         })
+    }
+
+    /// Says which server may follow. It is one of the same region otherwise.
+    #[must_use]
+    pub fn followed_by(self, next: Next) -> Self {
+        Self { next, ..self }
     }
 
     /// True once the kernel answers for all files.
@@ -218,26 +237,49 @@ impl<'m> Client<'m> {
             return Ok(());
         }
         let number = self.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let appended = self.log().appended();
         match self.ask(&Request::Sync) {
             Ok(Reply::Done) => *done = number,
             _ => return Err(Unanswered),
         }
+        self.syncs.durable.fetch_max(appended, Ordering::AcqRel);
         Ok(())
     }
 
-    /// True if the server that was to execute what was written to the file has ended, and perhaps before it had.
-    pub fn may_have_lost(&self, file: &File) -> bool {
-        self.is_executed_again && self.has_ended() && file.lock().appended > self.control.applied()
+    /// True if something that was written to the file is lost if the server ends before it has executed it, or has ended so.
+    pub fn may_lose(&self, file: &File) -> bool {
+        self.is_executed_again && file.lock().appended > self.kept()
     }
 
     /// True, once, if what was written to the file was never executed. To be asked when the kernel has made the file durable:
     /// a server that ends in good order has executed everything then.
     pub fn has_lost(&self, file: &File) -> bool {
-        let is_lost = self.may_have_lost(file);
+        if self.next == Next::Any && self.may_lose(file) && !self.has_gone() {
+            // The server has heard it by the kernel. That is known here only if it says so here.
+            let changed_at = file.lock().changed_at;
+            let _ = self.sync_by_server(changed_at);
+        }
+        let is_lost = self.may_lose(file) && self.has_gone();
         if is_lost {
             file.lock().appended = 0;
         }
         is_lost
+    }
+
+    /// Operations below this index are not lost with the server.
+    fn kept(&self) -> u64 {
+        match self.next {
+            Next::SameRegion => self.control.applied(),
+            Next::Any => self.syncs.durable.load(Ordering::Acquire),
+        }
+    }
+
+    /// True if the server is not there any more, also where nobody has looked for it since.
+    fn has_gone(&self) -> bool {
+        if !self.has_ended() && !self.host.is_there() {
+            self.end();
+        }
+        self.has_ended()
     }
 
     /// The kernel answers for the file from now on.

@@ -1,7 +1,7 @@
 //! A client with a model of the server: it revokes leases at any time, and checks and executes what the client appends.
 
 use landfall_fs::{FIRST_CLIENT_AGAIN, InodeNumber};
-use landfall_fs_client::{Client, File, Gone, Host, Now, Unanswered};
+use landfall_fs_client::{Client, File, Gone, Host, Next, Now, Unanswered};
 use landfall_fs_link::{
     CONTROL_WORDS, Checked, Control, Identity, Kind, LANDINGS_MAX, LEASES_MAX, LeaseFields, LinkState, Part,
     Reason, Refusal, Reply, Request, SEQS_PER_LEASE, SLABS_MAX, SlabGrant, lease,
@@ -536,20 +536,44 @@ fn what_a_killed_server_had_not_executed_is_lost_and_that_is_said_once() {
     write(&world, &client, &other, Some(0), &[2; 5000]);
     client.sync(&other).expect("the client has the lease");
     write(&world, &client, &file, Some(0), &[2; 5000]);
-    assert!(!client.may_have_lost(&file), "the server is there");
+    assert!(client.may_lose(&file) && !client.may_lose(&other));
+    assert!(!client.has_lost(&file), "the server is there");
+    // Nobody has looked for it since.
     world.is_gone.store(true, Ordering::Relaxed);
-    assert!(client.sync(&file).is_err() && client.is_over());
-    assert!(client.may_have_lost(&file) && !client.may_have_lost(&other));
+    assert!(!client.has_ended());
     assert_eq!([&file, &file, &other].map(|file| client.has_lost(file)), [true, false, false]);
+    assert!(client.has_ended() && client.sync(&other).is_err());
     // A server that ends in good order executes everything.
     let (world, file) = (World::again(), File::new(INODE));
     world.server.lock().unwrap().files.insert(INODE, vec![1; 10_000]);
     let client = Client::new(world.control(), &world).unwrap();
     write(&world, &client, &file, Some(0), &[2; 5000]);
     world.control().set_state(LinkState::Ended);
-    assert!(client.may_have_lost(&file), "it may still do so");
+    assert!(client.may_lose(&file), "it may still do so");
     world.by_kernel(|_| ());
     assert!(!client.has_lost(&file));
+}
+
+#[test]
+fn where_a_server_of_another_region_may_follow_only_what_was_synced_is_not_lost() {
+    let (world, file) = (World::again(), File::new(INODE));
+    let other = File::new(InodeNumber(8));
+    for file in [&file, &other] {
+        world.server.lock().unwrap().files.insert(file.inode(), vec![1; 10_000]);
+    }
+    let client = Client::new(world.control(), &world).unwrap().followed_by(Next::Any);
+    for file in [&file, &other] {
+        write(&world, &client, file, Some(0), &[2; 5000]);
+    }
+    assert_eq!(world.server.lock().unwrap().syncs, 0);
+    // The kernel has made it durable, and this server has heard that.
+    assert!(!client.has_lost(&file) && !client.may_lose(&file) && !client.may_lose(&other));
+    assert_eq!(world.server.lock().unwrap().syncs, 1);
+    write(&world, &client, &file, Some(0), &[3; 5000]);
+    world.by_kernel(|_| ());
+    assert_eq!(world.control().applied(), 3, "it was executed");
+    world.is_gone.store(true, Ordering::Relaxed);
+    assert_eq!([&file, &file, &other].map(|file| client.has_lost(file)), [true, false, false]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The connection to the server of a mount.
 
 use crate::sys::{ControlMemory, Kept};
-use landfall_fs_client::{Client, Gone, Host, Now};
+use landfall_fs_client::{Client, Gone, Host, Next, Now};
 use landfall_fs_link::{Control, MESSAGE_BYTES_MAX, Reply, Request, is_same_user};
 use landfall_heap::RunId;
 use landfall_media::{Attached, Extent, Site};
@@ -87,7 +87,9 @@ impl Connection {
         let region = Attached::new(&File::from(region), identity.region_bytes, begin)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
         let server: &'static Server = Kept::new(Server { socket, memory, asking: Mutex::default(), region });
-        Ok(Self { client: Client::new(control, server)?, server })
+        // A virtual machine's mount may follow to a server of another region.
+        let next = if begin == 0 { Next::SameRegion } else { Next::Any };
+        Ok(Self { client: Client::new(control, server)?.followed_by(next), server })
     }
 
     /// The process is a child of the one that has connected: the connection ends with its parent.

@@ -49,18 +49,18 @@ impl Known {
     /// The same file for the client of the next server.
     fn anew(self: &Arc<Self>) -> Self {
         let mut earlier = std::mem::take(&mut *lock(&self.earlier));
-        if self.may_itself_have_lost() {
+        if self.may_itself_lose() {
             earlier.push(Arc::clone(self));
         }
         Self { earlier: Mutex::new(earlier), ..Self::new(self.mount, self.file.anew()) }
     }
 
-    fn may_itself_have_lost(&self) -> bool {
-        self.client.get().is_some_and(|client| client.may_have_lost(&self.file))
+    fn may_itself_lose(&self) -> bool {
+        self.client.get().is_some_and(|client| client.may_lose(&self.file))
     }
 
-    fn may_have_lost(&self) -> bool {
-        self.may_itself_have_lost() || !lock(&self.earlier).is_empty()
+    fn may_lose(&self) -> bool {
+        self.may_itself_lose() || !lock(&self.earlier).is_empty()
     }
 
     /// To be asked when the kernel has made the file durable.
@@ -285,8 +285,8 @@ impl Engine for Library {
         self.with(file, Use::Read, Client::sync)
     }
 
-    fn may_have_lost(&self, file: FileId) -> bool {
-        self.known(file).is_some_and(|known| known.may_have_lost())
+    fn may_lose(&self, file: FileId) -> bool {
+        self.known(file).is_some_and(|known| known.may_lose())
     }
 
     fn has_lost(&self, file: FileId) -> bool {

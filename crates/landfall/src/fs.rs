@@ -9,6 +9,7 @@ mod values;
 pub(crate) use background::{HELPER_NAME, help_mount};
 
 use crate::check::CheckArgs;
+use crate::nvdimm::NvdimmError;
 use crate::output::{self, fail};
 use crate::password::read_password;
 use crate::sockets;
@@ -21,7 +22,6 @@ use landfall_fs_io::{
 };
 use landfall_fuse::{MountOptions, OptionError, OtherOption};
 use landfall_heap::{HeapError, Tenant};
-use landfall_media::MediaError;
 use landfall_server::config::{Config, ConfigError, Size};
 use landfall_server::store::{self, StoreError};
 use std::ffi::OsString;
@@ -221,12 +221,8 @@ enum FsCliError {
     Nice(std::io::Error),
     #[error("a DAX device has no directory: say where to listen by --socket")]
     NoSocket,
-    #[error(
-        "--nvdimm: the region is not in memory: give it a directory on tmpfs (such as /dev/shm), or on DAX"
-    )]
-    NoNvdimm,
     #[error("--nvdimm: {0}")]
-    NvdimmInfo(MediaError),
+    Nvdimm(#[from] NvdimmError),
 }
 
 /// Runs a command of `landfall fs`.

@@ -11,6 +11,7 @@ mod demo;
 mod etcd;
 mod fs;
 pub mod log;
+mod nvdimm;
 mod output;
 mod password;
 mod pmnet;

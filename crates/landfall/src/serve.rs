@@ -141,6 +141,10 @@ pub struct ServeArgs {
     /// --password-file. On a network the port is commonly 6481
     #[arg(long, value_name = "ADDR:PORT", requires = "files_offload")]
     files_listen: Option<String>,
+    /// The region, in memory, is the NVDIMM of a virtual machine: programs there share it (`landfall fs mount --nvdimm`). There
+    /// is one such machine at a time
+    #[arg(long, requires = "files_listen")]
+    nvdimm: bool,
     /// Options of the mount of --files, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
     /// fsname=NAME, max_read=BYTES
     #[arg(long, value_name = "OPTIONS")]
@@ -435,6 +439,7 @@ impl ServeArgs {
         config.files = self.files.or(file.files);
         config.files_offload = self.files_offload.or(file.files_offload);
         set(&mut config.files_listen, parse(self.files_listen.or(file.files_listen), parse_address)?);
+        config.nvdimm = self.nvdimm || file.nvdimm.unwrap_or_default();
         config.files_options = self.files_options.or(file.files_options);
         let publish = self.files_publish.or(file.files_publish);
         config.files_publish =

@@ -1,9 +1,10 @@
-//! Libraries in a virtual machine whose NVDIMM is the region of `landfall fs serve --nvdimm`: what they say to the server by the
-//! holder of their mount. There is no such machine here (`cargo xtask vm host --nvdimm` has one): what stands for its device is
-//! the region's file, which begins earlier.
+//! Libraries in a virtual machine whose NVDIMM is the region of `landfall fs serve --nvdimm`, or of a server of a chain: what they
+//! say to the server by the holder of their mount. There is no such machine here (`cargo xtask vm host --nvdimm` has one): what
+//! stands for its device is a file with the first page of it.
 
 mod common;
 
+use common::chain::Chain;
 use common::far::{Far, leaked};
 use common::mounts::{END_LIMIT, Site};
 use common::{Place, can_mount, has_program, landfall, own_address, pattern, wait_until};
@@ -20,6 +21,8 @@ const BEGIN: u64 = 8192;
 const REFUSED: u64 = 100;
 const WELCOME: u64 = 101;
 const LEASE: u64 = 102;
+/// The lowest number of a client whose operations are executed again.
+const FIRST_AGAIN: u64 = 1 << 31;
 const NO_MOUNT: u64 = 13;
 /// Bytes of a client in the note of clients.
 const PLACE_BYTES: usize = 24;
@@ -32,13 +35,31 @@ fn served(flags: &[&'static str]) -> Option<(Site, SocketAddr)> {
     Some((Site::new(place, &flags), address))
 }
 
-fn region(site: &Site) -> PathBuf {
-    site.place.dir().join("region.lf")
+fn region_in(place: &Place) -> PathBuf {
+    place.dir().join("region.lf")
 }
 
-/// The mount of a machine.
-fn mounted(site: &Site, address: SocketAddr) -> Far {
-    Far::mount(&[address], &["--nvdimm", region(site).to_str().unwrap()])
+/// What stands for the device of a machine.
+struct Device(tempfile::NamedTempFile);
+
+impl Device {
+    fn new() -> Self {
+        Self(tempfile::NamedTempFile::new().unwrap())
+    }
+
+    /// It is a part of this region, as that is now.
+    fn look(&self, place: &Place) {
+        let mut page = [0; 4096];
+        File::open(region_in(place)).unwrap().read_exact_at(&mut page, BEGIN).unwrap();
+        self.0.as_file().write_all_at(&page, 0).unwrap();
+    }
+
+    /// The mount of the machine that has this region.
+    fn mount(&self, addresses: &[SocketAddr], place: &Place) -> Far {
+        let far = Far::mount(addresses, &["--nvdimm", self.0.path().to_str().unwrap()]);
+        self.look(place);
+        far
+    }
 }
 
 /// What a mount's files name as the socket of libraries.
@@ -78,6 +99,12 @@ impl Library {
         self.answer()
     }
 
+    /// It ends its connection, and waits until the holder does, too.
+    fn leave(&mut self) {
+        self.ask = None;
+        assert!(self.answer().is_empty());
+    }
+
     /// Asks for a lease, and takes no answer.
     fn post(&mut self, inode: u64) {
         writeln!(self.ask.as_mut().unwrap(), "post {inode}").unwrap();
@@ -110,14 +137,15 @@ fn leases(far: &Far) -> u64 {
 fn a_library_in_a_virtual_machine_shares_the_region_until_its_process_ends() {
     let Some((site, address)) = served(&["--nvdimm"]) else { return };
     let server = site.server();
-    let far = mounted(&site, address);
+    let device = Device::new();
+    let far = device.mount(&[address], &site.place);
     fs::write(far.at("file"), pattern(1, 10_000)).unwrap();
     let found = fs::metadata(far.at("file")).unwrap();
     let mut library = Library::start(&socket(&far), found.dev());
     let welcome = library.answer();
     let [WELCOME, client, _, BEGIN, control, 2] = welcome[..] else { panic!("{welcome:?}") };
     let mut words = [0; 16];
-    File::open(region(&site)).unwrap().read_exact_at(&mut words, BEGIN + control).unwrap();
+    File::open(region_in(&site.place)).unwrap().read_exact_at(&mut words, BEGIN + control).unwrap();
     assert_eq!(&words[..6], b"LFLINK", "the control memory is in the region");
     assert_eq!(u64::from_le_bytes(words[8..].try_into().unwrap()), client);
     let answer = library.acquire(found.ino());
@@ -142,7 +170,8 @@ fn a_library_in_a_virtual_machine_shares_the_region_until_its_process_ends() {
 fn a_library_joins_the_next_server_by_the_mount_that_has_stayed() {
     let Some((site, address)) = served(&["--nvdimm"]) else { return };
     let server = site.server();
-    let far = mounted(&site, address);
+    let device = Device::new();
+    let far = device.mount(&[address], &site.place);
     fs::write(far.at("file"), b"bytes").unwrap();
     let found = fs::metadata(far.at("file")).unwrap();
     let mut library = Library::start(&socket(&far), found.dev());
@@ -152,6 +181,9 @@ fn a_library_joins_the_next_server_by_the_mount_that_has_stayed() {
     let server = site.server();
     assert_eq!(fs::read(far.at("file")).unwrap(), b"bytes");
     assert!(library.acquire(found.ino()).is_empty(), "its server is gone");
+    let refused = Library::start(&socket(&far), found.dev()).answer();
+    assert_eq!(refused[..2], [REFUSED, NO_MOUNT], "what is in the device is not the region of that server");
+    device.look(&site.place);
     let mut library = Library::start(&socket(&far), found.dev());
     assert_eq!(library.answer()[0], WELCOME);
     assert_eq!(library.acquire(found.ino())[0], LEASE);
@@ -165,18 +197,113 @@ fn a_library_joins_the_next_server_by_the_mount_that_has_stayed() {
 fn who_may_not_share_the_region_is_refused() {
     let Some((site, address)) = served(&["--nvdimm"]) else { return };
     let server = site.server();
-    let far = mounted(&site, address);
-    let device = fs::metadata(far.point.path()).unwrap().dev();
-    let refused = Library::start(&socket(&far), device + 1).answer();
+    let device = Device::new();
+    let far = device.mount(&[address], &site.place);
+    let st_dev = fs::metadata(far.point.path()).unwrap().dev();
+    let refused = Library::start(&socket(&far), st_dev + 1).answer();
     assert_eq!(refused[..2], [REFUSED, NO_MOUNT], "it uses another mount");
     far.stop();
     server.stop();
     let Some((site, address)) = served(&[]) else { return };
     let server = site.server();
-    let far = mounted(&site, address);
-    assert!(Library::start(&socket(&far), device).answer().is_empty(), "the server shares it with nobody");
+    let device = Device::new();
+    let far = device.mount(&[address], &site.place);
+    let st_dev = fs::metadata(far.point.path()).unwrap().dev();
+    assert!(Library::start(&socket(&far), st_dev).answer().is_empty(), "the server shares it with nobody");
     far.stop();
     server.stop();
+}
+
+/// A chain whose regions are in memory, each the NVDIMM of a machine, and where its servers listen.
+fn chained() -> Option<(Chain, Vec<SocketAddr>)> {
+    if !can_mount() || !has_program("python3", &["--version"]) {
+        return None;
+    }
+    drop(Place::in_memory()?);
+    let flags = ["--capacity", "96MiB", "--workers", "2", "--nvdimm"];
+    let mut chain = Chain::at(3, &flags, || Place::in_memory().expect("there was memory"));
+    let addresses = chain.serve_mounts();
+    chain.start_all();
+    Some((chain, addresses))
+}
+
+#[test]
+fn libraries_are_those_of_the_server_whose_region_the_machine_has() {
+    let Some((mut chain, addresses)) = chained() else { return };
+    // Each node has a machine, and both mount at the first one.
+    let devices = [Device::new(), Device::new()];
+    let fars = [0, 1].map(|node| devices[node].mount(&addresses, &chain.nodes[node].place));
+    let file = File::create(fars[0].at("file")).unwrap();
+    file.write_all_at(&pattern(1, 10_000), 0).unwrap();
+    file.sync_all().unwrap();
+    let inode = file.metadata().unwrap().ino();
+    let start = |far: &Far| Library::start(&socket(far), fs::metadata(far.point.path()).unwrap().dev());
+    assert_eq!(start(&fars[1]).answer()[..2], [REFUSED, NO_MOUNT], "that is the other one's region");
+    let mut library = start(&fars[0]);
+    let welcome = library.answer();
+    assert!(welcome[0] == WELCOME && welcome[1] >= FIRST_AGAIN, "{welcome:?}");
+    assert_eq!(library.acquire(inode)[0], LEASE);
+    assert_eq!(start(&fars[1]).answer()[..2], [REFUSED, NO_MOUNT]);
+    assert_eq!(library.acquire(inode)[0], LEASE, "what the other machine asks ends nobody");
+    let removed = chain.remove_later(0);
+    chain.kill(0);
+    removed();
+    chain.wait_until_in_step();
+    // The mounts have followed. What the machine of the first server has shared is not in this one's region.
+    assert_eq!(fs::read(fars[0].at("file")).unwrap(), pattern(1, 10_000));
+    assert_eq!(fs::read(fars[1].at("file")).unwrap(), pattern(1, 10_000));
+    assert!(library.acquire(inode).is_empty(), "its server is gone");
+    assert_eq!(start(&fars[0]).answer()[..2], [REFUSED, NO_MOUNT]);
+    devices[1].look(&chain.nodes[1].place);
+    let mut library = start(&fars[1]);
+    let welcome = library.answer();
+    assert!(welcome[0] == WELCOME && welcome[1] >= FIRST_AGAIN, "{welcome:?}");
+    assert_eq!(library.acquire(inode)[0], LEASE);
+    drop((library, file));
+    fars.into_iter().for_each(Far::stop);
+    chain.end(&[1, 2]);
+}
+
+#[test]
+fn what_a_library_that_has_ended_may_have_written_is_durable_or_said_to_be_lost() {
+    let Some((mut chain, addresses)) = chained() else { return };
+    let device = Device::new();
+    let far = device.mount(&addresses, &chain.nodes[0].place);
+    let files = ["kept", "lost", "other"].map(|name| {
+        let file = File::create(far.at(name)).unwrap();
+        file.write_all_at(&pattern(1, 10_000), 0).unwrap();
+        file.sync_all().unwrap();
+        file
+    });
+    let inodes = files.each_ref().map(|file| file.metadata().unwrap().ino());
+    let start = || {
+        let mut library = Library::start(&socket(&far), fs::metadata(far.point.path()).unwrap().dev());
+        assert_eq!(library.answer()[0], WELCOME);
+        library
+    };
+    let mut library = start();
+    assert_eq!(library.acquire(inodes[0])[0], LEASE);
+    library.leave();
+    // When what it could change can be changed by others, it has been made durable.
+    files[0].write_all_at(b"more", 0).unwrap();
+    files[0].sync_all().unwrap();
+    let mut library = start();
+    assert_eq!(library.acquire(inodes[1])[0], LEASE);
+    let removed = chain.remove_later(0);
+    chain.server(2).signal("STOP");
+    files[2].write_all_at(b"more", 0).unwrap();
+    library.leave();
+    chain.kill(0);
+    removed();
+    chain.server(2).signal("CONT");
+    chain.wait_until_in_step();
+    let said = files.each_ref().map(|file| file.sync_all().map_err(|error| error.raw_os_error()));
+    assert_eq!(said, [Ok(()), Err(Some(5)), Err(Some(5))]);
+    files[1].sync_all().expect("it is said once");
+    assert_eq!(fs::read(far.at("lost")).unwrap(), pattern(1, 10_000));
+    drop(files);
+    far.stop();
+    chain.end(&[1, 2]);
 }
 
 #[test]

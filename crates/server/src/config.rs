@@ -132,6 +132,9 @@ pub enum ConfigError {
         "--files-listen ADDR:PORT is for mounts that are processes of their own: give --files-offload SOCKET, too"
     )]
     ListenAlone,
+    /// Misuse: what programs in a virtual machine ask comes as from another machine.
+    #[error("--nvdimm is for a virtual machine that mounts: give --files-listen ADDR:PORT, too")]
+    NvdimmAlone,
     /// Misuse: only the servers of a chain tell clients of each other.
     #[error("--announce HOST:PORT is for a server of a chain: give --chain and --node, too")]
     AnnounceAlone,
@@ -262,6 +265,8 @@ pub struct Config {
     pub files_offload: Option<PathBuf>,
     /// Address to which mounts on other machines connect; `None`: there are none.
     pub files_listen: Option<SocketAddr>,
+    /// The region is the NVDIMM of a virtual machine, whose programs share it.
+    pub nvdimm: bool,
     /// Options of the mount of this process, as those of `landfall fs mount -o`.
     pub files_options: Option<String>,
     /// How published records get the bytes of files; `None`: as [`Publishing::default`].
@@ -321,6 +326,7 @@ impl Default for Config {
             files: None,
             files_offload: None,
             files_listen: None,
+            nvdimm: false,
             files_options: None,
             files_publish: None,
             files_commands: false,
@@ -371,10 +377,14 @@ impl Config {
     /// Refuses settings of a mount of this process where others mount.
     ///
     /// # Errors
-    /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`], [`ConfigError::PublishingAlone`].
+    /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`], [`ConfigError::NvdimmAlone`],
+    /// [`ConfigError::PublishingAlone`].
     pub fn check_files(&self) -> Result<(), ConfigError> {
         if self.files_listen.is_some() && self.files_offload.is_none() {
             return Err(ConfigError::ListenAlone);
+        }
+        if self.nvdimm && self.files_listen.is_none() {
+            return Err(ConfigError::NvdimmAlone);
         }
         if self.files_publish.is_some() && !self.wants_files() {
             return Err(ConfigError::PublishingAlone);
@@ -435,6 +445,8 @@ pub struct FileConfig {
     pub files_offload: Option<PathBuf>,
     /// `--files-listen`
     pub files_listen: Option<String>,
+    /// `--nvdimm`
+    pub nvdimm: Option<bool>,
     /// `--files-options`
     pub files_options: Option<String>,
     /// `--files-publish`

@@ -157,7 +157,7 @@ impl Engine for Mirror {
         self.with(file, |fd| rustix::fs::fsync(fd).map_err(failed))
     }
 
-    fn may_have_lost(&self, _file: FileId) -> bool {
+    fn may_lose(&self, _file: FileId) -> bool {
         false
     }
 

@@ -144,7 +144,7 @@ impl Link {
     }
 
     /// The region, for a client.
-    pub(super) fn region(&self) -> BorrowedFd<'_> {
+    pub(crate) fn region(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
     }
 

@@ -171,7 +171,7 @@ impl Hold {
         let machine = match (&settings.nvdimm, &by) {
             (Some(nvdimm), By::Relay { relay, over }) => {
                 let of = (mount, device_of(&id).unwrap_or_default());
-                let machine = Machine::start((&nvdimm.device, &nvdimm.libraries), of);
+                let machine = Machine::start((&nvdimm.device, &nvdimm.libraries), of, relay);
                 let machine = machine.inspect_err(|_| raise(over))?;
                 relay.name_libraries(machine.socket().to_owned());
                 Some(machine)
@@ -436,7 +436,9 @@ impl Hold {
             }
         };
         self.has_all_durable.store(false, Ordering::Release);
-        self.machine.iter().for_each(|machine| machine.set_server(reached.remote().cloned()));
+        if let (Some(machine), Some(remote)) = (&self.machine, reached.remote()) {
+            machine.set_server(remote.clone(), *life);
+        }
         if let Some(relay) = self.relay() {
             relay.link(Link::new((*life, *sync), calls, Arc::clone(channel), lines));
         }

@@ -20,6 +20,7 @@ mod hello;
 mod hold;
 mod locks;
 mod machine;
+mod mark;
 mod message;
 mod packets;
 mod place;

@@ -7,6 +7,7 @@ use super::channel::{Channel, ChannelError};
 use super::earlier;
 use super::ending::{Ending, Return};
 use super::gathering::{Admitted, Attached, Gathering};
+use super::mark;
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
 use crate::common::{Common, Sharing};
@@ -281,6 +282,9 @@ impl Server {
         let service = Arc::new(Service::new(Arc::clone(&files), common.clone(), modes, available, no_mount));
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         let life = random_bytes()?;
+        if let Some(link) = libraries.as_ref().and_then(Libraries::link) {
+            mark::write(link.region().try_clone_to_owned()?.into(), life)?;
+        }
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
         common.numbers.begin();
         let gathering = Gathering::new(earlier::known(&known), recovered.log_end, recovered.orphans.clone());

@@ -42,12 +42,14 @@ impl SharedMemory {
         Self::map(file, words, 0)
     }
 
-    /// So many words of a file, from an offset on that is a multiple of a page.
+    /// So many words of a file, or of a device that is memory, from an offset on that is a multiple of a page.
     ///
     /// # Errors
     /// `InvalidData`: the file ends before. An error of the kernel.
     pub(crate) fn within(file: File, words: usize, at: u64) -> io::Result<Self> {
-        if file.metadata()?.len() < at + bytes_of(words) {
+        // The kernel does not map what is behind the end of a device.
+        let found = file.metadata()?;
+        if found.is_file() && found.len() < at + bytes_of(words) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Self::map(file.into(), words, at)

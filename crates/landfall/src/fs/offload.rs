@@ -1,14 +1,14 @@
 //! `landfall fs serve`, which owns a region and serves a mount that another process holds, and that other process.
 
 use super::{FsCliError, Opened, Sync, at_signal, config, open, workers};
+use crate::nvdimm;
 use crate::output::{self, fail};
 use crate::password::read_password;
 use crate::sockets;
 use crate::sys;
 use clap::Args;
-use landfall_fs::{Files, Orphans, Publishing};
+use landfall_fs::{Orphans, Publishing};
 use landfall_fs_io::{Door, Hold, HoldSettings, ServedAt, Server, Settings};
-use landfall_media::{MediaError, write_nvdimm_info};
 use landfall_server::config::{Config, Size};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::SocketAddr;
@@ -102,7 +102,7 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let Opened { files, mut publisher, path, found } = opened;
     publisher.set_publishing(args.publish);
     if args.nvdimm {
-        offer_nvdimm(&files)?;
+        nvdimm::offer(&files)?;
     }
     let medium = files.heap().media().describe();
     let notes = sockets::notes_of(&args.dir, &listens);
@@ -128,16 +128,6 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     server.run()?;
     tracing::info!("stopped; everything is durable");
     Ok(())
-}
-
-/// Has a virtual machine whose NVDIMM is the region find it.
-fn offer_nvdimm(files: &Files) -> Result<(), FsCliError> {
-    let media = files.heap().media();
-    let shared = media.share().ok_or(FsCliError::NoNvdimm)?;
-    let action = "open the region once more";
-    let failed = |source| MediaError::Io { path: "the region's file".into(), action, source };
-    let region = shared.map_err(|source| FsCliError::NvdimmInfo(failed(source)))?;
-    write_nvdimm_info(&region, media.len()).map_err(FsCliError::NvdimmInfo)
 }
 
 /// An address to listen at.

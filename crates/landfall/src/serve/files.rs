@@ -2,6 +2,7 @@
 //! mounts of others (`--files-offload`). The server keeps the heap for all.
 
 use super::offload::{self, Door, OffloadError};
+use crate::nvdimm::{self, NvdimmError};
 use crate::sockets;
 use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
@@ -37,6 +38,8 @@ pub(super) enum FilesError {
     Offload(#[from] OffloadError),
     #[error("--files-listen: {0}")]
     Listen(#[from] DoorError),
+    #[error("--nvdimm: {0}")]
+    Nvdimm(#[from] NvdimmError),
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     #[error("files without a name cannot be deleted: {0}")]
@@ -246,6 +249,10 @@ impl ServedFiles {
         }
         let mount = mount_options(config.files_options.as_deref())?;
         let socket = sockets::of_libraries(&config.dir);
+        let of_machine = socket.clone().filter(|_| config.nvdimm);
+        if config.nvdimm {
+            nvdimm::offer(files)?;
+        }
         let is_sync = config.chain.as_ref().is_some_and(|chain| chain.replicate == Replicate::Sync);
         let sync = if is_sync { SyncMode::Always } else { SyncMode::default() };
         let hides_files = shared.chain.is_some();
@@ -261,7 +268,7 @@ impl ServedFiles {
         let door = match (&place, config.files_listen) {
             (Place::Socket { socket, .. }, Some(address)) => {
                 let password = config.password.as_ref().map(|password| password.clone().into_bytes());
-                Some(NetworkDoor::open(address, (socket.clone(), None), password)?)
+                Some(NetworkDoor::open(address, (socket.clone(), of_machine), password)?)
             }
             _ => None,
         };

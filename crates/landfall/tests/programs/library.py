@@ -1,7 +1,8 @@
 """library.py SOCKET DEVICE: the messages of a library of files (docs/format/fs-link.md).
 
 Says hello for the mount with this st_dev, and prints what the server answers. Then asks what standard input says, a line
-each: `acquire INODE`, or `post INODE`, which is the same and takes no answer. Ends when standard input does.
+each: `acquire INODE`, or `post INODE`, which is the same and takes no answer. When standard input ends, it says that there
+will be no more, waits until the other end has closed the connection, and ends.
 """
 import array
 import socket
@@ -42,3 +43,8 @@ for line in sys.stdin:
         answer(link)
     else:
         print("posted", flush=True)
+try:
+    link.shutdown(socket.SHUT_WR)
+except OSError:
+    pass
+answer(link)
