@@ -77,7 +77,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "vm",
-        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep] | vm host [--nvdimm] [--cycles N] [--seed S] [--kernel DEB] [--keep]",
+        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep] | vm host [--nvdimm [--alone]] [--cycles N] [--seed S] [--kernel DEB] [--keep]",
         about: "the server in a virtual machine with persistent memory; the machine is killed repeatedly; or a host in one, whose kernel panics",
         run: vm::command,
     },

@@ -1,11 +1,12 @@
 #!/bin/busybox sh
 # First process of a guest that is a host: it mounts the files of a server outside, and writes, until its kernel panics.
-# Arguments: the port of the server; `nvdimm`, if the server's region is the machine's NVDIMM: programs have the library.
+# Arguments: the addresses of the servers, with commas between; `nvdimm`, if the region of one is the machine's NVDIMM:
+# programs have the library.
 #
 # The first serial port carries what xtask/src/vm/host/guest.rs reads, the second everything else. Each line ends with a
 # full stop: a panic may cut it.
 set -u
-port=$1 nvdimm=${2:-}
+servers=$1 nvdimm=${2:-}
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /applets /files
 /bin/busybox mount -t proc proc /proc
@@ -44,7 +45,7 @@ if [ -n "$nvdimm" ]; then
     done
 fi
 # shellcheck disable=SC2086
-landfall fs mount /files --server "10.0.2.2:$port" $device >/dev/ttyS1 &
+landfall fs mount /files --server "$servers" $device >/dev/ttyS1 &
 holder=$!
 until grep -q ' /files fuse' /proc/mounts; do
     kill -0 "$holder" || fail "there is no mount"
@@ -63,8 +64,13 @@ with=
 [ -z "$nvdimm" ] || with="landfall fs run --"
 while :; do
     number=$((number + 1))
+    tries=5
+    # A server that is killed may lose what is not durable yet; then the next sync fails, once.
     # shellcheck disable=SC2086
-    yes "$number" | $with dd of="/files/host/$number" bs=16384 count=1 iflag=fullblock conv=fsync ||
-        fail "file $number"
+    until yes "$number" | $with dd of="/files/host/$number" bs=16384 count=1 iflag=fullblock conv=fsync; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || fail "file $number"
+        echo "again $number."
+    done
     echo "durable $number."
 done

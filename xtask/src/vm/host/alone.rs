@@ -1,5 +1,6 @@
 //! The server of a host that shares its region: the region is the host's NVDIMM.
 
+use super::memory::Memory;
 use crate::error::Error;
 use crate::process::{self, Keep};
 use crate::service::Service;
@@ -11,18 +12,15 @@ use std::time::Duration;
 
 /// The size of the region, which is in memory.
 const MIB: u64 = 512;
-/// Where files in memory are.
-const MEMORY: &str = "/dev/shm";
-/// The counter of operations that the server has adopted from libraries.
-const ADOPTED: &str = "library_operations_total";
-/// Time limit of a check, and of asking for counters.
+/// Time limit of a check.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// A server, outside of the machine. Its region is removed when this is dropped.
+/// A server, outside of the machine.
 pub(super) struct Alone {
     binary: PathBuf,
     log: PathBuf,
-    directory: PathBuf,
+    /// Where its region is.
+    memory: Memory,
     /// Where it listens for mounts, once it was started.
     door: Option<SocketAddr>,
     running: Option<Service>,
@@ -33,11 +31,9 @@ impl Alone {
     ///
     /// # Errors
     /// [`Error::Found`] where it does not start, [`Error::Environment`] where there is no memory for its region.
-    pub(super) fn start(binary: &Path, folder: &Path) -> Result<Self, Error> {
-        let directory = Path::new(MEMORY).join(format!("landfall-vm-{}", std::process::id()));
-        fs::create_dir_all(&directory).map_err(|source| Error::file("create", &directory, source))?;
+    pub(super) fn start(binary: &Path, folder: &Path, memory: Memory) -> Result<Self, Error> {
         let (binary, log) = (binary.to_owned(), folder.join("server.log"));
-        let mut alone = Self { binary, log, directory, door: None, running: None };
+        let mut alone = Self { binary, log, memory, door: None, running: None };
         alone.serve()?;
         Ok(alone)
     }
@@ -47,7 +43,7 @@ impl Alone {
         // The next server listens where the first one did.
         let listen = self.door.map_or_else(|| "127.0.0.1:0".to_owned(), |door| door.to_string());
         serve.args(["fs", "serve", "--nvdimm", "--size", &format!("{MIB}MiB"), "--listen", &listen]);
-        serve.args(["--metrics", "127.0.0.1:0", "--dir"]).arg(&self.directory);
+        serve.args(["--metrics", "127.0.0.1:0", "--dir"]).arg(self.memory.folder());
         let server = Service::start(&mut serve, &self.log, "metrics: ")?;
         self.door = server.said("for mounts elsewhere: ").and_then(|address| address.parse().ok());
         self.running = Some(server);
@@ -62,20 +58,7 @@ impl Alone {
 
     /// The region, and its size in MiB: what the machine gets as its NVDIMM.
     pub(super) fn region(&self) -> (PathBuf, u64) {
-        (self.directory.join("region.lf"), MIB)
-    }
-
-    /// Operations that the server has adopted from libraries since it was started.
-    ///
-    /// # Errors
-    /// [`Error::Program`], [`Error::Found`] where it does not say.
-    pub(super) fn adopted(&self, point: &Path) -> Result<u64, Error> {
-        let mut top = Command::new(&self.binary);
-        let shown =
-            process::must(top.args(["fs", "top", "--count", "1"]).arg(point), Keep::Both, COMMAND_LIMIT)?;
-        let mut lines = shown.stdout.lines().filter_map(|line| line.trim().strip_prefix(ADOPTED));
-        let count = lines.next().and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-        count.ok_or_else(|| Error::Found(format!("`landfall fs top` shows no {ADOPTED}:\n{}", shown.stdout)))
+        (self.memory.folder().join("region.lf"), MIB)
     }
 
     /// Kills it, and starts the next one.
@@ -102,18 +85,10 @@ impl Alone {
     pub(super) fn end(mut self) -> Result<(), Error> {
         self.running.take().map_or(Ok(()), |server| server.stop("server"))?;
         let mut check = Command::new(&self.binary);
-        let checked = process::run(check.arg("check").arg(&self.directory), Keep::Both, COMMAND_LIMIT)?;
+        let checked = process::run(check.arg("check").arg(self.memory.folder()), Keep::Both, COMMAND_LIMIT)?;
         if checked.success {
             return Ok(());
         }
         Err(Error::Found(format!("`landfall check`:\n{}", checked.stdout)))
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        drop(self.running.take());
-        // Memory that is not given back is found by whoever looks for it.
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -20,6 +20,8 @@ const FILE_BYTES: usize = 16 << 10;
 const FILES: u64 = 200;
 /// What the program waits between two files.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The error of a sync of which something was lost.
+const EIO: i32 = 5;
 /// How long servers may take until they are in step, and how often that is tried.
 const IN_STEP_LIMIT: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
@@ -41,6 +43,8 @@ struct Progress {
     files: AtomicU64,
     /// The times from one to the next one.
     gaps: Mutex<Vec<Duration>>,
+    /// How often a sync has said that something was lost with a server.
+    lost: AtomicU64,
     over: AtomicBool,
 }
 
@@ -102,6 +106,11 @@ impl Beside {
     /// Files that are durable.
     pub(super) fn files(&self) -> u64 {
         self.progress.files.load(Ordering::Acquire)
+    }
+
+    /// How often a sync has said that something was lost with a server.
+    pub(super) fn lost(&self) -> u64 {
+        self.progress.lost.load(Ordering::Acquire)
     }
 
     /// The times from one durable file to the next one since this was asked last.
@@ -174,16 +183,35 @@ impl Drop for Beside {
     }
 }
 
+impl Progress {
+    /// Saves something durably. A server that is killed may lose what was not durable yet: it is saved again.
+    fn until_kept(&self, save: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        loop {
+            match save() {
+                Err(error) if error.raw_os_error() == Some(EIO) => {
+                    self.lost.fetch_add(1, Ordering::AcqRel);
+                }
+                saved => return saved,
+            }
+        }
+    }
+}
+
+/// Saves a file durably.
+fn save(folder: &Path, number: u64) -> io::Result<()> {
+    let mut file = File::create(folder.join((number % FILES).to_string()))?;
+    file.write_all(&contents(number))?;
+    file.sync_all()
+}
+
 fn write_files(folder: &Path, progress: &Progress) -> io::Result<()> {
     let mut before = Instant::now();
     for number in 0_u64.. {
         if progress.over.load(Ordering::Acquire) {
             break;
         }
-        let mut file = File::create(folder.join((number % FILES).to_string()))?;
-        file.write_all(&contents(number))?;
-        file.sync_all()?;
-        save_count(folder, number + 1)?;
+        progress.until_kept(|| save(folder, number))?;
+        progress.until_kept(|| save_count(folder, number + 1))?;
         progress.gaps.lock().expect("nobody panics with it").push(before.elapsed());
         progress.files.store(number + 1, Ordering::Release);
         before = Instant::now();

@@ -5,10 +5,13 @@ use crate::vm::kernel::Kernel;
 use crate::vm::machine::option;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What the machine calls the one outside.
+const OUTSIDE: &str = "10.0.2.2";
 /// Interval at which the console is read.
 const POLL: Duration = Duration::from_millis(20);
 /// How long a boot, or the next file, may take: instructions are emulated.
@@ -31,11 +34,13 @@ pub(super) struct Said {
     pub(super) durable: Vec<u64>,
     /// How many of them were so when it mounted last.
     pub(super) durable_before: usize,
+    /// How often a file could not be made durable at first.
+    pub(super) again: usize,
 }
 
 impl Host {
-    /// Builds the machine. It mounts the files of the server at this port of the machine outside, of which it may have the
-    /// region as its NVDIMM: a file, and its size in MiB.
+    /// Builds the machine. It mounts the files of the servers at these ports of the machine outside. It may have the region of
+    /// one as its NVDIMM: a file, and its size in MiB.
     ///
     /// # Errors
     /// [`Error::Environment`] where QEMU cannot be started.
@@ -43,8 +48,10 @@ impl Host {
         kernel: &Kernel,
         initrd: &Path,
         folder: &Path,
-        (port, nvdimm): (u16, Option<(PathBuf, u64)>),
+        (servers, nvdimm): (&[SocketAddr], Option<(PathBuf, u64)>),
     ) -> Result<Self, Error> {
+        let servers: Vec<String> =
+            servers.iter().map(|server| format!("{OUTSIDE}:{}", server.port())).collect();
         let (console, log) = (folder.join("console"), folder.join("host.log"));
         let serial = |path: &Path| format!("file:{}", path.display());
         let output = OpenOptions::new().create(true).append(true).open(folder.join("qemu.log"));
@@ -80,7 +87,10 @@ impl Host {
         qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
         qemu.args([
             "-append",
-            &format!("console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {port}{medium}"),
+            &format!(
+                "console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {}{medium}",
+                servers.join(",")
+            ),
         ]);
         let spawned = qemu.stdin(Stdio::piped()).stdout(output).stderr(errors).spawn();
         let qemu = spawned.map_err(|source| Error::file("start", Path::new("qemu-system-x86_64"), source))?;
@@ -158,6 +168,7 @@ impl Said {
                 }
                 ("sees", Ok(number)) => said.sights.push(number),
                 ("durable", Ok(number)) => said.durable.push(number),
+                ("again", Ok(_)) => said.again += 1,
                 ("failed:", _) => return Err(Error::Found(format!("the host: {rest}"))),
                 _ => {}
             }
@@ -177,10 +188,9 @@ mod tests {
 
     #[test]
     fn a_line_that_a_panic_has_cut_says_nothing() {
-        let console =
-            "\r\nmounted.\r\nsees 7.\r\ndurable 1.\r\ndurable 12\r\n\r\nmounted.\r\ndurable 13.\r\ndurab";
+        let console = "\r\nmounted.\r\nsees 7.\r\ndurable 1.\r\ndurable 12\r\n\r\nmounted.\r\nagain 13.\r\ndurable 13.\r\ndurab";
         let said = Said::read(console).unwrap();
-        let expected = Said { mounts: 2, sights: vec![7], durable: vec![1, 13], durable_before: 1 };
+        let expected = Said { mounts: 2, sights: vec![7], durable: vec![1, 13], durable_before: 1, again: 1 };
         assert_eq!((said.new_files(), said), (1, expected));
         let gave_up = Said::read("mounted.\nfailed: file 3.\n").unwrap_err().to_string();
         assert_eq!(gave_up, "the host: file 3");

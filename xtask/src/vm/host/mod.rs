@@ -5,16 +5,18 @@
 //! files durable. Its kernel panics at moments that the seed chooses, and it is booted again within the same QEMU: nobody
 //! closes the connections that it had. What must hold each time: the first server finds out by itself that the host does
 //! not answer; the program at the other mount goes on; the machine mounts again, and sees what that program has made
-//! durable meanwhile; what the machine had made durable is there. At the end the first server is killed: the next one has all of it, too.
+//! durable meanwhile; what the machine had made durable is there. That server is killed, too, while the machine runs, and
+//! started again. At the end it is killed for good, while the machine writes: the next one has all of it, too.
 //!
-//! With `--nvdimm` the machine shares memory with a server outside, as a host and its SmartNIC do in LineFS: the server's
-//! region is the machine's NVDIMM ([`alone`]). Programs in the machine have the library, and write there themselves; what
-//! goes over the network is what they ask. The server is killed, too, while the machine runs, and the next one is started.
-//! Otherwise what the machine writes reaches the chain over its network.
+//! With `--nvdimm` the machine shares memory with that server, as a host and its SmartNIC do in LineFS: the region of the
+//! chain's first server is the machine's NVDIMM. Programs in the machine have the library, and write there themselves; what
+//! goes over the network is what they ask. With `--nvdimm --alone` it is the region of `landfall fs serve` ([`alone`]), and
+//! there is no chain.
 
 mod alone;
 mod beside;
 mod guest;
+mod memory;
 mod outside;
 mod servers;
 
@@ -28,8 +30,8 @@ use crate::peers;
 use crate::seed::{Random, fresh_seed};
 use crate::workspace::Workspace;
 use beside::Beside;
-use guest::Host;
-use outside::Outside;
+use guest::{Host, Said};
+use outside::{Division, Outside};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -44,7 +46,7 @@ const MORE_MS: usize = 3000;
 const COMPLAINTS: &[&str] = &["panicked at", "ERROR"];
 
 const GRAMMAR: Grammar =
-    Grammar { values: &["cycles", "seed", "kernel"], switches: &["keep", "nvdimm"], words_max: 0 };
+    Grammar { values: &["cycles", "seed", "kernel"], switches: &["keep", "nvdimm", "alone"], words_max: 0 };
 
 /// `cargo xtask vm host`.
 ///
@@ -76,29 +78,37 @@ pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop
 fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(), Stop> {
     let cycles = args.number("cycles")?.unwrap_or(CYCLES);
     let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
-    let has_nvdimm = args.has("nvdimm");
-    let how = if has_nvdimm { " --nvdimm" } else { "" };
+    let (has_nvdimm, is_alone) = (args.has("nvdimm"), args.has("alone"));
+    if is_alone && !has_nvdimm {
+        let why = "--alone is for a machine that shares a region: give --nvdimm, too";
+        return Err(Error::Usage(why.to_owned()).into());
+    }
+    let division = Division { has_chain: !is_alone, has_nvdimm };
+    let how = [("nvdimm", has_nvdimm), ("alone", is_alone)]
+        .map(|(name, is)| if is { format!(" --{name}") } else { String::new() });
+    let how = how.concat();
     println!(
         "  {cycles} panics of the host; again with: cargo xtask vm host{how} --cycles {cycles} --seed {seed}"
     );
     let initrd = folder.join("initrd");
     image::build(kernel, binary, folder, &initrd)?;
-    let mut servers = Outside::start(binary, folder, has_nvdimm)?;
+    let mut servers = Outside::start(binary, folder, division)?;
     let doors = servers.doors()?;
     let mut beside = Beside::start(binary, folder, &doors)?;
-    let mut host = Host::start(kernel, &initrd, folder, (doors[0].port(), servers.nvdimm()))?;
+    let mut host = Host::start(kernel, &initrd, folder, (&doors, servers.nvdimm()))?;
     let mut random = Random::new(seed);
     for cycle in 1..=usize::try_from(cycles).unwrap_or(usize::MAX) {
-        panic_once(cycle, &mut host, &mut servers, &beside, &mut random)?;
+        panic_once(cycle, &mut host, (&mut servers, binary), &beside, &mut random)?;
     }
-    let said = host.said()?;
+    let wanted = host.said()?.durable.len() + FILES_MIN;
+    servers.lose_first()?;
+    let said = host.wait("files at the next server", |said| said.durable.len() >= wanted)?;
     drop(host);
     beside.end_writes()?;
     beside.check_host(&said.durable)?;
-    servers.lose_first()?;
-    beside.check_host(&said.durable)?;
     beside.check_own()?;
     println!("  the server was killed: {} files of the host are whole at the next one", said.durable.len());
+    check_lost(&said, &beside, cycles + 1)?;
     beside.end()?;
     let complained = servers.logs()?;
     servers.end()?;
@@ -109,18 +119,17 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
 fn panic_once(
     cycle: usize,
     host: &mut Host,
-    servers: &mut Outside,
+    (servers, binary): (&mut Outside, &Path),
     beside: &Beside,
     random: &mut Random,
 ) -> Result<(), Error> {
     let said = host.wait("its files", |said| said.mounts == cycle && said.new_files() >= FILES_MIN)?;
     let wanted = said.durable.len() + FILES_MIN;
-    if servers.disturb()? {
-        host.wait("files after its server was killed", |said| said.durable.len() >= wanted)?;
-    }
+    servers.restart()?;
+    host.wait("files after its server was killed", |said| said.durable.len() >= wanted)?;
     std::thread::sleep(Duration::from_millis(random.below(MORE_MS) as u64));
     let said = host.said()?;
-    if servers.adopted(beside.point())? == Some(0) {
+    if servers.adopted(binary, beside.point())? == Some(0) {
         return Err(Error::Found("no program of the host has written to the NVDIMM".to_owned()));
     }
     let (before, began, usual) = (beside.files(), Instant::now(), beside.take_gaps());
@@ -152,6 +161,18 @@ fn panic_once(
         return Err(Error::Found(why));
     }
     beside.check_host(&said.durable)
+}
+
+/// Each program has one file that is not durable at a time, and the other one its count, too: no more is lost with a server.
+fn check_lost(said: &Said, beside: &Beside, kills: u64) -> Result<(), Error> {
+    let (again, lost) = (said.again as u64, beside.lost());
+    println!(
+        "  {kills} kills of servers: {again} syncs of the host and {lost} beside it said that something was lost"
+    );
+    if again > kills || lost > 2 * kills {
+        return Err(Error::Found("more is said to be lost than was under way".to_owned()));
+    }
+    Ok(())
 }
 
 fn ms(time: Duration) -> f64 {

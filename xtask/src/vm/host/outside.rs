@@ -1,10 +1,13 @@
 //! What serves the host's files, outside of the machine.
 
 use super::alone::Alone;
+use super::memory::Memory;
 use super::servers::Servers;
 use crate::error::Error;
+use crate::process::{self, Keep};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What a server's log says of a mount whose host is silent.
@@ -13,12 +16,25 @@ const SILENT_HOST: &str = "the process that holds the mount does not answer";
 const NOTICE_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
+/// The counter of operations that a server has adopted from libraries.
+const ADOPTED: &str = "library_operations_total";
+/// Time limit of asking for counters.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// How the host comes to its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Division {
+    /// They are those of a chain.
+    pub(super) has_chain: bool,
+    /// The region of the server, or of the chain's first one, is the host's NVDIMM.
+    pub(super) has_nvdimm: bool,
+}
+
 /// What serves the host's files.
 pub(super) enum Outside {
-    /// A chain, which shares no memory with the host.
     Chain(Servers),
     /// A server whose region is the host's NVDIMM.
-    Nvdimm(Alone),
+    Alone(Alone),
 }
 
 impl Outside {
@@ -26,10 +42,11 @@ impl Outside {
     ///
     /// # Errors
     /// As [`Servers::start`] and [`Alone::start`].
-    pub(super) fn start(binary: &Path, folder: &Path, has_nvdimm: bool) -> Result<Self, Error> {
-        Ok(match has_nvdimm {
-            false => Self::Chain(Servers::start(binary, folder)?),
-            true => Self::Nvdimm(Alone::start(binary, folder)?),
+    pub(super) fn start(binary: &Path, folder: &Path, division: Division) -> Result<Self, Error> {
+        let memory = division.has_nvdimm.then(Memory::new).transpose()?;
+        Ok(match memory {
+            Some(memory) if !division.has_chain => Self::Alone(Alone::start(binary, folder, memory)?),
+            memory => Self::Chain(Servers::start(binary, folder, memory)?),
         })
     }
 
@@ -39,28 +56,34 @@ impl Outside {
     /// [`Error::Found`] where it does not say.
     pub(super) fn doors(&self) -> Result<Vec<SocketAddr>, Error> {
         match self {
-            Self::Chain(servers) => servers.doors(),
-            Self::Nvdimm(server) => server.door().map(|door| vec![door]),
+            Self::Chain(servers) => Ok(servers.doors().to_vec()),
+            Self::Alone(server) => server.door().map(|door| vec![door]),
         }
     }
 
     /// What the host gets as its NVDIMM: a file, and its size in MiB.
     pub(super) fn nvdimm(&self) -> Option<(PathBuf, u64)> {
         match self {
-            Self::Chain(_) => None,
-            Self::Nvdimm(server) => Some(server.region()),
+            Self::Chain(servers) => servers.nvdimm(),
+            Self::Alone(server) => Some(server.region()),
         }
     }
 
     /// Operations that were adopted from libraries since the server was started, if there can be any; `point` is a mount.
     ///
     /// # Errors
-    /// As [`Alone::adopted`].
-    pub(super) fn adopted(&self, point: &Path) -> Result<Option<u64>, Error> {
-        match self {
-            Self::Chain(_) => Ok(None),
-            Self::Nvdimm(server) => server.adopted(point).map(Some),
+    /// [`Error::Program`], [`Error::Found`] where it does not say.
+    pub(super) fn adopted(&self, binary: &Path, point: &Path) -> Result<Option<u64>, Error> {
+        if self.nvdimm().is_none() {
+            return Ok(None);
         }
+        let mut top = Command::new(binary);
+        let shown =
+            process::must(top.args(["fs", "top", "--count", "1"]).arg(point), Keep::Both, COMMAND_LIMIT)?;
+        let mut lines = shown.stdout.lines().filter_map(|line| line.trim().strip_prefix(ADOPTED));
+        let count = lines.next().and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        let unsaid = || Error::Found(format!("`landfall fs top` shows no {ADOPTED}:\n{}", shown.stdout));
+        count.map(Some).ok_or_else(unsaid)
     }
 
     /// How often it has found that a host does not answer.
@@ -70,7 +93,7 @@ impl Outside {
     pub(super) fn count_silent_hosts(&self) -> Result<usize, Error> {
         let log = match self {
             Self::Chain(servers) => servers.first_log(),
-            Self::Nvdimm(server) => server.read_log(),
+            Self::Alone(server) => server.read_log(),
         };
         Ok(log?.matches(SILENT_HOST).count())
     }
@@ -97,19 +120,18 @@ impl Outside {
     pub(super) fn lose_first(&mut self) -> Result<(), Error> {
         match self {
             Self::Chain(servers) => servers.lose_first(),
-            Self::Nvdimm(server) => server.restart(),
+            Self::Alone(server) => server.restart(),
         }
     }
 
-    /// Kills the server of a host that shares memory with it, and starts the next one. False in a chain: the next server there
-    /// is for the end.
+    /// Kills the server that serves mounts, and starts it again.
     ///
     /// # Errors
-    /// As [`Alone::restart`].
-    pub(super) fn disturb(&mut self) -> Result<bool, Error> {
+    /// As [`Servers::restart_first`] and [`Alone::restart`].
+    pub(super) fn restart(&mut self) -> Result<(), Error> {
         match self {
-            Self::Chain(_) => Ok(false),
-            Self::Nvdimm(server) => server.restart().map(|()| true),
+            Self::Chain(servers) => servers.restart_first(),
+            Self::Alone(server) => server.restart(),
         }
     }
 
@@ -120,7 +142,7 @@ impl Outside {
     pub(super) fn end(self) -> Result<(), Error> {
         match self {
             Self::Chain(servers) => servers.end(),
-            Self::Nvdimm(server) => server.end(),
+            Self::Alone(server) => server.end(),
         }
     }
 
@@ -131,7 +153,7 @@ impl Outside {
     pub(super) fn logs(&self) -> Result<String, Error> {
         match self {
             Self::Chain(servers) => servers.logs(),
-            Self::Nvdimm(server) => server.read_log(),
+            Self::Alone(server) => server.read_log(),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The servers of the host's files: a chain of three, outside of the machine.
+//! The servers of the host's files: a chain of three, outside of the machine. The region of the first one may be its NVDIMM.
 
+use super::memory::Memory;
 use crate::error::Error;
 use crate::process::{self, Keep};
 use crate::service::Service;
@@ -14,8 +15,8 @@ use std::time::Duration;
 const NODES: [&str; 3] = ["a", "b", "c"];
 /// The first of the ports on which nodes listen for each other.
 const PORT: u16 = 7101;
-/// The capacity of each region.
-const CAPACITY: &str = "512MiB";
+/// The capacity of each region, MiB.
+const MIB: u64 = 512;
 /// Time limit of a command about the chain, and of a check.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
@@ -23,16 +24,21 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Servers {
     binary: PathBuf,
     folder: PathBuf,
+    /// The regions, in memory, where they are NVDIMMs.
+    memory: Option<Memory>,
+    /// Where they listen for mounts, once they were started.
+    doors: Vec<SocketAddr>,
     running: Vec<Service>,
 }
 
 impl Servers {
-    /// Starts all of them, with regions in `folder`.
+    /// Starts all of them, with regions in `folder`, or in memory, as NVDIMMs.
     ///
     /// # Errors
     /// [`Error::Found`] or [`Error::Program`] where a server does not start.
-    pub(super) fn start(binary: &Path, folder: &Path) -> Result<Self, Error> {
-        let mut servers = Self { binary: binary.to_owned(), folder: folder.to_owned(), running: Vec::new() };
+    pub(super) fn start(binary: &Path, folder: &Path, memory: Option<Memory>) -> Result<Self, Error> {
+        let (binary, folder) = (binary.to_owned(), folder.to_owned());
+        let mut servers = Self { binary, folder, memory, doors: Vec::new(), running: Vec::new() };
         let own = address_of(std::process::id());
         let member = |(index, node)| format!("--member={node}={}", SocketAddr::from((own, PORT + index)));
         let members: Vec<String> = (0..).zip(NODES).map(member).collect();
@@ -42,17 +48,37 @@ impl Servers {
         init.args(["--node", NODES[0], "--dir"]).arg(servers.region(NODES[0]));
         process::must(&mut init, Keep::Both, COMMAND_LIMIT)?;
         for node in NODES {
-            let server = Service::start(&mut servers.serve(node), &servers.log(node), "ready")?;
+            // The machine's network reaches only this address.
+            let server =
+                Service::start(&mut servers.serve(node, "127.0.0.1:0"), &servers.log(node), "ready")?;
+            let door = server.said("files for mounts elsewhere: ").and_then(|door| door.parse().ok());
+            let unsaid = || Error::Found("a server does not say where it listens for mounts".to_owned());
+            servers.doors.push(door.ok_or_else(unsaid)?);
             servers.running.push(server);
         }
         Ok(servers)
     }
 
-    /// Where each listens for mounts, the first one first. The machine's network reaches only this address.
-    pub(super) fn doors(&self) -> Result<Vec<SocketAddr>, Error> {
-        let door = |server: &Service| server.said("files for mounts elsewhere: ")?.parse().ok();
-        let doors = self.running.iter().map(door).collect::<Option<_>>();
-        doors.ok_or_else(|| Error::Found("a server does not say where it listens for mounts".to_owned()))
+    /// Where each listens for mounts, the first one first.
+    pub(super) fn doors(&self) -> &[SocketAddr] {
+        &self.doors
+    }
+
+    /// The region of the first one, if that is the machine's NVDIMM, and its size in MiB.
+    pub(super) fn nvdimm(&self) -> Option<(PathBuf, u64)> {
+        self.memory.as_ref().map(|_| (self.region(NODES[0]).join("region.lf"), MIB))
+    }
+
+    /// Kills the first server, and starts it again.
+    ///
+    /// # Errors
+    /// [`Error::Found`] where it was dead already, or does not start.
+    pub(super) fn restart_first(&mut self) -> Result<(), Error> {
+        self.running.remove(0).kill("first server")?;
+        let door = self.doors[0].to_string();
+        let server = Service::start(&mut self.serve(NODES[0], &door), &self.log(NODES[0]), "ready")?;
+        self.running.insert(0, server);
+        Ok(())
     }
 
     /// What the first server has said.
@@ -96,12 +122,13 @@ impl Servers {
         chain
     }
 
-    fn serve(&self, node: &str) -> Command {
+    fn serve(&self, node: &str, door: &str) -> Command {
         let mut serve = Command::new(&self.binary);
-        serve.args(["serve", "--capacity", CAPACITY, "--resp", "127.0.0.1:0", "--http", "off", "--dir"]);
+        let capacity = format!("{MIB}MiB");
+        serve.args(["serve", "--capacity", &capacity, "--resp", "127.0.0.1:0", "--http", "off", "--dir"]);
         serve.arg(self.region(node)).arg("--chain").arg(self.view()).args(["--node", node]);
         serve.arg("--files-offload").arg(self.folder.join(format!("{node}.sock")));
-        serve.args(["--files-listen", "127.0.0.1:0"]);
+        serve.args(["--files-listen", door]).args(self.memory.as_ref().map(|_| "--nvdimm"));
         serve
     }
 
@@ -110,7 +137,7 @@ impl Servers {
     }
 
     fn region(&self, node: &str) -> PathBuf {
-        self.folder.join(node)
+        self.memory.as_ref().map_or(&self.folder, Memory::folder).join(node)
     }
 
     fn log(&self, node: &str) -> PathBuf {
