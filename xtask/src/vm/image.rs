@@ -1,12 +1,17 @@
 //! The guest's first file system: scripts, kernel modules, the binary, and the programs and libraries needed.
 
+use super::TOOLS;
 use super::cpio::Archive;
-use super::kernel::Kernel;
+use super::kernel::{self, Kernel};
 use super::modules::{HOST, load_more, load_order};
 use super::plan::{MEDIA, NETWORKS};
 use super::stop::Stop;
+use crate::args::Grammar;
+use crate::campaign::crash;
 use crate::error::Error;
+use crate::peers;
 use crate::process::{self, Keep};
+use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +29,34 @@ const LIBRARY: &str = "liblandfall_files.so";
 const MORE_FOLDERS: &[&str] = &["/usr/sbin", "/sbin"];
 /// Time limit for reading, stripping or unpacking one file.
 const FILE_LIMIT: Duration = Duration::from_secs(60);
+
+const GRAMMAR: Grammar = Grammar { values: &["out", "kernel"], switches: &[], words_max: 0 };
+
+/// `cargo xtask vm image`: writes what a machine needs that is the host of a server, for `landfall bench linefs --machine`.
+///
+/// # Errors
+/// [`Stop::Skip`] without a program or a kernel; [`Stop::Failed`] where nothing can be written.
+pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop> {
+    let args = GRAMMAR.parse(line)?;
+    if let Some(missing) = peers::ensure(TOOLS) {
+        return Err(Stop::Skip(missing));
+    }
+    let base = workspace.target.join("vm");
+    let given = args.list("kernel").last().map(PathBuf::from);
+    let kernel = kernel::obtain(&base.join("kernel"), given.as_deref())?;
+    let binary = PathBuf::from(crash::build(workspace, &["--release"])?);
+    let out = args.list("out").last().map_or_else(|| base.join("image"), PathBuf::from);
+    fs::create_dir_all(&out).map_err(|source| Error::file("create", &out, source))?;
+    let image = out.join("kernel");
+    fs::copy(&kernel.image, &image).map_err(|source| Error::file("write", &image, source))?;
+    let scratch = base.join(format!("image-{}", std::process::id()));
+    fs::create_dir_all(&scratch).map_err(|source| Error::file("create", &scratch, source))?;
+    let built = build(&kernel, &binary, &scratch, &out.join("initrd"));
+    fs::remove_dir_all(&scratch).map_err(|source| Error::file("remove", &scratch, source))?;
+    built?;
+    println!("  kernel and initrd are in {}", out.display());
+    Ok(())
+}
 
 /// Writes the file system of the guests, which run `binary`, to `into`: `init` serves, `host` mounts.
 /// `scratch` is a folder for intermediate files.

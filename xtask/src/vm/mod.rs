@@ -69,7 +69,7 @@ const fn tool(name: &'static str, package: &'static str, probe: &'static [&'stat
     Peer { name, package, skipped: "virtual machine", probe }
 }
 
-/// `cargo xtask vm`, and `cargo xtask vm host`.
+/// `cargo xtask vm`, `cargo xtask vm host` and `cargo xtask vm image`.
 ///
 /// # Errors
 /// [`Error::Found`] or [`Error::Program`] where a campaign found a broken promise, or where a network was requested
@@ -77,6 +77,7 @@ const fn tool(name: &'static str, package: &'static str, probe: &'static [&'stat
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
     let outcome = match line.split_first() {
         Some((word, rest)) if word == "host" => host::command(workspace, rest),
+        Some((word, rest)) if word == "image" => image::command(workspace, rest),
         _ => Campaign::read(&GRAMMAR.parse(line)?)?.run(workspace),
     };
     match outcome {

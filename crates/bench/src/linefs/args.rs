@@ -44,6 +44,11 @@ pub struct LinefsArgs {
     #[arg(long)]
     #[serde(default)]
     pub used: bool,
+    /// Folder with what `cargo xtask vm image` makes: the host of the load `failures`' replica is a virtual machine (QEMU), whose
+    /// NVDIMM is the replica's region. DIR is to be in memory then
+    #[arg(long, value_name = "FOLDER")]
+    #[serde(skip)]
+    pub machine: Option<PathBuf>,
     /// Output folder
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     pub out: PathBuf,

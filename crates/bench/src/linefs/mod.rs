@@ -16,6 +16,7 @@ mod etcd;
 mod failures;
 mod gluster;
 mod hosts;
+mod machine;
 mod overdue;
 mod place;
 mod published;

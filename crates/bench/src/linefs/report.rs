@@ -79,7 +79,7 @@ const NOT_MEASURED: [(&str, &str); 4] = [
     ),
     (
         "Figure 10: a replica's host that is a virtual machine and boots anew",
-        "`failures` ends the processes beside servers; `cargo xtask vm host` has such a machine, and no figure of it",
+        "`failures` ends the processes beside servers, but with `--machine`",
     ),
 ];
 

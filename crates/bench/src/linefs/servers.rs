@@ -25,6 +25,8 @@ const CHAIN_NAME: &str = "bench";
 pub(super) const LEASE_SECONDS: u64 = 4;
 /// Where the first node listens; each other one has the port after that of the one before it.
 const PORT: u16 = 7101;
+/// The first of the ports at which servers serve virtual machines.
+const DOOR_PORT: u16 = 7131;
 /// The share of the machine's memory that each server may use for its region: three are beside each other.
 const MEMORY_SHARE: u64 = 6;
 /// How long a chain may take until all of its servers have everything.
@@ -64,6 +66,8 @@ pub(super) enum Served<'a> {
     Offloaded,
     /// The same, and to those on other machines at this address.
     Elsewhere(SocketAddr),
+    /// To processes that mount, and to virtual machines, of which each has a server's region as its NVDIMM: at [`doors`].
+    ToMachines,
 }
 
 impl Servers {
@@ -129,6 +133,14 @@ impl Servers {
                 flags.extend(["--files-offload".into(), socket_of(setting.scratch, number).into()]);
                 flags.extend(["--files-listen".into(), address.to_string().into()]);
             }
+            Served::ToMachines => {
+                flags.extend(["--files-offload".into(), socket_of(setting.scratch, number).into()]);
+                flags.extend([
+                    "--files-listen".into(),
+                    doors()[number].to_string().into(),
+                    "--nvdimm".into(),
+                ]);
+            }
         }
         let memory = memory_bytes("MemTotal").unwrap_or(setting.bytes) / MEMORY_SHARE;
         let peer = setting.programs.landfall(false).with_memory(memory).with_flags(flags);
@@ -178,6 +190,16 @@ fn view_of(setting: Setting<'_>) -> OsString {
 /// Where a server of a chain serves processes that mount.
 pub(super) fn socket_of(scratch: &Path, number: usize) -> PathBuf {
     scratch.join(format!("{}.sock", NODES[number]))
+}
+
+/// Where the servers of a chain serve virtual machines, which reach this address alone.
+pub(super) fn doors() -> [SocketAddr; NODES.len()] {
+    std::array::from_fn(|number| SocketAddr::from(([127, 0, 0, 1], DOOR_PORT + number as u16)))
+}
+
+/// The region of a server of a chain.
+pub(super) fn region_of(scratch: &Path, number: usize) -> PathBuf {
+    scratch.join(NODES[number]).join("region.lf")
 }
 
 /// Runs `landfall chain`, which is to succeed. Returns what it prints.

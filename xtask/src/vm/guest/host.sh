@@ -1,12 +1,12 @@
 #!/bin/busybox sh
 # First process of a guest that is a host: it mounts the files of a server outside, and writes, until its kernel panics.
-# Arguments: the addresses of the servers, with commas between; `nvdimm`, if the region of one is the machine's NVDIMM:
-# programs have the library.
+# Arguments: the addresses of the servers, with commas between; `nvdimm`, if the region of one is the machine's NVDIMM, so
+# that programs have the library, or `none`; what it waits between two files, seconds.
 #
 # The first serial port carries what xtask/src/vm/host/guest.rs reads, the second everything else. Each line ends with a
 # full stop: a panic may cut it.
 set -u
-servers=$1 nvdimm=${2:-}
+servers=$1 nvdimm=${2:-none} pause=${3:-0}
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /applets /files
 /bin/busybox mount -t proc proc /proc
@@ -34,7 +34,7 @@ done
 ifconfig lo up
 ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
 device=
-if [ -n "$nvdimm" ]; then
+if [ "$nvdimm" = nvdimm ]; then
     device="--nvdimm /dev/dax0.0"
     # The kernel makes it by and by.
     tries=100
@@ -61,7 +61,7 @@ number=${number:-0}
 # A file is written once: the library is to ask for a lease of it at once.
 export LANDFALL_FS_LIB=/lib/liblandfall_files.so LANDFALL_FS_LEASE_AFTER=0 LANDFALL_FS_STATS=1
 with=
-[ -z "$nvdimm" ] || with="landfall fs run --"
+[ "$nvdimm" = none ] || with="landfall fs run --"
 while :; do
     number=$((number + 1))
     tries=5
@@ -73,4 +73,5 @@ while :; do
         echo "again $number."
     done
     echo "durable $number."
+    [ "$pause" = 0 ] || sleep "$pause"
 done

@@ -72,14 +72,14 @@ impl Host {
             "-m",
             "768M,slots=2,maxmem=2G",
         ]);
-        let medium = nvdimm.map_or("", |(file, mib)| {
+        let medium = nvdimm.map_or("none", |(file, mib)| {
             let file = option(&file);
             qemu.args([
                 "-object",
                 &format!("memory-backend-file,id=nv0,share=on,mem-path={file},size={mib}M"),
             ]);
             qemu.args(["-device", "nvdimm,id=nvdimm0,memdev=nv0"]);
-            " nvdimm"
+            "nvdimm"
         });
         qemu.args(["-display", "none", "-nodefaults", "-monitor", "stdio"]);
         qemu.args(["-serial", &serial(&console), "-serial", &serial(&log)]);
@@ -88,7 +88,7 @@ impl Host {
         qemu.args([
             "-append",
             &format!(
-                "console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {}{medium}",
+                "console=ttyS1 quiet panic=0 unknown_nmi_panic rdinit=/host -- {} {medium}",
                 servers.join(",")
             ),
         ]);

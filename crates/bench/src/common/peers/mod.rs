@@ -11,7 +11,7 @@ pub use choice::PeerChoice;
 pub(crate) use landfall::{Counted, Landfall, UNSET, launch};
 pub(crate) use peer::Peer;
 pub(crate) use redis::{AppendOnly, Redis};
-pub(crate) use server::{Server, end_of_log, not_ready, spawn};
+pub(crate) use server::{Server, end_of_log, not_ready, spawn, spawn_with_input};
 
 use crate::common::clients::find_program;
 use crate::common::error::BenchError;

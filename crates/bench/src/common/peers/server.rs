@@ -116,9 +116,20 @@ impl Drop for Server {
 
 /// Starts a program. Its standard error goes to a log beside its data.
 pub(crate) fn spawn(mut command: Command, dir: &Path, stdout: Stdio) -> Result<Child, BenchError> {
+    command.stdin(Stdio::null()).stdout(stdout);
+    spawn_logged(command, dir)
+}
+
+/// Starts a program to which something is to be said. What it says goes to a log beside its data.
+pub(crate) fn spawn_with_input(mut command: Command, dir: &Path) -> Result<Child, BenchError> {
+    command.stdin(Stdio::piped()).stdout(log_file(dir)?);
+    spawn_logged(command, dir)
+}
+
+fn spawn_logged(mut command: Command, dir: &Path) -> Result<Child, BenchError> {
     let log = log_file(dir)?;
     let program = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(stdout).stderr(log);
+    command.stderr(log);
     sys::end_with_parent(&mut command);
     command.spawn().map_err(|source| BenchError::Spawn { program, source })
 }

@@ -1,5 +1,6 @@
 //! The course of one run: what fails, and when.
 
+use super::replica::ReplicaHost;
 use super::report::{Event, FailureSample, Part};
 use super::windows::sort;
 use crate::common::clients::conn::info_field;
@@ -10,12 +11,15 @@ use crate::common::sys;
 use crate::files::{LoadChoice, Operation, prepare, repeat_during};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::etcd::Etcd;
-use crate::linefs::hosts::{From, Host, LIMIT, Program, Standby};
+use crate::linefs::hosts::{From, Host, LIMIT, Program};
+use crate::linefs::machine::PART_BYTES;
 use crate::linefs::overdue::Overdue;
 use crate::linefs::place::scratch_in;
-use crate::linefs::servers::{Served, Servers, Setting, socket_of, wait_until_in_step, wait_until_known};
+use crate::linefs::servers::{
+    Served, Servers, Setting, doors, region_of, socket_of, wait_until_in_step, wait_until_known,
+};
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What programs do.
@@ -40,8 +44,7 @@ struct Course<'a> {
     seconds: f64,
     /// Another host of the first server, and a program there.
     other: Option<(Host, Program)>,
-    /// The host of the replica.
-    standby: Option<Standby>,
+    replica_host: Option<ReplicaHost>,
     servers: Servers,
 }
 
@@ -50,10 +53,10 @@ pub(crate) fn once(programs: &Programs, args: &LinefsArgs) -> Result<FailureSamp
     let settings = args.of_loads();
     let scratch = scratch_in(&settings)?;
     let etcd = Etcd::start(scratch.path())?;
-    let bytes = args.region_bytes(LinefsLoad::Failures);
-    let (files, etcd) = (Served::Offloaded, Some(&etcd));
-    let setting = Setting { programs, scratch: scratch.path(), bytes, files, etcd, flags: &[] };
-    let mut course = Course::start(setting, args.seconds)?;
+    let bytes = args.region_bytes(LinefsLoad::Failures).next_multiple_of(PART_BYTES);
+    let files = if args.machine.is_some() { Served::ToMachines } else { Served::Offloaded };
+    let setting = Setting { programs, scratch: scratch.path(), bytes, files, etcd: Some(&etcd), flags: &[] };
+    let mut course = Course::start(setting, args.seconds, args.machine.as_deref())?;
     let host = Host::mount(From::Socket(&socket_of(scratch.path(), FIRST)), &scratch.path().join("files"))?;
     prepare(LOAD, host.point(), &settings)?;
     let (mut failed, overdue) = (None, Overdue::watch(vec![host.pid()], LOAD_MAX));
@@ -73,17 +76,31 @@ pub(crate) fn once(programs: &Programs, args: &LinefsArgs) -> Result<FailureSamp
     let mut operations: Vec<Operation> = ran.operations;
     sort(&mut operations);
     let takeover_seconds = course.take_over(host)?;
-    Ok(FailureSample { parts: ran.found, operations, takeover_seconds })
+    let machine = args.machine.is_some();
+    Ok(FailureSample { parts: ran.found, operations, takeover_seconds, machine })
 }
 
 impl<'a> Course<'a> {
-    fn start(setting: Setting<'a>, seconds: f64) -> Result<Self, BenchError> {
+    fn start(setting: Setting<'a>, seconds: f64, image: Option<&Path>) -> Result<Self, BenchError> {
         let servers = Servers::in_chain(setting)?;
         wait_until_known(setting)?;
-        let mut course = Self { setting, seconds, other: None, standby: None, servers };
+        let mut course = Self { setting, seconds, other: None, replica_host: None, servers };
         course.start_other()?;
-        course.start_standby()?;
+        let (socket, place) = course.of_replica_host();
+        course.replica_host = Some(match image {
+            None => ReplicaHost::process(&socket, &place)?,
+            Some(image) => {
+                let region = region_of(setting.scratch, REPLICA);
+                ReplicaHost::machine(image, (&region, setting.bytes), &doors(), &place)?
+            }
+        });
         Ok(course)
+    }
+
+    /// The socket of the replica, and the place of its host.
+    fn of_replica_host(&self) -> (PathBuf, PathBuf) {
+        let scratch = self.setting.scratch;
+        (socket_of(scratch, REPLICA), scratch.join("replica-host"))
     }
 
     fn start_other(&mut self) -> Result<(), BenchError> {
@@ -100,13 +117,6 @@ impl<'a> Course<'a> {
             host.kill();
             program.end();
         }
-    }
-
-    fn start_standby(&mut self) -> Result<(), BenchError> {
-        let scratch = self.setting.scratch;
-        let standby = Standby::start(&socket_of(scratch, REPLICA), &scratch.join("replica-host"))?;
-        self.standby = Some(standby);
-        Ok(())
     }
 
     /// All events, one behind the other, while programs work. Returns when each was.
@@ -127,8 +137,11 @@ impl<'a> Course<'a> {
     fn happens(&mut self, event: Event) -> Result<(), BenchError> {
         match event {
             Event::Quiet => {}
-            Event::ReplicaHostFails => self.standby.take().into_iter().for_each(Standby::kill),
-            Event::ReplicaHostReturns => self.start_standby()?,
+            Event::ReplicaHostFails => self.replica_host.iter_mut().try_for_each(ReplicaHost::fail)?,
+            Event::ReplicaHostReturns => {
+                let (socket, place) = self.of_replica_host();
+                self.replica_host.iter_mut().try_for_each(|host| host.come_back(&socket, &place))?;
+            }
             Event::OtherHostStops => self.other.iter().for_each(|(host, _)| sys::stop(host.pid())),
             Event::OtherHostFails => self.end_other(),
             Event::OtherHostReturns => self.start_other()?,
@@ -189,7 +202,7 @@ impl<'a> Course<'a> {
     /// seconds.
     fn take_over(mut self, host: Host) -> Result<f64, BenchError> {
         self.end_other();
-        self.standby = None;
+        self.replica_host = None;
         write_durably(&host.point().join("last"))?;
         let scratch = self.setting.scratch;
         let (failed, point) = (Instant::now(), scratch.join("files-at-next"));

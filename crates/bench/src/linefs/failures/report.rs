@@ -19,6 +19,11 @@ const UNSEEN_MAX: f64 = 1.5;
 /// How long programs may stand still while a server fails, in T.
 const GAP_LEASES_MAX: f64 = 2.0;
 
+/// What the host of a replica is.
+const PROCESS: &str = "at a replica one that tries to mount there";
+const MACHINE: &str = "at a replica a virtual machine on the same processors, emulated, whose NVDIMM is the replica's region. It \
+                       mounts at the first server and makes a file durable now and then; its kernel panics, and boots anew";
+
 /// What happens at the begin of a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -88,6 +93,8 @@ pub(crate) struct FailureSample {
     pub(super) operations: Vec<Operation>,
     /// From the end of the first server to what is durable at the next one.
     pub(super) takeover_seconds: f64,
+    /// The replica's host was a virtual machine.
+    pub(super) machine: bool,
 }
 
 /// All runs.
@@ -97,6 +104,9 @@ pub(crate) struct Failures {
     lease_seconds: u64,
     rows: Vec<FailureRow>,
     takeover_seconds: Summary,
+    /// The replica's host was a virtual machine.
+    #[serde(default)]
+    machine: bool,
     series: Series,
 }
 
@@ -148,6 +158,7 @@ impl Failures {
             lease_seconds: LEASE_SECONDS,
             rows: Event::ALL.into_iter().filter_map(|event| FailureRow::of(event, samples)).collect(),
             takeover_seconds: Summary::of(samples.iter().map(|sample| sample.takeover_seconds))?,
+            machine: first.machine,
             series: Series {
                 step_seconds: STEP_SECONDS,
                 operations: counts(&first.operations, STEP_SECONDS),
@@ -204,12 +215,12 @@ impl Failures {
         page.paragraph("## While hosts and servers fail");
         page.paragraph(&format!(
             "Varmail with 16 threads at one mount of a chain of three in etcd, T = {} s; servers serve their files to \
-             processes that mount (`--files-offload`). What stands for a host is every process beside its server: at a \
-             replica one that tries to mount there, and another mount at the first server, with a program that appends and \
-             syncs. Each part of a run begins with what its name says. A gap is a time in which no operation of any of the \
+             processes that mount (`--files-offload`). What stands for a host is every process beside its server: {}, and \
+             another mount at the first server, with a program that appends and syncs. Each part of a run begins with what its name says. A gap is a time in which no operation of any of the \
              16 ends; what of it is behind the end of a part counts in the next one. After all parts the first server is killed: after {} s a \
              program had made something durable at the next one, where it had mounted anew.",
             self.lease_seconds,
+            if self.machine { MACHINE } else { PROCESS },
             spread(&self.takeover_seconds),
         ));
         self.table(page);
@@ -295,6 +306,7 @@ pub(crate) mod tests {
             parts: Event::ALL.into_iter().enumerate().map(part).collect(),
             operations: ends.map(|ended| Operation { ended, us: 10_000.0 }).collect(),
             takeover_seconds,
+            machine: false,
         }
     }
 
@@ -344,5 +356,9 @@ pub(crate) mod tests {
         failures.show(&mut page);
         assert!(page.0.contains("| replica's server fails | 3.00 (3.00..3.00) |"), "{}", page.0);
         assert!(page.0.contains("18.0 s replica's server fails"), "{}", page.0);
+        assert!(page.0.contains("a replica one that tries to mount there") && !page.0.contains("panics"));
+        let mut page = Page::default();
+        Failures { machine: true, ..failures }.show(&mut page);
+        assert!(page.0.contains("its kernel panics, and boots anew, and another mount"), "{}", page.0);
     }
 }
