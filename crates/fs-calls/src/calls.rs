@@ -180,12 +180,14 @@ impl<'a> Calls<'a> {
 
     /// The kernel makes a file durable, and does not know what was written here and is lost.
     fn sync_by_kernel(&self, fd: i32, file: FileId) -> Result<(), Errno> {
+        let at_stake = self.engine.at_stake(file);
         let synced = self.kernel.sync(fd);
         if synced.is_err_and(|errno| errno != Errno(libc::EIO)) {
             return synced;
         }
         // What both know to be lost is said once.
-        if self.engine.has_lost(file) { Err(Errno(libc::EIO)) } else { synced }
+        let has_lost = at_stake.is_some_and(|at_stake| self.engine.has_lost(file, at_stake));
+        if has_lost { Err(Errno(libc::EIO)) } else { synced }
     }
 
     /// `pread`, `preadv`.
@@ -248,7 +250,7 @@ impl<'a> Calls<'a> {
     pub fn sync(&self, fd: i32) -> Answered<()> {
         let file = self.table.lock(fd)?.descriptor.file;
         let answered = self.counted(self.engine.sync(file));
-        answered.or_else(|| self.engine.may_lose(file).then(|| self.sync_by_kernel(fd, file)))
+        answered.or_else(|| self.engine.at_stake(file).map(|_| self.sync_by_kernel(fd, file)))
     }
 
     /// The open file, locked, if nobody else sees its offset.

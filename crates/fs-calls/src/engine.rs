@@ -85,12 +85,12 @@ pub trait Engine: Sync {
     /// [`Refused`].
     fn sync(&self, file: FileId) -> Result<(), Refused>;
 
-    /// True if something that was answered here may be lost, or may come to be: when [`Self::sync`] has passed a call on, and
-    /// the kernel has made the file durable, [`Self::has_lost`] is to be asked.
-    fn may_lose(&self, file: FileId) -> bool;
+    /// What was answered here and may be lost, or may come to be: the number of the last such write. `None`: nothing. When
+    /// [`Self::sync`] has passed a call on, and the kernel has made the file durable, [`Self::has_lost`] is to be asked.
+    fn at_stake(&self, file: FileId) -> Option<u64>;
 
-    /// True, once, if something that was answered here is lost.
-    fn has_lost(&self, file: FileId) -> bool;
+    /// True, once, if something that was answered here is lost. `at_stake` is what was so before the kernel was asked.
+    fn has_lost(&self, file: FileId, at_stake: u64) -> bool;
 
     /// The kernel answers for the file from now on: a program maps it.
     fn leave(&self, file: FileId);

@@ -198,11 +198,11 @@ impl Engine for Sometimes<'_> {
         Ok(())
     }
 
-    fn may_lose(&self, _file: FileId) -> bool {
-        self.has_lost.load(Ordering::Relaxed)
+    fn at_stake(&self, _file: FileId) -> Option<u64> {
+        self.has_lost.load(Ordering::Relaxed).then_some(1)
     }
 
-    fn has_lost(&self, _file: FileId) -> bool {
+    fn has_lost(&self, _file: FileId, _at_stake: u64) -> bool {
         self.has_lost.swap(false, Ordering::Relaxed)
     }
 

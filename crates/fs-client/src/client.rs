@@ -246,24 +246,40 @@ impl<'m> Client<'m> {
         Ok(())
     }
 
-    /// True if something that was written to the file is lost if the server ends before it has executed it, or has ended so.
-    pub fn may_lose(&self, file: &File) -> bool {
-        self.is_executed_again && file.lock().appended > self.kept()
+    /// The number of the last operation on the file that is lost if the server ends before it has executed it, or that is lost
+    /// because it has ended; `None`: there is none.
+    pub fn at_stake(&self, file: &File) -> Option<u64> {
+        let state = file.lock();
+        self.is_at_stake(&state).then_some(state.appended)
     }
 
-    /// True, once, if what was written to the file was never executed. To be asked when the kernel has made the file durable:
-    /// a server that ends in good order has executed everything then.
-    pub fn has_lost(&self, file: &File) -> bool {
-        if self.next == Next::Any && self.may_lose(file) && !self.has_gone() {
-            // The server has heard it by the kernel. That is known here only if it says so here.
+    /// True, once, if what was written to the file was never executed. To be asked when the kernel has made the file durable,
+    /// with what was at stake before: a server that ends in good order has executed everything then.
+    pub fn has_lost(&self, file: &File, at_stake: u64) -> bool {
+        let mut state = file.lock();
+        if !self.is_at_stake(&state) {
+            return false;
+        }
+        let is_lost = self.has_gone();
+        if is_lost {
+            state.appended = 0;
+        } else {
+            // The kernel was answered by this server, as that is still there.
+            state.kept = state.kept.max(at_stake);
+        }
+        is_lost
+    }
+
+    /// Has the server make durable what is at stake. If it cannot, that stays at stake.
+    pub fn settle(&self, file: &File) {
+        if self.at_stake(file).is_some() && !self.is_over() {
             let changed_at = file.lock().changed_at;
             let _ = self.sync_by_server(changed_at);
         }
-        let is_lost = self.may_lose(file) && self.has_gone();
-        if is_lost {
-            file.lock().appended = 0;
-        }
-        is_lost
+    }
+
+    fn is_at_stake(&self, state: &State) -> bool {
+        self.is_executed_again && state.appended > state.kept.max(self.kept())
     }
 
     /// Operations below this index are not lost with the server.
@@ -276,10 +292,15 @@ impl<'m> Client<'m> {
 
     /// True if the server is not there any more, also where nobody has looked for it since.
     fn has_gone(&self) -> bool {
-        if !self.has_ended() && !self.host.is_there() {
+        let is_there = self.host.is_there();
+        if !is_there {
             self.end();
         }
-        self.has_ended()
+        match self.next {
+            Next::SameRegion => self.has_ended(),
+            // As long as it is there no other one serves the mount.
+            Next::Any => !is_there || self.control.state() == LinkState::Fenced,
+        }
     }
 
     /// The kernel answers for the file from now on.

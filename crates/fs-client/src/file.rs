@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) segments: Segments,
     /// Behind the last operation of the client on the file.
     pub(crate) appended: u64,
+    /// Operations on the file below this index the kernel has made durable.
+    pub(crate) kept: u64,
     /// How many syncs of the client had begun when something was last done to the file that may not be durable.
     pub(crate) changed_at: u64,
 }
@@ -51,7 +53,7 @@ impl File {
     /// A file without a lease.
     pub fn new(inode: InodeNumber) -> Self {
         let (asking, segments) = (Asking::From(0), Segments::default());
-        let state = State { lease: None, asking, size: 0, segments, appended: 0, changed_at: 0 };
+        let state = State { lease: None, asking, size: 0, segments, appended: 0, kept: 0, changed_at: 0 };
         Self { inode, state: Mutex::new(state) }
     }
 

@@ -536,12 +536,15 @@ fn what_a_killed_server_had_not_executed_is_lost_and_that_is_said_once() {
     write(&world, &client, &other, Some(0), &[2; 5000]);
     client.sync(&other).expect("the client has the lease");
     write(&world, &client, &file, Some(0), &[2; 5000]);
-    assert!(client.may_lose(&file) && !client.may_lose(&other));
-    assert!(!client.has_lost(&file), "the server is there");
+    let said = |file| client.at_stake(file).is_some_and(|at_stake| client.has_lost(file, at_stake));
+    assert_eq!([&file, &other].map(|file| client.at_stake(file).is_some()), [true, false]);
+    assert!(!said(&file), "the server is there");
+    assert_eq!(client.at_stake(&file), None, "it has heard of it by the kernel");
+    write(&world, &client, &file, Some(0), &[3; 5000]);
     // Nobody has looked for it since.
     world.is_gone.store(true, Ordering::Relaxed);
     assert!(!client.has_ended());
-    assert_eq!([&file, &file, &other].map(|file| client.has_lost(file)), [true, false, false]);
+    assert_eq!([&file, &file, &other].map(said), [true, false, false]);
     assert!(client.has_ended() && client.sync(&other).is_err());
     // A server that ends in good order executes everything.
     let (world, file) = (World::again(), File::new(INODE));
@@ -549,31 +552,42 @@ fn what_a_killed_server_had_not_executed_is_lost_and_that_is_said_once() {
     let client = Client::new(world.control(), &world).unwrap();
     write(&world, &client, &file, Some(0), &[2; 5000]);
     world.control().set_state(LinkState::Ended);
-    assert!(client.may_lose(&file), "it may still do so");
+    let at_stake = client.at_stake(&file).expect("it may still do so");
     world.by_kernel(|_| ());
-    assert!(!client.has_lost(&file));
+    assert!(!client.has_lost(&file, at_stake));
 }
 
 #[test]
-fn where_a_server_of_another_region_may_follow_only_what_was_synced_is_not_lost() {
-    let (world, file) = (World::again(), File::new(INODE));
-    let other = File::new(InodeNumber(8));
-    for file in [&file, &other] {
+fn where_a_server_of_another_region_may_follow_only_what_it_was_asked_for_is_not_lost() {
+    let (world, files) = (World::again(), [7, 8, 9].map(|inode| File::new(InodeNumber(inode))));
+    for file in &files {
         world.server.lock().unwrap().files.insert(file.inode(), vec![1; 10_000]);
     }
     let client = Client::new(world.control(), &world).unwrap().followed_by(Next::Any);
-    for file in [&file, &other] {
+    let change = |file: &File| {
         write(&world, &client, file, Some(0), &[2; 5000]);
-    }
+        client.at_stake(file).expect("it is not durable")
+    };
+    let stakes = files.each_ref().map(change);
+    // The kernel has made it durable, by this server, as that is still there. What was written meanwhile it may not have seen.
+    assert!(!client.has_lost(&files[0], stakes[0]));
+    assert_eq!(client.at_stake(&files[0]), None);
+    change(&files[1]);
+    assert!(!client.has_lost(&files[1], stakes[1]));
+    assert!(client.at_stake(&files[1]).is_some() && client.at_stake(&files[2]).is_some());
     assert_eq!(world.server.lock().unwrap().syncs, 0);
-    // The kernel has made it durable, and this server has heard that.
-    assert!(!client.has_lost(&file) && !client.may_lose(&file) && !client.may_lose(&other));
-    assert_eq!(world.server.lock().unwrap().syncs, 1);
-    write(&world, &client, &file, Some(0), &[3; 5000]);
+    client.settle(&files[1]);
+    assert_eq!(files.each_ref().map(|file| client.at_stake(file)), [None; 3], "the server makes all durable");
+    let stakes = files.each_ref().map(change);
     world.by_kernel(|_| ());
-    assert_eq!(world.control().applied(), 3, "it was executed");
+    assert_eq!(world.control().applied(), 7, "it was executed");
+    // The mount ends, or a question was not answered: the server is still there.
+    world.control().set_state(LinkState::Ended);
+    assert!(client.has_ended() && !client.has_lost(&files[0], stakes[0]));
+    client.settle(&files[1]);
     world.is_gone.store(true, Ordering::Relaxed);
-    assert_eq!([&file, &file, &other].map(|file| client.has_lost(file)), [true, false, false]);
+    let said = || [0, 1, 2].map(|file: usize| client.has_lost(&files[file], stakes[file]));
+    assert_eq!((said(), said()), ([false, true, true], [false; 3]));
 }
 
 #[test]

@@ -52,8 +52,8 @@ struct Server {
     socket: OwnedFd,
     /// The control memory: the next server finds it here, if this one is killed.
     memory: OwnedFd,
-    /// One question at a time.
-    asking: Mutex<()>,
+    /// One question at a time. True: one was not answered, and its answer may still come. None is asked any more.
+    asking: Mutex<bool>,
     region: Attached,
 }
 
@@ -166,11 +166,17 @@ impl Host for Server {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, Gone> {
-        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_unanswered = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_unanswered {
+            return Err(Gone);
+        }
+        *is_unanswered = true;
         again(|| send(&self.socket, &request.encode(), SendFlags::NOSIGNAL)).map_err(|_| Gone)?;
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         let (len, _) = again(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty())).map_err(|_| Gone)?;
-        Reply::decode(bytes.get(..len).ok_or(Gone)?).map_err(|_| Gone)
+        let reply = Reply::decode(bytes.get(..len).ok_or(Gone)?).map_err(|_| Gone)?;
+        *is_unanswered = false;
+        Ok(reply)
     }
 
     fn is_there(&self) -> bool {

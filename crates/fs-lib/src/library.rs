@@ -49,25 +49,41 @@ impl Known {
     /// The same file for the client of the next server.
     fn anew(self: &Arc<Self>) -> Self {
         let mut earlier = std::mem::take(&mut *lock(&self.earlier));
-        if self.may_itself_lose() {
+        if self.is_itself_at_stake() {
             earlier.push(Arc::clone(self));
         }
         Self { earlier: Mutex::new(earlier), ..Self::new(self.mount, self.file.anew()) }
     }
 
-    fn may_itself_lose(&self) -> bool {
-        self.client.get().is_some_and(|client| client.may_lose(&self.file))
+    fn itself_at_stake(&self) -> Option<u64> {
+        self.client.get().and_then(|client| client.at_stake(&self.file))
     }
 
-    fn may_lose(&self) -> bool {
-        self.may_itself_lose() || !lock(&self.earlier).is_empty()
+    fn is_itself_at_stake(&self) -> bool {
+        self.itself_at_stake().is_some()
     }
 
-    /// To be asked when the kernel has made the file durable.
-    fn has_lost(&self) -> bool {
-        let has_lost = |known: &Self| known.client.get().is_some_and(|client| client.has_lost(&known.file));
+    fn at_stake(&self) -> Option<u64> {
+        self.itself_at_stake().or_else(|| (!lock(&self.earlier).is_empty()).then_some(0))
+    }
+
+    /// To be asked when the kernel has made the file durable, with what was at stake before.
+    fn has_lost(&self, at_stake: u64) -> bool {
+        let has_lost = |known: &Self, at_stake| {
+            known.client.get().is_some_and(|client| client.has_lost(&known.file, at_stake))
+        };
         let earlier = std::mem::take(&mut *lock(&self.earlier));
-        earlier.iter().map(|known| has_lost(known)).fold(has_lost(self), |any, lost| any | lost)
+        // Servers that have ended have made nothing durable since.
+        let of_earlier = earlier.iter().map(|known| has_lost(known, 0));
+        of_earlier.fold(has_lost(self, at_stake), |any, lost| any | lost)
+    }
+
+    /// Nobody has the file open: its lease is given back. True if it may be forgotten: nothing is lost that nobody was told of.
+    fn put_away(&self) -> bool {
+        let Some(client) = self.client.get() else { return true };
+        client.put_away(&self.file);
+        client.settle(&self.file);
+        self.at_stake().is_none()
     }
 
     /// True if the server that it was asked of has ended. The next one may answer.
@@ -236,6 +252,19 @@ impl Files {
             (0..self.known.len()).find(|index| self.opened[*index] == 0 && self.known[*index].is_some())?;
         self.known[index].take()
     }
+
+    /// A file that must not be forgotten: something was lost of it.
+    fn put_back(&mut self, known: Arc<Known>) {
+        let is_same = |other: &&Arc<Known>| {
+            other.mount.device() == known.mount.device() && other.file.inode() == known.file.inode()
+        };
+        if let Some(again) = self.known.iter().flatten().find(is_same) {
+            lock(&again.earlier).push(known);
+            return;
+        }
+        self.known.push(Some(known));
+        self.opened.push(0);
+    }
 }
 
 impl Engine for Library {
@@ -246,9 +275,9 @@ impl Engine for Library {
         let unused = files.take_unused();
         drop(files);
         if let Some(unused) = unused
-            && let Some(client) = unused.client.get()
+            && !unused.put_away()
         {
-            client.put_away(&unused.file);
+            self.files.write().unwrap_or_else(PoisonError::into_inner).put_back(unused);
         }
         Some(file)
     }
@@ -285,12 +314,12 @@ impl Engine for Library {
         self.with(file, Use::Read, Client::sync)
     }
 
-    fn may_lose(&self, file: FileId) -> bool {
-        self.known(file).is_some_and(|known| known.may_lose())
+    fn at_stake(&self, file: FileId) -> Option<u64> {
+        self.known(file)?.at_stake()
     }
 
-    fn has_lost(&self, file: FileId) -> bool {
-        self.known(file).is_some_and(|known| known.has_lost())
+    fn has_lost(&self, file: FileId, at_stake: u64) -> bool {
+        self.known(file).is_some_and(|known| known.has_lost(at_stake))
     }
 
     fn leave(&self, file: FileId) {

@@ -60,6 +60,8 @@ pub enum Request {
         mount: [u8; 16],
         /// Names the time from one boot of the machine to the next.
         boot: [u8; 16],
+        /// Names the server whose region the machine has, from its start to its end.
+        life: [u8; 16],
     },
     /// The library has closed its socket.
     Left,
@@ -236,8 +238,8 @@ impl Request {
             }
             Self::Release { place, generation } => Maker::new(4).u32(place).u32(generation),
             Self::Refill => Maker::new(5),
-            Self::HelloFrom { version, mount, boot } => {
-                Maker::new(6).u32(u32::from(version)).bytes(&mount).bytes(&boot)
+            Self::HelloFrom { version, mount, boot, life } => {
+                Maker::new(6).u32(u32::from(version)).bytes(&mount).bytes(&boot).bytes(&life)
             }
             Self::Left => Maker::new(7),
             Self::Ended => Maker::new(8),
@@ -269,9 +271,13 @@ impl Request {
             5 => Self::Refill,
             6 => match u16::try_from(fields.u32()?).map_err(|_| Malformed)? {
                 version @ VERSION => {
-                    Self::HelloFrom { version, mount: fields.array()?, boot: fields.array()? }
+                    let (mount, boot, life) = (fields.array()?, fields.array()?, fields.array()?);
+                    Self::HelloFrom { version, mount, boot, life }
                 }
-                version => return Ok(Self::HelloFrom { version, mount: [0; 16], boot: [0; 16] }),
+                version => {
+                    let none = [0; 16];
+                    return Ok(Self::HelloFrom { version, mount: none, boot: none, life: none });
+                }
             },
             7 => Self::Left,
             8 => Self::Ended,
@@ -361,10 +367,11 @@ mod tests {
         let kind = prop_oneof![Just(Kind::Read), Just(Kind::Write)];
         prop_oneof![
             any::<u64>().prop_map(Request::hello),
-            any::<([u8; 16], [u8; 16])>().prop_map(|(mount, boot)| Request::HelloFrom {
+            any::<([u8; 16], [u8; 16], [u8; 16])>().prop_map(|(mount, boot, life)| Request::HelloFrom {
                 version: VERSION,
                 mount,
-                boot
+                boot,
+                life
             }),
             Just(Request::Left),
             Just(Request::Ended),

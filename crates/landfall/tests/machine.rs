@@ -120,8 +120,8 @@ impl Drop for Library {
 }
 
 /// How many clients the server has noted, and how many leases they have.
-fn clients(site: &Site) -> usize {
-    let bytes = fs::read(site.place.dir().join("files.sock.clients")).unwrap();
+fn clients(place: &Place) -> usize {
+    let bytes = fs::read(place.dir().join("files.sock.clients")).unwrap();
     bytes.chunks(PLACE_BYTES).filter(|place| place.iter().any(|byte| *byte != 0)).count()
 }
 
@@ -149,7 +149,7 @@ fn a_library_in_a_virtual_machine_shares_the_region_until_its_process_ends() {
     assert_eq!(&words[..6], b"LFLINK", "the control memory is in the region");
     assert_eq!(u64::from_le_bytes(words[8..].try_into().unwrap()), client);
     let answer = library.acquire(found.ino());
-    assert_eq!((answer[0], leases(&far), clients(&site)), (LEASE, 1, 1), "{answer:?}");
+    assert_eq!((answer[0], leases(&far), clients(&site.place)), (LEASE, 1, 1), "{answer:?}");
     // What the mount asks takes the lease back, as with a library on the server's machine.
     assert_eq!(fs::read(far.at("file")).unwrap(), pattern(1, 10_000));
     assert_eq!(leases(&far), 0);
@@ -160,7 +160,8 @@ fn a_library_in_a_virtual_machine_shares_the_region_until_its_process_ends() {
         other.post(found.ino());
     }
     drop(library);
-    wait_until(END_LIMIT, || (clients(&site) == 0).then_some(())).expect("what was granted is used again");
+    wait_until(END_LIMIT, || (clients(&site.place) == 0).then_some(()))
+        .expect("what was granted is used again");
     far.stop();
     server.stop();
     assert_eq!(site.place.check(&[]).status.code(), Some(0));
@@ -264,12 +265,26 @@ fn libraries_are_those_of_the_server_whose_region_the_machine_has() {
     chain.end(&[1, 2]);
 }
 
+/// How the first server is lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Loss {
+    Killed,
+    /// Its connections stay.
+    Stopped,
+}
+
 #[test]
 fn what_a_library_that_has_ended_may_have_written_is_durable_or_said_to_be_lost() {
+    for loss in [Loss::Killed, Loss::Stopped] {
+        lose_what_an_ended_library_has_written(loss);
+    }
+}
+
+fn lose_what_an_ended_library_has_written(loss: Loss) {
     let Some((mut chain, addresses)) = chained() else { return };
     let device = Device::new();
     let far = device.mount(&addresses, &chain.nodes[0].place);
-    let files = ["kept", "lost", "other"].map(|name| {
+    let files = ["kept", "lost", "later", "other"].map(|name| {
         let file = File::create(far.at(name)).unwrap();
         file.write_all_at(&pattern(1, 10_000), 0).unwrap();
         file.sync_all().unwrap();
@@ -284,25 +299,37 @@ fn what_a_library_that_has_ended_may_have_written_is_durable_or_said_to_be_lost(
     let mut library = start();
     assert_eq!(library.acquire(inodes[0])[0], LEASE);
     library.leave();
-    // When what it could change can be changed by others, it has been made durable.
-    files[0].write_all_at(b"more", 0).unwrap();
-    files[0].sync_all().unwrap();
-    let mut library = start();
-    assert_eq!(library.acquire(inodes[1])[0], LEASE);
+    drop(library);
+    let place = &chain.nodes[0].place;
+    wait_until(END_LIMIT, || (clients(place) == 0).then_some(()))
+        .expect("it is durable, and its end was told");
+    let (mut library, mut later, mut staying) = (start(), start(), start());
+    for (library, inode) in [&mut library, &mut later, &mut staying].into_iter().zip(&inodes[1..]) {
+        assert_eq!(library.acquire(*inode)[0], LEASE);
+    }
     let removed = chain.remove_later(0);
+    // Nothing becomes durable any more.
     chain.server(2).signal("STOP");
-    files[2].write_all_at(b"more", 0).unwrap();
+    files[3].write_all_at(b"more", 0).unwrap();
     library.leave();
-    chain.kill(0);
+    match loss {
+        Loss::Killed => chain.kill(0),
+        Loss::Stopped => chain.server(0).signal("STOP"),
+    }
+    drop(later);
     removed();
     chain.server(2).signal("CONT");
-    chain.wait_until_in_step();
+    // The mount goes to the next server.
     let said = files.each_ref().map(|file| file.sync_all().map_err(|error| error.raw_os_error()));
-    assert_eq!(said, [Ok(()), Err(Some(5)), Err(Some(5))]);
-    files[1].sync_all().expect("it is said once");
+    assert_eq!(said, [Ok(()), Err(Some(5)), Err(Some(5)), Err(Some(5))], "{loss:?}");
+    files.iter().for_each(|file| file.sync_all().expect("it is said once"));
     assert_eq!(fs::read(far.at("lost")).unwrap(), pattern(1, 10_000));
-    drop(files);
+    assert!(staying.acquire(inodes[0]).is_empty(), "its server is gone");
+    drop((files, staying));
     far.stop();
+    if loss == Loss::Stopped {
+        chain.kill(0);
+    }
     chain.end(&[1, 2]);
 }
 

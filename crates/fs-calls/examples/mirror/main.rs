@@ -157,11 +157,11 @@ impl Engine for Mirror {
         self.with(file, |fd| rustix::fs::fsync(fd).map_err(failed))
     }
 
-    fn may_lose(&self, _file: FileId) -> bool {
-        false
+    fn at_stake(&self, _file: FileId) -> Option<u64> {
+        None
     }
 
-    fn has_lost(&self, _file: FileId) -> bool {
+    fn has_lost(&self, _file: FileId, _at_stake: u64) -> bool {
         false
     }
 

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::server::Link;
-use super::shared::{Boot, Named};
+use super::shared::{Boot, Named, ServerLife};
 use super::sys;
 use landfall_fs_link::{MESSAGE_BYTES_MAX, Reason, Refusal, Reply, Request, VERSION};
 use landfall_media::NVDIMM_BEGIN;
@@ -71,8 +71,8 @@ impl Connection {
                     *client = self.greet(version, None, Named::Here(device))?;
                 }
                 // Only the door of this server says so.
-                (Ok(Request::HelloFrom { version, mount, boot }), None) if self.is_door() => {
-                    *client = self.greet(version, Some(boot), Named::Machine(mount))?;
+                (Ok(Request::HelloFrom { version, mount, boot, life }), None) if self.is_door() => {
+                    *client = self.greet(version, Some((boot, life)), Named::Machine(mount))?;
                 }
                 (Ok(Request::Left), Some(client)) if self.is_door() => {
                     self.link.iter().for_each(|link| client.finish(link.shared()));
@@ -92,12 +92,19 @@ impl Connection {
     }
 
     /// The first answer, with the region and the control memory, which a virtual machine has already.
-    fn greet(&self, version: u16, boot: Option<Boot>, named: Named) -> io::Result<Option<Arc<Client>>> {
+    fn greet(
+        &self,
+        version: u16,
+        machine: Option<(Boot, ServerLife)>,
+        named: Named,
+    ) -> io::Result<Option<Arc<Client>>> {
         let greeted = self.link.as_ref().map_err(|reason| *reason).and_then(|link| {
             let is_known = version == VERSION;
             is_known.then_some(()).ok_or(Reason::Version)?;
-            let client = match boot {
-                Some(boot) => link.attach_from(boot, self.process, named),
+            let client = match machine {
+                // It has another region.
+                Some((_, life)) if !link.is_of(life) => Err(Reason::Mount),
+                Some((boot, _)) => link.attach_from(boot, self.process, named),
                 None => link.attach(self.process, named),
             };
             Ok((link, client?))

@@ -16,5 +16,6 @@ pub(crate) use counts::{Fenced, Why};
 pub(crate) use listen::{Accepted, Libraries, Listener, Offered};
 pub use roll::{EarlierLibraries, end_earlier_libraries};
 pub(crate) use server::{Entered, Link};
+pub(crate) use shared::ServerLife;
 pub(crate) use shared::{Linked, Named};
 pub(crate) use sys::watch_process;

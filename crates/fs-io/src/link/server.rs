@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::counts::{Counts, Why};
 use super::roll::{CLIENTS_MAX, Place, Roll};
-use super::shared::{Boot, Linked, Named, PAUSE, Shared, reason_of};
+use super::shared::{Boot, Linked, Named, PAUSE, ServerLife, Shared, reason_of};
 use crate::leases::Leases as Holders;
 use crate::lives::MountNumber;
 use landfall_fs::{
@@ -17,8 +17,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The pause between two rounds of adopting while there is no client.
@@ -47,6 +47,8 @@ pub(crate) struct Link {
     /// The boots of the virtual machine from which libraries have come. It runs since the last one. Held by who attaches a
     /// client there.
     boots: Mutex<Vec<Boot>>,
+    /// Names the server, if it serves mounts of other processes.
+    life: OnceLock<ServerLife>,
     is_stopping: AtomicBool,
 }
 
@@ -80,8 +82,20 @@ impl Link {
             clients: Mutex::default(),
             next_again: AtomicU32::new(FIRST_CLIENT_AGAIN),
             boots: Mutex::default(),
+            life: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
         }
+    }
+
+    /// The server that serves its mounts is this one.
+    pub(crate) fn name_server(&self, life: ServerLife) {
+        // It is named once.
+        let _ = self.life.set(life);
+    }
+
+    /// True if this is the server that a virtual machine means.
+    pub(super) fn is_of(&self, life: ServerLife) -> bool {
+        self.life.get() == Some(&life)
     }
 
     /// Programs of one more mount may have libraries.

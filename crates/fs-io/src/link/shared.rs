@@ -19,6 +19,9 @@ const ATTEMPTS: u32 = 50;
 /// Names the time from one boot of a machine to the next.
 pub(super) type Boot = [u8; 16];
 
+/// Names a server, from its start to its end.
+pub(crate) type ServerLife = [u8; 16];
+
 /// What a mount is called by libraries of its programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {

@@ -1,6 +1,7 @@
 //! Messages between the holder of a mount and a server. Byte tables: `docs/format/fs-offload.md`, "Messages".
 
 use crate::common::Sharing;
+pub(super) use crate::link::ServerLife;
 use crate::lives::MountId;
 use crate::mates::{Gone, Why};
 use crate::service::SyncMode;
@@ -42,8 +43,6 @@ pub(super) const EVERYTHING: u64 = u64::MAX;
 
 /// Identity of the files.
 pub(super) type Region = [u8; 16];
-/// Random bytes that name a server, from its start to its end.
-pub(super) type ServerLife = [u8; 16];
 
 /// Whether a mount has had a server before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

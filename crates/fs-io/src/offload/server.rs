@@ -283,7 +283,10 @@ impl Server {
         let household = Household::start(&service, &publisher, &Holder::Another, heap_keeper)?;
         let life = random_bytes()?;
         if let Some(link) = libraries.as_ref().and_then(Libraries::link) {
-            mark::write(link.region().try_clone_to_owned()?.into(), life)?;
+            link.name_server(life);
+            if let Err(error) = mark::write(link.region().try_clone_to_owned()?.into(), life) {
+                tracing::warn!(%error, "no virtual machine can share the region");
+            }
         }
         files.raise_next_number(files.take_number().0 + NUMBERS_APART);
         common.numbers.begin();

@@ -4,8 +4,10 @@
 //! the mount listens for them in its place. In a chain the mount may follow to a server of another region: libraries are those
 //! of the server alone that has theirs ([`mark`]).
 
+mod library;
 mod written;
 
+use super::changes::Changes;
 use super::error::HoldError;
 use super::hello::Purpose;
 use super::mark;
@@ -19,20 +21,22 @@ use crate::lives::MountId;
 use crate::random::random_bytes;
 use crate::sys;
 use landfall_fs_link::{Reason, Refusal, Reply, Request, is_same_user};
+use library::Library;
 use parking_lot::Mutex;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use written::Written;
+use std::time::Duration;
 
 /// Where the kernel names the time since it was booted.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// A library knows so soon that its socket is closed, and answers nothing more by itself: it looks once in a millisecond.
+const LOOKS_WITHIN: Duration = Duration::from_millis(2);
 /// A mount that no holder has.
 const NO_MOUNT: MountId = [0; 16];
 
@@ -62,31 +66,49 @@ struct Shared {
 struct Served {
     remote: Remote,
     life: ServerLife,
-    /// The sockets of its libraries; `None`: another server serves the mount.
-    libraries: Mutex<Option<Vec<Weak<OwnedFd>>>>,
+    /// Its libraries; `None`: another server serves the mount.
+    libraries: Mutex<Option<Vec<Arc<Library>>>>,
 }
 
 impl Served {
     /// A library is one of this server, unless that serves the mount no more.
-    fn add(&self, library: &Arc<OwnedFd>) -> bool {
+    fn add(&self, library: &Arc<Library>) -> bool {
         let mut libraries = self.libraries.lock();
-        let Some(libraries) = &mut *libraries else { return false };
-        libraries.retain(|library| library.strong_count() > 0);
-        libraries.push(Arc::downgrade(library));
-        true
+        libraries.as_mut().map(|libraries| libraries.push(Arc::clone(library))).is_some()
     }
 
-    /// Another server serves the mount from now on. Before anybody gets an answer of that one, libraries of this one know.
-    fn end(&self) {
-        let libraries = self.libraries.lock().take().unwrap_or_default();
-        for library in libraries.iter().filter_map(Weak::upgrade) {
-            // One that has gone knows.
-            let _ = shutdown(&*library, Shutdown::Both);
+    /// All is done that is to be done for a library.
+    fn remove(&self, library: &Arc<Library>) {
+        if let Some(libraries) = &mut *self.libraries.lock() {
+            libraries.retain(|other| !Arc::ptr_eq(other, library));
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.libraries.lock().is_none()
+    /// Another server serves the mount from now on. Before anybody gets an answer of that one, libraries of this one know, and
+    /// of those that have ended it is noted in `changes` what may be lost.
+    fn end(&self, changes: &Mutex<Changes>) {
+        let libraries = self.libraries.lock().take().unwrap_or_default();
+        for library in &libraries {
+            match library.has_gone() {
+                true => library.note_changes(changes, self.life),
+                // It knows best itself.
+                false => drop(library.written.lock().settle()),
+            }
+            library.close();
+        }
+        if !libraries.is_empty() {
+            std::thread::sleep(LOOKS_WITHIN);
+        }
+    }
+
+    /// The mount has a new connection to the same server. Libraries that have lost theirs are the kernel's: what they have
+    /// changed is, too.
+    fn go_on(&self, changes: &Mutex<Changes>) {
+        let lost: Vec<Arc<Library>> = match &mut *self.libraries.lock() {
+            Some(libraries) => libraries.extract_if(.., |library| library.is_closed()).collect(),
+            None => Vec::new(),
+        };
+        lost.iter().for_each(|library| library.note_changes(changes, self.life));
     }
 }
 
@@ -131,12 +153,14 @@ impl Machine {
     pub(super) fn set_server(&self, remote: Remote, life: ServerLife) {
         let mut served = self.shared.served.lock();
         // One that has only lost its connection is the same.
-        if served.as_ref().is_some_and(|served| served.life == life) {
+        if let Some(served) = served.as_ref().filter(|served| served.life == life) {
+            served.go_on(&self.shared.relay.changes);
             return;
         }
         let libraries = Mutex::new(Some(Vec::new()));
         let before = served.replace(Arc::new(Served { remote, life, libraries }));
-        before.iter().for_each(|before| before.end());
+        drop(served);
+        before.iter().for_each(|before| before.end(&self.shared.relay.changes));
     }
 }
 
@@ -173,39 +197,56 @@ impl Shared {
 
     /// Passes on what a library asks. The server hears when its process has ended: until then it may store to what it was
     /// granted.
-    fn serve(&self, library: OwnedFd, process: i32) -> io::Result<()> {
+    fn serve(&self, socket: OwnedFd, process: i32) -> io::Result<()> {
         let process = watch_process(process)?;
         let Some(served) = self.served.lock().clone() else { return Ok(()) };
         if !mark::is_of(self.device.try_clone()?, served.life)? {
             tracing::debug!("the server has another region than this machine: programs use the mount");
-            receive_packet(library.as_fd())?;
-            let refusal = Refusal { reason: Reason::Mount, errno: libc::EBADF.unsigned_abs(), wait_ms: 0 };
-            send(&library, &Reply::Refused(refusal).encode(), SendFlags::NOSIGNAL)?;
-            return Ok(());
-        }
-        let library = Arc::new(library);
-        if !served.add(&library) {
-            return Ok(());
+            return self.refuse(&socket);
         }
         let stream = served.remote.greet(Purpose::Libraries, random_bytes()?).map_err(io::Error::other)?;
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
-        let mut written = Written::default();
-        if self.pass(&library, &stream, &mut written)? == End::Server || served.has_ended() {
+        let library = Arc::new(Library::new(socket, stream, process));
+        if !served.add(&library) {
             return Ok(());
         }
-        drop(library);
-        self.sync_for(&stream, written, served.life);
-        send_over(&stream, &Request::Left.encode())?;
+        let passed = self.pass(&library, served.life);
+        if !passed.as_ref().is_ok_and(|end| *end == End::Library) {
+            // What may be lost is known when it is known which server is the next one.
+            library.close();
+            return passed.map(drop);
+        }
+        library.leave();
+        if !self.sync_for(&library).unwrap_or(false) {
+            library.note_changes(&self.relay.changes, served.life);
+        }
+        served.remove(&library);
+        self.see_off(&library)
+    }
+
+    /// Refuses a library of another server.
+    fn refuse(&self, library: &OwnedFd) -> io::Result<()> {
+        if wait(&[self.stop.as_fd(), library.as_fd()], None)? == Some(1) {
+            receive_packet(library.as_fd())?;
+            let refusal = Refusal { reason: Reason::Mount, errno: libc::EBADF.unsigned_abs(), wait_ms: 0 };
+            send(library, &Reply::Refused(refusal).encode(), SendFlags::NOSIGNAL)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the server that a library has left, and when its process has ended.
+    fn see_off(&self, Library { stream, process, .. }: &Library) -> io::Result<()> {
+        send_over(stream, &Request::Left.encode())?;
         // What it has asked before it left is answered still, and must be taken: a connection that is closed with something
         // unread is reset, and what was sent last may be lost.
         let mut has_ended = false;
         loop {
             let awaited = [self.stop.as_fd(), stream.as_fd(), process.as_fd()];
             match wait(&awaited[..if has_ended { 2 } else { 3 }], None)? {
-                Some(1) if receive_over(&stream)?.is_some() => {}
+                Some(1) if receive_over(stream)?.is_some() => {}
                 Some(2) => {
-                    send_over(&stream, &Request::Ended.encode())?;
+                    send_over(stream, &Request::Ended.encode())?;
                     has_ended = true;
                 }
                 _ => return Ok(()),
@@ -213,25 +254,20 @@ impl Shared {
         }
     }
 
-    /// A library has gone. What it has written and not made durable nobody knows but its server: that makes it durable. If it
-    /// cannot, it may be lost with the server, as what the kernel has written.
-    fn sync_for(&self, stream: &TcpStream, mut written: Written, life: ServerLife) {
-        if written.inodes().is_empty() || self.ask_to_sync(stream, &mut written).is_ok_and(|done| done) {
-            return;
+    /// A library has gone. What it has written and not made durable nobody knows but its server: that is to make it durable.
+    /// False if it has not.
+    fn sync_for(&self, library: &Library) -> io::Result<bool> {
+        if !library.written.lock().may_be_lost() {
+            return Ok(true);
         }
-        let mut changes = self.relay.changes.lock();
-        written.inodes().into_iter().for_each(|inode| changes.note(life, inode));
-    }
-
-    fn ask_to_sync(&self, stream: &TcpStream, written: &mut Written) -> io::Result<bool> {
-        let request = Request::Sync.encode();
-        send_over(stream, &request)?;
+        let stream = &library.stream;
+        send_over(stream, &Request::Sync.encode())?;
         let next = || match wait(&[self.stop.as_fd(), stream.as_fd()], None)? {
             Some(1) => receive_over(stream),
             _ => Ok(None),
         };
-        if written.is_waiting() {
-            next()?.iter().for_each(|answer| written.answer(answer));
+        if library.written.lock().is_waiting() {
+            next()?.iter().for_each(|answer| library.written.lock().answer(answer));
         }
         Ok(next()?.is_some_and(|answer| matches!(Reply::decode(&answer), Ok(Reply::Done))))
     }
@@ -240,20 +276,21 @@ impl Shared {
     ///
     /// # Errors
     /// The connection's.
-    fn pass(&self, library: &OwnedFd, stream: &TcpStream, written: &mut Written) -> io::Result<End> {
+    fn pass(&self, library: &Library, life: ServerLife) -> io::Result<End> {
+        let Library { socket, stream, written, .. } = library;
         loop {
-            match wait(&[self.stop.as_fd(), library.as_fd(), stream.as_fd()], None)? {
-                Some(1) => match receive_packet(library.as_fd()) {
+            match wait(&[self.stop.as_fd(), socket.as_fd(), stream.as_fd()], None)? {
+                Some(1) => match receive_packet(socket.as_fd()) {
                     Ok(Some(message)) => {
-                        written.ask(&message);
-                        send_over(stream, &self.named(message))?;
+                        written.lock().ask(&message);
+                        send_over(stream, &self.named(message, life))?;
                     }
                     Ok(None) | Err(_) => return Ok(End::Library),
                 },
                 Some(2) => match receive_over(stream)? {
                     Some(message) => {
-                        written.answer(&message);
-                        if self.answer(library, &message).is_err() {
+                        written.lock().answer(&message);
+                        if self.answer(socket, &message).is_err() {
                             return Ok(End::Library);
                         }
                     }
@@ -265,11 +302,11 @@ impl Shared {
     }
 
     /// What a library says, as the server understands it: the mount is called otherwise there.
-    fn named(&self, message: Vec<u8>) -> Vec<u8> {
+    fn named(&self, message: Vec<u8>, life: ServerLife) -> Vec<u8> {
         match Request::decode(&message) {
             Ok(Request::Hello { version, device }) => {
                 let mount = if device == self.st_dev { self.mount } else { NO_MOUNT };
-                Request::HelloFrom { version, mount, boot: self.boot }.encode()
+                Request::HelloFrom { version, mount, boot: self.boot, life }.encode()
             }
             _ => message,
         }

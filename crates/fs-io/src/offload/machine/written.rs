@@ -22,6 +22,8 @@ pub(super) struct Written {
 enum Asked {
     /// May it change an inode?
     Change(u64),
+    /// It gives a lease back.
+    Release(u32),
     /// Is everything durable?
     Sync,
     Other,
@@ -32,6 +34,7 @@ impl Written {
     pub(super) fn ask(&mut self, message: &[u8]) {
         self.asked = Some(match Request::decode(message) {
             Ok(Request::Acquire { kind: Kind::Write, inode }) => Asked::Change(inode.0),
+            Ok(Request::Release { place, .. }) => Asked::Release(place),
             Ok(Request::Sync) => Asked::Sync,
             _ => Asked::Other,
         });
@@ -39,16 +42,25 @@ impl Written {
 
     /// It gets an answer.
     pub(super) fn answer(&mut self, message: &[u8]) {
-        match (self.asked.take(), Reply::decode(message)) {
-            (_, Ok(Reply::Welcome { client, .. })) => self.is_executed_again = client >= FIRST_CLIENT_AGAIN,
-            // The lease that had the place has ended.
-            (Some(Asked::Change(inode)), Ok(Reply::Lease { place, .. })) => {
-                self.earlier.extend(self.leased.insert(place, inode));
-            }
-            (_, Ok(Reply::Lease { place, .. })) => self.earlier.extend(self.leased.remove(&place)),
-            (Some(Asked::Sync), Ok(Reply::Done)) => self.earlier.clear(),
-            _ => {}
+        let (asked, reply) = (self.asked.take(), Reply::decode(message));
+        if let Ok(Reply::Welcome { client, .. }) = reply {
+            self.is_executed_again = client >= FIRST_CLIENT_AGAIN;
         }
+        if !self.is_executed_again {
+            return;
+        }
+        // A lease that had the place of another one has ended.
+        let ended = match (asked, reply) {
+            (Some(Asked::Change(inode)), Ok(Reply::Lease { place, .. })) => self.leased.insert(place, inode),
+            (_, Ok(Reply::Lease { place, .. })) => self.leased.remove(&place),
+            (Some(Asked::Release(place)), Ok(Reply::Done)) => self.leased.remove(&place),
+            (Some(Asked::Sync), Ok(Reply::Done)) => {
+                self.earlier.clear();
+                None
+            }
+            _ => None,
+        };
+        self.earlier.extend(ended);
     }
 
     /// True if it waits for an answer.
@@ -56,11 +68,15 @@ impl Written {
         self.asked.is_some()
     }
 
-    /// Inodes that it may have changed since it has made everything durable. None, if what it has appended is durable by itself,
-    /// or may not be because the machine itself is gone.
-    pub(super) fn inodes(&self) -> Vec<u64> {
-        let inodes = self.leased.values().chain(&self.earlier).copied();
-        inodes.filter(|_| self.is_executed_again).collect()
+    /// True if it may have changed something since it has made everything durable.
+    pub(super) fn may_be_lost(&self) -> bool {
+        !self.leased.is_empty() || !self.earlier.is_empty()
+    }
+
+    /// Inodes that it may have changed since it has made everything durable. Nothing is known of them any more.
+    pub(super) fn settle(&mut self) -> Vec<u64> {
+        let leased = std::mem::take(&mut self.leased).into_values();
+        leased.chain(std::mem::take(&mut self.earlier)).collect()
     }
 }
 
@@ -68,6 +84,7 @@ impl Written {
 mod tests {
     use super::*;
     use landfall_fs::InodeNumber;
+    use std::collections::BTreeSet;
 
     #[test]
     fn what_was_leased_since_everything_was_durable_may_be_changed() {
@@ -82,23 +99,24 @@ mod tests {
         let lease = |place| Reply::Lease { place, generation: 1 };
         let change = |inode| Request::Acquire { kind: Kind::Write, inode: InodeNumber(inode) };
         let look = |inode| Request::Acquire { kind: Kind::Read, inode: InodeNumber(inode) };
-        let inodes = |written: &Written| {
-            let mut inodes = written.inodes();
-            inodes.sort_unstable();
-            inodes
-        };
         exchange(&mut written, Request::hello(1), welcome(FIRST_CLIENT_AGAIN));
-        for (inode, place) in [(11, 0), (12, 1), (13, 2), (14, 0)] {
+        for (inode, place) in [(11, 0), (12, 1), (13, 2), (14, 0), (15, 3)] {
             exchange(&mut written, change(inode), lease(place));
         }
-        exchange(&mut written, look(15), lease(1));
-        exchange(&mut written, change(16), Reply::Done);
-        assert_eq!(inodes(&written), [11, 12, 13, 14]);
+        exchange(&mut written, look(16), lease(1));
+        exchange(&mut written, change(17), Reply::Done);
+        exchange(&mut written, Request::Release { place: 3, generation: 1 }, Reply::Done);
+        let earlier = |written: &Written| written.earlier.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(earlier(&written), [11, 12, 15].into());
         exchange(&mut written, Request::Refill, Reply::Done);
-        assert_eq!(inodes(&written), [11, 12, 13, 14], "nobody has asked for it to be durable");
+        assert_eq!(earlier(&written), [11, 12, 15].into(), "nobody has asked for it to be durable");
         exchange(&mut written, Request::Sync, Reply::Done);
-        assert_eq!(inodes(&written), [13, 14], "their leases may go on");
+        assert!(earlier(&written).is_empty() && written.may_be_lost(), "other leases may go on");
+        exchange(&mut written, change(18), lease(0));
+        let settled: BTreeSet<u64> = written.settle().into_iter().collect();
+        assert_eq!((settled, written.may_be_lost()), ([13, 14, 18].into(), false));
         exchange(&mut written, Request::hello(1), welcome(1));
-        assert_eq!(inodes(&written), [], "what it appends is durable by itself");
+        exchange(&mut written, change(11), lease(0));
+        assert!(!written.may_be_lost(), "what it appends is durable by itself");
     }
 }

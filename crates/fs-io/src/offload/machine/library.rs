@@ -1,0 +1,84 @@
+//! A library in this virtual machine, and its connection to the server.
+
+use super::written::Written;
+use crate::offload::changes::Changes;
+use crate::offload::message::ServerLife;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::shutdown;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A library.
+pub(super) struct Library {
+    /// To the program.
+    pub(super) socket: OwnedFd,
+    /// To the server.
+    pub(super) stream: TcpStream,
+    /// Readable when the program has ended.
+    pub(super) process: OwnedFd,
+    pub(super) written: Mutex<Written>,
+    /// This side has closed the socket, because that side has, or by itself.
+    has_left: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+impl Library {
+    pub(super) fn new(socket: OwnedFd, stream: TcpStream, process: OwnedFd) -> Self {
+        Self {
+            socket,
+            stream,
+            process,
+            written: Mutex::default(),
+            has_left: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// True if its program has ended, or has closed its socket, as one does that becomes another program.
+    pub(super) fn has_gone(&self) -> bool {
+        let is = |file: &OwnedFd, flags| {
+            let mut polled = [PollFd::from_borrowed_fd(file.as_fd(), flags)];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // Whoever cannot be asked is gone.
+            poll(&mut polled, Some(&at_once)).is_err() || !polled[0].revents().is_empty()
+        };
+        let has_left = self.has_left.load(Ordering::Acquire);
+        has_left
+            || is(&self.process, PollFlags::IN)
+            || !self.is_closed() && is(&self.socket, PollFlags::RDHUP)
+    }
+
+    /// Ends both connections. Whoever waits at one of them goes on.
+    pub(super) fn close(&self) {
+        self.close_to_program();
+        // One that has ended is closed.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// It has closed its socket, and so does this side.
+    pub(super) fn leave(&self) {
+        self.has_left.store(true, Ordering::Release);
+        self.close_to_program();
+    }
+
+    /// The program learns that nobody answers it any more.
+    fn close_to_program(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        // As above.
+        let _ = shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// What it may have changed counts as changed by the kernel with the server of this life, and may be lost with it. It is
+    /// noted once.
+    pub(super) fn note_changes(&self, changes: &Mutex<Changes>, life: ServerLife) {
+        let inodes = self.written.lock().settle();
+        let mut changes = changes.lock();
+        inodes.into_iter().for_each(|inode| changes.note(life, inode));
+    }
+}
