@@ -298,8 +298,8 @@ impl<'m> Client<'m> {
         }
         match self.next {
             Next::SameRegion => self.has_ended(),
-            // As long as it is there no other one serves the mount.
-            Next::Any => !is_there || self.control.state() == LinkState::Fenced,
+            // As long as it is there no other one serves the mount. Of one that was fenced it has executed nothing more.
+            Next::Any => !is_there && !self.host.has_settled() || self.control.state() == LinkState::Fenced,
         }
     }
 

@@ -56,6 +56,9 @@ pub trait Host: Sync {
     /// False once the server has ended. It costs a call of the kernel.
     fn is_there(&self) -> bool;
 
+    /// True if a server that has ended has said at its end that everything is durable which it has executed.
+    fn has_settled(&self) -> bool;
+
     /// The time.
     fn now(&self) -> Now;
 }

@@ -59,6 +59,7 @@ struct World {
     server: Mutex<Server>,
     /// The server was killed.
     is_gone: AtomicBool,
+    has_settled: AtomicBool,
     /// The mount ends when something is stored.
     ends: AtomicBool,
     /// A clock that goes on with each question.
@@ -86,6 +87,7 @@ impl World {
             dirty: Mutex::default(),
             server: Mutex::new(server),
             is_gone: AtomicBool::new(false),
+            has_settled: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             ms: AtomicU64::new(1),
         }
@@ -310,6 +312,10 @@ impl Host for World {
 
     fn is_there(&self) -> bool {
         !self.is_gone.load(Ordering::Relaxed)
+    }
+
+    fn has_settled(&self) -> bool {
+        self.has_settled.load(Ordering::Relaxed)
     }
 
     fn now(&self) -> Now {
@@ -588,6 +594,15 @@ fn where_a_server_of_another_region_may_follow_only_what_it_was_asked_for_is_not
     world.is_gone.store(true, Ordering::Relaxed);
     let said = || [0, 1, 2].map(|file: usize| client.has_lost(&files[file], stakes[file]));
     assert_eq!((said(), said()), ([false, true, true], [false; 3]));
+    // One that ends in good order says so.
+    let (world, file) = (World::again(), File::new(INODE));
+    world.server.lock().unwrap().files.insert(INODE, vec![1; 10_000]);
+    let client = Client::new(world.control(), &world).unwrap().followed_by(Next::Any);
+    write(&world, &client, &file, Some(0), &[2; 5000]);
+    let at_stake = client.at_stake(&file).expect("it is not durable");
+    world.is_gone.store(true, Ordering::Relaxed);
+    world.has_settled.store(true, Ordering::Relaxed);
+    assert!(!client.has_lost(&file, at_stake) && client.has_ended());
 }
 
 #[test]

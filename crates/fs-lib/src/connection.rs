@@ -17,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ struct Server {
     memory: OwnedFd,
     /// One question at a time. True: one was not answered, and its answer may still come. None is asked any more.
     asking: Mutex<bool>,
+    /// Its last word was that everything is durable.
+    has_settled: AtomicBool,
     region: Attached,
 }
 
@@ -86,7 +89,13 @@ impl Connection {
         }
         let region = Attached::new(&File::from(region), identity.region_bytes, begin)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
-        let server: &'static Server = Kept::new(Server { socket, memory, asking: Mutex::default(), region });
+        let server: &'static Server = Kept::new(Server {
+            socket,
+            memory,
+            asking: Mutex::default(),
+            has_settled: AtomicBool::new(false),
+            region,
+        });
         // A virtual machine's mount may follow to a server of another region.
         let next = if begin == 0 { Next::SameRegion } else { Next::Any };
         Ok(Self { client: Client::new(control, server)?.followed_by(next), server })
@@ -183,6 +192,18 @@ impl Host for Server {
         let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().is_empty()
+    }
+
+    /// Nobody has asked for its last word.
+    fn has_settled(&self) -> bool {
+        let is_unanswered = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_unanswered && !self.has_settled.load(Ordering::Acquire) {
+            let mut bytes = [0; MESSAGE_BYTES_MAX];
+            let said = again(|| recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT));
+            let said = said.ok().and_then(|(len, _)| Reply::decode(bytes.get(..len)?).ok());
+            self.has_settled.store(said == Some(Reply::Done), Ordering::Release);
+        }
+        self.has_settled.load(Ordering::Acquire)
     }
 
     #[inline]

@@ -21,6 +21,7 @@ const BEGIN: u64 = 8192;
 const REFUSED: u64 = 100;
 const WELCOME: u64 = 101;
 const LEASE: u64 = 102;
+const DONE: u64 = 104;
 /// The lowest number of a client whose operations are executed again.
 const FIRST_AGAIN: u64 = 1 << 31;
 const NO_MOUNT: u64 = 13;
@@ -263,6 +264,39 @@ fn libraries_are_those_of_the_server_whose_region_the_machine_has() {
     drop((library, file));
     fars.into_iter().for_each(Far::stop);
     chain.end(&[1, 2]);
+}
+
+#[test]
+fn a_library_is_told_that_its_server_has_ended_in_good_order() {
+    let Some((mut chain, addresses)) = chained() else { return };
+    let device = Device::new();
+    let far = device.mount(&addresses, &chain.nodes[0].place);
+    let found = fs::metadata(far.point.path()).unwrap();
+    let file = File::create(far.at("file")).unwrap();
+    let inode = file.metadata().unwrap().ino();
+    let start = || {
+        let mut library = Library::start(&socket(&far), found.dev());
+        assert_eq!(library.answer()[0], WELCOME);
+        library
+    };
+    let mut library = start();
+    assert_eq!(library.acquire(inode)[0], LEASE);
+    let next = chain.stand_by(0);
+    assert!(chain.take(0).stop().success());
+    assert_eq!(library.acquire(inode), [DONE, 0], "its last word");
+    assert!(library.acquire(inode).is_empty());
+    chain.put(0, next.start().unwrap_or_else(|why| panic!("{why}")));
+    file.sync_all().expect("nothing is lost");
+    device.look(&chain.nodes[0].place);
+    let mut library = start();
+    let next = chain.stand_by(0);
+    chain.kill(0);
+    assert!(library.acquire(inode).is_empty(), "it has said nothing");
+    chain.put(0, next.start().unwrap_or_else(|why| panic!("{why}")));
+    file.sync_all().expect("nothing was written since");
+    drop((file, library));
+    far.stop();
+    chain.end(&[0, 1, 2]);
 }
 
 /// How the first server is lost.

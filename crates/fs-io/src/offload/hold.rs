@@ -226,6 +226,8 @@ impl Hold {
                 None => tracing::warn!("the server says nothing any more"),
             }
             self.relay().iter().for_each(|relay| relay.unlink());
+            let has_all_durable = self.has_all_durable.load(Ordering::Acquire);
+            self.machine.iter().for_each(|machine| machine.note_gone(has_all_durable));
             match self.wait_for_server()? {
                 Absence::Served(channel) => {
                     self.channel = channel;
@@ -437,7 +439,7 @@ impl Hold {
         };
         self.has_all_durable.store(false, Ordering::Release);
         if let (Some(machine), Some(remote)) = (&self.machine, reached.remote()) {
-            machine.set_server(remote.clone(), *life);
+            machine.set_server(remote.clone(), *life)?;
         }
         if let Some(relay) = self.relay() {
             relay.link(Link::new((*life, *sync), calls, Arc::clone(channel), lines));

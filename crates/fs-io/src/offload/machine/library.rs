@@ -3,9 +3,10 @@
 use super::written::Written;
 use crate::offload::changes::Changes;
 use crate::offload::message::ServerLife;
+use landfall_fs_link::Reply;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::shutdown;
+use rustix::net::{SendFlags, send, shutdown};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +62,14 @@ impl Library {
     pub(super) fn leave(&self) {
         self.has_left.store(true, Ordering::Release);
         self.close_to_program();
+    }
+
+    /// Its server has ended in good order: all that it has done is durable. It is told so, as the last word.
+    pub(super) fn settle(&self) {
+        self.written.lock().settle();
+        // One that does not hear it takes for lost what is not.
+        let _ = send(&self.socket, &Reply::Done.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        self.close();
     }
 
     /// The program learns that nobody answers it any more.

@@ -37,6 +37,8 @@ use std::time::Duration;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// A library knows so soon that its socket is closed, and answers nothing more by itself: it looks once in a millisecond.
 const LOOKS_WITHIN: Duration = Duration::from_millis(2);
+/// How long a server that answers libraries no more may take to say that it ends in good order.
+const LAST_WORD_LIMIT: Duration = Duration::from_secs(5);
 /// A mount that no holder has.
 const NO_MOUNT: MountId = [0; 16];
 
@@ -66,6 +68,8 @@ struct Shared {
 struct Served {
     remote: Remote,
     life: ServerLife,
+    /// Readable when it is gone.
+    over: OwnedFd,
     /// Its libraries; `None`: another server serves the mount.
     libraries: Mutex<Option<Vec<Arc<Library>>>>,
 }
@@ -99,6 +103,14 @@ impl Served {
         if !libraries.is_empty() {
             std::thread::sleep(LOOKS_WITHIN);
         }
+    }
+
+    /// It has gone. In good order: all that it has done is durable.
+    fn note_gone(&self, has_all_durable: bool) {
+        if has_all_durable {
+            self.libraries.lock().iter().flatten().for_each(|library| library.settle());
+        }
+        raise(&self.over);
     }
 
     /// The mount has a new connection to the same server. Libraries that have lost theirs are the kernel's: what they have
@@ -149,18 +161,27 @@ impl Machine {
         &self.socket
     }
 
+    /// The server that serves the mount has gone; in good order: all that it has done is durable.
+    pub(super) fn note_gone(&self, has_all_durable: bool) {
+        self.shared.served.lock().iter().for_each(|served| served.note_gone(has_all_durable));
+    }
+
     /// From now on this server serves the mount. Nothing that is asked at the mount has come to it yet.
-    pub(super) fn set_server(&self, remote: Remote, life: ServerLife) {
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(super) fn set_server(&self, remote: Remote, life: ServerLife) -> io::Result<()> {
         let mut served = self.shared.served.lock();
         // One that has only lost its connection is the same.
         if let Some(served) = served.as_ref().filter(|served| served.life == life) {
             served.go_on(&self.shared.relay.changes);
-            return;
+            return Ok(());
         }
-        let libraries = Mutex::new(Some(Vec::new()));
-        let before = served.replace(Arc::new(Served { remote, life, libraries }));
+        let (libraries, over) = (Mutex::new(Some(Vec::new())), counter()?);
+        let before = served.replace(Arc::new(Served { remote, life, over, libraries }));
         drop(served);
         before.iter().for_each(|before| before.end(&self.shared.relay.changes));
+        Ok(())
     }
 }
 
@@ -213,7 +234,11 @@ impl Shared {
         }
         let passed = self.pass(&library, served.life);
         if !passed.as_ref().is_ok_and(|end| *end == End::Library) {
-            // What may be lost is known when it is known which server is the next one.
+            // A server that ends in good order says so soon, by the mount's connection. What may be lost otherwise is known when
+            // it is known which server is the next one.
+            if passed.is_ok() {
+                wait(&[self.stop.as_fd(), served.over.as_fd()], Some(LAST_WORD_LIMIT))?;
+            }
             library.close();
             return passed.map(drop);
         }
