@@ -186,6 +186,8 @@ impl<'a> Calls<'a> {
             return synced;
         }
         // What both know to be lost is said once.
+        // What has failed has made nothing durable.
+        let at_stake = at_stake.map(|at_stake| if synced.is_ok() { at_stake } else { 0 });
         let has_lost = at_stake.is_some_and(|at_stake| self.engine.has_lost(file, at_stake));
         if has_lost { Err(Errno(libc::EIO)) } else { synced }
     }

@@ -260,7 +260,8 @@ impl<'m> Client<'m> {
         if !self.is_at_stake(&state) {
             return false;
         }
-        let is_lost = self.has_gone();
+        let is_refused = self.control.state() == LinkState::Fenced && state.appended > self.control.applied();
+        let is_lost = self.has_gone() || is_refused;
         if is_lost {
             state.appended = 0;
         } else {
@@ -298,8 +299,8 @@ impl<'m> Client<'m> {
         }
         match self.next {
             Next::SameRegion => self.has_ended(),
-            // As long as it is there no other one serves the mount. Of one that was fenced it has executed nothing more.
-            Next::Any => !is_there && !self.host.has_settled() || self.control.state() == LinkState::Fenced,
+            // As long as it is there no other one serves the mount.
+            Next::Any => !is_there && !self.host.has_settled(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// A new counter, which is readable once it was raised.
@@ -14,6 +14,14 @@ pub(crate) fn counter() -> io::Result<OwnedFd> {
 pub(crate) fn raise(counter: &OwnedFd) {
     // A full counter is readable, too.
     let _ = rustix::io::write(counter, &1_u64.to_le_bytes());
+}
+
+/// Takes back what was raised. Nobody else does.
+pub(crate) fn lower(counter: &OwnedFd) -> io::Result<()> {
+    if wait(&[counter.as_fd()], Some(Duration::ZERO))?.is_some() {
+        rustix::io::read(counter, &mut [0_u8; 8])?;
+    }
+    Ok(())
 }
 
 /// Waits until one of these is readable or has ended, for `limit` at most. Returns its index.

@@ -179,12 +179,16 @@ impl Host for Server {
         if *is_unanswered {
             return Err(Gone);
         }
-        *is_unanswered = true;
         again(|| send(&self.socket, &request.encode(), SendFlags::NOSIGNAL)).map_err(|_| Gone)?;
+        *is_unanswered = true;
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         let (len, _) = again(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty())).map_err(|_| Gone)?;
         let reply = Reply::decode(bytes.get(..len).ok_or(Gone)?).map_err(|_| Gone)?;
         *is_unanswered = false;
+        if reply == Reply::Settled {
+            self.has_settled.store(true, Ordering::Release);
+            return Err(Gone);
+        }
         Ok(reply)
     }
 
@@ -194,14 +198,18 @@ impl Host for Server {
         poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().is_empty()
     }
 
-    /// Nobody has asked for its last word.
+    /// The last word is behind answers that nobody has waited for.
     fn has_settled(&self) -> bool {
-        let is_unanswered = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*is_unanswered && !self.has_settled.load(Ordering::Acquire) {
-            let mut bytes = [0; MESSAGE_BYTES_MAX];
-            let said = again(|| recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT));
-            let said = said.ok().and_then(|(len, _)| Reply::decode(bytes.get(..len)?).ok());
-            self.has_settled.store(said == Some(Reply::Done), Ordering::Release);
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        while !self.has_settled.load(Ordering::Acquire) {
+            match again(|| recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT)) {
+                Ok((len, _)) if len > 0 => {
+                    let said = bytes.get(..len).and_then(|bytes| Reply::decode(bytes).ok());
+                    self.has_settled.store(said == Some(Reply::Settled), Ordering::Release);
+                }
+                _ => break,
+            }
         }
         self.has_settled.load(Ordering::Acquire)
     }

@@ -78,12 +78,17 @@ impl Known {
         of_earlier.fold(has_lost(self, at_stake), |any, lost| any | lost)
     }
 
-    /// Nobody has the file open: its lease is given back. True if it may be forgotten: nothing is lost that nobody was told of.
-    fn put_away(&self) -> bool {
-        let Some(client) = self.client.get() else { return true };
-        client.put_away(&self.file);
-        client.settle(&self.file);
-        self.at_stake().is_none()
+    /// Nobody has the file open: its lease is given back, and what may be lost of it is made durable.
+    fn put_away(&self) {
+        if let Some(client) = self.client.get() {
+            client.put_away(&self.file);
+            client.settle(&self.file);
+        }
+    }
+
+    /// True if nobody was told yet of something that is lost.
+    fn must_stay(&self) -> bool {
+        !lock(&self.earlier).is_empty() || self.has_ended() && self.is_itself_at_stake()
     }
 
     /// True if the server that it was asked of has ended. The next one may answer.
@@ -134,6 +139,8 @@ struct Files {
     known: Vec<Option<Arc<Known>>>,
     /// Open files of a program, for each of them.
     opened: Vec<u32>,
+    /// Where the next one to forget is looked for.
+    hand: usize,
 }
 
 /// What answers for the files of all mounts.
@@ -156,7 +163,7 @@ impl Library {
     pub(crate) const fn new() -> Self {
         Self {
             devices: Mutex::new(Vec::new()),
-            files: RwLock::new(Files { known: Vec::new(), opened: Vec::new() }),
+            files: RwLock::new(Files { known: Vec::new(), opened: Vec::new(), hand: 0 }),
             lease_after: AtomicU32::new(LEASE_AFTER),
         }
     }
@@ -243,27 +250,26 @@ impl Files {
         FileId(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    /// A file that nobody has open, if too many are remembered.
-    fn take_unused(&mut self) -> Option<Arc<Known>> {
+    /// A file that nobody has open, if too many are remembered, and its index. It is one that was opened long ago.
+    fn unused(&mut self) -> Option<(usize, Arc<Known>)> {
         if self.known.iter().flatten().count() <= FILES_MAX {
             return None;
         }
-        let index =
-            (0..self.known.len()).find(|index| self.opened[*index] == 0 && self.known[*index].is_some())?;
-        self.known[index].take()
+        let all = self.known.len();
+        let (index, known) = (self.hand..self.hand + all).map(|at| at % all).find_map(|index| {
+            let known = self.known[index].as_ref().filter(|_| self.opened[index] == 0)?;
+            (!known.must_stay()).then(|| (index, Arc::clone(known)))
+        })?;
+        self.hand = (index + 1) % all;
+        Some((index, known))
     }
 
-    /// A file that must not be forgotten: something was lost of it.
-    fn put_back(&mut self, known: Arc<Known>) {
-        let is_same = |other: &&Arc<Known>| {
-            other.mount.device() == known.mount.device() && other.file.inode() == known.file.inode()
-        };
-        if let Some(again) = self.known.iter().flatten().find(is_same) {
-            lock(&again.earlier).push(known);
-            return;
+    /// Forgets a file that was put away, if nobody has opened it since and nothing of it can be lost.
+    fn forget(&mut self, index: usize, known: &Arc<Known>) {
+        let is_same = self.known[index].as_ref().is_some_and(|now| Arc::ptr_eq(now, known));
+        if is_same && self.opened[index] == 0 && known.at_stake().is_none() {
+            self.known[index] = None;
         }
-        self.known.push(Some(known));
-        self.opened.push(0);
     }
 }
 
@@ -272,12 +278,11 @@ impl Engine for Library {
         let mount = self.mount(opened)?;
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let file = files.open(mount, InodeNumber(opened.inode));
-        let unused = files.take_unused();
+        let unused = files.unused();
         drop(files);
-        if let Some(unused) = unused
-            && !unused.put_away()
-        {
-            self.files.write().unwrap_or_else(PoisonError::into_inner).put_back(unused);
+        if let Some((index, unused)) = unused {
+            unused.put_away();
+            self.files.write().unwrap_or_else(PoisonError::into_inner).forget(index, &unused);
         }
         Some(file)
     }
@@ -311,6 +316,10 @@ impl Engine for Library {
     }
 
     fn sync(&self, file: FileId) -> Result<(), Refused> {
+        // What earlier servers may have lost is told when the kernel has made the file durable.
+        if self.known(file).is_some_and(|known| !lock(&known.earlier).is_empty()) {
+            return Err(Refused::PassOn);
+        }
         self.with(file, Use::Read, Client::sync)
     }
 

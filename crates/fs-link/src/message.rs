@@ -174,6 +174,9 @@ pub enum Reply {
     },
     /// To all others.
     Done,
+    /// No answer, but the last word to a library in a virtual machine: the server has ended in good order, and all that it has
+    /// done is durable.
+    Settled,
 }
 
 /// Takes fields from the front of a message.
@@ -319,6 +322,7 @@ impl Reply {
                 parts.iter().fold(made, |made, part| made.u64(part.offset).u64(part.at).u32(part.len))
             }
             Self::Done => Maker::new(104),
+            Self::Settled => Maker::new(105),
         };
         made.0
     }
@@ -352,6 +356,7 @@ impl Reply {
                 Self::Parts { end, parts: (0..count).map(|_| part()).collect::<Result<_, _>>()? }
             }
             104 => Self::Done,
+            105 => Self::Settled,
             _ => return Err(Malformed),
         };
         fields.end(reply)
@@ -404,6 +409,7 @@ mod tests {
             (any::<u64>(), prop::collection::vec(part, 0..=PARTS_MAX))
                 .prop_map(|(end, parts)| Reply::Parts { end, parts }),
             Just(Reply::Done),
+            Just(Reply::Settled),
         ]
     }
 

@@ -21,7 +21,7 @@ const BEGIN: u64 = 8192;
 const REFUSED: u64 = 100;
 const WELCOME: u64 = 101;
 const LEASE: u64 = 102;
-const DONE: u64 = 104;
+const SETTLED: u64 = 105;
 /// The lowest number of a client whose operations are executed again.
 const FIRST_AGAIN: u64 = 1 << 31;
 const NO_MOUNT: u64 = 13;
@@ -174,7 +174,9 @@ fn a_library_joins_the_next_server_by_the_mount_that_has_stayed() {
     let server = site.server();
     let device = Device::new();
     let far = device.mount(&[address], &site.place);
+    // What is lost the kernel has to tell first: nothing is.
     fs::write(far.at("file"), b"bytes").unwrap();
+    File::open(far.at("file")).unwrap().sync_all().unwrap();
     let found = fs::metadata(far.at("file")).unwrap();
     let mut library = Library::start(&socket(&far), found.dev());
     assert_eq!(library.answer()[0], WELCOME);
@@ -283,7 +285,7 @@ fn a_library_is_told_that_its_server_has_ended_in_good_order() {
     assert_eq!(library.acquire(inode)[0], LEASE);
     let next = chain.stand_by(0);
     assert!(chain.take(0).stop().success());
-    assert_eq!(library.acquire(inode), [DONE, 0], "its last word");
+    assert_eq!(library.acquire(inode), [SETTLED, 0], "its last word");
     assert!(library.acquire(inode).is_empty());
     chain.put(0, next.start().unwrap_or_else(|why| panic!("{why}")));
     file.sync_all().expect("nothing is lost");

@@ -64,7 +64,7 @@ const SAVED: [(u32, f64); 3] = [(40, 0.29), (60, 0.49), (80, 0.72)];
 const COMPRESSION_TIME_MAX: f64 = 1.05;
 
 /// What of LineFS's evaluation is not measured, and why.
-const NOT_MEASURED: [(&str, &str); 4] = [
+const NOT_MEASURED: [(&str, &str); 3] = [
     (
         "Figure 4: replicas that are busy beside a machine of clients that is not; Assise+Hyperloop",
         "`clients` has the co-runner on the machine that all servers and clients share",
@@ -76,10 +76,6 @@ const NOT_MEASURED: [(&str, &str); 4] = [
     (
         "Figure 8: LevelDB's fillrandom, readseq and readhot; replicas that are busy",
         "`leveldb` has fillsync, fillseq and readrandom, and nothing runs beside it, varmail and the file server",
-    ),
-    (
-        "Figure 10: a replica's host that is a virtual machine and boots anew",
-        "`failures` ends the processes beside servers, but with `--machine`",
     ),
 ];
 
@@ -602,7 +598,7 @@ pub(crate) mod tests {
         assert_eq!(text.matches("| landfall, chain of three |").count(), 7, "{text}");
         assert!(text.contains("## Filebench: operations a second"), "{text}");
         assert!(text.contains("## Beside a co-runner") && text.contains("| 1.50 (1.50..1.50) |"), "{text}");
-        assert!(text.contains("| Figure 10: a replica's host that is a virtual machine"), "{text}");
+        assert!(text.contains("| Figure 8: LevelDB's fillrandom"), "{text}");
         assert!(text.contains("## While hosts and servers fail"), "{text}");
         assert!(text.contains("linefs-failures.svg") && out.path().join("linefs-failures.svg").exists());
         assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());

@@ -249,7 +249,9 @@ impl Client {
             control.set_state(LinkState::Fenced);
         }
         // What breaks a rule does not count, and neither does what is behind it.
-        let _ = state.adopt(shared, control);
+        if state.adopt(shared, control).is_err() {
+            control.set_state(LinkState::Fenced);
+        }
         shared.files.end_client(self.number);
         shared.publish_end(self.number);
         let numbers: Vec<LeaseNumber> = state.leases.keys().copied().collect();

@@ -60,6 +60,11 @@ impl Changes {
         }
     }
 
+    /// True if an inode has lost changes, and no `fsync` has said so.
+    pub(super) fn is_lost(&self, inode: u64) -> bool {
+        self.lost.contains(&inode)
+    }
+
     /// True, once, if an inode has lost changes.
     pub(super) fn take_lost(&mut self, inode: u64) -> bool {
         self.lost.remove(&inode)

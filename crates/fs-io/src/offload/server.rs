@@ -417,6 +417,8 @@ impl Server {
         if !holders.is_empty() {
             tracing::info!(mounts = holders.len(), "mounts wait for the next server");
         }
+        // Perhaps there was nothing to publish, or nothing could be.
+        files.acknowledge_all()?;
         // Those that have a ledger know.
         holders.iter().for_each(|holder| _ = holder.try_send(&Message::Durable(EVERYTHING)));
         Ok(())

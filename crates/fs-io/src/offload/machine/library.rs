@@ -20,21 +20,13 @@ pub(super) struct Library {
     /// Readable when the program has ended.
     pub(super) process: OwnedFd,
     pub(super) written: Mutex<Written>,
-    /// This side has closed the socket, because that side has, or by itself.
-    has_left: AtomicBool,
+    /// This side says nothing more. It knows still whether that side has closed the socket.
     is_closed: AtomicBool,
 }
 
 impl Library {
     pub(super) fn new(socket: OwnedFd, stream: TcpStream, process: OwnedFd) -> Self {
-        Self {
-            socket,
-            stream,
-            process,
-            written: Mutex::default(),
-            has_left: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-        }
+        Self { socket, stream, process, written: Mutex::default(), is_closed: AtomicBool::new(false) }
     }
 
     /// True if its program has ended, or has closed its socket, as one does that becomes another program.
@@ -45,10 +37,7 @@ impl Library {
             // Whoever cannot be asked is gone.
             poll(&mut polled, Some(&at_once)).is_err() || !polled[0].revents().is_empty()
         };
-        let has_left = self.has_left.load(Ordering::Acquire);
-        has_left
-            || is(&self.process, PollFlags::IN)
-            || !self.is_closed() && is(&self.socket, PollFlags::RDHUP)
+        is(&self.socket, PollFlags::RDHUP) || is(&self.process, PollFlags::IN)
     }
 
     /// Ends both connections. Whoever waits at one of them goes on.
@@ -58,25 +47,19 @@ impl Library {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// It has closed its socket, and so does this side.
-    pub(super) fn leave(&self) {
-        self.has_left.store(true, Ordering::Release);
-        self.close_to_program();
-    }
-
     /// Its server has ended in good order: all that it has done is durable. It is told so, as the last word.
     pub(super) fn settle(&self) {
         self.written.lock().settle();
         // One that does not hear it takes for lost what is not.
-        let _ = send(&self.socket, &Reply::Done.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        let _ = send(&self.socket, &Reply::Settled.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         self.close();
     }
 
     /// The program learns that nobody answers it any more.
-    fn close_to_program(&self) {
+    pub(super) fn close_to_program(&self) {
         self.is_closed.store(true, Ordering::Release);
         // As above.
-        let _ = shutdown(&self.socket, rustix::net::Shutdown::Both);
+        let _ = shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -86,8 +69,9 @@ impl Library {
     /// What it may have changed counts as changed by the kernel with the server of this life, and may be lost with it. It is
     /// noted once.
     pub(super) fn note_changes(&self, changes: &Mutex<Changes>, life: ServerLife) {
-        let inodes = self.written.lock().settle();
+        // Nobody finds it settled before it is noted.
+        let mut written = self.written.lock();
         let mut changes = changes.lock();
-        inodes.into_iter().for_each(|inode| changes.note(life, inode));
+        written.settle().into_iter().for_each(|inode| changes.note(life, inode));
     }
 }

@@ -15,7 +15,7 @@ use super::message::ServerLife;
 use super::packets::{receive_over, receive_packet, send_over};
 use super::reach::Remote;
 use super::relay::Relay;
-use crate::counter::{counter, raise, wait};
+use crate::counter::{counter, lower, raise, wait};
 use crate::link::{Accepted, Listener, watch_process};
 use crate::lives::MountId;
 use crate::random::random_bytes;
@@ -38,7 +38,9 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// A library knows so soon that its socket is closed, and answers nothing more by itself: it looks once in a millisecond.
 const LOOKS_WITHIN: Duration = Duration::from_millis(2);
 /// How long a server that answers libraries no more may take to say that it ends in good order.
-const LAST_WORD_LIMIT: Duration = Duration::from_secs(5);
+const LAST_WORD_LIMIT: Duration = Duration::from_secs(15);
+/// How long a library does not ask again for a lease of a file that has lost changes.
+const LOST_FOR: Duration = Duration::from_secs(1);
 /// A mount that no holder has.
 const NO_MOUNT: MountId = [0; 16];
 
@@ -66,7 +68,8 @@ struct Shared {
 
 /// A server, as long as it serves the mount.
 struct Served {
-    remote: Remote,
+    /// Where it was reached last.
+    remote: Mutex<Remote>,
     life: ServerLife,
     /// Readable when it is gone.
     over: OwnedFd,
@@ -115,12 +118,15 @@ impl Served {
 
     /// The mount has a new connection to the same server. Libraries that have lost theirs are the kernel's: what they have
     /// changed is, too.
-    fn go_on(&self, changes: &Mutex<Changes>) {
+    fn go_on(&self, remote: Remote, changes: &Mutex<Changes>) -> io::Result<()> {
+        *self.remote.lock() = remote;
+        lower(&self.over)?;
         let lost: Vec<Arc<Library>> = match &mut *self.libraries.lock() {
             Some(libraries) => libraries.extract_if(.., |library| library.is_closed()).collect(),
             None => Vec::new(),
         };
         lost.iter().for_each(|library| library.note_changes(changes, self.life));
+        Ok(())
     }
 }
 
@@ -174,10 +180,9 @@ impl Machine {
         let mut served = self.shared.served.lock();
         // One that has only lost its connection is the same.
         if let Some(served) = served.as_ref().filter(|served| served.life == life) {
-            served.go_on(&self.shared.relay.changes);
-            return Ok(());
+            return served.go_on(remote, &self.shared.relay.changes);
         }
-        let (libraries, over) = (Mutex::new(Some(Vec::new())), counter()?);
+        let (remote, libraries, over) = (Mutex::new(remote), Mutex::new(Some(Vec::new())), counter()?);
         let before = served.replace(Arc::new(Served { remote, life, over, libraries }));
         drop(served);
         before.iter().for_each(|before| before.end(&self.shared.relay.changes));
@@ -225,24 +230,22 @@ impl Shared {
             tracing::debug!("the server has another region than this machine: programs use the mount");
             return self.refuse(&socket);
         }
-        let stream = served.remote.greet(Purpose::Libraries, random_bytes()?).map_err(io::Error::other)?;
+        let remote = served.remote.lock().clone();
+        let stream = remote.greet(Purpose::Libraries, random_bytes()?).map_err(io::Error::other)?;
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
         let library = Arc::new(Library::new(socket, stream, process));
         if !served.add(&library) {
             return Ok(());
         }
-        let passed = self.pass(&library, served.life);
-        if !passed.as_ref().is_ok_and(|end| *end == End::Library) {
+        if self.pass(&library, served.life)? == End::Server {
             // A server that ends in good order says so soon, by the mount's connection. What may be lost otherwise is known when
             // it is known which server is the next one.
-            if passed.is_ok() {
-                wait(&[self.stop.as_fd(), served.over.as_fd()], Some(LAST_WORD_LIMIT))?;
-            }
+            wait(&[self.stop.as_fd(), served.over.as_fd()], Some(LAST_WORD_LIMIT))?;
             library.close();
-            return passed.map(drop);
+            return Ok(());
         }
-        library.leave();
+        library.close_to_program();
         if !self.sync_for(&library).unwrap_or(false) {
             library.note_changes(&self.relay.changes, served.life);
         }
@@ -300,29 +303,44 @@ impl Shared {
     /// Passes messages on until one side ends. A library that is killed may do so in the middle of anything.
     ///
     /// # Errors
-    /// The connection's.
+    /// An error of the kernel.
     fn pass(&self, library: &Library, life: ServerLife) -> io::Result<End> {
         let Library { socket, stream, written, .. } = library;
         loop {
             match wait(&[self.stop.as_fd(), socket.as_fd(), stream.as_fd()], None)? {
                 Some(1) => match receive_packet(socket.as_fd()) {
+                    Ok(Some(message)) if self.is_lost(&message) => {
+                        if send(socket, &refused_for(LOST_FOR).encode(), SendFlags::NOSIGNAL).is_err() {
+                            return Ok(End::Library);
+                        }
+                    }
                     Ok(Some(message)) => {
                         written.lock().ask(&message);
-                        send_over(stream, &self.named(message, life))?;
+                        if send_over(stream, &self.named(message, life)).is_err() {
+                            return Ok(End::Server);
+                        }
                     }
                     Ok(None) | Err(_) => return Ok(End::Library),
                 },
-                Some(2) => match receive_over(stream)? {
-                    Some(message) => {
+                Some(2) => match receive_over(stream) {
+                    Ok(Some(message)) => {
                         written.lock().answer(&message);
                         if self.answer(socket, &message).is_err() {
                             return Ok(End::Library);
                         }
                     }
-                    None => return Ok(End::Server),
+                    Ok(None) | Err(_) => return Ok(End::Server),
                 },
                 _ => return Ok(End::Server),
             }
+        }
+    }
+
+    /// True if it asks for a lease of a file that has lost changes, of which nobody was told yet: the kernel tells.
+    fn is_lost(&self, message: &[u8]) -> bool {
+        match Request::decode(message) {
+            Ok(Request::Acquire { inode, .. }) => self.relay.changes.lock().is_lost(inode.0),
+            _ => false,
         }
     }
 
@@ -350,6 +368,12 @@ impl Shared {
         sendmsg(library, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
+}
+
+/// The file is left to the kernel for so long.
+fn refused_for(time: Duration) -> Reply {
+    let wait_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    Reply::Refused(Refusal { reason: Reason::Left, errno: libc::EAGAIN.unsigned_abs(), wait_ms })
 }
 
 /// Names the time since this machine was booted.
