@@ -285,6 +285,8 @@ fn a_library_is_told_that_its_server_has_ended_in_good_order() {
     assert_eq!(library.acquire(inode)[0], LEASE);
     let next = chain.stand_by(0);
     assert!(chain.take(0).stop().success());
+    let words = chain.words();
+    assert!(!words.contains("not served any more"), "whoever stops it knows that: {words}");
     assert_eq!(library.acquire(inode), [SETTLED, 0], "its last word");
     assert!(library.acquire(inode).is_empty());
     chain.put(0, next.start().unwrap_or_else(|why| panic!("{why}")));

@@ -361,12 +361,13 @@ impl Life {
             Serving::Mount(_) => tracing::info!(point = %path, "the files are mounted"),
             Serving::Mounts(_) => tracing::info!(socket = %path, "mounts are served"),
         }
-        let outcome = std::thread::scope(|scope| {
+        let (outcome, was_told) = std::thread::scope(|scope| {
             let watch = self.shared.chain.as_ref().map(|node| scope.spawn(|| self.watch_role(node)));
             let outcome = serving.join(self.place.path());
+            let was_told = self.stopper.is_over();
             self.stopper.begin();
             watch.into_iter().for_each(|watch| watch.thread().unpark());
-            outcome
+            (outcome, was_told)
         });
         self.shared.files.set_mount(None);
         let is_removed = self.shared.chain.as_ref().is_some_and(|node| node.role() == Role::Removed);
@@ -380,7 +381,7 @@ impl Life {
                 );
                 return Ok(());
             }
-            Ok(()) if self.shared.is_stopping() => {}
+            Ok(()) if was_told || self.shared.is_stopping() => {}
             Ok(()) => tracing::warn!("files are not served any more; keys and logs are"),
             Err(error) => tracing::error!(%error, "serving the files has failed"),
         }
