@@ -77,7 +77,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "vm",
-        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep] | vm host [--nvdimm [--alone]] [--cycles N] [--seed S] [--kernel DEB] [--keep] | vm image [--out DIR] [--kernel DEB]",
+        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep] | vm host [--nvdimm [--alone|--replica]] [--cycles N] [--seed S] [--kernel DEB] [--keep] | vm image [--out DIR] [--kernel DEB]",
         about: "the server in a virtual machine with persistent memory; the machine is killed repeatedly; or a host in one, whose kernel panics; or that host's kernel and first file system, for `landfall bench linefs --machine`",
         run: vm::command,
     },

@@ -11,7 +11,8 @@
 //! With `--nvdimm` the machine shares memory with that server, as a host and its SmartNIC do in LineFS: the region of the
 //! chain's first server is the machine's NVDIMM. Programs in the machine have the library, and write there themselves; what
 //! goes over the network is what they ask. With `--nvdimm --alone` it is the region of `landfall fs serve` ([`alone`]), and
-//! there is no chain.
+//! there is no chain. With `--nvdimm --replica` it is that of the chain's second server: programs in the machine use the mount
+//! until that is the first one, at the end.
 
 mod alone;
 mod beside;
@@ -45,8 +46,14 @@ const MORE_MS: usize = 3000;
 /// Messages of servers that indicate a bug.
 const COMPLAINTS: &[&str] = &["panicked at", "ERROR"];
 
-const GRAMMAR: Grammar =
-    Grammar { values: &["cycles", "seed", "kernel"], switches: &["keep", "nvdimm", "alone"], words_max: 0 };
+/// How the host and its servers are divided.
+const SWITCHES: [&str; 3] = ["nvdimm", "alone", "replica"];
+
+const GRAMMAR: Grammar = Grammar {
+    values: &["cycles", "seed", "kernel"],
+    switches: &["keep", "nvdimm", "alone", "replica"],
+    words_max: 0,
+};
 
 /// `cargo xtask vm host`.
 ///
@@ -78,15 +85,14 @@ pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop
 fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(), Stop> {
     let cycles = args.number("cycles")?.unwrap_or(CYCLES);
     let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
-    let (has_nvdimm, is_alone) = (args.has("nvdimm"), args.has("alone"));
-    if is_alone && !has_nvdimm {
-        let why = "--alone is for a machine that shares a region: give --nvdimm, too";
+    let [has_nvdimm, is_alone, is_replicas] = SWITCHES.map(|switch| args.has(switch));
+    if (is_alone || is_replicas) && !has_nvdimm || is_alone && is_replicas {
+        let why = "--alone, or --replica, is for a machine that shares a region: give --nvdimm, too";
         return Err(Error::Usage(why.to_owned()).into());
     }
-    let division = Division { has_chain: !is_alone, has_nvdimm };
-    let how = [("nvdimm", has_nvdimm), ("alone", is_alone)]
-        .map(|(name, is)| if is { format!(" --{name}") } else { String::new() });
-    let how = how.concat();
+    let division = Division { has_chain: !is_alone, has_nvdimm, is_replicas };
+    let given = SWITCHES.iter().filter(|switch| args.has(switch));
+    let how: String = given.map(|switch| format!(" --{switch}")).collect();
     println!(
         "  {cycles} panics of the host; again with: cargo xtask vm host{how} --cycles {cycles} --seed {seed}"
     );
@@ -98,11 +104,15 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
     let mut host = Host::start(kernel, &initrd, folder, (&doors, servers.nvdimm()))?;
     let mut random = Random::new(seed);
     for cycle in 1..=usize::try_from(cycles).unwrap_or(usize::MAX) {
-        panic_once(cycle, &mut host, (&mut servers, binary), &beside, &mut random)?;
+        panic_once(cycle, &mut host, (&mut servers, binary, division), &beside, &mut random)?;
     }
     let wanted = host.said()?.durable.len() + FILES_MIN;
     servers.lose_first()?;
     let said = host.wait("files at the next server", |said| said.durable.len() >= wanted)?;
+    if !is_alone {
+        // That one has the second region.
+        check_adopted(binary, &beside, is_replicas)?;
+    }
     drop(host);
     beside.end_writes()?;
     beside.check_host(&said.durable)?;
@@ -119,7 +129,7 @@ fn run(args: &Args, folder: &Path, kernel: &Kernel, binary: &Path) -> Result<(),
 fn panic_once(
     cycle: usize,
     host: &mut Host,
-    (servers, binary): (&mut Outside, &Path),
+    (servers, binary, division): (&mut Outside, &Path, Division),
     beside: &Beside,
     random: &mut Random,
 ) -> Result<(), Error> {
@@ -129,9 +139,7 @@ fn panic_once(
     host.wait("files after its server was killed", |said| said.durable.len() >= wanted)?;
     std::thread::sleep(Duration::from_millis(random.below(MORE_MS) as u64));
     let said = host.said()?;
-    if servers.adopted(binary, beside.point())? == Some(0) {
-        return Err(Error::Found("no program of the host has written to the NVDIMM".to_owned()));
-    }
+    check_adopted(binary, beside, division.has_nvdimm && !division.is_replicas)?;
     let (before, began, usual) = (beside.files(), Instant::now(), beside.take_gaps());
     let noticed = servers.count_silent_hosts()?;
     host.panic()?;
@@ -161,6 +169,15 @@ fn panic_once(
         return Err(Error::Found(why));
     }
     beside.check_host(&said.durable)
+}
+
+/// Programs of the host share the region of the server that serves mounts, or use the mount.
+fn check_adopted(binary: &Path, beside: &Beside, is_shared: bool) -> Result<(), Error> {
+    let adopted = Outside::adopted(binary, beside.point())?;
+    if (adopted > 0) == is_shared {
+        return Ok(());
+    }
+    Err(Error::Found(format!("{adopted} operations are of programs that write to the NVDIMM")))
 }
 
 /// Each program has one file that is not durable at a time, and the other one its count, too: no more is lost with a server.

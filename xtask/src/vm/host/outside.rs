@@ -26,8 +26,10 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Division {
     /// They are those of a chain.
     pub(super) has_chain: bool,
-    /// The region of the server, or of the chain's first one, is the host's NVDIMM.
+    /// The region of the server, or of one of the chain, is the host's NVDIMM.
     pub(super) has_nvdimm: bool,
+    /// That is the second one, which becomes the first one at the end.
+    pub(super) is_replicas: bool,
 }
 
 /// What serves the host's files.
@@ -46,7 +48,10 @@ impl Outside {
         let memory = division.has_nvdimm.then(Memory::new).transpose()?;
         Ok(match memory {
             Some(memory) if !division.has_chain => Self::Alone(Alone::start(binary, folder, memory)?),
-            memory => Self::Chain(Servers::start(binary, folder, memory)?),
+            memory => {
+                let shares = usize::from(division.is_replicas);
+                Self::Chain(Servers::start(binary, folder, memory.map(|memory| (memory, shares)))?)
+            }
         })
     }
 
@@ -69,21 +74,18 @@ impl Outside {
         }
     }
 
-    /// Operations that were adopted from libraries since the server was started, if there can be any; `point` is a mount.
+    /// Operations that the server which serves mounts has adopted from libraries since it was started; `point` is a mount.
     ///
     /// # Errors
     /// [`Error::Program`], [`Error::Found`] where it does not say.
-    pub(super) fn adopted(&self, binary: &Path, point: &Path) -> Result<Option<u64>, Error> {
-        if self.nvdimm().is_none() {
-            return Ok(None);
-        }
+    pub(super) fn adopted(binary: &Path, point: &Path) -> Result<u64, Error> {
         let mut top = Command::new(binary);
         let shown =
             process::must(top.args(["fs", "top", "--count", "1"]).arg(point), Keep::Both, COMMAND_LIMIT)?;
         let mut lines = shown.stdout.lines().filter_map(|line| line.trim().strip_prefix(ADOPTED));
         let count = lines.next().and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         let unsaid = || Error::Found(format!("`landfall fs top` shows no {ADOPTED}:\n{}", shown.stdout));
-        count.map(Some).ok_or_else(unsaid)
+        count.ok_or_else(unsaid)
     }
 
     /// How often it has found that a host does not answer.

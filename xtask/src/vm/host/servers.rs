@@ -1,4 +1,4 @@
-//! The servers of the host's files: a chain of three, outside of the machine. The region of the first one may be its NVDIMM.
+//! The servers of the host's files: a chain of three, outside of the machine. The region of one may be its NVDIMM.
 
 use super::memory::Memory;
 use crate::error::Error;
@@ -24,19 +24,23 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Servers {
     binary: PathBuf,
     folder: PathBuf,
-    /// The regions, in memory, where they are NVDIMMs.
-    memory: Option<Memory>,
+    /// The regions, in memory, where they are NVDIMMs, and whose is the machine's.
+    memory: Option<(Memory, usize)>,
     /// Where they listen for mounts, once they were started.
     doors: Vec<SocketAddr>,
     running: Vec<Service>,
 }
 
 impl Servers {
-    /// Starts all of them, with regions in `folder`, or in memory, as NVDIMMs.
+    /// Starts all of them, with regions in `folder`, or in memory, as NVDIMMs: the machine has that of the server with this number.
     ///
     /// # Errors
     /// [`Error::Found`] or [`Error::Program`] where a server does not start.
-    pub(super) fn start(binary: &Path, folder: &Path, memory: Option<Memory>) -> Result<Self, Error> {
+    pub(super) fn start(
+        binary: &Path,
+        folder: &Path,
+        memory: Option<(Memory, usize)>,
+    ) -> Result<Self, Error> {
         let (binary, folder) = (binary.to_owned(), folder.to_owned());
         let mut servers = Self { binary, folder, memory, doors: Vec::new(), running: Vec::new() };
         let own = address_of(std::process::id());
@@ -64,9 +68,9 @@ impl Servers {
         &self.doors
     }
 
-    /// The region of the first one, if that is the machine's NVDIMM, and its size in MiB.
+    /// The region that is the machine's NVDIMM, if one is, and its size in MiB.
     pub(super) fn nvdimm(&self) -> Option<(PathBuf, u64)> {
-        self.memory.as_ref().map(|_| (self.region(NODES[0]).join("region.lf"), MIB))
+        self.memory.as_ref().map(|(_, of)| (self.region(NODES[*of]).join("region.lf"), MIB))
     }
 
     /// Kills the first server, and starts it again.
@@ -137,7 +141,7 @@ impl Servers {
     }
 
     fn region(&self, node: &str) -> PathBuf {
-        self.memory.as_ref().map_or(&self.folder, Memory::folder).join(node)
+        self.memory.as_ref().map_or(&self.folder, |(memory, _)| memory.folder()).join(node)
     }
 
     fn log(&self, node: &str) -> PathBuf {
