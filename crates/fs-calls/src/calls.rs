@@ -182,10 +182,10 @@ impl<'a> Calls<'a> {
     fn sync_by_kernel(&self, fd: i32, file: FileId) -> Result<(), Errno> {
         let at_stake = self.engine.at_stake(file);
         let synced = self.kernel.sync(fd);
+        // What both know to be lost is said once.
         if synced.is_err_and(|errno| errno != Errno(libc::EIO)) {
             return synced;
         }
-        // What both know to be lost is said once.
         // What has failed has made nothing durable.
         let at_stake = at_stake.map(|at_stake| if synced.is_ok() { at_stake } else { 0 });
         let has_lost = at_stake.is_some_and(|at_stake| self.engine.has_lost(file, at_stake));

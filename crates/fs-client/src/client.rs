@@ -253,7 +253,7 @@ impl<'m> Client<'m> {
         self.is_at_stake(&state).then_some(state.appended)
     }
 
-    /// True, once, if what was written to the file was never executed. To be asked when the kernel has made the file durable,
+    /// True, once, if what was written to the file is lost, or may be. To be asked when the kernel has made the file durable,
     /// with what was at stake before: a server that ends in good order has executed everything then.
     pub fn has_lost(&self, file: &File, at_stake: u64) -> bool {
         let mut state = file.lock();

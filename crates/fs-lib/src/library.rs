@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 const DEVICES_MAX: usize = 64;
 /// Files that are remembered. When they are more, leases of files that nobody has open are given back.
 const FILES_MAX: usize = 256;
+/// Files that are remembered because something of them may be lost. When they are more, the server is asked to make it durable.
+const AT_STAKE_MAX: usize = 4 * FILES_MAX;
 /// Writes to a file that the kernel answers before a lease of it is asked for, the first one and one that was lost. A lease
 /// costs as much as a few writes by the kernel: to ask, to write back and drop what the kernel keeps, and to give it back
 /// when another program needs the file. Most files are written once or twice (mail, sources, objects); logs and databases
@@ -78,11 +80,13 @@ impl Known {
         of_earlier.fold(has_lost(self, at_stake), |any, lost| any | lost)
     }
 
-    /// Nobody has the file open: its lease is given back, and what may be lost of it is made durable.
-    fn put_away(&self) {
+    /// Nobody has the file open: its lease is given back. If there are too many, what may be lost of it is made durable.
+    fn put_away(&self, are_too_many: bool) {
         if let Some(client) = self.client.get() {
             client.put_away(&self.file);
-            client.settle(&self.file);
+            if are_too_many {
+                client.settle(&self.file);
+            }
         }
     }
 
@@ -250,9 +254,9 @@ impl Files {
         FileId(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    /// A file that nobody has open, if too many are remembered, and its index. It is one that was opened long ago.
+    /// A file that nobody has open, if too many are remembered, and its index: each in its turn.
     fn unused(&mut self) -> Option<(usize, Arc<Known>)> {
-        if self.known.iter().flatten().count() <= FILES_MAX {
+        if self.count() <= FILES_MAX {
             return None;
         }
         let all = self.known.len();
@@ -262,6 +266,11 @@ impl Files {
         })?;
         self.hand = (index + 1) % all;
         Some((index, known))
+    }
+
+    /// How many are remembered.
+    fn count(&self) -> usize {
+        self.known.iter().flatten().count()
     }
 
     /// Forgets a file that was put away, if nobody has opened it since and nothing of it can be lost.
@@ -278,10 +287,10 @@ impl Engine for Library {
         let mount = self.mount(opened)?;
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let file = files.open(mount, InodeNumber(opened.inode));
-        let unused = files.unused();
+        let (unused, are_too_many) = (files.unused(), files.count() > AT_STAKE_MAX);
         drop(files);
         if let Some((index, unused)) = unused {
-            unused.put_away();
+            unused.put_away(are_too_many);
             self.files.write().unwrap_or_else(PoisonError::into_inner).forget(index, &unused);
         }
         Some(file)

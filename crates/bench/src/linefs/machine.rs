@@ -21,6 +21,8 @@ pub(super) const PART_BYTES: u64 = 2 << 20;
 const MIB: u64 = 512;
 /// What a program in the machine waits between two files that it makes durable, seconds.
 const PAUSE: u64 = 1;
+/// When a machine that was forgotten ends itself, seconds after its boot.
+const END: u64 = 7200;
 /// What the machine says when it has mounted, and what its kernel says at its end.
 const MOUNTED: &str = "mounted.";
 const PANIC: &str = "Kernel panic";
@@ -72,7 +74,7 @@ impl Machine {
         }
         qemu.args(["-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile="]);
         qemu.arg("-kernel").arg(image.join("kernel")).arg("-initrd").arg(image.join("initrd"));
-        let arguments = format!("rdinit=/host -- {servers} nvdimm {PAUSE}");
+        let arguments = format!("rdinit=/host -- {servers} nvdimm {PAUSE} {END}");
         qemu.args(["-append", &format!("console=ttyS1 quiet panic=0 unknown_nmi_panic {arguments}")]);
         let qemu = spawn_with_input(qemu, place)?;
         let mut machine = Self { qemu, console, log, place: place.into(), mounts: 0, panics: 0 };

@@ -438,11 +438,13 @@ impl Hold {
             }
         };
         self.has_all_durable.store(false, Ordering::Release);
-        if let (Some(machine), Some(remote)) = (&self.machine, reached.remote()) {
-            machine.set_server(remote.clone(), *life)?;
-        }
+        self.machine.iter().for_each(|machine| machine.end_before(*life));
         if let Some(relay) = self.relay() {
             relay.link(Link::new((*life, *sync), calls, Arc::clone(channel), lines));
+        }
+        // When what was lost with the server before is known.
+        if let (Some(machine), Some(remote)) = (&self.machine, reached.remote()) {
+            machine.set_server(remote.clone(), *life)?;
         }
         Ok(Arc::clone(channel))
     }

@@ -1,12 +1,13 @@
 #!/bin/busybox sh
 # First process of a guest that is a host: it mounts the files of a server outside, and writes, until its kernel panics.
 # Arguments: the addresses of the servers, with commas between; `nvdimm`, if the region of one is the machine's NVDIMM, so
-# that programs have the library, or `none`; what it waits between two files, seconds.
+# that programs have the library, or `none`; what it waits between two files, seconds; when it ends itself, seconds.
 #
-# The first serial port carries what xtask/src/vm/host/guest.rs reads, the second everything else. Each line ends with a
+# The first serial port carries what its owner reads (xtask/src/vm/host/guest.rs, crates/bench/src/linefs/machine.rs), the
+# second everything else. Each line ends with a
 # full stop: a panic may cut it.
 set -u
-servers=$1 nvdimm=${2:-none} pause=${3:-0}
+servers=$1 nvdimm=${2:-none} pause=${3:-0} limit=${4:-900}
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /applets /files
 /bin/busybox mount -t proc proc /proc
@@ -21,7 +22,7 @@ exec </dev/null >/dev/ttyS0 2>/dev/ttyS1
 echo
 
 # A guest that was forgotten ends itself.
-(sleep 900; poweroff -f) &
+(sleep "$limit"; poweroff -f) &
 
 fail() {
     echo "failed: $1."

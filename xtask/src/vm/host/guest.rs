@@ -132,12 +132,15 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::said`]; [`Error::Found`] where it takes too long.
-    pub(super) fn wait(&self, what: &str, is_enough: impl Fn(&Said) -> bool) -> Result<Said, Error> {
+    pub(super) fn wait(&mut self, what: &str, is_enough: impl Fn(&Said) -> bool) -> Result<Said, Error> {
         let until = Instant::now() + LIMIT;
         loop {
             let said = if self.console.exists() { self.said()? } else { Said::default() };
             if is_enough(&said) {
                 return Ok(said);
+            }
+            if let Ok(Some(status)) = self.qemu.try_wait() {
+                return Err(Error::Found(format!("the host: {what}: QEMU has ended ({status})")));
             }
             if Instant::now() > until {
                 return Err(Error::Found(format!("the host: {what}: not within {} s", LIMIT.as_secs())));

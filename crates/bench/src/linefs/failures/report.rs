@@ -20,9 +20,11 @@ const UNSEEN_MAX: f64 = 1.5;
 const GAP_LEASES_MAX: f64 = 2.0;
 
 /// What the host of a replica is.
-const PROCESS: &str = "at a replica one that tries to mount there";
-const MACHINE: &str = "at a replica a virtual machine on the same processors, emulated, whose NVDIMM is the replica's region. It \
-                       mounts at the first server and makes a file durable now and then; its kernel panics, and boots anew";
+const PROCESS: [&str; 2] = ["at a replica one that tries to mount there", ""];
+const MACHINE: [&str; 2] = [
+    "at a replica a virtual machine on the same processors, emulated, whose NVDIMM is the replica's region",
+    " The machine mounts at the first server and makes a file durable now and then; its kernel panics, and boots anew.",
+];
 
 /// What happens at the begin of a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,14 +215,16 @@ impl Failures {
     /// The section of the report.
     pub(crate) fn show(&self, page: &mut Page) {
         page.paragraph("## While hosts and servers fail");
+        let host = if self.machine { MACHINE } else { PROCESS };
         page.paragraph(&format!(
             "Varmail with 16 threads at one mount of a chain of three in etcd, T = {} s; servers serve their files to \
              processes that mount (`--files-offload`). What stands for a host is every process beside its server: {}, and \
-             another mount at the first server, with a program that appends and syncs. Each part of a run begins with what its name says. A gap is a time in which no operation of any of the \
+             another mount at the first server, with a program that appends and syncs.{} Each part of a run begins with what its name says. A gap is a time in which no operation of any of the \
              16 ends; what of it is behind the end of a part counts in the next one. After all parts the first server is killed: after {} s a \
              program had made something durable at the next one, where it had mounted anew.",
             self.lease_seconds,
-            if self.machine { MACHINE } else { PROCESS },
+            host[0],
+            host[1],
             spread(&self.takeover_seconds),
         ));
         self.table(page);
@@ -359,6 +363,6 @@ pub(crate) mod tests {
         assert!(page.0.contains("a replica one that tries to mount there") && !page.0.contains("panics"));
         let mut page = Page::default();
         Failures { machine: true, ..failures }.show(&mut page);
-        assert!(page.0.contains("its kernel panics, and boots anew, and another mount"), "{}", page.0);
+        assert!(page.0.contains("its kernel panics, and boots anew. Each part"), "{}", page.0);
     }
 }

@@ -172,7 +172,13 @@ impl Machine {
         self.shared.served.lock().iter().for_each(|served| served.note_gone(has_all_durable));
     }
 
-    /// From now on this server serves the mount. Nothing that is asked at the mount has come to it yet.
+    /// The server of this life is about to serve the mount. What may be lost with the one before is noted when this returns.
+    pub(super) fn end_before(&self, life: ServerLife) {
+        let before = self.shared.served.lock().take_if(|served| served.life != life);
+        before.iter().for_each(|before| before.end(&self.shared.relay.changes));
+    }
+
+    /// From now on this server serves the mount.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -183,9 +189,7 @@ impl Machine {
             return served.go_on(remote, &self.shared.relay.changes);
         }
         let (remote, libraries, over) = (Mutex::new(remote), Mutex::new(Some(Vec::new())), counter()?);
-        let before = served.replace(Arc::new(Served { remote, life, over, libraries }));
-        drop(served);
-        before.iter().for_each(|before| before.end(&self.shared.relay.changes));
+        *served = Some(Arc::new(Served { remote, life, over, libraries }));
         Ok(())
     }
 }
