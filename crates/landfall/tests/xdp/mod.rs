@@ -156,7 +156,13 @@ pub(crate) fn settles(server: &Server, name: &str, wanted: impl Fn(f64) -> bool)
 
 /// A TCP stream from the client's host.
 pub(crate) fn stream(server: &Server, to: SocketAddr) -> std::net::TcpStream {
-    let stream = server.at_clients(|| std::net::TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
+    // Where packets are lost, the kernel gives an address up of which three requests (ARP) were not answered.
+    let is_given_up = |error: &std::io::Error| error.kind() == std::io::ErrorKind::HostUnreachable;
+    let connect = || server.at_clients(|| std::net::TcpStream::connect_timeout(&to, PATIENCE));
+    let connected = wait_until(PATIENCE, || {
+        Some(connect()).filter(|connected| !connected.as_ref().is_err_and(is_given_up))
+    });
+    let stream = connected.expect("its address answers").unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
