@@ -174,13 +174,12 @@ impl<'a> Calls<'a> {
         match self.engine.sync(file) {
             Ok(()) => Ok(()),
             Err(Refused::Failed(errno)) => Err(errno),
-            Err(Refused::PassOn) => self.sync_by_kernel(fd, file),
+            Err(Refused::PassOn) => self.sync_by_kernel(fd, file, self.engine.at_stake(file)),
         }
     }
 
     /// The kernel makes a file durable, and does not know what was written here and is lost.
-    fn sync_by_kernel(&self, fd: i32, file: FileId) -> Result<(), Errno> {
-        let at_stake = self.engine.at_stake(file);
+    fn sync_by_kernel(&self, fd: i32, file: FileId, at_stake: Option<u64>) -> Result<(), Errno> {
         let synced = self.kernel.sync(fd);
         // What both know to be lost is said once.
         if synced.is_err_and(|errno| errno != Errno(libc::EIO)) {
@@ -252,7 +251,10 @@ impl<'a> Calls<'a> {
     pub fn sync(&self, fd: i32) -> Answered<()> {
         let file = self.table.lock(fd)?.descriptor.file;
         let answered = self.counted(self.engine.sync(file));
-        answered.or_else(|| self.engine.at_stake(file).map(|_| self.sync_by_kernel(fd, file)))
+        answered.or_else(|| {
+            let at_stake = self.engine.at_stake(file)?;
+            Some(self.sync_by_kernel(fd, file, Some(at_stake)))
+        })
     }
 
     /// The open file, locked, if nobody else sees its offset.

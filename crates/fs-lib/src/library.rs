@@ -51,7 +51,7 @@ impl Known {
     /// The same file for the client of the next server.
     fn anew(self: &Arc<Self>) -> Self {
         let mut earlier = std::mem::take(&mut *lock(&self.earlier));
-        if self.is_itself_at_stake() {
+        if self.itself_at_stake().is_some() {
             earlier.push(Arc::clone(self));
         }
         Self { earlier: Mutex::new(earlier), ..Self::new(self.mount, self.file.anew()) }
@@ -59,10 +59,6 @@ impl Known {
 
     fn itself_at_stake(&self) -> Option<u64> {
         self.client.get().and_then(|client| client.at_stake(&self.file))
-    }
-
-    fn is_itself_at_stake(&self) -> bool {
-        self.itself_at_stake().is_some()
     }
 
     fn at_stake(&self) -> Option<u64> {
@@ -92,7 +88,7 @@ impl Known {
 
     /// True if nobody was told yet of something that is lost.
     fn must_stay(&self) -> bool {
-        !lock(&self.earlier).is_empty() || self.has_ended() && self.is_itself_at_stake()
+        !lock(&self.earlier).is_empty() || self.has_ended() && self.itself_at_stake().is_some()
     }
 
     /// True if the server that it was asked of has ended. The next one may answer.

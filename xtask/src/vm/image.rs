@@ -1,15 +1,13 @@
 //! The guest's first file system: scripts, kernel modules, the binary, and the programs and libraries needed.
 
-use super::TOOLS;
 use super::cpio::Archive;
-use super::kernel::{self, Kernel};
+use super::kernel::Kernel;
 use super::modules::{HOST, load_more, load_order};
 use super::plan::{MEDIA, NETWORKS};
 use super::stop::Stop;
+use super::{folder, obtain};
 use crate::args::Grammar;
-use crate::campaign::crash;
 use crate::error::Error;
-use crate::peers;
 use crate::process::{self, Keep};
 use crate::workspace::Workspace;
 use std::collections::BTreeSet;
@@ -38,13 +36,9 @@ const GRAMMAR: Grammar = Grammar { values: &["out", "kernel"], switches: &[], wo
 /// [`Stop::Skip`] without a program or a kernel; [`Stop::Failed`] where nothing can be written.
 pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop> {
     let args = GRAMMAR.parse(line)?;
-    if let Some(missing) = peers::ensure(TOOLS) {
-        return Err(Stop::Skip(missing));
-    }
-    let base = workspace.target.join("vm");
     let given = args.list("kernel").last().map(PathBuf::from);
-    let kernel = kernel::obtain(&base.join("kernel"), given.as_deref())?;
-    let binary = PathBuf::from(crash::build(workspace, &["--release"])?);
+    let (kernel, binary) = obtain(workspace, given.as_deref(), &["--release"])?;
+    let base = folder(workspace);
     let out = args.list("out").last().map_or_else(|| base.join("image"), PathBuf::from);
     fs::create_dir_all(&out).map_err(|source| Error::file("create", &out, source))?;
     let image = out.join("kernel");

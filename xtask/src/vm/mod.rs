@@ -90,6 +90,25 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     }
 }
 
+/// The kernel of the guests, `given` or Debian's, and the binary that they run, with the programs that both need.
+///
+/// # Errors
+/// [`Stop::Skip`] without a program or a kernel; [`Stop::Failed`] where the binary cannot be built.
+fn obtain(workspace: &Workspace, given: Option<&Path>, profile: &[&str]) -> Result<(Kernel, PathBuf), Stop> {
+    if let Some(missing) = peers::ensure(TOOLS) {
+        return Err(Stop::Skip(missing));
+    }
+    let kernel = kernel::obtain(&folder(workspace).join("kernel"), given)?;
+    println!("  kernel {}", kernel.image.display());
+    let binary = PathBuf::from(crash::build(workspace, profile)?);
+    Ok((kernel, binary))
+}
+
+/// What belongs to these commands is there.
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("vm")
+}
+
 struct Campaign {
     cycles: u64,
     seed: u64,
@@ -115,14 +134,8 @@ impl Campaign {
     }
 
     fn run(&self, workspace: &Workspace) -> Result<(), Stop> {
-        if let Some(missing) = peers::ensure(TOOLS) {
-            return Err(Stop::Skip(missing));
-        }
-        let base = workspace.target.join("vm");
-        let kernel = kernel::obtain(&base.join("kernel"), self.kernel.as_deref())?;
-        println!("  kernel {}", kernel.image.display());
-        let binary = PathBuf::from(crash::build(workspace, &[])?);
-        let folder = base.join(format!("run-{}", std::process::id()));
+        let (kernel, binary) = obtain(workspace, self.kernel.as_deref(), &[])?;
+        let folder = folder(workspace).join(format!("run-{}", std::process::id()));
         let outcome = self.run_in(&folder, &kernel, &binary);
         if self.keep || outcome.is_err() {
             println!("  kept: {}", folder.display());

@@ -1,7 +1,7 @@
 //! One client: its log, its leases, and the memory that it shares.
 
 use super::counts::{Fenced, Why};
-use super::shared::{Boot, Linked, Shared, reason_of};
+use super::shared::{Boot, Linked, Shared, reason_of, words_of};
 use crate::leases::Withheld;
 use crate::lives::MountNumber;
 use crate::sys::SharedMemory;
@@ -445,11 +445,6 @@ impl State {
         copies.used += len.next_multiple_of(COPY_GRAIN);
         Ok(extent)
     }
-}
-
-fn words_of(boot: Boot) -> [u64; 2] {
-    let [low, high] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| boot[at + byte])));
-    [low, high]
 }
 
 fn release(shared: &Shared, extents: &[Extent]) {

@@ -16,6 +16,5 @@ pub(crate) use counts::{Fenced, Why};
 pub(crate) use listen::{Accepted, Libraries, Listener, Offered};
 pub use roll::{EarlierLibraries, end_earlier_libraries};
 pub(crate) use server::{Entered, Link};
-pub(crate) use shared::ServerLife;
-pub(crate) use shared::{Linked, Named};
+pub(crate) use shared::{Linked, Named, ServerLife, words_of};
 pub(crate) use sys::watch_process;

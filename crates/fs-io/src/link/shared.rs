@@ -22,6 +22,11 @@ pub(super) type Boot = [u8; 16];
 /// Names a server, from its start to its end.
 pub(crate) type ServerLife = [u8; 16];
 
+/// A name, as it is stored in shared memory.
+pub(crate) fn words_of(name: [u8; 16]) -> [u64; 2] {
+    [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| name[at + byte])))
+}
+
 /// What a mount is called by libraries of its programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {

@@ -2,6 +2,7 @@
 //! to one of another region: its libraries join those alone that have theirs (`docs/format/fs-link.md`, "Virtual machines").
 
 use super::message::ServerLife;
+use crate::link::words_of;
 use crate::sys::SharedMemory;
 use landfall_media::NVDIMM_BEGIN;
 use std::fs::File;
@@ -19,9 +20,7 @@ const WORDS: usize = 3;
 /// The region cannot be mapped.
 pub(super) fn write(region: File, life: ServerLife) -> io::Result<()> {
     let memory = SharedMemory::within(region, WORDS, NVDIMM_BEGIN)?;
-    let [first, second] = words_of(life);
-    let words = [LETTERS, first, second];
-    memory.words().iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Release));
+    memory.words().iter().zip(mark_of(life)).for_each(|(to, word)| to.store(word, Ordering::Release));
     Ok(())
 }
 
@@ -31,13 +30,12 @@ pub(super) fn write(region: File, life: ServerLife) -> io::Result<()> {
 /// The device cannot be mapped.
 pub(super) fn is_of(device: File, life: ServerLife) -> io::Result<bool> {
     let memory = SharedMemory::within(device, WORDS, 0)?;
-    let [first, second] = words_of(life);
-    let words = [LETTERS, first, second];
-    Ok(memory.words().iter().zip(words).all(|(word, of)| word.load(Ordering::Acquire) == of))
+    Ok(memory.words().iter().zip(mark_of(life)).all(|(word, of)| word.load(Ordering::Acquire) == of))
 }
 
-fn words_of(life: ServerLife) -> [u64; 2] {
-    [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| life[at + byte])))
+fn mark_of(life: ServerLife) -> [u64; WORDS] {
+    let [first, second] = words_of(life);
+    [LETTERS, first, second]
 }
 
 #[cfg(test)]

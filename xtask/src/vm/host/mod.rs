@@ -21,13 +21,11 @@ mod memory;
 mod outside;
 mod servers;
 
-use super::kernel::{self, Kernel};
+use super::kernel::Kernel;
 use super::stop::Stop;
-use super::{TOOLS, image};
+use super::{image, obtain};
 use crate::args::{Args, Grammar};
-use crate::campaign::crash;
 use crate::error::Error;
-use crate::peers;
 use crate::seed::{Random, fresh_seed};
 use crate::workspace::Workspace;
 use beside::Beside;
@@ -61,17 +59,12 @@ const GRAMMAR: Grammar = Grammar {
 /// [`Stop::Skip`] without a program or a kernel; [`Stop::Failed`] where a promise is broken.
 pub(super) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Stop> {
     let args = GRAMMAR.parse(line)?;
-    if let Some(missing) = peers::ensure(TOOLS) {
-        return Err(Stop::Skip(missing));
-    }
     if !Path::new("/dev/fuse").exists() {
         return Err(Stop::Skip("this machine has no FUSE".to_owned()));
     }
-    let base = workspace.target.join("vm");
     let given = args.list("kernel").last().map(PathBuf::from);
-    let kernel = kernel::obtain(&base.join("kernel"), given.as_deref())?;
-    let binary = PathBuf::from(crash::build(workspace, &[])?);
-    let folder = base.join(format!("host-{}", std::process::id()));
+    let (kernel, binary) = obtain(workspace, given.as_deref(), &[])?;
+    let folder = super::folder(workspace).join(format!("host-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|source| Error::file("create", &folder, source))?;
     let outcome = run(&args, &folder, &kernel, &binary);
     if args.has("keep") || outcome.is_err() {

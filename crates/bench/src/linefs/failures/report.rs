@@ -219,8 +219,8 @@ impl Failures {
         page.paragraph(&format!(
             "Varmail with 16 threads at one mount of a chain of three in etcd, T = {} s; servers serve their files to \
              processes that mount (`--files-offload`). What stands for a host is every process beside its server: {}, and \
-             another mount at the first server, with a program that appends and syncs.{} Each part of a run begins with what its name says. A gap is a time in which no operation of any of the \
-             16 ends; what of it is behind the end of a part counts in the next one. After all parts the first server is killed: after {} s a \
+             another mount at the first server, with a program that appends and syncs.{} Each part of a run begins with what \
+             its name says. A gap is a time in which no operation of any of the 16 ends; what of it is behind the end of a part counts in the next one. After all parts the first server is killed: after {} s a \
              program had made something durable at the next one, where it had mounted anew.",
             self.lease_seconds,
             host[0],
