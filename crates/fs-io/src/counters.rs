@@ -122,6 +122,8 @@ pub(crate) struct Counters {
     pub(crate) space_waits: Timed,
     /// Waits of requests until less of the log is not published.
     pub(crate) backlog_waits: Timed,
+    /// Waits of writes while others wait until something is durable.
+    pub(crate) pace_waits: Timed,
     pub(crate) chunks: Timed,
     /// Nanoseconds of each stage of publishing.
     stages: [AtomicU64; Stage::ALL.len()],

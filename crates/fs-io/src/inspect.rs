@@ -219,6 +219,9 @@ fn space(text: &mut Text, rounds: &Rounds, counters: &Counters) {
     let help = "Requests that waited because too much of the log was not published.";
     text.counter("backlog_waits_total", help, counters.backlog_waits.count());
     text.counter("backlog_wait_seconds_total", "Time of these waits.", counters.backlog_waits.seconds());
+    let help = "Writes that waited as others waited until something was durable, and enough had gathered behind that.";
+    text.counter("pace_waits_total", help, counters.pace_waits.count());
+    text.counter("pace_wait_seconds_total", "Time of these waits.", counters.pace_waits.seconds());
     text.metric(Kind::Gauge, "space_wanted", "1 while requests for space wait for a background thread.");
     for (job, label) in [(Job::Publish, "publish"), (Job::Keep, "keep")] {
         text.sample("space_wanted", &[("thread", label)], u8::from(rounds.is_asked(job)));

@@ -421,6 +421,14 @@ impl Service {
         }
     }
 
+    /// Waits, before a write of so many bytes, as long as it would hold those up who sync.
+    pub(crate) fn keep_pace(&self, bytes: u64) {
+        let begun = Instant::now();
+        if self.files.keep_pace(bytes) {
+            self.common.counters.pace_waits.note(begun);
+        }
+    }
+
     /// Fails with `EIO` once the medium has failed: what is changed then would never be durable.
     pub(crate) fn check_open(&self) -> Result<(), Errno> {
         self.files.heap().media().closed().map_or(Ok(()), |_| Err(Errno::IO))

@@ -8,7 +8,7 @@ use crate::counters::Counters;
 use crate::errors;
 use crate::service::Service;
 use crate::transport::Later;
-use landfall_fs::InodeNumber;
+use landfall_fs::{InodeNumber, Waiter};
 use landfall_fuse::{Reply, Unique};
 use parking_lot::{Condvar, Mutex};
 use std::time::Instant;
@@ -22,6 +22,8 @@ pub(crate) struct Waiting {
     pub(crate) number: Option<InodeNumber>,
     /// The reply then.
     pub(crate) reply: Reply,
+    /// Writes keep pace with it.
+    pub(crate) waiter: Waiter,
 }
 
 /// The requests that wait.
@@ -120,7 +122,8 @@ fn sync(service: &Service, group: Vec<Waiting>) {
         _ => service.files.acknowledge_all(),
     };
     let errno = outcome.err().map(|error| errors::errno_of(&error));
-    for Waiting { to, unique, reply, .. } in group {
+    for Waiting { to, unique, reply, waiter, .. } in group {
+        drop(waiter);
         // What was executed counts, although it is not durable.
         let id = if reply.is_marked() { unique.marked() } else { unique };
         let reply = errno.map_or(reply, |errno| Reply::error(id, errno));

@@ -71,6 +71,10 @@ impl<T: Transport> Worker<T> {
         if let Err(errno) = self.service.keep_numbers(request) {
             return self.transport.reply(&Reply::error(request.unique, errno));
         }
+        if let Op::Write(write) = &request.op {
+            // Before it holds a turn, or a file.
+            self.service.keep_pace(u64::from(write.size));
+        }
         let (turn, unique) = (turns::take(&self.service, request), turns::lease(&self.service, request));
         let answered = match &request.op {
             Op::Read(read) => match data::read(&self.service, &mut self.transport, (request, unique), read) {
@@ -104,7 +108,8 @@ impl<T: Transport> Worker<T> {
         number: Option<landfall_fs::InodeNumber>,
         reply: Reply,
     ) -> io::Result<Sent> {
-        let waiting = Waiting { to: self.transport.later(), unique: request.unique, number, reply };
+        let (to, waiter) = (self.transport.later(), self.service.files.waiter());
+        let waiting = Waiting { to, unique: request.unique, number, reply, waiter };
         self.syncs.wait(&self.service, waiting);
         Ok(Sent::Done)
     }

@@ -49,7 +49,7 @@ impl Files {
 
     /// Makes durable in this region what the log has. The batch goes on: its successor gets it later. Whoever comes while
     /// that is done shares the next fence.
-    fn persist(&self) -> Result<(), FsError> {
+    pub(crate) fn persist(&self) -> Result<(), FsError> {
         let wanted = self.lock().log.next();
         let _fence = self.fence.lock();
         let (dirty, upto) = {

@@ -5,6 +5,7 @@ use crate::files::{Files, UnderWay};
 use crate::key::InodeNumber;
 use landfall_heap::{HeapError, Ticket};
 use landfall_media::{MediaError, Site};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 /// What [`Files::advance`] has come to.
@@ -49,7 +50,7 @@ impl Files {
         if self.heap.is_durable(ticket) {
             return Ok(());
         }
-        let mut under_way = self.commit.lock();
+        let mut under_way = self.lock_commit();
         while !self.heap.is_durable(ticket) {
             let UnderWay { fenced } = match under_way.take() {
                 Some(begun) => begun,
@@ -63,6 +64,18 @@ impl Files {
             self.finish_batch(fenced)?;
         }
         Ok(())
+    }
+
+    /// Locks the batch under way. While somebody else waits for that, much of the next one is made durable in this region.
+    fn lock_commit(&self) -> MutexGuard<'_, Option<UnderWay>> {
+        if let Some(under_way) = self.commit.try_lock() {
+            return under_way;
+        }
+        if self.pace.is_worth_a_fence() {
+            // What fails closes the region, and is the outcome of the batch.
+            let _ = self.persist();
+        }
+        self.commit.lock()
     }
 
     /// Goes on with making durable what has been done, as far as that needs no wait for the successor.
@@ -95,6 +108,7 @@ impl Files {
             let _fence = self.fence.lock();
             let (dirty, upto) = {
                 let mut state = self.lock();
+                self.pace.begin_batch();
                 (state.writer.begin_commit(), state.log.next())
             };
             let mut dirty = dirty.ok_or_else(|| self.never_durable())?;

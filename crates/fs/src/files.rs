@@ -7,6 +7,7 @@ use crate::key::InodeNumber;
 use crate::name::Name;
 use crate::names::{NameEntry, Position};
 use crate::node::{Body, Node};
+use crate::pace::Pace;
 use crate::state::State;
 use crate::tree::{Tree, TreeError};
 use crate::witness::Witness;
@@ -57,6 +58,7 @@ pub struct Files {
     pub(crate) commit: Mutex<Option<UnderWay>>,
     /// Held while the log is written to the medium.
     pub(crate) fence: Mutex<()>,
+    pub(crate) pace: Pace,
     /// What acknowledgements wait for is in this region only.
     pub(crate) acknowledges_alone: AtomicBool,
     /// Nothing is sent before somebody waits for it.
@@ -71,6 +73,7 @@ impl Files {
             state: Mutex::new(state),
             commit: Mutex::default(),
             fence: Mutex::default(),
+            pace: Pace::default(),
             acknowledges_alone: AtomicBool::new(false),
             sends_when_asked: AtomicBool::new(false),
             next_number: AtomicU64::new(next_number),

@@ -58,6 +58,7 @@ mod names;
 mod node;
 mod open;
 mod operation;
+mod pace;
 mod placed;
 mod publish;
 mod published;
@@ -100,6 +101,7 @@ pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POS
 pub use node::{Body, Extended, Node};
 pub use open::{OpenFiles, Orphans};
 pub use operation::{Attributes, Operation, Stamp};
+pub use pace::Waiter;
 pub use placed::Placed;
 pub use publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS, CHUNK_BYTES, CHUNK_OPERATIONS, Publisher, Stage};
 pub use published::Published;

@@ -12,10 +12,13 @@ use landfall_heap::{Heap, HeapError, SlotId, Successor};
 use landfall_media::sim::{SimMedia, SimOptions};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a thread may take to come to where it waits.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// What may gather for one who waits.
+const GATHERED: u64 = 1 << 20;
 
 /// Another machine that is slow.
 #[derive(Debug, Default)]
@@ -173,6 +176,50 @@ fn what_has_begun_without_a_wait_is_completed_by_whoever_comes_first() {
         assert_eq!(slow.state.lock().batches, round + 2);
         assert_eq!(crashed(&world).view(), world.view());
     }
+}
+
+#[test]
+fn writes_gather_for_the_next_batch_as_far_as_those_who_wait_allow() {
+    let (mut world, slow) = world();
+    world.files.set_acknowledges_alone(false);
+    world.create(ROOT, "file", FileType::File);
+    assert!(!world.files.keep_pace(GATHERED), "nobody waits");
+    let files = Arc::clone(&world.files);
+    std::thread::scope(|scope| {
+        let _release = Release(&slow);
+        let waiter = world.files.waiter();
+        assert!(world.files.keep_pace(1), "it waits, and not for ever");
+        scope.spawn(move || files.sync_all());
+        slow.wait_until_it_has(1);
+        assert!(!world.files.keep_pace(GATHERED), "what was written before is in the batch");
+        assert!(world.files.keep_pace(1));
+        drop(waiter);
+        assert!(!world.files.keep_pace(1), "nobody waits any more");
+    });
+}
+
+#[test]
+fn much_that_has_gathered_is_durable_here_before_the_batch_before_it_is_complete() {
+    let (mut world, slow) = world();
+    world.files.set_acknowledges_alone(false);
+    world.create(ROOT, "first", FileType::File);
+    let files = Arc::clone(&world.files);
+    std::thread::scope(|scope| {
+        let _release = Release(&slow);
+        scope.spawn(|| files.sync_all());
+        slow.wait_until_it_has(1);
+        let second = world.create(ROOT, "second", FileType::File);
+        world.files.keep_pace(GATHERED);
+        let (begun, files) = (Instant::now(), &files);
+        let waiting = scope.spawn(move || files.sync(second));
+        while find(&crashed(&world), "second").is_none() {
+            assert!(begun.elapsed() < LIMIT, "the first batch holds it up");
+        }
+        assert!(!waiting.is_finished(), "the successor does not have it");
+        slow.set(|state| state.is_quick = true);
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(slow.state.lock().batches, 2);
 }
 
 #[test]

@@ -168,6 +168,7 @@ impl Client {
                 return Err(Reason::Fenced);
             }
         }
+        let _waiter = shared.files.waiter();
         shared.files.acknowledge_all().map_err(|error| reason_of(&error))
     }
 
@@ -324,6 +325,7 @@ impl Client {
     fn withhold(&self, shared: &Shared, inode: InodeNumber) -> Result<Withheld, Reason> {
         // Of a library whose operations are executed again the server makes everything durable together.
         if !shared.executes_again {
+            let _waiter = shared.files.waiter();
             shared.files.sync(inode).map_err(|error| reason_of(&error))?;
         }
         // First the holders: what one has kept its kernel would read again.
