@@ -2,7 +2,8 @@
 //!
 //! The worker that comes first syncs for all (group commit): while it waits for the medium, requests of other workers
 //! queue up, and it syncs for all of them next. So one worker at most waits for the medium. Where no worker can be spared,
-//! because each has requests that no other one receives, a thread of its own syncs for all.
+//! because each has requests that no other one receives, a thread of its own syncs for all. As long as a request waits, writes keep
+//! pace with it ([`Waiter`]).
 
 use crate::counters::Counters;
 use crate::errors;

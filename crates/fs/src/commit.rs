@@ -66,12 +66,13 @@ impl Files {
         Ok(())
     }
 
-    /// Locks the batch under way. While somebody else waits for that, much of the next one is made durable in this region.
+    /// Locks the batch under way. While its successor is waited for, much that has gathered for the next one is made durable in
+    /// this region.
     fn lock_commit(&self) -> MutexGuard<'_, Option<UnderWay>> {
         if let Some(under_way) = self.commit.try_lock() {
             return under_way;
         }
-        if self.pace.is_worth_a_fence() {
+        if self.has_successor() && self.pace.begin_fence() {
             // What fails closes the region, and is the outcome of the batch.
             let _ = self.persist();
         }

@@ -1,27 +1,29 @@
-//! How writes keep pace with those who wait until what was written is durable.
+//! How writes keep pace with those who wait until the log's successor has what was written.
 //!
 //! The log has one order: whoever syncs waits for everything that was written before, by anybody. While somebody waits, writes
-//! wait, too, once so much has gathered for the next batch ([`GATHERED_BYTES_MAX`]), until that begins. So a sync waits for the
-//! batch under way and for a short one, and not for all that the log has room for. The next batch is there when the one under way
-//! is complete, so that little is lost.
+//! wait, too, once so much has gathered for the next batch ([`GATHERED_BYTES_MAX`]), until that begins. So who syncs again and
+//! again waits for the batch under way and for a short one, and not for all that the log has room for. The next batch is there when
+//! the one under way is complete, so that the successor is not left without work.
 
 use crate::files::Files;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bytes of writes that gather for the next batch for each of those who wait.
 const GATHERED_BYTES_MAX: u64 = 1 << 20;
+/// A write waits no longer than its bytes take at 32 MiB/s: where a batch takes long, the next one may become longer, too, and what
+/// holds batches up hardly holds writes up.
+const WAIT_NS_PER_BYTE: u64 = 1_000_000_000 / (32 << 20);
 /// Bytes of writes that are worth a fence of their own, while a batch is under way.
 const FENCE_BYTES_MIN: u64 = 256 << 10;
-/// A write waits no longer, so that what holds batches up does not hold writes up that nobody waits for.
-const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// What has gathered for the next batch, and how many wait.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     state: Mutex<State>,
-    /// A batch has begun, or nobody waits any more.
+    /// A batch has begun, or more may gather.
     changed: Condvar,
 }
 
@@ -29,6 +31,8 @@ pub(crate) struct Pace {
 struct State {
     /// Bytes of writes that gather for the next batch.
     gathered: u64,
+    /// Those of them that no fence was begun for.
+    unfenced: u64,
     waiters: u64,
 }
 
@@ -46,21 +50,29 @@ impl Pace {
         let mut state = self.state.lock();
         let waits = !state.admits(bytes);
         if waits {
-            self.changed.wait_while_for(&mut state, |state| !state.admits(bytes), WAIT_MAX);
+            let most = Duration::from_nanos(bytes.saturating_mul(WAIT_NS_PER_BYTE));
+            self.changed.wait_while_for(&mut state, |state| !state.admits(bytes), most);
         }
         state.gathered = state.gathered.saturating_add(bytes);
+        state.unfenced = state.unfenced.saturating_add(bytes);
         waits
     }
 
     /// A batch begins: what has gathered is in it.
     pub(crate) fn begin_batch(&self) {
-        self.state.lock().gathered = 0;
+        let mut state = self.state.lock();
+        (state.gathered, state.unfenced) = (0, 0);
         self.changed.notify_all();
     }
 
-    /// True if what has gathered for the next batch is worth a fence before that begins.
-    pub(crate) fn is_worth_a_fence(&self) -> bool {
-        self.state.lock().gathered >= FENCE_BYTES_MIN
+    /// True, once, if what has gathered for the next batch is worth a fence before that begins.
+    pub(crate) fn begin_fence(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_worth_it = state.unfenced >= FENCE_BYTES_MIN;
+        if is_worth_it {
+            state.unfenced = 0;
+        }
+        is_worth_it
     }
 
     fn add_waiter(&self) {
@@ -79,24 +91,27 @@ impl Pace {
 
 /// Somebody waits until something is durable, as long as this lives: writes keep pace with that.
 #[derive(Debug)]
-pub struct Waiter(Arc<Files>);
+pub struct Waiter(Option<Arc<Files>>);
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.0.pace.remove_waiter();
+        self.0.iter().for_each(|files| files.pace.remove_waiter());
     }
 }
 
 impl Files {
-    /// From now on somebody waits until something is durable.
+    /// From now on somebody waits for an acknowledgement. If that waits for this region only, writes need not keep pace.
     #[must_use]
     pub fn waiter(self: &Arc<Self>) -> Waiter {
+        if self.acknowledges_alone.load(Ordering::Acquire) || !self.has_successor() {
+            return Waiter(None);
+        }
         self.pace.add_waiter();
-        Waiter(Arc::clone(self))
+        Waiter(Some(Arc::clone(self)))
     }
 
-    /// Called before a write of so many bytes that nobody waits for yet: waits while there is a [`Waiter`] and enough has gathered
-    /// behind what that waits for, 100 ms at most. True if it has waited. The caller holds nothing that others need.
+    /// Called before a write of so many bytes: waits while there is a [`Waiter`] and enough has gathered behind what that waits for,
+    /// but not for ever. True if it has waited. The caller holds nothing that others need.
     pub fn keep_pace(&self, bytes: u64) -> bool {
         self.pace.keep(bytes)
     }
@@ -108,12 +123,15 @@ mod tests {
     use std::thread;
 
     const LONG: u64 = 512 << 10;
+    /// A write that waits for years.
+    const ENDLESS: u64 = u64::MAX;
 
     /// A pace with a waiter, for whom as much has gathered as may.
     fn full() -> Pace {
         let pace = Pace::default();
         pace.add_waiter();
         (0..2).for_each(|_| assert!(!pace.keep(LONG)));
+        assert!(!pace.state.lock().admits(1));
         pace
     }
 
@@ -121,51 +139,46 @@ mod tests {
     fn nothing_waits_where_nobody_does() {
         let pace = Pace::default();
         assert!((0..100).all(|_| !pace.keep(LONG)));
-        assert!(pace.is_worth_a_fence());
-        pace.begin_batch();
-        assert!(!pace.is_worth_a_fence());
-    }
-
-    #[test]
-    fn writes_wait_for_the_next_batch_once_enough_has_gathered() {
-        let pace = full();
-        assert!(!pace.state.lock().admits(1));
-        pace.begin_batch();
-        assert!(!pace.keep(LONG));
-        assert_eq!(pace.state.lock().gathered, LONG);
-    }
-
-    #[test]
-    fn a_batch_that_begins_ends_the_wait() {
-        let pace = full();
-        thread::scope(|scope| {
-            let write = scope.spawn(|| pace.keep(LONG));
-            // It may have to wait yet, and then does not.
-            while !write.is_finished() {
-                pace.begin_batch();
-            }
-            assert!(write.join().is_ok());
-        });
-        assert!(pace.state.lock().gathered <= LONG, "what had gathered is in the batch");
     }
 
     #[test]
     fn as_much_may_gather_for_each_who_waits() {
         let pace = full();
-        assert!(!pace.state.lock().admits(1));
         pace.add_waiter();
-        assert!(
-            pace.state.lock().admits(GATHERED_BYTES_MAX) && !pace.state.lock().admits(GATHERED_BYTES_MAX + 1)
-        );
+        let state = pace.state.lock();
+        assert!(state.admits(GATHERED_BYTES_MAX) && !state.admits(GATHERED_BYTES_MAX + 1));
     }
 
     #[test]
-    fn a_write_waits_neither_for_ever_nor_for_itself_nor_for_who_has_gone() {
+    fn a_write_waits_no_longer_than_it_may() {
         let pace = full();
-        assert!(pace.keep(LONG), "as long as it may");
+        assert!(pace.keep(LONG));
+        assert_eq!(pace.state.lock().gathered, 3 * LONG);
+    }
+
+    #[test]
+    fn a_wait_ends_with_a_batch_that_begins_and_with_the_last_who_waits() {
+        for ends in [Pace::begin_batch, Pace::remove_waiter] {
+            let pace = full();
+            thread::scope(|scope| {
+                let write = scope.spawn(|| pace.keep(ENDLESS));
+                thread::sleep(Duration::from_millis(20));
+                assert!(!write.is_finished());
+                ends(&pace);
+                assert!(write.join().expect("a wait does not panic"));
+            });
+        }
+    }
+
+    #[test]
+    fn what_has_gathered_is_fenced_once_before_its_batch_begins() {
+        let pace = Pace::default();
+        pace.keep(FENCE_BYTES_MIN - 1);
+        assert!(!pace.begin_fence());
+        pace.keep(1);
+        assert!(pace.begin_fence() && !pace.begin_fence());
+        pace.keep(FENCE_BYTES_MIN);
         pace.begin_batch();
-        assert!(!pace.keep(GATHERED_BYTES_MAX * 4), "nothing else has gathered");
-        pace.remove_waiter();
-        assert!(!pace.keep(LONG));
+        assert!(!pace.begin_fence(), "the batch has one");
     }
 }

@@ -242,6 +242,51 @@ fn data_land_at_every_node_without_a_copy() {
     nodes.end(&[0, 1, 2]);
 }
 
+/// How often a write at the mount of a node has waited for who syncs.
+fn pace_waits(nodes: &Nodes, node: usize) -> u64 {
+    let mut page = vec![0; 64 << 10];
+    let len = rustix::fs::lgetxattr(nodes.points[node].path(), "landfall.metrics", &mut page[..]).unwrap();
+    let text = std::str::from_utf8(&page[..len]).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("landfall_fs_pace_waits_total "));
+    line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+#[test]
+fn who_writes_keeps_pace_with_who_syncs_and_with_nobody_else() {
+    let Some(mut nodes) = Nodes::new(2, &[]) else { return };
+    nodes.chain.start_all();
+    nodes.wait_until_mounted(0);
+    let write = |file: &File| {
+        let block = pattern(5, 65_536);
+        (0..64).for_each(|at| file.write_all_at(&block, at * 65_536).unwrap());
+    };
+    let file = File::create(nodes.at(0, "written")).unwrap();
+    (0..4).for_each(|_| write(&file));
+    assert_eq!(pace_waits(&nodes, 0), 0, "nobody syncs");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0_u64.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                write_durably(&nodes.at(0, "synced"), &pattern(round, 20_000)).unwrap();
+            }
+        });
+        let waited = wait_until(MOUNT_LIMIT, || {
+            write(&file);
+            (pace_waits(&nodes, 0) > 0).then_some(())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(waited.is_some(), "{}", nodes.chain.words());
+    });
+    let waited = pace_waits(&nodes, 0);
+    (0..4).for_each(|_| write(&file));
+    assert_eq!(pace_waits(&nodes, 0), waited, "nobody syncs any more");
+    drop(file);
+    nodes.end(&[0, 1]);
+}
+
 #[test]
 fn files_that_came_compressed_are_as_they_were() {
     let Some(mut nodes) = Nodes::new(2, &["--compression", "lz4"]) else { return };

@@ -39,8 +39,8 @@ pub struct LinefsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     #[serde(default)]
     pub co_threads: Option<u32>,
-    /// Run each load on files at its place first, remove them, and measure it then: memory and blocks were touched before, as
-    /// at servers that have run for a while
+    /// Run each load on files at its place first, remove them, and measure it then; of `set`, as many SETs first as the region
+    /// has room for. Memory and blocks were touched before, as at servers that have run for a while
     #[arg(long)]
     #[serde(default)]
     pub used: bool,
@@ -73,6 +73,8 @@ pub enum LinefsLoad {
     /// Append 16 KiB, fsync, on an idle machine and beside a program that needs its cores and its memory: p99 of the chain's way
     /// and of Assise's
     Busy,
+    /// Append 16 KiB, fsync, alone and beside a client that writes in sequence and syncs nothing: latency
+    Beside,
     /// Four clients, each of which writes a file of its own in sequence by 16 KiB, then fsyncs, beside a program that needs its
     /// cores and its memory: what that costs it, by relinking what is published and by copying it
     Publish,
@@ -121,6 +123,7 @@ impl LinefsLoad {
             | Self::Publish
             | Self::Stages
             | Self::Busy
+            | Self::Beside
             | Self::Set
             | Self::Compression
             | Self::Elsewhere
@@ -178,6 +181,7 @@ impl LinefsArgs {
         let data = match load {
             LinefsLoad::Append
             | LinefsLoad::Busy
+            | LinefsLoad::Beside
             | LinefsLoad::Set
             | LinefsLoad::Compression
             | LinefsLoad::Elsewhere => 0,

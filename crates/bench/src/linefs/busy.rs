@@ -58,7 +58,7 @@ pub(super) struct BusySample {
 }
 
 impl Latency {
-    fn of<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<Self> {
+    pub(super) fn of<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<Self> {
         let mean = Summary::of(samples.clone().filter_map(Sample::mean_us))?;
         Some(Self { mean, p99: Summary::of(samples.filter_map(Sample::p99_us))? })
     }

@@ -8,6 +8,7 @@ use crate::common::progress::{check_stop, say};
 use crate::common::report::write_report;
 use crate::files::{FsArgs, LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::beside::{self, BesideRow, BesideSample};
 use crate::linefs::busy::{self, BusyRow, BusySample, Contestant};
 use crate::linefs::clients::{self, ClientsRow, ClientsSample};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
@@ -74,6 +75,7 @@ impl Campaign<'_> {
                 LinefsLoad::Stages => self.time_stages()?,
                 LinefsLoad::Publish => self.compare_publishing()?,
                 LinefsLoad::Busy => self.compare_busy()?,
+                LinefsLoad::Beside => self.compare_beside()?,
                 LinefsLoad::Failures => self.observe_failures()?,
                 LinefsLoad::Elsewhere => self.compare_elsewhere()?,
                 LinefsLoad::Compression => {
@@ -171,6 +173,17 @@ impl Campaign<'_> {
         let runs = self.in_turns("append 16 KiB, fsync, idle and busy", &contestants, once)?;
         let row = |(contestant, samples): &(Contestant, Vec<BusySample>)| BusyRow::of(*contestant, samples);
         self.results.busy.extend(runs.iter().filter_map(row));
+        Ok(())
+    }
+
+    fn compare_beside(&mut self) -> Result<(), BenchError> {
+        let folder = self.results.folder.clone();
+        let (args, programs) = (self.args, self.programs.clone());
+        let kinds = beside::KINDS.map(|kind| (kind.name(&folder).to_owned(), kind));
+        let once = |kind| beside::once(kind, &programs, args);
+        let runs = self.in_turns("append 16 KiB, fsync, beside a client that writes", &kinds, once)?;
+        let row = |(kind, samples): &(Kind, Vec<BesideSample>)| BesideRow::of(*kind, &folder, samples);
+        self.results.beside.extend(runs.iter().filter_map(row));
         Ok(())
     }
 

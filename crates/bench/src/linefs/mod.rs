@@ -6,6 +6,7 @@
 
 mod applications;
 mod args;
+mod beside;
 mod busy;
 mod campaign;
 mod clients;

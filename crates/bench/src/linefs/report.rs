@@ -11,6 +11,7 @@ use crate::common::targets::{Bound, Target};
 use crate::files::{LoadChoice, Row, draw_rates};
 use crate::linefs::applications;
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::beside::{self, BesideRow};
 use crate::linefs::busy::{BusyRow, Contestant, Latency};
 use crate::linefs::clients::ClientsRow;
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
@@ -41,6 +42,8 @@ pub(crate) struct Results {
     pub(super) rows: Vec<Row>,
     #[serde(default)]
     pub(super) busy: Vec<BusyRow>,
+    #[serde(default)]
+    pub(super) beside: Vec<BesideRow>,
     #[serde(default)]
     pub(super) clients: Vec<ClientsRow>,
     #[serde(default)]
@@ -91,6 +94,7 @@ impl Results {
             notes: Vec::new(),
             rows: Vec::new(),
             busy: Vec::new(),
+            beside: Vec::new(),
             clients: Vec::new(),
             publishing: Vec::new(),
             stages: Vec::new(),
@@ -102,9 +106,13 @@ impl Results {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { rows, busy, clients, publishing, stages, sets, compression, elsewhere, failures, .. } =
-            self;
-        let has_no_files = rows.is_empty() && busy.is_empty() && clients.is_empty() && elsewhere.is_empty();
+        let Self { rows, busy, beside, clients, publishing, stages, sets, .. } = self;
+        let Self { compression, elsewhere, failures, .. } = self;
+        let has_no_files = rows.is_empty()
+            && busy.is_empty()
+            && beside.is_empty()
+            && clients.is_empty()
+            && elsewhere.is_empty();
         let has_no_chunks = publishing.is_empty() && stages.is_empty();
         has_no_files && has_no_chunks && sets.is_empty() && compression.is_empty() && failures.is_none()
     }
@@ -371,6 +379,7 @@ impl Report for Results {
         stages::show(&self.stages, mib, &mut page);
         applications::show(&self.rows, &mut page);
         self.table_of_busy(&mut page);
+        beside::show(&self.beside, &mut page);
         self.table_of_sets(&mut page);
         self.table_of_compression(&mut page);
         elsewhere::show(&self.elsewhere, &mut page);
@@ -396,7 +405,8 @@ impl Results {
         ));
         if settings.used {
             page.paragraph(
-                "**Loads on files ran at their places before**, and their files were removed: memory and blocks were touched.",
+                "**Loads on files ran at their places before**, and their files were removed; before SETs as many were done as the \
+                 region has room for: memory and blocks were touched.",
             );
         }
         if settings.quick {
@@ -520,6 +530,7 @@ pub(crate) mod tests {
                 });
             }
         }
+        results.beside = beside::tests::rows();
         results.publishing = publishing::tests::rows();
         results.stages = stages::tests::rows();
         results.failures = Some(crate::linefs::failures::sample());
@@ -595,7 +606,7 @@ pub(crate) mod tests {
         let out = tempfile::tempdir().unwrap();
         let plots = results.plots(out.path()).unwrap();
         let text = results.markdown(&results.judge(), &plots);
-        assert_eq!(text.matches("| landfall, chain of three |").count(), 7, "{text}");
+        assert_eq!(text.matches("| landfall, chain of three |").count(), 8, "{text}");
         assert!(text.contains("## Filebench: operations a second"), "{text}");
         assert!(text.contains("## Beside a co-runner") && text.contains("| 1.50 (1.50..1.50) |"), "{text}");
         assert!(text.contains("| Figure 8: LevelDB's fillrandom"), "{text}");

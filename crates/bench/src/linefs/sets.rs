@@ -21,11 +21,13 @@ const REPLICAS: usize = 2;
 const FOLLOW_MAX: Duration = Duration::from_secs(60);
 /// The share of a run that goes ahead of it, not measured.
 const WARM_UP: f64 = 0.1;
+/// Bytes of a value.
+const VALUE_BYTES: usize = 1024;
 /// Loads: fifty clients, without and with a pipeline.
 pub(super) const SHAPES: [Shape; 2] = [shape(1), shape(16)];
 
 const fn shape(pipeline: usize) -> Shape {
-    Shape { clients: 50, pipeline, value_bytes: 1024, random_keys: 100_000 }
+    Shape { clients: 50, pipeline, value_bytes: VALUE_BYTES, random_keys: 100_000 }
 }
 
 /// Who keeps the keys.
@@ -119,13 +121,16 @@ fn load(
     args: &LinefsArgs,
 ) -> Result<SetSample, BenchError> {
     let load = Load { address: servers.first().resp, operation: Operation::Set, shape, requests: u64::MAX };
-    let run = |seconds: f64| {
-        let until = Until::Time(Instant::now() + Duration::from_secs_f64(seconds));
-        match replicas {
-            Some(replicas) => builtin::run_with_replicas(&load, replicas, until),
-            None => builtin::run(&load, until),
-        }
+    let run_until = |load: &Load, until| match replicas {
+        Some(replicas) => builtin::run_with_replicas(load, replicas, until),
+        None => builtin::run(load, until),
     };
+    let run = |seconds: f64| run_until(&load, Until::Time(Instant::now() + Duration::from_secs_f64(seconds)));
+    if args.used {
+        // The same for all, by what takes them soonest.
+        let soonest = Load { shape: SHAPES[1], ..load };
+        run_until(&soonest, Until::Count(args.region_bytes(LinefsLoad::Set) / VALUE_BYTES as u64))?;
+    }
     run(args.seconds * WARM_UP)?;
     let (used, began) = (Used::by(servers.pids()), Instant::now());
     let result = run(args.seconds)?;

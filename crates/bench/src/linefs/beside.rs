@@ -1,0 +1,171 @@
+//! Appends with fsync beside a client that writes in sequence, and syncs nothing: what one program pays for another one's writes.
+
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::peers::Programs;
+use crate::common::tables::{Page, spread, spread_of};
+use crate::files::{LoadChoice, Sample, prepare, run_here};
+use crate::linefs::args::{LinefsArgs, LinefsLoad};
+use crate::linefs::busy::Latency;
+use crate::linefs::place::{Kind, Place, empty};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of each write.
+const WRITE_BYTES: usize = 16 << 10;
+/// Bytes of the file that is written again and again, and in a quick run.
+const FILE_BYTES: [u64; 2] = [256 << 20, 4 << 20];
+/// How long the writer writes before the other one begins.
+const AHEAD: Duration = Duration::from_millis(500);
+/// How long what was removed may take to be free.
+const FREE_AFTER: Duration = Duration::from_secs(2);
+
+/// Latencies of appends with fsync, alone and beside the writer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct BesideRow {
+    place: String,
+    /// Microseconds, alone.
+    alone: Latency,
+    /// Beside the writer.
+    beside: Latency,
+    /// What the writer wrote meanwhile, MiB/s.
+    rate: Summary,
+}
+
+/// What one turn has found.
+pub(super) struct BesideSample {
+    alone: Sample,
+    beside: Sample,
+    rate: f64,
+}
+
+/// Where it runs.
+pub(super) const KINDS: [Kind; 4] = [Kind::Folder, Kind::Alone, Kind::Chain, Kind::Gluster];
+
+impl BesideRow {
+    /// Of all rounds; `None` if there is none.
+    pub(super) fn of(kind: Kind, folder: &str, samples: &[BesideSample]) -> Option<Self> {
+        Some(Self {
+            place: kind.name(folder).into(),
+            alone: Latency::of(samples.iter().map(|sample| &sample.alone))?,
+            beside: Latency::of(samples.iter().map(|sample| &sample.beside))?,
+            rate: Summary::of(samples.iter().map(|sample| sample.rate))?,
+        })
+    }
+}
+
+/// One turn, at servers that have just been started.
+pub(super) fn once(kind: Kind, programs: &Programs, args: &LinefsArgs) -> Result<BesideSample, BenchError> {
+    let (settings, region) = (args.of_loads(), args.region_bytes(LinefsLoad::Beside));
+    let place = Place::new(kind, programs, &settings, region)?;
+    let file = place.files().join("written");
+    if args.used {
+        // Everything that the writer will write to was touched before.
+        write_once(&file, region / 4 * 3).map_err(BenchError::file(&file))?;
+        empty(place.files())?;
+        std::thread::sleep(FREE_AFTER);
+    }
+    let append = || -> Result<Sample, BenchError> {
+        prepare(LoadChoice::Append, place.files(), &settings)?;
+        let loaded = run_here(LoadChoice::Append, 1, place.files(), &settings)?;
+        Ok(Sample::of(&loaded.ran, loaded.cpu_ns))
+    };
+    let alone = append()?;
+    let (is_over, bytes) = (AtomicBool::new(false), FILE_BYTES[usize::from(args.quick)]);
+    let (beside, written) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_again(&file, bytes, &is_over));
+        std::thread::sleep(AHEAD);
+        let beside = append();
+        is_over.store(true, Ordering::Release);
+        (beside, writer.join().expect("a writer does not panic"))
+    });
+    Ok(BesideSample { alone, beside: beside?, rate: written.map_err(BenchError::file(&file))? })
+}
+
+fn write_once(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let (file, block) = (File::create(path)?, vec![7; 1 << 20]);
+    (0..bytes >> 20).try_for_each(|at| file.write_all_at(&block, at << 20))?;
+    file.sync_all()
+}
+
+/// Writes a file in sequence, again and again, until it is over. Returns MiB/s.
+fn write_again(path: &Path, bytes: u64, is_over: &AtomicBool) -> std::io::Result<f64> {
+    let (file, block) = (File::create(path)?, [7; WRITE_BYTES]);
+    let (begun, mut written) = (Instant::now(), 0_u64);
+    while !is_over.load(Ordering::Acquire) {
+        file.write_all_at(&block, written % bytes)?;
+        written += WRITE_BYTES as u64;
+    }
+    Ok(written as f64 / f64::from(1 << 20) / begun.elapsed().as_secs_f64())
+}
+
+/// The table of a report.
+pub(super) fn show(rows: &[BesideRow], page: &mut Page) {
+    if rows.is_empty() {
+        return;
+    }
+    page.paragraph("## Beside a client that writes");
+    page.paragraph(
+        "Appends of 16 KiB, each with fsync, and then the same beside another client of the same mount, which writes a file of \
+         256 MiB by 16 KiB again and again, and syncs nothing. Landfall's log has one order: what is synced waits for what was \
+         written before. Other systems need not write that yet.",
+    );
+    let row = |row: &BesideRow| {
+        vec![
+            row.place.clone(),
+            spread(&row.alone.mean),
+            spread(&row.alone.p99),
+            spread(&row.beside.mean),
+            spread(&row.beside.p99),
+            spread_of(row.beside.p99.over(&row.alone.p99).as_ref()),
+            spread(&row.rate),
+        ]
+    };
+    let head = [
+        "place",
+        "alone: mean µs",
+        "alone: p99 µs",
+        "beside: mean µs",
+        "beside: p99 µs",
+        "p99, beside over alone",
+        "the writer's MiB/s",
+    ];
+    page.table(&head, rows.iter().map(row));
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn rows() -> Vec<BesideRow> {
+        let of = |us: f64| Summary::of([us, us * 1.1]).unwrap();
+        let latency = |us: f64| Latency { mean: of(us / 2.0), p99: of(us) };
+        let row = |kind: Kind| BesideRow {
+            place: kind.name("ext4").into(),
+            alone: latency(1000.0),
+            beside: latency(4000.0),
+            rate: of(300.0),
+        };
+        KINDS.map(row).into()
+    }
+
+    #[test]
+    fn a_writer_writes_until_it_is_told_and_says_how_fast() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, is_over) = (folder.path().join("written"), AtomicBool::new(false));
+        let rate = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| write_again(&path, 4 * WRITE_BYTES as u64, &is_over));
+            while std::fs::metadata(&path).map_or(0, |file| file.len()) < 4 * WRITE_BYTES as u64 {
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Release);
+            writer.join().unwrap().unwrap()
+        });
+        assert!(rate > 0.0);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * WRITE_BYTES as u64);
+    }
+}
