@@ -65,7 +65,7 @@ fn quick_run_of_the_figures_of_linefs_has_every_number_without_glusterfs_and_lea
     }
     let Some(place) = BenchPlace::new() else { return };
     let paths = ["--dir", place.work.to_str().unwrap(), "--out", place.out.to_str().unwrap()];
-    let flags = ["bench", "linefs", "--quick", "--only", "leveldb,clients"];
+    let flags = ["bench", "linefs", "--quick", "--only", "leveldb,clients,beside"];
     let output = landfall_bench_alone(&[&flags, &paths[..]].concat());
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     place.assert_nothing_is_left();
@@ -73,6 +73,12 @@ fn quick_run_of_the_figures_of_linefs_has_every_number_without_glusterfs_and_lea
     assert_eq!(words.matches("SKIPPED GlusterFS, replica 3: ").count(), 1, "{words}");
     let json: serde_json::Value =
         serde_json::from_slice(&fs::read(place.out.join("linefs.json")).unwrap()).unwrap();
+    for at in ["tmpfs", "landfall, one server", "landfall, chain of three"] {
+        let mut rows = json["results"]["beside"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["place"] == at).unwrap_or_else(|| panic!("{at}: {words}"));
+        let figures = [&row["alone"]["p99"], &row["beside"]["p99"], &row["rate"]];
+        assert!(figures.iter().all(|figure| figure["median"].as_f64().unwrap() > 0.0), "{row}");
+    }
     for at in ["landfall, chain of three", "landfall, NotParallel", "landfall, Assise's way"] {
         for (clients, beside) in
             [(1, "nothing"), (1, "yielding"), (2, "nothing"), (2, "yielding"), (2, "equal")]
@@ -89,7 +95,7 @@ fn quick_run_of_the_figures_of_linefs_has_every_number_without_glusterfs_and_lea
     assert!(place.out.join("linefs-clients-busy.svg").exists());
     let rows = json["results"]["rows"].as_array().unwrap();
     let has_leveldb = !words.contains("SKIPPED LevelDB: ");
-    for load in ["leveldbsync", "leveldbfill", "leveldbread"].into_iter().filter(|_| has_leveldb) {
+    for load in ["leveldbsync", "leveldbfill", "leveldbfillrandom", "leveldbread", "leveldbreadsequential", "leveldbreadhot"].into_iter().filter(|_| has_leveldb) {
         for at in ["tmpfs", "landfall, one server", "landfall, chain of three", "landfall, Assise's way"] {
             let row = rows.iter().find(|row| row["load"] == load && row["place"] == at);
             let row = row.unwrap_or_else(|| panic!("{load}, {at}: {words}"));

@@ -89,8 +89,14 @@ pub enum LoadChoice {
     LeveldbSync,
     /// LevelDB's fillseq: put values of 1 KiB
     LeveldbFill,
+    /// LevelDB's fillrandom: put values of 1 KiB, in no order
+    LeveldbFillRandom,
     /// LevelDB's readrandom: get values of 1 KiB
     LeveldbRead,
+    /// LevelDB's readseq: go through values of 1 KiB in their order
+    LeveldbReadSequential,
+    /// LevelDB's readhot: get values of 1 KiB, all of them of a hundredth of the keys
+    LeveldbReadHot,
     /// Unpack a tree of 4,000 sources by tar
     Untar,
     /// Run git status on that tree
@@ -117,7 +123,10 @@ impl LoadChoice {
             Self::Small => "small files",
             Self::LeveldbSync => "LevelDB fillsync",
             Self::LeveldbFill => "LevelDB fillseq",
+            Self::LeveldbFillRandom => "LevelDB fillrandom",
             Self::LeveldbRead => "LevelDB readrandom",
+            Self::LeveldbReadSequential => "LevelDB readseq",
+            Self::LeveldbReadHot => "LevelDB readhot",
             Self::Untar => "untar",
             Self::GitStatus => "git status",
             Self::Build => "cargo build",

@@ -13,6 +13,10 @@ const VALUE_BYTES: usize = 1024;
 const KEYS: u64 = 100_000;
 /// Keys of it in a quick run.
 const KEYS_QUICK: u64 = 1000;
+/// Keys of which fillrandom puts some.
+const RANDOM_KEYS: u64 = 1_000_000;
+/// One key in so many is hot.
+const HOT_PART: u64 = 100;
 
 fn keys(args: &FsArgs) -> u64 {
     if args.quick { KEYS_QUICK } else { KEYS }
@@ -58,12 +62,51 @@ pub(super) fn fill(files: &Path, args: &FsArgs, durability: Durability) -> Resul
     })
 }
 
+/// `fillrandom`: puts keys in no order.
+pub(super) fn fill_randomly(files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
+    let db = LevelDb::open_in_files(&files.join("db"), Durability::Unsynced)?;
+    let (mut batch, mut random) = (db.batch(), Random::new(0));
+    for_seconds(args.seconds, || {
+        let number = random.below(RANDOM_KEYS);
+        db.prepare(&mut batch, key_of(number).as_bytes(), &value_of(number));
+        Ok(db.write(&mut batch)?)
+    })
+}
+
+/// `readseq`: goes through all values in the order of their keys, again and again.
+pub(super) fn read_in_order(files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
+    let db = LevelDb::open_in_files(&files.join("db"), Durability::Unsynced)?;
+    let (mut cursor, mut read) = (db.cursor(), 0);
+    for_seconds(args.seconds, || match cursor.next_len()? {
+        Some(VALUE_BYTES) => {
+            read += 1;
+            Ok(())
+        }
+        None if read == keys(args) => {
+            read = 0;
+            cursor.rewind();
+            Ok(())
+        }
+        found => Err(std::io::Error::other(format!("LevelDB has lost a value: {found:?} at {read}")).into()),
+    })
+}
+
 /// `readrandom`: gets keys at random.
 pub(super) fn read(files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
+    read_of(files, args, keys(args))
+}
+
+/// `readhot`: gets keys at random, all of a hundredth of them.
+pub(super) fn read_hot(files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
+    read_of(files, args, keys(args) / HOT_PART)
+}
+
+/// Gets some of the first so many keys.
+fn read_of(files: &Path, args: &FsArgs, keys: u64) -> Result<Ran, Failed> {
     let db = LevelDb::open_in_files(&files.join("db"), Durability::Unsynced)?;
     let mut random = Random::new(0);
     for_seconds(args.seconds, || {
-        let number = random.below(keys(args));
+        let number = random.below(keys);
         match db.value_len(key_of(number).as_bytes())? {
             Some(VALUE_BYTES) => Ok(()),
             found => Err(std::io::Error::other(format!("LevelDB has lost a value: {found:?}")).into()),

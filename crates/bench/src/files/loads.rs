@@ -52,7 +52,9 @@ pub(crate) fn prepare(load: LoadChoice, files: &Path, args: &FsArgs) -> Result<(
             large().and_then(|()| read_whole(&self::large(files)).map(drop)).map_err(Failed::from)
         }
         LoadChoice::ReadSequentialCold | LoadChoice::ReadRandomCold => large().map_err(Failed::from),
-        LoadChoice::LeveldbRead => databases::prepare(files, args),
+        LoadChoice::LeveldbRead | LoadChoice::LeveldbReadSequential | LoadChoice::LeveldbReadHot => {
+            databases::prepare(files, args)
+        }
         LoadChoice::Untar => trees::prepare_archive(files, args),
         LoadChoice::GitStatus => trees::prepare_repository(files, args),
         LoadChoice::Build => trees::prepare_crate(files),
@@ -79,7 +81,10 @@ pub(crate) fn run(load: LoadChoice, threads: u32, files: &Path, args: &FsArgs) -
         LoadChoice::Small => timed(f64::from(args.small_files) * 3.0, || small(files, args.small_files)),
         LoadChoice::LeveldbSync => databases::fill(files, args, Durability::Synced),
         LoadChoice::LeveldbFill => databases::fill(files, args, Durability::Unsynced),
+        LoadChoice::LeveldbFillRandom => databases::fill_randomly(files, args),
         LoadChoice::LeveldbRead => databases::read(files, args),
+        LoadChoice::LeveldbReadSequential => databases::read_in_order(files, args),
+        LoadChoice::LeveldbReadHot => databases::read_hot(files, args),
         LoadChoice::Untar => trees::untar(files, args),
         LoadChoice::GitStatus => trees::git_status(files, args),
         LoadChoice::Build => trees::build(files),

@@ -6,7 +6,14 @@ use crate::files::{LoadChoice, Row};
 use crate::linefs::place::{ASSISE, CHAIN};
 
 /// What LevelDB does: the figure has its mean latencies.
-const LEVELDB: [LoadChoice; 3] = [LoadChoice::LeveldbSync, LoadChoice::LeveldbFill, LoadChoice::LeveldbRead];
+const LEVELDB: [LoadChoice; 6] = [
+    LoadChoice::LeveldbSync,
+    LoadChoice::LeveldbFill,
+    LoadChoice::LeveldbFillRandom,
+    LoadChoice::LeveldbRead,
+    LoadChoice::LeveldbReadSequential,
+    LoadChoice::LeveldbReadHot,
+];
 /// What Filebench does: the figure has its rates.
 const FILEBENCH: [LoadChoice; 2] = [LoadChoice::Fileserver, LoadChoice::Varmail];
 
@@ -22,8 +29,9 @@ type Words = (&'static str, &'static str);
 const LEVELDB_WORDS: Words = (
     "## LevelDB: mean µs of an operation",
     "Keys of 16 bytes, values of 1 KiB that do not compress, one thread: *fillsync* puts them in their order, each synced; \
-     *fillseq* is not synced; *readrandom* gets keys of a database that has just been made, which the kernel keeps or the \
-     first server has: no replica takes part. Nothing runs beside it. Landfall in Assise's way sends files when fsync asks \
+     *fillseq* and *fillrandom*, in no order, are not synced; *readrandom*, *readseq*, in their order, and *readhot*, of a \
+     hundredth of them, get keys of a database that has just been made, which the kernel keeps or the first server has: no \
+     replica takes part. Nothing runs beside it. Landfall in Assise's way sends files when fsync asks \
      for them.",
 );
 const FILEBENCH_WORDS: Words = (

@@ -84,7 +84,7 @@ pub enum LinefsLoad {
     Varmail,
     /// Filebench's file server
     Fileserver,
-    /// LevelDB's fillsync, fillseq and readrandom: latency
+    /// LevelDB's fillsync, fillseq, fillrandom, readrandom, readseq and readhot: latency
     Leveldb,
     /// SETs of 1 KiB by 50 clients, without and with a pipeline of 16: beside redis with two replicas and WAIT
     Set,
@@ -106,8 +106,14 @@ const FILE_BYTES: u64 = 192 << 10;
 /// Bytes that LevelDB may add to its files in a second: of each value, those of its log and those of a table.
 const LEVELDB_BYTES_PER_SECOND: u64 = 256 << 20;
 /// What LevelDB does, on one thread.
-const LEVELDB: [(LoadChoice, u32); 3] =
-    [(LoadChoice::LeveldbSync, 1), (LoadChoice::LeveldbFill, 1), (LoadChoice::LeveldbRead, 1)];
+const LEVELDB: [(LoadChoice, u32); 6] = [
+    (LoadChoice::LeveldbSync, 1),
+    (LoadChoice::LeveldbFill, 1),
+    (LoadChoice::LeveldbFillRandom, 1),
+    (LoadChoice::LeveldbRead, 1),
+    (LoadChoice::LeveldbReadSequential, 1),
+    (LoadChoice::LeveldbReadHot, 1),
+];
 
 impl LinefsLoad {
     /// The loads of `landfall bench fs` that it consists of, and their threads; none if it is of another kind.

@@ -21,6 +21,8 @@ const REPLICAS: usize = 2;
 const FOLLOW_MAX: Duration = Duration::from_secs(60);
 /// The share of a run that goes ahead of it, not measured.
 const WARM_UP: f64 = 0.1;
+/// A quick run does one in so many of the SETs that go ahead of it.
+const QUICK_PART: u64 = 100;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1024;
 /// Loads: fifty clients, without and with a pipeline.
@@ -129,7 +131,8 @@ fn load(
     if args.used {
         // The same for all, by what takes them soonest.
         let soonest = Load { shape: SHAPES[1], ..load };
-        run_until(&soonest, Until::Count(args.region_bytes(LinefsLoad::Set) / VALUE_BYTES as u64))?;
+        let all = args.region_bytes(LinefsLoad::Set) / VALUE_BYTES as u64;
+        run_until(&soonest, Until::Count(if args.quick { all / QUICK_PART } else { all }))?;
     }
     run(args.seconds * WARM_UP)?;
     let (used, began) = (Used::by(servers.pids()), Instant::now());

@@ -50,6 +50,13 @@ api! {
     writeoptions_set_sync = c"leveldb_writeoptions_set_sync": fn(Pointer, u8);
     readoptions_create = c"leveldb_readoptions_create": fn() -> Pointer;
     get = c"leveldb_get": fn(Pointer, Pointer, *const c_char, usize, *mut usize, *mut *mut c_char) -> *mut c_char;
+    create_iterator = c"leveldb_create_iterator": fn(Pointer, Pointer) -> Pointer;
+    iter_destroy = c"leveldb_iter_destroy": fn(Pointer);
+    iter_valid = c"leveldb_iter_valid": fn(Pointer) -> u8;
+    iter_seek_to_first = c"leveldb_iter_seek_to_first": fn(Pointer);
+    iter_next = c"leveldb_iter_next": fn(Pointer);
+    iter_value = c"leveldb_iter_value": fn(Pointer, *mut usize) -> *const c_char;
+    iter_get_error = c"leveldb_iter_get_error": fn(Pointer, *mut *mut c_char);
     writebatch_create = c"leveldb_writebatch_create": fn() -> Pointer;
     writebatch_destroy = c"leveldb_writebatch_destroy": fn(Pointer);
     writebatch_clear = c"leveldb_writebatch_clear": fn(Pointer);

@@ -59,7 +59,57 @@ impl Drop for Batch {
     }
 }
 
+/// A place in the order of the keys.
+pub(crate) struct Cursor<'d> {
+    db: &'d LevelDb,
+    iterator: Pointer,
+}
+
+impl Cursor<'_> {
+    /// Goes to the first key.
+    pub(crate) fn rewind(&mut self) {
+        // SAFETY: the iterator is live and ours alone; the database lives as long as this.
+        unsafe { (self.db.api.iter_seek_to_first)(self.iterator) };
+    }
+
+    /// The length of the value here, and goes on to the next one; `None` behind the last one.
+    ///
+    /// # Errors
+    /// What LevelDB said.
+    pub(crate) fn next_len(&mut self) -> Result<Option<usize>, StoreError> {
+        let (api, mut error, mut len): (_, *mut c_char, usize) = (&self.db.api, ptr::null_mut(), 0);
+        // SAFETY: as above; value and next are asked for only where the iterator is valid. The value stays LevelDB's.
+        let is_here = unsafe {
+            let is_here = (api.iter_valid)(self.iterator) != 0;
+            if is_here {
+                (api.iter_value)(self.iterator, &raw mut len);
+                (api.iter_next)(self.iterator);
+            }
+            (api.iter_get_error)(self.iterator, &raw mut error);
+            is_here
+        };
+        check(api, error)?;
+        Ok(is_here.then_some(len))
+    }
+}
+
+impl Drop for Cursor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `leveldb_create_iterator`, destroyed once, before its database is closed.
+        unsafe { (self.db.api.iter_destroy)(self.iterator) };
+    }
+}
+
 impl LevelDb {
+    /// At the first key.
+    pub(crate) fn cursor(&self) -> Cursor<'_> {
+        // SAFETY: database and options are live.
+        let iterator = unsafe { (self.api.create_iterator)(self.db, self.read_options) };
+        let mut cursor = Cursor { db: self, iterator };
+        cursor.rewind();
+        cursor
+    }
+
     /// Loads LevelDB, and does nothing with it.
     ///
     /// # Errors
