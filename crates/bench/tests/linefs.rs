@@ -95,7 +95,17 @@ fn quick_run_of_the_figures_of_linefs_has_every_number_without_glusterfs_and_lea
     assert!(place.out.join("linefs-clients-busy.svg").exists());
     let rows = json["results"]["rows"].as_array().unwrap();
     let has_leveldb = !words.contains("SKIPPED LevelDB: ");
-    for load in ["leveldbsync", "leveldbfill", "leveldbfillrandom", "leveldbread", "leveldbreadsequential", "leveldbreadhot"].into_iter().filter(|_| has_leveldb) {
+    for load in [
+        "leveldbsync",
+        "leveldbfill",
+        "leveldbfillrandom",
+        "leveldbread",
+        "leveldbreadsequential",
+        "leveldbreadhot",
+    ]
+    .into_iter()
+    .filter(|_| has_leveldb)
+    {
         for at in ["tmpfs", "landfall, one server", "landfall, chain of three", "landfall, Assise's way"] {
             let row = rows.iter().find(|row| row["load"] == load && row["place"] == at);
             let row = row.unwrap_or_else(|| panic!("{load}, {at}: {words}"));

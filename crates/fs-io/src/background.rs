@@ -1,4 +1,4 @@
-//! The background threads: one publishes, one keeps the heap.
+//! The background threads: one publishes, one keeps the heap, and one sends chunks to the log's successor.
 
 use crate::counters::StageTimes;
 use crate::rounds::{Job, Rounds};
@@ -111,6 +111,17 @@ pub(crate) fn publish(service: &Service, publisher: &Mutex<Publisher>) {
             std::thread::park_timeout(if failed { PAUSE_FAILED } else { pause });
         }
         rounds.note_progress();
+    }
+}
+
+/// Sends chunks to the log's successor as they fill, until the mount ends. Who publishes would not send the next one before it has
+/// published the one before.
+pub(crate) fn send(files: &Files, rounds: &Rounds) {
+    while !rounds.is_stopping() {
+        if files.wait_for_chunk(PAUSE_MAX) && files.sync_all().is_err() {
+            // Whoever publishes says so.
+            std::thread::sleep(PAUSE_MAX);
+        }
     }
 }
 

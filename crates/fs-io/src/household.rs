@@ -18,7 +18,7 @@ pub(crate) enum HeapKeeper {
     Program,
 }
 
-/// The threads that work for all mounts: one publishes, one keeps the heap.
+/// The threads that work for all mounts: one publishes, one keeps the heap, and one sends to the log's successor.
 pub(crate) struct Household {
     service: Arc<Service>,
     threads: Vec<JoinHandle<()>>,
@@ -40,6 +40,10 @@ impl Household {
             background::prepare(&service.files);
             household
                 .run("keep", holder, |service| background::keep(&service.files, &service.common.rounds))?;
+        }
+        if service.files.sends_chunks() {
+            household
+                .run("send", holder, |service| background::send(&service.files, &service.common.rounds))?;
         }
         let publisher = Arc::clone(publisher);
         household.run("publish", holder, move |service| background::publish(service, &publisher))?;

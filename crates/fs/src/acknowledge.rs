@@ -40,6 +40,16 @@ impl Files {
         self.sends_when_asked.store(waits, Ordering::Release);
     }
 
+    /// From now on chunks are, or are not, to be sent to the log's successor as they fill, and not only when they are published.
+    pub fn set_sends_chunks(&self, sends: bool) {
+        self.sends_chunks.store(sends, Ordering::Release);
+    }
+
+    /// As [`Self::set_sends_chunks`] has said.
+    pub fn sends_chunks(&self) -> bool {
+        self.sends_chunks.load(Ordering::Acquire)
+    }
+
     /// True if what publishes the log waits until somebody asks: until the log is half full.
     pub fn publishing_waits_to_be_asked(&self) -> bool {
         let (operations, bytes) = self.log_len();

@@ -42,6 +42,10 @@ impl Files {
             // What was appended and taken back leaves work, too, for which a full slab waits.
             writer.newest().or_else(|| writer.has_work().then(|| writer.ticket()))
         };
+        if ticket.is_none() {
+            // Writes that were refused have counted.
+            self.pace.begin_batch();
+        }
         ticket.map_or(Ok(()), |ticket| self.sync_to(ticket))
     }
 

@@ -63,6 +63,8 @@ pub struct Files {
     pub(crate) acknowledges_alone: AtomicBool,
     /// Nothing is sent before somebody waits for it.
     pub(crate) sends_when_asked: AtomicBool,
+    /// Chunks are sent as they fill.
+    pub(crate) sends_chunks: AtomicBool,
     next_number: AtomicU64,
 }
 
@@ -76,6 +78,7 @@ impl Files {
             pace: Pace::default(),
             acknowledges_alone: AtomicBool::new(false),
             sends_when_asked: AtomicBool::new(false),
+            sends_chunks: AtomicBool::new(false),
             next_number: AtomicU64::new(next_number),
         }
     }

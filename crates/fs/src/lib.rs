@@ -71,6 +71,7 @@ mod replica;
 mod state;
 mod stored;
 mod tree;
+mod waiter;
 mod witness;
 
 pub use bytes::{FilePart, Seek};
@@ -101,9 +102,9 @@ pub use names::{Divided, NAMES_BYTES_MAX, NAMES_BYTES_MIN, NameEntry, Names, POS
 pub use node::{Body, Extended, Node};
 pub use open::{OpenFiles, Orphans};
 pub use operation::{Attributes, Operation, Stamp};
-pub use pace::Waiter;
+pub use pace::CHUNK_BYTES;
 pub use placed::Placed;
-pub use publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS, CHUNK_BYTES, CHUNK_OPERATIONS, Publisher, Stage};
+pub use publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS, CHUNK_OPERATIONS, Publisher, Stage};
 pub use published::Published;
 pub use publishing::{NoPublishing, Publishing};
 pub use recover::{
@@ -112,4 +113,5 @@ pub use recover::{
 };
 pub use replica::{FilesRecord, ReceiveError};
 pub use tree::{FILE_BYTES_MAX, Tree, TreeError, Unread};
+pub use waiter::Waiter;
 pub use witness::Witness;

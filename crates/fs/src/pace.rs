@@ -5,11 +5,11 @@
 //! again waits for the batch under way and for a short one, and not for all that the log has room for. The next batch is there when
 //! the one under way is complete, so that the successor is not left without work.
 
-use crate::files::Files;
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Bytes of writes after which a chunk is sent, and published.
+pub const CHUNK_BYTES: u64 = 4 << 20;
 
 /// Bytes of writes that gather for the next batch for each of those who wait.
 const GATHERED_BYTES_MAX: u64 = 1 << 20;
@@ -23,6 +23,8 @@ const FENCE_BYTES_MIN: u64 = 256 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     state: Mutex<State>,
+    /// A chunk has gathered: [`CHUNK_BYTES`].
+    filled: Condvar,
     /// A batch has begun, or more may gather.
     changed: Condvar,
 }
@@ -46,16 +48,29 @@ impl State {
 
 impl Pace {
     /// Waits until a write of so many bytes may go on. True if it has waited.
-    fn keep(&self, bytes: u64) -> bool {
+    pub(crate) fn keep(&self, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let waits = !state.admits(bytes);
         if waits {
             let most = Duration::from_nanos(bytes.saturating_mul(WAIT_NS_PER_BYTE));
             self.changed.wait_while_for(&mut state, |state| !state.admits(bytes), most);
         }
+        let before = state.gathered;
         state.gathered = state.gathered.saturating_add(bytes);
+        if before < CHUNK_BYTES && state.gathered >= CHUNK_BYTES {
+            self.filled.notify_all();
+        }
         state.unfenced = state.unfenced.saturating_add(bytes);
         waits
+    }
+
+    /// Waits until a chunk has gathered for the next batch, at most for so long; false if none has.
+    pub(crate) fn wait_for_chunk(&self, most: Duration) -> bool {
+        let mut state = self.state.lock();
+        if state.gathered < CHUNK_BYTES {
+            self.filled.wait_for(&mut state, most);
+        }
+        state.gathered >= CHUNK_BYTES
     }
 
     /// A batch begins: what has gathered is in it.
@@ -75,45 +90,17 @@ impl Pace {
         is_worth_it
     }
 
-    fn add_waiter(&self) {
+    pub(crate) fn add_waiter(&self) {
         self.state.lock().waiters += 1;
         self.changed.notify_all();
     }
 
-    fn remove_waiter(&self) {
+    pub(crate) fn remove_waiter(&self) {
         let mut state = self.state.lock();
         state.waiters -= 1;
         if state.waiters == 0 {
             self.changed.notify_all();
         }
-    }
-}
-
-/// Somebody waits until something is durable, as long as this lives: writes keep pace with that.
-#[derive(Debug)]
-pub struct Waiter(Option<Arc<Files>>);
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|files| files.pace.remove_waiter());
-    }
-}
-
-impl Files {
-    /// From now on somebody waits for an acknowledgement. If that waits for this region only, writes need not keep pace.
-    #[must_use]
-    pub fn waiter(self: &Arc<Self>) -> Waiter {
-        if self.acknowledges_alone.load(Ordering::Acquire) || !self.has_successor() {
-            return Waiter(None);
-        }
-        self.pace.add_waiter();
-        Waiter(Some(Arc::clone(self)))
-    }
-
-    /// Called before a write of so many bytes: waits while there is a [`Waiter`] and enough has gathered behind what that waits for,
-    /// but not for ever. True if it has waited. The caller holds nothing that others need.
-    pub fn keep_pace(&self, bytes: u64) -> bool {
-        self.pace.keep(bytes)
     }
 }
 
@@ -168,6 +155,22 @@ mod tests {
                 assert!(write.join().expect("a wait does not panic"));
             });
         }
+    }
+
+    #[test]
+    fn a_chunk_that_has_gathered_wakes_who_sends_it() {
+        let pace = Pace::default();
+        assert!(!pace.wait_for_chunk(Duration::ZERO));
+        thread::scope(|scope| {
+            let send = scope.spawn(|| pace.wait_for_chunk(Duration::from_secs(60)));
+            pace.keep(CHUNK_BYTES - 1);
+            thread::sleep(Duration::from_millis(20));
+            assert!(!send.is_finished());
+            pace.keep(1);
+            assert!(send.join().expect("a wait does not panic"));
+        });
+        pace.begin_batch();
+        assert!(!pace.wait_for_chunk(Duration::ZERO), "it is in the batch");
     }
 
     #[test]

@@ -13,14 +13,13 @@ use crate::error::FsError;
 use crate::files::Files;
 use crate::header::Header;
 use crate::log::Log;
+use crate::pace::CHUNK_BYTES;
 use crate::published::Published;
 use crate::publishing::Publishing;
 use crate::state::State;
 use landfall_heap::{Ticket, Transaction, Writer};
 use std::sync::Arc;
 
-/// Bytes of writes after which a chunk is published.
-pub const CHUNK_BYTES: u64 = 4 << 20;
 /// Operations after which a chunk is published.
 pub const CHUNK_OPERATIONS: usize = 4096;
 

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{ROOT, World, region};
-use landfall_fs::{Advanced, FileType, FsError, InodeNumber, Name, Operation};
+use landfall_fs::{Advanced, CHUNK_BYTES, FileType, FsError, InodeNumber, Name, Operation};
 use landfall_heap::{Heap, HeapError, SlotId, Successor};
 use landfall_media::sim::{SimMedia, SimOptions};
 use parking_lot::{Condvar, Mutex};
@@ -196,6 +196,21 @@ fn writes_gather_for_the_next_batch_as_far_as_those_who_wait_allow() {
         drop(waiter);
         assert!(!world.files.keep_pace(1), "nobody waits any more");
     });
+}
+
+#[test]
+fn writes_that_were_refused_are_no_chunk_any_more_once_somebody_has_looked() {
+    let (mut world, slow) = world();
+    slow.set(|state| state.is_quick = true);
+    let has_gathered = |world: &World| world.files.wait_for_chunk(Duration::ZERO);
+    world.create(ROOT, "file", FileType::File);
+    world.files.keep_pace(CHUNK_BYTES);
+    assert!(has_gathered(&world));
+    world.files.sync_all().unwrap();
+    assert!(!has_gathered(&world) && slow.state.lock().batches == 1);
+    world.files.keep_pace(CHUNK_BYTES);
+    world.files.sync_all().unwrap();
+    assert!(!has_gathered(&world) && slow.state.lock().batches == 1);
 }
 
 #[test]

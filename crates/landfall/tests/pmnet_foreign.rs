@@ -198,9 +198,10 @@ fn execute(store: &mut TcpStream, request: &[u8]) -> Vec<u8> {
 
 /// A store, and Landfall's processes in front of it.
 struct Network {
+    // It ends before its directory is removed: fields drop in order.
+    store: Server,
     files: tempfile::TempDir,
     _place: Place,
-    store: Server,
     ports: &'static str,
 }
 

@@ -193,6 +193,7 @@ impl Campaign<'_> {
         let what = format!("SET by {}", shape.describe());
         let runs = self.in_turns(&what, &keepers, |keeper| sets::once(keeper, shape, &programs, args))?;
         let row = |(keeper, samples): &(Keeper, Vec<SetSample>)| SetRow::of(*keeper, shape, samples);
+        self.results.sets_before = sets::sets_before(args);
         self.results.sets.extend(runs.iter().filter_map(row));
         Ok(())
     }

@@ -51,6 +51,9 @@ pub(crate) struct Results {
     #[serde(default)]
     pub(super) stages: Vec<StageRow>,
     pub(super) sets: Vec<SetRow>,
+    /// SETs that were done at each place before those that were measured.
+    #[serde(default)]
+    pub(super) sets_before: u64,
     pub(super) compression: Vec<CompressionRow>,
     #[serde(default)]
     pub(super) elsewhere: Vec<ElsewhereRow>,
@@ -99,6 +102,7 @@ impl Results {
             publishing: Vec::new(),
             stages: Vec::new(),
             sets: Vec::new(),
+            sets_before: 0,
             compression: Vec::new(),
             elsewhere: Vec::new(),
             failures: None,
@@ -405,9 +409,14 @@ impl Results {
         ));
         if settings.used {
             page.paragraph(
-                "**Loads on files ran at their places before**, and their files were removed; before SETs as many were done as the \
-                 region has room for: memory and blocks were touched.",
+                "**Loads on files ran at their places before**, and their files were removed: memory and blocks were touched.",
             );
+        }
+        if self.sets_before > 0 {
+            page.paragraph(&format!(
+                "**Each place had {} SETs before**, as many as the region of a server has room for.",
+                self.sets_before,
+            ));
         }
         if settings.quick {
             page.paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**");

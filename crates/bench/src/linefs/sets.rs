@@ -106,6 +106,16 @@ pub(super) fn once(
     }
 }
 
+/// SETs at each place before those that are measured: as many as a region has room for, if servers are to be used.
+pub(super) fn sets_before(args: &LinefsArgs) -> u64 {
+    let all = args.region_bytes(LinefsLoad::Set) / VALUE_BYTES as u64;
+    match (args.used, args.quick) {
+        (false, _) => 0,
+        (true, false) => all,
+        (true, true) => all / QUICK_PART,
+    }
+}
+
 fn redis_with_replicas(programs: &Programs, scratch: &Path) -> Result<Servers, BenchError> {
     let redis = programs.redis_always()?;
     let mut primary = redis.start(&scratch.join("primary"), 0)?;
@@ -131,8 +141,7 @@ fn load(
     if args.used {
         // The same for all, by what takes them soonest.
         let soonest = Load { shape: SHAPES[1], ..load };
-        let all = args.region_bytes(LinefsLoad::Set) / VALUE_BYTES as u64;
-        run_until(&soonest, Until::Count(if args.quick { all / QUICK_PART } else { all }))?;
+        run_until(&soonest, Until::Count(sets_before(args)))?;
     }
     run(args.seconds * WARM_UP)?;
     let (used, began) = (Used::by(servers.pids()), Instant::now());

@@ -21,21 +21,23 @@ pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Nodes of a chain; those that run have a server.
 pub(crate) struct Chain {
+    // They end before the directory of the view is removed.
+    pub(crate) nodes: Vec<Node>,
     place: Place,
     /// Flags that say where etcd is, if the chain is there.
     etcd: Vec<String>,
-    pub(crate) nodes: Vec<Node>,
     flags: Vec<String>,
 }
 
 /// A node.
 pub(crate) struct Node {
+    // It ends before its directory is removed: fields drop in order.
+    server: Option<Server>,
     pub(crate) name: String,
     pub(crate) place: Place,
     pub(crate) address: SocketAddr,
     /// Flags of its own.
     pub(crate) flags: Vec<String>,
-    server: Option<Server>,
 }
 
 impl Node {
@@ -47,9 +49,10 @@ impl Node {
 
 /// An etcd, and a chain of servers in it.
 pub(crate) struct InEtcd {
-    _place: Place,
-    pub(crate) etcd: Etcd,
+    // Who writes ends before what is written to is removed.
     pub(crate) chain: Chain,
+    pub(crate) etcd: Etcd,
+    _place: Place,
 }
 
 impl InEtcd {

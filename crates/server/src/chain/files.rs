@@ -35,6 +35,7 @@ pub(super) fn join(shared: &Arc<Shared>, node: &Arc<Node>, files: &Arc<Files>) {
     files.set_acknowledges_alone(replicate == Some(Replicate::Background));
     let sending = shared.config.chain.as_ref().map(|chain| chain.sending);
     files.set_sends_when_asked(sending.is_some_and(Sending::waits_to_be_asked));
+    files.set_sends_chunks(sending == Some(Sending::Pipelined));
     if !node.is_in_step() {
         files.pass_over();
     }
