@@ -1,9 +1,9 @@
 //! Requests over io_uring: a thread serves some of the kernel's queues, one for each possible CPU.
 //!
-//! While a thread waits, for space or for the medium, nobody else serves its queues. So it never waits for a commit: a
-//! thread of its own commits (`syncs`), and leaves the replies in the mailboxes of the rings. (Where others sync, a write may wait
-//! until the next batch begins: `landfall_fs::Waiter`.) The data of a WRITE come in
-//! memory that is fixed, and are copied into frames once; replies are copied into that memory.
+//! While a thread waits, for space or for the medium, nobody else serves its queues. So it never waits for a commit: a thread of
+//! its own commits (`syncs`), and leaves the replies in the mailboxes of the rings. (Where others sync, a write may wait until the
+//! next batch begins: `landfall_fs::Waiter`.) The data of a WRITE come in memory that is fixed, and are copied into frames once;
+//! replies are copied into that memory.
 
 use crate::landing::Landing;
 use crate::mailbox::Mailbox;

@@ -67,9 +67,7 @@ impl Pace {
     /// Waits until a chunk has gathered for the next batch, at most for so long; false if none has.
     pub(crate) fn wait_for_chunk(&self, most: Duration) -> bool {
         let mut state = self.state.lock();
-        if state.gathered < CHUNK_BYTES {
-            self.filled.wait_for(&mut state, most);
-        }
+        self.filled.wait_while_for(&mut state, |state| state.gathered < CHUNK_BYTES, most);
         state.gathered >= CHUNK_BYTES
     }
 
@@ -122,6 +120,13 @@ mod tests {
         pace
     }
 
+    /// Somebody has waited. Whoever finds nothing changed waits again.
+    fn until_it_waits(changed: &Condvar) {
+        while changed.notify_all() == 0 {
+            thread::yield_now();
+        }
+    }
+
     #[test]
     fn nothing_waits_where_nobody_does() {
         let pace = Pace::default();
@@ -149,7 +154,7 @@ mod tests {
             let pace = full();
             thread::scope(|scope| {
                 let write = scope.spawn(|| pace.keep(ENDLESS));
-                thread::sleep(Duration::from_millis(20));
+                until_it_waits(&pace.changed);
                 assert!(!write.is_finished());
                 ends(&pace);
                 assert!(write.join().expect("a wait does not panic"));
@@ -164,8 +169,7 @@ mod tests {
         thread::scope(|scope| {
             let send = scope.spawn(|| pace.wait_for_chunk(Duration::from_secs(60)));
             pace.keep(CHUNK_BYTES - 1);
-            thread::sleep(Duration::from_millis(20));
-            assert!(!send.is_finished());
+            until_it_waits(&pace.filled);
             pace.keep(1);
             assert!(send.join().expect("a wait does not panic"));
         });

@@ -251,6 +251,15 @@ fn pace_waits(nodes: &Nodes, node: usize) -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{text}"))
 }
 
+/// What others do is over, whatever happens.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn who_writes_keeps_pace_with_who_syncs_and_with_nobody_else() {
     let Some(mut nodes) = Nodes::new(2, &[]) else { return };
@@ -265,6 +274,7 @@ fn who_writes_keeps_pace_with_who_syncs_and_with_nobody_else() {
     assert_eq!(pace_waits(&nodes, 0), 0, "nobody syncs");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = Over(&is_over);
         scope.spawn(|| {
             for round in 0_u64.. {
                 if is_over.load(Ordering::Relaxed) {
@@ -277,7 +287,7 @@ fn who_writes_keeps_pace_with_who_syncs_and_with_nobody_else() {
             write(&file);
             (pace_waits(&nodes, 0) > 0).then_some(())
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         assert!(waited.is_some(), "{}", nodes.chain.words());
     });
     let waited = pace_waits(&nodes, 0);

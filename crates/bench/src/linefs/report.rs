@@ -407,14 +407,14 @@ impl Results {
             self.landfall_version, machine.processor, machine.cores, bytes(machine.memory as f64), machine.kernel,
             settings.rounds, number(settings.seconds), self.took_seconds, settings.file_mib, settings.files, self.folder,
         ));
-        if settings.used {
+        if settings.used && !(self.rows.is_empty() && self.beside.is_empty()) {
             page.paragraph(
                 "**Loads on files ran at their places before**, and their files were removed: memory and blocks were touched.",
             );
         }
         if self.sets_before > 0 {
             page.paragraph(&format!(
-                "**Each place had {} SETs before**, as many as the region of a server has room for.",
+                "**Each place had {} SETs before** those that were measured.",
                 self.sets_before,
             ));
         }
