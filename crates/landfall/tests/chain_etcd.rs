@@ -4,6 +4,7 @@ mod common;
 
 use common::chain::{Chain, InEtcd as Setting};
 use common::etcd::Gate;
+use common::faults::Over;
 use common::{Reply, Resp, bulk, error_text, ok, pattern, wait_until};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -105,12 +106,6 @@ impl Load {
 
     /// Runs `work` while clients write and read.
     fn during(&self, work: impl FnOnce()) {
-        struct Over<'a>(&'a AtomicBool);
-        impl Drop for Over<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
         std::thread::scope(|threads| {
             for client in 0..CLIENTS {
                 threads.spawn(move || self.write(client));

@@ -4,6 +4,7 @@
 mod common;
 
 use common::chain::Chain;
+use common::faults::Over;
 use common::{can_mount, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -251,15 +252,6 @@ fn pace_waits(nodes: &Nodes, node: usize) -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{text}"))
 }
 
-/// What others do is over, whatever happens.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn who_writes_keeps_pace_with_who_syncs_and_with_nobody_else() {
     let Some(mut nodes) = Nodes::new(2, &[]) else { return };
@@ -293,6 +285,8 @@ fn who_writes_keeps_pace_with_who_syncs_and_with_nobody_else() {
     let waited = pace_waits(&nodes, 0);
     (0..4).for_each(|_| write(&file));
     assert_eq!(pace_waits(&nodes, 0), waited, "nobody syncs any more");
+    // The node behind ends first.
+    file.sync_all().unwrap();
     drop(file);
     nodes.end(&[0, 1]);
 }

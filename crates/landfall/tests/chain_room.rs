@@ -3,6 +3,7 @@
 mod common;
 
 use common::chain::{Chain, LIMIT, REPLY_LIMIT};
+use common::faults::Over;
 use common::{Reply, Resp, bulk, ok, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -415,15 +416,6 @@ fn a_chain_that_is_nearly_full_loses_nothing_whatever_is_killed_removed_or_added
     let mut resp = chain.resp(chain.wait_until_in_step());
     assert_eq!(answer(&mut resp, &[b"FLUSHALL"]), ok());
     assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(1, 1 << 20)]), ok());
-}
-
-/// Ends the clients, also when a test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

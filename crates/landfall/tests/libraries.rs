@@ -3,6 +3,7 @@
 mod common;
 
 use common::far::{Far, leaked};
+use common::faults::Over;
 use common::mounts::{END_LIMIT, Pair, Process, Random, Site, wait_for_file};
 use common::writers::{Acknowledged, By, Programs, Writer};
 use common::{Place, can_mount, own_address, pattern};
@@ -342,15 +343,6 @@ fn kill_again_and_again(is_offloaded: bool) {
         reader.join().unwrap();
         campaign.end();
     });
-}
-
-/// Says that it is over, however it ends.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Addresses {
     }
 }
 
-/// Ends the clients, also when a test fails.
+/// Says that it is over when it is dropped, also when a test fails.
 pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -1,5 +1,6 @@
 //! A client that writes wherever writes go.
 
+use super::faults::Over;
 use super::{Reply, Resp, bulk, ok, wait_until};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,12 +75,6 @@ impl Follower {
 
     /// Runs `work` while it writes.
     pub(crate) fn during(&self, work: impl FnOnce()) {
-        struct Over<'a>(&'a AtomicBool);
-        impl Drop for Over<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
         std::thread::scope(|threads| {
             threads.spawn(|| self.write());
             let _ends = Over(&self.over);
