@@ -59,6 +59,8 @@ pub struct Files {
     /// Held while the log is written to the medium.
     pub(crate) fence: Mutex<()>,
     pub(crate) pace: Pace,
+    /// Other machines get what is appended to the log.
+    pub(crate) has_successor: AtomicBool,
     /// What acknowledgements wait for is in this region only.
     pub(crate) acknowledges_alone: AtomicBool,
     /// Nothing is sent before somebody waits for it.
@@ -76,6 +78,7 @@ impl Files {
             commit: Mutex::default(),
             fence: Mutex::default(),
             pace: Pace::default(),
+            has_successor: AtomicBool::new(false),
             acknowledges_alone: AtomicBool::new(false),
             sends_when_asked: AtomicBool::new(false),
             sends_chunks: AtomicBool::new(false),

@@ -16,6 +16,7 @@ use landfall_heap::{Damage, Heap, HeapError, SlotId, Source, Successor, Ticket, 
 use landfall_media::MediaError;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use thiserror::Error;
 
 /// A record of another machine's files: of a log, or of the tree.
@@ -108,11 +109,12 @@ impl Files {
     /// From now on whatever is appended to the log of the mount is durable only when `successor` has it, too.
     pub fn set_successor(&self, successor: Arc<dyn Successor>) {
         self.lock().writer.set_successor(successor);
+        self.has_successor.store(true, Ordering::Release);
     }
 
     /// True if other machines get what is appended to the log of the mount.
     pub fn has_successor(&self) -> bool {
-        self.lock().writer.has_successor()
+        self.has_successor.load(Ordering::Acquire)
     }
 
     /// Executes operations that the first node has executed as one group. They are durable with [`Self::newest`]. What has

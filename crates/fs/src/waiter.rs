@@ -31,9 +31,9 @@ impl Files {
         self.pace.wait_for_chunk(most)
     }
 
-    /// Called before a write of so many bytes: waits while there is a [`Waiter`] and enough has gathered behind what that waits for,
+    /// Called before a write of so many bytes: where there is a successor, waits while there is a [`Waiter`] and enough has gathered behind what that waits for,
     /// but not for ever. True if it has waited. The caller holds nothing that others need.
     pub fn keep_pace(&self, bytes: u64) -> bool {
-        self.pace.keep(bytes)
+        self.has_successor() && self.pace.keep(bytes)
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::chain::Chain;
 use common::faults::Over;
-use common::{can_mount, pattern, wait_until};
+use common::{can_mount, mount_metric, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -245,11 +245,7 @@ fn data_land_at_every_node_without_a_copy() {
 
 /// How often a write at the mount of a node has waited for who syncs.
 fn pace_waits(nodes: &Nodes, node: usize) -> u64 {
-    let mut page = vec![0; 64 << 10];
-    let len = rustix::fs::lgetxattr(nodes.points[node].path(), "landfall.metrics", &mut page[..]).unwrap();
-    let text = std::str::from_utf8(&page[..len]).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("landfall_fs_pace_waits_total "));
-    line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    mount_metric(nodes.points[node].path(), "landfall_fs_pace_waits_total").expect("they are counted")
 }
 
 #[test]

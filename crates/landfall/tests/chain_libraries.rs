@@ -5,7 +5,7 @@ mod common;
 use common::chain::{Chain, LIMIT};
 use common::mounts::{END_LIMIT, Process, Random, wait_for_file};
 use common::writers::{Acknowledged, By, Programs, Writer};
-use common::{Place, binary, can_mount, pattern, signal, wait_until};
+use common::{Place, binary, can_mount, mount_metric, pattern, signal, wait_until};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -68,11 +68,7 @@ impl Site {
 
     /// Operations of libraries that the server of the mount has adopted.
     fn adopted(&self) -> Option<u64> {
-        let mut page = vec![0; 1 << 16];
-        let len = rustix::fs::lgetxattr(self.point.path(), "landfall.metrics", &mut page[..]).ok()?;
-        let page = String::from_utf8_lossy(&page[..len]);
-        let name = "landfall_fs_library_operations_total ";
-        page.lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
+        mount_metric(self.point.path(), "landfall_fs_library_operations_total")
     }
 
     /// Kills a server, and starts it again.

@@ -6,7 +6,7 @@ use common::far::{Far, leaked};
 use common::faults::Over;
 use common::mounts::{END_LIMIT, Pair, Process, Random, Site, wait_for_file};
 use common::writers::{Acknowledged, By, Programs, Writer};
-use common::{Place, can_mount, own_address, pattern};
+use common::{Place, can_mount, mount_metric, own_address, pattern};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -53,10 +53,7 @@ fn a_program_with_the_library_is_answered_in_its_process_where_a_server_serves_t
 
 /// Operations of libraries that the server has adopted.
 fn adopted(site: &Site) -> Option<u64> {
-    let mut page = vec![0; 1 << 16];
-    let len = rustix::fs::lgetxattr(site.point.path(), "landfall.metrics", &mut page[..]).ok()?;
-    let page = String::from_utf8_lossy(&page[..len]);
-    page.lines().find_map(|line| line.strip_prefix("landfall_fs_library_operations_total ")?.parse().ok())
+    mount_metric(site.point.path(), "landfall_fs_library_operations_total")
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod common;
 use common::chain::Chain;
 use common::far::{Far, leaked};
 use common::mounts::{END_LIMIT, Site};
-use common::{Place, can_mount, has_program, landfall, own_address, pattern, wait_until};
+use common::{Place, can_mount, has_program, landfall, mount_metric, own_address, pattern, wait_until};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -127,11 +127,7 @@ fn clients(place: &Place) -> usize {
 }
 
 fn leases(far: &Far) -> u64 {
-    let mut page = vec![0; 1 << 16];
-    let len = rustix::fs::lgetxattr(far.point.path(), "landfall.metrics", &mut page[..]).unwrap();
-    let page = String::from_utf8_lossy(&page[..len]).into_owned();
-    let mut lines = page.lines().filter_map(|line| line.strip_prefix("landfall_fs_leases "));
-    lines.next().expect("they are counted").parse().unwrap()
+    mount_metric(far.point.path(), "landfall_fs_leases").expect("they are counted")
 }
 
 #[test]

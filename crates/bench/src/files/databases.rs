@@ -53,21 +53,27 @@ pub(super) fn prepare(files: &Path, args: &FsArgs) -> Result<(), Failed> {
 
 /// `fillsync` and `fillseq`: puts keys in their order.
 pub(super) fn fill(files: &Path, args: &FsArgs, durability: Durability) -> Result<Ran, Failed> {
-    let db = LevelDb::open_in_files(&files.join("db"), durability)?;
-    let (mut batch, mut number) = (db.batch(), 0);
-    for_seconds(args.seconds, || {
-        db.prepare(&mut batch, key_of(number).as_bytes(), &value_of(number));
-        number += 1;
-        Ok(db.write(&mut batch)?)
-    })
+    let mut numbers = 0..;
+    put(files, args, durability, || numbers.next().unwrap_or_default())
 }
 
 /// `fillrandom`: puts keys in no order.
 pub(super) fn fill_randomly(files: &Path, args: &FsArgs) -> Result<Ran, Failed> {
-    let db = LevelDb::open_in_files(&files.join("db"), Durability::Unsynced)?;
-    let (mut batch, mut random) = (db.batch(), Random::new(0));
+    let mut random = Random::new(0);
+    put(files, args, Durability::Unsynced, || random.below(RANDOM_KEYS))
+}
+
+/// Puts the keys of which `next` says the numbers.
+fn put(
+    files: &Path,
+    args: &FsArgs,
+    durability: Durability,
+    mut next: impl FnMut() -> u64,
+) -> Result<Ran, Failed> {
+    let db = LevelDb::open_in_files(&files.join("db"), durability)?;
+    let mut batch = db.batch();
     for_seconds(args.seconds, || {
-        let number = random.below(RANDOM_KEYS);
+        let number = next();
         db.prepare(&mut batch, key_of(number).as_bytes(), &value_of(number));
         Ok(db.write(&mut batch)?)
     })

@@ -3,23 +3,16 @@
 use crate::common::measure::stats::Summary;
 use crate::common::tables::{Page, spread, spread_of};
 use crate::files::{LoadChoice, Row};
+use crate::linefs::args::LinefsLoad;
 use crate::linefs::place::{ASSISE, CHAIN};
 
-/// What LevelDB does: the figure has its mean latencies.
-const LEVELDB: [LoadChoice; 6] = [
-    LoadChoice::LeveldbSync,
-    LoadChoice::LeveldbFill,
-    LoadChoice::LeveldbFillRandom,
-    LoadChoice::LeveldbRead,
-    LoadChoice::LeveldbReadSequential,
-    LoadChoice::LeveldbReadHot,
-];
 /// What Filebench does: the figure has its rates.
 const FILEBENCH: [LoadChoice; 2] = [LoadChoice::Fileserver, LoadChoice::Varmail];
 
 /// Writes the figure's two parts, of those of its loads that have been measured.
 pub(super) fn show(rows: &[Row], page: &mut Page) {
-    show_part(rows, page, &LEVELDB, LEVELDB_WORDS, |row| row.mean_us.as_ref());
+    let leveldb: Vec<LoadChoice> = LinefsLoad::Leveldb.on_files().iter().map(|(load, _)| *load).collect();
+    show_part(rows, page, &leveldb, LEVELDB_WORDS, |row| row.mean_us.as_ref());
     show_part(rows, page, &FILEBENCH, FILEBENCH_WORDS, |row| Some(&row.rate));
 }
 

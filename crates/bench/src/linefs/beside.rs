@@ -4,10 +4,10 @@ use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::Programs;
 use crate::common::tables::{Page, spread, spread_of};
-use crate::files::{LoadChoice, Sample, prepare, run_here};
+use crate::files::{Sample, write_file};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
-use crate::linefs::busy::Latency;
-use crate::linefs::place::{Kind, Place, empty};
+use crate::linefs::busy::{Latency, append_to};
+use crate::linefs::place::{Kind, Place, empty_and_wait};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,8 +21,6 @@ const WRITE_BYTES: usize = 16 << 10;
 const FILE_BYTES: [u64; 2] = [256 << 20, 4 << 20];
 /// How long the writer writes before the other one begins.
 const AHEAD: Duration = Duration::from_millis(500);
-/// How long what was removed may take to be free.
-const FREE_AFTER: Duration = Duration::from_secs(2);
 
 /// Latencies of appends with fsync, alone and beside the writer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,16 +63,10 @@ pub(super) fn once(kind: Kind, programs: &Programs, args: &LinefsArgs) -> Result
     let file = place.files().join("written");
     if args.used {
         // Everything that the writer will write to was touched before.
-        write_once(&file, region / 4 * 3).map_err(BenchError::file(&file))?;
-        empty(place.files())?;
-        std::thread::sleep(FREE_AFTER);
+        write_file(&file, (region / 4 * 3) >> 20)?;
+        empty_and_wait(place.files())?;
     }
-    let append = || -> Result<Sample, BenchError> {
-        prepare(LoadChoice::Append, place.files(), &settings)?;
-        let loaded = run_here(LoadChoice::Append, 1, place.files(), &settings)?;
-        Ok(Sample::of(&loaded.ran, loaded.cpu_ns))
-    };
-    let alone = append()?;
+    let alone = append_to(&place, &settings)?;
     let (written, bytes) = (Written::default(), FILE_BYTES[usize::from(args.quick)]);
     let (beside, rate, outcome) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| written.write_again(&file, bytes));
@@ -82,7 +74,7 @@ pub(super) fn once(kind: Kind, programs: &Programs, args: &LinefsArgs) -> Result
             let _ends = Ends(&written);
             std::thread::sleep(AHEAD);
             let (begun, before) = (Instant::now(), written.bytes());
-            let beside = append();
+            let beside = append_to(&place, &settings);
             let mib = (written.bytes() - before) as f64 / f64::from(1 << 20);
             (beside, mib / begun.elapsed().as_secs_f64())
         };
@@ -90,12 +82,6 @@ pub(super) fn once(kind: Kind, programs: &Programs, args: &LinefsArgs) -> Result
     });
     outcome.map_err(BenchError::file(&file))?;
     Ok(BesideSample { alone, beside: beside?, rate })
-}
-
-fn write_once(path: &Path, bytes: u64) -> std::io::Result<()> {
-    let (file, block) = (File::create(path)?, vec![7; 1 << 20]);
-    (0..bytes >> 20).try_for_each(|at| file.write_all_at(&block, at << 20))?;
-    file.sync_all()
 }
 
 /// What the writer has written.

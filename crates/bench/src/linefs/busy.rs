@@ -3,7 +3,7 @@
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::peers::Programs;
-use crate::files::{LoadChoice, Sample, prepare, run_here};
+use crate::files::{FsArgs, LoadChoice, Sample, prepare, run_here};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::corunner::{self, CoRunner, Priority};
 use crate::linefs::place::{Kind, Place};
@@ -107,16 +107,18 @@ pub(super) fn once(
     };
     let settings = args.of_loads();
     let place = Place::new(kind, programs, &settings, args.region_bytes(LinefsLoad::Busy))?;
-    let append = || -> Result<Sample, BenchError> {
-        prepare(LoadChoice::Append, place.files(), &settings)?;
-        let loaded = run_here(LoadChoice::Append, 1, place.files(), &settings)?;
-        Ok(Sample::of(&loaded.ran, loaded.cpu_ns))
-    };
-    let idle = append()?;
+    let idle = append_to(&place, &settings)?;
     let runner = CoRunner::start(bytes, threads, Priority::Same);
-    let busy = append()?;
+    let busy = append_to(&place, &settings)?;
     let round_ms = runner.end();
     Ok(BusySample { idle: Some(idle), busy: Some(busy), round_ms })
+}
+
+/// Appends 16 KiB, each with fsync, for a while.
+pub(super) fn append_to(place: &Place, settings: &FsArgs) -> Result<Sample, BenchError> {
+    prepare(LoadChoice::Append, place.files(), settings)?;
+    let loaded = run_here(LoadChoice::Append, 1, place.files(), settings)?;
+    Ok(Sample::of(&loaded.ran, loaded.cpu_ns))
 }
 
 #[cfg(test)]

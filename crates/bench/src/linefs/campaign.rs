@@ -15,16 +15,13 @@ use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, 
 use crate::linefs::elsewhere::{self, ElsewhereRow, ElsewhereSample, Mounted};
 use crate::linefs::failures::{self, FailureSample, Failures};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
-use crate::linefs::place::{CHAIN, CHAIN_IN_ETCD, Kind, Place, empty};
+use crate::linefs::place::{CHAIN, CHAIN_IN_ETCD, Kind, Place, empty_and_wait};
 use crate::linefs::publishing::{self, CONTESTANTS, PublishingRow, PublishingSample};
 use crate::linefs::report::Results;
 use crate::linefs::sets::{self, Keeper, SHAPES, SetRow, SetSample};
 use crate::linefs::stages::{self, StageRow};
 use std::fs;
-use std::time::{Duration, Instant};
-
-/// After so long what was removed is free: it is published each second.
-const FREE_AFTER: Duration = Duration::from_secs(2);
+use std::time::Instant;
 
 /// What a campaign has found so far.
 struct Campaign<'a> {
@@ -60,9 +57,7 @@ pub(crate) fn run(args: &LinefsArgs) -> Result<(), BenchError> {
 fn use_first((load, threads): (LoadChoice, u32), place: &Place, settings: &FsArgs) -> Result<(), BenchError> {
     prepare(load, place.files(), settings)?;
     place.run(load, threads, settings)?;
-    empty(place.files())?;
-    std::thread::sleep(FREE_AFTER);
-    Ok(())
+    empty_and_wait(place.files())
 }
 
 impl Campaign<'_> {

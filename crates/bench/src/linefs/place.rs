@@ -10,6 +10,7 @@ use crate::linefs::servers::{Served, Servers, Setting};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The name in reports of three servers in a chain.
@@ -117,6 +118,16 @@ pub(super) fn scratch_in(args: &FsArgs) -> Result<TempDir, BenchError> {
     warm(args);
     let dir = args.dir.canonicalize().map_err(BenchError::file(&args.dir))?;
     tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&dir).map_err(BenchError::file(&dir))
+}
+
+/// After so long what was removed is free: it is published each second.
+const FREE_AFTER: Duration = Duration::from_secs(2);
+
+/// Removes everything in a folder, durably, and waits until it is free.
+pub(super) fn empty_and_wait(folder: &Path) -> Result<(), BenchError> {
+    empty(folder)?;
+    std::thread::sleep(FREE_AFTER);
+    Ok(())
 }
 
 /// Removes everything in a folder, durably.

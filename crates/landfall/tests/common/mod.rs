@@ -367,6 +367,15 @@ fn follow(child: &mut Child) -> Receiver<String> {
     lines
 }
 
+/// What is counted at a mount, by the name in its metrics; `None` where these cannot be read.
+pub(crate) fn mount_metric(point: &Path, name: &str) -> Option<u64> {
+    let mut page = vec![0; 1 << 16];
+    let len = rustix::fs::lgetxattr(point, "landfall.metrics", &mut page[..]).ok()?;
+    let page = String::from_utf8_lossy(&page[..len]);
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    page.lines().find_map(value)
+}
+
 /// Repeats `ask` until it returns a value, or the time limit has passed.
 pub(crate) fn wait_until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let until = Instant::now() + limit;
