@@ -56,9 +56,13 @@ impl Files {
         }
         let mut under_way = self.lock_commit();
         while !self.heap.is_durable(ticket) {
-            let UnderWay { fenced } = match under_way.take() {
-                Some(begun) => begun,
+            let begun = match under_way.take() {
                 None => self.begin_batch()?,
+                begun => begun,
+            };
+            let Some(UnderWay { fenced }) = begun else {
+                // Whoever filled a slab has made all of it durable meanwhile.
+                return if self.heap.is_durable(ticket) { Ok(()) } else { Err(self.never_durable()) };
             };
             let successor = self.lock().writer.successor();
             if let Some(successor) = successor.filter(|_| fenced.is_ok()) {
@@ -95,7 +99,10 @@ impl Files {
                 if !self.lock().writer.has_work() {
                     return Ok(Advanced::All);
                 }
-                *under_way = Some(self.begin_batch()?);
+                *under_way = self.begin_batch()?;
+                if under_way.is_none() {
+                    return Ok(Advanced::All);
+                }
             }
             let is_here = under_way.as_ref().is_some_and(|UnderWay { fenced }| fenced.is_ok());
             let successor = self.lock().writer.successor().filter(|_| is_here);
@@ -107,8 +114,8 @@ impl Files {
         }
     }
 
-    /// Makes a batch durable in this region, and sends it to the log's successor.
-    fn begin_batch(&self) -> Result<UnderWay, FsError> {
+    /// Makes a batch durable in this region, and sends it to the log's successor. `None` if there is nothing in it.
+    fn begin_batch(&self) -> Result<Option<UnderWay>, FsError> {
         let fenced = {
             let _fence = self.fence.lock();
             let (dirty, upto) = {
@@ -116,7 +123,10 @@ impl Files {
                 self.pace.begin_batch();
                 (state.writer.begin_commit(), state.log.next())
             };
-            let mut dirty = dirty.ok_or_else(|| self.never_durable())?;
+            let Some(mut dirty) = dirty else {
+                let is_over = self.lock().writer.is_lost() || self.heap.media().closed().is_some();
+                return if is_over { Err(self.never_durable()) } else { Ok(None) };
+            };
             let fenced = self.heap.media().fence(&mut dirty, Site::Commit);
             self.note_persistent(upto, &fenced);
             fenced
@@ -125,7 +135,7 @@ impl Files {
             let unsent = self.lock().writer.take_unsent();
             unsent.into_iter().for_each(|(successor, records)| successor.send(&self.heap, &records));
         }
-        Ok(UnderWay { fenced })
+        Ok(Some(UnderWay { fenced }))
     }
 
     /// The successor has the batch, or never will have it.

@@ -71,6 +71,24 @@ fn a_batch_that_gathers_while_another_is_fenced_is_not_durable_with_it() {
     assert!(heap.pending(second).is_none() && !writer.has_work());
 }
 
+/// The batch under way may be somebody else's, who shares the writer and does not hold it while the medium works.
+#[test]
+fn a_full_slab_waits_for_the_batch_that_is_being_fenced() {
+    for options in [SimOptions::default(), SimOptions { deferred: true }] {
+        let (media, heap) = heap(options);
+        let mut writer = writer(&heap);
+        append(&mut writer, b"a", b"1").expect("room");
+        let mut dirty = writer.begin_commit().expect("work");
+        let entry = tombstone(&heap, b"gone");
+        let refused = (0..2 * SLOTS_PER_RUN).find_map(|_| writer.append(&entry).err());
+        assert!(matches!(refused, Some(HeapError::Busy)), "{refused:?}");
+        media.fence(&mut dirty, Site::Commit).expect("fences");
+        writer.finish_commit(Ok(())).expect("completes");
+        writer.commit_now().expect("commits");
+        writer.append(&entry).expect("a slab of its own");
+    }
+}
+
 #[test]
 fn values_of_every_size_read_back() {
     let (_, heap) = heap(SimOptions::default());

@@ -16,9 +16,11 @@ impl Writer {
         if !self.is_quiescent() {
             // The compactor may block in its own fence, since no request waits for it.
             let waits = self.is_compactor();
-            // A successor may be waited for for long, and whoever appends may hold what others need meanwhile.
-            let is_deferred =
-                self.heap.media.commit_mode() == CommitMode::Deferred || self.successor.is_some();
+            // A successor, and whoever fences the batch under way, may be waited for for long, and whoever appends may hold what
+            // others need meanwhile.
+            let is_deferred = self.heap.media.commit_mode() == CommitMode::Deferred
+                || self.successor.is_some()
+                || self.is_committing();
             if is_deferred && !waits {
                 return Err(HeapError::Busy);
             }
