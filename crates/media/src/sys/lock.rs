@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,10 @@ use super::call;
 use crate::error::MediaError;
 
 /// How long the lock may outlive the process that held it. The kernel closes the files of io_uring requests in flight
-/// only after the process has ended, and the process may be restarted at once.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// only after the process has ended and they are complete, and the process may be restarted at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a process that has the lock may take until it has ended.
+const PATIENCE_ALIVE: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -28,7 +31,7 @@ impl LockedFile {
     /// # Errors
     /// [`MediaError::Locked`] when another process has the lock.
     pub(super) fn take(path: &Path, file: File, shared: bool) -> Result<Self, MediaError> {
-        let until = Instant::now() + PATIENCE;
+        let began = Instant::now();
         loop {
             match call::lock(&file, shared) {
                 Ok(()) => return Ok(Self(file)),
@@ -39,10 +42,43 @@ impl LockedFile {
                         source: e,
                     });
                 }
-                Err(_) if Instant::now() >= until => return Err(MediaError::Locked { path: path.into() }),
+                Err(_) if is_refused(&file, began.elapsed()) => {
+                    return Err(MediaError::Locked { path: path.into() });
+                }
                 Err(_) => std::thread::sleep(RETRY),
             }
         }
+    }
+}
+
+/// True if the lock has been waited for long enough.
+fn is_refused(file: &File, waited: Duration) -> bool {
+    waited >= PATIENCE || (waited >= PATIENCE_ALIVE && is_held_by_a_process(file))
+}
+
+/// True if a process that has not ended has a `flock` of the file, by `/proc/locks` (`proc_locks(5)`); also if that cannot be
+/// read. One in another PID namespace is not seen.
+fn is_held_by_a_process(file: &File) -> bool {
+    let Ok((locks, meta)) =
+        std::fs::read_to_string("/proc/locks").and_then(|all| Ok((all, file.metadata()?)))
+    else {
+        return true;
+    };
+    // The device is the file system's, and not always what `stat` says.
+    let inode = format!(":{}", meta.ino());
+    let holder = |line: &str| -> Option<String> {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "FLOCK").skip(3);
+        let (pid, place) = (words.next()?, words.next()?);
+        place.ends_with(&inode).then(|| pid.to_owned())
+    };
+    let holders = locks.lines().filter(|line| !line.contains("->"));
+    holders.filter_map(holder).any(|pid| is_running(&pid))
+}
+
+fn is_running(pid: &str) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 
@@ -64,6 +100,7 @@ impl Drop for LockedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn a_copy_of_the_descriptor_in_a_starting_child_does_not_hold_the_lock() {
@@ -76,5 +113,29 @@ mod tests {
         drop(first);
         take(open()).expect("free again, although a copy is open");
         drop(copy);
+    }
+
+    /// As after the end of a process whose writes the kernel has yet to complete: it has closed what it had open, and the lock is
+    /// still there.
+    #[test]
+    fn a_lock_whose_process_has_ended_is_waited_for() {
+        let named = tempfile::NamedTempFile::new().expect("a temporary file");
+        let open = || File::open(named.path()).expect("readable");
+        let left = open();
+        assert!(!is_held_by_a_process(&left));
+        let locked = Command::new("flock")
+            .args(["--exclusive", "0"])
+            .stdin(left.try_clone().expect("a copy"))
+            .status();
+        assert!(locked.expect("util-linux is there").success());
+        assert!(call::lock(&open(), false).is_err() && !is_held_by_a_process(&left));
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| LockedFile::take(named.path(), open(), false));
+            std::thread::sleep(PATIENCE_ALIVE + RETRY * 20);
+            assert!(!taken.is_finished(), "nobody has it");
+            drop(left);
+            let own = taken.join().expect("no panic").expect("free now");
+            assert!(is_held_by_a_process(&own));
+        });
     }
 }
