@@ -297,6 +297,7 @@ fn long_values_under_way_are_sent_again_where_they_have_room_only_once() {
     let over = AtomicBool::new(false);
     let mut resp = chain.resp(0);
     let last = std::thread::scope(|threads| {
+        let ends = Over(&over);
         let writer = threads.spawn(|| {
             let mut seed = 0;
             while !over.load(Ordering::Relaxed) || seed <= 5 {
@@ -312,7 +313,7 @@ fn long_values_under_way_are_sent_again_where_they_have_room_only_once() {
         }
         chain.wait_until_in_step();
         std::thread::sleep(Duration::from_millis(500));
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         writer.join().unwrap()
     });
     for node in 0..3 {

@@ -4,6 +4,7 @@ mod common;
 
 use common::chain::LIMIT;
 use common::far::{Far, Network, served, served_by};
+use common::mounts::OverAt;
 use common::{pattern, wait_until};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -167,7 +168,7 @@ fn all_see_the_same(roots: &[PathBuf], trouble: impl FnOnce()) -> u64 {
         }
     };
     std::thread::scope(|scope| {
-        let is_over = &is_over;
+        let (is_over, ends) = (&is_over, OverAt::new(&is_over, roots.iter().map(PathBuf::as_path)));
         let mut threads = Vec::new();
         for subject in &subjects {
             threads.push(scope.spawn(move || subject.go_on(roots, is_over)));
@@ -176,7 +177,7 @@ fn all_see_the_same(roots: &[PathBuf], trouble: impl FnOnce()) -> u64 {
             threads.push(scope.spawn(|| look(root)));
         }
         trouble();
-        is_over.store(true, Ordering::Release);
+        drop(ends);
         let failed: Vec<_> = threads.into_iter().filter_map(|thread| thread.join().err()).collect();
         assert!(failed.is_empty());
     });

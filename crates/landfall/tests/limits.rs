@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::faults::Over;
 use common::{Place, Reply, Server, bulk, error_text, ok, pattern, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -138,6 +139,7 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
     let mut writing = stream.try_clone().unwrap();
     let (over, begun) = (AtomicBool::new(false), Instant::now());
     let (pings, late) = std::thread::scope(|threads| {
+        let ends = Over(&over);
         threads.spawn(move || writing.write_all(&bytes).unwrap());
         let watch = threads.spawn(|| pings_until(&mut other, &over));
         let mut reader = BufReader::new(stream);
@@ -148,7 +150,7 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
             reader.read_exact(&mut got).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), expected, "reply {index}");
         }
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         watch.join().unwrap()
     });
     let all = begun.elapsed();

@@ -5,7 +5,7 @@ mod common;
 
 use common::chain::{Chain, InEtcd, LIMIT};
 use common::far::{Far, Network, leaked, served, served_by};
-use common::mounts::{Process, wait_until_it_ends};
+use common::mounts::{OverAt, Process, wait_until_it_ends};
 use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -158,6 +158,7 @@ fn while_writing(path: &Path, trouble: impl FnOnce()) -> u64 {
     let (is_over, durable) = (AtomicBool::new(false), AtomicU64::new(0));
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     std::thread::scope(|scope| {
+        let ends = OverAt::new(&is_over, path.parent());
         let writer = scope.spawn(|| write_blocks(&file, &is_over, &durable));
         let goes_on = || {
             let before = durable.load(Ordering::Acquire);
@@ -168,7 +169,7 @@ fn while_writing(path: &Path, trouble: impl FnOnce()) -> u64 {
         goes_on();
         trouble();
         goes_on();
-        is_over.store(true, Ordering::Release);
+        drop(ends);
         writer.join().unwrap();
     });
     durable.into_inner()
@@ -244,6 +245,7 @@ fn change_names(directory: &Path, is_over: &AtomicBool) -> Result<u64, (&'static
 fn names_change_during(far: &Far, mut trouble: impl FnMut()) {
     let (is_over, directories) = (AtomicBool::new(false), ["a", "b", "c", "d"].map(|name| far.at(name)));
     let rounds = std::thread::scope(|scope| {
+        let ends = OverAt::new(&is_over, [far.point.path()]);
         let begin = |directory: &PathBuf| {
             let (directory, is_over) = (directory.clone(), &is_over);
             scope.spawn(move || change_names(&directory, is_over))
@@ -253,7 +255,7 @@ fn names_change_during(far: &Far, mut trouble: impl FnMut()) {
             std::thread::sleep(Duration::from_millis(100));
             trouble();
         }
-        is_over.store(true, Ordering::Release);
+        drop(ends);
         programs.map(|program| program.join().unwrap().unwrap())
     });
     for (directory, rounds) in directories.iter().zip(rounds) {

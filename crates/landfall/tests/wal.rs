@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::faults::Over;
 use common::{Place, Reply, Server, bulk, error_text, landfall, ok, pattern};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -163,6 +164,7 @@ fn write_until_killed(
 ) {
     let (over, before) = (AtomicBool::new(false), replies.lock().unwrap().len());
     std::thread::scope(|threads| {
+        let _ends = Over(&over);
         for writer in 0..6u64 {
             let mut resp = server.resp();
             let over = &over;
@@ -226,7 +228,6 @@ fn write_until_killed(
         common::wait_until(AT_MOST, || has_come_to(ENTRIES));
         common::wait_until(common::REPLY_LIMIT, || has_come_to(ENTRIES_MIN));
         server.kill();
-        over.store(true, Ordering::Relaxed);
     });
 }
 

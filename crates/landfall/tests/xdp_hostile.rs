@@ -5,6 +5,7 @@
 mod common;
 mod xdp;
 
+use common::faults::Over;
 use common::{Place, Server, ok};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -101,6 +102,7 @@ fn withstands(server: &Server, attack: &Attack) {
     let is_late = || begun.elapsed() > ROUNDS_MAX;
     let done = || rounds.load(Ordering::Relaxed);
     std::thread::scope(|threads| {
+        let ends = Over(&is_over);
         threads.spawn(|| behave(server, &rounds, &is_over, attack.name));
         let to = if attack.http { server.http } else { server.resp };
         attack.run(server, to, || is_late() || done() >= ROUNDS && begun.elapsed() > ATTACK_MIN);
@@ -108,7 +110,7 @@ fn withstands(server: &Server, attack: &Attack) {
         while done() < during + ROUNDS_AFTER && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(10));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         assert!(during >= ROUNDS, "{}: {during} rounds of the client in {:?}", attack.name, begun.elapsed());
         assert!(done() >= during + ROUNDS_AFTER, "{}: {} rounds after it", attack.name, done() - during);
     });

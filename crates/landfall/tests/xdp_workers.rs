@@ -5,6 +5,7 @@
 mod common;
 mod xdp;
 
+use common::faults::Over;
 use common::{Place, Reply, Server, ok, pattern};
 use landfall_testbed::LinkOptions;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,7 @@ fn connections_continue_while_their_packets_change_queues() {
         assert!(send_by(&net, 2));
         let over = AtomicBool::new(false);
         std::thread::scope(|threads| {
+            let ends = Over(&over);
             let start = |id| {
                 let (server, over) = (&server, &over);
                 threads.spawn(move || exchange(server, id, over))
@@ -63,7 +65,7 @@ fn connections_continue_while_their_packets_change_queues() {
             std::thread::sleep(Duration::from_millis(150));
             assert!(send_by(&net, 1));
             std::thread::sleep(Duration::from_millis(150));
-            over.store(true, Ordering::Relaxed);
+            drop(ends);
             for client in clients {
                 assert!(client.join().unwrap() > 0);
             }

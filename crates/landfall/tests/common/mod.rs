@@ -20,7 +20,7 @@ pub(crate) mod wire;
 pub(crate) mod writers;
 
 use landfall_testbed::{Host, own_loopback_address};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -201,9 +201,33 @@ pub(crate) fn signal(child: &Child, name: &str) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).unwrap();
     if signal == Signal::STOP {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        wait_until(LIMIT, || waitid(WaitId::Pid(pid), options).unwrap()).expect("all its threads stop");
+        let mut still = 0;
+        let has_stopped = || {
+            let states = states_of_threads(child.id());
+            let is_still = states.contains(&'T') && states.iter().all(|state| matches!(state, 'T' | 'D'));
+            still = if is_still { still + 1 } else { 0 };
+            (still == STILL).then_some(())
+        };
+        if wait_until(LIMIT, has_stopped).is_none() {
+            // Who waits for it would wait for ever, and the test with it.
+            let _ = kill_process(pid, Signal::CONT);
+            panic!("all its threads stop: {:?}", states_of_threads(child.id()));
+        }
     }
+}
+
+/// How often in a row a process is found stopped before it is: a thread in the kernel may end its call first.
+const STILL: u32 = 3;
+
+/// The states of a process's threads, as `proc_pid_stat(5)` names them. Once one has stopped (T), none runs more of its program
+/// that has stopped, too, or waits in the kernel (D): a mount's thread may wait there for a call that the mount itself is to answer.
+fn states_of_threads(pid: u32) -> Vec<char> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let state = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    tasks.filter_map(|task| state(task.ok()?)).collect()
 }
 
 /// A process that becomes this program, with the arguments that are added, when it reads a line.

@@ -1,11 +1,13 @@
 //! Mounts that a server of its own serves, and their processes.
 
 use super::{Place, binary, landfall, signal, stand_by, wait_until_it_stands_by};
+use rustix::mount::{UnmountFlags, unmount};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to end.
@@ -122,8 +124,9 @@ impl Site {
         let mut child = stand_by.unwrap_or_else(|| self.stand_by());
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let process = Process::hear(child);
-        *self.stand_by.lock().unwrap() = Some(self.stand_by());
+        // The next one's process could wait for this one.
         assert!(process.announced.starts_with("serving: "), "{}{}", process.announced, self.place.log());
+        *self.stand_by.lock().unwrap() = Some(self.stand_by());
         process
     }
 
@@ -247,6 +250,32 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = landfall_fuse::unmount(self.second.path(), landfall_fuse::Unmount::Lazily);
+    }
+}
+
+/// Says that it is over when it is dropped. When a test fails, it also ends the mounts: programs that wait for them would wait for
+/// ever, and the test for the programs.
+pub(crate) struct OverAt<'a> {
+    over: &'a AtomicBool,
+    mounts: Vec<PathBuf>,
+}
+
+impl<'a> OverAt<'a> {
+    pub(crate) fn new<'p>(over: &'a AtomicBool, mounts: impl IntoIterator<Item = &'p Path>) -> Self {
+        Self { over, mounts: mounts.into_iter().map(Path::to_owned).collect() }
+    }
+}
+
+impl Drop for OverAt<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if std::thread::panicking() {
+            // Without root they stay.
+            let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+            for point in &self.mounts {
+                let _ = unmount(point, flags);
+            }
+        }
     }
 }
 
