@@ -22,6 +22,15 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
+    /// Operations, or MiB.
+    pub(crate) fn count(&self) -> f64 {
+        self.count
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
     /// The mean latency, microseconds.
     pub(super) fn mean(&self) -> Option<f64> {
         let sum: f64 = self.latencies_us.iter().sum();

@@ -93,6 +93,9 @@ pub enum LinefsLoad {
     /// Files on a mount on another machine that are looked at again and again, with what it keeps and without, and on a mount at
     /// the server's own: time, and requests
     Elsewhere,
+    /// A chain whose servers have machines of their own, with replicas that are idle and busy, simulated with the costs that are
+    /// measured on this machine: sequential writes by 1, 2, 4 and 8 clients, LevelDB, varmail and the file server
+    Simulated,
     /// Varmail on a chain in etcd while hosts and servers fail and come back: gaps, p99 and the course over time
     Failures,
 }
@@ -133,6 +136,7 @@ impl LinefsLoad {
             | Self::Set
             | Self::Compression
             | Self::Elsewhere
+            | Self::Simulated
             | Self::Failures => &[],
         }
     }
@@ -184,7 +188,15 @@ impl LinefsArgs {
 
     /// Bytes of the region of each server for a load. All of it is allocated at the start.
     pub(super) fn region_bytes(&self, load: LinefsLoad) -> u64 {
-        let data = match load {
+        let data = self.data_bytes(load);
+        // What was removed may not be free yet.
+        let data = if self.used { 2 * data } else { data };
+        data + data / 2 + if self.quick { REGION_SPARE / 4 } else { REGION_SPARE }
+    }
+
+    /// Bytes that a load may write.
+    fn data_bytes(&self, load: LinefsLoad) -> u64 {
+        match load {
             LinefsLoad::Append
             | LinefsLoad::Busy
             | LinefsLoad::Beside
@@ -198,10 +210,12 @@ impl LinefsArgs {
             LinefsLoad::Varmail | LinefsLoad::Fileserver | LinefsLoad::Failures => {
                 u64::from(self.files) * FILE_BYTES
             }
-        };
-        // What was removed may not be free yet.
-        let data = if self.used { 2 * data } else { data };
-        data + data / 2 + if self.quick { REGION_SPARE / 4 } else { REGION_SPARE }
+            // One load after the other.
+            LinefsLoad::Simulated => [LinefsLoad::Clients, LinefsLoad::Leveldb, LinefsLoad::Varmail]
+                .map(|load| self.data_bytes(load))
+                .into_iter()
+                .fold(0, u64::max),
+        }
     }
 }
 

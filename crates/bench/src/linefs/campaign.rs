@@ -14,6 +14,7 @@ use crate::linefs::clients::{self, ClientsRow, ClientsSample};
 use crate::linefs::compression::{self, CompressionRow, CompressionSample, Mode, SHARES};
 use crate::linefs::elsewhere::{self, ElsewhereRow, ElsewhereSample, Mounted};
 use crate::linefs::failures::{self, FailureSample, Failures};
+use crate::linefs::model::{Measured, Model};
 use crate::linefs::overdue::{LOAD_MAX, Overdue};
 use crate::linefs::place::{CHAIN, CHAIN_IN_ETCD, Kind, Place, empty_and_wait};
 use crate::linefs::publishing::{self, CONTESTANTS, PublishingRow, PublishingSample};
@@ -73,6 +74,7 @@ impl Campaign<'_> {
                 LinefsLoad::Beside => self.compare_beside()?,
                 LinefsLoad::Failures => self.observe_failures()?,
                 LinefsLoad::Elsewhere => self.compare_elsewhere()?,
+                LinefsLoad::Simulated => self.simulate()?,
                 LinefsLoad::Compression => {
                     SHARES.into_iter().try_for_each(|share| self.compare_compression(share))?;
                 }
@@ -212,6 +214,15 @@ impl Campaign<'_> {
         let rows =
             |(mounted, samples): &(Mounted, Vec<Vec<ElsewhereSample>>)| ElsewhereRow::all(*mounted, samples);
         self.results.elsewhere.extend(runs.iter().flat_map(rows));
+        Ok(())
+    }
+
+    fn simulate(&mut self) -> Result<(), BenchError> {
+        let (args, programs) = (self.args, self.programs.clone());
+        let all: Vec<_> = Measured::all().into_iter().map(|what| (what.name().to_owned(), what)).collect();
+        let runs = self.in_turns("costs to simulate with", &all, |what| what.once(&programs, args))?;
+        say(format_args!("  simulated"));
+        self.results.model = Model::of_runs(runs, args);
         Ok(())
     }
 

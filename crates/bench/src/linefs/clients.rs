@@ -95,6 +95,14 @@ impl Written {
         self.mib
     }
 
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    pub(super) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns
+    }
+
     /// MiB a second.
     pub(super) fn rate(&self) -> f64 {
         self.mib / self.seconds

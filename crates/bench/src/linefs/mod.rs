@@ -18,6 +18,7 @@ mod failures;
 mod gluster;
 mod hosts;
 mod machine;
+mod model;
 mod overdue;
 mod place;
 mod published;

@@ -17,6 +17,7 @@ use crate::linefs::clients::ClientsRow;
 use crate::linefs::compression::{CompressionRow, Mode, SHARES};
 use crate::linefs::elsewhere::{self, ElsewhereRow};
 use crate::linefs::failures::Failures;
+use crate::linefs::model::{self, Model};
 use crate::linefs::place::{ASSISE, CHAIN, GLUSTER, LIBRARY, NOT_PARALLEL};
 use crate::linefs::publishing::{self, PublishingRow};
 use crate::linefs::scaling;
@@ -59,6 +60,8 @@ pub(crate) struct Results {
     pub(super) elsewhere: Vec<ElsewhereRow>,
     #[serde(default)]
     pub(super) failures: Option<Failures>,
+    #[serde(default)]
+    pub(super) model: Option<Model>,
 }
 
 /// What a chain is to reach of the rate of redis with two replicas, for each of [`SHAPES`].
@@ -69,19 +72,16 @@ const SAVED: [(u32, f64); 3] = [(40, 0.29), (60, 0.49), (80, 0.72)];
 /// The time that it may take, of that without.
 const COMPRESSION_TIME_MAX: f64 = 1.05;
 
-/// What of LineFS's evaluation is not measured, and why.
+/// What of LineFS's evaluation is neither measured nor simulated, and why.
 const NOT_MEASURED: [(&str, &str); 3] = [
+    ("Figure 4: Assise+Hyperloop", "it needs RDMA cards, and traces that were made before (section 5.1)"),
     (
-        "Figure 4: replicas that are busy beside a machine of clients that is not; Assise+Hyperloop",
-        "`clients` has the co-runner on the machine that all servers and clients share",
+        "Figure 6: how much a co-runner suffers from memory and caches that it shares",
+        "`simulated` counts the processors that it is left with; `clients` has it on the machine of all servers and clients",
     ),
     (
-        "Figure 6: a co-runner beside the writer and one beside replicas, each by itself",
-        "`clients` has one beside two clients, on the machine that all servers and clients share",
-    ),
-    (
-        "Figure 8: replicas that are busy beside a machine of clients that is not",
-        "`leveldb`, `varmail` and `fileserver` run where nothing else does: all servers are on their machine",
+        "Figures 4, 6 and 8: servers with machines of their own, measured",
+        "there is one machine: `simulated` says what the costs that were measured on it come to on three",
     ),
 ];
 
@@ -106,19 +106,21 @@ impl Results {
             compression: Vec::new(),
             elsewhere: Vec::new(),
             failures: None,
+            model: None,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         let Self { rows, busy, beside, clients, publishing, stages, sets, .. } = self;
-        let Self { compression, elsewhere, failures, .. } = self;
+        let Self { compression, elsewhere, failures, model, .. } = self;
         let has_no_files = rows.is_empty()
             && busy.is_empty()
             && beside.is_empty()
             && clients.is_empty()
             && elsewhere.is_empty();
         let has_no_chunks = publishing.is_empty() && stages.is_empty();
-        has_no_files && has_no_chunks && sets.is_empty() && compression.is_empty() && failures.is_none()
+        let has_no_course = failures.is_none() && model.is_none();
+        has_no_files && has_no_chunks && sets.is_empty() && compression.is_empty() && has_no_course
     }
 
     fn row(&self, load: LoadChoice, place: &str) -> Option<&Row> {
@@ -365,6 +367,9 @@ impl Report for Results {
     fn plots(&self, out: &Path) -> Result<Vec<Plot>, BenchError> {
         let mut plots = draw_rates(&self.rows, out, "linefs-rates.svg")?;
         plots.extend(scaling::draw(&self.clients, out)?);
+        plots.extend(
+            self.model.iter().map(|model| model::draw(model, out)).collect::<Result<Vec<_>, _>>()?.concat(),
+        );
         if let Some(failures) = &self.failures {
             plots.push(failures.draw(out, "linefs-failures.svg")?);
         }
@@ -388,6 +393,7 @@ impl Report for Results {
         self.table_of_compression(&mut page);
         elsewhere::show(&self.elsewhere, &mut page);
         self.failures.iter().for_each(|failures| failures.show(&mut page));
+        self.model.iter().for_each(|model| model::show(model, &mut page));
         not_measured(&mut page);
         page.0
     }
@@ -543,6 +549,7 @@ pub(crate) mod tests {
         results.publishing = publishing::tests::rows();
         results.stages = stages::tests::rows();
         results.failures = Some(crate::linefs::failures::sample());
+        results.model = Some(model::sample());
         results.notes.push("a note".into());
         results
     }
@@ -615,10 +622,12 @@ pub(crate) mod tests {
         let out = tempfile::tempdir().unwrap();
         let plots = results.plots(out.path()).unwrap();
         let text = results.markdown(&results.judge(), &plots);
-        assert_eq!(text.matches("| landfall, chain of three |").count(), 8, "{text}");
+        let measured = text.split("## Servers with machines of their own").next().unwrap();
+        assert_eq!(measured.matches("| landfall, chain of three |").count(), 8, "{text}");
+        assert!(text.len() > measured.len() && text.contains("linefs-simulated-busy.svg"), "{text}");
         assert!(text.contains("## Filebench: operations a second"), "{text}");
         assert!(text.contains("## Beside a co-runner") && text.contains("| 1.50 (1.50..1.50) |"), "{text}");
-        assert!(text.contains("| Figure 8: replicas that are busy"), "{text}");
+        assert!(text.contains("| Figure 4: Assise+Hyperloop"), "{text}");
         assert!(text.contains("## While hosts and servers fail"), "{text}");
         assert!(text.contains("linefs-failures.svg") && out.path().join("linefs-failures.svg").exists());
         assert!(text.contains("linefs-rates.svg") && out.path().join("linefs-rates.svg").exists());
