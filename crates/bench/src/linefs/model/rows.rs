@@ -88,7 +88,6 @@ impl Model {
     /// The processors of the machines.
     pub(super) fn machines(&self) -> Vec<u32> {
         let mut all: Vec<u32> = self.scaled.iter().map(|row| row.processors).collect();
-        all.dedup();
         all.sort_unstable();
         all.dedup();
         all
