@@ -31,8 +31,8 @@ impl Files {
         self.pace.wait_for_chunk(most)
     }
 
-    /// Called before a write of so many bytes: where there is a successor, waits while there is a [`Waiter`] and enough has gathered behind what that waits for,
-    /// but not for ever. True if it has waited. The caller holds nothing that others need.
+    /// Called before a write of so many bytes: where there is a successor, waits while there is a [`Waiter`] and enough has gathered
+    /// behind what that waits for, but not for ever. True if it has waited. The caller holds nothing that others need.
     pub fn keep_pace(&self, bytes: u64) -> bool {
         self.has_successor() && self.pace.keep(bytes)
     }
