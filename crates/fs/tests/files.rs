@@ -8,8 +8,8 @@ use landfall_fs::{
     Operation, Publishing, Seek, Stage, TreeError,
 };
 use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Region, Tenant, Until};
-use landfall_media::Media;
 use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Media, RUN_SIZE};
 use std::sync::Arc;
 
 fn name(text: &str) -> Name<'_> {
@@ -264,6 +264,36 @@ fn a_full_region_takes_unlink_and_truncate_and_has_room_again_afterwards() {
     world.publish();
     let view = world.view();
     assert_eq!(world.reopened().view(), view);
+}
+
+/// While a run is emptied, records are published: they refer to the same bytes as the operations whose place they take, and were
+/// not there when the compactor looked who refers to them.
+#[test]
+fn what_is_published_while_runs_are_emptied_leaves_no_space_behind() {
+    const BLOCKS: u64 = 2048;
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    let mut draw = 1_u64;
+    for round in 0..1500_u64 {
+        for _ in 0..8 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            world.write(file, (draw >> 33) % BLOCKS * 4096, &pattern(4096, round as u8));
+        }
+        world.files.sync_all().unwrap();
+        // A page at a time.
+        world.compactor.step(&*world.files, CompactGoal::DENSE_DATA, 4096).unwrap();
+        if round % 3 == 0 {
+            world.publish();
+        }
+        if round % 100 == 99 {
+            (0..4).for_each(|_| world.compact(CompactGoal::DENSE));
+        }
+    }
+    world.publish();
+    (0..8).for_each(|_| world.compact(CompactGoal::DENSE));
+    let runs = world.files.heap().runs();
+    let (used, live) = (runs.counts().data, runs.live_bytes().div_ceil(RUN_SIZE));
+    assert!(u64::from(used) <= live + 4, "{used} runs for {live} MiB");
 }
 
 #[test]

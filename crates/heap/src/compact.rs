@@ -216,16 +216,17 @@ impl Compactor {
         Ok(true)
     }
 
-    /// Starts a second pass if shared bytes have been moved. Since the referrers were listed, further records may have
-    /// come to share the bytes, or may have become durable. These are visited once.
+    /// Starts a second pass if shared bytes have been moved, or if something is left. Since the referrers were listed, further
+    /// records may have come to share the bytes, taken the place of others, or become durable. These are visited once.
     fn visit_again(&mut self, victim: &mut Victim) -> Result<bool, HeapError> {
-        let Victim::Data { referrers, next, again: again @ false, .. } = victim else { return Ok(false) };
-        if self.writer.forwards.is_empty() {
+        let Victim::Data { run, referrers, next, again: again @ false } = victim else { return Ok(false) };
+        if self.writer.forwards.is_empty() && self.heap.runs.get(*run).live_bytes() == 0 {
             return Ok(false);
         }
         self.heap.mark_slabs(1)?;
-        *referrers =
-            self.writer.forwards.runs().iter().flat_map(|run| self.heap.runs.referrers(*run)).collect();
+        let others = self.writer.forwards.runs().iter().filter(|other| *other != run);
+        let runs = std::iter::once(&*run).chain(others);
+        *referrers = runs.flat_map(|run| self.heap.runs.referrers(*run)).collect();
         (*next, *again) = (0, true);
         Ok(true)
     }
@@ -385,7 +386,7 @@ impl Compactor {
             Victim::Data { run, .. } => (*run, self.heap.runs.get(*run).live_bytes()),
             Victim::Slab { run, .. } => (*run, self.heap.runs.get(*run).live_slots()),
         };
-        self.victims.note_left(run, left);
+        self.victims.note_left(&self.heap, run, left);
         if left == 0 && matches!(victim, Victim::Slab { .. }) {
             self.free_slabs(owner, &[run])?;
             done.freed_slabs += 1;

@@ -9,6 +9,7 @@ use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN};
 use crate::run::{Run, RunUse};
 use landfall_media::RUN_SIZE;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// Least gain for which a run is emptied, one part in this many of a run. A delete needs a slot, and the reserve for
@@ -22,6 +23,11 @@ const CHOSEN_PARTS: usize = 64;
 const CHOSEN_MIN: usize = 8;
 /// Fixed cost of emptying a run beside its live bytes, for fences and reads, bytes.
 const FIXED_COST: u64 = 16 << 10;
+
+/// A run that could not be emptied is a candidate again after 1, 2, 4 searches and so on, and at the latest after so many.
+const PATIENCE_MAX: u64 = 256;
+/// So often it is tried before its gain does not count as reclaimable any more: writers wait for what does.
+const TRIES_COUNTED: u32 = 4;
 
 /// Factor for the worth of a slab. Moving the data of its records makes its slots dead anyway.
 const SLAB_PATIENCE: f32 = 0.3;
@@ -39,8 +45,25 @@ pub(crate) struct Candidate {
 pub(crate) struct Victims {
     /// Candidates; the best is last.
     best: Vec<Candidate>,
-    /// Runs that could not be emptied, and the number of live bytes or slots they had then.
-    stuck: Vec<(RunId, u32)>,
+    /// Runs that could not be emptied.
+    stuck: BTreeMap<RunId, Stuck>,
+    /// Number of searches.
+    searches: u64,
+}
+
+/// A run that could not be emptied: records that were not durable referred to it, or such that came while it was. Neither need
+/// change the number of its live bytes: a record that has become durable, or has taken the place of another one, keeps the same
+/// bytes, and can be moved.
+#[derive(Clone, Copy, Debug)]
+struct Stuck {
+    /// When the run was taken: what is in it later is something else.
+    born: u32,
+    /// Live bytes or slots that were left.
+    left: u32,
+    /// How often exactly these were left.
+    tries: u32,
+    /// The search that looks at it again.
+    next: u64,
 }
 
 impl Victims {
@@ -48,7 +71,7 @@ impl Victims {
     /// the heap.
     pub(crate) fn next(&mut self, heap: &Heap, goal: CompactGoal) -> Option<Candidate> {
         while let Some(candidate) = self.best.pop() {
-            if goal.empties(candidate.used_for) && self.gain(heap, candidate.run).is_some() {
+            if goal.empties(candidate.used_for) && gain(heap, heap.runs.get(candidate.run)).is_some() {
                 return Some(candidate);
             }
         }
@@ -62,22 +85,35 @@ impl Victims {
     }
 
     /// Notes that `left` live bytes or slots of a victim could not be moved.
-    pub(crate) fn note_left(&mut self, run: RunId, left: u32) {
-        self.stuck.retain(|(known, _)| *known != run);
+    pub(crate) fn note_left(&mut self, heap: &Heap, run: RunId, left: u32) {
+        let born = heap.runs.get(run).born();
+        let before = self.stuck.remove(&run);
         if left > 0 {
-            // Readers, replies or unfenced batches still need the run. It is a candidate again when the number changes.
-            self.stuck.push((run, left));
+            let tries = before
+                .filter(|stuck| (stuck.born, stuck.left) == (born, left))
+                .map_or(0, |stuck| stuck.tries)
+                .saturating_add(1);
+            let patience = 1_u64.checked_shl(tries - 1).unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX);
+            self.stuck.insert(run, Stuck { born, left, tries, next: self.searches + patience });
         }
     }
 
     fn search(&mut self, heap: &Heap, goal: CompactGoal) {
         heap.space.begin_search();
+        self.searches += 1;
         let mut gains = 0;
         let mut found = Vec::new();
         for (id, run) in heap.runs.iter() {
             let used_for = run.used_for();
-            let Some(gain) = self.gain(heap, id).filter(|_| goal.empties(used_for)) else { continue };
-            gains += gain;
+            let Some(gain) = gain(heap, run).filter(|_| goal.empties(used_for)) else { continue };
+            let stuck =
+                self.stuck.get(&id).filter(|stuck| (stuck.born, stuck.left) == (run.born(), live(run)));
+            if stuck.is_none_or(|stuck| stuck.tries < TRIES_COUNTED) {
+                gains += gain;
+            }
+            if stuck.is_some_and(|stuck| stuck.next > self.searches) {
+                continue;
+            }
             let age = heap.runs.taken().wrapping_sub(run.born());
             found.push(Candidate { run: id, used_for, worth: worth(run, gain, age) });
         }
@@ -90,30 +126,32 @@ impl Victims {
         found.sort_unstable_by(|a, b| a.worth.total_cmp(&b.worth));
         self.best = found;
     }
+}
 
-    /// Bytes gained by emptying a run; `None` if that is not worthwhile or not possible.
-    fn gain(&self, heap: &Heap, id: RunId) -> Option<u64> {
-        let run = heap.runs.get(id);
-        if run.is_open() {
-            return None;
-        }
-        let (live, gain) = match run.used_for() {
-            // Empty slabs are freed without a search, or wait for a writer.
-            RunUse::Slab => {
-                let live = run.live_slots();
-                (live, u64::from(SLOTS_PER_RUN - live.min(SLOTS_PER_RUN)) * RECORD_SIZE)
-            }
-            // A data run without live bytes becomes free without compaction.
-            // Each rewritten record leaves a dead slot, and reclaiming that slot costs about as much.
-            RunUse::Data => {
-                let taken = u64::from(run.live_bytes()) + u64::from(run.live_pieces()) * RECORD_SIZE / 2;
-                (run.live_bytes(), filled_bytes(run).saturating_sub(taken))
-            }
-            _ => return None,
-        };
-        let is_worth_it = live > 0 && gain >= RUN_SIZE / GAIN_PARTS;
-        (is_worth_it && has_room_for(heap, run) && !self.stuck.contains(&(id, live))).then_some(gain)
+/// Live slots of a slab, live bytes of a data run.
+fn live(run: &Run) -> u32 {
+    if run.used_for() == RunUse::Slab { run.live_slots() } else { run.live_bytes() }
+}
+
+/// Bytes gained by emptying a run; `None` if that is not worthwhile or not possible.
+fn gain(heap: &Heap, run: &Run) -> Option<u64> {
+    if run.is_open() {
+        return None;
     }
+    let live = live(run);
+    let gain = match run.used_for() {
+        // Empty slabs are freed without a search, or wait for a writer.
+        RunUse::Slab => u64::from(SLOTS_PER_RUN - live.min(SLOTS_PER_RUN)) * RECORD_SIZE,
+        // A data run without live bytes becomes free without compaction.
+        // Each rewritten record leaves a dead slot, and reclaiming that slot costs about as much.
+        RunUse::Data => {
+            let taken = u64::from(live) + u64::from(run.live_pieces()) * RECORD_SIZE / 2;
+            filled_bytes(run).saturating_sub(taken)
+        }
+        _ => return None,
+    };
+    let is_worth_it = live > 0 && gain >= RUN_SIZE / GAIN_PARTS;
+    (is_worth_it && has_room_for(heap, run)).then_some(gain)
 }
 
 /// Bytes of a data run that are live or can be gained.

@@ -111,6 +111,64 @@ impl Store {
     }
 }
 
+/// Values that each of six writers sets and does not commit.
+const EACH: u32 = 1100;
+const NOT_DURABLE: std::ops::Range<u32> = 601..EACH;
+
+/// A store, and writers whose runs are dead by a half; what else is in them is not durable.
+fn half_dead(runs: u64) -> (Store, Vec<Writer>) {
+    let mut store = Store::new(runs);
+    let engine = &store.engine;
+    let mut writers: Vec<Writer> = (1..7).map(|id| Writer::new(Arc::clone(engine.heap()), id)).collect();
+    let value = vec![7; 1024];
+    for (writer, first) in writers.iter_mut().zip((0..).step_by(EACH as usize)) {
+        for key in first..first + EACH {
+            if key == first + NOT_DURABLE.start {
+                writer.commit_now().unwrap();
+            }
+            let (key_at, value) = (None, Source::Bytes(&value));
+            let key = &key.to_le_bytes()[..];
+            let request = SetRequest { space: 0, key, key_at, value, expiry_ms: 0, arrival_ns: 9 };
+            let _ticket = engine.set(writer, &request).unwrap();
+        }
+    }
+    for key in (0..6 * EACH).filter(|key| !NOT_DURABLE.contains(&(key % EACH))) {
+        let _ticket = engine.delete(&mut store.writer, 0, &key.to_le_bytes(), 1, 1).unwrap();
+    }
+    store.writer.commit_now().unwrap();
+    (store, writers)
+}
+
+/// What kept it from being moved was that it was not durable, which changes no number that the compactor knows of its run.
+#[test]
+fn what_was_not_durable_while_its_run_was_emptied_is_moved_later() {
+    let (mut store, mut writers) = half_dead(64);
+    let cleans = |store: &mut Store| while store.clean(u32::MAX) {};
+    cleans(&mut store);
+    let used = |store: &Store| store.engine.heap().runs().counts().data;
+    let before = used(&store);
+    writers.iter_mut().for_each(|writer| writer.commit_now().unwrap());
+    // It does not try again at every occasion.
+    (0..8).for_each(|_| cleans(&mut store));
+    let after = used(&store);
+    assert!(after + 2 <= before, "{after} of {before} runs");
+}
+
+/// Half of these runs is dead for as long as nobody commits: who waited for that would wait for ever.
+#[test]
+fn a_region_is_full_although_what_cannot_be_emptied_is_half_dead() {
+    let (mut store, mut writers) = half_dead(32);
+    let first = 6 * EACH;
+    let set = (first..).take_while(|key| store.set(*key, 1024)).count();
+    assert!(set > 1000, "{set} values");
+    // Deletes always find room, and what they free is room again.
+    let last = first + u32::try_from(set).unwrap();
+    assert!((first..last).all(|key| store.delete(key)));
+    store.writer.commit_now().unwrap();
+    assert!(store.set(0, 1024));
+    writers.iter_mut().for_each(|writer| writer.commit_now().unwrap());
+}
+
 /// Some runs are free, but too few for a long value; the other space would have to be made, and nobody has looked for it.
 #[test]
 fn a_long_value_waits_until_enough_is_free_although_something_is() {
