@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const SPACE_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How long it waits before it tries again without being told.
 const RETRY_EVERY: Duration = Duration::from_millis(20);
+/// Pause before a request to which others were faster asks for space again, at first; it doubles up to that.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(1);
 /// How often it asks whether data have been read.
 const LOAD_EVERY: Duration = Duration::from_micros(200);
 
@@ -404,7 +406,7 @@ impl Service {
                 }
                 Some(Until::Space) => {
                     let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
-                    if let Err(errno) = wait.go_on(&self.common.rounds, seen) {
+                    if let Err(errno) = wait.go_on(&self.common.rounds, seen, &error) {
                         self.end_wait(waits.as_ref());
                         return Err(errno);
                     }
@@ -507,20 +509,36 @@ struct SpaceWait {
     question: u64,
     begun: Instant,
     is_for_log: bool,
-    /// Both background threads have found nothing more to do: the next attempt is the last one.
+    /// Both background threads have found nothing more to do: the next attempt is the last one, unless it finds that others
+    /// have taken what they had made.
     is_last: bool,
+    /// Before it asks again.
+    pause: Duration,
 }
 
 impl SpaceWait {
     fn new(rounds: &Rounds, error: &FsError) -> Self {
         let is_for_log = matches!(error, FsError::Backlog);
-        Self { question: rounds.ask(), begun: Instant::now(), is_for_log, is_last: false }
+        let (question, begun) = (rounds.ask(), Instant::now());
+        Self { question, begun, is_for_log, is_last: false, pause: ASK_AGAIN_AFTER }
     }
 
-    /// Waits for progress after `seen`.
-    fn go_on(&mut self, rounds: &Rounds, seen: u64) -> Result<(), Errno> {
-        if self.is_last || self.begun.elapsed() > SPACE_WAIT_MAX {
+    /// Waits for progress after `seen`. `error`: that of the attempt before.
+    ///
+    /// # Errors
+    /// `ENOSPC`: there will be none.
+    fn go_on(&mut self, rounds: &Rounds, seen: u64, error: &FsError) -> Result<(), Errno> {
+        // There is still something that compaction could free: nothing was to be done because enough was free, and others were
+        // faster.
+        let is_obtainable = matches!(error, FsError::Wait(_));
+        if self.begun.elapsed() > SPACE_WAIT_MAX || self.is_last && !is_obtainable {
             return Err(NO_SPACE);
+        }
+        if std::mem::take(&mut self.is_last) {
+            // Where nothing comes of it, this must not keep the threads from their pauses.
+            std::thread::sleep(self.pause);
+            self.pause = (self.pause * 2).min(RETRY_EVERY);
+            self.question = rounds.ask();
         }
         self.is_last = rounds.is_answered(self.question);
         if !self.is_last {
@@ -544,8 +562,9 @@ pub(crate) fn name_of(name: &OsStr) -> Result<Name<'_>, Errno> {
 pub(crate) mod tests {
     use super::*;
     use crate::forget::Forgetting;
+    use crate::rounds::Job;
     use landfall_fs::{Attributes, BACKLOG_OPERATIONS, FilesRecovery, OpenFiles, Publisher};
-    use landfall_heap::{NewRegion, Region, Tenant};
+    use landfall_heap::{HeapError, NewRegion, Region, Tenant};
     use landfall_media::sim::{SimMedia, SimOptions};
     use landfall_media::{Media, RUN_SIZE};
 
@@ -576,7 +595,7 @@ pub(crate) mod tests {
         }
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| service.execute(2, &change));
-            while !service.common.rounds.is_asked(crate::rounds::Job::Publish) {
+            while !service.common.rounds.is_asked(Job::Publish) {
                 std::thread::yield_now();
             }
             assert!(!waiting.is_finished(), "nothing is published");
@@ -589,5 +608,18 @@ pub(crate) mod tests {
             (1, 0)
         );
         assert_eq!(service.files.log_len().0, 1);
+    }
+
+    /// Each time both threads had nothing to do, as enough was free, and others had taken it before this request came.
+    #[test]
+    fn who_finds_that_others_were_faster_asks_for_space_again() {
+        let (service, _publisher) = service_of(None, Which::default());
+        [Job::Publish, Job::Keep].into_iter().for_each(|job| service.common.rounds.end_answers(job));
+        let mut errors = (0..5).map(|_| FsError::Wait(Until::Space));
+        assert_eq!(service.retry(|| errors.next().map_or(Ok(7), Err)), Ok(7));
+        let asked = service.common.rounds.asked();
+        assert!(asked >= 3, "{asked}");
+        let full = service.retry(|| Err::<(), _>(FsError::Heap(HeapError::Full)));
+        assert_eq!((full, service.common.rounds.asked()), (Err(NO_SPACE), asked + 1));
     }
 }

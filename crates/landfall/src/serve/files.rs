@@ -12,7 +12,7 @@ use landfall_fs_io::{
     SessionError, Settings, SyncMode, Values,
 };
 use landfall_fuse::{MountOptions, OptionError};
-use landfall_heap::Item;
+use landfall_heap::{Item, Until};
 use landfall_server::files::{FileValues, FilesMount, FilesShown};
 use landfall_server::shared::{Shared, now_ns};
 use std::net::SocketAddr;
@@ -435,8 +435,8 @@ impl Life {
             let release = Operation::Release { number };
             loop {
                 match files.execute(i64::try_from(now_ns()).unwrap_or(i64::MAX), &release) {
+                    Err(FsError::Backlog | FsError::Wait(Until::Space)) => std::thread::sleep(ROLE_EVERY),
                     Err(FsError::Wait(_)) => files.sync_all()?,
-                    Err(FsError::Backlog) => std::thread::sleep(ROLE_EVERY),
                     done => break done?,
                 }
             }
