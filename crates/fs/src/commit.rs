@@ -57,7 +57,7 @@ impl Files {
         let mut under_way = self.lock_commit();
         while !self.heap.is_durable(ticket) {
             let begun = match under_way.take() {
-                None => self.begin_batch()?,
+                None => self.begin_batch(),
                 begun => begun,
             };
             let Some(UnderWay { fenced }) = begun else {
@@ -99,9 +99,11 @@ impl Files {
                 if !self.lock().writer.has_work() {
                     return Ok(Advanced::All);
                 }
-                *under_way = self.begin_batch()?;
+                *under_way = self.begin_batch();
                 if under_way.is_none() {
-                    return Ok(Advanced::All);
+                    // Whoever filled a slab has made all of it durable meanwhile, or nothing can be any more.
+                    let is_over = self.lock().writer.is_lost() || self.heap.media().closed().is_some();
+                    return if is_over { Err(self.never_durable()) } else { Ok(Advanced::All) };
                 }
             }
             let is_here = under_way.as_ref().is_some_and(|UnderWay { fenced }| fenced.is_ok());
@@ -114,8 +116,9 @@ impl Files {
         }
     }
 
-    /// Makes a batch durable in this region, and sends it to the log's successor. `None` if there is nothing in it.
-    fn begin_batch(&self) -> Result<Option<UnderWay>, FsError> {
+    /// Makes a batch durable in this region, and sends it to the log's successor. `None` if there is nothing in it, or if the
+    /// writer is lost.
+    fn begin_batch(&self) -> Option<UnderWay> {
         let fenced = {
             let _fence = self.fence.lock();
             let (dirty, upto) = {
@@ -123,11 +126,7 @@ impl Files {
                 self.pace.begin_batch();
                 (state.writer.begin_commit(), state.log.next())
             };
-            let Some(mut dirty) = dirty else {
-                let is_over = self.lock().writer.is_lost() || self.heap.media().closed().is_some();
-                return if is_over { Err(self.never_durable()) } else { Ok(None) };
-            };
-            let fenced = self.heap.media().fence(&mut dirty, Site::Commit);
+            let fenced = self.heap.media().fence(&mut dirty?, Site::Commit);
             self.note_persistent(upto, &fenced);
             fenced
         };
@@ -135,7 +134,7 @@ impl Files {
             let unsent = self.lock().writer.take_unsent();
             unsent.into_iter().for_each(|(successor, records)| successor.send(&self.heap, &records));
         }
-        Ok(Some(UnderWay { fenced }))
+        Some(UnderWay { fenced })
     }
 
     /// The successor has the batch, or never will have it.

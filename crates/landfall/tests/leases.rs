@@ -5,7 +5,7 @@ mod common;
 use common::chain::LIMIT;
 use common::far::{Far, Network, served, served_by};
 use common::mounts::OverAt;
-use common::{pattern, wait_until};
+use common::{mount_metric, pattern, wait_until};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -244,13 +244,7 @@ fn nobody_sees_what_was_changed_while_servers_are_killed() {
 
 /// The sum of some of the server's counters.
 fn counted(root: &Path, names: &[String]) -> u64 {
-    let mut page = vec![0; 64 << 10];
-    let len = rustix::fs::lgetxattr(root, "landfall.metrics", &mut page[..]).unwrap();
-    let page = String::from_utf8(page[..len].to_vec()).unwrap();
-    let value = |name: &String| -> u64 {
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
-    };
+    let value = |name: &String| mount_metric(root, name).unwrap_or_else(|| panic!("no {name}"));
     names.iter().map(value).sum()
 }
 

@@ -9,7 +9,7 @@ use crate::linefs::place::Place;
 /// The stages of publishing, as a mount names them.
 pub(super) const STAGES: [&str; 4] = ["fetch", "log", "commit", "acknowledge"];
 /// The name of the thread that publishes.
-const PUBLISHER: &str = "publish";
+pub(super) const PUBLISHER: &str = "publish";
 
 /// What a mount has published so far.
 pub(super) struct Published {

@@ -6,6 +6,7 @@ use crate::common::error::BenchError;
 use crate::common::measure::cpu::{CpuTime, named_threads_ns, thread_ns};
 use crate::common::sys;
 use crate::linefs::place::Place;
+use crate::linefs::published::PUBLISHER;
 use landfall_media::{Dirty, Extent, OpenOptions, RUN_SIZE, Site};
 use landfall_server::store::open_region;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Threads of a server that work in the background: that of a first server that publishes, that of a replica, and the one that keeps
 /// the heap. What they do is a matter of bytes, and nobody waits for it.
-const BACKGROUND: [&str; 3] = ["publish", "chain-publish", "maintenance"];
+const BACKGROUND: [&str; 3] = [PUBLISHER, "chain-publish", "maintenance"];
 /// After so long what a load has written is published: that is done each second.
 const PUBLISHED_AFTER: Duration = Duration::from_millis(1200);
 /// A write of the sequential loads, and an append, bytes.
@@ -29,8 +30,8 @@ const REGION: u64 = 64 * RUN_SIZE;
 /// Messages there and back between two threads.
 const TRIPS: u32 = 2_000;
 
-/// What was used up to some point in time.
-struct Used {
+/// What was used, written and synced up to some point in time.
+struct Reading {
     servers: Vec<CpuTime>,
     background_ns: Vec<u64>,
     syncs: f64,
@@ -39,7 +40,7 @@ struct Used {
     held_up: f64,
 }
 
-impl Used {
+impl Reading {
     fn by(place: &Place) -> Result<Self, BenchError> {
         let point = place.files();
         let page = sys::extended_attribute(point, "landfall.metrics").map_err(BenchError::file(point))?;
@@ -96,12 +97,12 @@ impl Spent {
         waits: bool,
         load: impl FnOnce() -> Result<Ran, BenchError>,
     ) -> Result<Self, BenchError> {
-        let before = Used::by(place)?;
+        let before = Reading::by(place)?;
         let ran = load()?;
         if waits {
             std::thread::sleep(PUBLISHED_AFTER);
         }
-        let after = Used::by(place)?;
+        let after = Reading::by(place)?;
         let (mut servers, mut background) = ([0.0; SERVERS], [0.0; SERVERS]);
         for (at, (then, now)) in before.servers.iter().zip(&after.servers).enumerate().take(SERVERS) {
             background[at] = seconds(after.background_ns[at].saturating_sub(before.background_ns[at]));
