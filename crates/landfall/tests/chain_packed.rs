@@ -3,16 +3,14 @@
 mod common;
 
 use common::chain::{Chain, REPLY_LIMIT, codes_answered};
-use common::faults::{Addresses, Over, hunt};
+use common::faults::{Addresses, Numbers, Over, hunt};
 use common::{Reply, Server, ok, pattern, wait_until};
 use landfall_chain::{Code, Hello, Record, RecordKind, packed_message};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const CLIENTS: usize = 3;
-const KEYS: usize = 10;
 const FLAGS: [&str; 6] = ["--workers", "2", "--capacity", "256MiB", "--compression", "lz4"];
 
 /// `len` bytes of which 60 % are zeros.
@@ -193,25 +191,8 @@ fn compression_is_for_servers_of_a_chain_and_must_be_known() {
     assert!(unknown.contains("compression is off, auto or lz4"), "{unknown}");
 }
 
-/// What a client knows of its keys: the highest number that was acknowledged, and that was sent.
-type Known = (u64, u64);
-
 fn value_of(number: u64) -> Vec<u8> {
     [format!("{number}:").into_bytes(), compressible(number, number as usize * 977 % 60_000)].concat()
-}
-
-/// Writes numbers that only grow, to the node that takes writes, until the end.
-fn write(addresses: &Addresses, over: &AtomicBool, known: &Mutex<Vec<Known>>, client: usize) {
-    addresses.write_until(over, |to, number| {
-        let at = client * KEYS + number as usize % KEYS;
-        known.lock().unwrap()[at].1 = number;
-        let written = to.call(&[b"SET", format!("key:{at}").as_bytes(), &value_of(number)]);
-        let is_acknowledged = written.is_ok_and(|reply| reply == ok());
-        if is_acknowledged {
-            known.lock().unwrap()[at].0 = number;
-        }
-        is_acknowledged
-    });
 }
 
 #[test]
@@ -219,30 +200,15 @@ fn whatever_is_killed_removed_or_added_nothing_packed_is_lost() {
     let mut chain = Chain::new(3, &FLAGS);
     chain.start_all();
     let addresses = Addresses::of_all(&chain);
-    let (over, known) = (AtomicBool::new(false), Mutex::new(vec![(0, 0); CLIENTS * KEYS]));
+    let (over, numbers) = (AtomicBool::new(false), Numbers::new(CLIENTS, value_of));
     std::thread::scope(|threads| {
         for client in 0..CLIENTS {
-            let (addresses, over, known) = (&addresses, &over, &known);
-            threads.spawn(move || write(addresses, over, known, client));
+            let (addresses, over, numbers) = (&addresses, &over, &numbers);
+            threads.spawn(move || numbers.write(client, addresses, over));
         }
         let _ends = Over(&over);
         hunt(&mut chain, &addresses);
     });
-    let (all, mut written) = (same_everywhere(&chain), 0);
-    for (at, (acknowledged, sent)) in known.lock().unwrap().iter().enumerate() {
-        let found = all.get(format!("key:{at}").as_bytes()).map_or(0, |value| {
-            let end = value.iter().position(|byte| *byte == b':').expect("a number");
-            let number = std::str::from_utf8(&value[..end]).unwrap().parse().unwrap();
-            assert!(*value == value_of(number), "key:{at} is torn");
-            number
-        });
-        assert!(
-            (acknowledged..=sent).contains(&&found),
-            "key:{at}: {found}, {acknowledged}, {sent}{}",
-            chain.words()
-        );
-        written += acknowledged;
-    }
-    assert!(written > 100, "they did write: {written}");
+    numbers.check(&same_everywhere(&chain), &chain.words());
     assert!((0..3).any(|index| counter(&chain, index, "unpacked") > 0), "it was packed");
 }

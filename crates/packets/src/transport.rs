@@ -13,6 +13,7 @@ use landfall_sockets::{
 use landfall_spin::Spin;
 use landfall_xdp::{Socket, Steering, XdpError};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 const STOP_IDLE_MAX: Duration = Duration::from_millis(200);
 /// Closed connections that are remembered before those that have ended are removed from the list.
 const CLOSED_MIN: usize = 256;
+/// The poller's name of descriptors that the worker has it watch.
+const WATCHED: u64 = 1;
 /// Interval at which the offset between the clocks is measured again.
 const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,8 @@ pub(crate) struct PacketTransport {
     /// Sends sequences of segments as long packets.
     offload: Option<Offload>,
     poller: Poller,
+    /// What the worker has the poller watch.
+    watched: Vec<OwnedFd>,
     waker: Waker,
     write_back: WriteBack,
     spin: Spin,
@@ -96,6 +101,7 @@ impl PacketTransport {
             departures,
             offload,
             poller,
+            watched: Vec::new(),
             waker,
             write_back: WriteBack::new(true),
             spin: Spin::new(spin),
@@ -264,6 +270,23 @@ impl PacketTransport {
         strays.len()
     }
 
+    /// Waits for at most `limit`, and reports what has come for watched descriptors.
+    fn wait(&mut self, limit: Option<Duration>) -> Result<(), TransportError> {
+        self.poller.wait(limit).map_err(|source| TransportError::System { what: "epoll_wait", source })?;
+        if self.poller.ready().any(|name| name == WATCHED) {
+            self.ready.push(Event::Woken);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::poll_once`], and looks for what has come for watched descriptors.
+    fn look(&mut self, frames: &mut dyn Frames) -> Result<bool, TransportError> {
+        if !self.watched.is_empty() {
+            self.wait(Some(Duration::ZERO))?;
+        }
+        Ok(self.poll_once(frames))
+    }
+
     /// Takes packets and events; true if there were any.
     fn poll_once(&mut self, frames: &mut dyn Frames) -> bool {
         let mut found = self.take_packets(frames) + self.take_strays(frames) > 0;
@@ -378,9 +401,7 @@ impl PacketTransport {
             }
             let limit = self.limit(wait, begun);
             let slept = now();
-            self.poller
-                .wait(limit)
-                .map_err(|source| TransportError::System { what: "epoll_wait", source })?;
+            self.wait(limit)?;
             if self.poll_once(frames) {
                 self.spin.woke(now().since(slept));
                 self.flush(frames).map_err(failed)?;
@@ -400,7 +421,7 @@ impl PacketTransport {
         let span = self.spin.span().min(wait.timeout.unwrap_or(Duration::MAX));
         let started = now();
         loop {
-            if self.poll_once(frames) {
+            if self.look(frames)? {
                 self.spin.found();
                 if self.ready.is_empty() {
                     // Acknowledgements and the like are answered at once.
@@ -464,6 +485,12 @@ impl Transport for PacketTransport {
         self.waker.clone()
     }
 
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<()> {
+        self.poller.watch_edges_as(descriptor.as_raw_fd(), WATCHED)?;
+        self.watched.push(descriptor);
+        Ok(())
+    }
+
     fn poll(
         &mut self,
         frames: &mut dyn Frames,
@@ -473,7 +500,7 @@ impl Transport for PacketTransport {
         self.flush(frames).map_err(failed)?;
         self.refill(frames);
         for _ in 0..POLLS_MAX {
-            if !self.poll_once(frames) || !self.ready.is_empty() {
+            if !self.look(frames)? || !self.ready.is_empty() {
                 break;
             }
             self.flush(frames).map_err(failed)?;

@@ -138,6 +138,17 @@ pub enum ConfigError {
     /// Misuse: only the servers of a chain tell clients of each other.
     #[error("--announce HOST:PORT is for a server of a chain: give --chain and --node, too")]
     AnnounceAlone,
+    /// Misuse: the server before could not connect.
+    #[error(
+        "the view has this server at {listens}, and over --xdp it is reached at {served} alone: give it that address in \
+         the view, or another one by --ip"
+    )]
+    ViewElsewhere {
+        /// By the view.
+        listens: SocketAddr,
+        /// That of the interface.
+        served: IpAddr,
+    },
     /// Misuse: only the servers of a chain send each other something.
     #[error("--compression MODE is for a server of a chain: give --chain and --node, too")]
     CompressionAlone,

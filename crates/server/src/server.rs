@@ -322,13 +322,18 @@ fn open_network(
         workers: config.workers,
     };
     let network = landfall_packets::Network::open(settings, image)?;
+    let served = network.address();
+    let elsewhere = on_chain.filter(|at| at.ip() != served);
+    if let Some(listens) = elsewhere {
+        return Err(ConfigError::ViewElsewhere { listens, served }.into());
+    }
     let chosen = ChosenTransport { name: "xdp", reason: network.reason() };
     let make = |worker| -> MakeTransport {
         let (network, ports) = (Arc::clone(&network), ports.clone());
         Box::new(move || network.transport(worker, &ports))
     };
     let makers = (0..config.workers).map(make).collect();
-    Ok(Opened { chosen, makers, own_address: Some(network.address()) })
+    Ok(Opened { chosen, makers, own_address: Some(served) })
 }
 
 /// One listening socket per worker and protocol; the kernel distributes connections over them.

@@ -60,7 +60,16 @@ impl Poller {
     /// # Errors
     /// The descriptor cannot be watched.
     pub fn watch_edges(&mut self, descriptor: RawFd) -> io::Result<()> {
-        self.epoll.watch_edges(descriptor, 0)
+        self.watch_edges_as(descriptor, 0)
+    }
+
+    /// Watches a descriptor, edge-triggered, under a name that [`Self::ready`] returns once for each edge;
+    /// `u64::MAX - 1` is reserved.
+    ///
+    /// # Errors
+    /// The descriptor cannot be watched.
+    pub fn watch_edges_as(&mut self, descriptor: RawFd, name: u64) -> io::Result<()> {
+        self.epoll.watch_edges(descriptor, name)
     }
 
     /// Waits for at most `timeout`. The wait may end earlier with nothing ready.

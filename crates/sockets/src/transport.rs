@@ -41,15 +41,11 @@ pub trait Transport {
     /// A handle with which any thread can end this transport's wait.
     fn waker(&self) -> Waker;
 
-    /// Reports [`Event::Woken`] whenever `descriptor` becomes readable, which the transport never reads. False: this transport
-    /// cannot.
+    /// Reports [`Event::Woken`] whenever `descriptor` becomes readable, which the transport never reads.
     ///
     /// # Errors
     /// The descriptor cannot be watched.
-    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<bool> {
-        drop(descriptor);
-        Ok(false)
-    }
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<()>;
 
     /// Submits what is queued, waits as `wait` says, and appends events to `events`.
     ///

@@ -24,6 +24,7 @@ mod link;
 mod loopback;
 mod lossy;
 mod middlebox;
+mod switch;
 mod sys;
 mod unavailable;
 
@@ -32,6 +33,7 @@ pub use link::LinkOptions;
 pub use loopback::own_loopback_address;
 pub use lossy::LossyWire;
 pub use middlebox::{Faults, Middlebox, Tally};
+pub use switch::Switch;
 pub use sys::{Memory, PacketSocket};
 pub use unavailable::Unavailable;
 
@@ -69,6 +71,14 @@ impl Testbed {
     /// [`Unavailable`], with the error output of `ip`.
     pub fn link(&self, a: &Host, b: &Host, options: &LinkOptions) -> Result<(String, String), Unavailable> {
         link::join(a, b, options)
+    }
+
+    /// Connects hosts by a switch, each with its address and prefix length (`10.0.0.1/24`). Frames carry whole checksums.
+    ///
+    /// # Errors
+    /// [`Unavailable`] without bridges in the kernel.
+    pub fn switch(&self, hosts: &[(&Host, &str)]) -> Result<Switch, Unavailable> {
+        Switch::between(hosts)
     }
 
     /// Connects two hosts through a middlebox that injects faults into their traffic. Offloads are off at both hosts,

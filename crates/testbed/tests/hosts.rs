@@ -37,6 +37,29 @@ fn linked_hosts_reach_each_other_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn hosts_of_a_switch_reach_each_other_unless_a_cable_is_cut() {
+    let Some(testbed) = testbed() else { return };
+    let hosts = ["a", "b", "c"].map(|name| testbed.host(name).unwrap());
+    let addresses = ["10.1.0.1/24", "10.1.0.2/24", "10.1.0.3/24"];
+    let places: Vec<_> = hosts.iter().zip(addresses).collect();
+    let switch = testbed.switch(&places).unwrap();
+    let sockets = [("10.1.0.1:7", &hosts[0]), ("10.1.0.2:7", &hosts[1]), ("10.1.0.3:7", &hosts[2])]
+        .map(|(address, host)| bind(host, address));
+    let reaches = |from: usize, to: usize| {
+        let address = sockets[to].local_addr().unwrap();
+        sockets[from].send_to(b"ping", address).unwrap();
+        sockets[to].recv_from(&mut [0; 16]).is_ok()
+    };
+    assert!((0..3).all(|from| (0..3).filter(|to| *to != from).all(|to| reaches(from, to))));
+    switch.cut(1).unwrap();
+    sockets[1].set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(reaches(0, 2) && !reaches(0, 1));
+    switch.mend(1).unwrap();
+    // The bridge forwards to the port a moment later.
+    assert!((0..50).any(|_| reaches(0, 1)));
+}
+
+#[test]
 fn a_lossy_wire_loses_about_the_configured_share_of_frames_and_a_stream_survives_it() {
     let Some(testbed) = testbed() else { return };
     for (lose, lost) in [(0, 0..1), (1000, 100..320)] {

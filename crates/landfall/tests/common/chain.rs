@@ -2,9 +2,10 @@
 
 use super::etcd::{Etcd, start_etcd, start_etcd_with_tls};
 use super::{
-    Place, Refused, Reply, Resp, Server, StandBy, landfall, ok, own_address, stand_by, wait_until,
+    Place, Refused, Reply, Resp, Server, StandBy, binary, landfall, ok, own_address, stand_by, wait_until,
     wait_until_it_stands_by,
 };
+use landfall_testbed::Host;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     /// Flags of its own.
     pub(crate) flags: Vec<String>,
+    /// The hosts of the node and of its clients; `None`: this one.
+    pub(crate) hosts: Option<[Host; 2]>,
 }
 
 impl Node {
@@ -92,21 +95,29 @@ impl Chain {
 
     /// As [`Self::new`], with regions in certain places.
     pub(crate) fn at(nodes: usize, flags: &[&str], place: impl Fn() -> Place) -> Self {
-        Self::make(nodes, flags, None, place)
+        Self::make(nodes, flags, None, |_| (place(), own_address()))
+    }
+
+    /// As [`Self::new`], with nodes that listen there.
+    pub(crate) fn listening(addresses: &[SocketAddr], flags: &[&str]) -> Self {
+        Self::make(addresses.len(), flags, None, |index| (Place::new(), addresses[index]))
     }
 
     /// As [`Self::new`], in etcd, with a T in seconds.
     fn in_etcd(etcd: &Etcd, lease_time: u64, nodes: usize, flags: &[&str]) -> Self {
-        Self::make(nodes, flags, Some((etcd, lease_time)), Place::new)
+        Self::make(nodes, flags, Some((etcd, lease_time)), |_| (Place::new(), own_address()))
     }
 
-    fn make(nodes: usize, flags: &[&str], etcd: Option<(&Etcd, u64)>, place: impl Fn() -> Place) -> Self {
-        let node = |index: usize| Node {
-            name: char::from(b'a' + index as u8).to_string(),
-            place: place(),
-            address: own_address(),
-            flags: Vec::new(),
-            server: None,
+    fn make(
+        nodes: usize,
+        flags: &[&str],
+        etcd: Option<(&Etcd, u64)>,
+        place: impl Fn(usize) -> (Place, SocketAddr),
+    ) -> Self {
+        let node = |index: usize| {
+            let (place, address) = place(index);
+            let name = char::from(b'a' + index as u8).to_string();
+            Node { name, place, address, flags: Vec::new(), hosts: None, server: None }
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -191,7 +202,13 @@ impl Chain {
 
     /// Starts a node; returns its error output if it does not start.
     pub(crate) fn try_start(&self, index: usize) -> Result<Server, Refused> {
-        self.with_flags(index, Place::try_start)
+        let Some([host, clients]) = &self.nodes[index].hosts else {
+            return self.with_flags(index, Place::try_start);
+        };
+        let command = host.command(binary().to_str().unwrap());
+        let mut server = self.with_flags(index, |place, flags| place.try_start_by(command, flags))?;
+        server.clients = Some(clients.clone());
+        Ok(server)
     }
 
     /// A process that becomes a node when it is told to.
@@ -218,7 +235,8 @@ impl Chain {
     }
 
     pub(crate) fn resp(&self, index: usize) -> Resp {
-        Resp::connect(self.server(index).resp, REPLY_LIMIT).unwrap()
+        let server = self.server(index);
+        server.at_clients(|| Resp::connect(server.resp, REPLY_LIMIT)).unwrap()
     }
 
     /// Takes the server of a node out of the chain, to be ended or stopped.
@@ -267,7 +285,8 @@ impl Chain {
 
     /// What `INFO replication` of a node says in one line.
     pub(crate) fn info(&self, index: usize, name: &str) -> Option<String> {
-        let mut resp = Resp::connect(self.server(index).resp, REPLY_LIMIT).ok()?;
+        let server = self.server(index);
+        let mut resp = server.at_clients(|| Resp::connect(server.resp, REPLY_LIMIT)).ok()?;
         let Ok(Reply::Bulk(text)) = resp.call(&[b"INFO", b"replication"]) else { return None };
         let text = String::from_utf8(text).unwrap();
         text.lines()

@@ -1,22 +1,35 @@
 //! Faults of a chain whose view people write, while clients go on.
 
-use super::Resp;
 use super::chain::{Chain, REPLY_LIMIT};
+use super::{Resp, ok};
+use landfall_testbed::Host;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// After this long without a reply a client takes its server for dead, if nobody tells it.
+const SILENCE: Duration = Duration::from_secs(3);
+
 /// Where clients write now, and where they read.
 pub(crate) struct Addresses {
     pub(crate) nodes: Mutex<Vec<Option<SocketAddr>>>,
     pub(crate) first: AtomicUsize,
+    /// The host of the clients; `None`: this one.
+    clients: Option<Host>,
+    /// How long a client waits for a reply.
+    limit: Duration,
 }
 
 impl Addresses {
     /// Of a chain all of whose nodes run, the first one first.
     pub(crate) fn of_all(chain: &Chain) -> Self {
-        let addresses = Self { nodes: Mutex::new(vec![None; chain.nodes.len()]), first: AtomicUsize::new(0) };
+        let nodes = Mutex::new(vec![None; chain.nodes.len()]);
+        let clients = chain.server(0).clients.clone();
+        // A client on another host may not be told that its server was killed.
+        let limit = if clients.is_some() { SILENCE } else { REPLY_LIMIT };
+        let addresses = Self { nodes, first: AtomicUsize::new(0), clients, limit };
         addresses.note(chain, &(0..chain.nodes.len()).collect::<Vec<_>>());
         addresses
     }
@@ -32,7 +45,8 @@ impl Addresses {
     /// A connection to a node, if it runs.
     pub(crate) fn of(&self, index: usize) -> Option<Resp> {
         let address = self.nodes.lock().unwrap()[index]?;
-        Resp::connect(address, REPLY_LIMIT).ok()
+        let connect = || Resp::connect(address, self.limit).ok();
+        self.clients.as_ref().map_or_else(connect, |host| host.enter(connect))
     }
 
     /// Calls `write` again and again until the end, with the node that takes writes and numbers that only grow. After a
@@ -50,6 +64,54 @@ impl Addresses {
                 resp = None;
             }
         }
+    }
+}
+
+/// Keys that get numbers which only grow, each by one client, and what is known of them.
+pub(crate) struct Numbers {
+    /// The value of a number; it begins with it and a colon.
+    value_of: fn(u64) -> Vec<u8>,
+    /// Of each key the highest number that was acknowledged, and that was sent.
+    known: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Numbers {
+    /// Keys of a client.
+    const KEYS: usize = 10;
+
+    pub(crate) fn new(clients: usize, value_of: fn(u64) -> Vec<u8>) -> Self {
+        Self { value_of, known: Mutex::new(vec![(0, 0); clients * Self::KEYS]) }
+    }
+
+    /// A client writes to the node that takes writes, until the end.
+    pub(crate) fn write(&self, client: usize, addresses: &Addresses, over: &AtomicBool) {
+        addresses.write_until(over, |to, number| {
+            let at = client * Self::KEYS + number as usize % Self::KEYS;
+            self.known.lock().unwrap()[at].1 = number;
+            let written = to.call(&[b"SET", format!("key:{at}").as_bytes(), &(self.value_of)(number)]);
+            let is_acknowledged = written.is_ok_and(|reply| reply == ok());
+            if is_acknowledged {
+                self.known.lock().unwrap()[at].0 = number;
+            }
+            is_acknowledged
+        });
+    }
+
+    /// Fails unless a node has whole values only, each as new as the last one that was acknowledged.
+    pub(crate) fn check(&self, all: &BTreeMap<Vec<u8>, Vec<u8>>, words: &str) {
+        let mut written = 0;
+        for (at, (acknowledged, sent)) in self.known.lock().unwrap().iter().enumerate() {
+            let found = all.get(format!("key:{at}").as_bytes()).map_or(0, |value| {
+                let end = value.iter().position(|byte| *byte == b':').expect("a number");
+                let number = std::str::from_utf8(&value[..end]).unwrap().parse().unwrap();
+                assert!(*value == (self.value_of)(number), "key:{at} is torn");
+                number
+            });
+            let may_be = acknowledged..=sent;
+            assert!(may_be.contains(&&found), "key:{at}: {found}, {acknowledged}, {sent}{words}");
+            written += acknowledged;
+        }
+        assert!(written > 100, "they did write: {written}");
     }
 }
 

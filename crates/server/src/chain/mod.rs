@@ -108,7 +108,8 @@ pub enum StartError {
     UnsentFiles(#[from] FsError),
 }
 
-/// Sends the batches of a worker's writer to the node behind. The worker's transport reports its answers as a wake, if it can.
+/// Sends the batches of a worker's writer to the node behind. The worker's transport reports its answers as a wake, unless
+/// values are packed.
 pub(crate) fn join(
     shared: &Arc<Shared>,
     worker: usize,
@@ -136,7 +137,7 @@ pub(crate) fn join(
 pub(crate) struct Joined {
     /// Sends what is committed to the node behind.
     pub(crate) link: Link,
-    /// By this the worker is told of answers; `None`: its transport cannot.
+    /// By this the worker is told of answers; `None`: it sends nothing itself.
     pub(crate) answers: Option<Answers>,
 }
 
@@ -145,9 +146,7 @@ fn announce_answers(link: &Link, transport: &mut dyn Transport) -> io::Result<Op
         return Ok(None);
     }
     let answers = Answers::new()?;
-    if !transport.watch(answers.as_fd().try_clone_to_owned()?)? {
-        return Ok(None);
-    }
+    transport.watch(answers.as_fd().try_clone_to_owned()?)?;
     link.announce_by(&answers)?;
     Ok(Some(answers))
 }

@@ -145,10 +145,10 @@ impl Transport for EpollTransport {
         self.waker.clone()
     }
 
-    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<bool> {
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<()> {
         self.epoll.watch_edges(descriptor.as_raw_fd(), Token::of(Source::Watched).0)?;
         self.watched.push(descriptor);
-        Ok(true)
+        Ok(())
     }
 
     fn poll(

@@ -175,10 +175,10 @@ impl Transport for Uring {
         self.waker.clone()
     }
 
-    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<bool> {
+    fn watch(&mut self, descriptor: OwnedFd) -> io::Result<()> {
         self.watched.push(descriptor);
         self.watch_again(self.watched.len() - 1);
-        Ok(true)
+        Ok(())
     }
 
     fn poll(
