@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, Resp, binary};
+use common::{Place, Resp, binary, own_address};
 use std::fs::File;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -76,16 +76,16 @@ fn output_that_cannot_be_written_fails_the_command() {
 #[test]
 fn a_server_whose_start_nobody_reads_serves() {
     let place = Place::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = own_address();
     let dir = place.dir();
     let flags =
-        ["serve", "--capacity", "64MiB", "--http", "127.0.0.1:0", "--resp", &port.to_string(), "--dir"];
+        ["serve", "--capacity", "64MiB", "--http", "127.0.0.1:0", "--resp", &address.to_string(), "--dir"];
     let mut command = Command::new(binary());
     command.args(flags).arg(dir).stdin(Stdio::null()).stdout(closed()).stderr(Stdio::null());
     let mut server = command.spawn().unwrap();
     let begun = std::time::Instant::now();
     let reply = loop {
-        if let Ok(mut client) = Resp::connect(port, Duration::from_secs(20)) {
+        if let Ok(mut client) = Resp::connect(address, Duration::from_secs(20)) {
             break client.call(&[b"PING"]);
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", server.try_wait());
