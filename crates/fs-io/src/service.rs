@@ -14,7 +14,7 @@ use crate::ragged::Ragged;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Mode, Name, Operation, Stat};
 use landfall_fuse::{Errno, Op, OpenFlags, Opened, Reply, Request, Unique};
-use landfall_heap::Until;
+use landfall_heap::{LoadId, Until};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -399,11 +399,7 @@ impl Service {
                 Some(Until::Commit | Until::Ticket(_)) => {
                     self.files.sync_all().map_err(|error| errors::errno_of(&error))?;
                 }
-                Some(Until::Load(load)) => {
-                    while !self.files.heap().is_loaded(load) {
-                        std::thread::sleep(LOAD_EVERY);
-                    }
-                }
+                Some(Until::Load(load)) => self.wait_for(load),
                 Some(Until::Space) => {
                     let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
                     if let Err(errno) = wait.go_on(&self.common.rounds, seen, &error) {
@@ -412,6 +408,13 @@ impl Service {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until data have been read, or cannot be.
+    pub(crate) fn wait_for(&self, load: LoadId) {
+        while !self.files.heap().is_loaded(load) {
+            std::thread::sleep(LOAD_EVERY);
         }
     }
 

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Place, Reply, Resp, Server, pattern};
+use common::{Place, Reply, Resp, Server, can_mount, pattern};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 const CAPACITY: &str = "640MiB";
@@ -155,4 +157,38 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
         assert!(patient.read().unwrap() == Reply::Bulk(value.clone()));
     }
     slow.clear();
+}
+
+/// What is published takes the place of records that have left memory: they are read first, and nobody is told of a failure.
+#[test]
+fn files_that_have_left_memory_are_published_when_they_have_been_read() {
+    const BLOCK: usize = 4096;
+    const FILES: u64 = 40;
+    const BLOCKS: u64 = 1024;
+    if !can_mount() {
+        return;
+    }
+    let (place, point) = (Place::new(), tempfile::tempdir().unwrap());
+    let files = point.path().to_str().unwrap();
+    let server = place.start(&["--capacity", CAPACITY, "--memory", MEMORY, "--files", files]);
+    let open = |number: u64| {
+        let path = point.path().join(number.to_string());
+        File::options().create(true).write(true).truncate(false).open(path).unwrap()
+    };
+    for number in 0..FILES {
+        let file = open(number);
+        file.write_all_at(&pattern(number, BLOCKS as usize * BLOCK), 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    for round in 0..1500_u64 {
+        let (file, at) = (open(round * 7 % FILES), round * 541 % BLOCKS * BLOCK as u64 + round % 900);
+        file.write_all_at(&pattern(round, 100 + round as usize * 37 % 3000), at).unwrap();
+        if round % 5 == 0 {
+            file.sync_all().unwrap();
+        }
+    }
+    let log = || place.log();
+    assert!(!log().contains("publishing fails"), "{}", log());
+    assert!(server.stop().success());
+    assert_eq!(place.check(&[]).status.code(), Some(0));
 }
