@@ -3,11 +3,10 @@
 mod common;
 
 use common::chain::{Chain, REPLY_LIMIT, codes_answered};
-use common::faults::{Addresses, Numbers, Over, hunt};
+use common::faults::{Addresses, Numbers};
 use common::{Reply, Server, ok, pattern, wait_until};
 use landfall_chain::{Code, Hello, Record, RecordKind, packed_message};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const CLIENTS: usize = 3;
@@ -200,15 +199,8 @@ fn whatever_is_killed_removed_or_added_nothing_packed_is_lost() {
     let mut chain = Chain::new(3, &FLAGS);
     chain.start_all();
     let addresses = Addresses::of_all(&chain);
-    let (over, numbers) = (AtomicBool::new(false), Numbers::new(CLIENTS, value_of));
-    std::thread::scope(|threads| {
-        for client in 0..CLIENTS {
-            let (addresses, over, numbers) = (&addresses, &over, &numbers);
-            threads.spawn(move || numbers.write(client, addresses, over));
-        }
-        let _ends = Over(&over);
-        hunt(&mut chain, &addresses);
-    });
+    let numbers = Numbers::new(CLIENTS, value_of);
+    numbers.hunt(&mut chain, &addresses);
     numbers.check(&same_everywhere(&chain), &chain.words());
     assert!((0..3).any(|index| counter(&chain, index, "unpacked") > 0), "it was packed");
 }

@@ -99,7 +99,7 @@ fn half_requests_and_idle_clients_are_closed_in_time() {
     for (stream, who) in
         [(&mut half_resp, "half a command"), (&mut half_http, "half a body"), (&mut idle, "silence")]
     {
-        assert!(is_closed(stream, Duration::from_secs(5)), "{who}");
+        assert!(is_closed(stream, Duration::from_millis(500)), "{who}");
     }
     assert!(server.metric("landfall_timeouts_total") >= 3.0);
     assert_eq!(server.call(&["EXISTS", "a"]), Reply::Int(0));

@@ -5,7 +5,7 @@
 mod common;
 
 use common::chain::{Chain, LIMIT, same_everywhere};
-use common::faults::{Addresses, Numbers, Over, hunt};
+use common::faults::{Addresses, Numbers};
 use common::{Server, can_mount, mount_metric, ok, pattern, wait_until};
 use landfall_testbed::{Host, Switch, Testbed};
 use std::fs::{self, File};
@@ -83,15 +83,8 @@ fn whatever_is_killed_removed_or_added_nothing_acknowledged_is_lost() {
     let value_of = |number: u64| {
         [format!("{number}:").into_bytes(), pattern(number, number as usize * 977 % 9_000)].concat()
     };
-    let (over, numbers) = (AtomicBool::new(false), Numbers::new(CLIENTS, value_of));
-    std::thread::scope(|threads| {
-        for client in 0..CLIENTS {
-            let (addresses, over, numbers) = (&addresses, &over, &numbers);
-            threads.spawn(move || numbers.write(client, addresses, over));
-        }
-        let _ends = Over(&over);
-        hunt(&mut net.chain, &addresses);
-    });
+    let numbers = Numbers::new(CLIENTS, value_of);
+    numbers.hunt(&mut net.chain, &addresses);
     let all = same_everywhere(&net.chain, &[0, 1, 2]);
     let all = all.into_iter().map(|((_, key), value)| (key, value)).collect();
     numbers.check(&all, &net.chain.words());

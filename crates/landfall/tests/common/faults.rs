@@ -84,7 +84,7 @@ impl Numbers {
     }
 
     /// A client writes to the node that takes writes, until the end.
-    pub(crate) fn write(&self, client: usize, addresses: &Addresses, over: &AtomicBool) {
+    fn write(&self, client: usize, addresses: &Addresses, over: &AtomicBool) {
         addresses.write_until(over, |to, number| {
             let at = client * Self::KEYS + number as usize % Self::KEYS;
             self.known.lock().unwrap()[at].1 = number;
@@ -94,6 +94,20 @@ impl Numbers {
                 self.known.lock().unwrap()[at].0 = number;
             }
             is_acknowledged
+        });
+    }
+
+    /// All clients write while [`hunt`] goes on.
+    pub(crate) fn hunt(&self, chain: &mut Chain, addresses: &Addresses) {
+        let clients = self.known.lock().unwrap().len() / Self::KEYS;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for client in 0..clients {
+                let over = &over;
+                threads.spawn(move || self.write(client, addresses, over));
+            }
+            let _ends = Over(&over);
+            hunt(chain, addresses);
         });
     }
 
