@@ -24,8 +24,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 const RETRY_FULL_AFTER: Duration = Duration::from_secs(10);
 /// Pause between looks whether everything under way has room.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
-/// Pause before a page is read again whose bytes are being loaded.
-const LOAD_WAIT: Duration = Duration::from_millis(2);
 
 /// Copies whenever that is wanted, until the node stops.
 pub(crate) fn run(node: &Node, pages: &dyn Pages) {
@@ -171,7 +169,7 @@ impl<'n> Copier<'n> {
             self.node.note_copying(Some(progress));
             match self.page(connection, from, seed, &mut tally)? {
                 Page::Sent(next) => at = next,
-                Page::Loading if self.goes_on() => std::thread::sleep(LOAD_WAIT),
+                Page::Loading if self.goes_on() => {}
                 Page::Loading => return Err(Lost::Ended),
             }
             if !self.node.downstream.lock().is_copying(copy) {
@@ -216,12 +214,12 @@ impl<'n> Copier<'n> {
         });
         let next = match read {
             Ok(next) => next,
-            Err(error) => return loading(error),
+            Err(error) => return self.wait_for(error),
         };
         let lacking = if self.keeps && self.pages.compares(from.space) {
             match Comparison::of(&self.node.heap, seed, from, next.as_ref(), &records) {
                 Ok(comparison) => self.compare(connection, &comparison)?,
-                Err(error) => return loading(error),
+                Err(error) => return self.wait_for(error),
             }
         } else {
             Bits::all(records.len())
@@ -229,13 +227,24 @@ impl<'n> Copier<'n> {
         let count = records.len() as u64;
         let out = match self.lacking(records, &lacking) {
             Ok(out) => out,
-            Err(error) => return loading(error),
+            Err(error) => return self.wait_for(error),
         };
         let sent = self.send(connection, &out)?;
         Counters::add(&self.node.counters.compared_records, count);
         Counters::add(&self.node.counters.copied_keys, sent);
         (tally.records, tally.sent) = (tally.records + count, tally.sent + sent);
         Ok(Page::Sent(next))
+    }
+
+    /// A page is read again when what it needs is in memory.
+    fn wait_for(&self, error: HeapError) -> Result<Page, Lost> {
+        match error {
+            HeapError::Loading(load) => {
+                self.node.heap.wait_for_load(load);
+                Ok(Page::Loading)
+            }
+            error => Err(io::Error::other(error).into()),
+        }
     }
 
     /// Which records of a page the node behind lacks.
@@ -268,13 +277,5 @@ impl<'n> Copier<'n> {
         packer.end(sent.value_bytes, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.node.note_room(acknowledged.room);
         Ok(out.count())
-    }
-}
-
-/// A page is read again when what it needs is in memory.
-fn loading(error: HeapError) -> Result<Page, Lost> {
-    match error {
-        HeapError::Loading(_) => Ok(Page::Loading),
-        error => Err(io::Error::other(error).into()),
     }
 }

@@ -4,7 +4,7 @@ use crate::counters::StageTimes;
 use crate::rounds::{Job, Rounds};
 use crate::service::Service;
 use landfall_fs::{Files, FsError, Publisher};
-use landfall_heap::{CompactGoal, Compacted, Compactor, FreeGoal, HeapError, Until};
+use landfall_heap::{CompactGoal, Compacted, Compactor, FreeGoal, HeapError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -131,13 +131,7 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>, waits: bool) ->
     let mut publisher = publisher.lock();
     publisher.set_waits_to_be_asked(waits);
     let mut times = StageTimes::default();
-    let published = loop {
-        match publisher.step_by_stages(&mut |stage| times.begin(stage)) {
-            // A record that is to be replaced is not in memory.
-            Err(FsError::Wait(Until::Load(load))) => service.wait_for(load),
-            outcome => break outcome?,
-        }
-    };
+    let published = publisher.step_by_stages(&mut |stage| times.begin(stage))?;
     if published.operations == 0 {
         return Ok(Found::Nothing);
     }

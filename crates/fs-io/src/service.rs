@@ -14,7 +14,7 @@ use crate::ragged::Ragged;
 use crate::rounds::Rounds;
 use landfall_fs::{Access, FileType, Files, FsError, InodeNumber, Mode, Name, Operation, Stat};
 use landfall_fuse::{Errno, Op, OpenFlags, Opened, Reply, Request, Unique};
-use landfall_heap::{LoadId, Until};
+use landfall_heap::Until;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -28,8 +28,6 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(20);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// Pause before a request to which others were faster asks for space again, at first; it doubles up to that.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(1);
-/// How often it asks whether data have been read.
-const LOAD_EVERY: Duration = Duration::from_micros(200);
 
 /// How long the kernel may keep names and attributes: nobody else changes them.
 const VALID: Duration = Duration::from_secs(24 * 3600);
@@ -399,7 +397,7 @@ impl Service {
                 Some(Until::Commit | Until::Ticket(_)) => {
                     self.files.sync_all().map_err(|error| errors::errno_of(&error))?;
                 }
-                Some(Until::Load(load)) => self.wait_for(load),
+                Some(Until::Load(load)) => self.files.heap().wait_for_load(load),
                 Some(Until::Space) => {
                     let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
                     if let Err(errno) = wait.go_on(&self.common.rounds, seen, &error) {
@@ -408,13 +406,6 @@ impl Service {
                     }
                 }
             }
-        }
-    }
-
-    /// Waits until data have been read, or cannot be.
-    pub(crate) fn wait_for(&self, load: LoadId) {
-        while !self.files.heap().is_loaded(load) {
-            std::thread::sleep(LOAD_EVERY);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::pace::CHUNK_BYTES;
 use crate::published::Published;
 use crate::publishing::Publishing;
 use crate::state::State;
-use landfall_heap::{Ticket, Transaction, Writer};
+use landfall_heap::{Ticket, Transaction, Until, Writer};
 use std::sync::Arc;
 
 /// Operations after which a chunk is published.
@@ -56,6 +56,9 @@ pub(crate) enum Repair {
     GoesOn,
     IsNotNoted,
 }
+
+/// The records of a chunk, the transaction that has them, and the newest operation of the mount's log.
+type Fetched = (Built, Transaction, Option<Ticket>);
 
 /// Publishes the logs of [`Files`].
 #[derive(Debug)]
@@ -137,12 +140,7 @@ impl Publisher {
     /// As [`Self::step`].
     pub fn step_by_stages(&mut self, begins: &mut dyn FnMut(Stage)) -> Result<Published, FsError> {
         begins(Stage::Fetch);
-        let fetched = match self.fetch(self.publishing) {
-            // There may be no room for copies.
-            Err(_) if self.publishing != Publishing::Relink => self.fetch(Publishing::Relink),
-            fetched => fetched,
-        };
-        let Some((built, transaction, ticket)) = fetched? else { return Ok(Published::default()) };
+        let Some((built, transaction, ticket)) = self.fetch()? else { return Ok(Published::default()) };
         begins(Stage::Log);
         let logged = ticket.map_or(Ok(()), |ticket| self.files.sync_to(ticket));
         begins(Stage::Commit);
@@ -179,10 +177,20 @@ impl Publisher {
         Ok(())
     }
 
-    fn fetch(
-        &mut self,
-        publishing: Publishing,
-    ) -> Result<Option<(Built, Transaction, Option<Ticket>)>, FsError> {
+    /// What it needs and is not in memory is read first.
+    fn fetch(&mut self) -> Result<Option<Fetched>, FsError> {
+        let mut publishing = self.publishing;
+        loop {
+            match self.fetch_by(publishing) {
+                Err(FsError::Wait(Until::Load(load))) => self.files.heap().wait_for_load(load),
+                // There may be no room for copies.
+                Err(_) if publishing != Publishing::Relink => publishing = Publishing::Relink,
+                fetched => return fetched,
+            }
+        }
+    }
+
+    fn fetch_by(&mut self, publishing: Publishing) -> Result<Option<Fetched>, FsError> {
         let mut state = self.files.lock();
         if state.held.is_some() || !state.tree.has_changed() && state.is_published() {
             return Ok(None);

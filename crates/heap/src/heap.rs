@@ -303,6 +303,11 @@ impl Heap {
         self.loader.is_done(load)
     }
 
+    /// Blocks until that is so, for threads that may. Without locks: the loader may need other threads for it.
+    pub fn wait_for_load(&self, load: LoadId) {
+        self.loader.wait(load);
+    }
+
     /// How much of the region is in memory; `None` if all of it may be.
     pub fn memory(&self) -> Option<MemoryUse> {
         self.runs.pages().map(|pages| MemoryUse { limit: pages.limit(), resident: pages.resident_bytes() })

@@ -18,6 +18,9 @@ pub trait Loader: Send + Sync {
 
     /// True when every extent of the request has been read, or its read has failed.
     fn is_done(&self, load: LoadId) -> bool;
+
+    /// Blocks until the request is done, or the loader stops: the caller retries then.
+    fn wait(&self, load: LoadId);
 }
 
 /// The loader of a heap, if it has one.
@@ -37,5 +40,10 @@ impl LoaderPlace {
     /// True when every extent of the request has been read, or its read has failed.
     pub(crate) fn is_done(&self, load: LoadId) -> bool {
         self.get().is_none_or(|loader| loader.is_done(load))
+    }
+
+    /// Blocks until the request is done, or the loader stops.
+    pub(crate) fn wait(&self, load: LoadId) {
+        self.get().iter().for_each(|loader| loader.wait(load));
     }
 }

@@ -6,14 +6,15 @@
 //!
 //! Once a round, a worker starts what was asked for, by one system call, on a ring of its own ([`Lane`]). Threads do what
 //! could block: they drop data from memory to make room, and they read where another read or the lack of a ring is in
-//! the way.
+//! the way. What others than workers ask for, who have no rounds, threads read at once, and whoever waits for it helps.
 
 mod threads;
 
 use crate::counters::count;
 use landfall_heap::{Heap, LoadId, Loader};
 use landfall_media::{EventFd, Extent, MediaError, ReadQueue, Started};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +45,11 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 /// How long bytes that could not be read are not read again: a command that asks for them gets the error instead.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
+thread_local! {
+    /// The calling thread starts its reads in rounds.
+    static HAS_ROUNDS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Counts of the loader, for `INFO` and `/metrics`.
 #[derive(Debug, Default)]
 pub struct LoadCounters {
@@ -58,6 +64,8 @@ pub struct Loads {
     heap: Arc<Heap>,
     state: Mutex<State>,
     work: Condvar,
+    /// A request is done, or the threads end.
+    done: Condvar,
     /// What has been asked for.
     pub counters: LoadCounters,
     /// Bytes of long replies that clients have not received yet. They stay in memory until then.
@@ -149,6 +157,7 @@ impl Loads {
             heap: Arc::clone(heap),
             state: Mutex::default(),
             work: Condvar::new(),
+            done: Condvar::new(),
             counters: LoadCounters::default(),
             replies: AtomicU64::new(0),
             reply_max: (limit / CONNECTION_PARTS).max(CONNECTION_MIN),
@@ -162,6 +171,12 @@ impl Loads {
     pub(crate) fn stop(&self) {
         self.state.lock().stopping = true;
         self.work.notify_all();
+        self.done.notify_all();
+    }
+
+    /// From now on the calling thread starts by [`Self::start`] what it asks for.
+    pub(crate) fn reads_in_rounds() {
+        HAS_ROUNDS.set(true);
     }
 
     /// Opens a worker's lane; `None` where the system refuses it, so that threads read. `eventfd` ends the worker's wait.
@@ -371,9 +386,16 @@ impl Loads {
         });
         if left == 0 {
             state.pending.remove(&load);
+            self.done.notify_all();
         }
         self.release_old(state, now);
         left == 0
+    }
+
+    /// Reads a part in the calling thread; true if its request is done.
+    fn read(&self, part: Part) -> bool {
+        let outcome = self.heap.load(part.extent);
+        self.finish(&mut self.state.lock(), part, outcome)
     }
 
     /// Releases what was held long enough. Requests are done in about the order of their numbers.
@@ -412,7 +434,7 @@ fn parts_of(extent: Extent) -> impl Iterator<Item = Extent> {
 }
 
 impl Loader for Loads {
-    /// The worker whose command asks starts the read at the end of its round.
+    /// The worker whose command asks starts the read at the end of its round. Threads read what others ask for.
     fn submit(&self, extents: &[Extent]) -> Option<LoadId> {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -426,12 +448,32 @@ impl Loader for Loads {
         let load = LoadId(state.next);
         state.next += 1;
         state.pending.insert(load, parts.len());
-        state.queue.extend(parts.iter().map(|extent| Part { load, extent: *extent }));
+        let parts = parts.iter().map(|extent| Part { load, extent: *extent });
+        if HAS_ROUNDS.get() {
+            state.queue.extend(parts);
+        } else {
+            for part in parts {
+                state.in_flight += u64::from(part.extent.len());
+                state.blocking.push_back(part);
+                self.work.notify_one();
+            }
+        }
         Some(load)
     }
 
     fn is_done(&self, load: LoadId) -> bool {
         !self.state.lock().pending.contains_key(&load)
+    }
+
+    fn wait(&self, load: LoadId) {
+        let mut state = self.state.lock();
+        while state.pending.contains_key(&load) && !state.stopping {
+            let own = state.blocking.iter().position(|part| part.load == load);
+            match own.and_then(|at| state.blocking.remove(at)) {
+                Some(part) => drop(MutexGuard::unlocked(&mut state, || self.read(part))),
+                None => self.done.wait(&mut state),
+            }
+        }
     }
 }
 
@@ -445,24 +487,4 @@ impl Drop for Loads {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn parts_make_up_the_extent_and_begin_and_end_at_multiples_of_a_part(
-            off in 0_u64..8 << 20,
-            len in 1_u32..5 << 20,
-        ) {
-            let parts: Vec<Extent> = parts_of(Extent::new(off, len)).collect();
-            let end = off + u64::from(len);
-            prop_assert_eq!((parts[0].off, parts[parts.len() - 1].end()), (off, end));
-            for two in parts.windows(2) {
-                prop_assert_eq!(two[0].end(), two[1].off);
-                prop_assert!(two[1].off.is_multiple_of(PART_BYTES), "{parts:?}");
-            }
-            prop_assert!(parts.iter().all(|part| u64::from(part.len()) <= PART_BYTES && !part.is_empty()));
-        }
-    }
-}
+mod tests;

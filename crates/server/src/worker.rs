@@ -24,7 +24,7 @@ use crate::conn::{Conn, Core, Park, Speaks};
 use crate::counters::{COMMIT_BOUNDS_US, count};
 use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
-use crate::loads::{Again, PAUSE};
+use crate::loads::{Again, Loads, PAUSE};
 use crate::lookahead::Lookahead;
 use crate::phase::{Phase, Sending};
 use crate::resp::Session;
@@ -68,6 +68,7 @@ impl Worker {
     /// # Errors
     /// Only an error of the transport itself.
     pub(crate) fn run(mut self) -> Result<(), TransportError> {
+        Loads::reads_in_rounds();
         while !self.shared.is_stopping() {
             self.round()?;
         }

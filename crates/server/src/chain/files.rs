@@ -4,8 +4,7 @@ use super::stop::Stop;
 use crate::shared::Shared;
 use landfall_chain::{Reason, Refusal, Replicate, Sending};
 use landfall_chain_io::{Answers, Link, Node, NodeError};
-use landfall_fs::{Advanced, Files, FsError, Published, Publisher};
-use landfall_heap::Until;
+use landfall_fs::{Advanced, Files, FsError, Publisher};
 use landfall_media::CommitMode;
 use std::io;
 use std::sync::Arc;
@@ -17,8 +16,6 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(50);
 /// The log is published at least this often, so that what was deleted becomes free.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
-/// How often it asks whether data have been read.
-const LOAD_EVERY: Duration = Duration::from_micros(200);
 /// Pause after a failure.
 const PAUSE_FAILED: Duration = Duration::from_millis(500);
 
@@ -133,28 +130,13 @@ impl Follower {
         Ok(())
     }
 
-    /// Publishes; what is needed for that is read first.
-    fn step(&self, publisher: &mut Publisher) -> Result<Published, FsError> {
-        loop {
-            match publisher.step() {
-                Err(FsError::Wait(Until::Load(load))) => {
-                    while !self.files.heap().is_loaded(load) {
-                        thread::sleep(LOAD_EVERY);
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
     fn publish(&self, published_at: &mut Instant) -> Result<(), FsError> {
         if !self.node.is_ready() || !self.files.publishing_is_due() && published_at.elapsed() < PUBLISH_EVERY
         {
             return Ok(());
         }
         *published_at = Instant::now();
-        let step = |publisher: &mut Publisher| self.step(publisher);
-        let published = self.shared.files.with_publisher(step).transpose();
+        let published = self.shared.files.with_publisher(Publisher::step).transpose();
         // It may have completed what a worker has begun.
         self.shared.wake_committer();
         let published = published?;

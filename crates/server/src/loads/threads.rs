@@ -34,10 +34,7 @@ impl Loads {
                     self.make_room();
                     false
                 }
-                Job::Read(part) => {
-                    let outcome = self.heap.load(part.extent);
-                    self.finish(&mut self.state.lock(), part, outcome)
-                }
+                Job::Read(part) => self.read(part),
             };
             if is_done {
                 shared.wake_load_waiters(None);
