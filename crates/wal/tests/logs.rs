@@ -3,9 +3,9 @@
 mod common;
 
 use common::{ALL, all, append, crash, open, region, writer};
-use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Source, Until};
+use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Source, Until, Writer};
 use landfall_media::{Extent, Media};
-use landfall_wal::{LogRecovery, ReadLimit, Settings, WalError};
+use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
 use std::sync::Arc;
 
 #[test]
@@ -171,6 +171,47 @@ fn logs_keep_what_they_are_set_to_keep() {
 }
 
 #[test]
+fn a_log_keeps_its_bytes_whatever_comes_in_the_place_of_what_it_has_trimmed() {
+    const KEPT: u64 = 20;
+    const OTHERS: u64 = 60;
+    let media = region();
+    let logs = open(&media);
+    let (mut writer, mut compactor) = (writer(&logs, 0), Compactor::new(Arc::clone(logs.heap())));
+    let settings = Settings { retain_bytes: KEPT * 100, ..Default::default() };
+    append(&logs, &mut writer, "a", &[1; 100]);
+    logs.set_settings(&mut writer, b"a", settings, 1).unwrap().ungated();
+    for at in 1..1000_u64 {
+        append(&logs, &mut writer, "a", &[1; 100]);
+        // Others, which are trimmed at once, so that slabs become empty.
+        for _ in 0..OTHERS {
+            append(&logs, &mut writer, "b", b"other");
+        }
+        writer.commit_now().unwrap();
+        logs.retain(&mut writer, 0).unwrap();
+        logs.trim(&mut writer, b"b", at * OTHERS, 1).unwrap().ungated();
+        writer.commit_now().unwrap();
+        logs.sweep(usize::MAX);
+        if compactor.step(&logs, CompactGoal::DENSE, 1 << 20).unwrap().freed_slabs > 0 {
+            fill_and_empty(&logs, &mut writer);
+        }
+        let stats = logs.stats_of(b"a").unwrap().ungated();
+        assert_eq!(stats.first, (at + 1).saturating_sub(KEPT), "after {at}");
+    }
+}
+
+/// Has bytes of an entry be wherever there is space, and frees that.
+fn fill_and_empty(logs: &Logs, writer: &mut Writer) {
+    let entry = vec![255; 1 << 20];
+    while logs.append(writer, b"full", &[Source::Bytes(&entry)], 1).is_ok() {
+        writer.commit_now().unwrap();
+    }
+    let next = logs.stats_of(b"full").unwrap().ungated().next;
+    logs.trim(writer, b"full", next, 1).unwrap().ungated();
+    writer.commit_now().unwrap();
+    logs.sweep(usize::MAX);
+}
+
+#[test]
 fn an_entry_behind_one_that_was_lost_never_was() {
     let media = region();
     let logs = open(&media);
@@ -265,7 +306,7 @@ fn compaction_moves_entries_and_keeps_their_values() {
     }
     assert!(moved > 100, "{moved}");
     drop(compactor);
-    let check = |logs: &landfall_wal::Logs| {
+    let check = |logs: &Logs| {
         let (first, entries) = all(logs, "a").unwrap();
         assert_eq!((first, entries.len()), (900, 100));
         assert!(entries.iter().zip(900..).all(|(entry, at)| *entry == value(at)));
@@ -343,7 +384,7 @@ fn a_region_with_records_of_other_owners_is_refused_and_not_changed() {
     let media = region();
     let opened =
         landfall_heap::Opening::begin(Arc::clone(&media) as Arc<dyn Media>).unwrap().finish().unwrap();
-    let mut writer = landfall_heap::Writer::new(Arc::clone(&opened), 0);
+    let mut writer = Writer::new(Arc::clone(&opened), 0);
     let entry = landfall_heap::Entry {
         kind: landfall_heap::Kind::Put,
         space: 0,
