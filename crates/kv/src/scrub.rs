@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::key::OrderedKey;
-use landfall_heap::{Damage, HeapError, Item};
+use landfall_heap::{Damage, HeapError, Item, Until};
 
 /// Keys found under one lock, which takes some microseconds. Writers of other shards are not blocked.
 const KEYS_AT_ONCE: usize = 16;
@@ -41,7 +41,7 @@ pub struct Scrubbed {
 }
 
 impl Engine {
-    /// Checks the next keys after the cursor, up to `keys_max`.
+    /// Checks the next keys after the cursor, up to `keys_max`. It blocks while bytes are read that have left memory.
     ///
     /// # Errors
     /// Errors of the medium.
@@ -51,7 +51,11 @@ impl Engine {
         while left > 0 && !done.wrapped {
             let count = left.min(KEYS_AT_ONCE);
             let page = match self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms) {
-                // A long key is being read from the medium. The next step continues here.
+                Err(KvError::Wait(Until::Load(load))) => {
+                    self.heap.wait_for_load(load);
+                    continue;
+                }
+                // The next step continues here.
                 Err(KvError::Wait(_)) => break,
                 page => page?,
             };

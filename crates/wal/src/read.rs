@@ -62,7 +62,11 @@ impl Logs {
         let mut page = Page { entries: Vec::new(), next: from, first, end };
         let (mut bytes, most) = (0, limit.entries.min(PAGE_ENTRIES_MAX));
         while page.next < end && page.entries.len() < most {
-            let item = self.hold(&state, page.next);
+            let item = match self.hold(&state, page.next) {
+                // Where its bytes are has left memory, which says nothing about the entry.
+                Err(error @ WalError::Wait(_)) => return Err(error),
+                item => item,
+            };
             let len = item.as_ref().map_or(0, |item| item.len as u64);
             if !page.entries.is_empty() && bytes + len > limit.bytes {
                 break;

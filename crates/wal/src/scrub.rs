@@ -3,7 +3,7 @@
 use crate::error::WalError;
 use crate::logs::Logs;
 use crate::read::ReadLimit;
-use landfall_heap::Damage;
+use landfall_heap::{Damage, Until};
 use std::ops::Bound;
 
 /// Most bytes that one step checks. A first entry that is larger is checked alone.
@@ -30,7 +30,7 @@ pub struct LogScrubbed {
 }
 
 impl Logs {
-    /// Checks the next entries, `entries_max` at most.
+    /// Checks the next entries, `entries_max` at most. It blocks while bytes are read that have left memory.
     pub fn scrub(&self, at: &mut LogScrub, entries_max: usize) -> LogScrubbed {
         let mut done = LogScrubbed::default();
         let name = match at.log.take().or_else(|| self.next_log(None)) {
@@ -58,7 +58,13 @@ impl Logs {
     /// Checks the next entries of one log. True if the end of the log has been reached.
     fn scrub_log(&self, name: &str, at: &mut LogScrub, entries: usize, done: &mut LogScrubbed) -> bool {
         let limit = ReadLimit { entries, bytes: STEP_BYTES };
-        let page = match self.page(name.as_bytes(), at.offset, limit) {
+        let page = loop {
+            match self.page(name.as_bytes(), at.offset, limit) {
+                Err(WalError::Wait(Until::Load(load))) => self.heap.wait_for_load(load),
+                page => break page,
+            }
+        };
+        let page = match page {
             // The entries in between were trimmed.
             Err(WalError::OutOfRange { first, .. }) if first > at.offset => {
                 at.offset = first;
