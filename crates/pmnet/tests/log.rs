@@ -373,6 +373,46 @@ fn released_ports_are_assigned_again_and_no_update_changes_its_port() {
     assert_eq!((found.contains(&old), found.contains(&new)), (false, true));
 }
 
+/// The keeper works beside whoever ends a commit: it finds updates that are durable, and that nobody has acknowledged.
+#[test]
+fn updates_that_the_keeper_visits_while_they_become_durable_are_acknowledged_and_stay() {
+    let media = blank(false);
+    let limits = Limits { queue_max: 4096, ..Limits::default() };
+    let (mut log, mut landing) = (open(&media, limits), Landing::default());
+    let mut keeper = log.keeper();
+    let mut filler = 0;
+    while log.heap().runs().free_count() > 12 {
+        filler += 1;
+        let one = identity(3, (filler >> 12) as u16, filler);
+        log.raise(one.flow, one.session, Standing::Heard);
+        assert_eq!(append(&mut log, &mut landing, one, 1800), Logged::New);
+        log.commit(|_, _| {}).unwrap();
+    }
+    // Most of some runs goes before the fence ends, and little of them stays.
+    log.raise(flow(1), 1, Standing::Heard);
+    log.raise(flow(2), 1, Standing::Heard);
+    let kept: Vec<Identity> =
+        (1..=1500).filter(|seq| seq % 500 > 440).map(|seq| identity(2, 1, seq)).collect();
+    for seq in 1..=1500 {
+        let client = if seq % 500 > 440 { 2 } else { 1 };
+        assert_eq!(append(&mut log, &mut landing, identity(client, 1, seq), 1800), Logged::New);
+    }
+    let mut dirty = log.begin_commit().unwrap();
+    log.remove_upto(flow(1), 1, u32::MAX, |_| {});
+    let outcome = media.fence(&mut dirty, landfall_media::Site::Commit);
+    let (mut acknowledged, mut moved) = (Vec::new(), 0);
+    log.finish_commit(outcome, |identity, _| {
+        acknowledged.push(identity);
+        moved += (0..8).map(|_| keeper.step().unwrap().moved_records).sum::<u64>();
+    })
+    .unwrap();
+    assert_eq!(acknowledged, kept);
+    assert!(moved > 0, "the keeper has nothing to do");
+    for one in &kept {
+        assert_eq!(read(&log, one), Some(update(one, 1800)), "{one:?}");
+    }
+}
+
 fn many_ports(count: u32) {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());

@@ -100,7 +100,10 @@ impl Owner for Shared {
         let Some(owner) = self.record_owner(slot) else { return false };
         let index = self.index.lock();
         let current = match owner {
-            RecordOwner::Update(identity) => index.get(&identity).map(|entry| entry.slot),
+            // Whoever ends the commit knows an update by its slot until it is marked as durable.
+            RecordOwner::Update(identity) => {
+                index.get(&identity).filter(|entry| entry.durable).map(|entry| entry.slot)
+            }
             RecordOwner::Path(flow) => index.path_slot(&flow),
         };
         let is_current = current == Some(slot);
