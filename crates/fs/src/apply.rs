@@ -15,13 +15,7 @@ use std::sync::Arc;
 /// The chunk's transaction is durable: its records are current, and what they replace is dropped.
 pub(crate) fn apply(state: &mut State, built: Built) -> Published {
     let moves = state.moves.take().unwrap_or_default();
-    let now = |slot: SlotId| {
-        let mut slot = slot;
-        while let Some(next) = moves.get(&slot) {
-            slot = *next;
-        }
-        slot
-    };
+    let now = |slot: SlotId| moves.now(slot);
     // Blocks are found by where they were, so they are replaced before anything is dropped. First each file gets its own
     // records: what is left of the old ones then was cloned or shifted since the chunk was put together.
     let mut replaced = Vec::new();

@@ -66,6 +66,7 @@ mod publishing;
 mod ranges;
 mod received;
 mod recover;
+mod relocations;
 mod repair;
 mod replica;
 mod state;

@@ -25,6 +25,7 @@ pub(crate) struct Log {
     /// Records of the operations from there on.
     pub(crate) slots: VecDeque<SlotId>,
     /// The records as they were checked, with their slots then, if a foreign writer has stored them: one for each slot.
+    /// [`SlotId::NONE`] if it is trusted.
     pub(crate) checked: VecDeque<(SlotId, [u8; RECORD_SIZE as usize])>,
     /// Bytes of their values.
     pub(crate) bytes: u64,
@@ -82,6 +83,15 @@ impl Log {
     pub(crate) fn slot_mut(&mut self, index: u64) -> Option<&mut SlotId> {
         let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
         self.slots.get_mut(at)
+    }
+
+    /// The compactor has written the record of an operation again: no client can change it any more, wherever it comes to
+    /// lie.
+    pub(crate) fn trust(&mut self, index: u64) {
+        let at = index.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        if let Some((slot, _)) = at.and_then(|at| self.checked.get_mut(at)) {
+            *slot = SlotId::NONE;
+        }
     }
 
     /// Appends operations that count together or not at all. [`Self::keep`] follows, or [`Writer::take_back`].

@@ -88,6 +88,9 @@ impl What {
                 if let Some(slot) = state.operation_slot(&key) {
                     *slot = new;
                 }
+                if let Some(log) = state.others.get_mut(&key.client) {
+                    log.trust(key.index);
+                }
                 if let Some(write) = key.write {
                     let first = write.offset / BLOCK_BYTES;
                     let end = (first + u64::from(RECORD_BLOCKS_MAX)).min(BLOCKS_MAX);
@@ -131,7 +134,7 @@ impl Owner for Files {
         if is_current {
             what.moved(&mut state, old, new);
             if let Some(moves) = &mut state.moves {
-                moves.insert(old, new);
+                moves.note(old, new);
             }
         }
         is_current

@@ -13,6 +13,7 @@ use crate::names::{Names, Position};
 use crate::node::{Body, Extended, Node};
 use crate::operation::{Operation, Stamp};
 use crate::received::Received;
+use crate::relocations::Relocations;
 use crate::stored::Stored;
 use crate::tree::{Tree, TreeError, Unread};
 use crate::witness::Witness;
@@ -62,8 +63,8 @@ pub(crate) struct State {
     pub(crate) nodes_max: usize,
     /// Inodes of which a record cannot be read.
     pub(crate) damaged: BTreeMap<InodeNumber, (SlotId, Damage)>,
-    /// While a chunk is being published: where the compactor has moved records since the chunk was put together.
-    pub(crate) moves: Option<BTreeMap<SlotId, SlotId>>,
+    /// While a chunk is being published: where records have gone since it was put together.
+    pub(crate) moves: Option<Relocations>,
     /// Inodes that have changed, and what makes the newest change durable.
     pub(crate) pending: BTreeMap<InodeNumber, Ticket>,
     /// Operations of the log with a lower index are durable in this region. Those of an earlier life are, too.

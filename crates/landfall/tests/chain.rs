@@ -153,6 +153,29 @@ fn what_was_not_sent_is_sent_after_a_second_crash() {
     assert!(sent.iter().any(|line| line.ends_with("=1")), "one record, and not all: {sent:?}");
 }
 
+/// What the next server may lack is listed by its records: they stay, and so do their bytes, until it has them.
+#[test]
+fn what_was_not_sent_stays_until_it_is_although_it_expires() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["SET", "key", "old"]), ok());
+    chain.kill(1);
+    let mut resp = chain.resp(0);
+    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new", b"PX", b"1500"]).is_err());
+    std::thread::sleep(Duration::from_millis(500));
+    chain.kill(0);
+    assert!(waits.join().unwrap(), "nobody has acknowledged it");
+    chain.start(0);
+    std::thread::sleep(Duration::from_millis(3000));
+    let expired = |chain: &Chain, node: usize| chain.server(node).metric("landfall_expired_keys_total");
+    assert!(expired(&chain, 0) < 1.0, "it is not sent yet");
+    chain.start(1);
+    chain.wait_until_in_step();
+    (0..2).for_each(|node| assert_eq!(chain.server(node).call(&["GET", "key"]), Reply::Nil));
+    wait_until(LIMIT, || (expired(&chain, 0) > 0.0).then_some(())).expect("it is purged then");
+    assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 0);
+}
+
 #[test]
 fn replicas_answer_reads_and_refuse_writes() {
     let mut chain = Chain::new(2, &[]);

@@ -292,14 +292,14 @@ impl Maintenance {
             }
             self.purger.commit_now()?;
         }
-        Ok(logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
+        Ok(chain::may_change_records(&self.shared) && logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
     }
 
     /// Makes space while too few runs are free, as fast as possible: faster writers wait for it. True while there is
     /// more to do.
     fn compact(&mut self) -> Result<bool, KvError> {
         let mount = self.mount();
-        if !chain::may_compact(&self.shared) {
+        if !chain::may_change_records(&self.shared) {
             return Ok(false);
         }
         if Instant::now() < self.idle_until && !mount.as_ref().is_some_and(|mount| mount.is_asked()) {

@@ -222,12 +222,12 @@ pub(crate) fn asks_for_room(shared: &Shared) -> bool {
     shared.chain.as_ref().is_some_and(|node| node.asks_for_room())
 }
 
-/// True if records may be moved: not while those are listed that the node behind may lack.
-pub(crate) fn may_compact(shared: &Shared) -> bool {
+/// True if records may be moved, and dropped: not while those are listed that the node behind may lack.
+pub(crate) fn may_change_records(shared: &Shared) -> bool {
     shared.chain.as_ref().is_none_or(|node| node.is_ready())
 }
 
 /// True if this node may delete keys that have expired, and trim logs: what is being copied to it counts by what it has.
 pub(crate) fn may_purge(shared: &Shared) -> bool {
-    shared.chain.as_ref().is_none_or(|node| node.is_in_step())
+    may_change_records(shared) && shared.chain.as_ref().is_none_or(|node| node.is_in_step())
 }
