@@ -9,7 +9,7 @@ use crate::service::{Answer, Answered, Service, Written, number_of};
 use crate::transport::Transport;
 use landfall_fs::{Access, BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
 use landfall_fuse::{CopyFileRange, Errno, Read, Reply, Request, Sent, Unique, Write};
-use landfall_heap::CopyPath;
+use landfall_heap::{CopyPath, Item};
 use smallvec::SmallVec;
 use std::io::IoSlice;
 
@@ -116,14 +116,16 @@ pub(crate) fn read(
 
 /// Checks what is read against its checksums, after it has been read from the medium where it is not in memory.
 fn verify(service: &Service, number: InodeNumber, parts: &[FilePart<'_>]) -> Result<(), Errno> {
-    for part in parts {
-        let FilePart::Stored(part) = part else { continue };
-        let holds = service.retry(|| {
-            part.item().fetch()?;
-            Ok(part.item().verify()?)
-        })?;
-        if !holds {
-            let slot = part.item().slot.0;
+    let stored = || {
+        parts.iter().filter_map(|part| match part {
+            FilePart::Stored(part) => Some(part.item()),
+            _ => None,
+        })
+    };
+    service.retry(|| Ok(Item::fetch_all(stored())?))?;
+    for item in stored() {
+        if !service.retry(|| Ok(item.verify()?))? {
+            let slot = item.slot.0;
             tracing::error!(inode = number.0, slot, "data of a file are damaged: reads of this part fail");
             return Err(Errno::IO);
         }

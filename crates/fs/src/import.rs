@@ -80,7 +80,6 @@ impl Files {
         let steps: Vec<Step<'_>> =
             [Step::Operation(&create)].into_iter().chain(writes).chain([Step::Operation(&link)]).collect();
         let mut state = self.lock();
-        // The last step cannot be refused after this.
         let replaced = state.ask(|tree| tree.check_new_name(parent, name, replaces))?;
         let lease = state.log.lease;
         state.apply(Stamp { lease, time_ns }, number, &steps)?;

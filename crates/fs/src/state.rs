@@ -119,6 +119,7 @@ impl State {
         steps: &[Step<'_>],
     ) -> Result<(), FsError> {
         self.require_features(steps)?;
+        self.check_later(file, steps)?;
         let encoded: Vec<Vec<u8>> = steps.iter().map(|step| encode(step, stamp)).collect();
         let entries: Vec<LogEntry<'_>> = steps
             .iter()
@@ -162,6 +163,22 @@ impl State {
         }
     }
 
+    /// Checks what the first step does not, and reads what the others need: those cannot be refused once it is executed.
+    fn check_later(&mut self, file: InodeNumber, steps: &[Step<'_>]) -> Result<(), FsError> {
+        let makes_file = |step: &Step<'_>| matches!(step, Step::Operation(Operation::Create { number, .. }) if *number == file);
+        let (first, later) = (steps.first(), steps.get(1..).unwrap_or_default());
+        for step in later {
+            match *step {
+                Step::Operation(&Operation::Link { parent, name, replaces, .. }) => {
+                    self.ask(|tree| tree.check_new_name(parent, name, replaces))?;
+                }
+                Step::Write(..) if !first.is_some_and(makes_file) => drop(self.node(file)?),
+                Step::Operation(_) | Step::Write(..) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Earlier versions know nothing of calls: they refuse the region from the first one on.
     fn require_features(&self, steps: &[Step<'_>]) -> Result<(), HeapError> {
         let is_of_calls =
@@ -178,7 +195,7 @@ impl State {
         }
     }
 
-    /// Executes steps on the tree. Only the first one can be refused: the caller has checked the others.
+    /// Executes steps on the tree. Only the first one can be refused: [`Self::check_later`] has checked the others.
     fn execute(
         &mut self,
         stamp: Stamp,
@@ -197,7 +214,7 @@ impl State {
             if at == 0 {
                 done?;
             } else {
-                done.expect("the caller has checked what follows the first step");
+                done.expect("what follows the first step has been checked");
             }
         }
         Ok(())

@@ -6,9 +6,12 @@ mod common;
 use common::model::{Pair, Step, assert_same, config, step};
 use common::{World, check, region};
 use landfall_fs::{
-    Advanced, CopyPlace, FilesRecord, FsError, Operation, Orphans, Publisher, ReceiveError, is_compared,
+    Advanced, CopyPlace, FileType, FilesRecord, FsError, Mode, Name, NewFile, Operation, Orphans, Publisher,
+    ReceiveError, is_compared,
 };
-use landfall_heap::{Heap, HeapError, NewRegion, SlotId, Source, Successor, create};
+use landfall_heap::{
+    Entry, Heap, HeapError, Item, Kind, NewRegion, SlotId, Source, Successor, Writer, create,
+};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
 use parking_lot::Mutex;
@@ -302,6 +305,44 @@ impl Chain {
     }
 }
 
+/// What a group of operations needs behind its first one is read, too.
+#[test]
+fn a_value_becomes_a_file_at_a_node_that_has_just_started() {
+    let mut chain = Chain::new();
+    chain.copy(Way::WHOLE, &mut [].iter());
+    let directory = chain.pair.world.create(common::ROOT, "directory", FileType::Directory);
+    let mut node = chain.away();
+    node.0.publish();
+    let mut node = node.crashed();
+    node.be_ready();
+    *chain.behind.node.lock() = Some(node);
+    let files = &chain.pair.world.files;
+    let heap = files.heap();
+    let (value, key) = (vec![5; 9000], b"key");
+    let mut writer = Writer::new(Arc::clone(heap), 7);
+    let entry = Entry {
+        kind: Kind::Put,
+        space: 0,
+        hash: heap.hash(0, key),
+        key,
+        key_at: None,
+        value: Source::Bytes(&value),
+        arrival_ns: 1,
+        expiry_ms: 0,
+        aux: 0,
+    };
+    let slot = writer.append(&entry).expect("there is room");
+    writer.commit_now().expect("commits");
+    let item = Item::hold(heap, slot, &heap.record(slot).expect("a record")).expect("reads");
+    let name = Name::new(b"file").expect("a name");
+    let mode = Mode::new(FileType::File, 0o644);
+    let new = NewFile { parent: directory, name, mode, uid: 1, gid: 2, replaces: false };
+    let made = files.import(9, &new, &item).expect("there is room");
+    files.sync_all().expect("syncs");
+    let node = chain.behind.node.lock();
+    assert_eq!(node.as_ref().expect("there is a node").0.bytes(made.number), value);
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -328,7 +369,7 @@ proptest! {
         chain.assert_equal("at the end");
         // The first one is gone: the second one goes on.
         let mut node = chain.behind.node.lock().take().expect("there is a node");
-        node.0.create(common::ROOT, "of the second", landfall_fs::FileType::File);
+        node.0.create(common::ROOT, "of the second", FileType::File);
         node.0.publish();
         let seen = node.0.view();
         check(Arc::clone(&node.0.media));
@@ -349,7 +390,7 @@ proptest! {
         // What it has in its log, and nobody else knows.
         let mut away = chain.away();
         for file in 0..alone {
-            let number = away.0.create(common::ROOT, &format!("alone {file}"), landfall_fs::FileType::File);
+            let number = away.0.create(common::ROOT, &format!("alone {file}"), FileType::File);
             away.0.write(number, 0, &[9; 5000]);
         }
         away.0.files.sync_all().expect("syncs");

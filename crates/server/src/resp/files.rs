@@ -6,7 +6,7 @@ use super::flags::Flags;
 use super::logs::offset;
 use crate::files::FileValues;
 use landfall_fs::{FilePart, FsError, Imported, TreeError};
-use landfall_heap::{Damage, HeapError, Until, Writer};
+use landfall_heap::{Damage, HeapError, Item, Until, Writer};
 use landfall_kv::{Txn, TxnKey};
 use std::sync::Arc;
 
@@ -161,12 +161,14 @@ fn stage_file(
                 "ERR the file has holes: a value has none (cp --sparse=never fills them)",
             ));
         };
-        part.item().fetch()?;
+        stored.push(part);
+    }
+    Item::fetch_all(stored.iter().map(|part| part.item()))?;
+    for part in &stored {
         if !part.item().verify()? {
             let (slot, what) = (part.item().slot, Damage::ValueChecksum);
             return Err(HeapError::Damaged { slot, what }.into());
         }
-        stored.push(part);
     }
     Ok(txn.put_parts(writer, space, key, &stored)?)
 }
