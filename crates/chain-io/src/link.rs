@@ -327,6 +327,8 @@ impl<'n> Stream<'n> {
             (downstream.version(), downstream.node().cloned())
         };
         let Some(member) = member else {
+            line.begin.iter_mut().for_each(|begin| begin.unsent.clear());
+            self.send_unsent(line)?;
             self.be_ready(line)?;
             return Ok(false);
         };
@@ -370,12 +372,15 @@ impl<'n> Stream<'n> {
         let Some(begin) = &mut line.begin else { return Ok(()) };
         let unsent = std::mem::take(&mut begin.unsent);
         if unsent.is_empty() {
+            self.node.end_list();
             return Ok(());
         }
         tracing::info!(records = unsent.len(), "sending what may not have been sent before");
         let sent = self.transmit(line, &unsent, true);
-        if sent.is_err() {
-            line.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent));
+        match &sent {
+            // What is done before the node is ready may need space.
+            Ok(()) => self.node.end_list(),
+            Err(_) => line.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent)),
         }
         sent
     }
@@ -387,6 +392,7 @@ impl<'n> Stream<'n> {
             line.begin.as_ref().map_or(Ok(()), |begin| (begin.prepare)())?;
             self.node.raise_floor(self.node.heap.next_seq()).map_err(io::Error::other)?;
             line.begin = None;
+            self.node.end_list();
             self.node.set_ready_in(line.generation);
         }
         Ok(())

@@ -126,6 +126,8 @@ pub struct Node {
     pub(crate) is_full_behind: AtomicBool,
     /// Everything that the chain must know is at the node behind: clients are answered.
     is_ready: AtomicBool,
+    /// Records are listed that the node behind may lack.
+    lists_unsent: AtomicBool,
     /// A [`Role`].
     role: AtomicU8,
     is_first: AtomicBool,
@@ -191,6 +193,7 @@ impl Node {
             state: Mutex::new(state),
             slots: (0..settings.streams).map(|_| Slot::new(settings.compression, settings.spin)).collect(),
             is_ready: AtomicBool::new(false),
+            lists_unsent: AtomicBool::new(true),
             role: AtomicU8::new(Role::Waiting as u8),
             is_first: AtomicBool::new(is_first),
             has_found_damage: AtomicBool::new(false),
@@ -429,6 +432,16 @@ impl Node {
     /// True once everything that the chain must know is at the node behind.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
+    }
+
+    /// True if records may be moved, and dropped: none is listed that the node behind may lack.
+    pub fn may_change_records(&self) -> bool {
+        !self.lists_unsent.load(Ordering::Acquire)
+    }
+
+    /// What was listed is at the node behind, or comes there in a copy.
+    pub(crate) fn end_list(&self) {
+        self.lists_unsent.store(false, Ordering::Release);
     }
 
     /// True if this node may make the node behind it fall behind. It does so only for a node before it that is there, and so

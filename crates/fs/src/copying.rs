@@ -268,24 +268,25 @@ impl Publisher {
         let files = Arc::clone(&self.files);
         // What comes may be about calls.
         files.heap().require_features(FEATURE_CALLS)?;
-        let (left, keeps) = {
+        self.has_ended_copy = false;
+        let keeps = {
             let mut state = files.lock();
             state.held = None;
-            let mut left: Vec<SlotId> = state.log.slots.drain(..).collect();
+            self.left.extend(state.log.slots.drain(..));
             if let Received::Kept(copying) = std::mem::replace(&mut state.received, Received::PassedOver) {
-                left.extend(copying.waiting.into_values());
+                self.left.extend(copying.waiting.into_values());
             }
             state.log = Log { first: COPY_FIRST, above: u64::MAX, ..Log::new(CLIENT) };
             state.persistent_below = 0;
             let keeps = keeps && state.damaged.is_empty() && state.stored.header.is_some();
             state.reset_tree();
-            (left, keeps)
+            keeps
         };
         // With the log's new bound no operation counts, neither one that is there nor one that comes: until the copied bound
         // is there, the tree is a mixture of two. Whatever the published tree has, every node that
         // was in step has had; an operation of the log may be known to nobody else.
         self.step()?;
-        left.into_iter().for_each(|slot| files.heap().drop_record(slot));
+        self.left.drain(..).for_each(|slot| files.heap().drop_record(slot));
         if !keeps {
             self.drop_tree()?;
         }
@@ -366,11 +367,15 @@ impl Publisher {
     /// durably. It blocks in fences.
     ///
     /// # Errors
-    /// [`ReceiveError`]: the copy has come to nothing.
+    /// [`FsError::Wait`], and [`HeapError::Full`]: try again. All others of [`ReceiveError`]: the copy has come to nothing.
     pub fn end_copy(&mut self) -> Result<(), ReceiveError> {
-        self.files.end_copy()?;
+        if !self.has_ended_copy {
+            self.files.end_copy()?;
+            self.has_ended_copy = true;
+        }
         // Operations came before the log's bound did, and those that are older than their bound do not count.
         self.step()?;
+        self.has_ended_copy = false;
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::pace::CHUNK_BYTES;
 use crate::published::Published;
 use crate::publishing::Publishing;
 use crate::state::State;
-use landfall_heap::{Ticket, Transaction, Until, Writer};
+use landfall_heap::{SlotId, Ticket, Transaction, Until, Writer};
 use std::sync::Arc;
 
 /// Operations after which a chunk is published.
@@ -68,6 +68,10 @@ pub struct Publisher {
     publishing: Publishing,
     /// A step publishes nothing that is not durable.
     waits_to_be_asked: bool,
+    /// What the log had when a copy began: it goes when the log's new bound is durable.
+    pub(crate) left: Vec<SlotId>,
+    /// A copy has ended, and what follows from that is not published.
+    pub(crate) has_ended_copy: bool,
 }
 
 impl Files {
@@ -111,7 +115,8 @@ impl Publisher {
         let mut writer = Writer::new(Arc::clone(files.heap()), writer);
         // What was taken into the log must get out of it, also when the region is full.
         writer.set_frees_space(true);
-        Self { files, writer, publishing: Publishing::default(), waits_to_be_asked: false }
+        let publishing = Publishing::default();
+        Self { files, writer, publishing, waits_to_be_asked: false, left: Vec::new(), has_ended_copy: false }
     }
 
     /// From now on records get their bytes in this way.

@@ -9,7 +9,7 @@
 //! 2. After (1), there was a time at which the chunk was not pinned. Landed bytes are held, and so pinned, until the
 //!    record that refers to them has been appended. So every record that needs bytes of the chunk has been appended.
 //! 3. After (2), there was a time at which every record that refers to the run was durable, with its data.
-//! 4. Nothing has pinned the chunk since (2). The medium checks this when it evicts.
+//! 4. Nothing pins the chunk. The medium checks this when it evicts. Who has pinned it since (2) has stored nothing there.
 
 use crate::free::FreeGoal;
 use crate::heap::Heap;
@@ -69,7 +69,7 @@ impl Heap {
         let runs = parts.map(|part| RunId::of(part.off));
         let data = runs.filter(|run| matches!(self.runs.get(*run).used_for(), RunUse::Free | RunUse::Data));
         for run in data {
-            pages.evict(run.off(), Evict::Any);
+            pages.evict(run.off(), Evict::Any, pages.unpinned(run.off()));
         }
     }
 
@@ -79,10 +79,11 @@ impl Heap {
             return 0;
         }
         // The order matters: see the module's documentation.
-        let may_go = self.runs.is_settled_data(run)
-            && (pages.cold_bytes(run.off()) > 0 || what == Evict::Any)
-            && self.runs.all_durable(run);
-        let freed = if may_go { pages.evict(run.off(), what) } else { 0 };
+        let may_go =
+            self.runs.is_settled_data(run) && (pages.cold_bytes(run.off()) > 0 || what == Evict::Any);
+        let unpinned = may_go.then(|| pages.unpinned(run.off()));
+        let among = unpinned.filter(|_| self.runs.all_durable(run));
+        let freed = among.map_or(0, |among| pages.evict(run.off(), what, among));
         self.runs.leave(run);
         freed
     }

@@ -30,7 +30,7 @@ pub use extent::{Chain, Extent, Segment};
 pub use file_write::FileWrite;
 pub use kind::MediaKind;
 pub use media::{CommitMode, Media, persist};
-pub use pages::{CHUNK_SIZE, EventFd, Evict, PIN_UNIT, Pages, ReadQueue, Started};
+pub use pages::{CHUNK_SIZE, ChunkSet, EventFd, Evict, PIN_UNIT, Pages, ReadQueue, Started};
 pub use site::Site;
 pub use standing::Standing;
 pub use sum::Sum;

@@ -2,6 +2,7 @@
 
 use crate::error::MediaError;
 use crate::extent::Extent;
+use crate::units::RUN_SIZE;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -68,8 +69,11 @@ pub trait Pages: Send + Sync {
     /// meanwhile counts as unused from now on.
     fn cold_bytes(&self, run_off: u64) -> u64;
 
-    /// Evicts unpinned chunks of a run. Returns how many bytes were freed.
-    fn evict(&self, run_off: u64, what: Evict) -> u64;
+    /// The chunks of a run that are not pinned.
+    fn unpinned(&self, run_off: u64) -> ChunkSet;
+
+    /// Evicts chunks of a run that are among some, and not pinned. Returns how many bytes were freed.
+    fn evict(&self, run_off: u64, what: Evict, among: ChunkSet) -> u64;
 
     /// Bytes of the region that are in memory.
     fn resident_bytes(&self) -> u64;
@@ -78,12 +82,34 @@ pub trait Pages: Send + Sync {
     fn limit(&self) -> u64;
 }
 
+/// Some chunks of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkSet(u16);
+
+impl ChunkSet {
+    /// All chunks.
+    pub const ALL: Self = Self(u16::MAX);
+
+    /// Those for which `is_member` holds of the number within the run.
+    pub(crate) fn of(is_member: impl Fn(u64) -> bool) -> Self {
+        let bits = (0..RUN_SIZE / CHUNK_SIZE).filter(|chunk| is_member(*chunk));
+        Self(bits.fold(0, |set, chunk| set | 1 << chunk))
+    }
+
+    /// True if a chunk, by its number within the run, is among them.
+    pub(crate) fn has(self, chunk: u64) -> bool {
+        self.0 >> chunk & 1 == 1
+    }
+}
+
+const _: () = assert!(RUN_SIZE / CHUNK_SIZE == u16::BITS as u64);
+
 /// Which chunks [`Pages::evict`] drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evict {
     /// The chunks that have not been pinned since [`Pages::cold_bytes`] was called.
     Unused,
-    /// Every unpinned chunk.
+    /// Every chunk.
     Any,
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{creating, disk};
 use landfall_media::{
-    CHUNK_SIZE, Dirty, Evict, Extent, Media, OpenOptions, PIN_UNIT, Pages, RUN_SIZE, ReadQueue, Site,
-    Standing, Started, open,
+    CHUNK_SIZE, ChunkSet, Dirty, Evict, Extent, Media, OpenOptions, PIN_UNIT, Pages, RUN_SIZE, ReadQueue,
+    Site, Standing, Started, open,
 };
 
 const RUNS: u64 = 8;
@@ -35,7 +35,7 @@ fn bytes_of(run: u64) -> Vec<u8> {
 
 /// Evicts everything that is not pinned.
 fn evict_all(pages: &dyn Pages) -> u64 {
-    (0..RUNS).map(|run| pages.evict(run * RUN_SIZE, Evict::Any)).sum()
+    (0..RUNS).map(|run| pages.evict(run * RUN_SIZE, Evict::Any, ChunkSet::ALL)).sum()
 }
 
 /// The bytes of an extent, pinned while they are compared.
@@ -61,7 +61,7 @@ fn only_blocks_that_are_read_are_loaded_and_pinned_ones_stay() {
     assert_eq!(pages.resident_bytes(), CHUNK_SIZE + 8192, "two blocks were read");
     assert!(holds(&*media, &*pages, kept));
     pages.unpin(kept);
-    assert_eq!(pages.evict(3 * RUN_SIZE, Evict::Any), CHUNK_SIZE);
+    assert_eq!(pages.evict(3 * RUN_SIZE, Evict::Any, ChunkSet::ALL), CHUNK_SIZE);
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn chunks_unused_since_the_clock_passed_are_evicted_first() {
     let (media, pages) = region(&dir.path().join("region"));
     assert_eq!(pages.cold_bytes(0), RUN_SIZE, "stores pin nothing");
     assert!(holds(&*media, &*pages, Extent::new(CHUNK_SIZE, 1)));
-    assert_eq!(pages.evict(0, Evict::Unused), RUN_SIZE - CHUNK_SIZE);
+    assert_eq!(pages.evict(0, Evict::Unused, ChunkSet::ALL), RUN_SIZE - CHUNK_SIZE);
     assert_eq!(pages.cold_bytes(0), 0, "it counts as unused from the next time on");
     assert_eq!(pages.cold_bytes(0), CHUNK_SIZE);
-    assert_eq!(pages.evict(0, Evict::Unused), CHUNK_SIZE);
+    assert_eq!(pages.evict(0, Evict::Unused, ChunkSet::ALL), CHUNK_SIZE);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_chunk_whose_use_is_forgotten_is_evicted_at_once() {
     pages.cold_bytes(0);
     assert!(holds(&*media, &*pages, once) && holds(&*media, &*pages, again));
     pages.forget_use(once);
-    assert_eq!(pages.evict(0, Evict::Unused), RUN_SIZE - CHUNK_SIZE);
+    assert_eq!(pages.evict(0, Evict::Unused, ChunkSet::ALL), RUN_SIZE - CHUNK_SIZE);
     assert!(!pages.is_resident(once) && pages.is_resident(again));
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use landfall_media::sim::{CrashState, SimMedia, SimOptions, VERSIONS_MAX};
 use landfall_media::{
-    BLOCK_SIZE, CHUNK_SIZE, CommitMode, Dirty, Evict, Extent, LINE_SIZE, Media, MediaError, MediaKind,
-    RUN_SIZE, Site, persist,
+    BLOCK_SIZE, CHUNK_SIZE, ChunkSet, CommitMode, Dirty, Evict, Extent, LINE_SIZE, Media, MediaError,
+    MediaKind, RUN_SIZE, Site, persist,
 };
 
 const LEN: u64 = 4096;
@@ -301,7 +301,7 @@ fn what_leaves_memory_is_read_again_if_it_was_durable_and_is_lost_if_not() {
     media.store(kept.off + LINE_SIZE, b"pending").expect("in bounds");
     media.store(pinned.off, b"pending").expect("in bounds");
     pages.pin(pinned);
-    assert_eq!(pages.evict(RUN_SIZE, Evict::Any), RUN_SIZE - CHUNK_SIZE);
+    assert_eq!(pages.evict(RUN_SIZE, Evict::Any, ChunkSet::ALL), RUN_SIZE - CHUNK_SIZE);
     assert!(!pages.is_resident(kept) && pages.is_resident(pinned));
     assert_eq!(pages.resident_bytes(), RUN_SIZE + CHUNK_SIZE);
     assert_eq!(media.bytes(kept).expect("in bounds"), b"durable");
@@ -309,7 +309,11 @@ fn what_leaves_memory_is_read_again_if_it_was_durable_and_is_lost_if_not() {
     assert_eq!(media.bytes(pinned).expect("in bounds"), b"pending");
     assert!(pages.is_resident(kept));
     pages.unpin(pinned);
-    assert_eq!(pages.evict(RUN_SIZE, Evict::Unused), CHUNK_SIZE, "one was used, the others are gone");
+    assert_eq!(
+        pages.evict(RUN_SIZE, Evict::Unused, ChunkSet::ALL),
+        CHUNK_SIZE,
+        "one was used, the others are gone"
+    );
     assert_eq!(pages.cold_bytes(RUN_SIZE), 0);
-    assert_eq!(pages.evict(RUN_SIZE, Evict::Unused), CHUNK_SIZE);
+    assert_eq!(pages.evict(RUN_SIZE, Evict::Unused, ChunkSet::ALL), CHUNK_SIZE);
 }

@@ -7,7 +7,7 @@ use super::medium::SimMedia;
 use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::media::Media;
-use crate::pages::{EventFd, Evict, Pages, ReadQueue};
+use crate::pages::{ChunkSet, EventFd, Evict, Pages, ReadQueue};
 use std::sync::Arc;
 
 /// What bytes that have left memory read as.
@@ -42,8 +42,12 @@ impl Pages for SimMedia {
         self.paging().cold_bytes(run_off)
     }
 
-    fn evict(&self, run_off: u64, what: Evict) -> u64 {
-        let going = self.paging().take_unpinned(run_off, what);
+    fn unpinned(&self, run_off: u64) -> ChunkSet {
+        self.paging().unpinned(run_off)
+    }
+
+    fn evict(&self, run_off: u64, what: Evict, among: ChunkSet) -> u64 {
+        let going = self.paging().take_unpinned(run_off, what, among);
         going.iter().for_each(|chunk| self.forget(*chunk, GONE));
         going.iter().map(|chunk| u64::from(chunk.len())).sum()
     }

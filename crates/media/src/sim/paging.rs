@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::extent::Extent;
-use crate::pages::{CHUNK_SIZE, Evict, PIN_UNIT};
+use crate::pages::{CHUNK_SIZE, ChunkSet, Evict, PIN_UNIT};
 use crate::units::RUN_SIZE;
 
 /// The chunks of a region.
@@ -80,8 +80,14 @@ impl Paging {
         chunks[first..end].iter_mut().for_each(|chunk| chunk.is_used = false);
     }
 
-    /// The chunks of a run that leave memory: they count as absent from now on.
-    pub(super) fn take_unpinned(&self, run_off: u64, what: Evict) -> Vec<Extent> {
+    /// The chunks of a run that are not pinned.
+    pub(super) fn unpinned(&self, run_off: u64) -> ChunkSet {
+        let chunks = self.chunks.lock();
+        ChunkSet::of(|chunk| chunks[(run_off / CHUNK_SIZE + chunk) as usize].pins == 0)
+    }
+
+    /// The chunks of a run, among some, that leave memory: they count as absent from now on.
+    pub(super) fn take_unpinned(&self, run_off: u64, what: Evict, among: ChunkSet) -> Vec<Extent> {
         let mut chunks = self.chunks.lock();
         let goes = |index: &u64| {
             let chunk = &mut chunks[*index as usize];
@@ -91,7 +97,8 @@ impl Paging {
             }
             !is_kept
         };
-        chunks_of_run(run_off).filter(goes).map(chunk_at).collect()
+        let is_among = |index: &u64| among.has(index - run_off / CHUNK_SIZE);
+        chunks_of_run(run_off).filter(is_among).filter(goes).map(chunk_at).collect()
     }
 
     /// Bytes in memory of a region of `len` bytes.

@@ -84,7 +84,7 @@ fn keep(spare: Spare) {
 #[cfg(test)]
 mod tests {
     use crate::sim::{SimMedia, SimOptions};
-    use crate::{Evict, Extent, Media, RUN_SIZE, Site, Standing, persist};
+    use crate::{ChunkSet, Evict, Extent, Media, RUN_SIZE, Site, Standing, persist};
 
     const LEN: u64 = 2 * RUN_SIZE;
 
@@ -123,7 +123,7 @@ mod tests {
     fn memory_of_regions_that_were_paged_or_have_grown_is_not_used_again() {
         let paged = region();
         paged.page(0);
-        paged.clone().pages().expect("it is paged").evict(0, Evict::Any);
+        paged.clone().pages().expect("it is paged").evict(0, Evict::Any, ChunkSet::ALL);
         drop(paged);
         assert_eq!(all(&region()), vec![0; LEN as usize]);
         let grown = region();

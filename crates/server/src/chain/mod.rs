@@ -224,7 +224,7 @@ pub(crate) fn asks_for_room(shared: &Shared) -> bool {
 
 /// True if records may be moved, and dropped: not while those are listed that the node behind may lack.
 pub(crate) fn may_change_records(shared: &Shared) -> bool {
-    shared.chain.as_ref().is_none_or(|node| node.is_ready())
+    shared.chain.as_ref().is_none_or(|node| node.may_change_records())
 }
 
 /// True if this node may delete keys that have expired, and trim logs: what is being copied to it counts by what it has.

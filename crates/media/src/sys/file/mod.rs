@@ -31,7 +31,7 @@ use crate::error::MediaError;
 use crate::extent::Extent;
 use crate::kind::MediaKind;
 use crate::media::{CommitMode, Media};
-use crate::pages::{EventFd, Evict, Pages, ReadQueue};
+use crate::pages::{ChunkSet, EventFd, Evict, Pages, ReadQueue};
 use crate::site::Site;
 use crate::standing::Standing;
 use crate::units::RUN_SIZE;
@@ -437,7 +437,11 @@ impl Pages for FileMedia {
         if paged || self.runs.is_resident(run) { self.paging().cold_bytes(run, paged) } else { 0 }
     }
 
-    fn evict(&self, run_off: u64, what: Evict) -> u64 {
+    fn unpinned(&self, run_off: u64) -> ChunkSet {
+        self.paging().unpinned(run_off / RUN_SIZE)
+    }
+
+    fn evict(&self, run_off: u64, what: Evict, among: ChunkSet) -> u64 {
         let (chunks, run) = (self.paging(), run_off / RUN_SIZE);
         if self.pinned.load(Ordering::Acquire) {
             return 0;
@@ -451,7 +455,7 @@ impl Pages for FileMedia {
         if !self.runs.is_paged(run) {
             return 0;
         }
-        let freed = chunks.evict(run, what, |off, len| {
+        let freed = chunks.evict(run, (what, among), |off, len| {
             // Memory that cannot be released stays allocated, with the bytes that the file has.
             let _ = self.image.give_back(off, len);
         });

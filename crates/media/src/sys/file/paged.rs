@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex};
 
 use crate::extent::Extent;
-use crate::pages::{CHUNK_SIZE, Evict, PIN_UNIT};
+use crate::pages::{CHUNK_SIZE, ChunkSet, Evict, PIN_UNIT};
 use crate::sys::prefetch::prefetch_line;
 use crate::units::{BLOCK_SIZE, RUN_SIZE};
 
@@ -276,10 +276,22 @@ impl Chunks {
         bytes
     }
 
-    /// Drops chunks of a paged run: `drop_range` frees the memory of a range. Returns how many bytes it dropped.
-    pub(super) fn evict(&self, run: u64, what: Evict, mut drop_range: impl FnMut(u64, u64)) -> u64 {
+    /// The chunks of a run that are not pinned.
+    pub(super) fn unpinned(&self, run: u64) -> ChunkSet {
+        let first = run * CHUNKS_PER_RUN;
+        ChunkSet::of(|chunk| self.word(first + chunk).load(Ordering::Acquire) & PINS == 0)
+    }
+
+    /// Drops chunks of a paged run that are among some: `drop_range` frees the memory of a range. Returns how many bytes it
+    /// dropped.
+    pub(super) fn evict(
+        &self,
+        run: u64,
+        (what, among): (Evict, ChunkSet),
+        mut drop_range: impl FnMut(u64, u64),
+    ) -> u64 {
         let mut taken: Vec<Taken> = Vec::new();
-        for chunk in chunks_of_run(run) {
+        for chunk in chunks_of_run(run).filter(|chunk| among.has(chunk - run * CHUNKS_PER_RUN)) {
             let word = self.word(chunk).load(Ordering::Acquire);
             let kept = if what == Evict::Unused { PINS | BUSY | USED } else { PINS | BUSY };
             if word & kept != 0 || word & PRESENT == 0 {
@@ -392,7 +404,8 @@ mod tests {
         chunks.pin(used);
         chunks.unpin(used);
         let dropped = RefCell::new(Vec::new());
-        let evict = |what| chunks.evict(0, what, |off, len| dropped.borrow_mut().push((off, len)));
+        let evict =
+            |what| chunks.evict(0, (what, ChunkSet::ALL), |off, len| dropped.borrow_mut().push((off, len)));
         assert_eq!(chunks.cold_bytes(0, true), RUN_SIZE - 2 * CHUNK_SIZE);
         chunks.pin(used);
         chunks.unpin(used);
@@ -415,7 +428,7 @@ mod tests {
         chunks.fill(0);
         let order = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
-            chunks.evict(0, Evict::Any, |_, _| {
+            chunks.evict(0, (Evict::Any, ChunkSet::ALL), |_, _| {
                 threads.spawn(|| {
                     chunks.pin(Extent::new(0, 1));
                     let read = |_, _| -> Result<(), ()> {
