@@ -250,3 +250,32 @@ fn readers_find_every_byte_during_concurrent_eviction() {
     evict_all(&*pages);
     assert_eq!(pages.resident_bytes(), 0, "every byte was counted once");
 }
+
+/// Two batches write to different parts of a run of which a part is not durable, and the rest has left memory.
+#[test]
+fn threads_that_need_all_of_a_run_at_once_keep_what_is_not_durable() {
+    const ROUNDS: u64 = 300;
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let kept = Extent::new(RUN_SIZE - CHUNK_SIZE, 8);
+    pages.pin(kept);
+    for round in 0..ROUNDS {
+        media.store_u64(kept.off, round).expect("in bounds");
+        pages.evict(0, Evict::Any, ChunkSet::ALL);
+        assert!(!pages.is_resident(Extent::new(0, 1)));
+        let begin = std::sync::Barrier::new(3);
+        std::thread::scope(|threads| {
+            for chunk in 1..4 {
+                let (media, begin) = (&media, &begin);
+                threads.spawn(move || {
+                    let mut dirty = Dirty::new();
+                    media.flush(&mut dirty, Site::Data, Extent::new(chunk * CHUNK_SIZE, 100));
+                    begin.wait();
+                    media.fence(&mut dirty, Site::Commit).expect("durable");
+                });
+            }
+        });
+        assert_eq!(media.bytes(kept).expect("in bounds"), round.to_le_bytes(), "round {round}");
+    }
+    pages.unpin(kept);
+}

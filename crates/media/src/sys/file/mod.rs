@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use self::backing::Backing;
 use self::paged::Chunks;
@@ -125,12 +125,21 @@ impl FileMedia {
     fn load_blocks(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
         let help = || self.rings.take_completions(self.target());
         let came = chunks.load(part, &help, |off, len| {
-            let into = self.image.at(off, len)?;
+            // Their blocks are marked as missing, too, when the whole run is in memory. While this thread has marked the
+            // chunk busy a paged run stays paged.
+            if !self.runs.is_paged(part.off / RUN_SIZE) {
+                return Err(None);
+            }
+            let into = self.image.at(off, len).map_err(Some)?;
             // SAFETY: in bounds; the blocks are missing and only this thread reads them, so that no slice of them
             // exists, and no thread stores to a paged run.
-            unsafe { self.backing.read(off, into, len as usize) }
-        })?;
-        self.runs.add_resident(came);
+            unsafe { self.backing.read(off, into, len as usize) }.map_err(Some)
+        });
+        match came {
+            Ok(came) => self.runs.add_resident(came),
+            Err(None) => {}
+            Err(Some(error)) => return Err(error),
+        }
         Ok(())
     }
 
@@ -148,10 +157,13 @@ impl FileMedia {
     fn make_whole(&self, chunks: &Chunks, runs: Range<u64>) -> Result<(), MediaError> {
         for run in runs.filter(|run| self.runs.is_paged(*run)) {
             let whole = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
+            // Whoever comes later finds a run that is not paged: it must not read what this thread has made whole, since others
+            // store to it then.
+            let changing = chunks.changing.lock();
             chunks.pin(whole);
             let loaded = self.load_blocks(chunks, whole);
             if loaded.is_ok() {
-                self.unpage(chunks, run);
+                self.unpage(chunks, run, &changing);
             }
             chunks.unpin(whole);
             loaded?;
@@ -160,8 +172,7 @@ impl FileMedia {
     }
 
     /// A paged run becomes resident: all of it is in memory, or the missing blocks are not needed.
-    fn unpage(&self, chunks: &Chunks, run: u64) {
-        let _one_at_a_time = chunks.changing.lock();
+    fn unpage(&self, chunks: &Chunks, run: u64, _one_at_a_time: &MutexGuard<'_, ()>) {
         self.runs.unpage(run, chunks.present_bytes(run));
         chunks.clear(run);
     }
@@ -170,7 +181,9 @@ impl FileMedia {
     fn claim(&self, off: u64, len: u64) -> Result<(), MediaError> {
         if let Some(chunks) = &self.chunks {
             let whole = off.div_ceil(RUN_SIZE)..(off + len) / RUN_SIZE;
-            whole.filter(|run| self.runs.is_paged(*run)).for_each(|run| self.unpage(chunks, run));
+            for run in whole.filter(|run| self.runs.is_paged(*run)) {
+                self.unpage(chunks, run, &chunks.changing.lock());
+            }
         }
         self.runs.claim_whole_runs(off, len, |run| self.backing.allocate_run(run))
     }

@@ -195,6 +195,11 @@ impl ReadQueue for Queue {
         match chunks.try_take(extent) {
             None => Ok(Started::Busy),
             Some(taken) if taken.is_empty() => Ok(Started::Present),
+            // Their blocks are marked as missing, too, when the whole run is in memory.
+            Some(taken) if !runs.is_paged(run) => {
+                chunks.give_up(&taken);
+                Ok(Started::Present)
+            }
             Some(taken) => {
                 let queued = self.ring.0.lock().push(target, tag, taken);
                 Ok(if queued { Started::Reading } else { Started::Full })
