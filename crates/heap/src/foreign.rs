@@ -122,11 +122,7 @@ impl ForeignSlab {
 
 impl Drop for ForeignSlab {
     fn drop(&mut self) {
-        let run = self.heap.runs.get(self.run);
-        run.owner.store(0, Ordering::Release);
-        if run.live_slots() == 0 {
-            self.heap.runs.note_emptied();
-        }
+        self.heap.runs.abandon_slab(self.run);
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Run {
     pub(crate) moves: AtomicU8,
     /// The slab has unreadable slots and is excluded from compaction (slabs).
     pub(crate) pinned: AtomicU8,
+    /// Its writer has left it, and appends nothing more (slabs).
+    pub(crate) abandoned: AtomicU8,
     /// The slab is being freed: its table word must not be written as a slab's again (slabs).
     pub(crate) leaving: AtomicU8,
     /// How often the run has become a slab.

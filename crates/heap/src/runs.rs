@@ -177,8 +177,19 @@ impl Runs {
         state.marked.store(durable, Ordering::Relaxed);
         state.live_slots.store(0, Ordering::Relaxed);
         state.leaving.store(0, Ordering::Relaxed);
+        state.abandoned.store(0, Ordering::Relaxed);
         state.set_use(RunUse::Slab);
         self.slab_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The owner of a slab appends nothing more, whether or not it has appended anything.
+    pub(crate) fn abandon_slab(&self, run: RunId) {
+        let state = self.get(run);
+        state.abandoned.store(1, Ordering::Relaxed);
+        state.owner.store(0, Ordering::Release);
+        if state.live_slots() == 0 {
+            self.note_emptied();
+        }
     }
 
     pub(crate) fn leave_slab(&self, run: RunId) {

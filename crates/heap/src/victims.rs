@@ -183,13 +183,13 @@ fn worth(run: &Run, gain: u64, age: u32) -> f32 {
     (1.0 + age as f32).sqrt() * patience * gain as f32 / (moved + FIXED_COST) as f32
 }
 
-/// Slabs without a current record that no writer owns: they can be freed without a move.
+/// Slabs without a current record that no writer owns, or will: they can be freed without a move.
 pub(crate) fn empty_slabs(heap: &Heap) -> Vec<RunId> {
     let is_empty = |run: &Run| {
         run.used_for() == RunUse::Slab
             && run.live_slots() == 0
-            && run.filled.load(Ordering::Relaxed) > 0
             && !run.is_open()
+            && (run.filled.load(Ordering::Relaxed) > 0 || run.abandoned.load(Ordering::Relaxed) != 0)
     };
     heap.runs.iter().filter(|(_, run)| is_empty(run)).map(|(id, _)| id).collect()
 }

@@ -106,6 +106,22 @@ fn without_a_flush_or_the_fence_what_is_adopted_would_be_lost() {
     }
 }
 
+/// Slabs of which nothing was adopted are free again, like all others.
+#[test]
+fn a_slab_of_which_nothing_was_adopted_becomes_free() {
+    for passed_over in [0, 1, SLOTS_PER_RUN] {
+        let (_, heap) = heap(SimOptions::default());
+        compact(&heap);
+        let before = heap.runs().counts();
+        for _ in 0..3 {
+            let mut slab = ForeignSlab::grant(&heap).expect("a slab");
+            slab.pass_over(passed_over);
+        }
+        compact(&heap);
+        assert_eq!(heap.runs().counts(), before, "{passed_over} passed over");
+    }
+}
+
 #[test]
 fn marks_stop_at_what_was_adopted() {
     let (_, heap) = heap(SimOptions::default());

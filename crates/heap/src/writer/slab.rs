@@ -4,7 +4,6 @@ use super::{Urgency, Writer};
 use crate::error::HeapError;
 use crate::layout::{RunId, SLOTS_PER_RUN};
 use landfall_media::CommitMode;
-use std::sync::atomic::Ordering;
 
 impl Writer {
     /// Ensures that the current slab has `count` free slots. A group, and a batch, lie in one slab.
@@ -84,12 +83,8 @@ impl Writer {
 
     pub(super) fn close_slab(&mut self) {
         if let Some(slab) = self.slab.take() {
-            let run = self.heap.runs.get(slab.run);
-            run.owner.store(0, Ordering::Release);
+            self.heap.runs.abandon_slab(slab.run);
             self.end_run();
-            if run.live_slots() == 0 {
-                self.heap.runs.note_emptied();
-            }
         }
     }
 }
