@@ -16,7 +16,7 @@ use crate::violation::{Violation, ensure};
 use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, RunUse, Until, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_media::sim::{CrashImage, CrashState, SimMedia, SimOptions};
-use landfall_media::{Evict, Media, Pages, RUN_SIZE};
+use landfall_media::{ChunkSet, Evict, Media, Pages, RUN_SIZE};
 use std::sync::Arc;
 use step::{Landing, Step};
 use values::{Effect, KEYS, LONG, Longs, State, digest, key, short_version};
@@ -299,7 +299,7 @@ impl JoinedCampaign {
         }
         let runs = self.engine.heap().runs().iter();
         let data = runs.filter(|(_, run)| run.used_for() == RunUse::Data);
-        data.map(|(id, _)| self.media.evict(id.off(), Evict::Any)).sum()
+        data.map(|(id, _)| self.media.evict(id.off(), Evict::Any, ChunkSet::ALL)).sum()
     }
 
     /// Reads a long value, from which data leave memory while it is held, and a part of it.

@@ -78,9 +78,7 @@ impl Logs {
         drop(state);
         let items = page.entries.iter().filter_map(|(_, item)| item.as_ref().ok());
         Item::fetch_all(items)?;
-        for (_, item) in &mut page.entries {
-            check(item)?;
-        }
+        page.entries.iter_mut().for_each(|(_, item)| check(item));
         Ok((page, pending))
     }
 
@@ -106,7 +104,7 @@ impl Logs {
         }
         let pending = self.heap.pending(state.head.0);
         let mut item = self.hold(&state, offset);
-        check(&mut item)?;
+        check(&mut item);
         drop(read);
         item.map(|item| Gated::new(take(&item), pending))
     }
@@ -133,12 +131,13 @@ impl Logs {
     }
 }
 
-/// Replaces an entry whose bytes fail their checksum by an error.
-fn check(item: &mut Result<Item<'_>, WalError>) -> Result<(), WalError> {
-    if let Ok(held) = item
-        && !held.verify()?
-    {
-        *item = Err(WalError::Damaged { what: Damage::ValueChecksum });
-    }
-    Ok(())
+/// Replaces an entry by an error whose bytes fail their checksum, or cannot be read.
+fn check(item: &mut Result<Item<'_>, WalError>) {
+    let Ok(held) = item else { return };
+    let what = match held.verify() {
+        Ok(true) => return,
+        Ok(false) => Damage::ValueChecksum,
+        Err(_) => Damage::Unreadable,
+    };
+    *item = Err(WalError::Damaged { what });
 }

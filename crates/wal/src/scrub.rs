@@ -70,6 +70,12 @@ impl Logs {
                 at.offset = first;
                 return false;
             }
+            // The log's head.
+            Err(WalError::Damaged { what }) => {
+                done.findings.push((name.to_owned(), at.offset, what));
+                return true;
+            }
+            // The log is gone, or this is its end.
             Err(_) => return true,
             Ok((page, _)) => page,
         };

@@ -141,21 +141,25 @@ impl Logs {
     fn kept_from(&self, state: &mut State, now_ms: u64) -> u64 {
         let settings = state.settings;
         let end = state.durable(&self.heap).min(state.first + STEP_ENTRIES);
-        let (mut offset, mut bytes) = (state.first, state.slots.bytes());
+        let (mut offset, mut bytes, mut kept_from) = (state.first, state.slots.bytes(), state.first);
         while offset < end {
             let view = state.slot(offset).and_then(|slot| self.heap.record(slot).ok());
             let len = view.map_or(0, |view| view.value_len() as u64);
-            let age_ms = view.map_or(0, |view| now_ms.saturating_sub(view.arrival_ns() / 1_000_000));
+            let age_ms = view.map(|view| now_ms.saturating_sub(view.arrival_ns() / 1_000_000));
             let exceeds = |limit: u64, now: u64| limit != 0 && now > limit;
             let is_beyond_limit = exceeds(settings.retain_bytes, bytes)
                 || exceeds(settings.retain_entries, state.next() - offset)
-                || exceeds(settings.retain_ms, age_ms);
-            if !is_beyond_limit {
+                || age_ms.is_some_and(|age_ms| exceeds(settings.retain_ms, age_ms));
+            // Nobody knows how old an entry is that cannot be read: it goes with the next one.
+            if !is_beyond_limit && age_ms.is_some() {
                 break;
             }
             bytes = bytes.saturating_sub(len);
             offset += 1;
+            if is_beyond_limit {
+                kept_from = offset;
+            }
         }
-        offset
+        kept_from
     }
 }

@@ -212,6 +212,33 @@ fn fill_and_empty(logs: &Logs, writer: &mut Writer) {
 }
 
 #[test]
+fn an_entry_that_cannot_be_read_goes_with_the_next_one() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    for at in 0..6_u64 {
+        logs.append(&mut writer, b"a", &[Source::Bytes(&[1; 100])], at * 1_000_000).unwrap().ungated();
+    }
+    writer.commit_now().unwrap();
+    let slots: Vec<_> = (0..6).map(|at| logs.get(b"a", at).unwrap().ungated().slot).collect();
+    logs.heap().mark_slabs(1).unwrap();
+    for at in [0, 3] {
+        // Two bits of a record cannot be corrected.
+        media.damage(slots[at].off() + 41, 0x81);
+    }
+    let (logs, found) = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+    assert_eq!((found.entries, found.damaged), (6, 2), "{found:?}");
+    let mut writer = self::writer(&logs, 0);
+    let settings = Settings { retain_ms: 5, ..Default::default() };
+    logs.set_settings(&mut writer, b"a", settings, 1).unwrap().ungated();
+    for (now_ms, first) in [(6, 0), (7, 2), (8, 3), (9, 3), (10, 5)] {
+        logs.retain(&mut writer, now_ms).unwrap();
+        writer.commit_now().unwrap();
+        assert_eq!(logs.stats_of(b"a").unwrap().ungated().first, first, "at {now_ms}");
+    }
+}
+
+#[test]
 fn an_entry_behind_one_that_was_lost_never_was() {
     let media = region();
     let logs = open(&media);

@@ -23,9 +23,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
+/// Pause after a connection could not be accepted.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 128;
 
@@ -67,7 +70,9 @@ impl Listener {
     /// # Errors
     /// An error of the kernel.
     pub(crate) fn accept(&self) -> io::Result<Accepted> {
-        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
+        let accepted = accept_with(&self.socket, SocketFlags::CLOEXEC);
+        // Without descriptors or memory whoever asks stays in the queue, and the caller is back at once.
+        let socket = accepted.inspect_err(|_| std::thread::sleep(REFUSED_PAUSE))?;
         let Peer { user, process } = peer(socket.as_fd())?;
         Ok(Accepted { socket, user, process })
     }

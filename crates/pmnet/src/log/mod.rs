@@ -141,7 +141,7 @@ impl Log {
                 self.pending.push_back(self.writer.gate(Appended { identity, hash, slot }));
                 Ok(Logged::New)
             }
-            Err(HeapError::Full) => Ok(Logged::Not(NotLogged::Full)),
+            Err(HeapError::Full | HeapError::Cleaning) => Ok(Logged::Not(NotLogged::Full)),
             Err(HeapError::Busy) => Ok(Logged::Not(NotLogged::QueueFull)),
             Err(error) => Err(error.into()),
         }

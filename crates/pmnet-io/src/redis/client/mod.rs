@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Longest wait for sessions to end when the side-car stops.
 const END_MAX: Duration = Duration::from_secs(1);
+/// Pause after a connection could not be accepted.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 /// Most bytes that one call reads from a connection.
 const READ_BYTES: usize = 64 << 10;
 /// Requested number of connections that may wait to be accepted. The kernel may allow fewer.
@@ -206,6 +208,8 @@ impl Sidecar {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
+                    // Without descriptors it stays in the queue.
+                    std::thread::sleep(REFUSED_PAUSE);
                     break;
                 }
             };
