@@ -4,7 +4,7 @@ use crate::counters::StageTimes;
 use crate::rounds::{Job, Rounds};
 use crate::service::Service;
 use landfall_fs::{Files, FsError, Publisher};
-use landfall_heap::{CompactGoal, Compacted, Compactor, FreeGoal, HeapError};
+use landfall_heap::{Compacted, Compactor, FreeGoal, HeapError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -241,7 +241,7 @@ impl<'f> Keeper<'f> {
         }
         for _ in 0..STEPS_MAX {
             let begun = Instant::now();
-            let goal = CompactGoal::free(self.files.heap().clean_below());
+            let goal = self.files.heap().compact_goal();
             let done = match self.compactor.step(&**self.files, goal, STEP_BYTES) {
                 // No space is left to work with: deletes free runs without compaction.
                 Err(HeapError::Full) => Compacted { is_idle: true, ..Compacted::default() },

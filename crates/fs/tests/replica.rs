@@ -343,60 +343,6 @@ fn a_value_becomes_a_file_at_a_node_that_has_just_started() {
     assert_eq!(node.as_ref().expect("there is a node").0.bytes(made.number), value);
 }
 
-/// Fills all slots and frames of a node's region, those kept for what frees space, too.
-fn fill(node: &Node) -> (Writer, Vec<SlotId>) {
-    let heap = node.0.files.heap();
-    let mut writer = Writer::new(Arc::clone(heap), 7);
-    writer.set_frees_space(true);
-    let (mut slots, value) = (Vec::new(), vec![1; 1 << 19]);
-    for bytes in [&value[..], &value[..4096], &[]] {
-        let entry = |hash| Entry {
-            kind: Kind::Put,
-            space: 0,
-            hash,
-            key: b"filler",
-            key_at: None,
-            value: if bytes.is_empty() { Source::None } else { Source::Bytes(bytes) },
-            arrival_ns: 1,
-            expiry_ms: 0,
-            aux: 0,
-        };
-        while let Ok(slot) = writer.append(&entry(slots.len() as u64)) {
-            slots.push(slot);
-            writer.commit_now().expect("commits");
-        }
-    }
-    (writer, slots)
-}
-
-/// A copy to a node whose region is full begins, and ends, when there is space, and leaves nothing behind.
-#[test]
-fn a_copy_that_waits_for_space_goes_on_and_leaves_nothing_behind() {
-    let mut chain = Chain::new();
-    let file = chain.pair.world.create(common::ROOT, "file", FileType::File);
-    chain.pair.world.write(file, 0, &[3; 9000]);
-    let live = |fills: bool| {
-        let mut node = Node::new();
-        let alone = node.0.create(common::ROOT, "alone", FileType::File);
-        node.0.write(alone, 0, &[9; 70_000]);
-        node.0.files.sync_all().expect("syncs");
-        let full = fills.then(|| fill(&node));
-        if let Some((_, slots)) = full {
-            let r = node.0.publisher.begin_copy(false);
-            println!(
-                "{r:?} free {} spare {} slots {}",
-                node.0.files.heap().runs().free_count(),
-                node.0.files.heap().spare_slabs(),
-                slots.len()
-            );
-            slots.into_iter().for_each(|slot| node.0.files.heap().drop_record(slot));
-        }
-        begin_copy(&mut node.0.publisher, false);
-        (node.0.files.heap().runs().live_bytes(), node.0.files.heap().runs().live_slots())
-    };
-    assert_eq!(live(true), live(false));
-}
-
 proptest! {
     #![proptest_config(config())]
 

@@ -10,6 +10,7 @@ use crate::error::HeapError;
 use crate::extents::{Extents, Refers};
 use crate::features::Features;
 use crate::free::{FreeGoal, FreeTask};
+use crate::goal::CompactGoal;
 use crate::lanes::{Lanes, Ticket};
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::load::{LoadId, Loader, LoaderPlace};
@@ -27,10 +28,15 @@ use crate::superblock::{FEATURE_EPOCHS, FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::uncounted::UncountedSlots;
 use crate::unfinished::Unfinished;
-use landfall_media::{CommitMode, Dirty, EventFd, Extent, Media, MediaError, ReadQueue, Site, Standing};
+use landfall_media::{
+    CommitMode, Dirty, EventFd, Extent, Media, MediaError, RUN_SIZE, ReadQueue, Site, Standing,
+};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+/// Slabs may take one part in so many of the memory before dead records in them are in the way.
+const SLAB_MEMORY_PARTS: u64 = 4;
 
 /// The persistent packet heap over one region.
 ///
@@ -379,6 +385,23 @@ impl Heap {
     /// The compactor works while fewer runs than this are free.
     pub fn clean_below(&self) -> u32 {
         self.space.clean_below(&self.runs)
+    }
+
+    /// What the compactor is to do: space while too few runs are free, and otherwise less memory while records that are dead
+    /// take too much of it. Records never leave memory, and neither do those beside them in their slabs.
+    pub fn compact_goal(&self) -> CompactGoal {
+        let clean_below = self.clean_below();
+        let is_short = self.runs.free_count() < clean_below;
+        if !is_short && self.memory().is_some_and(|memory| self.keeps_dead_records(memory.limit)) {
+            return CompactGoal::DENSE_SLABS;
+        }
+        CompactGoal::free(clean_below)
+    }
+
+    /// True if slabs take a large part of the memory, and more than half of that is dead.
+    fn keeps_dead_records(&self, limit: u64) -> bool {
+        let slabs = u64::from(self.runs.slab_count()) * RUN_SIZE;
+        slabs > limit / SLAB_MEMORY_PARTS && 2 * self.runs.live_slots() * RECORD_SIZE < slabs
     }
 
     /// True while writers may add data. Deletes and reads do not depend on it.

@@ -105,13 +105,13 @@ impl Victims {
         let mut found = Vec::new();
         for (id, run) in heap.runs.iter() {
             let used_for = run.used_for();
-            let Some(gain) = gain(heap, run).filter(|_| goal.empties(used_for)) else { continue };
+            let Some(gain) = gain(heap, run) else { continue };
             let stuck =
                 self.stuck.get(&id).filter(|stuck| (stuck.born, stuck.left) == (run.born(), live(run)));
             if stuck.is_none_or(|stuck| stuck.tries < TRIES_COUNTED) {
                 gains += gain;
             }
-            if stuck.is_some_and(|stuck| stuck.next > self.searches) {
+            if !goal.empties(used_for) || stuck.is_some_and(|stuck| stuck.next > self.searches) {
                 continue;
             }
             let age = heap.runs.taken().wrapping_sub(run.born());

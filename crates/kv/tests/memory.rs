@@ -221,6 +221,32 @@ fn memory_stays_within_its_limit_and_what_is_not_durable_stays_in_it() {
     }
 }
 
+/// Slabs stay in memory whole as long as one of their records is current.
+#[test]
+fn records_that_are_dead_do_not_keep_the_memory() {
+    const RECORDS: u32 = 40 * 8192;
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let Some(store) = Store::open(&dir.path().join("region")) else { return };
+    let heap = store.engine.heap();
+    let mut writer = Writer::new(Arc::clone(heap), 0);
+    let mut compactor = Compactor::new(Arc::clone(heap));
+    for number in 0..RECORDS {
+        // Most are overwritten at once; one in a thousand stays.
+        let name = if number % 1000 == 0 { format!("stays:{number}") } else { "changes".to_owned() };
+        store.set(&mut writer, name.as_bytes(), Source::Bytes(b"value")).expect("there is room");
+        if number % 256 == 255 {
+            writer.commit_now().expect("durable");
+            while !compactor.step(&store.engine, heap.compact_goal(), 1 << 20).expect("steps").is_idle {}
+            heap.relieve_memory(0);
+            let resident = store.pages.resident_bytes();
+            assert!(resident <= MEMORY, "{resident} after {number}");
+        }
+    }
+    for number in (0..RECORDS).step_by(1000) {
+        assert_eq!(store.get(format!("stays:{number}").as_bytes()), Some(b"value".to_vec()));
+    }
+}
+
 #[test]
 fn a_check_stays_within_its_memory() {
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");

@@ -7,9 +7,7 @@ use crate::counters::count;
 use crate::files::FilesMount;
 use crate::scrubber::Scrubber;
 use crate::shared::{Shared, now_ns};
-use landfall_heap::{
-    CompactGoal, Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, Writer, spaces,
-};
+use landfall_heap::{Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, Writer, spaces};
 use landfall_kv::KvError;
 use landfall_wal::WalError;
 use smallvec::SmallVec;
@@ -328,7 +326,7 @@ impl Maintenance {
         let others: SmallVec<[(_, &dyn Owner); 2]> =
             [(spaces::LOGS, &self.shared.logs as &dyn Owner)].into_iter().chain(files).collect();
         let owner = OwnerBySpace { default: &self.shared.engine, others: &others };
-        let goal = CompactGoal::free(self.shared.engine.heap().clean_below());
+        let goal = self.shared.engine.heap().compact_goal();
         let done = match self.compactor.step(&owner, goal, STEP_BYTES) {
             // No space is left to work with: deletes free runs without compaction.
             Err(HeapError::Full) => Compacted { is_idle: true, ..Compacted::default() },

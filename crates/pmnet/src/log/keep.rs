@@ -3,7 +3,7 @@
 use super::state::Shared;
 use crate::error::LogError;
 use crate::identity::{Flow, Identity};
-use landfall_heap::{CompactGoal, Compactor, FreeGoal, Gone, HeapError, Named, Owner, SlotId, spaces};
+use landfall_heap::{Compactor, FreeGoal, Gone, HeapError, Named, Owner, SlotId, spaces};
 use landfall_media::MediaError;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Keeper {
             heap.prepare_slab_within_reserve()?;
         }
         heap.mark_slabs(MARK_STEP)?;
-        let goal = CompactGoal::free(heap.clean_below());
+        let goal = heap.compact_goal();
         let done = match self.compactor.step(&*self.shared, goal, STEP_BYTES) {
             // Server-ACKs will remove entries, which frees runs.
             Err(HeapError::Full) => return Ok(Progress::default()),
