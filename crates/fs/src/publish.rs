@@ -182,12 +182,12 @@ impl Publisher {
         Ok(())
     }
 
-    /// What it needs and is not in memory is read first.
+    /// What it needs and is not in memory is read first, if the calling thread may block.
     fn fetch(&mut self) -> Result<Option<Fetched>, FsError> {
         let mut publishing = self.publishing;
         loop {
             match self.fetch_by(publishing) {
-                Err(FsError::Wait(Until::Load(load))) => self.files.heap().wait_for_load(load),
+                Err(FsError::Wait(Until::Load(load))) if self.files.heap().wait_for_load(load) => {}
                 // There may be no room for copies.
                 Err(_) if publishing != Publishing::Relink => publishing = Publishing::Relink,
                 fetched => return fetched,

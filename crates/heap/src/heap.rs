@@ -309,9 +309,10 @@ impl Heap {
         self.loader.is_done(load)
     }
 
-    /// Blocks until that is so, for threads that may. Without locks: the loader may need other threads for it.
-    pub fn wait_for_load(&self, load: LoadId) {
-        self.loader.wait(load);
+    /// Blocks until that is so. The caller has no locks: the loader may need other threads for it. False, at once, if the
+    /// calling thread may not block, since it is one of these.
+    pub fn wait_for_load(&self, load: LoadId) -> bool {
+        self.loader.wait(load)
     }
 
     /// How much of the region is in memory; `None` if all of it may be.
@@ -393,7 +394,8 @@ impl Heap {
         let clean_below = self.clean_below();
         let is_short = self.runs.free_count() < clean_below;
         if !is_short && self.memory().is_some_and(|memory| self.keeps_dead_records(memory.limit)) {
-            return CompactGoal::DENSE_SLABS;
+            self.space.end_demand();
+            return CompactGoal::HALF_DEAD_SLABS;
         }
         CompactGoal::free(clean_below)
     }

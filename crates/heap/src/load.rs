@@ -19,8 +19,9 @@ pub trait Loader: Send + Sync {
     /// True when every extent of the request has been read, or its read has failed.
     fn is_done(&self, load: LoadId) -> bool;
 
-    /// Blocks until the request is done, or the loader stops: the caller retries then.
-    fn wait(&self, load: LoadId);
+    /// Blocks until the request is done, or the loader stops: the caller retries then. False, at once, if the calling thread
+    /// is one of those that start reads and may not block.
+    fn wait(&self, load: LoadId) -> bool;
 }
 
 /// The loader of a heap, if it has one.
@@ -42,8 +43,8 @@ impl LoaderPlace {
         self.get().is_none_or(|loader| loader.is_done(load))
     }
 
-    /// Blocks until the request is done, or the loader stops.
-    pub(crate) fn wait(&self, load: LoadId) {
-        self.get().iter().for_each(|loader| loader.wait(load));
+    /// Blocks until the request is done, or the loader stops. False if the calling thread may not.
+    pub(crate) fn wait(&self, load: LoadId) -> bool {
+        self.get().is_none_or(|loader| loader.wait(load))
     }
 }

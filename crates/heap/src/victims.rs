@@ -4,7 +4,7 @@
 //! will probably live on, so the free space beside them is worth more. Young data may be dead soon, without being
 //! moved.
 
-use crate::goal::CompactGoal;
+use crate::goal::{CompactGoal, GAIN_PARTS};
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN};
 use crate::run::{Run, RunUse};
@@ -12,9 +12,6 @@ use landfall_media::RUN_SIZE;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// Least gain for which a run is emptied, one part in this many of a run. A delete needs a slot, and the reserve for
-/// deletes lasts until the average slab has twice as large a share of dead slots.
-const GAIN_PARTS: u64 = 64;
 /// The unused end of a run that the compactor filled, where a long key or list did not fit, is not a gain below one
 /// part in this many: the next fill would probably leave as much.
 const END_PARTS: u64 = 8;
@@ -71,7 +68,8 @@ impl Victims {
     /// the heap.
     pub(crate) fn next(&mut self, heap: &Heap, goal: CompactGoal) -> Option<Candidate> {
         while let Some(candidate) = self.best.pop() {
-            if goal.empties(candidate.used_for) && gain(heap, heap.runs.get(candidate.run)).is_some() {
+            let gain = gain(heap, heap.runs.get(candidate.run));
+            if goal.empties(candidate.used_for) && gain.is_some_and(|gain| is_enough(gain, goal)) {
                 return Some(candidate);
             }
         }
@@ -111,7 +109,8 @@ impl Victims {
             if stuck.is_none_or(|stuck| stuck.tries < TRIES_COUNTED) {
                 gains += gain;
             }
-            if !goal.empties(used_for) || stuck.is_some_and(|stuck| stuck.next > self.searches) {
+            let is_wanted = goal.empties(used_for) && is_enough(gain, goal);
+            if !is_wanted || stuck.is_some_and(|stuck| stuck.next > self.searches) {
                 continue;
             }
             let age = heap.runs.taken().wrapping_sub(run.born());
@@ -131,6 +130,11 @@ impl Victims {
 /// Live slots of a slab, live bytes of a data run.
 fn live(run: &Run) -> u32 {
     if run.used_for() == RunUse::Slab { run.live_slots() } else { run.live_bytes() }
+}
+
+/// Whether so many bytes are as much as the goal asks for.
+fn is_enough(gain: u64, goal: CompactGoal) -> bool {
+    gain >= RUN_SIZE / goal.gain_parts
 }
 
 /// Bytes gained by emptying a run; `None` if that is not worthwhile or not possible.

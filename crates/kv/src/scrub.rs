@@ -51,10 +51,7 @@ impl Engine {
         while left > 0 && !done.wrapped {
             let count = left.min(KEYS_AT_ONCE);
             let page = match self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms) {
-                Err(KvError::Wait(Until::Load(load))) => {
-                    self.heap.wait_for_load(load);
-                    continue;
-                }
+                Err(KvError::Wait(Until::Load(load))) if self.heap.wait_for_load(load) => continue,
                 // The next step continues here.
                 Err(KvError::Wait(_)) => break,
                 page => page?,

@@ -279,3 +279,43 @@ fn threads_that_need_all_of_a_run_at_once_keep_what_is_not_durable() {
     }
     pages.unpin(kept);
 }
+
+/// As above, while others read and evict all the time.
+#[test]
+fn readers_and_the_clock_beside_batches_keep_what_is_not_durable() {
+    const ROUNDS: u64 = 2000;
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let kept = Extent::new(RUN_SIZE - CHUNK_SIZE, 8);
+    pages.pin(kept);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                pages.evict(0, Evict::Any, ChunkSet::ALL);
+            }
+        });
+        for reader in 0..2 {
+            let (media, pages, over) = (&media, &pages, &over);
+            threads.spawn(move || {
+                for at in (reader..).take_while(|_| !over.load(Ordering::Acquire)) {
+                    // The kept chunk's other blocks, too.
+                    let off = at * 7919 % (RUN_SIZE / 4096) * 4096 + 100;
+                    assert!(holds(&**media, &**pages, Extent::new(off, 50)), "{off}");
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            media.store_u64(kept.off, round).expect("in bounds");
+            let mut dirty = Dirty::new();
+            let written = Extent::new((1 + round % 14) * CHUNK_SIZE, 100);
+            pages.pin(written);
+            media.flush(&mut dirty, Site::Data, written);
+            media.fence(&mut dirty, Site::Commit).expect("durable");
+            pages.unpin(written);
+            assert_eq!(media.bytes(kept).expect("in bounds"), round.to_le_bytes(), "round {round}");
+        }
+        over.store(true, Ordering::Release);
+    });
+    pages.unpin(kept);
+}

@@ -60,7 +60,7 @@ impl Logs {
         let limit = ReadLimit { entries, bytes: STEP_BYTES };
         let page = loop {
             match self.page(name.as_bytes(), at.offset, limit) {
-                Err(WalError::Wait(Until::Load(load))) => self.heap.wait_for_load(load),
+                Err(WalError::Wait(Until::Load(load))) if self.heap.wait_for_load(load) => {}
                 page => break page,
             }
         };

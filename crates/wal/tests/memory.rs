@@ -30,12 +30,13 @@ impl Loader for Late {
         !self.asked.lock().expect("no panic").contains_key(&load)
     }
 
-    fn wait(&self, load: LoadId) {
+    fn wait(&self, load: LoadId) -> bool {
         let extents = self.asked.lock().expect("no panic").remove(&load);
         for extent in extents.into_iter().flatten() {
             self.heap.load(extent).expect("reads");
             self.heap.runs().release_loaded(extent);
         }
+        true
     }
 }
 
@@ -76,7 +77,7 @@ fn entries_that_have_left_memory_are_waited_for_and_are_not_damaged() {
         evict_all(&logs);
         let read = loop {
             match logs.read(b"a", at, ReadLimit { entries: 1, ..ALL }) {
-                Err(WalError::Wait(Until::Load(load))) => heap.wait_for_load(load),
+                Err(WalError::Wait(Until::Load(load))) => assert!(heap.wait_for_load(load)),
                 page => break page.expect("reads").ungated(),
             }
         };

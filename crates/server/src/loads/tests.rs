@@ -71,7 +71,7 @@ fn who_waits_in_a_thread_without_rounds_needs_no_worker() {
             Ok(item.to_vec().expect("in bounds"))
         });
         match outcome {
-            Err(KvError::Wait(Until::Load(load))) => heap.wait_for_load(load),
+            Err(KvError::Wait(Until::Load(load))) => assert!(heap.wait_for_load(load)),
             outcome => break outcome.expect("reads"),
         }
         asked += 1;

@@ -125,8 +125,8 @@ impl FileMedia {
     fn load_blocks(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
         let help = || self.rings.take_completions(self.target());
         let came = chunks.load(part, &help, |off, len| {
-            // Their blocks are marked as missing, too, when the whole run is in memory. While this thread has marked the
-            // chunk busy a paged run stays paged.
+            // Blocks are marked as missing, too, while the whole run is in memory. While this thread has marked a chunk busy
+            // a paged run stays paged, and no other one becomes so.
             if !self.runs.is_paged(part.off / RUN_SIZE) {
                 return Err(None);
             }
@@ -462,7 +462,9 @@ impl Pages for FileMedia {
         let _one_at_a_time = chunks.changing.lock();
         if self.runs.is_resident(run) {
             // Its blocks are marked present before another thread can ask for them.
-            chunks.fill(run);
+            if !chunks.fill(run) {
+                return 0;
+            }
             self.runs.page(run, true);
         }
         if !self.runs.is_paged(run) {

@@ -235,11 +235,17 @@ impl Chunks {
         }
     }
 
-    /// A run that is wholly in memory becomes paged: all of its blocks are present.
-    pub(super) fn fill(&self, run: u64) {
-        chunks_of_run(run).for_each(|chunk| {
-            self.word(chunk).fetch_or(PRESENT, Ordering::AcqRel);
+    /// A run that is wholly in memory becomes paged: all of its blocks are present. False, and nothing, if a thread has found
+    /// blocks missing and has yet to see that the run was whole: it would read them from the file.
+    pub(super) fn fill(&self, run: u64) -> bool {
+        let is_filled = chunks_of_run(run).all(|chunk| {
+            let present = |word: u64| (word & BUSY == 0).then_some(word | PRESENT);
+            self.word(chunk).fetch_update(Ordering::AcqRel, Ordering::Acquire, present).is_ok()
         });
+        if !is_filled {
+            self.clear(run);
+        }
+        is_filled
     }
 
     /// Clears the present bits of a run that has no pins and will get none. Returns how many bytes were present.
@@ -398,7 +404,7 @@ mod tests {
     #[test]
     fn pinned_and_recently_used_chunks_stay() {
         let chunks = Chunks::new(1, 0);
-        chunks.fill(0);
+        assert!(chunks.fill(0));
         let (kept, used) = (Extent::new(100, 5000), Extent::new(CHUNK_SIZE, 1));
         chunks.pin(kept);
         chunks.pin(used);
@@ -425,7 +431,7 @@ mod tests {
     #[test]
     fn a_reader_waits_for_an_eviction_in_progress_and_reads_the_blocks_again() {
         let chunks = Chunks::new(1, 0);
-        chunks.fill(0);
+        assert!(chunks.fill(0));
         let order = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
             chunks.evict(0, (Evict::Any, ChunkSet::ALL), |_, _| {
