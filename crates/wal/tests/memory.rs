@@ -60,10 +60,9 @@ fn evict_all(logs: &Logs) {
     logs.heap().relieve_memory(MEMORY);
 }
 
-#[test]
-fn entries_that_have_left_memory_are_waited_for_and_are_not_damaged() {
-    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let Some(logs) = logs(&dir.path().join("region")) else { return };
+/// A log of entries that are durable, and a loader that must live as long as it is to read.
+fn filled(dir: &Path) -> Option<(Logs, Arc<Late>)> {
+    let logs = logs(&dir.join("region"))?;
     let heap = Arc::clone(logs.heap());
     let mut writer = Writer::new(Arc::clone(&heap), 0);
     for at in 0..ENTRIES {
@@ -73,11 +72,18 @@ fn entries_that_have_left_memory_are_waited_for_and_are_not_damaged() {
     let late = Arc::new(Late { heap: Arc::clone(&heap), asked: Mutex::default(), loads: AtomicU64::new(0) });
     let loader: Arc<dyn Loader> = Arc::clone(&late) as _;
     heap.set_loader(Arc::downgrade(&loader));
+    Some((logs, late))
+}
+
+#[test]
+fn entries_that_have_left_memory_are_waited_for_and_are_not_damaged() {
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let Some((logs, late)) = filled(dir.path()) else { return };
     for at in 0..ENTRIES {
         evict_all(&logs);
         let read = loop {
             match logs.read(b"a", at, ReadLimit { entries: 1, ..ALL }) {
-                Err(WalError::Wait(Until::Load(load))) => assert!(heap.wait_for_load(load)),
+                Err(WalError::Wait(Until::Load(load))) => assert!(logs.heap().wait_for_load(load)),
                 page => break page.expect("reads").ungated(),
             }
         };
@@ -92,16 +98,7 @@ fn entries_that_have_left_memory_are_waited_for_and_are_not_damaged() {
 #[test]
 fn entries_that_have_left_memory_are_scrubbed() {
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let Some(logs) = logs(&dir.path().join("region")) else { return };
-    let heap = Arc::clone(logs.heap());
-    let mut writer = Writer::new(Arc::clone(&heap), 0);
-    for at in 0..ENTRIES {
-        logs.append(&mut writer, b"a", &[Source::Bytes(&value(at))], 1).expect("space").ungated();
-    }
-    writer.commit_now().expect("durable");
-    let loader: Arc<dyn Loader> =
-        Arc::new(Late { heap: Arc::clone(&heap), asked: Mutex::default(), loads: AtomicU64::new(0) });
-    heap.set_loader(Arc::downgrade(&loader));
+    let Some((logs, _late)) = filled(dir.path()) else { return };
     let (mut at, mut entries) = (LogScrub::default(), 0);
     loop {
         evict_all(&logs);
