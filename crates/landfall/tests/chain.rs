@@ -161,12 +161,12 @@ fn what_was_not_sent_stays_until_it_is_although_it_expires() {
     assert_eq!(chain.server(0).call(&["SET", "key", "old"]), ok());
     chain.kill(1);
     let mut resp = chain.resp(0);
-    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new", b"PX", b"1500"]).is_err());
-    std::thread::sleep(Duration::from_millis(500));
+    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new", b"PX", b"2500"]).is_err());
+    std::thread::sleep(Duration::from_secs(1));
     chain.kill(0);
     assert!(waits.join().unwrap(), "nobody has acknowledged it");
     chain.start(0);
-    std::thread::sleep(Duration::from_millis(3000));
+    std::thread::sleep(Duration::from_secs(3));
     let expired = |chain: &Chain, node: usize| chain.server(node).metric("landfall_expired_keys_total");
     assert!(expired(&chain, 0) < 1.0, "it is not sent yet");
     chain.start(1);
