@@ -327,8 +327,10 @@ impl<'n> Stream<'n> {
             (downstream.version(), downstream.node().cloned())
         };
         let Some(member) = member else {
-            line.begin.iter_mut().for_each(|begin| begin.unsent.clear());
-            self.send_unsent(line)?;
+            if let Some(begin) = &mut line.begin {
+                begin.unsent.clear();
+                self.node.end_list();
+            }
             self.be_ready(line)?;
             return Ok(false);
         };
@@ -371,18 +373,16 @@ impl<'n> Stream<'n> {
     fn send_unsent(self, line: &mut Line) -> Result<(), Lost> {
         let Some(begin) = &mut line.begin else { return Ok(()) };
         let unsent = std::mem::take(&mut begin.unsent);
-        if unsent.is_empty() {
-            self.node.end_list();
-            return Ok(());
+        if !unsent.is_empty() {
+            tracing::info!(records = unsent.len(), "sending what may not have been sent before");
+            if let Err(lost) = self.transmit(line, &unsent, true) {
+                line.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent));
+                return Err(lost);
+            }
         }
-        tracing::info!(records = unsent.len(), "sending what may not have been sent before");
-        let sent = self.transmit(line, &unsent, true);
-        match &sent {
-            // What is done before the node is ready may need space.
-            Ok(()) => self.node.end_list(),
-            Err(_) => line.begin.iter_mut().for_each(|begin| begin.unsent.clone_from(&unsent)),
-        }
-        sent
+        // What is done before the node is ready may need space.
+        self.node.end_list();
+        Ok(())
     }
 
     /// Everything that the region has is at the node behind, or comes there in a copy: clients are answered.

@@ -397,7 +397,9 @@ impl Service {
                 Some(Until::Commit | Until::Ticket(_)) => {
                     self.files.sync_all().map_err(|error| errors::errno_of(&error))?;
                 }
-                Some(Until::Load(load)) => drop(self.files.heap().wait_for_load(load)),
+                Some(Until::Load(load)) => {
+                    self.files.heap().wait_for_load(load);
+                }
                 Some(Until::Space) => {
                     let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
                     if let Err(errno) = wait.go_on(&self.common.rounds, seen, &error) {

@@ -60,24 +60,21 @@ impl Logs {
         let limit = ReadLimit { entries, bytes: STEP_BYTES };
         let page = loop {
             match self.page(name.as_bytes(), at.offset, limit) {
+                Ok((page, _)) => break page,
                 Err(WalError::Wait(Until::Load(load))) if self.heap.wait_for_load(load) => {}
-                page => break page,
+                // The entries in between were trimmed.
+                Err(WalError::OutOfRange { first, .. }) if first > at.offset => {
+                    at.offset = first;
+                    return false;
+                }
+                // The log's head.
+                Err(WalError::Damaged { what }) => {
+                    done.findings.push((name.to_owned(), at.offset, what));
+                    return true;
+                }
+                // The log is gone, or this is its end.
+                Err(_) => return true,
             }
-        };
-        let page = match page {
-            // The entries in between were trimmed.
-            Err(WalError::OutOfRange { first, .. }) if first > at.offset => {
-                at.offset = first;
-                return false;
-            }
-            // The log's head.
-            Err(WalError::Damaged { what }) => {
-                done.findings.push((name.to_owned(), at.offset, what));
-                return true;
-            }
-            // The log is gone, or this is its end.
-            Err(_) => return true,
-            Ok((page, _)) => page,
         };
         for (offset, item) in &page.entries {
             done.entries += 1;

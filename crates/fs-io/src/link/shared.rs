@@ -104,7 +104,9 @@ impl Shared {
                     std::thread::sleep(PAUSE);
                 }
             }
-            Some(Until::Load(load)) => drop(self.files.heap().wait_for_load(load)),
+            Some(Until::Load(load)) => {
+                self.files.heap().wait_for_load(load);
+            }
             None => return Err(error),
         }
         Ok(())

@@ -189,6 +189,12 @@ impl SimMedia {
         self.paging.get_or_init(|| Paging::new(self.len() * RESERVE_FACTOR, limit));
     }
 
+    /// Has something happen once, when whoever evicts has chosen what is to leave memory of a run, used lately or not, and
+    /// before it does. The region is paged ([`Self::page`]).
+    pub fn before_evicting(&self, run_off: u64, happens: impl FnOnce() + Send + 'static) {
+        self.paging().before_evicting(run_off, Box::new(happens));
+    }
+
     /// Brings what the extent touches into memory, by whole chunks.
     fn make_present(&self, extent: Extent) {
         let Some(paging) = self.paging.get() else { return };

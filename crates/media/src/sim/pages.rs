@@ -47,6 +47,7 @@ impl Pages for SimMedia {
     }
 
     fn evict(&self, run_off: u64, what: Evict, among: ChunkSet) -> u64 {
+        self.paging().begin_evicting(run_off, what);
         let going = self.paging().take_unpinned(run_off, what, among);
         going.iter().for_each(|chunk| self.forget(*chunk, GONE));
         going.iter().map(|chunk| u64::from(chunk.len())).sum()

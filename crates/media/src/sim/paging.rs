@@ -6,10 +6,15 @@ use crate::extent::Extent;
 use crate::pages::{CHUNK_SIZE, ChunkSet, Evict, PIN_UNIT};
 use crate::units::RUN_SIZE;
 
+/// What happens at some moment.
+pub(super) type Happens = Box<dyn FnOnce() + Send>;
+
 /// The chunks of a region.
 pub(super) struct Paging {
     limit: u64,
     chunks: Mutex<Vec<Chunk>>,
+    /// What happens before everything of a run is evicted that may be, and the run.
+    before_evicting: Mutex<Option<(u64, Happens)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +29,7 @@ impl Paging {
     /// Of a region of at most `len` bytes, all of which are in memory.
     pub(super) fn new(len: u64, limit: u64) -> Self {
         let chunks = vec![Chunk::default(); len.div_ceil(CHUNK_SIZE) as usize];
-        Self { limit, chunks: Mutex::new(chunks) }
+        Self { limit, chunks: Mutex::new(chunks), before_evicting: Mutex::new(None) }
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -84,6 +89,17 @@ impl Paging {
     pub(super) fn unpinned(&self, run_off: u64) -> ChunkSet {
         let chunks = self.chunks.lock();
         ChunkSet::of(|chunk| chunks[(run_off / CHUNK_SIZE + chunk) as usize].pins == 0)
+    }
+
+    /// Something happens before everything of a run is evicted that may be.
+    pub(super) fn before_evicting(&self, run_off: u64, happens: Happens) {
+        *self.before_evicting.lock() = Some((run_off, happens));
+    }
+
+    /// Has happen what was to happen before this.
+    pub(super) fn begin_evicting(&self, run_off: u64, what: Evict) {
+        let due = self.before_evicting.lock().take_if(|(run, _)| (*run, Evict::Any) == (run_off, what));
+        due.into_iter().for_each(|(_, happens)| happens());
     }
 
     /// The chunks of a run, among some, that leave memory: they count as absent from now on.
