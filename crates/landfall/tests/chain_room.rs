@@ -163,11 +163,13 @@ fn a_value_or_a_transaction_that_is_too_long_for_one_node_is_refused_and_the_cha
     assert_eq!(answer(&mut resp, &[b"DBSIZE"]), Reply::Int(0));
     let refused = chain.server(0).http().call("PUT", "/kv/long", "", &long).unwrap();
     assert_eq!(refused.status, 507, "{}", String::from_utf8_lossy(&refused.body));
-    // What has room is taken, over and over: replaced versions make room for the next ones.
+    // What has room is taken, over and over: replaced versions make room for the next ones. Of the last node's 64 runs, 4
+    // are slabs and spare slabs, 1 is the table, 19 are reserved, and up to 10 are being filled, most of them by two
+    // transports, which ask for 2 to 4 each: 15 may be left beside a version of 15 runs.
     for seed in 0..20_u64 {
-        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(seed, 15 << 20)]), ok(), "{seed}");
+        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(seed, 14 << 20)]), ok(), "{seed}");
     }
-    assert_eq!(answer(&mut chain.resp(2), &[b"GET", b"k"]), Reply::Bulk(pattern(19, 15 << 20)));
+    assert_eq!(answer(&mut chain.resp(2), &[b"GET", b"k"]), Reply::Bulk(pattern(19, 14 << 20)));
 }
 
 #[test]
