@@ -166,6 +166,8 @@ impl Node {
         let (view, mut state, upstream) = settings.read()?;
         let me = &settings.node;
         state.change(|state| state.starts += 1)?;
+        // Numbers were drawn of which no record is left, those of leases among them: a record below the floor counts as sent.
+        heap.raise_next_seq(state.state().floor);
         let is_first = view.is_first(me);
         let mut downstream = Downstream::new(settings.streams);
         downstream.set_view(&view, me);

@@ -350,6 +350,12 @@ impl Heap {
         self.next_seq.load(Ordering::Relaxed)
     }
 
+    /// The next version number is at least this one. Recovery goes on behind the newest record: who has kept a number that was
+    /// drawn since says so before anything is appended.
+    pub fn raise_next_seq(&self, seq: u64) {
+        self.next_seq.fetch_max(seq, Ordering::Relaxed);
+    }
+
     /// So many consecutive version numbers, as [`Self::draw_seq`]. Returns the first.
     pub fn draw_seqs(&self, count: u64) -> u64 {
         self.take_seqs(count)

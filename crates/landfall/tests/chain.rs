@@ -153,6 +153,35 @@ fn what_was_not_sent_is_sent_after_a_second_crash() {
     assert!(sent.iter().any(|line| line.ends_with("=1")), "one record, and not all: {sent:?}");
 }
 
+/// Numbers of records that were drawn and not used, as by a program's lease on a file that it only read, are complete too:
+/// what is written after the next start has higher ones, or it would count as sent.
+#[test]
+fn what_was_not_sent_is_sent_although_numbers_were_drawn_in_vain() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["SET", "key", "old"]), ok());
+    chain.end(&[0, 1]);
+    // As a million numbers, drawn before the end, would leave it.
+    let path = chain.nodes[0].place.dir().join("chain");
+    let state = std::fs::read_to_string(&path).unwrap();
+    let raised = |line: &str| match line.strip_prefix("floor = ") {
+        Some(floor) => format!("floor = {}\n", floor.parse::<u64>().unwrap() + (1 << 20)),
+        None => format!("{line}\n"),
+    };
+    std::fs::write(&path, state.lines().map(raised).collect::<String>()).unwrap();
+    chain.start_all();
+    chain.wait_until_in_step();
+    chain.kill(1);
+    let mut resp = chain.resp(0);
+    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new"]).is_err());
+    std::thread::sleep(Duration::from_millis(500));
+    chain.kill(0);
+    assert!(waits.join().unwrap(), "nobody has acknowledged it");
+    chain.start_all();
+    chain.wait_until_in_step();
+    assert_eq!(same_everywhere(&chain, &[0, 1])[&(0, b"key".to_vec())], b"new");
+}
+
 /// What the next server may lack is listed by its records: they stay, and so do their bytes, until it has them.
 #[test]
 fn what_was_not_sent_stays_until_it_is_although_it_expires() {
