@@ -87,6 +87,8 @@ pub struct Engine {
     pub(crate) shards: Box<[Mutex<Shard>]>,
     /// Records with a lower version are flushed.
     pub(crate) flush_seq: AtomicU64,
+    /// The shard in which expired keys are looked for next.
+    pub(crate) purge_from: AtomicUsize,
     /// Number of keys purged because they expired.
     pub(crate) expired: AtomicU64,
     /// Most records that are appended as a group; more are appended as a transaction of the heap.
@@ -97,7 +99,8 @@ impl Engine {
     pub(crate) fn new(heap: Arc<Heap>, shards: Box<[Mutex<Shard>]>, flush_seq: u64) -> Self {
         assert!(shards.len().is_power_of_two());
         let (flush_seq, expired) = (AtomicU64::new(flush_seq), AtomicU64::new(0));
-        Self { heap, shards, flush_seq, expired, group_max: AtomicUsize::new(GROUP_RECORDS_MAX) }
+        let group_max = AtomicUsize::new(GROUP_RECORDS_MAX);
+        Self { heap, shards, flush_seq, purge_from: AtomicUsize::new(0), expired, group_max }
     }
 
     /// The heap that stores the records.

@@ -2,44 +2,69 @@
 
 use crate::engine::{Engine, tombstone};
 use crate::error::KvError;
-use crate::shard::Lookup;
+use crate::shard::{Lookup, Shard};
 use landfall_heap::Writer;
+use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Purges up to `limit` keys that have expired by `now_ms` and returns their number. It writes tombstones, so that
-    /// a clock that steps back restores no key.
+    /// a clock that steps back restores no key. It goes on in the shard in which the call before has ended, so that those
+    /// that always have something do not keep it from the others.
     ///
     /// # Errors
-    /// [`KvError::Wait`] if the writer's batch must be committed first; the region is closed.
+    /// [`KvError::Wait`] if nothing was purged, as the writer's batch must be committed first, or an expired key is not
+    /// durable yet; the region is closed.
     pub fn purge_expired(&self, writer: &mut Writer, now_ms: u64, limit: usize) -> Result<usize, KvError> {
-        let mut purged = 0;
-        for shard in &self.shards {
-            while purged < limit {
-                let mut shard = shard.lock();
-                let Some(first) = shard.first_expiry().filter(|first| first.due_ms <= now_ms) else {
-                    break;
-                };
-                if !self.purge_one(&mut shard, writer, first.hash, now_ms)? {
-                    shard.drop_expiry(first);
-                }
-                purged += 1;
+        let (first, count) = (self.purge_from.load(Ordering::Relaxed), self.shards.len());
+        let (mut purged, mut waits) = (0, None);
+        for at in (first..first + count).map(|at| at % count) {
+            match self.purge_shard(&self.shards[at], writer, now_ms, limit - purged) {
+                Ok(some) => purged += some,
+                Err((some, KvError::Wait(until))) => (purged, waits) = (purged + some, Some(until)),
+                Err((_, error)) => return Err(error),
+            }
+            if purged == limit {
+                self.purge_from.store(at, Ordering::Relaxed);
+                break;
             }
         }
-        self.expired.fetch_add(purged as u64, Ordering::Relaxed);
-        Ok(purged)
+        waits.filter(|_| purged == 0).map_or(Ok(purged), |until| Err(KvError::Wait(until)))
     }
 
-    /// Purges the expired keys of one hash; false if no key was purged.
+    /// Purges up to `limit` expired keys of a shard. With an error, says how many were purged before.
+    fn purge_shard(
+        &self,
+        shard: &Mutex<Shard>,
+        writer: &mut Writer,
+        now_ms: u64,
+        limit: usize,
+    ) -> Result<usize, (usize, KvError)> {
+        for purged in 0..limit {
+            let mut shard = shard.lock();
+            let Some(first) = shard.first_expiry().filter(|first| first.due_ms <= now_ms) else {
+                return Ok(purged);
+            };
+            match self.purge_one(&mut shard, writer, first.hash, now_ms).map_err(|error| (purged, error))? {
+                0 => shard.drop_expiry(first),
+                keys => {
+                    self.expired.fetch_add(keys, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(limit)
+    }
+
+    /// Purges the expired keys of one hash. Returns how many.
     fn purge_one(
         &self,
-        shard: &mut crate::shard::Shard,
+        shard: &mut Shard,
         writer: &mut Writer,
         hash: u64,
         now_ms: u64,
-    ) -> Result<bool, KvError> {
+    ) -> Result<u64, KvError> {
         let slots: Vec<_> = shard.slots_of(hash).collect();
-        let mut purged = false;
+        let mut purged = 0;
         for slot in slots {
             let Ok(view) = self.heap.record(slot) else { continue };
             let expiry_ms = view.expiry_ms();
@@ -54,7 +79,7 @@ impl Engine {
             shard.delete(&lookup, tomb, slot, expiry_ms);
             shard.note_change(writer);
             writer.supersede(slot);
-            purged = true;
+            purged += 1;
         }
         Ok(purged)
     }

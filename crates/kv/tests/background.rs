@@ -88,6 +88,30 @@ fn unreadable_key_does_not_block_expiry_of_others() {
     assert_eq!(left, 1, "the unreadable key stays");
 }
 
+/// Who sets keys that expire before they are durable, all the time, does not keep others from being purged.
+#[test]
+fn an_expired_key_that_is_not_durable_yet_does_not_block_expiry_of_others() {
+    const KEYS: usize = 200;
+    let media = region();
+    let (engine, mut writer) = open(media as _);
+    for key in 0..KEYS {
+        set_until(&engine, &mut writer, format!("old:{key}").as_bytes(), b"value", 10);
+    }
+    writer.commit_now().expect("commits");
+    let mut other = Writer::new(Arc::clone(engine.heap()), 1);
+    set_until(&engine, &mut other, b"new", b"value", 5);
+    let mut purged = 0;
+    for _ in 0..4 {
+        purged += engine.purge_expired(&mut writer, 20, KEYS).unwrap_or(0);
+        writer.commit_now().expect("commits");
+    }
+    // Those behind a pending one, in its shard, wait for it.
+    assert!((KEYS / 2..KEYS).contains(&purged), "{purged}");
+    other.commit_now().expect("commits");
+    purged += engine.purge_expired(&mut writer, 20, 2 * KEYS).expect("nothing is pending");
+    assert_eq!((purged, engine.expired_keys()), (KEYS + 1, KEYS as u64 + 1));
+}
+
 #[test]
 fn scrub_reports_unreadable_values_and_continues() {
     let media = region();

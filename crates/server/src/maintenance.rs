@@ -119,7 +119,10 @@ pub(crate) struct Maintenance {
     compactor: Compactor,
     purger: Writer,
     scrubber: Scrubber,
-    retained_at: Instant,
+    /// Logs are trimmed to their settings again at this time.
+    retain_at: Instant,
+    /// How long compaction took in the last round.
+    compacted_for: Duration,
     loading: bool,
     window_began: Instant,
     marked_at: Instant,
@@ -137,7 +140,8 @@ impl Maintenance {
             purger: Writer::new(Arc::clone(heap), PURGER_ID),
             scrubber: Scrubber::new(Arc::clone(&shared)),
             shared,
-            retained_at: now,
+            retain_at: now,
+            compacted_for: Duration::ZERO,
             loading: true,
             window_began: now,
             marked_at: now,
@@ -178,7 +182,9 @@ impl Maintenance {
         self.attempt(Job::Mark, Self::mark);
         let purging = self.attempt(Job::Purge, Self::purge);
         let sweeping = self.attempt(Job::KeepLogs, Self::keep_logs);
+        let begun = Instant::now();
         let compacting = self.attempt(Job::Compact, Self::compact);
+        self.compacted_for = begun.elapsed();
         if !self.loading {
             self.attempt(Job::Scrub, |worker| worker.scrubber.step());
         }
@@ -259,7 +265,26 @@ impl Maintenance {
         Ok(())
     }
 
+    /// Repeats a step of a job that makes space, while it has more to do, as long as compaction took in the last round: a round
+    /// that is slow because space is short would otherwise make the less of it. True if there is more to do.
+    fn repeat(&mut self, step: impl Fn(&mut Self) -> Result<bool, KvError>) -> Result<bool, KvError> {
+        let begun = Instant::now();
+        loop {
+            if !step(self)? {
+                return Ok(false);
+            }
+            if begun.elapsed() >= self.compacted_for {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Purges expired keys. True if there are more.
     fn purge(&mut self) -> Result<bool, KvError> {
+        self.repeat(Self::purge_some)
+    }
+
+    fn purge_some(&mut self) -> Result<bool, KvError> {
         let now_ms = now_ns() / 1_000_000;
         if !chain::may_purge(&self.shared)
             || self.shared.engine.next_expiry_ms().is_none_or(|due| due > now_ms)
@@ -278,19 +303,36 @@ impl Maintenance {
         Ok(purged? == STEP_KEYS)
     }
 
-    /// Trims logs to their retention settings, and frees trimmed entries. True if there is more to free.
+    /// Trims logs to their retention settings, and frees trimmed entries. True if there is more to do.
     fn keep_logs(&mut self) -> Result<bool, KvError> {
-        let logs = &self.shared.logs;
-        if chain::may_purge(&self.shared) && self.retained_at.elapsed() >= RETAIN_EVERY {
-            self.retained_at = Instant::now();
-            match logs.retain(&mut self.purger, now_ns() / 1_000_000) {
-                Ok(_) | Err(WalError::Wait(_) | WalError::Heap(HeapError::Full)) => {}
-                Err(WalError::Heap(error)) => return Err(error.into()),
-                Err(error) => tracing::error!(%error, "a log cannot be trimmed"),
+        let mut is_behind = false;
+        if chain::may_purge(&self.shared) && Instant::now() >= self.retain_at {
+            is_behind = self.repeat(Self::retain_some)?;
+            if !is_behind {
+                self.retain_at = Instant::now() + RETAIN_EVERY;
             }
-            self.purger.commit_now()?;
         }
-        Ok(chain::may_change_records(&self.shared) && logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
+        Ok(self.repeat(Self::sweep_some)? || is_behind)
+    }
+
+    fn retain_some(&mut self) -> Result<bool, KvError> {
+        let retained = self.shared.logs.retain(&mut self.purger, now_ns() / 1_000_000);
+        // What was trimmed before an error is committed nevertheless.
+        self.purger.commit_now()?;
+        match retained {
+            Ok(done) => Ok(done.has_more),
+            Err(WalError::Wait(_) | WalError::Heap(HeapError::Full)) => Ok(false),
+            Err(WalError::Heap(error)) => Err(error.into()),
+            Err(error) => {
+                tracing::error!(%error, "a log cannot be trimmed");
+                Ok(false)
+            }
+        }
+    }
+
+    fn sweep_some(&mut self) -> Result<bool, KvError> {
+        let may_sweep = chain::may_change_records(&self.shared);
+        Ok(may_sweep && self.shared.logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
     }
 
     /// Makes space while too few runs are free, as fast as possible: faster writers wait for it. True while there is

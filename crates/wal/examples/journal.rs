@@ -34,7 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kept = Settings { retain_entries: 1000, ..Settings::default() };
     let set = logs.set_settings(&mut writer, LOG, kept, now_ns())?;
     writer.settle(set)?;
-    logs.retain(&mut writer, now_ns() / 1_000_000)?;
+    while logs.retain(&mut writer, now_ns() / 1_000_000)?.has_more {
+        writer.commit_now()?;
+    }
     writer.commit_now()?;
     logs.sweep(usize::MAX);
     // The next start then need not verify the data of the last batch.

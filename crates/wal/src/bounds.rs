@@ -4,10 +4,8 @@
 //! is left that recovery could take for current.
 
 use crate::format::ENDED;
-use landfall_heap::{
-    Entry, Heap, HeapError, Kind, NoInlineCounts, SlotId, Source, StaleCounts, Writer, spaces,
-};
-use std::collections::BTreeMap;
+use crate::tombstones::{Tombstone, Tombstones};
+use landfall_heap::{Entry, Heap, HeapError, Kind, NoInlineCounts, SlotId, Source, StaleCounts, Writer};
 
 /// The fields of a bound that is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -37,29 +35,18 @@ impl Bound<'_> {
     }
 }
 
-/// The record that says that a log or a position has been deleted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tombstone {
-    pub(crate) slot: SlotId,
-    /// The log's number.
-    pub(crate) number: u32,
-    pub(crate) space: u8,
-    /// The life of the log.
-    pub(crate) life: u64,
-}
-
 /// Heads and positions on the medium that are not current, and the tombstones.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     /// Number of stale records, by hash of their key. The tombstone of a key stays while the number is above 0.
     pub(crate) stale: StaleCounts,
-    pub(crate) tombstones: BTreeMap<u64, Tombstone>,
+    pub(crate) tombstones: Tombstones,
 }
 
 impl Bounds {
     /// Notes that a new bound supersedes `old`, or a tombstone.
     pub(crate) fn supersede(&mut self, writer: &mut Writer, hash: u64, old: Option<SlotId>) {
-        let tombstone = self.tombstones.remove(&hash).map(|tombstone| tombstone.slot);
+        let tombstone = self.tombstones.remove(hash).map(|tombstone| tombstone.slot);
         for slot in old.into_iter().chain(tombstone) {
             self.stale.add(hash, &mut NoInlineCounts);
             writer.supersede(slot);
@@ -96,8 +83,8 @@ impl Bounds {
     }
 
     fn retire_tombstone(&mut self, heap: &Heap, hash: u64) {
-        if self.tombstones.get(&hash).is_some_and(|tombstone| heap.retire_tombstone(tombstone.slot)) {
-            self.tombstones.remove(&hash);
+        if self.tombstones.get(hash).is_some_and(|tombstone| heap.retire_tombstone(tombstone.slot)) {
+            self.tombstones.remove(hash);
             // The tombstone's own record is still on the medium.
             self.stale.add(hash, &mut NoInlineCounts);
         }
@@ -105,13 +92,9 @@ impl Bounds {
 
     /// Retires the tombstones of a deleted log's positions: recovery ignores positions whose log is deleted.
     pub(crate) fn retire_positions(&mut self, writer: &mut Writer, number: u32) {
-        self.tombstones.retain(|_, tombstone| {
-            let is_of_log = tombstone.space == spaces::LOG_POSITION && tombstone.number == number;
-            if is_of_log {
-                writer.supersede(tombstone.slot);
-            }
-            !is_of_log
-        });
+        for gone in self.tombstones.take_positions(number) {
+            writer.supersede(gone.slot);
+        }
     }
 }
 

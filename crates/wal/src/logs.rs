@@ -1,11 +1,13 @@
 //! All logs of a region: find, create, configure, delete and watch them. [`Logs`] is the crate's main type; appending,
 //! reading, trimming and positions are in files of their own.
 
-use crate::bounds::{Bound, Bounds, Tombstone};
+use crate::bounds::{Bound, Bounds};
 use crate::error::WalError;
 use crate::format::{Cut, ENDED, Head, Settings, check_log_name};
 use crate::log::{CutHeld, Log, SlotIdOrNone, State};
 use crate::mode::{Kept, Mode};
+use crate::retention::Retention;
+use crate::tombstones::Tombstone;
 use landfall_heap::{FEATURE_LOGS, Gated, Heap, SlotId, Ticket, Until, Writer, spaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -76,7 +78,12 @@ pub struct Logs {
     pub(crate) names: RwLock<Names>,
     pub(crate) numbers: RwLock<BTreeMap<u32, Arc<Log>>>,
     pub(crate) next_number: AtomicU32,
+    /// The highest life of a log that this process knows of. It is not forgotten with the log's tombstone: another machine of
+    /// the chain may still have that, and takes what is not above it for something of the deleted log.
+    pub(crate) life_max: AtomicU64,
     pub(crate) bounds: Mutex<Bounds>,
+    /// Logs that do not keep everything. Its lock is the last one that is taken.
+    pub(crate) retention: Mutex<Retention>,
     /// Entries that [`Self::sweep`] has to free, oldest first.
     pub(crate) retired: Mutex<VecDeque<Retired>>,
     /// Deleted logs whose records may still be sent.
@@ -104,7 +111,9 @@ impl Logs {
             names: RwLock::default(),
             numbers: RwLock::default(),
             next_number: AtomicU32::new(next_number),
+            life_max: AtomicU64::new(0),
             bounds: Mutex::default(),
+            retention: Mutex::default(),
             retired: Mutex::default(),
             ended: Mutex::default(),
             mode: Mutex::default(),
@@ -131,6 +140,9 @@ impl Logs {
     pub(crate) fn add(&self, log: &Arc<Log>) {
         self.names.write().insert(log.name.clone(), Arc::clone(log));
         self.numbers.write().insert(log.number, Arc::clone(log));
+        let settings = log.state.lock().settings;
+        self.retention.lock().note(log.number, settings);
+        self.life_max.fetch_max(log.life, Ordering::Relaxed);
     }
 
     /// The log of a name that has been checked. The log is created if there is none.
@@ -167,12 +179,11 @@ impl Logs {
     /// [`WalError::Wait`] while the delete of the one before is on its way by another writer.
     fn next_life(&self, writer: &Writer, name: &str, arrival_ns: u64) -> Result<u64, WalError> {
         let hash = self.heap.hash(spaces::LOG, name.as_bytes());
-        let Some(ended) = self.bounds.lock().tombstones.get(&hash).copied() else {
-            return Ok(arrival_ns.max(1));
-        };
-        match self.heap.pending(ended.slot).filter(|ticket| ticket.writer() != writer.id()) {
+        let ended = self.bounds.lock().tombstones.get(hash).copied();
+        let pending = ended.and_then(|ended| self.heap.pending(ended.slot));
+        match pending.filter(|ticket| ticket.writer() != writer.id()) {
             Some(ticket) => Err(WalError::Wait(Until::Ticket(ticket))),
-            None => Ok(arrival_ns.max(ended.life + 1)),
+            None => Ok(arrival_ns.max(self.life_max.load(Ordering::Relaxed) + 1)),
         }
     }
 
@@ -195,6 +206,8 @@ impl Logs {
         let head = Bound { space, hash, key, number, mark, value: &value }.append(writer, arrival_ns)?;
         self.next_number.store(number + 1, Ordering::Relaxed);
         self.bounds.lock().supersede(writer, hash, None);
+        self.retention.lock().note(number, settings);
+        self.life_max.fetch_max(life, Ordering::Relaxed);
         let head = SlotIdOrNone(head);
         let mut state = State { head, first, settings, is_guessed, ..State::default() };
         state.turns.note(writer);
@@ -227,6 +240,7 @@ impl Logs {
         self.bounds.lock().supersede(writer, log.hash, old);
         state.head = SlotIdOrNone(head);
         (state.settings, state.cut) = (next.settings, next.cut);
+        self.retention.lock().note(log.number, next.settings);
         if state.cut_held == CutHeld::Not {
             state.cut_held = CutHeld::ByHead;
         }
@@ -467,6 +481,24 @@ mod tests {
 
     fn append(logs: &Logs, writer: &mut Writer, name: &[u8]) {
         logs.append(writer, name, &[Source::Bytes(b"x")], 1).unwrap().ungated();
+    }
+
+    /// The next server may still have the tombstone, and takes what is not above it for a record of the deleted log.
+    #[test]
+    fn a_life_is_above_those_of_deleted_logs_whose_tombstones_are_gone_also_if_a_clock_steps_back() {
+        let media = SimMedia::new(32 * RUN_SIZE, SimOptions::default());
+        landfall_heap::create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).unwrap();
+        let (logs, _) = LogRecovery::run(media).unwrap();
+        let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
+        let new =
+            NewLog { name: "a", life: 1000, first: 0, settings: Settings::default(), is_guessed: false };
+        logs.make(&mut writer, &mut logs.names.write(), &new, 1000).unwrap();
+        logs.delete(&mut writer, b"a", 1001).unwrap().unwrap().ungated();
+        writer.commit_now().unwrap();
+        let hash = logs.heap.hash(spaces::LOG, b"a");
+        assert_eq!(logs.bounds.lock().tombstones.remove(hash).map(|gone| gone.life), Some(1000));
+        assert_eq!(logs.next_life(&writer, "a", 900).unwrap(), 1001);
+        assert_eq!(logs.next_life(&writer, "a", 2000).unwrap(), 2000);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Owner for Logs {
             }
             What::Tombstone => {
                 let mut bounds = self.bounds.lock();
-                let known = bounds.tombstones.get(&name.hash);
+                let known = bounds.tombstones.get(name.hash);
                 let is_it = known.is_some_and(|tombstone| tombstone.slot == slot);
                 if is_it {
                     bounds.announce_copy(name.hash);
@@ -100,11 +100,7 @@ impl Owner for Logs {
             What::Entry(log, _) | What::Head(log) | What::Position(log, _) => {
                 replace_slot(&mut log.state.lock(), &what, |known| (known == old).then_some(new))
             }
-            What::Tombstone => {
-                let mut bounds = self.bounds.lock();
-                let known = bounds.tombstones.get_mut(&name.hash).filter(|tombstone| tombstone.slot == old);
-                known.map(|tombstone| tombstone.slot = new).is_some()
-            }
+            What::Tombstone => self.bounds.lock().tombstones.relocate(name.hash, old, new),
         }
     }
 

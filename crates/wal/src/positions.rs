@@ -1,10 +1,11 @@
 //! Positions of consumers: how far each consumer has read a log, stored durably.
 
-use crate::bounds::{Bound, Tombstone};
+use crate::bounds::Bound;
 use crate::error::WalError;
 use crate::format::{CONSUMER_BYTES_MAX, ENDED, check_name, position_key};
 use crate::log::{Log, Position};
 use crate::logs::Logs;
+use crate::tombstones::Tombstone;
 use landfall_heap::{Gated, SlotId, Tickets, Writer, spaces};
 
 impl Logs {

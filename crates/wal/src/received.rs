@@ -171,7 +171,7 @@ impl Logs {
             return if is_over { Known::Over(Tickets::default()) } else { Known::New };
         }
         let hash = self.heap.hash(spaces::LOG, name.as_bytes());
-        let ended = self.bounds.lock().tombstones.get(&hash).copied().filter(|ended| ended.life >= life);
+        let ended = self.bounds.lock().tombstones.get(hash).copied().filter(|ended| ended.life >= life);
         ended.map_or(Known::New, |ended| Known::Over(self.heap.pending(ended.slot).into_iter().collect()))
     }
 
@@ -370,7 +370,7 @@ impl Logs {
         if is_kept || (old.is_none() && is_end(*mark)) {
             let hash =
                 self.heap.hash(spaces::LOG_POSITION, &crate::format::position_key(log.number, consumer));
-            let deleted = self.bounds.lock().tombstones.get(&hash).map(|tombstone| tombstone.slot);
+            let deleted = self.bounds.lock().tombstones.get(hash).map(|tombstone| tombstone.slot);
             let slot = old.map(|known| known.slot).or(deleted);
             return Ok(slot.and_then(|slot| self.heap.pending(slot)).into_iter().collect());
         }

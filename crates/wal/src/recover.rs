@@ -164,6 +164,8 @@ impl LogRecovery {
     pub fn open(&self, heap: &Arc<Heap>) -> Result<(Logs, Recovered), WalError> {
         let settled = std::mem::take(&mut *self.settled.lock());
         let logs = Logs::new(Arc::clone(heap), settled.number_max.saturating_add(1));
+        let lives = settled.tombstones.values().map(|tombstone| tombstone.life);
+        logs.life_max.store(lives.max().unwrap_or(0), Ordering::Relaxed);
         *logs.bounds.lock() = Bounds { stale: settled.stale, tombstones: settled.tombstones };
         let mut lost = Vec::new();
         for found in settled.logs {

@@ -1,14 +1,10 @@
-//! Trimming: retire entries on request or by the retention settings of a log, and free them once that is durable.
+//! Trimming: retire entries, and free them once that is durable.
 
 use crate::error::WalError;
 use crate::log::{Log, State};
 use crate::logs::{HeadChange, Logs, Retired};
 use landfall_heap::{Gated, SlotId, Writer};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Most entries of one log that one step of retention examines.
-const STEP_ENTRIES: u64 = 4096;
 
 impl Logs {
     /// Trims every entry below `before` and returns the new first offset of the log. Reads do not return these entries
@@ -115,51 +111,5 @@ impl Logs {
     /// Number of retired entries that [`Self::sweep`] has not freed yet.
     pub fn unswept(&self) -> usize {
         self.retired.lock().iter().map(|retired| retired.slots.len()).sum()
-    }
-
-    /// Trims every log to its retention settings, one step for each log. Returns how many entries were trimmed.
-    ///
-    /// # Errors
-    /// [`WalError::Wait`], and the heap's error for a closed region.
-    pub fn retain(&self, writer: &mut Writer, now_ms: u64) -> Result<u64, WalError> {
-        let logs: Vec<Arc<Log>> = self.names.read().values().cloned().collect();
-        let mut trimmed = 0;
-        for log in logs {
-            let mut state = log.state.lock();
-            let settings = state.settings;
-            if settings == crate::Settings::default() || state.check().is_err() {
-                continue;
-            }
-            let (first, before) = (state.first, self.kept_from(&mut state, now_ms));
-            self.trim_to(writer, &log, &mut state, before, now_ms.saturating_mul(1_000_000))?;
-            trimmed += state.first - first;
-        }
-        Ok(trimmed)
-    }
-
-    /// The first offset that a log keeps. Only durable entries are trimmed, and [`STEP_ENTRIES`] of them at most.
-    fn kept_from(&self, state: &mut State, now_ms: u64) -> u64 {
-        let settings = state.settings;
-        let end = state.durable(&self.heap).min(state.first + STEP_ENTRIES);
-        let (mut offset, mut bytes, mut kept_from) = (state.first, state.slots.bytes(), state.first);
-        while offset < end {
-            let view = state.slot(offset).and_then(|slot| self.heap.record(slot).ok());
-            let len = view.map_or(0, |view| view.value_len() as u64);
-            let age_ms = view.map(|view| now_ms.saturating_sub(view.arrival_ns() / 1_000_000));
-            let exceeds = |limit: u64, now: u64| limit != 0 && now > limit;
-            let is_beyond_limit = exceeds(settings.retain_bytes, bytes)
-                || exceeds(settings.retain_entries, state.next() - offset)
-                || age_ms.is_some_and(|age_ms| exceeds(settings.retain_ms, age_ms));
-            // Nobody knows how old an entry is that cannot be read: it goes with the next one.
-            if !is_beyond_limit && age_ms.is_some() {
-                break;
-            }
-            bytes = bytes.saturating_sub(len);
-            offset += 1;
-            if is_beyond_limit {
-                kept_from = offset;
-            }
-        }
-        kept_from
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{ALL, all, append, crash, open, region, writer};
 use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Source, Until, Writer};
 use landfall_media::{Extent, Media};
-use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
+use landfall_wal::{LogRecovery, Logs, ReadLimit, Retained, Settings, WalError};
 use std::sync::Arc;
 
 #[test]
@@ -168,6 +168,37 @@ fn logs_keep_what_they_are_set_to_keep() {
     let (_, logs) = crash(&media);
     assert_eq!(logs.settings(b"a").unwrap().ungated(), aged);
     assert_eq!(logs.stats_of(b"a").unwrap().ungated().first, 6);
+}
+
+/// Who appends fast appends more than one step trims: the caller is told to go on.
+#[test]
+fn retention_goes_on_until_logs_have_what_they_are_set_to_keep() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    for name in ["a", "b", "c"] {
+        for _ in 0..10 {
+            let payloads = [Source::Bytes(b"x"); 1000];
+            logs.append(&mut writer, name.as_bytes(), &payloads, 1).unwrap().ungated();
+            writer.commit_now().unwrap();
+        }
+    }
+    let settings = Settings { retain_entries: 10, ..Default::default() };
+    for name in [b"a", b"c"] {
+        logs.set_settings(&mut writer, name, settings, 1).unwrap().ungated();
+    }
+    let (mut steps, mut trimmed) = (0, 0);
+    loop {
+        let done = logs.retain(&mut writer, 0).unwrap();
+        writer.commit_now().unwrap();
+        (steps, trimmed) = (steps + 1, trimmed + done.trimmed);
+        if !done.has_more {
+            break;
+        }
+    }
+    assert_eq!((steps, trimmed), (3, 2 * 9990));
+    let first = |name: &[u8]| logs.stats_of(name).unwrap().ungated().first;
+    assert_eq!([first(b"a"), first(b"b"), first(b"c")], [9990, 0, 9990]);
+    assert_eq!(logs.retain(&mut writer, 0).unwrap(), Retained::default());
 }
 
 #[test]

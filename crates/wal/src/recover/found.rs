@@ -1,7 +1,8 @@
 //! What recovery finds while it reads the records, and what it reports.
 
-use crate::bounds::{Tombstone, is_end};
+use crate::bounds::is_end;
 use crate::format::Head;
+use crate::tombstones::Tombstone;
 use landfall_heap::{NoInlineCounts, SlotId, StaleCounts, spaces};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

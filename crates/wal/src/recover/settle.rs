@@ -2,9 +2,10 @@
 //! `docs/format/wal.md`.
 
 use super::found::{BoundFound, BoundsFound, EntryFound, Recovered, tombstone};
-use crate::bounds::{Tombstone, is_end};
+use crate::bounds::is_end;
 use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
 use crate::log::Position;
+use crate::tombstones::Tombstones;
 use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, NoInlineCounts, SlotId, StaleCounts, spaces};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ pub(super) struct LogFound {
 pub(super) struct Settled {
     pub(super) logs: Vec<LogFound>,
     pub(super) stale: StaleCounts,
-    pub(super) tombstones: BTreeMap<u64, Tombstone>,
+    pub(super) tombstones: Tombstones,
     /// Slots of current records.
     pub(super) current: Vec<SlotId>,
     pub(super) number_max: u32,
