@@ -402,7 +402,12 @@ impl Service {
                 }
                 Some(Until::Space) => {
                     let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
-                    if let Err(errno) = wait.go_on(&self.common.rounds, seen, &error) {
+                    let is_held_up = matches!(error, FsError::Backlog) && self.files.is_publishing_held();
+                    let waited = match is_held_up {
+                        true => wait.stand_by(&self.common.rounds, seen),
+                        false => wait.go_on(&self.common.rounds, seen, &error),
+                    };
+                    if let Err(errno) = waited {
                         self.end_wait(waits.as_ref());
                         return Err(errno);
                     }
@@ -504,6 +509,8 @@ impl Service {
 struct SpaceWait {
     question: u64,
     begun: Instant,
+    /// Since when somebody could have made space.
+    since: Instant,
     is_for_log: bool,
     /// Both background threads have found nothing more to do: the next attempt is the last one, unless it finds that others
     /// have taken what they had made.
@@ -516,7 +523,20 @@ impl SpaceWait {
     fn new(rounds: &Rounds, error: &FsError) -> Self {
         let is_for_log = matches!(error, FsError::Backlog);
         let (question, begun) = (rounds.ask(), Instant::now());
-        Self { question, begun, is_for_log, is_last: false, pause: ASK_AGAIN_AFTER }
+        Self { question, begun, since: begun, is_for_log, is_last: false, pause: ASK_AGAIN_AFTER }
+    }
+
+    /// Waits while nothing is published, as another machine is copied to. That nobody makes room says nothing then.
+    ///
+    /// # Errors
+    /// `ENOSPC`: the mount ends.
+    fn stand_by(&mut self, rounds: &Rounds, seen: u64) -> Result<(), Errno> {
+        if rounds.is_stopping() {
+            return Err(NO_SPACE);
+        }
+        (self.since, self.is_last) = (Instant::now(), false);
+        rounds.wait(seen, RETRY_EVERY);
+        Ok(())
     }
 
     /// Waits for progress after `seen`. `error`: that of the attempt before.
@@ -527,7 +547,7 @@ impl SpaceWait {
         // There is still something that compaction could free: nothing was to be done because enough was free, and others were
         // faster.
         let is_obtainable = matches!(error, FsError::Wait(_));
-        if self.begun.elapsed() > SPACE_WAIT_MAX || self.is_last && !is_obtainable {
+        if self.since.elapsed() > SPACE_WAIT_MAX || self.is_last && !is_obtainable {
             return Err(NO_SPACE);
         }
         if std::mem::take(&mut self.is_last) {
@@ -563,6 +583,7 @@ pub(crate) mod tests {
     use landfall_heap::{HeapError, NewRegion, Region, Tenant};
     use landfall_media::sim::{SimMedia, SimOptions};
     use landfall_media::{Media, RUN_SIZE};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     /// The service of a mount, which is held so, of new files in memory.
     pub(crate) fn service_of(held: Option<Held>, which: Which) -> (Service, Publisher) {
@@ -604,6 +625,28 @@ pub(crate) mod tests {
             (1, 0)
         );
         assert_eq!(service.files.log_len().0, 1);
+    }
+
+    /// While another machine is copied to, nothing is published, and both threads have nothing to do.
+    #[test]
+    fn a_request_waits_for_room_in_the_log_as_long_as_publishing_is_held() {
+        let (service, _publisher) = service_of(None, Which::default());
+        [Job::Publish, Job::Keep].into_iter().for_each(|job| service.common.rounds.end_answers(job));
+        let attempts = AtomicU64::new(0);
+        let attempt = || {
+            let tried = attempts.fetch_add(1, Ordering::Relaxed);
+            if tried < 30 || service.files.is_publishing_held() { Err(FsError::Backlog) } else { Ok(()) }
+        };
+        assert_eq!(service.retry(attempt), Err(NO_SPACE), "nobody will make room");
+        assert!(service.files.hold_publishing());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| service.retry(attempt));
+            while attempts.load(Ordering::Relaxed) < 40 && !waiting.is_finished() {
+                std::thread::yield_now();
+            }
+            service.files.publish_again();
+            assert_eq!(waiting.join().expect("no panic"), Ok(()));
+        });
     }
 
     /// Each time both threads had nothing to do, as enough was free, and others had taken it before this request came.

@@ -82,6 +82,12 @@ impl Files {
         bytes >= CHUNK_BYTES || operations >= CHUNK_OPERATIONS as u64
     }
 
+    /// True if publishing is held, as after [`Self::hold_publishing`], and the log has all that it may have meanwhile.
+    pub fn is_held_up(&self) -> bool {
+        let state = self.lock();
+        state.held.is_some() && state.is_backlog_full()
+    }
+
     /// Operations in all logs, and bytes of their values.
     pub fn log_len(&self) -> (u64, u64) {
         self.lock().logs_len()
@@ -91,10 +97,12 @@ impl Files {
 impl State {
     /// Refuses operations while too many are not published.
     pub(crate) fn check_backlog(&self) -> Result<(), FsError> {
+        if self.is_backlog_full() { Err(FsError::Backlog) } else { Ok(()) }
+    }
+
+    fn is_backlog_full(&self) -> bool {
         let times = if self.held.is_some() { HELD_BACKLOGS } else { 1 };
-        let is_full = self.log.bytes >= BACKLOG_BYTES * times as u64
-            || self.log.slots.len() >= BACKLOG_OPERATIONS * times;
-        if is_full { Err(FsError::Backlog) } else { Ok(()) }
+        self.log.bytes >= BACKLOG_BYTES * times as u64 || self.log.slots.len() >= BACKLOG_OPERATIONS * times
     }
 
     fn logs_len(&self) -> (u64, u64) {

@@ -232,6 +232,11 @@ impl Files {
         may_hold
     }
 
+    /// True from [`Self::hold_publishing`] on: nobody makes room in the log.
+    pub fn is_publishing_held(&self) -> bool {
+        self.lock().held.is_some()
+    }
+
     /// Ends [`Self::hold_publishing`], unless a copy is being received.
     pub fn publish_again(&self) {
         let mut state = self.lock();

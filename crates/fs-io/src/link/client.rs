@@ -153,6 +153,9 @@ impl Client {
         if state.is_over {
             return Err(Reason::Fenced);
         }
+        if shared.files.is_held_up() {
+            return Err(Reason::Space);
+        }
         state.log.refill(self.control()).map_err(|error| match error {
             NotGranted::Region(error) => reason_of(&FsError::from(error)),
             NotGranted::Behind => Reason::Space,
@@ -196,7 +199,8 @@ impl Client {
             return Vec::new();
         }
         // A client that has never asked writes nothing. One for which there is no space asks, and is told.
-        let refilled = if state.log.has_grants() { state.log.refill(self.control()) } else { Ok(()) };
+        let is_granted = state.log.has_grants() && !shared.files.is_held_up();
+        let refilled = if is_granted { state.log.refill(self.control()) } else { Ok(()) };
         // Leases that end give nothing back to other machines.
         let is_short = matches!(refilled, Err(NotGranted::Region(_))) || !shared.files.heap().has_room();
         let (control, now) = (self.control(), shared.now());

@@ -434,6 +434,10 @@ impl Life {
         for number in files.orphans()? {
             let release = Operation::Release { number };
             loop {
+                // The next start deletes them.
+                if self.stopper.is_over() || self.shared.is_stopping() {
+                    return Ok(());
+                }
                 match files.execute(i64::try_from(now_ns()).unwrap_or(i64::MAX), &release) {
                     Err(FsError::Backlog | FsError::Wait(Until::Space)) => std::thread::sleep(ROLE_EVERY),
                     Err(FsError::Wait(_)) => files.sync_all()?,

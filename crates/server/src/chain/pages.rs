@@ -1,7 +1,7 @@
 //! All keys, logs and files, for a copy to the node behind.
 
 use crate::shared::{Shared, now_ns};
-use landfall_chain_io::{AddRecord, CopiedPart, CopiedRecord, Pages, Position};
+use landfall_chain_io::{AddRecord, CopiedPart, CopiedRecord, Pages, Position, Role};
 use landfall_fs::{CopyPlace, FsError, is_compared};
 use landfall_heap::{Damage, Gated, HeapError, Item, SlotId, Until, spaces};
 use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
@@ -38,10 +38,10 @@ impl Pages for EnginePages {
         let Some(files) = self.0.files.files() else { return };
         // What the node behind has published must be published here, or it seems to be there in vain.
         let (begun, next) = (Instant::now(), files.next_operation());
-        while files.published_below() < next && begun.elapsed() < PUBLISHED_WITHIN && !self.0.is_stopping() {
+        while files.published_below() < next && begun.elapsed() < PUBLISHED_WITHIN && !is_given_up(&self.0) {
             std::thread::sleep(WAIT);
         }
-        while !files.hold_publishing() && !self.0.is_stopping() {
+        while !files.hold_publishing() && !is_given_up(&self.0) {
             std::thread::sleep(WAIT);
         }
     }
@@ -205,11 +205,17 @@ fn durable<T>(shared: &Shared, mut page: Gated<T>) -> Result<T, HeapError> {
     loop {
         page = match page.if_durable(shared.engine.heap()) {
             Ok(page) => return Ok(page),
-            Err(_) if shared.is_stopping() => return Err(HeapError::Busy),
+            Err(_) if is_given_up(shared) => return Err(HeapError::Busy),
             Err(page) => page,
         };
         std::thread::sleep(WAIT);
     }
+}
+
+/// True if what is not durable may stay so: the region is closed, or the node ends or is not in the chain any more.
+fn is_given_up(shared: &Shared) -> bool {
+    let is_out = shared.chain.as_ref().is_some_and(|node| node.is_stopping() || node.role() == Role::Removed);
+    is_out || shared.is_stopping() || shared.engine.heap().media().closed().is_some()
 }
 
 fn log_error(error: WalError) -> HeapError {
