@@ -16,13 +16,14 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Clients that write at once.
 const CLIENTS: u64 = 4;
 
-/// Nodes with regions of these sizes, in step.
+/// Nodes with regions of these sizes, in step: the first one knows how much room all have.
 fn chain<const N: usize>(capacities: [&str; N], flags: &[&str]) -> Chain {
     let mut chain = Chain::new(N, flags);
     for (node, capacity) in chain.nodes.iter_mut().zip(capacities) {
         node.flags = vec!["--capacity".into(), capacity.into()];
     }
     chain.start_all();
+    chain.wait_until_in_step();
     chain
 }
 

@@ -520,6 +520,28 @@ fn a_server_of_another_version_is_refused() {
     serve.join().unwrap();
 }
 
+/// A holder that is stopped before it has said what it mounts, or whose machine has died.
+#[test]
+fn a_holder_that_says_nothing_keeps_nobody_from_the_server() {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType, connect, recv, socket};
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let server = site.server();
+    let silent = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    connect(&silent, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
+    let hear = |flags| recv(&silent, &mut [0; 256][..], flags).map(|(len, _)| len);
+    assert!(hear(RecvFlags::empty()).unwrap() > 8, "the files are offered");
+    let mount = site.mount(&[]);
+    fs::write(site.at("file"), b"1").unwrap();
+    assert_eq!(hear(RecvFlags::DONTWAIT), Err(Errno::AGAIN), "it has not been refused before");
+    assert!(hear(RecvFlags::empty()).unwrap() > 8, "it is refused then");
+    mount.stop();
+    server.stop();
+}
+
 #[test]
 fn a_server_runs_where_and_how_it_is_told() {
     let site = Site::new(Place::new(), &["--cpus", "0", "--nice", "5"]);

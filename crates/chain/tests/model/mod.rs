@@ -1,8 +1,10 @@
 //! A model of nodes, connections and operators around the rules of the crate.
 
 mod copies;
+mod disk;
 mod judge;
 
+use disk::Disk;
 use landfall_chain::{
     Copied, Copying, Downstream, Hello, Member, Refusal, Standing, Upstream, View, Welcome,
 };
@@ -126,59 +128,6 @@ struct Batch {
     /// It is sent and waits, or was sent when nobody had to be waited for.
     is_sent: bool,
     is_acknowledged: bool,
-}
-
-/// What a node has on its medium, in the order of its own seqs.
-#[derive(Clone, Debug, Default)]
-struct Disk {
-    keys: BTreeMap<u8, (Version, u64)>,
-    flushed: u64,
-    seq: u64,
-    since: u64,
-    starts: u64,
-    floor: u64,
-}
-
-impl Disk {
-    fn write(&mut self, record: Record) {
-        self.seq += 1;
-        match record {
-            Record::Write(key, version) => {
-                self.keys.insert(key, (version, self.seq));
-            }
-            Record::Flush => {
-                self.keys.clear();
-                self.flushed = self.seq;
-            }
-        }
-    }
-
-    fn present(&self) -> BTreeMap<u8, u64> {
-        let present = self.keys.iter().filter(|(_, ((_, is_there), _))| *is_there);
-        present.map(|(key, ((number, _), _))| (*key, *number)).collect()
-    }
-
-    fn raise_floor(&mut self) {
-        self.floor = self.floor.max(self.seq + 1);
-    }
-
-    /// Goes on where it was. Numbers that were drawn without a record are not found again: what is complete below the floor
-    /// has them.
-    fn recover(&mut self, canary: Canary) {
-        let newest = self.keys.values().map(|(_, seq)| *seq).max().unwrap_or(0).max(self.flushed);
-        let floor = if canary == Canary::SeqsFall { 0 } else { self.floor };
-        self.seq = newest.max(floor.saturating_sub(1));
-    }
-
-    /// What a restart sends again.
-    fn unsent(&self) -> Vec<Record> {
-        let mut from: Vec<(u64, Record)> =
-            self.keys.iter().map(|(key, (version, seq))| (*seq, Record::Write(*key, *version))).collect();
-        from.push((self.flushed, Record::Flush));
-        from.retain(|(seq, _)| *seq >= self.floor && *seq > 0);
-        from.sort_by_key(|(seq, _)| *seq);
-        from.into_iter().map(|(_, record)| record).collect()
-    }
 }
 
 /// The stream of a writer to the node behind.

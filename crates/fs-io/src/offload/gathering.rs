@@ -3,44 +3,13 @@
 //! Each has a ledger that says what the dead server had given and begun for it, and a kernel that knows inodes. What one
 //! mount changes before another one is back might take a number, or free an inode, that the other one's kernel knows.
 
-use super::channel::Channel;
-use super::message::Attach;
-use crate::counter::wait;
-use crate::ledger::Ledger;
-use crate::line::Line;
-use crate::lives::{MountId, MountNumber};
+use super::attached::Attached;
+use crate::lives::MountId;
 use landfall_fs::InodeNumber;
-use std::ffi::OsString;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long mounts that are back wait for others: less than a holder waits for an answer.
 const GATHER_LIMIT: Duration = Duration::from_secs(5);
-
-/// A mount whose holder waits for the server's answer.
-pub(super) struct Attached {
-    pub(super) number: MountNumber,
-    pub(super) attach: Attach,
-    pub(super) ledger: Arc<Ledger>,
-    /// As its holder has opened them: what was received from one is lost with its last descriptor.
-    pub(super) queues: Vec<Line>,
-    pub(super) channel: Arc<Channel>,
-}
-
-impl Attached {
-    /// The mountpoint.
-    pub(super) fn point(&self) -> PathBuf {
-        PathBuf::from(OsString::from_vec(self.attach.point.clone()))
-    }
-
-    /// True if its holder does not wait any more: it says nothing until it has the answer, but for its end.
-    pub(super) fn has_given_up(&self) -> bool {
-        !matches!(wait(&[self.channel.as_fd()], Some(Duration::ZERO)), Ok(None))
-    }
-}
 
 /// When a mount is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +111,12 @@ impl Gathering {
 mod tests {
     use super::*;
     use crate::common::Sharing;
-    use crate::offload::message::{Over, Since};
+    use crate::ledger::Ledger;
+    use crate::lives::MountNumber;
+    use crate::offload::channel::Channel;
+    use crate::offload::message::{Attach, Over, Since};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::sync::Arc;
 
     fn attached(mount: u8) -> (Attached, Channel) {
         let flags = SocketFlags::CLOEXEC;

@@ -4,6 +4,7 @@
 //! dies, the holder hands the same device to the next one. On another machine than the server's, it passes requests on
 //! itself: `docs/format/fs-network.md`.
 
+mod attached;
 mod cache;
 mod changes;
 mod channel;
@@ -16,6 +17,7 @@ mod ending;
 mod error;
 mod exchange;
 mod gathering;
+mod greeted;
 mod hello;
 mod hold;
 mod locks;

@@ -3,10 +3,12 @@
 //! Each has a session of its own, and they share what is in [`Common`]. A server that follows another one waits for the
 //! mounts of that one before it serves the first of them ([`Gathering`]).
 
+use super::attached::{AttachError, Attached, MOUNTS_MAX};
 use super::channel::{Channel, ChannelError};
 use super::earlier;
 use super::ending::{Ending, Return};
-use super::gathering::{Admitted, Attached, Gathering};
+use super::gathering::{Admitted, Gathering};
+use super::greeted::Greeted;
 use super::mark;
 use super::message::{Again, Attach, EVERYTHING, Message, Over, ServerLife, Since};
 use super::roster::{MountState, Roster};
@@ -16,7 +18,6 @@ use crate::forget::{Forgetter, Forgetting, Questions};
 use crate::household::{HeapKeeper, Household};
 use crate::inspect;
 use crate::keeping::{Keeper, Keeping};
-use crate::ledger::Ledger;
 use crate::line::Line;
 use crate::link::{Accepted, Libraries, Link, Listener};
 use crate::lives::{MountId, MountNumber};
@@ -32,9 +33,8 @@ use crate::session::{
 use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
-use landfall_fuse::{Device, Features, Mount, Negotiated};
+use landfall_fuse::{Features, Mount, Negotiated};
 use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
-use landfall_media::RUN_SIZE;
 use landfall_metrics::Text;
 use parking_lot::Mutex;
 use std::io;
@@ -43,17 +43,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a holder may take to mount.
-const MOUNT_LIMIT: Duration = Duration::from_secs(10);
-/// Most mounts at a time.
-const MOUNTS_MAX: usize = 16;
 /// What the landing runs of several mounts reserve is one part in so many of the region at most.
 const RESERVE_SHARE: usize = 2;
 /// Inode numbers that a server does not give, above those it has found: a mount may know some of them by operations that were
 /// lost with the server before. No server has so many that are not durable, and the first number of each is.
 const NUMBERS_APART: u64 = 1 << 20;
-/// The kernel's counts are in pages of so many bytes.
-const PAGE_BYTES: u32 = 4096;
 
 /// Why there is no server, or why it has ended.
 #[derive(Debug, thiserror::Error)]
@@ -74,29 +68,6 @@ pub enum ServerError {
     #[error("the region is not left clean: {0}; nothing durable is lost")]
     NotClean(#[from] FsError),
     /// As above, or a mount failed.
-    #[error(transparent)]
-    Session(#[from] SessionError),
-}
-
-/// Why a mount is not served.
-#[derive(Debug, thiserror::Error)]
-enum AttachError {
-    #[error(transparent)]
-    Channel(#[from] ChannelError),
-    #[error("its own user may mount, and user {0} is another one")]
-    User(u32),
-    #[error("the files were mounted elsewhere since, or that mount has ended")]
-    Stale,
-    #[error("the files are mounted on {}, and not both mounts are --shared", .0.display())]
-    Mounted(PathBuf),
-    #[error("there are {MOUNTS_MAX} mounts, or the region is too small for the buffers of one more")]
-    Many,
-    #[error("what it gets of the mount makes no sense")]
-    Invalid,
-    #[error("its ledger or its queues cannot be used: {0}")]
-    Descriptors(io::Error),
-    #[error("it cannot end where it was served before: {0}")]
-    Before(String),
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -146,6 +117,7 @@ pub struct Server {
     /// Names those of them on other machines, and those that may have leases still.
     elsewhere: PathBuf,
     before: Before,
+    greeted: Greeted,
     gathering: Gathering,
     served: Vec<Served>,
     ending: Vec<Ending>,
@@ -305,6 +277,7 @@ impl Server {
             known,
             elsewhere,
             before: beside.before,
+            greeted: Greeted::default(),
             gathering,
             served,
             ending: Vec::new(),
@@ -351,16 +324,26 @@ impl Server {
             let files: Vec<BorrowedFd<'_>> = std::iter::once(stop.as_fd())
                 .chain(mounts)
                 .chain(self.ending.iter().map(Ending::ended))
+                .chain(self.greeted.channels())
                 .chain([self.listener.as_fd()])
                 .collect();
             let endings = 1 + 2 * self.served.len();
-            let listener = files.len() - 1;
-            let limits = [self.gathering.limit(), self.current.roster.limit(), self.common.locking.limit()];
+            let (greeted, listener) = (endings + self.ending.len(), files.len() - 1);
+            let limits = [
+                self.greeted.limit(Instant::now()),
+                self.gathering.limit(),
+                self.current.roster.limit(),
+                self.common.locking.limit(),
+            ];
             match wait(&files, limits.into_iter().flatten().min())? {
                 Some(0) => return self.leave(),
                 Some(at) if at == listener => {
-                    let accepted = self.accept();
-                    report(accepted);
+                    let greeted = self.greet();
+                    report(greeted);
+                }
+                Some(at) if at >= greeted => {
+                    let attached = self.attach(at - greeted);
+                    report(attached);
                 }
                 Some(at) if at >= endings => self.finish(at - endings)?,
                 Some(at) => {
@@ -368,6 +351,11 @@ impl Server {
                     self.listen((at - 1) / 2, said)?;
                 }
                 None => {}
+            }
+            while let Some(silent) = self.greeted.take_silent(Instant::now()) {
+                let error = ChannelError::Silent.into();
+                refuse(&silent, &error);
+                report(Err(error));
             }
             if self.gathering.is_over() {
                 self.resume_gathered();
@@ -424,9 +412,9 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts a connection, and serves its mount now or later.
-    fn accept(&mut self) -> Result<(), AttachError> {
-        let channel = Arc::new(self.greet()?);
+    /// A greeted holder has said something: serves its mount now or later.
+    fn attach(&mut self, at: usize) -> Result<(), AttachError> {
+        let channel = self.greeted.take(at);
         let attached = self.receive(&channel).and_then(|attached| {
             self.end_before(&attached.attach)?;
             Ok(attached)
@@ -469,34 +457,26 @@ impl Server {
         self.ending.iter().any(|ending| !has_room || ending.is_in_the_way_of(&attached.attach))
     }
 
-    /// Accepts a connection of the server's own user.
-    fn greet(&self) -> Result<Channel, AttachError> {
+    /// Accepts a connection of the server's own user, and offers the files to its holder.
+    fn greet(&mut self) -> Result<(), AttachError> {
         let Accepted { socket, user, .. } = self.listener.accept().map_err(ChannelError::from)?;
         let channel = Channel::new(socket);
-        if is_same_user(user, sys::own_user()) {
-            return Ok(channel);
+        if !is_same_user(user, sys::own_user()) {
+            let error = AttachError::User(user);
+            refuse(&channel, &error);
+            return Err(error);
         }
-        let error = AttachError::User(user);
-        refuse(&channel, &error);
-        Err(error)
-    }
-
-    /// Offers the files to a holder, and receives its mount.
-    fn receive(&mut self, channel: &Arc<Channel>) -> Result<Attached, AttachError> {
         let workers = u32::try_from(self.settings.workers).unwrap_or(u32::MAX);
         let (sync, region) = (self.settings.sync, self.files.identity());
         channel.send(&Message::Offer { workers, sync, region, life: self.life }, &[])?;
-        let answered = wait(&[channel.as_fd(), self.stop.as_fd()], Some(MOUNT_LIMIT));
-        if answered.map_err(ChannelError::from)? != Some(0) {
-            return Err(ChannelError::Silent.into());
-        }
-        let (Message::Attach(attach), descriptors) = channel.receive()? else {
-            return Err(AttachError::Invalid);
-        };
-        let (ledger, queues) = checked(&attach, descriptors)?;
+        self.greeted.add(Arc::new(channel), Instant::now());
+        Ok(())
+    }
+
+    /// Receives the mount of a holder.
+    fn receive(&mut self, channel: &Arc<Channel>) -> Result<Attached, AttachError> {
         self.next += 1;
-        let (number, ledger) = (MountNumber(self.next), Arc::new(ledger));
-        Ok(Attached { number, attach, ledger, queues, channel: Arc::clone(channel) })
+        Attached::receive(channel, MountNumber(self.next))
     }
 
     /// Ends what was served of a mount whose holder connects anew. What is on its way over the connections before must not be
@@ -777,20 +757,4 @@ fn asks(channel: &Arc<Channel>) -> crate::forget::Ask {
 
 fn new_counter() -> Result<OwnedFd, AttachError> {
     counter().map_err(AttachError::Descriptors)
-}
-
-/// The ledger and the queues of a mount, if what its holder says makes sense.
-fn checked(attach: &Attach, descriptors: Vec<OwnedFd>) -> Result<(Ledger, Vec<Line>), AttachError> {
-    let run_bytes = u32::try_from(RUN_SIZE).unwrap_or(u32::MAX);
-    let is_size = (PAGE_BYTES..=run_bytes).contains(&attach.max_write);
-    let mut descriptors = descriptors.into_iter();
-    let ledger = descriptors.next().filter(|_| is_size).ok_or(AttachError::Invalid)?;
-    let ledger = Ledger::open(ledger).map_err(AttachError::Descriptors)?;
-    let line = |descriptor| match attach.over {
-        Over::Device => Device::from_fd(descriptor).map(Line::Device),
-        Over::Connections => Line::of_connection(descriptor),
-    };
-    let queues: io::Result<Vec<Line>> = descriptors.map(line).collect();
-    let queues = queues.map_err(AttachError::Descriptors)?;
-    if queues.is_empty() { Err(AttachError::Invalid) } else { Ok((ledger, queues)) }
 }
