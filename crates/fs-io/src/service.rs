@@ -511,6 +511,8 @@ struct SpaceWait {
     begun: Instant,
     /// Since when somebody could have made space.
     since: Instant,
+    /// Nobody could when the question was asked: its answer says nothing.
+    was_held: bool,
     is_for_log: bool,
     /// Both background threads have found nothing more to do: the next attempt is the last one, unless it finds that others
     /// have taken what they had made.
@@ -523,7 +525,15 @@ impl SpaceWait {
     fn new(rounds: &Rounds, error: &FsError) -> Self {
         let is_for_log = matches!(error, FsError::Backlog);
         let (question, begun) = (rounds.ask(), Instant::now());
-        Self { question, begun, since: begun, is_for_log, is_last: false, pause: ASK_AGAIN_AFTER }
+        Self {
+            question,
+            begun,
+            since: begun,
+            was_held: false,
+            is_for_log,
+            is_last: false,
+            pause: ASK_AGAIN_AFTER,
+        }
     }
 
     /// Waits while nothing is published, as another machine is copied to. That nobody makes room says nothing then.
@@ -534,7 +544,7 @@ impl SpaceWait {
         if rounds.is_stopping() {
             return Err(NO_SPACE);
         }
-        (self.since, self.is_last) = (Instant::now(), false);
+        (self.since, self.was_held, self.is_last) = (Instant::now(), true, false);
         rounds.wait(seen, RETRY_EVERY);
         Ok(())
     }
@@ -549,6 +559,9 @@ impl SpaceWait {
         let is_obtainable = matches!(error, FsError::Wait(_));
         if self.since.elapsed() > SPACE_WAIT_MAX || self.is_last && !is_obtainable {
             return Err(NO_SPACE);
+        }
+        if std::mem::take(&mut self.was_held) {
+            self.question = rounds.ask();
         }
         if std::mem::take(&mut self.is_last) {
             // Where nothing comes of it, this must not keep the threads from their pauses.
@@ -631,18 +644,21 @@ pub(crate) mod tests {
     #[test]
     fn a_request_waits_for_room_in_the_log_as_long_as_publishing_is_held() {
         let (service, _publisher) = service_of(None, Which::default());
-        [Job::Publish, Job::Keep].into_iter().for_each(|job| service.common.rounds.end_answers(job));
-        let attempts = AtomicU64::new(0);
+        let (attempts, since) = (AtomicU64::new(0), AtomicU64::new(0));
+        // When publishing goes on, the log has still more than otherwise.
         let attempt = || {
-            let tried = attempts.fetch_add(1, Ordering::Relaxed);
-            if tried < 30 || service.files.is_publishing_held() { Err(FsError::Backlog) } else { Ok(()) }
+            attempts.fetch_add(1, Ordering::Relaxed);
+            let is_over = !service.files.is_publishing_held() && since.fetch_add(1, Ordering::Relaxed) >= 3;
+            if is_over { Ok(()) } else { Err(FsError::Backlog) }
         };
-        assert_eq!(service.retry(attempt), Err(NO_SPACE), "nobody will make room");
         assert!(service.files.hold_publishing());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| service.retry(attempt));
-            while attempts.load(Ordering::Relaxed) < 40 && !waiting.is_finished() {
-                std::thread::yield_now();
+            while attempts.load(Ordering::Relaxed) < 10 && !waiting.is_finished() {
+                let asked = service.common.rounds.asked();
+                [Job::Publish, Job::Keep]
+                    .into_iter()
+                    .for_each(|job| service.common.rounds.answer(job, asked));
             }
             service.files.publish_again();
             assert_eq!(waiting.join().expect("no panic"), Ok(()));

@@ -351,7 +351,7 @@ impl Heap {
     }
 
     /// The next version number is at least this one. Recovery goes on behind the newest record: who has kept a number that was
-    /// drawn since says so before anything is appended.
+    /// drawn since says so before others number what is appended by it.
     pub fn raise_next_seq(&self, seq: u64) {
         self.next_seq.fetch_max(seq, Ordering::Relaxed);
     }
@@ -372,9 +372,9 @@ impl Heap {
         self.space.reserve_admitted(writers);
     }
 
-    /// True while no more of the region is in use than writers may use.
+    /// True while no more of the region is in use than copied records may use.
     pub fn is_within_reserves(&self) -> bool {
-        self.runs.free_count() >= self.writer_reserve()
+        self.runs.free_count() >= self.space.copied_keeps(&self.runs)
     }
 
     /// The number of searches of the compactor, if it works and has something to find: space was released since the last

@@ -21,6 +21,9 @@ pub const LANDING_RESERVE_RUNS: u32 = 4;
 /// is under way from it, at most one batch, may begin a landing run, a run of copied keys, and two slabs that its last
 /// records do not fill.
 const ADMITTED_RESERVE_RUNS: u32 = 4;
+/// Free runs beyond those of copied records, in a chain. Another machine that has as much room must be able to take a copy of
+/// everything: what is on its way, and landing runs that are partly filled, take room there besides.
+const COPY_MARGIN_RUNS: u32 = 4;
 /// Least number of free runs beyond those that only slabs for deletes may take.
 const DELETE_RESERVE_RUNS: u32 = 2;
 /// The reserve for deletes has one run for this many slabs.
@@ -38,6 +41,8 @@ pub(crate) struct Space {
     landing_reserve: AtomicU32,
     /// Runs that only values may take that another machine has admitted.
     admitted_reserve: AtomicU32,
+    /// Runs that only copied records may take beside these.
+    copy_margin: AtomicU32,
     /// Number of runs that the compactor fills.
     compactor_fills: AtomicU32,
     /// A compactor exists.
@@ -60,6 +65,7 @@ impl Default for Space {
         Self {
             landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
             admitted_reserve: AtomicU32::new(0),
+            copy_margin: AtomicU32::new(0),
             compactor_fills: AtomicU32::new(0),
             is_cleaned: AtomicBool::new(false),
             reclaimable: AtomicU32::new(0),
@@ -78,9 +84,10 @@ impl Space {
         self.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
     }
 
-    /// Reserves runs for values that this many writers of another machine have admitted.
+    /// Reserves runs for values that this many writers of another machine have admitted, and for copies.
     pub(crate) fn reserve_admitted(&self, writers: u32) {
         self.admitted_reserve.store(writers * ADMITTED_RESERVE_RUNS, Ordering::Relaxed);
+        self.copy_margin.store(COPY_MARGIN_RUNS, Ordering::Relaxed);
     }
 
     fn landing_reserve(&self) -> u32 {
@@ -109,6 +116,11 @@ impl Space {
 
     /// Free runs that writes may not take.
     pub(crate) fn writer_reserve(&self, runs: &Runs) -> u32 {
+        self.copied_keeps(runs) + self.copy_margin.load(Ordering::Relaxed)
+    }
+
+    /// Free runs that copied records may not take.
+    pub(crate) fn copied_keeps(&self, runs: &Runs) -> u32 {
         self.admitted_keeps(runs) + self.admitted_reserve.load(Ordering::Relaxed)
     }
 

@@ -50,6 +50,8 @@ pub(crate) enum Urgency {
     Write,
     /// A value that another machine has admitted.
     Admitted,
+    /// A value of a copy of everything that another machine has.
+    Copied,
     Delete,
     Compact,
 }
@@ -91,8 +93,8 @@ pub struct Writer {
     pub(crate) urgency: Urgency,
     /// Every append may use the space that is kept for deletes.
     frees_space: bool,
-    /// Another machine has admitted the values.
-    is_admitted: bool,
+    /// Of values.
+    values: Urgency,
     slab: Option<SpareSlab>,
     /// Number of the current batch.
     batch: u64,
@@ -152,7 +154,7 @@ impl Writer {
             urgency_base,
             urgency: Urgency::Write,
             frees_space: false,
-            is_admitted: false,
+            values: Urgency::Write,
             slab: None,
             batch,
             batch_start: 0,
@@ -186,7 +188,13 @@ impl Writer {
     /// From now on, values that are appended were admitted by another machine, which knows how much room there is, or
     /// were not. Those that were may use what is kept for them.
     pub fn set_admitted(&mut self, is_admitted: bool) {
-        self.is_admitted = is_admitted;
+        self.values = if is_admitted { Urgency::Admitted } else { Urgency::Write };
+    }
+
+    /// From now on, values that are appended are part of a copy of everything that another machine has, or are not. Those that
+    /// are may use what is kept for copies.
+    pub fn set_copied(&mut self, is_copied: bool) {
+        self.values = if is_copied { Urgency::Copied } else { Urgency::Write };
     }
 
     /// The heap of the writer.
@@ -300,7 +308,7 @@ impl Writer {
             too_large("a key", entry.key.len() as u64, KEY_BYTES_MAX as u64)?;
             too_large("a value", entry.value.len(), VALUE_BYTES_MAX)?;
             if entry.kind == Kind::Put && !self.frees_space {
-                urgency = self.value_urgency();
+                urgency = self.values;
             }
         }
         too_large("a group", entries.len() as u64, GROUP_RECORDS_MAX as u64)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Purges up to `limit` keys that have expired by `now_ms` and returns their number. It writes tombstones, so that
-    /// a clock that steps back restores no key. It goes on in the shard in which the call before has ended, so that those
+    /// a clock that steps back restores no key. It goes on behind the shard in which the call before has ended, so that those
     /// that always have something do not keep it from the others.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Engine {
                 Err((_, error)) => return Err(error),
             }
             if purged == limit {
-                self.purge_from.store(at, Ordering::Relaxed);
+                self.purge_from.store((at + 1) % count, Ordering::Relaxed);
                 break;
             }
         }

@@ -165,12 +165,12 @@ fn a_value_or_a_transaction_that_is_too_long_for_one_node_is_refused_and_the_cha
     let refused = chain.server(0).http().call("PUT", "/kv/long", "", &long).unwrap();
     assert_eq!(refused.status, 507, "{}", String::from_utf8_lossy(&refused.body));
     // What has room is taken, over and over: replaced versions make room for the next ones. Of the last node's 64 runs, 4
-    // are slabs and spare slabs, 1 is the table, 19 are reserved, and up to 10 are being filled, most of them by two
-    // transports, which ask for 2 to 4 each: 15 may be left beside a version of 15 runs.
+    // are slabs and spare slabs, 1 is the table, 23 are reserved, and up to 10 are being filled, most of them by two
+    // transports, which ask for 2 to 4 each: 13 may be left beside a version of 13 runs.
     for seed in 0..20_u64 {
-        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(seed, 14 << 20)]), ok(), "{seed}");
+        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(seed, 12 << 20)]), ok(), "{seed}");
     }
-    assert_eq!(answer(&mut chain.resp(2), &[b"GET", b"k"]), Reply::Bulk(pattern(19, 14 << 20)));
+    assert_eq!(answer(&mut chain.resp(2), &[b"GET", b"k"]), Reply::Bulk(pattern(19, 12 << 20)));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_long_value_in_a_nearly_full_chain_survives_lost_connections() {
 #[test]
 fn long_values_under_way_are_sent_again_where_they_have_room_only_once() {
     let mut chain = chain(["128MiB", "64MiB", "64MiB"], &["--workers", "1"]);
-    let (stays, long) = (pattern(1, 12 << 20), |seed: u64| pattern(seed, 12 << 20));
+    let (stays, long) = (pattern(1, 11 << 20), |seed: u64| pattern(seed, 11 << 20));
     assert_eq!(answer(&mut chain.resp(0), &[b"SET", b"stays", &stays]), ok());
     let over = AtomicBool::new(false);
     let mut resp = chain.resp(0);

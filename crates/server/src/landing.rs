@@ -65,6 +65,10 @@ impl Frames for Landing {
         self.heap.take_landing_run()
     }
 
+    fn is_short(&self) -> bool {
+        self.heap.runs().free_count() < self.heap.clean_below()
+    }
+
     fn retire_run(&mut self, run_off: u64) {
         self.heap.retire_landing_run(run_off);
     }

@@ -7,7 +7,7 @@ use crate::counters::count;
 use crate::files::FilesMount;
 use crate::scrubber::Scrubber;
 use crate::shared::{Shared, now_ns};
-use landfall_heap::{Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, Writer, spaces};
+use landfall_heap::{Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, Until, Writer, spaces};
 use landfall_kv::KvError;
 use landfall_wal::WalError;
 use smallvec::SmallVec;
@@ -321,6 +321,7 @@ impl Maintenance {
         self.purger.commit_now()?;
         match retained {
             Ok(done) => Ok(done.has_more),
+            Err(WalError::Wait(Until::Commit)) => Ok(true),
             Err(WalError::Wait(_) | WalError::Heap(HeapError::Full)) => Ok(false),
             Err(WalError::Heap(error)) => Err(error.into()),
             Err(error) => {

@@ -9,6 +9,10 @@ use landfall_media::Extent;
 pub trait Frames {
     /// Lends a free run of [`landfall_media::RUN_SIZE`] bytes and returns its region offset. `None`: no run is free.
     fn take_run(&mut self) -> Option<u64>;
+    /// True while few runs are free: no more are lent than one transport needs at least.
+    fn is_short(&self) -> bool {
+        false
+    }
     /// Takes a run back: the kernel does not write into it again.
     fn retire_run(&mut self, run_off: u64);
     /// Adds a hold on bytes that the kernel has just written; the consumer of the event releases them.

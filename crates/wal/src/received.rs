@@ -307,6 +307,7 @@ impl Logs {
         by: By,
         arrival_ns: u64,
     ) -> Result<Tickets, ReceiveError> {
+        self.life_max.fetch_max(life, Ordering::Relaxed);
         if let (Mode::Copying(copying), true) = (&mut *self.mode.lock(), by == By::WriterMeanwhile) {
             let ended = copying.logs.entry(name.into()).or_default();
             *ended = (*ended).max(life);

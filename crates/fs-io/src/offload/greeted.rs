@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How long a holder may take to mount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(10);
-/// Most holders at a time. Before one more is greeted, the first one is refused.
+/// Most holders at a time: when there are more, the first one is refused.
 pub(super) const GREETED_MAX: usize = 64;
 
 /// Holders that may take their time, oldest first.

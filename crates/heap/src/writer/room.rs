@@ -49,12 +49,6 @@ impl Writer {
         Err(self.wait_or_full(waits))
     }
 
-    /// The urgency of a value.
-    #[inline]
-    pub(super) fn value_urgency(&self) -> Urgency {
-        if self.is_admitted { Urgency::Admitted } else { Urgency::Write }
-    }
-
     #[cold]
     fn wait_or_full(&mut self, waits: bool) -> HeapError {
         let asked = if waits { None } else { self.heap.space.searches_if_stale() };
@@ -79,7 +73,7 @@ impl Writer {
         let waits = match (self.urgency_base, self.urgency) {
             (Urgency::Compact, _) => false,
             (_, Urgency::Delete | Urgency::Admitted) => self.heap.may_wait_for_any(),
-            _ => self.heap.space.may_wait_for(&self.heap.runs, self.heap.writer_reserve(), 1),
+            (_, urgency) => self.heap.space.may_wait_for(&self.heap.runs, self.reserve(urgency), 1),
         };
         if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }
     }

@@ -77,6 +77,7 @@ impl Writer {
             (Urgency::Compact, _) => 0,
             (_, Urgency::Delete) => self.heap.space.delete_keeps(),
             (_, Urgency::Admitted) => self.heap.space.admitted_keeps(&self.heap.runs),
+            (_, Urgency::Copied) => self.heap.space.copied_keeps(&self.heap.runs),
             _ => self.heap.writer_reserve(),
         }
     }

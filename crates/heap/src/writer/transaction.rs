@@ -24,7 +24,7 @@ impl Writer {
         }
         self.check_open()?;
         if bytes > 0 {
-            self.urgency = self.value_urgency();
+            self.urgency = self.values;
             self.check_bytes(bytes)?;
         }
         self.heap.require_features(FEATURE_TRANSACTIONS)?;

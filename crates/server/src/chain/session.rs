@@ -271,9 +271,14 @@ impl ChainSession {
             self.waits.add_all(&copied_files(node, ctx, stream, placed)?);
             return Ok(());
         }
-        self.records(placed, |group| match group {
-            [(record, _)] if is_of_logs(record) => logs::receive(ctx, stream, group, true),
-            group => copied(node, ctx, stream, group),
+        self.records(placed, |group| {
+            ctx.writer.set_copied(true);
+            let tickets = match group {
+                [(record, _)] if is_of_logs(record) => logs::receive(ctx, stream, group, true),
+                group => copied(node, ctx, stream, group),
+            };
+            ctx.writer.set_copied(false);
+            tickets
         })
     }
 

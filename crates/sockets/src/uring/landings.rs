@@ -64,9 +64,10 @@ impl Landings {
         }
     }
 
-    /// Posts runs up to the target; true when starvation has just begun.
+    /// Posts runs up to the target, or as few as possible where few are free; true when starvation has just begun.
     pub(super) fn replenish(&mut self, frames: &mut dyn Frames, ring: &mut Ring, region: Region) -> bool {
-        while self.posted < self.target {
+        let target = if frames.is_short() { self.target.min(RUNS_POSTED_MIN) } else { self.target };
+        while self.posted < target {
             let Some(run_off) = frames.take_run() else { break };
             self.post(Region::run(run_off), ring, region);
         }
