@@ -74,7 +74,7 @@ mod tests {
         let mut seen = Vec::new();
         for is_last in [false, false, true] {
             seen.extend(retention.begin_step());
-            assert_eq!(retention.end_step(seen.len() <= STEP_LOGS), true, "the first one was behind");
+            assert!(retention.end_step(seen.len() <= STEP_LOGS), "the first one was behind");
             assert_eq!(retention.next == 0, is_last);
         }
         assert_eq!(seen, (0..count).collect::<Vec<_>>());
