@@ -225,6 +225,31 @@ fn replicas_answer_reads_and_refuse_writes() {
     assert_eq!(replica.http().call("POST", "/wal/log", "", b"x").unwrap().status, 403);
 }
 
+/// Two servers may number two versions of a key alike.
+#[test]
+fn an_entity_tag_of_another_server_is_none_of_any_version_here() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let tag = |node: usize, request: &str| {
+        let mut stream = TcpStream::connect(chain.server(node).http).unwrap();
+        write!(stream, "{request}\r\nHost: a\r\nConnection: close\r\n").unwrap();
+        stream.write_all(b"Content-Length: 1\r\n\r\nv").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let tag = reply.lines().find_map(|line| line.strip_prefix("ETag: "));
+        tag.unwrap_or_else(|| panic!("no tag: {reply}")).to_owned()
+    };
+    let written = tag(0, "PUT /kv/k HTTP/1.1");
+    assert_eq!(tag(0, "GET /kv/k HTTP/1.1"), written);
+    let theirs = tag(1, "GET /kv/k HTTP/1.1");
+    assert_ne!(theirs, written);
+    let put = |tag: &str| {
+        let header = format!("If-Match: {tag}\r\n");
+        chain.server(0).http().call("PUT", "/kv/k", &header, b"w").unwrap().status
+    };
+    assert_eq!([put(&theirs), put(&written)], [412, 204]);
+}
+
 #[test]
 fn a_write_waits_for_a_node_that_is_away_and_goes_on_when_it_is_back_or_removed() {
     let mut chain = Chain::new(3, &[]);

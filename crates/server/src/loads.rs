@@ -192,23 +192,25 @@ impl Loads {
         }
     }
 
-    /// Starts what was asked for, in a worker's round.
-    pub(crate) fn start(&self, mut lane: Option<&mut Lane>) -> Again {
+    /// Starts what was asked for, in a worker's round. True with it if a request is done, as everything of it is there: others may
+    /// wait for that.
+    pub(crate) fn start(&self, mut lane: Option<&mut Lane>) -> (Again, bool) {
         let mut state = self.state.lock();
         if state.queue.is_empty() {
-            return Again::OnEvent;
+            return (Again::OnEvent, false);
         }
         self.release_old(&mut state, Instant::now());
-        let again = self.start_some(&mut state, lane.as_deref_mut());
+        let mut is_done = false;
+        let again = self.start_some(&mut state, lane.as_deref_mut(), &mut is_done);
         drop(state);
         if let Some(lane) = lane {
             lane.queue.submit();
         }
-        again
+        (again, is_done)
     }
 
     /// Starts parts from the front of the queue, in order, so that whole requests are done one after the other.
-    fn start_some(&self, state: &mut State, mut lane: Option<&mut Lane>) -> Again {
+    fn start_some(&self, state: &mut State, mut lane: Option<&mut Lane>, is_done: &mut bool) -> Again {
         let (mut started, mut again) = (0, Again::OnEvent);
         while let Some(part) = state.queue.front().copied() {
             let len = u64::from(part.extent.len());
@@ -222,7 +224,7 @@ impl Loads {
                 Started::Full => return again,
                 Started::Present => {
                     if self.finish(state, part, Ok(())) {
-                        again = Again::AtOnce;
+                        (again, *is_done) = (Again::AtOnce, true);
                     }
                 }
                 Started::Reading => started += len,

@@ -25,8 +25,8 @@ pub(super) struct Fields<'a> {
 /// The version that conditions are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Current {
-    /// Sequence number, which is the entity tag.
-    pub(super) seq: u64,
+    /// The entity tag.
+    pub(super) tag: u64,
     /// Arrival time, Unix seconds.
     pub(super) modified: u64,
 }
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
     /// True if the part is wanted of this version: of any, or of the one that `If-Range` names by its strong tag.
     /// Dates have no more than seconds, and name none (section 13.1.5).
     pub(super) fn wants_part_of(&self, current: Current) -> bool {
-        self.if_range.is_none_or(|tag| tag == format!("\"{}\"", current.seq).as_bytes())
+        self.if_range.is_none_or(|tag| tag == format!("\"{}\"", current.tag).as_bytes())
     }
 
     /// True if a write depends on the current value.
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
     /// Checks the conditions against the current version, in the order of section 13.2.2.
     pub(super) fn verdict(&self, is_read: bool, current: Option<Current>) -> Verdict {
         let mut digits = itoa::Buffer::new();
-        let tag = current.map(|current| digits.format(current.seq).as_bytes());
+        let tag = current.map(|current| digits.format(current.tag).as_bytes());
         match (&self.if_match, self.if_unmodified_since, current) {
             (Some(tags), ..) if !tags.matches_strong(tag) => return Verdict::Failed,
             // Without a modification date the field is ignored (section 13.1.4).

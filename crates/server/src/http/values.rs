@@ -7,6 +7,7 @@ use super::ranges::{self, Wanted};
 use super::route::Route;
 use crate::context::{Context, KnownCrc};
 use crate::counters::count;
+use crate::shared::Shared;
 use crate::walk::Walk;
 use landfall_heap::{Extents, Gate, SlotId, Source, VALUE_BYTES_MAX};
 use landfall_http::{Method, Request, ResponseWriter};
@@ -55,9 +56,9 @@ pub(super) fn put(
         let written = written.open(answer.reply);
         Stored { slot: written.slot, replaced: written.has_replaced(ctx.now_ms) }
     };
-    let seq = ctx.engine.heap().record(stored.slot)?.seq();
+    let tag = Tags::of(ctx.shared).of_seq(ctx.engine.heap().record(stored.slot)?.seq());
     let mut writer = answer.status(if stored.replaced { 204 } else { 201 });
-    etag(&mut writer, seq);
+    etag(&mut writer, tag);
     time_to_live(&mut writer, expiry_ms, ctx.now_ms);
     writer.no_body();
     Ok(())
@@ -109,10 +110,10 @@ fn put_if(
     fields: &Fields<'_>,
     reply: &mut impl Gate,
 ) -> Result<Stored, Failure> {
-    let (space, key) = (request.space, request.key);
+    let (space, key, tags) = (request.space, request.key, Tags::of(ctx.shared));
     let mut txn = ctx.engine.transaction([TxnKey { space, key }], ctx.now_ms);
     txn.check_writable(ctx.writer, space, key)?;
-    let replaced = txn.peek(space, key)?.open(reply).map(|item| Current::of(&item));
+    let replaced = txn.peek(space, key)?.open(reply).map(|item| tags.current(&item));
     if fields.verdict(false, replaced) != Verdict::Proceed {
         return Err(conditions::failed().into());
     }
@@ -147,7 +148,8 @@ pub(super) fn get(
         count(&ctx.shared.counters.misses, 1);
         return Err(missing().into());
     };
-    let verdict = fields.verdict(true, Some(Current::of(&item)));
+    let tags = Tags::of(ctx.shared);
+    let verdict = fields.verdict(true, Some(tags.current(&item)));
     // A value is checked before it is sent; its length and version were checked with the record.
     let is_shown = verdict == Verdict::Proceed && !answer.is_head;
     if is_shown {
@@ -156,8 +158,8 @@ pub(super) fn get(
     count(&ctx.shared.counters.hits, 1);
     match verdict {
         Verdict::Failed => return Err(conditions::failed().into()),
-        Verdict::NotModified => describe(answer, 304, &item).no_body(),
-        Verdict::Proceed => describe(answer, 200, &item).content_length(item.len),
+        Verdict::NotModified => describe(answer, 304, &item, tags).no_body(),
+        Verdict::Proceed => describe(answer, 200, &item, tags).content_length(item.len),
     }
     if is_shown {
         answer.reply.item(item);
@@ -175,7 +177,8 @@ fn get_part(
 ) -> Result<Option<()>, Failure> {
     let found = ctx.engine.get_part(space, key, ctx.now_ms, |len| wanted.of(len))?;
     let Some(part) = found.open(answer.reply) else { return Ok(None) };
-    let current = Current::of(part.item());
+    let tags = Tags::of(ctx.shared);
+    let current = tags.current(part.item());
     // Conditions come first (RFC 9110, section 13.2.2).
     if fields.verdict(true, Some(current)) != Verdict::Proceed || !fields.wants_part_of(current) {
         return Ok(None);
@@ -184,7 +187,7 @@ fn get_part(
     if part.is_empty() {
         return Err(ranges::unsatisfiable(part.value_len).into());
     }
-    let mut writer = describe(answer, 206, part.item());
+    let mut writer = describe(answer, 206, part.item(), tags);
     writer.header("Content-Range", ranges::content_range(&part).as_bytes());
     writer.content_length(part.len());
     answer.reply.part(&part)?;
@@ -192,14 +195,20 @@ fn get_part(
 }
 
 /// Writes the head of a reply about a value, up to its length.
-fn describe<'w>(answer: &'w mut Answer<'_, '_>, status: u16, item: &Item<'_>) -> ResponseWriter<'w> {
-    let modified = *answer.dates.modified.text(Current::of(item).modified);
+fn describe<'w>(
+    answer: &'w mut Answer<'_, '_>,
+    status: u16,
+    item: &Item<'_>,
+    tags: Tags,
+) -> ResponseWriter<'w> {
+    let current = tags.current(item);
+    let modified = *answer.dates.modified.text(current.modified);
     let now_ms = answer.now_ms;
     let mut writer = answer.status(status);
     if matches!(status, 200 | 206) {
         writer.header("Content-Type", b"application/octet-stream");
     }
-    etag(&mut writer, item.seq);
+    etag(&mut writer, current.tag);
     writer.header("Last-Modified", &modified);
     time_to_live(&mut writer, item.expiry_ms, now_ms);
     writer
@@ -238,7 +247,7 @@ fn delete_if(
     let mut txn = ctx.engine.transaction([TxnKey { space, key }], ctx.now_ms);
     txn.check_writable(ctx.writer, space, key)?;
     let Some(item) = txn.peek(space, key)?.open(reply) else { return Ok(false) };
-    if fields.verdict(false, Some(Current::of(&item))) != Verdict::Proceed {
+    if fields.verdict(false, Some(Tags::of(ctx.shared).current(&item))) != Verdict::Proceed {
         return Err(conditions::failed().into());
     }
     drop(item);
@@ -286,10 +295,10 @@ fn missing() -> Refusal {
     Refusal::new(404, "no such key: PUT it first")
 }
 
-fn etag(writer: &mut ResponseWriter<'_>, seq: u64) {
+fn etag(writer: &mut ResponseWriter<'_>, tag: u64) {
     let mut quoted = [b'"'; 22];
     let mut digits = itoa::Buffer::new();
-    let digits = digits.format(seq).as_bytes();
+    let digits = digits.format(tag).as_bytes();
     quoted[1..=digits.len()].copy_from_slice(digits);
     writer.header("ETag", &quoted[..digits.len() + 2]);
 }
@@ -302,8 +311,25 @@ fn time_to_live(writer: &mut ResponseWriter<'_>, expiry_ms: u64, now_ms: u64) {
     }
 }
 
-impl Current {
-    fn of(item: &Item<'_>) -> Self {
-        Self { seq: item.seq, modified: item.arrival_ns / 1_000_000_000 }
+/// How versions are named. A seq is the server's own: in a chain, where another server may have given the same one to another
+/// version, the tags of each server differ from those of the others.
+#[derive(Clone, Copy, Debug)]
+struct Tags {
+    mask: u64,
+}
+
+impl Tags {
+    fn of(shared: &Shared) -> Self {
+        let heap = shared.engine.heap();
+        let own = || heap.hash(u8::MAX, &heap.geometry().salt);
+        Self { mask: shared.chain.as_ref().map_or(0, |_| own()) }
+    }
+
+    fn of_seq(self, seq: u64) -> u64 {
+        seq ^ self.mask
+    }
+
+    fn current(self, item: &Item<'_>) -> Current {
+        Current { tag: self.of_seq(item.seq), modified: item.arrival_ns / 1_000_000_000 }
     }
 }

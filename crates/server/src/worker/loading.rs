@@ -38,8 +38,12 @@ impl Worker {
                 paged.loads.release_done(load);
             }
         }
-        paged.again = paged.loads.start(paged.lane.as_mut());
-        paged.is_due |= paged.again == Again::AtOnce;
+        let (again, is_done) = paged.loads.start(paged.lane.as_mut());
+        paged.again = again;
+        paged.is_due |= again == Again::AtOnce;
+        if is_done {
+            self.shared.wake_load_waiters(Some(self.id));
+        }
     }
 
     /// Checks for what no event has reported.
