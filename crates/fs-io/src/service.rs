@@ -401,8 +401,9 @@ impl Service {
                     self.files.heap().wait_for_load(load);
                 }
                 Some(Until::Space) => {
-                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
+                    // Before the question: while publishing is held, its answer would say nothing.
                     let is_held_up = matches!(error, FsError::Backlog) && self.files.is_publishing_held();
+                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
                     let waited = match is_held_up {
                         true => wait.stand_by(&self.common.rounds, seen),
                         false => wait.go_on(&self.common.rounds, seen, &error),

@@ -14,7 +14,7 @@ use crate::log::{CLIENT, Log};
 use crate::names::Position;
 use crate::open::{Again, Refused, execute_again};
 use crate::publish::Publisher;
-use crate::received::{Copying, Received};
+use crate::received::{Copying, Received, Sent};
 use crate::recover::Recovered;
 use crate::replica::{FilesRecord, ReceiveError, operation_key, source_bytes};
 use crate::state::State;
@@ -175,11 +175,13 @@ impl State {
         number
     }
 
-    /// Keeps operations until the copy has ended.
+    /// Keeps operations until the copy has ended: those of a page, or such as the first node has just executed, and has room for
+    /// here.
     pub(crate) fn receive_for_later(
         &mut self,
         keys: &[OperationKey],
         group: &[FilesRecord<'_>],
+        sent: Sent,
     ) -> Result<(), ReceiveError> {
         let copying = self.received.copying().ok_or(ReceiveError::NoCopy)?;
         if keys.iter().all(|key| copying.waiting.contains_key(&key.index)) {
@@ -187,7 +189,14 @@ impl State {
         }
         let entries: Vec<Entry<'_>> =
             group.iter().map(|record| entry(&self.heap, record, Kind::Put)).collect();
-        let slots = self.writer.append_group(&entries)?;
+        self.writer.set_frees_space(false);
+        match sent {
+            Sent::InPage => self.writer.set_copied(true),
+            Sent::AsExecuted => self.writer.set_admitted(true),
+        }
+        let appended = self.writer.append_group(&entries);
+        self.writer.set_admitted(false);
+        let slots = appended?;
         copying.waiting.extend(keys.iter().map(|key| key.index).zip(slots));
         Ok(())
     }
@@ -393,7 +402,7 @@ impl Publisher {
         let (operations, tree): (Vec<&FilesRecord<'_>>, Vec<&FilesRecord<'_>>) =
             records.iter().partition(|record| is_operation(record));
         for record in operations {
-            state.receive_for_later(&[operation_key(record)?], &[*record])?;
+            state.receive_for_later(&[operation_key(record)?], &[*record], Sent::InPage)?;
         }
         if tree.is_empty() {
             return Ok(());

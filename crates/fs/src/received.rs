@@ -5,6 +5,15 @@ use crate::header::LogFields;
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
 
+/// How an operation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// In a page of a copy.
+    InPage,
+    /// When the first node had executed it, which has room for it here.
+    AsExecuted,
+}
+
 /// What becomes of them.
 #[derive(Debug, Default)]
 pub(crate) enum Received {

@@ -9,7 +9,7 @@ use crate::key::{InodeNumber, OperationKey};
 use crate::log::CLIENT;
 use crate::open::new_number;
 use crate::operation::{Operation, Stamp};
-use crate::received::Received;
+use crate::received::{Received, Sent};
 use crate::state::{State, Step};
 use crate::tree::TreeError;
 use landfall_heap::{Damage, Heap, HeapError, SlotId, Source, Successor, Ticket, spaces};
@@ -133,7 +133,9 @@ impl Files {
         match state.received {
             Received::Executed => {}
             Received::PassedOver => return Ok(false),
-            Received::Kept(_) => return state.receive_for_later(&keys, group).map(|()| true),
+            Received::Kept(_) => {
+                return state.receive_for_later(&keys, group, Sent::AsExecuted).map(|()| true);
+            }
         }
         let expected = state.log.next();
         if first < expected {

@@ -456,6 +456,14 @@ impl Heap {
         self.space.check_room(&self.runs)
     }
 
+    /// Checks that no more of the region is in use than copied records may use, as [`Self::is_within_reserves`].
+    ///
+    /// # Errors
+    /// [`HeapError::Cleaning`] if compaction will free runs; [`HeapError::Full`].
+    pub fn check_copied(&self) -> Result<(), HeapError> {
+        self.space.check_copied(&self.runs)
+    }
+
     /// Notes that a commit has released references.
     pub(crate) fn note_release(&self) {
         self.space.note_release();

@@ -6,7 +6,7 @@
 //! is used up. Why that always suffices: `docs/format/compaction.md`.
 
 use crate::error::HeapError;
-use crate::layout::RECORD_SIZE;
+use crate::layout::{RECORD_SIZE, RUNS_MIN};
 use crate::runs::Runs;
 use landfall_media::RUN_SIZE;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,9 +21,10 @@ pub const LANDING_RESERVE_RUNS: u32 = 4;
 /// is under way from it, at most one batch, may begin a landing run, a run of copied keys, and two slabs that its last
 /// records do not fill.
 const ADMITTED_RESERVE_RUNS: u32 = 4;
-/// Free runs beyond those of copied records, in a chain. Another machine that has as much room must be able to take a copy of
+/// Most free runs beyond those of copied records, in a chain: one for so many runs that the region has beyond the least. Another machine that has as much room must be able to take a copy of
 /// everything: what is on its way, and landing runs that are partly filled, take room there besides.
 const COPY_MARGIN_RUNS: u32 = 4;
+const RUNS_PER_COPY_MARGIN: u32 = 8;
 /// Least number of free runs beyond those that only slabs for deletes may take.
 const DELETE_RESERVE_RUNS: u32 = 2;
 /// The reserve for deletes has one run for this many slabs.
@@ -41,8 +42,6 @@ pub(crate) struct Space {
     landing_reserve: AtomicU32,
     /// Runs that only values may take that another machine has admitted.
     admitted_reserve: AtomicU32,
-    /// Runs that only copied records may take beside these.
-    copy_margin: AtomicU32,
     /// Number of runs that the compactor fills.
     compactor_fills: AtomicU32,
     /// A compactor exists.
@@ -65,7 +64,6 @@ impl Default for Space {
         Self {
             landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
             admitted_reserve: AtomicU32::new(0),
-            copy_margin: AtomicU32::new(0),
             compactor_fills: AtomicU32::new(0),
             is_cleaned: AtomicBool::new(false),
             reclaimable: AtomicU32::new(0),
@@ -87,7 +85,6 @@ impl Space {
     /// Reserves runs for values that this many writers of another machine have admitted, and for copies.
     pub(crate) fn reserve_admitted(&self, writers: u32) {
         self.admitted_reserve.store(writers * ADMITTED_RESERVE_RUNS, Ordering::Relaxed);
-        self.copy_margin.store(COPY_MARGIN_RUNS, Ordering::Relaxed);
     }
 
     fn landing_reserve(&self) -> u32 {
@@ -116,7 +113,14 @@ impl Space {
 
     /// Free runs that writes may not take.
     pub(crate) fn writer_reserve(&self, runs: &Runs) -> u32 {
-        self.copied_keeps(runs) + self.copy_margin.load(Ordering::Relaxed)
+        self.copied_keeps(runs) + self.copy_margin(runs)
+    }
+
+    /// Runs that only copied records may take beside those that another machine has admitted.
+    fn copy_margin(&self, runs: &Runs) -> u32 {
+        let is_in_chain = self.admitted_reserve.load(Ordering::Relaxed) > 0;
+        let margin = runs.total().saturating_sub(RUNS_MIN) / RUNS_PER_COPY_MARGIN;
+        if is_in_chain { margin.min(COPY_MARGIN_RUNS) } else { 0 }
     }
 
     /// Free runs that copied records may not take.
@@ -254,6 +258,22 @@ impl Space {
             false if self.may_wait_for(runs, self.writer_reserve(runs), 0) => Err(HeapError::Cleaning),
             false => Err(HeapError::Full),
         }
+    }
+
+    /// Checks that copied records have left what they may not take.
+    ///
+    /// # Errors
+    /// [`HeapError::Cleaning`] if compaction will free as much; [`HeapError::Full`].
+    pub(crate) fn check_copied(&self, runs: &Runs) -> Result<(), HeapError> {
+        let (free, keeps) = (runs.free_count(), self.copied_keeps(runs));
+        if free >= keeps {
+            return Ok(());
+        }
+        if free + self.reclaimable_runs(runs) < keeps {
+            return Err(HeapError::Full);
+        }
+        self.note_awaited();
+        Err(HeapError::Cleaning)
     }
 
     /// Notes that a commit has released references.

@@ -174,6 +174,15 @@ fn a_value_or_a_transaction_that_is_too_long_for_one_node_is_refused_and_the_cha
 }
 
 #[test]
+fn a_chain_of_the_smallest_regions_takes_values() {
+    let chain = chain(["32MiB"; 2], &["--workers", "2"]);
+    let mut resp = chain.resp(0);
+    for seed in 0..200_u64 {
+        assert_eq!(answer(&mut resp, &[b"SET", b"k", &pattern(seed, 20_000)]), ok(), "{seed}");
+    }
+}
+
+#[test]
 fn room_that_appears_at_a_replica_is_noticed_without_a_write() {
     let chain = chain(["128MiB", "64MiB", "128MiB"], &[]);
     let (mut resp, part) = (chain.resp(0), pattern(1, 1 << 20));

@@ -66,7 +66,7 @@ impl Frames for Landing {
     }
 
     fn is_short(&self) -> bool {
-        self.heap.runs().free_count() < self.heap.clean_below()
+        !self.heap.has_room()
     }
 
     fn retire_run(&mut self, run_off: u64) {

@@ -9,7 +9,7 @@ use landfall_media::Extent;
 pub trait Frames {
     /// Lends a free run of [`landfall_media::RUN_SIZE`] bytes and returns its region offset. `None`: no run is free.
     fn take_run(&mut self) -> Option<u64>;
-    /// True while few runs are free: no more are lent than one transport needs at least.
+    /// True while there is no room for what arrives: no more runs are lent than the transport needs at least.
     fn is_short(&self) -> bool {
         false
     }

@@ -350,7 +350,7 @@ impl Asked {
         if !self.has_searched(ctx) {
             return Err(Stop::Wait(Until::Space));
         }
-        Ok(heap.check_room()?)
+        Ok(heap.check_copied()?)
     }
 }
 

@@ -18,9 +18,10 @@
 //! A key is the percent-decoded rest of the path, with its slashes; the empty key is valid. `?db=N` selects a database
 //! from 0 to 15. `OPTIONS` returns the methods of a resource. The body of an error is one line that says what to do.
 //!
-//! The `ETag` is the version's sequence number in quotes, in a chain mixed with a number of the server's own. `If-Match`, `If-None-Match`, `If-Modified-Since` and
-//! `If-Unmodified-Since` are supported (RFC 9110, section 13). `X-Landfall-TTL` sets a time to live as `90` (seconds),
-//! `90s` or `1500ms`; a reply has the remaining time in milliseconds, `1499ms`.
+//! The `ETag` is the version's sequence number in quotes, in a chain mixed with a number of the server's own.
+//! `If-Match`, `If-None-Match`, `If-Modified-Since` and `If-Unmodified-Since` are supported (RFC 9110, section 13).
+//! `X-Landfall-TTL` sets a time to live as `90` (seconds), `90s` or `1500ms`; a reply has the remaining time in
+//! milliseconds, `1499ms`.
 //!
 //! # Scans
 //!

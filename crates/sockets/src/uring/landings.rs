@@ -64,7 +64,7 @@ impl Landings {
         }
     }
 
-    /// Posts runs up to the target, or as few as possible where few are free; true when starvation has just begun.
+    /// Posts runs up to the target, or as few as possible while there is no room for more; true when starvation has just begun.
     pub(super) fn replenish(&mut self, frames: &mut dyn Frames, ring: &mut Ring, region: Region) -> bool {
         let target = if frames.is_short() { self.target.min(RUNS_POSTED_MIN) } else { self.target };
         while self.posted < target {
