@@ -126,6 +126,16 @@ fn short_batches_are_sent_by_who_waits_for_them() {
     }
 }
 
+/// Kills both nodes of a chain, the second one first: what is written between is durable at the first one only.
+fn write_at_first_only(chain: &mut Chain, words: &'static [&'static [u8]]) {
+    chain.kill(1);
+    let mut resp = chain.resp(0);
+    let waits = std::thread::spawn(move || resp.call(words).is_err());
+    std::thread::sleep(Duration::from_secs(1));
+    chain.kill(0);
+    assert!(waits.join().unwrap(), "nobody has acknowledged it");
+}
+
 /// A batch that only the first node has is sent when the others are back, however often it has started meanwhile.
 #[test]
 fn what_was_not_sent_is_sent_after_a_second_crash() {
@@ -134,12 +144,7 @@ fn what_was_not_sent_is_sent_after_a_second_crash() {
     (0..50).for_each(|at| assert_eq!(chain.server(0).call(&["SET", &format!("key:{at}"), "old"]), ok()));
     // Long enough to note that they are complete.
     std::thread::sleep(Duration::from_millis(2500));
-    chain.kill(1);
-    let mut resp = chain.resp(0);
-    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new"]).is_err());
-    std::thread::sleep(Duration::from_millis(500));
-    chain.kill(0);
-    assert!(waits.join().unwrap(), "nobody has acknowledged it");
+    write_at_first_only(&mut chain, &[b"SET", b"key", b"new"]);
     chain.start(0);
     std::thread::sleep(Duration::from_millis(2500));
     chain.kill(0);
@@ -171,12 +176,7 @@ fn what_was_not_sent_is_sent_although_numbers_were_drawn_in_vain() {
     std::fs::write(&path, state.lines().map(raised).collect::<String>()).unwrap();
     chain.start_all();
     chain.wait_until_in_step();
-    chain.kill(1);
-    let mut resp = chain.resp(0);
-    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new"]).is_err());
-    std::thread::sleep(Duration::from_millis(500));
-    chain.kill(0);
-    assert!(waits.join().unwrap(), "nobody has acknowledged it");
+    write_at_first_only(&mut chain, &[b"SET", b"key", b"new"]);
     chain.start_all();
     chain.wait_until_in_step();
     assert_eq!(same_everywhere(&chain, &[0, 1])[&(0, b"key".to_vec())], b"new");
@@ -188,12 +188,7 @@ fn what_was_not_sent_stays_until_it_is_although_it_expires() {
     let mut chain = Chain::new(2, &[]);
     chain.start_all();
     assert_eq!(chain.server(0).call(&["SET", "key", "old"]), ok());
-    chain.kill(1);
-    let mut resp = chain.resp(0);
-    let waits = std::thread::spawn(move || resp.call(&[b"SET", b"key", b"new", b"PX", b"2500"]).is_err());
-    std::thread::sleep(Duration::from_secs(1));
-    chain.kill(0);
-    assert!(waits.join().unwrap(), "nobody has acknowledged it");
+    write_at_first_only(&mut chain, &[b"SET", b"key", b"new", b"PX", b"2500"]);
     chain.start(0);
     std::thread::sleep(Duration::from_secs(3));
     let expired = |chain: &Chain, node: usize| chain.server(node).metric("landfall_expired_keys_total");

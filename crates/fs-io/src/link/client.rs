@@ -153,10 +153,7 @@ impl Client {
         if state.is_over {
             return Err(Reason::Fenced);
         }
-        if shared.files.is_held_up() {
-            return Err(Reason::Space);
-        }
-        state.log.refill(self.control()).map_err(|error| match error {
+        state.refill(shared, self.control()).map_err(|error| match error {
             NotGranted::Region(error) => reason_of(&FsError::from(error)),
             NotGranted::Behind => Reason::Space,
         })
@@ -199,8 +196,7 @@ impl Client {
             return Vec::new();
         }
         // A client that has never asked writes nothing. One for which there is no space asks, and is told.
-        let is_granted = state.log.has_grants() && !shared.files.is_held_up();
-        let refilled = if is_granted { state.log.refill(self.control()) } else { Ok(()) };
+        let refilled = if state.log.has_grants() { state.refill(shared, self.control()) } else { Ok(()) };
         // Leases that end give nothing back to other machines.
         let is_short = matches!(refilled, Err(NotGranted::Region(_))) || !shared.files.heap().has_room();
         let (control, now) = (self.control(), shared.now());
@@ -389,6 +385,11 @@ impl State {
                 && lease::is_empty(control.lease_word(*place))
         };
         (0..LEASES_MAX).find(is_free)
+    }
+
+    /// Grants runs, as far as what is written to them could be executed.
+    fn refill(&mut self, shared: &Shared, control: Control<'_>) -> Result<(), NotGranted> {
+        if shared.files.is_held_up() { Err(NotGranted::Behind) } else { self.log.refill(control) }
     }
 
     /// Adopts what is appended, and counts it. It waits as long as something cannot be executed yet: whoever comes behind must

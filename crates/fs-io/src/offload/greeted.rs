@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How long a holder may take to mount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(10);
 /// Most holders at a time: when there are more, the first one is refused.
-pub(super) const GREETED_MAX: usize = 64;
+const GREETED_MAX: usize = 64;
 
 /// Holders that may take their time, oldest first.
 #[derive(Default)]
