@@ -44,6 +44,8 @@ impl State {
 pub(crate) struct StateFile {
     path: PathBuf,
     state: State,
+    /// The file says what `state` does. After an error nobody knows.
+    is_written: bool,
 }
 
 impl StateFile {
@@ -62,22 +64,36 @@ impl StateFile {
             let State { chain, node, .. } = state;
             return Err(NodeError::Other { path: path.into(), node, chain });
         }
-        Ok(Self { path: path.into(), state })
+        Ok(Self { path: path.into(), state, is_written: true })
     }
 
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
-    /// Changes the state durably. After an error it is as it was.
+    /// Changes the state durably. After an error it is as it was, and the file may say the one or the other until a change
+    /// succeeds, also one that changes nothing.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut State)) -> Result<(), NodeError> {
+        self.change_by(replace, change)
+    }
+
+    fn change_by(
+        &mut self,
+        replace: fn(&Path, &str) -> io::Result<()>,
+        change: impl FnOnce(&mut State),
+    ) -> Result<(), NodeError> {
         let mut next = self.state.clone();
         change(&mut next);
-        if next != self.state {
-            let fail = |source| NodeError::File { path: self.path.clone(), source };
-            replace(&self.path, &next.to_text()).map_err(fail)?;
-            self.state = next;
+        if next == self.state && self.is_written {
+            return Ok(());
         }
+        let replaced = replace(&self.path, &next.to_text());
+        if let Err(source) = replaced {
+            // A node that is behind must not be in step at its next start.
+            self.is_written = replace(&self.path, &self.state.to_text()).is_ok();
+            return Err(NodeError::File { path: self.path.clone(), source });
+        }
+        (self.state, self.is_written) = (next, true);
         Ok(())
     }
 }
@@ -123,5 +139,21 @@ mod tests {
         std::fs::remove_dir_all(place.path()).unwrap();
         assert!(file.change(|state| state.since = 4).is_err());
         assert_eq!(file.state().since, 3, "as it was");
+    }
+
+    #[test]
+    fn after_a_change_that_failed_when_it_was_written_the_file_says_what_the_node_says() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(STATE_NAME);
+        let written = || std::fs::read_to_string(&path).unwrap();
+        let fails_late = |path: &Path, text: &str| replace(path, text).and(Err(io::Error::other("no sync")));
+        let mut file = StateFile::open(&path, "orders", "b").unwrap();
+        file.change(|state| state.starts = 1).unwrap();
+        assert!(file.change_by(fails_late, |state| state.since = 3).is_err());
+        assert_eq!(written(), file.state().to_text(), "what was replaced is put back");
+        file.change_by(fails_late, |state| state.floor = 9).unwrap_err();
+        std::fs::write(&path, "another text").unwrap();
+        file.change(|state| state.since = 0).unwrap();
+        assert_eq!(written(), file.state().to_text(), "also by a change that changes nothing");
     }
 }

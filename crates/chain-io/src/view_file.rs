@@ -91,16 +91,18 @@ pub fn write_document(path: &Path, document: &ViewDocument) -> Result<(), NodeEr
     replace(path, &text).map_err(|source| NodeError::File { path: path.into(), source })
 }
 
-/// Replaces a file durably: after a crash it has the old text or the new one.
+/// Replaces a file durably: after a crash it has the old text or the new one. After an error, too, it has one of them.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    // What can fail for lack of descriptors or permission fails before the new text is there.
+    let directory = File::open(parent.unwrap_or(Path::new(".")))?;
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    directory.sync_all()
 }
 
 #[cfg(test)]
