@@ -63,6 +63,14 @@ impl Settings {
         self.read().map(drop)
     }
 
+    /// Records of the region with lower numbers count as sent to the node behind.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn floor(&self) -> Result<u64, NodeError> {
+        self.read().map(|(_, state, _)| state.state().floor)
+    }
+
     fn read(&self) -> Result<(View, StateFile, Upstream), NodeError> {
         if !self.password.as_deref().is_none_or(Hello::may_send) {
             return Err(NodeError::Password);
@@ -158,7 +166,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Reads view and state.
+    /// Reads view and state. The region was opened with [`Settings::floor`].
     ///
     /// # Errors
     /// [`NodeError`] says what is wrong and what to do.
@@ -166,8 +174,6 @@ impl Node {
         let (view, mut state, upstream) = settings.read()?;
         let me = &settings.node;
         state.change(|state| state.starts += 1)?;
-        // Numbers were drawn of which no record is left, those of leases among them: a record below the floor counts as sent.
-        heap.raise_next_seq(state.state().floor);
         let is_first = view.is_first(me);
         let mut downstream = Downstream::new(settings.streams);
         downstream.set_view(&view, me);

@@ -173,18 +173,27 @@ fn programs_with_the_library_go_on_when_the_first_server_is_killed_and_started_a
 fn killed_before_it_has_seen(site: &mut Site, between: impl Fn(&Place)) -> (String, Vec<u8>) {
     let path = site.at("file");
     File::create(&path).unwrap();
-    let (next, adopted) = (site.chain.stand_by(0), site.adopted());
-    let mut program = Copying::start(site, &path);
-    program.write(&pattern(1, BLOCK), 1);
-    wait_until(END_LIMIT, || site.adopted().filter(|_| site.adopted() > adopted)).expect("it has a lease");
-    site.chain.server(0).signal("STOP");
-    program.write(&pattern(2, BLOCK), 2);
+    let next = site.chain.stand_by(0);
+    let program = write_unseen(site, &path);
     site.chain.kill(0);
     between(&site.chain.nodes[0].place);
     site.chain.put(0, next.start().unwrap_or_else(|why| panic!("{why}")));
     let said = program.end();
     wait_for_file(&path);
     (said, fs::read(&path).unwrap())
+}
+
+/// A program writes a block, which all servers have then, and another one while the first server is stopped.
+fn write_unseen(site: &Site, path: &Path) -> Copying {
+    let adopted = site.adopted();
+    let mut program = Copying::start(site, path);
+    program.write(&pattern(1, BLOCK), 1);
+    wait_until(END_LIMIT, || site.adopted().filter(|_| site.adopted() > adopted)).expect("it has a lease");
+    // The log is one: what was adopted is at all servers.
+    File::open(site.point.path()).unwrap().sync_all().unwrap();
+    site.chain.server(0).signal("STOP");
+    program.write(&pattern(2, BLOCK), 2);
+    program
 }
 
 #[test]
@@ -196,6 +205,34 @@ fn what_a_killed_server_has_not_seen_the_next_one_executes() {
     assert!(found == [pattern(1, BLOCK), pattern(2, BLOCK)].concat(), "{} bytes", found.len());
     let mount = site.check_at_next(0, mount, &[]);
     assert!(fs::read(site.at("file")).unwrap() == found);
+    site.end(mount, &[1, 2]);
+}
+
+/// What is executed when a server starts has higher numbers than what counts as sent, or nobody sends it if that server is
+/// killed, too, before the next one has it.
+#[test]
+fn what_a_server_executes_when_it_starts_is_sent_although_it_is_killed_again() {
+    let Some(mut site) = Site::start(&[]) else { return };
+    let (mount, path) = (site.mount(0), site.at("file"));
+    File::create(&path).unwrap();
+    let mut standing_by: Vec<_> = [0, 0, 1].map(|node| site.chain.stand_by(node)).into();
+    let program = write_unseen(&site, &path);
+    (0..2).for_each(|node| site.chain.kill(node));
+    site.chain.nodes[0].draw_numbers();
+    let mut start = |site: &mut Site, node| {
+        let server = standing_by.remove(0).start().unwrap_or_else(|why| panic!("{why}"));
+        site.chain.put(node, server);
+    };
+    start(&mut site, 0);
+    std::thread::sleep(Duration::from_secs(2));
+    site.chain.kill(0);
+    start(&mut site, 0);
+    start(&mut site, 1);
+    let said = program.end();
+    assert!(!said.contains("failed"), "{said}");
+    let mount = site.check_at_next(0, mount, &[]);
+    let found = fs::read(&path).unwrap();
+    assert!(found == [pattern(1, BLOCK), pattern(2, BLOCK)].concat(), "{} bytes", found.len());
     site.end(mount, &[1, 2]);
 }
 

@@ -6,10 +6,11 @@ use crate::counters::Counters;
 use crate::loads::Loads;
 use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Shared, WorkerHandle};
-use crate::store::{self, StoreError};
+use crate::store::{self, Known, StoreError};
 use crate::supervise;
 use crate::worker::{LISTENER_CHAIN, LISTENER_HTTP, LISTENER_RESP, Worker};
 use crate::writes::{InRegion, PlainWrites};
+use landfall_chain_io::Settings;
 use landfall_fs::LeftLog;
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -84,8 +85,8 @@ impl Server {
         Self::start_over(config, Box::new(InRegion), |_| Vec::new())
     }
 
-    /// As [`Self::start`], with another destination of plain writes, for measurements, and `when_locked` as in
-    /// [`store::open_when_locked`].
+    /// As [`Self::start`], with another destination of plain writes, for measurements. `when_locked` is called as in
+    /// [`store::open_when_locked`], and returns what clients of files have left.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -98,7 +99,10 @@ impl Server {
         config.check_memory()?;
         config.check_files()?;
         let in_chain = chain::settings(&config)?;
-        let store = store::open_when_locked(&config, when_locked)?;
+        let store = store::open_when_locked(&config, |path| {
+            let next_seq = in_chain.as_ref().map_or(Ok(0), Settings::floor)?;
+            Ok::<_, ServerError>(Known { left: when_locked(path), next_seq })
+        })?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
         if in_chain.is_some() {

@@ -109,25 +109,42 @@ pub fn memory_limit() -> Option<u64> {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
-    open_when_locked(config, |_| Vec::new())
+    open_when_locked(config, |_| Ok(Known::default()))
 }
 
-/// As [`open`]. `when_locked` is called with the path of the region when nobody else has it, before anything of it is read. It
-/// returns what clients of its files have left there that is to be executed.
+/// What is known of a region besides what is in it.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// What clients of its files have left there that is to be executed.
+    pub left: Vec<Arc<LeftLog>>,
+    /// Numbers of records below this one are not drawn again: opening writes some, too.
+    pub next_seq: u64,
+}
+
+/// As [`open`]. `when_locked` is called with the path of the region when nobody else has it, before anything of it is read.
 ///
 /// # Errors
-/// As [`open`].
-pub fn open_when_locked(
+/// As [`open`]; those of `when_locked`.
+pub fn open_when_locked<E: From<StoreError>>(
     config: &Config,
-    when_locked: impl FnOnce(&Path) -> Vec<Arc<LeftLog>>,
-) -> Result<Store, StoreError> {
+    when_locked: impl FnOnce(&Path) -> Result<Known, E>,
+) -> Result<Store, E> {
     let (media, path) = open_media(config)?;
-    let left = when_locked(&path);
+    let known = when_locked(&path)?;
+    Ok(open_known(config, media, path, known)?)
+}
+
+fn open_known(
+    config: &Config,
+    media: Arc<dyn Media>,
+    path: PathBuf,
+    known: Known,
+) -> Result<Store, StoreError> {
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
     let new_files = if config.wants_files() { Some(new_files(&path)?) } else { None };
     let (engine, logs, files, recovered) =
-        recover_all(media, shards, new_files.as_ref(), unnamed(config), left).map_err(
+        recover_all(media, shards, new_files.as_ref(), unnamed(config), known).map_err(
             |error| match error {
                 RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
                 RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
@@ -248,7 +265,7 @@ pub fn recover(
     media: Arc<dyn Media>,
     shards: usize,
 ) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
-    recover_all(media, shards, None, Orphans::Delete, Vec::new())
+    recover_all(media, shards, None, Orphans::Delete, Known::default())
 }
 
 /// What becomes of files without a name.
@@ -266,14 +283,15 @@ fn recover_all(
     shards: usize,
     new_files: Option<&OpenFiles>,
     unnamed: Orphans,
-    left: Vec<Arc<LeftLog>>,
+    known: Known,
 ) -> Result<(Engine, Logs, RegionFiles, Recovered), RecoverError> {
     let (keys, logs) = (Arc::new(Recovery::new(shards)), Arc::new(LogRecovery::default()));
     let files = Arc::new(FilesRecovery::default());
-    files.execute_left(left);
+    files.execute_left(known.left);
     let tenants: Vec<Arc<dyn Tenant>> =
         vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _, Arc::clone(&files) as _];
     let (heap, mut recovered) = open_on_all_cores(media, tenants).map_err(KvError::from)?;
+    heap.raise_next_seq(known.next_seq);
     let (logs, found) = logs.open(&heap)?;
     recovered.notes.extend(found.notes);
     let has_files = heap.geometry().features & FEATURE_FILES != 0;
