@@ -45,7 +45,7 @@ pub use pages::{
     record_of,
 };
 pub use progress::CopyProgress;
-pub use state_file::{STATE_NAME, in_step_for, initialise};
+pub use state_file::{STATE_NAME, fall_behind, in_step_for, initialise};
 pub use unpacker::{UnpackError, Unpacked, Unpacker};
 pub use view_file::{ViewDocument, parse_view, read_document, view_text, write_document};
 pub use views::{ViewFile, Views};

@@ -51,15 +51,8 @@ pub(crate) struct StateFile {
 impl StateFile {
     /// Reads the state of a node; one that has none is behind.
     pub(crate) fn open(path: &Path, chain: &str, node: &str) -> Result<Self, NodeError> {
-        let fail = |source| NodeError::File { path: path.into(), source };
-        let state = match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                State { chain: chain.into(), node: node.into(), since: 0, starts: 0, floor: 0, led: 0 }
-            }
-            Err(error) => return Err(fail(error)),
-            Ok(text) => toml::from_str(&text)
-                .map_err(|source| NodeError::Syntax { from: path.display().to_string(), source })?,
-        };
+        let new = || State { chain: chain.into(), node: node.into(), since: 0, starts: 0, floor: 0, led: 0 };
+        let state = read(path)?.unwrap_or_else(new);
         if state.chain != chain || state.node != node {
             let State { chain, node, .. } = state;
             return Err(NodeError::Other { path: path.into(), node, chain });
@@ -96,6 +89,31 @@ impl StateFile {
         (self.state, self.is_written) = (next, true);
         Ok(())
     }
+}
+
+/// The state in a file; `None` if there is none.
+fn read(path: &Path) -> Result<Option<State>, NodeError> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(NodeError::File { path: path.into(), source }),
+        Ok(text) => {
+            let syntax = |source| NodeError::Syntax { from: path.display().to_string(), source };
+            toml::from_str(&text).map(Some).map_err(syntax)
+        }
+    }
+}
+
+/// The region in `dir`, which no server has open, is about to lose some of its data: if it belongs to a node of a chain, that
+/// is behind. Returns the names of the chain and of the node then.
+///
+/// # Errors
+/// Those of the file.
+pub fn fall_behind(dir: &Path) -> Result<Option<(String, String)>, NodeError> {
+    let path = dir.join(STATE_NAME);
+    let Some(state) = read(&path)? else { return Ok(None) };
+    let names = (state.chain.clone(), state.node.clone());
+    StateFile { path, state, is_written: true }.change(|state| state.since = 0)?;
+    Ok(Some(names))
 }
 
 /// Says that the region in `dir` holds the data of a new chain, whose first node it is.
@@ -136,6 +154,9 @@ mod tests {
         assert_eq!(again.state(), file.state());
         assert!(matches!(StateFile::open(&path, "orders", "a"), Err(NodeError::Other { .. })));
         assert!(matches!(StateFile::open(&path, "others", "b"), Err(NodeError::Other { .. })));
+        assert_eq!(fall_behind(place.path()).unwrap(), Some(("orders".into(), "b".into())));
+        assert_eq!(in_step_for(place.path(), "orders", "b").unwrap(), 0);
+        assert_eq!(fall_behind(&place.path().join("none")).unwrap(), None);
         std::fs::remove_dir_all(place.path()).unwrap();
         assert!(file.change(|state| state.since = 4).is_err());
         assert_eq!(file.state().since, 3, "as it was");

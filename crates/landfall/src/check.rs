@@ -8,6 +8,7 @@ mod show;
 
 use crate::sockets;
 use clap::Args;
+use landfall_chain_io::{NodeError, fall_behind};
 use landfall_fs::{FilesRecovery, TreeChecked, check_tree};
 use landfall_fs_io::forget_offloaded;
 use landfall_heap::{Checked, FEATURE_FILES, HeapError, Keeper, RegionCheck, Tenant};
@@ -59,6 +60,9 @@ pub(crate) enum CheckError {
     /// Environment: mounts by a server could resume on files that the repair changes.
     #[error("a file that names an earlier mount by a server cannot be removed: {0}")]
     Earlier(std::io::Error),
+    /// The region belongs to a chain, whose other servers would not know that it has lost something.
+    #[error(transparent)]
+    Chain(#[from] NodeError),
     /// No clock or no source of randomness is available.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -84,6 +88,12 @@ impl Found {
     /// True if nothing is damaged.
     pub(crate) fn is_clean(&self) -> bool {
         self.records.is_clean() && self.tree.findings_count == 0
+    }
+
+    /// True if something of the data is lost: not if there is a second copy of what is damaged, or it can be corrected.
+    fn has_lost(&self) -> bool {
+        let Checked { findings_count, copies, .. } = &self.records;
+        *findings_count > 0 || !copies.runs.is_empty() || self.tree.findings_count > 0
     }
 }
 
@@ -143,16 +153,32 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
         if let Some(dir) = outcome.path.parent().filter(|_| has_files) {
             forget_offloaded(&sockets::of_mounts(dir)).map_err(CheckError::Earlier)?;
         }
+        let in_chain = if outcome.found.has_lost() { leave_step(&outcome.path)? } else { None };
         let done = repair::repair(media, &region, &outcome.found.records, has_files);
         drop(region);
         let path = outcome.path.clone();
-        outcome.repairs =
-            Some(done.map_err(|source| CheckError::Repair { path: path.clone(), source: source.into() })?);
+        let mut done =
+            done.map_err(|source| CheckError::Repair { path: path.clone(), source: source.into() })?;
+        done.extend(in_chain);
+        outcome.repairs = Some(done);
         // The region is opened again, so that the check reads what a restart would read.
         let after = inspect(&open(&path, true)?).map_err(|source| CheckError::Region { path, source })?;
         outcome.after = Some(Found::new(&after.region, after.tree));
     }
     Ok(outcome)
+}
+
+/// What a repair drops, the other servers of a chain may have: the region's server is behind from now on. Says so.
+fn leave_step(region: &Path) -> Result<Option<String>, NodeError> {
+    let Some(dir) = region.parent() else { return Ok(None) };
+    let word = |(chain, node): (String, String)| {
+        format!(
+            "server {node} of the chain {chain} is behind now: it gets what it has lost from the server before it. If it is \
+             the first one, remove it from the chain and add it again; if no other server has the data, run \
+             `landfall chain init` for it"
+        )
+    };
+    Ok(fall_behind(dir)?.map(word))
 }
 
 /// Readable names of records of logs and files, by space and key.

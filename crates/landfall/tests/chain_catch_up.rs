@@ -211,6 +211,37 @@ fn a_node_that_comes_back_keeps_the_value_that_is_damaged_at_the_node_before() {
     assert_eq!(contents(chain.server(1)), all);
 }
 
+/// A repair drops what is damaged. The other servers of a chain have it still, and none of them loses it by that.
+#[test]
+fn a_node_that_was_repaired_is_copied_to_wherever_it_is_in_the_chain() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    let mut resp = chain.resp(0);
+    set_many(&mut resp, 0, 0..200, |key| pattern(u64::from(key), 2000));
+    let all = same_everywhere(&chain, &[0, 1]);
+    for repaired in [1, 0] {
+        chain.end(&[0, 1]);
+        damage(&chain, repaired, &pattern(77, 2000));
+        let output = chain.nodes[repaired].place.check(&["--repair"]);
+        let words = String::from_utf8(output.stdout).unwrap();
+        assert!(words.contains("key:77"), "{words}");
+        let refused = if repaired == 0 { chain.try_start(0).err() } else { None };
+        if let Some(refused) = refused {
+            assert!(refused.to_string().contains("remove a from the view"), "{refused}");
+            chain.remove(0);
+            chain.start(1);
+            chain.wait_until_in_step();
+            chain.add(0);
+            chain.start(0);
+        } else {
+            chain.start_all();
+        }
+        chain.wait_until_in_step();
+        assert_eq!(same_everywhere(&chain, &[0, 1]), all);
+        assert!(words.contains("is behind now"), "{words}");
+    }
+}
+
 /// What a first node has written and nobody has acknowledged is gone when it comes back, and the rest is kept.
 #[test]
 fn a_node_that_comes_back_loses_what_was_never_acknowledged() {
