@@ -33,6 +33,18 @@ fn clients_are_listed_with_their_properties() {
 }
 
 #[test]
+fn names_of_clients_have_a_limit() {
+    let shared = shared();
+    let mut worker = Worker::new(&shared, 1);
+    for line in ["CLIENT SETNAME", "CLIENT SETINFO lib-name", "CLIENT SETINFO lib-ver", "HELLO 3 SETNAME"] {
+        let [long, longest] = [1025, 1024].map(|len| worker.say(&format!("{line} {}", "x".repeat(len))));
+        assert!(long.contains("cannot be longer than 1024 bytes"), "{line}: {long}");
+        assert!(!longest.starts_with('-'), "{line}: {longest}");
+    }
+    assert!(worker.say("CLIENT LIST ID 1 1 7").contains("id=1 "));
+}
+
+#[test]
 fn a_client_can_end_others_and_itself() {
     let shared = shared();
     let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));

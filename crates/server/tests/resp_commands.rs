@@ -215,6 +215,42 @@ fn a_scan_sees_every_key_that_stays() {
 }
 
 #[test]
+fn a_scan_of_long_keys_ends_early_and_goes_on() {
+    let shared = shared();
+    let mut worker = Worker::new(&shared, 1);
+    for n in 0..600 {
+        worker.ask_words(&[b"SET".to_vec(), format!("{n:08000}").into_bytes(), b"v".to_vec()]);
+    }
+    let (mut cursor, mut pages) = ("0".to_owned(), Vec::new());
+    while pages.is_empty() || cursor != "0" {
+        let keys;
+        (cursor, keys) = scanned(&worker.ask(&format!("SCAN {cursor} COUNT 100000")));
+        pages.push(keys.len());
+    }
+    assert_eq!(pages.iter().sum::<usize>(), 600);
+    assert!(pages.len() > 1, "{pages:?}");
+}
+
+#[test]
+fn what_a_transaction_keeps_takes_bounded_memory() {
+    let shared = shared();
+    let mut worker = Worker::new(&shared, 1);
+    // Empty arguments take none but for their places.
+    let mut many = vec![b"DEL".to_vec()];
+    many.resize(100_000, Vec::new());
+    worker.ask("MULTI");
+    let queued = (0..100).take_while(|_| worker.ask_words(&many) == b"+QUEUED\r\n").count();
+    assert!((1..20).contains(&queued), "{queued} commands of 100,000 words");
+    assert!(worker.say("EXEC").starts_with("-EXECABORT"));
+    worker.ask("WATCH @6000000");
+    assert!(worker.say("WATCH @6000001 @6000002").starts_with("-ERR a client watches at most"));
+    assert_eq!(worker.say("WATCH @6000000 a b a"), "+OK\\r\\n", "those that it watches count once more");
+    worker.ask("SET a 1");
+    worker.ask("MULTI");
+    assert_eq!(worker.say("EXEC"), "*-1\\r\\n");
+}
+
+#[test]
 fn random_keys_exist_and_differ() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);

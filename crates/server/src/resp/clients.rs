@@ -5,9 +5,13 @@ use super::documentation::help;
 use super::fail::Fail;
 use super::flags::Flags;
 use crate::shared::ClientInfo;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+/// Longest name of a client or of its library, bytes.
+const NAME_BYTES_MAX: usize = 1024;
 
 const PLAIN: Flags = Flags::NO_SCRIPT.and(Flags::SERVER);
 const ADMIN: Flags = PLAIN.and(Flags::ADMIN);
@@ -56,12 +60,18 @@ fn getname(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 
 /// Checks a name for `CLIENT LIST`: printable ASCII without blanks.
 pub(super) fn valid_name(word: &[u8]) -> Result<String, Fail> {
-    printable(word)
-        .ok_or(Fail::error("ERR Client names cannot contain spaces, newlines or special characters."))
+    printable(word, "Client names")
 }
 
-fn printable(word: &[u8]) -> Option<String> {
-    word.iter().all(u8::is_ascii_graphic).then(|| String::from_utf8_lossy(word).into_owned())
+fn printable(word: &[u8], what: &str) -> Result<String, Fail> {
+    let refused = |why: String| Err(Fail::Error(format!("ERR {what} {why}.").into()));
+    if word.len() > NAME_BYTES_MAX {
+        return refused(format!("cannot be longer than {NAME_BYTES_MAX} bytes"));
+    }
+    if !word.iter().all(u8::is_ascii_graphic) {
+        return refused("cannot contain spaces, newlines or special characters".into());
+    }
+    Ok(String::from_utf8_lossy(word).into_owned())
 }
 
 fn setname(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
@@ -71,15 +81,14 @@ fn setname(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 }
 
 fn setinfo(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
-    let (option, value) = (call.text(2), printable(&call.word(3)));
+    let (option, value) = (call.text(2), call.word(3));
     let library = &mut call.session.state.library;
     let field = match option.to_ascii_lowercase().as_str() {
         "lib-name" => &mut library.0,
         "lib-ver" => &mut library.1,
         _ => return Err(Fail::Error(format!("ERR Unrecognized option '{option}'").into())),
     };
-    let invalid = || format!("ERR {option} cannot contain spaces, newlines or special characters.");
-    *field = value.ok_or_else(|| Fail::Error(invalid().into()))?;
+    *field = printable(&value, &option)?;
     call.session.publish(call.ctx.shared);
     call.ok()
 }
@@ -112,7 +121,7 @@ enum Listed {
     All,
     /// A type that no client has here.
     None,
-    Ids(Vec<u64>),
+    Ids(HashSet<u64>),
 }
 
 impl Listed {

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use landfall_heap::Tickets;
 use landfall_kv::{Stats, Txn};
 use landfall_resp::Protocol;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -157,17 +158,17 @@ pub(super) struct Queued {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) commands: Vec<Queued>,
-    pub(super) copied: usize,
+    /// Bytes of memory that they take.
+    pub(super) bytes: usize,
     /// A command was refused: `EXEC` will fail.
     pub(super) aborted: bool,
 }
 
 /// A watched key, which must not change before `EXEC`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Watched {
     pub(super) space: u8,
     pub(super) key: Box<[u8]>,
-    pub(super) version: u64,
 }
 
 /// One RESP connection: the client's properties, and its open transaction.
@@ -179,7 +180,8 @@ pub struct Session {
     pub(super) failures: u32,
     /// Commands since `MULTI`.
     pub(super) queue: Option<Queue>,
-    pub(super) watched: Vec<Watched>,
+    /// The versions of the keys that it watches.
+    pub(super) watched: HashMap<Watched, u64>,
     /// The parts of the command that is under way; `None` where it is executed as a whole.
     pub(super) parts: Option<Parts>,
     pub(super) killed: Arc<AtomicBool>,

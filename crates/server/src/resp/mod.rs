@@ -57,6 +57,7 @@ use landfall_heap::Until;
 use landfall_media::Chain;
 use landfall_resp::{Command, Protocol};
 use landfall_sockets::ConnId;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +82,7 @@ impl Session {
             state: State::new(shared),
             failures: 0,
             queue: None,
-            watched: Vec::new(),
+            watched: HashMap::new(),
             parts: None,
             killed: Arc::default(),
             table: &table::TABLE,

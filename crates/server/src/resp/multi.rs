@@ -19,10 +19,12 @@ use std::borrow::Cow;
 
 /// Commands in the queue of one transaction, at most.
 const COMMANDS_MAX: usize = 64 << 10;
-/// Bytes of words that one transaction copies, at most; long values are held in place and do not count.
-const COPIED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of memory that the queue of one transaction takes, at most; long values are held in place and do not count.
+const QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Keys that one client watches, at most.
 const WATCHED_MAX: usize = 64 << 10;
+/// Bytes of these keys, at most.
+const WATCHED_BYTES_MAX: usize = 16 << 20;
 
 const AT_ONCE: Flags = Flags::NO_SCRIPT.and(Flags::SERVER).and(Flags::FAST).and(Flags::IMMEDIATE);
 
@@ -70,12 +72,15 @@ impl Queue {
         if spec.has(Flags::NO_MULTI) {
             return Err(Fail::error("ERR Command not allowed inside a transaction"));
         }
-        if self.commands.len() == COMMANDS_MAX || self.copied > COPIED_BYTES_MAX {
-            let limits = format!("{COMMANDS_MAX} commands and {COPIED_BYTES_MAX} bytes of short arguments");
+        let least = size_of::<Queued>() + words.len() * size_of::<Word>();
+        if self.commands.len() == COMMANDS_MAX || self.bytes + least > QUEUED_BYTES_MAX {
+            let limits = format!(
+                "{COMMANDS_MAX} commands, and {QUEUED_BYTES_MAX} bytes for short arguments and their places"
+            );
             return Err(Fail::Error(format!("ERR a transaction queues at most {limits}").into()));
         }
         let words: Vec<Word> = (0..words.len()).map(|index| Word::keep(heap, &words.arg(index))).collect();
-        self.copied += words.iter().map(Word::copied_len).sum::<usize>();
+        self.bytes += least + words.iter().map(Word::beside).sum::<usize>();
         self.commands.push(Queued { spec, words });
         Ok(())
     }
@@ -160,15 +165,18 @@ fn watch(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     let space = call.database();
     let keys: Vec<Cow<'_, [u8]>> = call.words.rest(1).collect();
-    if call.session.watched.len() + keys.len() > WATCHED_MAX {
-        return Err(Fail::Error(format!("ERR a client watches at most {WATCHED_MAX} keys").into()));
+    let watched = &call.session.watched;
+    let bytes = watched.keys().map(|watched| watched.key.len()).chain(keys.iter().map(|key| key.len()));
+    if watched.len() + keys.len() > WATCHED_MAX || bytes.sum::<usize>() > WATCHED_BYTES_MAX {
+        let limits = format!("{WATCHED_MAX} keys, and {WATCHED_BYTES_MAX} bytes of them");
+        return Err(Fail::Error(format!("ERR a client watches at most {limits}").into()));
     }
     let txn = call.ctx.engine.transaction(keys.iter().map(|key| TxnKey { space, key }), call.ctx.now_ms);
     for key in &keys {
-        let known = |watched: &Watched| watched.space == space && *watched.key == **key;
-        if !call.session.watched.iter().any(known) {
+        let watched = Watched { space, key: key.as_ref().into() };
+        if !call.session.watched.contains_key(&watched) {
             let version = call.open(txn.version(space, key)?);
-            call.session.watched.push(Watched { space, key: key.as_ref().into(), version });
+            call.session.watched.insert(watched, version);
         }
     }
     drop(txn);
@@ -242,14 +250,14 @@ fn begin<'e>(call: &Call<'_, 'e, '_>, queue: &Queue, keys: &[NamedKey<'_>]) -> T
     }
     let named = keys.iter().map(|named| TxnKey { space: named.space, key: &named.key });
     let watched =
-        call.session.watched.iter().map(|watched| TxnKey { space: watched.space, key: &watched.key });
+        call.session.watched.keys().map(|watched| TxnKey { space: watched.space, key: &watched.key });
     engine.transaction(named.chain(watched), call.ctx.now_ms)
 }
 
 /// True if a watched key has another version than when it was first watched.
 fn has_changed(call: &mut Call<'_, '_, '_>, txn: &Txn<'_>) -> Result<bool, Fail> {
-    for watched in &call.session.watched {
-        if txn.version(watched.space, &watched.key)?.open(call.reply) != watched.version {
+    for (watched, version) in &call.session.watched {
+        if txn.version(watched.space, &watched.key)?.open(call.reply) != *version {
             return Ok(true);
         }
     }

@@ -9,6 +9,8 @@ use std::ops::Bound;
 
 /// Keys that one `SCAN` visits, at most, whatever its `COUNT` is.
 const SCAN_KEYS_MAX: usize = 100_000;
+/// Bytes of keys beyond which one `SCAN` ends.
+const SCAN_BYTES_MAX: usize = 1 << 20;
 /// Keys that one `SCAN` visits without `COUNT`, as in Redis.
 const SCAN_KEYS_DEFAULT: usize = 10;
 /// Leading bytes of keys that `RANDOMKEY` uses, at most.
@@ -108,12 +110,15 @@ fn scan(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         query.resume_after(after.to_vec());
     }
     let mut left = options.count.min(SCAN_KEYS_MAX);
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     let mut next = None;
-    while left > 0 {
+    while left > 0 && bytes < SCAN_BYTES_MAX {
         let page = call.keys_page(&query, left)?;
         left -= page.items.len().clamp(1, left);
-        found.extend(page.items.into_iter().map(|(key, _)| key).filter(|key| options.wants(key)));
+        for (key, _) in page.items.into_iter().filter(|(key, _)| options.wants(key)) {
+            bytes += key.len();
+            found.push(key);
+        }
         next = page.last;
         let Some(last) = &next else { break };
         query.resume_after(last.clone());

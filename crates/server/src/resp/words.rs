@@ -32,11 +32,12 @@ impl Word {
         Self::Copied(arg.bytes().into_owned().into_boxed_slice())
     }
 
-    /// Bytes that the word takes outside the region.
-    pub(super) fn copied_len(&self) -> usize {
+    /// Bytes of memory that it takes beside itself.
+    pub(super) fn beside(&self) -> usize {
         match self {
             Self::Copied(bytes) => bytes.len(),
-            Self::Held(extents) => size_of_val(extents.as_slice()),
+            Self::Held(extents) if extents.spilled() => size_of_val(extents.as_slice()),
+            Self::Held(_) => 0,
         }
     }
 
