@@ -8,6 +8,7 @@ use landfall_fs::{
     Access, Attributes, ExtendedName, FileType, InodeNumber, Mode, NAME_BYTES_MAX, Operation, Stat,
 };
 use landfall_fuse::{Attr, Entry, Errno, Node, Reply, Request, SetAttr, SetTime, StatFs, Statx};
+use landfall_heap::RECORD_SIZE;
 use landfall_media::RUN_SIZE;
 
 /// Bytes of a block in `statfs` and of the best transfer.
@@ -127,19 +128,23 @@ fn without_privileges(mode: Mode) -> Option<u32> {
     (kept != permissions).then_some(kept)
 }
 
-/// STATFS.
+/// Space that an inode takes at least: its record, and a place in one of names.
+const INODE_BYTES_MIN: u64 = 2 * RECORD_SIZE;
+
+/// STATFS. As many inodes are free as there is space for.
 pub(crate) fn statfs(service: &Service, request: &Request<'_>) -> Answered {
     let heap = service.files.heap();
     let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
-    let free = blocks(heap.measured_room_bytes());
+    let room = heap.measured_room_bytes();
+    let (free, inodes, inodes_free) =
+        (blocks(room), service.files.inode_count() as u64, room / INODE_BYTES_MIN);
     let statfs = StatFs {
         block_size: BLOCK_BYTES,
         blocks: blocks(u64::from(heap.geometry().runs) * RUN_SIZE),
         blocks_free: free,
         blocks_available: free,
-        // Inodes are not counted: as many fit as there is space for.
-        files: 0,
-        files_free: 0,
+        files: inodes + inodes_free,
+        files_free: inodes_free,
         name_len: u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX),
     };
     Ok(Answer::Now(Reply::statfs(request.unique, &statfs)))

@@ -215,6 +215,17 @@ fn a_file_without_a_name_lives_until_it_is_closed_and_its_space_is_free_then() {
 }
 
 #[test]
+fn inodes_are_counted() {
+    let Some(mut mounted) = Mounted::new(64, &[]) else { return };
+    let (used, free) = sys::inodes(&mounted.point());
+    (0..7).for_each(|at| drop(File::create(mounted.at(&at.to_string())).unwrap()));
+    fs::remove_file(mounted.at("3")).unwrap();
+    assert_eq!(sys::inodes(&mounted.point()).0, used + 6);
+    assert!(free > 1000, "{free}");
+    mounted.stop();
+}
+
+#[test]
 fn holes_are_found_and_take_no_space() {
     let Some(mut mounted) = Mounted::new(64, &[]) else { return };
     let file = create(&mounted.at("f"));

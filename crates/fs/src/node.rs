@@ -23,6 +23,11 @@ pub(crate) fn encode_extended(extended: &Extended) -> Vec<u8> {
     value
 }
 
+/// Bytes that an attribute takes in this value.
+pub(crate) fn extended_len(name: &[u8], value: &[u8]) -> usize {
+    1 + 4 + name.len() + value.len()
+}
+
 /// Reads such a value.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use crate::name::{ExtendedName, Name, TARGET_BYTES_MAX};
 use landfall_heap::Damage;
 
 /// Longest value of an extended attribute, bytes (`XATTR_SIZE_MAX`).
-const EXTENDED_BYTES_MAX: usize = 64 << 10;
+pub(crate) const EXTENDED_BYTES_MAX: usize = 64 << 10;
 
 const CREATE: u8 = 2;
 const SYMLINK: u8 = 3;

@@ -66,7 +66,7 @@ pub enum TreeError {
     #[error("too many links")]
     TooManyLinks,
     /// `ENOSPC`
-    #[error("no space left in the directory for this name")]
+    #[error("no space left in the directory for this name, or in the inode for this attribute")]
     NoSpace,
     /// `EFBIG`
     #[error("file too large")]

@@ -121,13 +121,23 @@ pub(crate) fn make_node(at: &Path, mode: u32, device: u64) -> io::Result<u64> {
 
 /// Bytes of the blocks of a file system, and of those that are free.
 pub(crate) fn space(at: &Path) -> (u64, u64) {
+    let found = statvfs(at);
+    (found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize)
+}
+
+/// Inodes of a file system that are in use, and those that are free.
+pub(crate) fn inodes(at: &Path) -> (u64, u64) {
+    let found = statvfs(at);
+    (found.f_files - found.f_ffree, found.f_ffree)
+}
+
+fn statvfs(at: &Path) -> libc::statvfs {
     let at = path(at);
     let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: the string ends with a NUL; the structure is a live local.
     assert_eq!(unsafe { libc::statvfs(at.as_ptr(), found.as_mut_ptr()) }, 0);
     // SAFETY: filled by the call, which has succeeded.
-    let found = unsafe { found.assume_init() };
-    (found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize)
+    unsafe { found.assume_init() }
 }
 
 /// Locks a whole file; an error if somebody else has locked it.

@@ -476,6 +476,24 @@ fn a_clone_refers_to_the_same_records_and_not_to_what_is_reserved() {
     assert_eq!(tree.execute(NOW, &unaligned), Err(TreeError::Invalid));
 }
 
+/// They are one value of the medium, and what publishing could not write would stop it for good.
+#[test]
+fn extended_attributes_of_an_inode_have_a_limit_and_can_always_become_shorter() {
+    let mut tree = Tree::new(SEED, 0o755, 0, 0, 0);
+    let number = file(&mut tree);
+    let mut set = |index: u32, len: usize| {
+        let (name, value) = (format!("user.{index:04}"), vec![7; len]);
+        let name = ExtendedName::new(name.as_bytes()).unwrap();
+        tree.execute(NOW, &Operation::SetExtended { number, name, value: &value })
+    };
+    assert_eq!(set(0, (64 << 10) + 1), Err(TreeError::NoSpace), "no operation can have it");
+    let taken = (0..20).take_while(|index| set(*index, 64 << 10).is_ok()).count();
+    assert_eq!(taken, 15, "and 14 bytes each for their names");
+    assert_eq!(set(3, 64 << 10), Ok(()), "the same length");
+    assert_eq!(set(3, 10), Ok(()));
+    assert_eq!(set(taken as u32, 64 << 10), Ok(()), "in its place");
+}
+
 #[test]
 fn attributes_links_and_extended_attributes_change_as_asked() {
     let mut tree = Tree::new(SEED, 0o755, 0, 0, 0);
