@@ -59,12 +59,13 @@ impl Logs {
         while offset < end {
             let view = state.slot(offset).and_then(|slot| self.heap.record(slot).ok());
             let len = view.map_or(0, |view| view.value_len() as u64);
-            let age_ms = view.map(|view| now_ms.saturating_sub(view.arrival_ns() / 1_000_000));
+            let age_ms = view.and_then(|view| now_ms.checked_sub(view.arrival_ns() / 1_000_000));
             let exceeds = |limit: u64, now: u64| limit != 0 && now > limit;
             let is_beyond_limit = exceeds(settings.retain_bytes, bytes)
                 || exceeds(settings.retain_entries, state.next() - offset)
                 || age_ms.is_some_and(|age_ms| exceeds(settings.retain_ms, age_ms));
-            // Nobody knows how old an entry is that cannot be read: it goes with the next one.
+            // Nobody knows how old an entry is that cannot be read, or that came when the clock was ahead: it goes with the
+            // next one.
             if !is_beyond_limit && age_ms.is_some() {
                 break;
             }

@@ -170,6 +170,25 @@ fn logs_keep_what_they_are_set_to_keep() {
     assert_eq!(logs.stats_of(b"a").unwrap().ungated().first, 6);
 }
 
+#[test]
+fn an_entry_that_came_when_the_clock_was_ahead_keeps_none_behind_it() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    for at_ms in [1, 1_000_000, 2, 3, 2_000_000] {
+        logs.append(&mut writer, b"a", &[Source::Bytes(b"x")], at_ms * 1_000_000).unwrap().ungated();
+    }
+    writer.commit_now().unwrap();
+    logs.set_settings(&mut writer, b"a", Settings { retain_ms: 5, ..Default::default() }, 1)
+        .unwrap()
+        .ungated();
+    let mut first = |now_ms| {
+        logs.retain(&mut writer, now_ms).unwrap();
+        writer.commit_now().unwrap();
+        logs.stats_of(b"a").unwrap().ungated().first
+    };
+    assert_eq!([first(7), first(8), first(9), first(2_000_006)], [1, 3, 4, 5]);
+}
+
 /// Who appends fast appends more than one step trims: the caller is told to go on.
 #[test]
 fn retention_goes_on_until_logs_have_what_they_are_set_to_keep() {

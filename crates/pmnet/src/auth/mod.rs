@@ -23,6 +23,8 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 const TAG_BYTES: usize = 16;
 /// Bytes of a stamp: the time (8) and the sender (8).
 const STAMP_BYTES: usize = 16;
+/// Nanoseconds by which the last stamp may be ahead of the clock: stamps differ, however fast packets are sent.
+const AHEAD_NS: u64 = 1_000_000_000;
 /// Most bytes that a guard adds to a packet.
 pub const SEAL_BYTES_MAX: usize = STAMP_BYTES + TAG_BYTES;
 
@@ -122,6 +124,10 @@ impl Guard {
     pub fn seal(&mut self, ends: Ends, unix_ns: u64, packet: &mut Vec<u8>) {
         let Some(lock) = &mut self.lock else { return };
         if !packet.first().is_some_and(|kind| is_numbered(*kind)) {
+            if lock.stamp > unix_ns.saturating_add(AHEAD_NS) {
+                // The clock was ahead: receivers would take its stamps for stale until it gets there. Stamps are the sender's.
+                (lock.sender, lock.stamp) = (lock.sender.wrapping_add(1), 0);
+            }
             lock.stamp = unix_ns.max(lock.stamp + 1);
             packet.extend_from_slice(&lock.stamp.to_le_bytes());
             packet.extend_from_slice(&lock.sender.to_le_bytes());
@@ -206,6 +212,18 @@ mod tests {
             sealed(&update(), NOW + 1),
             "a repeated update has identical bytes"
         );
+    }
+
+    #[test]
+    fn a_sender_whose_clock_was_ahead_is_heard_when_it_is_right_again() {
+        let (mut sender, mut receiver) = (guard(1, 5), guard(1, 6));
+        let mut send = |at: u64| {
+            let mut bytes = bypass();
+            sender.seal(ends(), at, &mut bytes);
+            receiver.open(ends(), NOW, &bytes).map(drop)
+        };
+        assert_eq!(send(NOW + 3_600_000_000_000), Err(Unsealed::Stale));
+        assert_eq!([send(NOW), send(NOW), send(NOW - 10)], [Ok(()); 3]);
     }
 
     #[test]
