@@ -23,6 +23,7 @@ mod packer;
 mod pages;
 mod progress;
 mod room;
+mod settings;
 mod slot;
 mod spare_room;
 mod start;
@@ -39,12 +40,13 @@ pub use error::NodeError;
 pub use lease::{Lease, boot_time};
 pub use line::Prepare;
 pub use link::Link;
-pub use node::{LogKey, NextOperation, Node, Role, Settings, full};
+pub use node::{LogKey, NextOperation, Node, Role, full};
 pub use pages::{
     AddRecord, CopiedPart, CopiedRecord, Pages, Position, digest_of_files, entry_place, parse_entry_place,
     record_of,
 };
 pub use progress::CopyProgress;
+pub use settings::Settings;
 pub use state_file::{STATE_NAME, fall_behind, in_step_for, initialise};
 pub use unpacker::{UnpackError, Unpacked, Unpacker};
 pub use view_file::{ViewDocument, parse_view, read_document, view_text, write_document};
