@@ -219,7 +219,14 @@ fn inodes_are_counted() {
     let Some(mut mounted) = Mounted::new(64, &[]) else { return };
     let (used, free) = sys::inodes(&mounted.point());
     (0..7).for_each(|at| drop(File::create(mounted.at(&at.to_string())).unwrap()));
+    assert_eq!(sys::inodes(&mounted.point()).0, used + 7);
     fs::remove_file(mounted.at("3")).unwrap();
+    // `close` does not wait for the kernel's RELEASE, until which the inode lives on.
+    let until = Instant::now() + SOON;
+    while sys::inodes(&mounted.point()).0 == used + 7 {
+        assert!(Instant::now() < until, "the inode of a deleted file is counted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(sys::inodes(&mounted.point()).0, used + 6);
     assert!(free > 1000, "{free}");
     mounted.stop();
