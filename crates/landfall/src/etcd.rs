@@ -40,6 +40,10 @@ pub(crate) struct EtcdArgs {
     password_file: Option<PathBuf>,
 }
 
+/// The flags, where a file stands for etcd.
+pub(crate) const ETCD_FLAGS: [&str; 6] =
+    ["etcd", "etcd_ca", "etcd_cert", "etcd_key", "etcd_user", "etcd_password_file"];
+
 /// Why the flags name no etcd that can be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EtcdArgsError {

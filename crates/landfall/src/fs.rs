@@ -1,12 +1,11 @@
 //! `landfall fs`: files in a region, as a file system of this machine.
 
 mod background;
+pub(crate) mod helper;
 mod look;
 mod offload;
 mod run;
 mod values;
-
-pub(crate) use background::{HELPER_NAME, help_mount};
 
 use crate::check::CheckArgs;
 use crate::nvdimm::NvdimmError;
@@ -85,20 +84,20 @@ struct MountArgs {
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', conflicts_with_all = OWN_FLAGS, conflicts_with_all = ["offload", "shared"])]
     server: Vec<String>,
     /// File with the password of that server, on its first line
-    #[arg(long, value_name = "FILE", requires = "server")]
+    #[arg(long, value_name = "FILE", requires = "server", conflicts_with_all = OWN_FLAGS, conflicts_with = "offload")]
     password_file: Option<PathBuf>,
     /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever]
     #[arg(long, value_name = "SECONDS", conflicts_with = "dir")]
     patience: Option<u32>,
     /// Memory for what that server has said, and nobody has changed since; 0: ask it each time
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "server")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "server", conflicts_with_all = OWN_FLAGS, conflicts_with = "offload")]
     cache: Size,
     /// In a virtual machine whose NVDIMM is that server's region (`landfall fs serve --nvdimm`), the device that the kernel
     /// has made of it, such as /dev/dax0.0: programs with the library (`landfall fs run`) read and write there
-    #[arg(long, value_name = "DEVICE", requires = "server")]
+    #[arg(long, value_name = "DEVICE", requires = "server", conflicts_with_all = OWN_FLAGS, conflicts_with = "offload")]
     nvdimm: Option<PathBuf>,
     /// Let the server have other mounts of the files at the same time, all of them with this flag: the kernel keeps nothing
-    #[arg(long, requires = "offload")]
+    #[arg(long, requires = "offload", conflicts_with_all = OWN_FLAGS)]
     shared: bool,
     /// Size of the region; an existing smaller one grows [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
@@ -221,6 +220,8 @@ enum FsCliError {
     Nice(std::io::Error),
     #[error("a DAX device has no directory: say where to listen by --socket")]
     NoSocket,
+    #[error("`{}` is no directory from the root on: with HOST:PORT,... give the option `server`", place.display())]
+    Relative { place: PathBuf },
     #[error("--nvdimm: {0}")]
     Nvdimm(#[from] NvdimmError),
 }
@@ -245,10 +246,12 @@ pub(crate) fn run(args: FsArgs) -> ExitCode {
     }
 }
 
-/// Starts the same command again, without the flags that are for this process.
-fn mount_in_background(args: &MountArgs) -> Result<(), FsCliError> {
+/// Starts `landfall` with the arguments of this command again, without those that are for this process.
+fn mount_in_background(
+    args: &MountArgs,
+    mut given: impl Iterator<Item = OsString>,
+) -> Result<(), FsCliError> {
     let mut again: Vec<OsString> = Vec::new();
-    let mut given = std::env::args_os().skip(1);
     while let Some(arg) = given.next() {
         match arg.to_str() {
             Some("--background") => {}
@@ -264,7 +267,7 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
     let (args, mount) = args.with_options()?;
     let settings = args.settings(mount)?;
     if args.background {
-        return mount_in_background(&args);
+        return mount_in_background(&args, std::env::args_os().skip(1));
     }
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
     if let Some(server) = args.server_place()? {

@@ -30,6 +30,8 @@ use std::time::Duration;
 
 /// How long a worker busy-polls for packets before it blocks in the kernel.
 const SPIN: Duration = Duration::from_micros(50);
+/// Flags of files that the server mounts itself.
+const FILES_OWN: [&str; 3] = ["files", "files_options", "files_commands"];
 
 /// Flags of `landfall serve`. Each may also be set in the configuration file; flags take precedence.
 #[derive(Debug, Default, Args)]
@@ -135,15 +137,15 @@ pub struct ServeArgs {
     files: Option<PathBuf>,
     /// Serve the files of the region at this socket, for mounts of `landfall fs mount --offload SOCKET`, which are processes
     /// of their own and may die
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["files", "files_options", "files_commands"])]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = FILES_OWN)]
     files_offload: Option<PathBuf>,
     /// Let mounts on other machines (`landfall fs mount --server`) connect to this address, with the password of
     /// --password-file. On a network the port is commonly 6481
-    #[arg(long, value_name = "ADDR:PORT", requires = "files_offload")]
+    #[arg(long, value_name = "ADDR:PORT", requires = "files_offload", conflicts_with_all = FILES_OWN)]
     files_listen: Option<String>,
     /// The region, in memory, is the NVDIMM of a virtual machine: programs there share it (`landfall fs mount --nvdimm`). There
     /// is one such machine at a time
-    #[arg(long, requires = "files_listen")]
+    #[arg(long, requires = "files_listen", conflicts_with_all = FILES_OWN)]
     nvdimm: bool,
     /// Options of the mount of --files, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
     /// fsname=NAME, max_read=BYTES

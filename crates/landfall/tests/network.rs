@@ -6,13 +6,14 @@ mod common;
 use common::chain::{Chain, InEtcd, LIMIT};
 use common::far::{Far, Network, leaked, served, served_by};
 use common::mounts::{OverAt, Process, wait_until_it_ends};
-use common::{Place, Server, can_mount, landfall, ok, own_address, pattern, wait_until};
+use common::{Place, Server, binary, can_mount, landfall, ok, own_address, pattern, wait_until};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -660,5 +661,57 @@ fn what_was_on_its_way_over_a_lost_connection_is_not_done_behind_what_came_since
     file.sync_all().unwrap();
     drop(file);
     far.stop();
+    server.stop();
+}
+
+/// True while a process runs that was started with this mountpoint.
+fn is_served(point: &Path) -> bool {
+    let point = point.to_str().unwrap().as_bytes();
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
+    let mut lines = processes.filter_map(|path| fs::read(path).ok());
+    lines.any(|line| line.split(|byte| *byte == 0).any(|arg| arg == point))
+}
+
+#[test]
+fn a_line_of_fstab_names_servers_or_a_socket_and_every_flag_of_a_mount() {
+    let Some((site, address)) = served() else { return };
+    let server = site.server();
+    let (far, near) = (Far::unmounted(), Far::unmounted());
+    let helper = site.place.path().join("mount.fuse.landfall");
+    std::os::unix::fs::symlink(binary(), &helper).unwrap();
+    let mount = |source: &str, point: &Path, options: &str| {
+        let mut command = Command::new(&helper);
+        let output = command.arg(source).arg(point).args(["-n", "-o", options]).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let refused = |source: &str, options: &str, why: &str| {
+        let (is_mounted, said) = mount(source, near.point.path(), options);
+        assert!(!is_mounted && said.contains(why), "{options}: {said}");
+    };
+    let (address, socket) = (address.to_string(), site.socket().to_str().unwrap().to_owned());
+    refused(&address, "server,size=1GiB", "'--size <SIZE>' cannot be used with '--server <HOST:PORT,...>'");
+    refused(&socket, "offload,patience=long", "invalid value 'long' for '--patience <SECONDS>'");
+    refused(&socket, "offload,fast", "the option `fast` is not known here");
+    refused(&address, "shared", "with HOST:PORT,... give the option `server`");
+    refused(&socket, "shared", "'--shared' cannot be used with '--dir <DIR>'");
+    refused(&socket, "cache=1MiB", "'--cache <SIZE>' cannot be used with '--dir <DIR>'");
+    refused(
+        &socket,
+        "offload,password_file=/x",
+        "'--password-file <FILE>' cannot be used with '--offload <SOCKET>'",
+    );
+    let log = site.place.path().join("mount.log");
+    let elsewhere =
+        format!("rw,_netdev,server,cache=1MiB,patience=20,log_file={},log-level=debug", log.display());
+    assert_eq!(mount(&address, far.point.path(), &elsewhere), (true, String::new()));
+    assert_eq!(mount(&socket, near.point.path(), "nodev,offload,shared"), (true, String::new()));
+    fs::write(far.at("file"), "here").unwrap();
+    assert_eq!(fs::read(near.at("file")).unwrap(), b"here");
+    assert!(log.exists());
+    for point in [far.point.path(), near.point.path()] {
+        let unmounted = || landfall_fuse::unmount(point, landfall_fuse::Unmount::WhenIdle).ok();
+        wait_until(LIMIT, unmounted).expect("nobody uses it");
+        wait_until(LIMIT, || (!is_served(point)).then_some(())).expect("its process ends");
+    }
     server.stop();
 }

@@ -69,7 +69,7 @@ pub fn mount(point: &Path, options: &MountOptions) -> Result<(Device, Mount), Mo
     let device = match mount_directly(&point, options)? {
         Some(device) => device,
         None => {
-            let fd = helper::mount(&point, &options.for_helper())?;
+            let fd = helper::mount(&point, &options.as_text())?;
             Device::from_fd(fd).map_err(|source| MountError::NoDevice { source })?
         }
     };

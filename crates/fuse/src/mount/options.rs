@@ -84,6 +84,15 @@ pub struct OtherOption {
     pub value: Option<String>,
 }
 
+impl OtherOption {
+    /// The option as [`MountOptions::parse`] takes it.
+    #[must_use]
+    pub fn as_text(&self) -> String {
+        let name = escaped(&self.name);
+        self.value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}={}", escaped(value)))
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -206,8 +215,9 @@ impl MountOptions {
         options
     }
 
-    /// All options in the form of `fusermount3 -o`.
-    pub(super) fn for_helper(&self) -> String {
+    /// All options but [`Self::other`], as [`Self::parse`] and `fusermount3 -o` take them.
+    #[must_use]
+    pub fn as_text(&self) -> String {
         let mut options = self.fuse_options();
         options.extend(FLAGS.iter().filter(|flag| self.flags.has(flag.2)).map(|flag| flag.0.to_owned()));
         options.push(format!("fsname={}", escaped(&self.fs_name)));
@@ -282,7 +292,7 @@ mod tests {
     #[test]
     fn the_helper_is_given_what_was_parsed() {
         let options = MountOptions::parse("allow_other,ro,max_read=4096,fsname=a\\,b\\\\c,dir=x").unwrap();
-        let text = options.for_helper();
+        let text = options.as_text();
         assert_eq!(
             text,
             "default_permissions,allow_other,max_read=4096,ro,fsname=a\\,b\\\\c,subtype=landfall"

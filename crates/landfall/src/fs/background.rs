@@ -1,48 +1,16 @@
-//! A mount in the background, and the helper of `mount(8)` for `/etc/fstab`: both start `landfall fs mount` as a process
-//! of its own, and return when it has mounted.
+//! A mount in the background: `landfall fs mount` as a process of its own, which is waited for until it has mounted.
 
-use clap::{ArgAction, Parser};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
-/// Name under which `mount(8)` starts this program for the type `fuse.landfall`.
-pub(crate) const HELPER_NAME: &str = "mount.fuse.landfall";
 /// File with the log, in the directory of the region.
 const LOG_FILE: &str = "mount.log";
 /// Bytes of the log that are shown when nothing is mounted.
 const LOG_BYTES_SHOWN: u64 = 4096;
-
-/// What `mount(8)` passes to its helpers.
-#[derive(Debug, Parser)]
-#[command(name = HELPER_NAME, about = "Mounts files of a region: the helper of mount(8) for the type fuse.landfall")]
-struct HelperArgs {
-    /// Directory of the region, or a DAX device
-    source: PathBuf,
-    /// Directory to mount on
-    mountpoint: PathBuf,
-    /// Options of `landfall fs mount -o`
-    #[arg(short = 'o', value_name = "OPTIONS")]
-    options: Vec<String>,
-    /// Do everything but mount
-    #[arg(short = 'f', action = ArgAction::SetTrue)]
-    fake: bool,
-    /// Of no meaning here
-    #[arg(short = 's', action = ArgAction::SetTrue)]
-    sloppy: bool,
-    /// Of no meaning here
-    #[arg(short = 'n', action = ArgAction::SetTrue)]
-    no_mtab: bool,
-    /// Of no meaning here
-    #[arg(short = 'v', action = ArgAction::Count)]
-    verbose: u8,
-    /// Of no meaning here
-    #[arg(short = 't', value_name = "TYPE")]
-    file_system: Option<String>,
-}
 
 /// Why nothing runs in the background.
 #[derive(Debug, thiserror::Error)]
@@ -53,21 +21,6 @@ pub(super) enum BackgroundError {
     Start(io::Error),
     #[error("nothing was mounted: {said}\n(the log is {})", log.display())]
     Ended { said: String, log: PathBuf },
-}
-
-/// Runs as the helper of `mount(8)`.
-pub(crate) fn help_mount() -> ExitCode {
-    let args = HelperArgs::parse();
-    if args.fake {
-        return ExitCode::SUCCESS;
-    }
-    let mut mount = vec!["fs".into(), "mount".into(), args.mountpoint.into_os_string(), "--dir".into()];
-    mount.push(args.source.clone().into_os_string());
-    args.options.into_iter().for_each(|options| mount.extend(["-o".into(), options.into()]));
-    match start(&mount, &args.source, None) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::output::fail(&error),
-    }
 }
 
 /// Starts this program with `args`, which mount a region in `dir`, and returns when it has mounted.

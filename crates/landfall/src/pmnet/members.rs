@@ -1,7 +1,7 @@
 //! Members of a deployment, from a file or from etcd. `docs/pmnet-members.md` says what is stored where.
 
 use super::options::BadValue;
-use crate::etcd::{EtcdArgs, EtcdArgsError};
+use crate::etcd::{ETCD_FLAGS, EtcdArgs, EtcdArgsError};
 use clap::Args;
 use landfall_members::{
     Chain, Etcd, Event, Keeper, Member, MembersError, Membership, Role, Standing, StaticFile,
@@ -27,7 +27,7 @@ const FIRST: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct ChainArgs {
     /// The chain in a TOML file
-    #[arg(long, value_name = "FILE", conflicts_with = "etcd")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ETCD_FLAGS, conflicts_with = "chain")]
     chain_file: Option<PathBuf>,
     #[command(flatten)]
     etcd: EtcdArgs,

@@ -64,7 +64,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     max_replies: Size,
     /// Register under this name with the chain's etcd
-    #[arg(long, value_name = "NAME", requires = "etcd")]
+    #[arg(long, value_name = "NAME", requires = "etcd", conflicts_with = "chain_file")]
     name: Option<String>,
     #[command(flatten)]
     chain: ChainArgs,

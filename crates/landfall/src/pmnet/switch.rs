@@ -63,7 +63,7 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "KIND", default_value = "auto")]
     media: String,
     /// Register under this name with the chain's etcd, which assigns the device's number
-    #[arg(long, value_name = "NAME", requires = "etcd", conflicts_with = "number")]
+    #[arg(long, value_name = "NAME", requires = "etcd", conflicts_with_all = ["number", "chain_file"])]
     name: Option<String>,
     #[command(flatten)]
     chain: ChainArgs,
@@ -72,7 +72,7 @@ pub(crate) struct SwitchArgs {
     number: Option<u8>,
     /// This is the last device of its chain, next to the server: it acknowledges before it forwards, as a device
     /// without a chain does. The other devices forward first, because the client waits for all of them
-    #[arg(long, requires = "number")]
+    #[arg(long, requires = "number", conflicts_with = "name")]
     last: bool,
     /// Acknowledge in one packet together with the devices behind this one, if their acknowledgements follow within
     /// this many microseconds. 0: always separately, which clients other than Landfall's need
