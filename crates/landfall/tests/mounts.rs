@@ -332,6 +332,56 @@ fn a_stopped_holder_holds_nobody_up_but_a_server_that_starts_and_loses_its_mount
 }
 
 #[test]
+fn a_stopped_holder_that_has_much_to_read_holds_nobody_up_when_its_mount_ends() {
+    let Some((pair, server, first, second)) = mounted() else { return };
+    second.signal("STOP");
+    // It is told of each of these names.
+    for round in 0..2000 {
+        let path = pair.at(&format!("name {round}"))[0].clone();
+        drop(File::create(&path).unwrap());
+        fs::remove_file(path).unwrap();
+    }
+    landfall_fuse::unmount(pair.second.path(), landfall_fuse::Unmount::Lazily).unwrap();
+    // Its end takes half a second: it may have something to say.
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    let third = pair.site.shared_mount(pair.second.path());
+    fs::write(pair.second.path().join("file"), b"here").unwrap();
+    assert_eq!(fs::read(pair.at("file")[0].clone()).unwrap(), b"here");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    second.signal("CONT");
+    let _ = second.wait();
+    first.stop();
+    third.stop();
+    server.stop();
+    pair.is_clean();
+}
+
+#[test]
+fn mounts_go_on_although_the_server_cannot_note_that_one_has_ended() {
+    let Some((pair, server, first, second)) = mounted() else { return };
+    let in_the_way = pair.site.place.dir().join("offload.sock.new");
+    fs::create_dir(&in_the_way).unwrap();
+    second.stop();
+    fs::write(pair.at("file")[0].clone(), b"here").unwrap();
+    let said = pair.site.refusal_of(pair.second.path(), &["--shared"]);
+    assert!(said.contains("cannot be noted for the next server"), "{said}");
+    fs::remove_dir(in_the_way).unwrap();
+    let second = pair.site.shared_mount(pair.second.path());
+    let file = File::open(pair.at("file")[1].clone()).unwrap();
+    file.sync_all().unwrap();
+    // Both are known to the next server.
+    server.kill();
+    let server = pair.site.server();
+    assert_eq!(pair.at("file").map(|path| fs::read(path).unwrap()), [b"here", b"here"]);
+    drop(file);
+    first.stop();
+    second.stop();
+    server.stop();
+    pair.is_clean();
+}
+
+#[test]
 fn a_mount_whose_kernel_keeps_files_is_alone() {
     if !can_mount() {
         return;

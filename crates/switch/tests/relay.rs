@@ -7,6 +7,7 @@ use landfall_pmnet::paths::PathLimits;
 use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, Start, kind};
 use landfall_switch::RegionConfig;
 use landfall_switch::relay::{Relay, RelayConfig};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
@@ -107,6 +108,48 @@ fn updates_are_acknowledged_forwarded_and_removed() {
     let (bytes, _) = receive(&client);
     assert_eq!(Packet::parse(&bytes).unwrap().body, Body::ServerAck);
     eventually("an empty log", || relay.metric("log_entries") == 0);
+}
+
+/// An ICMP message that a datagram from `from` to `to`, on this machine, cannot be delivered (RFC 792).
+fn unreachable(code: u8, (from, to): (u16, u16)) -> Vec<u8> {
+    // The MTU of the next hop, for code 4 (RFC 1191), and the head of the datagram.
+    let mut message = vec![3, code, 0, 0, 0, 0, 3, 232];
+    message.extend([0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]);
+    for half in [from, to, 20, 0] {
+        message.extend(half.to_be_bytes());
+    }
+    let sum: u32 = message.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xFFFF) + (folded >> 16)).unwrap();
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    message
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn what_the_network_says_of_earlier_packets_does_not_end_a_relay() {
+    let Ok(icmp) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+        eprintln!("SKIP: raw sockets need root");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_800));
+    let exchange = |seq| {
+        client.send_to(&update(seq), relay.address).unwrap();
+        let (bytes, from) = receive(&server);
+        assert_eq!(bytes, update(seq));
+        receive(&client);
+        from.port()
+    };
+    let to = server.local_addr().unwrap().port();
+    let from = exchange(1);
+    // Protocol unreachable, fragmentation needed, prohibited for the host, and by administration.
+    for (seq, code) in (2..).zip([2, 4, 10, 13]) {
+        let this_machine = SocketAddr::from(([127, 0, 0, 1], 0));
+        icmp.send_to(&unreachable(code, (from, to)), &this_machine.into()).unwrap();
+        assert_eq!(exchange(seq), from);
+    }
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) enum AttachError {
     Invalid,
     #[error("its ledger or its queues cannot be used: {0}")]
     Descriptors(io::Error),
+    #[error("that it is served cannot be noted for the next server: {0}")]
+    Note(io::Error),
     #[error("it cannot end where it was served before: {0}")]
     Before(String),
     #[error(transparent)]

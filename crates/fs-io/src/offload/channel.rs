@@ -4,6 +4,7 @@
 use super::message::{DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Message, MessageError};
 use crate::counter::wait;
 use parking_lot::Mutex;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
@@ -66,8 +67,13 @@ struct Stream {
 }
 
 impl Channel {
-    pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { wire: Wire::Packets(socket) }
+    /// Messages over a socket of this machine. None waits longer for room than an answer may take.
+    ///
+    /// # Errors
+    /// An error of the kernel.
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER_LIMIT))?;
+        Ok(Self { wire: Wire::Packets(socket) })
     }
 
     /// Messages over a connection. No message takes longer than an answer may.
@@ -88,7 +94,7 @@ impl Channel {
     pub(super) fn connect(path: &Path) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self::new(socket))
+        Self::new(socket)
     }
 
     /// Sends a message, with descriptors, which do not go over the network.

@@ -44,7 +44,7 @@ impl ClosedSocket {
             if wait(&[self.listener.as_fd()], Some(left))?.is_none() {
                 return Ok(());
             }
-            let channel = Channel::new(self.listener.accept()?.socket);
+            let channel = Channel::new(self.listener.accept()?.socket)?;
             channel.try_send(&Message::Refused { ever, why: why.to_owned() });
         }
     }

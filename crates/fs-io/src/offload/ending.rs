@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::message::{Attach, Message, Over};
 use crate::clock;
 use crate::common::Sharing;
-use crate::counter::{counter, raise, wait};
+use crate::counter::{raise, wait};
 use crate::session::{End, Session, SessionError};
 use landfall_fs::Files;
 use std::io;
@@ -43,17 +43,17 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Ends a session in a thread of its own.
+    /// Ends a session in a thread of its own, which raises the counter `over`.
     ///
     /// # Errors
-    /// There can be no such thread, or no counter.
+    /// There can be no such thread.
     pub(super) fn begin(
         session: Session,
         (attach, returns): (Attach, Return),
-        workers: usize,
+        (workers, over): (usize, OwnedFd),
         (channel, files): (Arc<Channel>, Arc<Files>),
     ) -> io::Result<Self> {
-        let (point, ended) = (session.point().to_owned(), Arc::new(counter()?));
+        let (point, ended) = (session.point().to_owned(), Arc::new(over));
         let (over, holder) = (Arc::clone(&ended), Arc::clone(&channel));
         let elsewhere = (attach.over == Over::Connections).then_some(attach.mount);
         let end = move || {
@@ -96,8 +96,11 @@ impl Ending {
             Err(error) => tracing::error!(%error, point = %point.display(), "the mount has ended"),
         }
         let what = outcome.err().map(|error| error.to_string()).unwrap_or_default();
-        // A holder that has died needs no answer.
-        let _ = channel.send(&Message::Ended(what), &[]);
+        // A holder that has died needs no answer. One that is stopped has perhaps so much to read that there is no room for
+        // one: it finds the end of the connection.
+        if !channel.try_send(&Message::Ended(what)) {
+            channel.close();
+        }
     }
 }
 

@@ -138,8 +138,12 @@ mod tests {
         let memory = Ledger::memory().expect("memory");
         let ledger = Ledger::open(memory.file().try_clone_to_owned().expect("a descriptor"));
         let ledger = Arc::new(ledger.expect("a ledger"));
-        let (number, channel) = (MountNumber(u32::from(mount)), Arc::new(Channel::new(ours)));
-        (Attached { number, attach, ledger, queues: Vec::new(), channel }, Channel::new(theirs))
+        let (number, channel) =
+            (MountNumber(u32::from(mount)), Arc::new(Channel::new(ours).expect("a socket")));
+        (
+            Attached { number, attach, ledger, queues: Vec::new(), channel },
+            Channel::new(theirs).expect("a socket"),
+        )
     }
 
     #[test]

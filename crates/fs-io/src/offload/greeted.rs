@@ -54,7 +54,7 @@ mod tests {
     fn channel() -> Arc<Channel> {
         let (one, _) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        Arc::new(Channel::new(one))
+        Arc::new(Channel::new(one).expect("a socket"))
     }
 
     #[test]

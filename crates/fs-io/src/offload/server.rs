@@ -49,6 +49,9 @@ const RESERVE_SHARE: usize = 2;
 /// lost with the server before. No server has so many that are not durable, and the first number of each is.
 const NUMBERS_APART: u64 = 1 << 20;
 
+/// How long after which what could not be noted is noted again.
+const NOTE_AGAIN: Duration = Duration::from_secs(1);
+
 /// Why there is no server, or why it has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -129,6 +132,8 @@ pub struct Server {
     next: u32,
     current: Current,
     stop: Arc<OwnedFd>,
+    /// The notes name the mounts that are served. If not, they name some that have ended, too.
+    is_noted: bool,
 }
 
 /// Ends a server from another thread.
@@ -188,6 +193,8 @@ struct Served {
     stop: OwnedFd,
     /// Readable when they have ended.
     ended: OwnedFd,
+    /// Readable when everything has. That there are descriptors for it is known before the mount is served.
+    over: OwnedFd,
 }
 
 impl Served {
@@ -286,6 +293,7 @@ impl Server {
             next: 0,
             current,
             stop,
+            is_noted: true,
         })
     }
 
@@ -334,6 +342,7 @@ impl Server {
                 self.gathering.limit(),
                 self.current.roster.limit(),
                 self.common.locking.limit(),
+                (!self.is_noted).then_some(NOTE_AGAIN),
             ];
             match wait(&files, limits.into_iter().flatten().min())? {
                 Some(0) => return self.leave(),
@@ -345,7 +354,7 @@ impl Server {
                     let attached = self.attach(at - greeted);
                     report(attached);
                 }
-                Some(at) if at >= endings => self.finish(at - endings)?,
+                Some(at) if at >= endings => self.finish(at - endings),
                 Some(at) => {
                     let said = if at % 2 == 1 { Said::Ended } else { Said::Word };
                     self.listen((at - 1) / 2, said)?;
@@ -361,6 +370,9 @@ impl Server {
                 self.resume_gathered();
             }
             self.common.locking.go_on();
+            if !self.is_noted {
+                self.note_mounts();
+            }
             self.ask();
             self.answer_points();
         }
@@ -460,7 +472,7 @@ impl Server {
     /// Accepts a connection of the server's own user, and offers the files to its holder.
     fn greet(&mut self) -> Result<(), AttachError> {
         let Accepted { socket, user, .. } = self.listener.accept().map_err(ChannelError::from)?;
-        let channel = Channel::new(socket);
+        let channel = Channel::new(socket).map_err(ChannelError::from)?;
         if !is_same_user(user, sys::own_user()) {
             let error = AttachError::User(user);
             refuse(&channel, &error);
@@ -561,7 +573,7 @@ impl Server {
             report(self.serve(attached, Some(earlier)));
         }
         // Until all are served again, each of them may go on with the next server.
-        report(self.note_mounts().map_err(AttachError::Descriptors));
+        self.note_mounts();
         gathered.waiting.into_iter().for_each(|attached| report(self.serve(attached, None)));
     }
 
@@ -571,14 +583,14 @@ impl Server {
         let (is_new, number) = (earlier.is_none(), attached.number);
         let (knows, forgotten) = self.files.knows_calls(attached.attach.mount, attached.attach.heard);
         let lost = if is_new { self.meet(&attached) } else { Vec::new() };
-        match self.start_session(attached, earlier, &questions) {
+        let noted = if is_new { self.note(Some(&attached.attach)) } else { Ok(()) };
+        let started = noted.map_err(AttachError::Note);
+        match started.and_then(|()| self.start_session(attached, earlier, &questions)) {
             Ok(served) => {
                 tracing::info!(point = %served.point().display(), "a mount is served");
                 self.current.roster.add(number, served.point(), served.attach.sharing);
                 self.served.push(served);
-                if is_new {
-                    self.note_mounts().map_err(AttachError::Descriptors)?;
-                }
+                self.reserve_landing();
                 lost.into_iter().try_for_each(|handle| channel.send(&Message::LockLost { handle }, &[]))?;
                 channel.send(&Message::Accepted { knows, forgotten }, &[])?;
                 questions.open(asks(&channel));
@@ -589,6 +601,7 @@ impl Server {
                 self.common.leases.leave(number);
                 self.common.locking.end_mount(number);
                 release(&self.files, &self.common, self.common.lives.end_mount(number));
+                self.note_mounts();
                 refuse(&channel, &error);
                 Err(error)
             }
@@ -639,7 +652,7 @@ impl Server {
             Over::Connections => (Mount::elsewhere(point), Memory::Log(attach.mount)),
         };
         let lines = Lines { mount, lines: queues, negotiated };
-        let (stop, ended) = (new_counter()?, new_counter()?);
+        let (stop, ended, over) = (new_counter()?, new_counter()?, new_counter()?);
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
         let elsewhere = Elsewhere {
             memory,
@@ -654,7 +667,7 @@ impl Server {
         let begun = (copy(&stop)?, Some(elsewhere));
         let session = Session::serve(files, lines, begun, (&self.settings, Keeper::Session))?;
         let questions = Arc::clone(questions);
-        Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended })
+        Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended, over })
     }
 
     /// What libraries link to, where there can be any.
@@ -662,16 +675,36 @@ impl Server {
         self.libraries.as_ref().and_then(Libraries::link)
     }
 
-    /// The mounts that are served have changed.
-    fn note_mounts(&self) -> io::Result<()> {
+    /// The mounts that are served have become fewer. If that cannot be noted now, it is later: who has ended does not resume.
+    fn note_mounts(&mut self) {
+        self.reserve_landing();
+        let noted = self.note(None);
+        if let Err(error) = noted.as_ref().map_err(|error| error.to_string())
+            && self.is_noted
+        {
+            tracing::error!(
+                error,
+                "the mounts that are served cannot be noted for the next server, and are again soon"
+            );
+        }
+        self.is_noted = noted.is_ok();
+    }
+
+    /// All workers find runs in which requests land.
+    fn reserve_landing(&self) {
+        self.files.heap().reserve_landing(u32::try_from(self.workers().max(1)).unwrap_or(u32::MAX));
+    }
+
+    /// Notes the mounts that are served, and one that is about to be.
+    fn note(&self, next: Option<&Attach>) -> io::Result<()> {
         let resumes = |attach: &&Attach| attach.over == Over::Device;
         let attached = self
             .served
             .iter()
             .map(|served| &served.attach)
-            .chain(self.ending.iter().map(|ending| &ending.attach));
+            .chain(self.ending.iter().map(|ending| &ending.attach))
+            .chain(next);
         let mounts: Vec<MountId> = attached.filter(resumes).map(|attach| attach.mount).collect();
-        self.files.heap().reserve_landing(u32::try_from(self.workers().max(1)).unwrap_or(u32::MAX));
         earlier::note(&self.elsewhere, &self.common.leases.mounts())?;
         earlier::note(&self.known, &mounts)
     }
@@ -711,24 +744,24 @@ impl Server {
 
     /// Begins to end what was served.
     fn end(&mut self, served: Served, returns: Return) -> Result<(), ServerError> {
-        let Served { session, number, attach, channel, workers, .. } = served;
+        let Served { session, number, attach, channel, workers, over, .. } = served;
         self.common.mates.remove(number);
         self.common.leases.leave(number);
         self.current.roster.remove(number);
         let files = Arc::clone(&self.files);
-        self.ending.push(Ending::begin(session, (attach, returns), workers, (channel, files))?);
-        Ok(self.note_mounts()?)
+        self.ending.push(Ending::begin(session, (attach, returns), (workers, over), (channel, files))?);
+        self.note_mounts();
+        Ok(())
     }
 
     /// A mount has ended.
-    fn finish(&mut self, at: usize) -> Result<(), ServerError> {
+    fn finish(&mut self, at: usize) {
         self.ending.remove(at).finish();
-        self.note_mounts()?;
+        self.note_mounts();
         self.behind.retain(|attached| !attached.has_given_up());
         for attached in std::mem::take(&mut self.behind) {
             report(self.place(attached));
         }
-        Ok(())
     }
 }
 

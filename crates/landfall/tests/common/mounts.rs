@@ -197,8 +197,14 @@ impl Site {
 
     /// What a mount that cannot be says.
     pub(crate) fn refusal(&self, point: &Path) -> String {
+        self.refusal_of(point, &[])
+    }
+
+    /// What one with more flags says.
+    pub(crate) fn refusal_of(&self, point: &Path, more: &[&str]) -> String {
         let (point, socket) = (point.to_str().unwrap().to_owned(), self.socket());
-        let output = landfall(&["fs", "mount", &point, "--offload", socket.to_str().unwrap()]);
+        let flags = ["fs", "mount", &point, "--offload", socket.to_str().unwrap()];
+        let output = landfall(&[&flags, more].concat());
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     }

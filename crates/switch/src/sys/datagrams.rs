@@ -80,11 +80,10 @@ impl Receiver {
         match usize::try_from(got) {
             Ok(got) => Ok(got),
             Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-                // An earlier send met a closed port. The error is reported once, and the socket still works.
-                error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(0),
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-                error => Err(error),
+                error if is_final(&error) => Err(error),
+                // Nothing is there, or something is reported once and the socket still works: no memory, an interface
+                // that is down, or what ICMP says of a packet that was sent (RFC 1122, section 4.1.3.3).
+                _ => Ok(0),
             },
         }
     }
@@ -108,4 +107,10 @@ impl Receiver {
         let beyond = len.saturating_sub(self.chunk_bytes);
         &self.spill[index][..beyond.min(SPILL_BYTES)]
     }
+}
+
+/// True if a socket that receives datagrams fails so for good: anybody can make it fail otherwise.
+pub(super) fn is_final(error: &io::Error) -> bool {
+    let of_callers = [libc::EBADF, libc::EFAULT, libc::EINVAL, libc::ENOTSOCK];
+    error.raw_os_error().is_some_and(|errno| of_callers.contains(&errno))
 }

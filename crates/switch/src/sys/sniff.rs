@@ -1,5 +1,6 @@
 //! A packet socket that receives copies of the packets that this host sends from PMNet's ports.
 
+use super::datagrams::is_final;
 use landfall_pmnet::PORTS;
 use std::io;
 use std::mem;
@@ -102,9 +103,9 @@ impl Sniffer {
         match usize::try_from(got) {
             Ok(got) => Ok(got),
             Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-                error => Err(error),
+                error if is_final(&error) => Err(error),
+                // Nothing is there, or something is reported once, such as an interface that is down.
+                _ => Ok(0),
             },
         }
     }
