@@ -70,4 +70,4 @@ pub use offload::{
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};
 pub use transport::TransportKind;
-pub use values::Values;
+pub use values::{OpenValue, Values};

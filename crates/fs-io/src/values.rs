@@ -1,12 +1,13 @@
 //! Values of other systems in the region as files, and files as values: `docs/format/fs.md`, "Values and files".
 
 use crate::clock;
+use crate::link::Entered;
 use crate::service::Service;
 use landfall_fs::{
-    Access, FilePart, FileType, FsError, Imported, InodeNumber, Mode, Name, NewFile, Stat, TreeError,
+    Access, FilePart, FileType, Files, FsError, Imported, InodeNumber, Mode, Name, NewFile, Stat, TreeError,
 };
 use landfall_fuse::{Device, Entries, Node, Notification};
-use landfall_heap::{Item, Until};
+use landfall_heap::{Item, Ticket, Until};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ impl Values {
         let mode = Mode::new(FileType::File, MODE);
         let (uid, gid) = (directory.inode.uid, directory.inode.gid);
         let new = NewFile { parent: directory.number, name, mode, uid, gid, replaces };
-        self.ready(self.service.files.import(clock::now_ns(), &new, value))
+        self.service.files.import(clock::now_ns(), &new, value)
     }
 
     /// Makes a new file durable, and tells the kernel of it.
@@ -60,21 +61,27 @@ impl Values {
         self.service.files.sync(*number)
     }
 
-    /// Passes all bytes of a file, `bytes_max` at most, to `take`, where they are: they are durable. Their records stay current until `take`
-    /// returns.
+    /// Opens a file, to pass its bytes on. It blocks: libraries of programs give up what they have of it.
     ///
     /// # Errors
-    /// As [`landfall_fs::Files::export`].
-    pub fn export(
-        &self,
-        path: &[u8],
-        bytes_max: u64,
-        take: &mut dyn FnMut(&[FilePart<'_>]),
-    ) -> Result<(), FsError> {
+    /// [`TreeError`], [`FsError::Wait`].
+    pub fn open(&self, path: &[u8]) -> Result<OpenValue<'_>, FsError> {
         let (directory, name) = self.place(path)?;
-        let number = self.ready(self.service.files.lookup(directory.number, name))?.number;
-        let _entered = self.service.enter(number, Access::Read);
-        self.ready(self.service.files.export(number, bytes_max, take))
+        let number = self.service.files.lookup(directory.number, name)?.number;
+        let entered = self.service.enter(number, Access::Read);
+        Ok(OpenValue { files: &self.service.files, number, _entered: entered })
+    }
+
+    /// Before what had to wait for a batch of the files is tried again, the batch is made durable: nobody else may do so. It
+    /// blocks.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn make_ready(&self, waits: Until) -> Result<(), FsError> {
+        match waits {
+            Until::Commit | Until::Ticket(_) => self.service.files.sync_all(),
+            _ => Ok(()),
+        }
     }
 
     /// The directory of a path, and the name in it.
@@ -82,19 +89,31 @@ impl Values {
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         let last = names.next_back().ok_or(TreeError::IsADirectory)?;
         let name = |bytes| Name::new(bytes).map_err(|_| TreeError::Invalid);
-        let mut directory = self.ready(self.service.files.stat(InodeNumber::ROOT))?;
+        let mut directory = self.service.files.stat(InodeNumber::ROOT)?;
         for parent in names {
-            directory = self.ready(self.service.files.lookup(directory.number, name(parent)?))?;
+            directory = self.service.files.lookup(directory.number, name(parent)?)?;
         }
         Ok((directory, name(last)?))
     }
+}
 
-    /// Before an operation that waits for a batch of the files is tried again, the batch is made durable: nobody else may
-    /// do so.
-    fn ready<T>(&self, outcome: Result<T, FsError>) -> Result<T, FsError> {
-        if let Err(FsError::Wait(Until::Commit | Until::Ticket(_))) = outcome {
-            self.service.files.sync_all()?;
-        }
-        outcome
+/// A file whose bytes are passed on. Meanwhile no library writes it in a program's process.
+pub struct OpenValue<'v> {
+    files: &'v Files,
+    number: InodeNumber,
+    _entered: Option<Entered<'v>>,
+}
+
+impl OpenValue<'_> {
+    /// As [`landfall_fs::Files::export`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pass(
+        &self,
+        bytes_max: u64,
+        take: &mut dyn FnMut(&[FilePart<'_>], Option<Ticket>),
+    ) -> Result<(), FsError> {
+        self.files.export(self.number, bytes_max, take)
     }
 }

@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::operation::{Operation, Stamp};
 use crate::state::Step;
 use crate::tree::TreeError;
-use landfall_heap::{Extents, Heap, Item, KeptCrcs, Source, slice};
+use landfall_heap::{Extents, Heap, Item, KeptCrcs, Source, Ticket, slice};
 use std::borrow::Cow;
 
 /// Bytes of a value to which one record refers.
@@ -86,8 +86,9 @@ impl Files {
         Ok(Imported { parent, name: name.bytes().into(), number, replaced })
     }
 
-    /// Passes all bytes of a file, `bytes_max` at most, to `take`, where they are: they are durable. Their records stay
-    /// current until `take` returns, so that it can append records that refer to the same frames.
+    /// Passes all bytes of a file, `bytes_max` at most, to `take`, where they are, with the ticket of the batch that makes them
+    /// durable; `None`: they are. Their records stay current until `take` returns, so that it can append records that refer
+    /// to the same frames. Nothing is waited for: who appends records makes the bytes durable with them.
     ///
     /// # Errors
     /// [`TreeError`], [`TreeError::TooLarge`] for a longer file; [`FsError::Wait`], [`FsError::Heap`].
@@ -95,22 +96,16 @@ impl Files {
         &self,
         file: InodeNumber,
         bytes_max: u64,
-        take: impl FnOnce(&[FilePart<'_>]) -> T,
+        take: impl FnOnce(&[FilePart<'_>], Option<Ticket>) -> T,
     ) -> Result<T, FsError> {
-        loop {
-            self.sync(file)?;
-            let mut state = self.lock();
-            // Somebody may have changed it meanwhile.
-            if state.pending.contains_key(&file) {
-                continue;
-            }
-            let node = state.node(file)?;
-            let size = check_file(node)?;
-            if size > bytes_max {
-                return Err(TreeError::TooLarge.into());
-            }
-            return Ok(take(&parts(&self.heap, node, 0..size)?));
+        let mut state = self.lock();
+        let pending = state.pending.get(&file).copied().filter(|ticket| !self.heap.is_durable(*ticket));
+        let node = state.node(file)?;
+        let size = check_file(node)?;
+        if size > bytes_max {
+            return Err(TreeError::TooLarge.into());
         }
+        Ok(take(&parts(&self.heap, node, 0..size)?, pending))
     }
 }
 

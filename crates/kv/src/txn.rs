@@ -395,8 +395,9 @@ impl<'e> Txn<'e> {
         Ok(())
     }
 
-    /// Stages a value that consists of parts of values of another system, by reference. They are durable, and the caller
-    /// keeps their records current until the transaction has ended. Parts in records are copied.
+    /// Stages a value that consists of parts of values of another system, by reference. The caller keeps their records current
+    /// until the transaction has ended. `pending` is the ticket of the batch that makes them durable; `None`: they are. Parts
+    /// in records are copied.
     ///
     /// # Errors
     /// Those of [`Writer::append`], where a part is copied.
@@ -406,6 +407,7 @@ impl<'e> Txn<'e> {
         space: u8,
         key: &[u8],
         parts: &[&ItemPart<'_>],
+        pending: Option<Ticket>,
     ) -> Result<(), KvError> {
         let heap = &*self.engine.heap;
         let stored: Vec<Extents> = parts.iter().map(|part| part.extents()).collect();
@@ -428,7 +430,8 @@ impl<'e> Txn<'e> {
             all.extend(extents);
             at += len;
         }
-        let rest = Stored { landed: landed.clone(), rest: Rest::Durable, list: None, shared: true };
+        let rest = pending.map_or(Rest::Durable, Rest::Pending);
+        let rest = Stored { landed: landed.clone(), rest, list: None, shared: true };
         self.put_stored(space, key, &all, rest, None, 0);
         landed.iter().for_each(|extent| heap.runs().release(*extent));
         Ok(())

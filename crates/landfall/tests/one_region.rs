@@ -6,7 +6,9 @@ mod common;
 use common::{Place, Reply, Resp, Server, bulk, can_mount, error_text, landfall, ok, pattern, wait_until};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
@@ -342,6 +344,36 @@ fn a_file_is_adopted_as_a_value_without_a_copy_and_both_survive_a_kill() {
     assert_eq!(server.call(&["GET", "key"]), bulk("other"));
     assert!(server.stop().success());
     assert_clean(&place);
+}
+
+#[test]
+fn a_file_that_is_written_all_the_time_is_adopted_whole() {
+    let Some(point) = Point::new() else { return };
+    let place = Place::new();
+    let server = point.serve(&place);
+    let is_over = AtomicBool::new(false);
+    let write = || {
+        let file = fs::File::create(point.file("file")).unwrap();
+        for round in 0_u64.. {
+            file.write_all_at(&[round as u8; 4096], 0).unwrap();
+            if is_over.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        // There is hardly a moment in which all of its bytes are durable.
+        (0..2).for_each(|_| _ = scope.spawn(write));
+        std::thread::sleep(Duration::from_millis(100));
+        let adopted: Vec<Reply> = (0..200).map(|_| server.call(&["LF.ADOPT", "file", "key"])).collect();
+        is_over.store(true, Ordering::Release);
+        assert!(adopted.iter().all(|reply| *reply == ok()), "{adopted:?}");
+    });
+    let Reply::Bulk(value) = server.call(&["GET", "key"]) else { panic!("no value") };
+    assert!(value.len() == 4096 && value.iter().all(|byte| *byte == value[0]));
+    point.kill(server);
+    assert_clean(&place);
+    assert_eq!(point.serve(&place).call(&["GET", "key"]), Reply::Bulk(value));
 }
 
 /// `landfall fs COMMAND` with words, at a server. Returns whether it succeeded, and what it says of an error.

@@ -2,7 +2,7 @@
 //! part of this crate; the program brings both together by [`FilesMount`].
 
 use landfall_fs::{FilePart, Files, FsError, Imported, Publisher, Publishing};
-use landfall_heap::Item;
+use landfall_heap::{Item, Ticket, Until};
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ pub trait FileValues: Send + Sync {
     /// meanwhile. [`Self::settle`] follows, without locks.
     ///
     /// # Errors
-    /// [`FsError`]. Nothing is made then. Before a wait for a batch the files are made durable.
+    /// [`FsError`]. Nothing is made then.
     fn import(&self, path: &[u8], value: &Item<'_>, replaces: bool) -> Result<Imported, FsError>;
 
     /// Makes a new file durable, and tells the kernel of it. It blocks.
@@ -82,16 +82,31 @@ pub trait FileValues: Send + Sync {
     /// The medium's.
     fn settle(&self, new: &Imported) -> Result<(), FsError>;
 
-    /// Passes all bytes of a file, `bytes_max` at most, to `take`, where they are: they are durable. Their records stay
-    /// current until `take` returns.
+    /// Opens a file, to pass its bytes on. It blocks, and is called without locks.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    fn open(&self, path: &[u8]) -> Result<Box<dyn FileBytes + '_>, FsError>;
+
+    /// Before what had to wait for a batch of the files is tried again, makes the batch durable. It blocks, and is called
+    /// without locks.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn make_ready(&self, waits: Until) -> Result<(), FsError>;
+}
+
+/// A file whose bytes are passed on.
+pub trait FileBytes {
+    /// Passes all bytes, `bytes_max` at most, to `take`, where they are, with the ticket of the batch that makes them durable;
+    /// `None`: they are. Their records stay current until `take` returns. Nothing is waited for.
     ///
     /// # Errors
     /// [`FsError`]; `take` was not called then.
-    fn export(
+    fn pass(
         &self,
-        path: &[u8],
         bytes_max: u64,
-        take: &mut dyn FnMut(&[FilePart<'_>]),
+        take: &mut dyn FnMut(&[FilePart<'_>], Option<Ticket>),
     ) -> Result<(), FsError>;
 }
 

@@ -8,12 +8,12 @@ use landfall_chain::Replicate;
 use landfall_chain_io::{Node, Role};
 use landfall_fs::{FilePart, FsError, Imported, Operation};
 use landfall_fs_io::{
-    Before, Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, ServedAt, ServerStopper, Session,
-    SessionError, Settings, SyncMode, Values,
+    Before, Beside, Door as NetworkDoor, DoorError, Keeper, Keeping, OpenValue, ServedAt, ServerStopper,
+    Session, SessionError, Settings, SyncMode, Values,
 };
 use landfall_fuse::{MountOptions, OptionError};
-use landfall_heap::{Item, Until};
-use landfall_server::files::{FileValues, FilesMount, FilesShown};
+use landfall_heap::{Item, Ticket, Until};
+use landfall_server::files::{FileBytes, FileValues, FilesMount, FilesShown};
 use landfall_server::shared::{Shared, now_ns};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -101,13 +101,25 @@ impl FileValues for ValuesOfMount {
         self.0.settle(new)
     }
 
-    fn export(
+    fn open(&self, path: &[u8]) -> Result<Box<dyn FileBytes + '_>, FsError> {
+        Ok(Box::new(BytesOfFile(self.0.open(path)?)))
+    }
+
+    fn make_ready(&self, waits: Until) -> Result<(), FsError> {
+        self.0.make_ready(waits)
+    }
+}
+
+/// The bytes of a file of that mount.
+struct BytesOfFile<'v>(OpenValue<'v>);
+
+impl FileBytes for BytesOfFile<'_> {
+    fn pass(
         &self,
-        path: &[u8],
         bytes_max: u64,
-        take: &mut dyn FnMut(&[FilePart<'_>]),
+        take: &mut dyn FnMut(&[FilePart<'_>], Option<Ticket>),
     ) -> Result<(), FsError> {
-        self.0.export(path, bytes_max, take)
+        self.0.pass(bytes_max, take)
     }
 }
 

@@ -6,7 +6,7 @@ use super::flags::Flags;
 use super::logs::offset;
 use crate::files::FileValues;
 use landfall_fs::{FilePart, FsError, Imported, TreeError};
-use landfall_heap::{Damage, HeapError, Item, Until, Writer};
+use landfall_heap::{Damage, HeapError, Item, Ticket, Until, Writer};
 use landfall_kv::{Txn, TxnKey};
 use std::sync::Arc;
 
@@ -43,8 +43,12 @@ pub(super) const SPECS: &[Spec] = &[
     .keys(2, 2, 1),
 ];
 
-/// A failure of the files, which is about `path`.
-fn failure(path: &[u8], error: FsError) -> Fail {
+/// A failure of the files, which is about `path`. No lock is held.
+fn failure(mount: &dyn FileValues, path: &[u8], error: FsError) -> Fail {
+    let error = match error {
+        FsError::Wait(until) => mount.make_ready(until).err().unwrap_or(FsError::Wait(until)),
+        error => error,
+    };
     match error {
         // The files' own batch is durable now: it is the command's turn again.
         FsError::Wait(Until::Commit | Until::Ticket(_)) => Fail::Wait(Until::Commit),
@@ -112,9 +116,9 @@ fn settle(
 ) -> Result<(), Fail> {
     let new = match made {
         Err(FsError::Tree(TreeError::Exists)) if only_new => return nothing(call),
-        made => made.map_err(|error| failure(path, error))?,
+        made => made.map_err(|error| failure(mount, path, error))?,
     };
-    mount.settle(&new).map_err(|error| failure(path, error))?;
+    mount.settle(&new).map_err(|error| failure(mount, path, error))?;
     call.ok()
 }
 
@@ -123,6 +127,7 @@ fn adopt(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (mount, only_new) = (mount(call)?, only_new(call, 3)?);
     let (path, key, bytes_max) = (call.word(1), call.word(2), call.value_len_max());
     let (space, now_ms, arrival_ns) = (call.database(), call.ctx.now_ms, call.ctx.arrival_ns);
+    let opened = mount.open(&path);
     let (engine, writer) = (call.ctx.engine, &mut *call.ctx.writer);
     let txn = engine.transaction([TxnKey { space, key: &key }], now_ms);
     txn.check_writable(writer, space, &key)?;
@@ -134,13 +139,15 @@ fn adopt(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     let mut txn = Some(txn);
     let mut outcome = None;
-    let mut take = |parts: &[FilePart<'_>]| {
+    let mut take = |parts: &[FilePart<'_>], pending: Option<Ticket>| {
         let Some(mut txn) = txn.take() else { return };
-        let staged = stage_file(&mut txn, space, &key, parts, writer);
+        let staged = stage_file(&mut txn, (space, &key), (parts, pending), writer);
         outcome = Some(staged.and_then(|()| Ok(txn.commit(writer, arrival_ns)?)));
     };
-    let exported = mount.export(&path, bytes_max as u64, &mut take);
-    exported.map_err(|error| failure(&path, error))?;
+    let passed = opened.and_then(|file| file.pass(bytes_max as u64, &mut take));
+    // Nothing is locked any more.
+    drop(txn);
+    passed.map_err(|error| failure(&*mount, &path, error))?;
     let committed = outcome.expect("the bytes of a file that is there are passed on");
     committed?.open(call.reply);
     call.ok()
@@ -149,9 +156,8 @@ fn adopt(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 /// Stages the bytes of a file as the value of a key.
 fn stage_file(
     txn: &mut Txn<'_>,
-    space: u8,
-    key: &[u8],
-    parts: &[FilePart<'_>],
+    (space, key): (u8, &[u8]),
+    (parts, pending): (&[FilePart<'_>], Option<Ticket>),
     writer: &mut Writer,
 ) -> Result<(), Fail> {
     let mut stored = Vec::with_capacity(parts.len());
@@ -170,5 +176,5 @@ fn stage_file(
             return Err(HeapError::Damaged { slot, what }.into());
         }
     }
-    Ok(txn.put_parts(writer, space, key, &stored)?)
+    Ok(txn.put_parts(writer, space, key, &stored, pending)?)
 }
