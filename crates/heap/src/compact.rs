@@ -265,9 +265,9 @@ impl Compactor {
         if heap.runs.get(slot.run()).used_for() != RunUse::Slab || !heap.is_marked(slot) {
             return Ok(());
         }
-        // Unreadable records are not moved.
+        // Unreadable records are not moved, and none whose references nobody counts.
         let Ok(Slot::Record(view)) = heap.slot(slot) else { return Ok(()) };
-        if !heap.counts_by_itself(&view) {
+        if !heap.counts_by_itself(&view) || !heap.is_counted(slot) {
             return Ok(());
         }
         // If the record is still current when the extents are held, they belonged to the record when they were read.

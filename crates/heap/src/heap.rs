@@ -640,6 +640,8 @@ impl Heap {
         let extents = self.all_extents(slot, view).and_then(|extents| self.check_adoptable(slot, extents));
         if extents.is_err() {
             self.adopt_damaged(slot);
+            // It is not moved.
+            self.pin_slab(slot);
         } else {
             self.runs.slot_live(slot);
         }
@@ -728,6 +730,15 @@ impl Heap {
     #[inline]
     pub(crate) fn is_counted(&self, slot: SlotId) -> bool {
         !self.uncounted.contains(slot)
+    }
+
+    /// Refuses a value whose references are not counted: its bytes may be others'.
+    #[inline]
+    pub(crate) fn check_counted(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
+        if self.is_counted(slot) || matches!(view.value(), ValuePlace::Inline(_)) {
+            return Ok(());
+        }
+        Err(HeapError::Damaged { slot, what: Damage::RecordFields })
     }
 
     /// Retires a durable record that its owner needs no longer and that no record replaces, such as an old tombstone.

@@ -208,6 +208,52 @@ fn recovery_names_a_lost_record_and_keeps_its_slab() {
     assert_eq!(engine.heap().runs().get(run).used_for(), RunUse::Slab, "the slab with the loss is kept");
 }
 
+/// An older version is current because a newer one is lost without a trace, and its bytes are where a slab is now: nothing may
+/// count them.
+#[test]
+fn a_version_whose_bytes_belong_to_others_is_damaged_until_it_is_deleted() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as _);
+    let old = set(&engine, &mut writer, b"key", &[1; VALUE_BYTES]);
+    let view = engine.heap().record(old).expect("a record");
+    let run =
+        landfall_heap::layout::RunId::of(engine.heap().all_extents(old, &view).expect("extents")[0].off);
+    // Others fill its run, and leave it.
+    (0..600u32).for_each(|round| drop(set(&engine, &mut writer, &round.to_le_bytes(), &[2; VALUE_BYTES])));
+    (0..600u32).for_each(|round| delete(&engine, &mut writer, &round.to_le_bytes()));
+    // The newer version is in a slab of its own, as another worker's.
+    writer.commit_now().expect("commits");
+    let mut other = Writer::new(Arc::clone(engine.heap()), 1);
+    let new = set(&engine, &mut other, b"key", b"short");
+    other.commit_now().expect("commits");
+    for round in 0..16 * SLOTS_PER_RUN {
+        set(&engine, &mut writer, &round.to_le_bytes(), b"value");
+        if round % BATCH == 0 {
+            writer.commit_now().expect("commits");
+        }
+        if engine.heap().runs().get(run).used_for() == RunUse::Slab {
+            break;
+        }
+    }
+    writer.commit_now().expect("commits");
+    assert_eq!(engine.heap().runs().get(run).used_for(), RunUse::Slab, "the run is used again");
+    drop((engine, writer, other));
+    let mut image = media.crash_state().durable_image();
+    image[new.off() as usize..][..128].fill(0);
+    let (engine, mut writer) = open(SimMedia::from_image(image, SimOptions::default()) as _);
+    let live = engine.heap().runs().live_bytes();
+    compact(&engine, u64::MAX);
+    assert_eq!(engine.heap().runs().live_bytes(), live, "nothing is moved that is not there");
+    let txn = engine.transaction([TxnKey { space: 0, key: b"key" }], 1);
+    assert!(txn.peek(0, b"key").is_err(), "its bytes are others'");
+    drop(txn);
+    assert!(engine.get(0, b"key", 1).is_err());
+    delete(&engine, &mut writer, b"key");
+    writer.commit_now().expect("commits");
+    assert_eq!(engine.heap().runs().live_bytes(), live, "nothing of others is dropped");
+    assert!(engine.get(0, b"key", 1).expect("reads").ungated().is_none());
+}
+
 /// If a stale count is too low, a tombstone is dropped while an older record of its key is still on the medium.
 #[test]
 fn copy_aborted_after_a_flush_discounts_no_newer_record() {

@@ -5,6 +5,7 @@
 //! medium still has one, would become current again. So the tombstone must be durable before.
 
 use landfall_fs::{FilesRecovery, FsError, OpenFiles};
+use landfall_heap::layout::RunId;
 use landfall_heap::{Checked, Heap, HeapError, RegionCheck, SlotId, Tenant, Writer, spaces};
 use landfall_kv::{Engine, KvError, Recovery};
 use landfall_media::Media;
@@ -62,9 +63,10 @@ pub(super) fn repair(
     let mut tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
     tenants.extend(files.clone().map(|files| files as _));
     let (heap, recovered) = store::open_on_all_cores(media, tenants)?;
+    let of_runs = mark_runs(&heap, found)?;
     let (logs, of_logs) = logs.open(&heap).map_err(RecoverError::from)?;
     let engine = keys.open(&heap);
-    let mut done = [recovered.notes, of_logs.notes].concat();
+    let mut done = [recovered.notes, of_runs, of_logs.notes].concat();
     let corrected =
         recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
     done.extend(corrected);
@@ -149,9 +151,15 @@ fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvE
         heap.overwrite_with_tombstone(finding.slot)?;
         done.push(format!("record {}: cleared", finding.slot.0));
     }
-    for run in &found.copies.runs {
-        heap.mark_not_slab(*run)?;
-        done.push(format!("run {}: marked as no slab; records in it, if any, are lost", run.0));
-    }
     Ok(())
+}
+
+/// Makes slabs of which nothing is known runs like others. One of them that holds data becomes free when these are dropped, and
+/// may be a slab of what the repair writes from then on: so they are marked before anything is written.
+fn mark_runs(heap: &Heap, found: &Checked) -> Result<Vec<String>, RepairError> {
+    let mark = |run: &RunId| {
+        heap.mark_not_slab(*run).map_err(HeapError::from)?;
+        Ok(format!("run {}: marked as no slab; records in it, if any, are lost", run.0))
+    };
+    found.copies.runs.iter().map(mark).collect()
 }
