@@ -94,13 +94,24 @@ impl StateFile {
 /// The state in a file; `None` if there is none.
 fn read(path: &Path) -> Result<Option<State>, NodeError> {
     match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // A DAX device has no directory.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(source) => Err(NodeError::File { path: path.into(), source }),
         Ok(text) => {
             let syntax = |source| NodeError::Syntax { from: path.display().to_string(), source };
             toml::from_str(&text).map(Some).map_err(syntax)
         }
     }
+}
+
+/// The chain that the region in `dir` belongs to, and the name of its node there; `None`: it belongs to none.
+///
+/// # Errors
+/// Those of the file.
+pub fn membership(dir: &Path) -> Result<Option<(String, String)>, NodeError> {
+    Ok(read(&dir.join(STATE_NAME))?.map(|state| (state.chain, state.node)))
 }
 
 /// The region in `dir`, which no server has open, is about to lose some of its data: if it belongs to a node of a chain, that
@@ -154,6 +165,8 @@ mod tests {
         assert_eq!(again.state(), file.state());
         assert!(matches!(StateFile::open(&path, "orders", "a"), Err(NodeError::Other { .. })));
         assert!(matches!(StateFile::open(&path, "others", "b"), Err(NodeError::Other { .. })));
+        assert_eq!(membership(place.path()).unwrap(), Some(("orders".into(), "b".into())));
+        assert_eq!(membership(&path).unwrap(), None, "no directory");
         assert_eq!(fall_behind(place.path()).unwrap(), Some(("orders".into(), "b".into())));
         assert_eq!(in_step_for(place.path(), "orders", "b").unwrap(), 0);
         assert_eq!(fall_behind(&place.path().join("none")).unwrap(), None);

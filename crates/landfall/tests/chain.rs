@@ -330,6 +330,33 @@ fn wrong_places_are_refused_with_what_to_do() {
 }
 
 #[test]
+fn the_region_of_a_node_is_served_in_its_chain_only() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    chain.kill(1);
+    let dir = chain.nodes[1].place.dir().to_str().unwrap().to_owned();
+    let point = tempfile::tempdir().unwrap();
+    let refused = |words: &[&str]| {
+        let output = common::landfall(&[words, &["--dir", &dir]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && said.contains("the node b of the chain orders"),
+            "{words:?}: {said}"
+        );
+    };
+    let insecure = "--insecure-no-password";
+    refused(&["serve", "--resp", "127.0.0.1:0", "--http", "off", insecure]);
+    refused(&["wal", "serve", "--resp", "127.0.0.1:0", "--http", "off", insecure]);
+    refused(&["fs", "mount", point.path().to_str().unwrap()]);
+    refused(&["fs", "serve"]);
+    // Who knows what that means may.
+    std::fs::remove_file(chain.nodes[1].place.dir().join("chain")).unwrap();
+    let server = chain.nodes[1].place.start(&[]);
+    assert_eq!(server.call(&["SET", "outside", "yes"]), ok());
+    assert!(server.stop().success());
+}
+
+#[test]
 fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
     let mut chain = Chain::new(2, &[]);
     chain.start_all();

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::files::{LOG_WRITER, PUBLISH_WRITER, RegionFiles};
 use crate::shared::now_ns;
+use landfall_chain_io::{NodeError, STATE_NAME, membership};
 use landfall_fs::{FilesRecovery, FsError, LeftLog, OpenFiles, Orphans};
 use landfall_heap::{FEATURE_FILES, Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
@@ -36,6 +37,24 @@ pub enum StoreError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The region is one of several with the same data, and these would differ.
+    #[error(
+        "{}: this region is the node {node} of the chain {chain}: give --chain, and --node {node}. To take it out of the chain \
+         for good, remove the node from the chain and the file {} from its directory",
+        dir.display(),
+        dir.join(STATE_NAME).display()
+    )]
+    OfChain {
+        /// The region's directory.
+        dir: PathBuf,
+        /// The chain.
+        chain: String,
+        /// The node.
+        node: String,
+    },
+    /// It is not known whether it is one.
+    #[error(transparent)]
+    State(NodeError),
     /// From the medium.
     #[error(transparent)]
     Media(#[from] MediaError),
@@ -172,6 +191,11 @@ fn open_files(now_ns: i64, identity: [u8; 16], (uid, gid): (u32, u32)) -> OpenFi
 /// # Errors
 /// As [`open_region`].
 pub fn open_media(config: &Config) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
+    if config.chain.is_none()
+        && let Some((chain, node)) = membership(&config.dir).map_err(StoreError::State)?
+    {
+        return Err(StoreError::OfChain { dir: config.dir.clone(), chain, node });
+    }
     let memory = config.memory_limit();
     let options =
         OpenOptions { request: config.media, flush: config.flush, memory, ..OpenOptions::default() };
