@@ -123,6 +123,26 @@ fn uploads_without_credentials_take_no_room_from_clients_with_them() {
 }
 
 #[test]
+fn a_body_without_credentials_does_not_land_where_none_are_asked_for() {
+    let place = Place::new();
+    let (server, _) = guarded(&place, &[]);
+    for framing in ["Content-Length: 10000001", "Transfer-Encoding: chunked"] {
+        let head = format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+        let refused = last_words(raw(server.http), head.as_bytes());
+        assert!(refused.starts_with("HTTP/1.1 401"), "from the head alone: {refused}");
+        // Who knows the password may.
+        let head = head.replace("\r\n\r\n", "\r\nAuthorization: Bearer secret\r\n\r\n");
+        let body =
+            if framing.starts_with('C') { vec![b'x'; 10_000_001] } else { b"1\r\nx\r\n0\r\n\r\n".to_vec() };
+        let mut stream = raw(server.http);
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).unwrap();
+        let mut first = vec![0; 12];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(first, b"HTTP/1.1 200");
+    }
+}
+
+#[test]
 fn half_requests_beyond_their_share_yield_to_whole_ones() {
     for flags in [&["--transport", "uring"][..], &["--transport", "epoll", "--workers", "2"]] {
         let place = Place::new();

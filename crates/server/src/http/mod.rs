@@ -175,7 +175,13 @@ impl HttpSession {
         body: AwaitedBody,
         reply: &mut Reply<'_>,
     ) -> bool {
-        match admit(ctx, head).and_then(|route| values::accepts_body(ctx, &route, head, body)) {
+        // Where no password is asked for, none may be missing for what lands: who sends a body counts as authenticated.
+        let password = ctx.shared.config.password.as_deref();
+        let accepted = admit(ctx, head).and_then(|route| {
+            auth::check(head, password)?;
+            values::accepts_body(ctx, &route, head, body)
+        });
+        match accepted {
             Ok(()) => true,
             Err(refusal) => {
                 let connection = if body.passes { head.connection() } else { Connection::Close };
