@@ -91,6 +91,17 @@ pub enum HeapError {
         /// Largest capacity.
         max: u64,
     },
+    /// Misuse: what so many transports reserve would leave nothing for writes.
+    #[error(
+        "{transports} workers need a region of {} MiB at least: give fewer (--workers), or a larger region",
+        bytes >> 20
+    )]
+    Transports {
+        /// The transports.
+        transports: usize,
+        /// The smallest region for them, bytes.
+        bytes: u64,
+    },
     /// Environment: the batch is durable in this region, and the server stops before another node has it.
     #[error("{node} has not acknowledged a batch, and the wait was ended")]
     Alone {

@@ -22,10 +22,9 @@ use crate::record::{Draft, Fields, KeyPlace, Kind, RecordView, Slot, ValuePlace}
 use crate::run::RunUse;
 use crate::runs::Runs;
 use crate::slabs::Slabs;
-use crate::space::Space;
+use crate::space::{Space, runs_for_transports};
 use crate::spaces;
 use crate::superblock::{FEATURE_EPOCHS, FEATURE_SUMS_ONLY, Geometry};
-use crate::table::RunWord;
 use crate::uncounted::UncountedSlots;
 use crate::unfinished::Unfinished;
 use landfall_media::{
@@ -366,6 +365,18 @@ impl Heap {
         self.space.reserve_landing(transports);
     }
 
+    /// Checks that a region has space besides what so many transports reserve.
+    ///
+    /// # Errors
+    /// [`HeapError::Transports`].
+    pub fn check_transports(&self, transports: usize) -> Result<(), HeapError> {
+        let needed = runs_for_transports(transports);
+        if needed <= u64::from(self.geometry().runs) {
+            return Ok(());
+        }
+        Err(HeapError::Transports { transports, bytes: needed * RUN_SIZE })
+    }
+
     /// Reserves runs for values that this many writers of another machine have admitted: see
     /// [`crate::Writer::set_admitted`].
     pub fn reserve_admitted(&self, writers: u32) {
@@ -662,13 +673,6 @@ impl Heap {
         adoptable.then_some(extents).ok_or(HeapError::Damaged { slot, what: Damage::RecordFields })
     }
 
-    /// Keeps a slot whose record or list of extents cannot be read: the slot counts as live, its references are not
-    /// counted.
-    pub fn adopt_damaged(&self, slot: SlotId) {
-        self.runs.slot_live(slot);
-        self.uncounted.add(slot);
-    }
-
     /// The copy is durable. If `replaces`, it is current instead of the original. Otherwise a newer version is current
     /// that may not be durable yet. Until it is, a crash would make the copy current again, so the copy keeps its
     /// references.
@@ -726,40 +730,9 @@ impl Heap {
         }
     }
 
-    /// True if the references of a current record are counted.
-    #[inline]
-    pub(crate) fn is_counted(&self, slot: SlotId) -> bool {
-        !self.uncounted.contains(slot)
-    }
-
-    /// Refuses a value whose references are not counted: its bytes may be others'.
-    #[inline]
-    pub(crate) fn check_counted(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
-        if self.is_counted(slot) || matches!(view.value(), ValuePlace::Inline(_)) {
-            return Ok(());
-        }
-        Err(HeapError::Damaged { slot, what: Damage::RecordFields })
-    }
-
     /// Retires a durable record that its owner needs no longer and that no record replaces, such as an old tombstone.
     pub fn drop_record(&self, slot: SlotId) {
         self.retire_record(slot);
-    }
-
-    /// True for a live slot whose record cannot be read.
-    pub(crate) fn is_unreadable(&self, slot: SlotId) -> bool {
-        self.uncounted.contains(slot) && self.record(slot).is_err()
-    }
-
-    /// Overwrites an unreadable or lost slot, durably, with a tombstone of the empty key in a space that no client can
-    /// access. For offline repair: no writer may append to the region.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn overwrite_with_tombstone(&self, slot: SlotId) -> Result<(), MediaError> {
-        let mut dirty = Dirty::new();
-        self.store_tombstone(slot, &mut dirty)?;
-        self.media.fence(&mut dirty, Site::EraseFence)
     }
 
     /// Stores and flushes the tombstone of [`Self::overwrite_with_tombstone`]. It is durable with the next fence of
@@ -780,24 +753,6 @@ impl Heap {
         self.media.store(slot.off(), &draft.seal(slot, 0, self.reader().seal(slot.run())))?;
         self.media.flush(dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
         Ok(())
-    }
-
-    /// Marks a run in the run table, durably, as not a slab. For offline repair of a run whose table words are damaged:
-    /// its records are given up.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn mark_not_slab(&self, run: RunId) -> Result<(), MediaError> {
-        if self.has_epochs() {
-            let epoch = self.runs.get(run).epoch();
-            self.slabs.table.set_epoch(&self.runs, run, epoch, &mut Dirty::new())?;
-        }
-        self.slabs.table.write(&[(run, RunWord::NotSlab)])
-    }
-
-    /// Excludes the slab of an unreadable slot from compaction, so that the damage stays known.
-    pub fn pin_slab(&self, slot: SlotId) {
-        self.runs.get(slot.run()).pin();
     }
 
     /// True if the record lies below the durable mark in the run table: recovery trusts it without checking its data.

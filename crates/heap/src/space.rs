@@ -17,6 +17,13 @@ pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
 /// Free runs beyond those that only landing may take, for each transport: requests must still arrive when the region is
 /// full.
 pub const LANDING_RESERVE_RUNS: u32 = 4;
+/// What is reserved for landing is one part in so many of a region at most.
+const LANDING_SHARE: u64 = 2;
+
+/// Runs that a region has at least in which requests of so many transports land.
+pub fn runs_for_transports(transports: usize) -> u64 {
+    transports as u64 * u64::from(LANDING_RESERVE_RUNS) * LANDING_SHARE
+}
 /// Free runs beyond those of writers, for each writer of another machine whose values are admitted by it by the byte: what
 /// is under way from it, at most one batch, may begin a landing run, a run of copied keys, and two slabs that its last
 /// records do not fill.

@@ -219,7 +219,7 @@ fn a_version_whose_bytes_belong_to_others_is_damaged_until_it_is_deleted() {
     let run =
         landfall_heap::layout::RunId::of(engine.heap().all_extents(old, &view).expect("extents")[0].off);
     // Others fill its run, and leave it.
-    (0..600u32).for_each(|round| drop(set(&engine, &mut writer, &round.to_le_bytes(), &[2; VALUE_BYTES])));
+    (0..600u32).for_each(|round| _ = set(&engine, &mut writer, &round.to_le_bytes(), &[2; VALUE_BYTES]));
     (0..600u32).for_each(|round| delete(&engine, &mut writer, &round.to_le_bytes()));
     // The newer version is in a slab of its own, as another worker's.
     writer.commit_now().expect("commits");

@@ -40,6 +40,9 @@ const PUBLISH_WRITER: u8 = 1;
 const OWN_FLAGS: [&str; 9] =
     ["dir", "size", "workers", "sync", "writeback", "memory", "metrics", "transport", "publish"];
 
+/// Those of them that `-o` has, too.
+const OWN_OPTIONS: [&str; 7] = ["writeback", "always", "size", "memory", "workers", "transport", "metrics"];
+
 /// Flags of `landfall fs`.
 #[derive(Debug, Args)]
 pub struct FsArgs {
@@ -135,7 +138,7 @@ struct MountArgs {
     #[arg(long, value_name = "FILE", requires = "background")]
     log_file: Option<PathBuf>,
     /// error, warn, info, debug, trace, or a filter such as landfall_fs_io=debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::log::parse_level)]
     log_level: String,
 }
 
@@ -179,6 +182,8 @@ enum FsCliError {
     Option(#[from] OptionError),
     #[error("the option `{name}` is not known here; `landfall fs mount --help` lists those that are")]
     UnknownOption { name: String },
+    #[error("the option `{name}` is for a mount that has the region (--dir): here the server decides that")]
+    OwnOption { name: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
@@ -279,6 +284,8 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         return offload::mount(&args.mountpoint, hold);
     }
     let Opened { files, mut publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
+    let fits = files.heap().check_transports(settings.workers);
+    fits.map_err(|source| FsCliError::Heap { path: path.clone(), source })?;
     publisher.set_publishing(args.publish);
     forget_offloaded(&sockets::of_mounts(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
@@ -402,8 +409,8 @@ impl MountArgs {
         let (mut args, mut mount) = (self.clone(), MountOptions::default());
         self.options.iter().try_for_each(|options| mount.apply(options))?;
         for OtherOption { name, value } in std::mem::take(&mut mount.other) {
-            if args.offload.is_some() || !args.server.is_empty() {
-                return Err(FsCliError::UnknownOption { name });
+            if args.dir.is_none() && OWN_OPTIONS.contains(&&name[..]) {
+                return Err(FsCliError::OwnOption { name });
             }
             match (&name[..], value) {
                 ("writeback", None) => args.writeback = true,

@@ -168,6 +168,16 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_names_every_flag_of_serve() {
+        let readme = include_str!("../../../README.md");
+        let mut commands = Command::augment_subcommands(clap::Command::new("landfall"));
+        let serve = commands.find_subcommand_mut("serve").expect("it is there");
+        let flags = serve.get_arguments().filter(|flag| !flag.is_hide_set()).filter_map(Arg::get_long);
+        let unnamed: Vec<&str> = flags.filter(|flag| !readme.contains(&format!("`--{flag}"))).collect();
+        assert!(unnamed.is_empty(), "{unnamed:?}");
+    }
+
+    #[test]
     fn no_flag_is_ignored() {
         let mut open = vec![Command::augment_subcommands(clap::Command::new("landfall"))];
         let (mut found, mut commands) = (Vec::new(), 0);

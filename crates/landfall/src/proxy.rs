@@ -56,7 +56,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
     /// error, warn, info, debug, trace, or a filter such as landfall=debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::log::parse_level)]
     log_level: String,
 }
 

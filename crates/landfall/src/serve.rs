@@ -15,6 +15,8 @@ use clap::Args;
 use landfall_chain::{Compression, Replicate, Sending};
 use landfall_chain_io::{NodeError, ViewFile};
 use landfall_fs_io::EarlierLibraries;
+use landfall_heap::runs_for_transports;
+use landfall_media::RUN_SIZE;
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
     parse_mac, parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
@@ -67,30 +69,30 @@ pub struct ServeArgs {
     #[arg(long, value_name = "INTERFACE")]
     xdp: Option<String>,
     /// Separate IP address for --xdp [default: the interface's, shared with the kernel]
-    #[arg(long, value_name = "ADDRESS/PREFIX", requires = "xdp")]
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
     ip: Option<String>,
     /// Hardware address for --xdp: auto is the interface's [default: auto]
-    #[arg(long, value_name = "MAC", requires = "xdp")]
+    #[arg(long, value_name = "MAC")]
     mac: Option<String>,
     /// Busy-poll for requests, and for the next server's answers, for this many microseconds before blocking, or always [default:
     /// 0; 50 with --xdp]
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<String>,
     /// Who copies packets between the interface and the region: auto, copy or zero-copy [default: auto]
-    #[arg(long, value_name = "MODE", requires = "xdp")]
+    #[arg(long, value_name = "MODE")]
     xdp_mode: Option<String>,
     /// Make each poll for packets drive the device for up to this many microseconds; 0: off [default: 0]
-    #[arg(long, value_name = "MICROSECONDS", requires = "xdp")]
+    #[arg(long, value_name = "MICROSECONDS")]
     xdp_busy_poll: Option<u64>,
     /// Send sequences of segments as one long packet, for the kernel or its device to cut: auto (in copy mode), on or
     /// off [default: auto]
-    #[arg(long, value_name = "WHEN", requires = "xdp")]
+    #[arg(long, value_name = "WHEN")]
     xdp_offload: Option<String>,
     /// Keep the steering program attached between starts, pinned at this path of a BPF file system
-    #[arg(long, value_name = "PATH", requires = "xdp")]
+    #[arg(long, value_name = "PATH")]
     xdp_pin: Option<PathBuf>,
     /// Land packets beside the region and copy them into it: to test the mode for media that cannot be pinned
-    #[arg(long, hide = true, requires = "xdp")]
+    #[arg(long, hide = true)]
     xdp_bounce: bool,
     /// TOML file with any of these settings, with underscores for dashes
     #[arg(long, value_name = "FILE")]
@@ -141,11 +143,11 @@ pub struct ServeArgs {
     files_offload: Option<PathBuf>,
     /// Let mounts on other machines (`landfall fs mount --server`) connect to this address, with the password of
     /// --password-file. On a network the port is commonly 6481
-    #[arg(long, value_name = "ADDR:PORT", requires = "files_offload", conflicts_with_all = FILES_OWN)]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = FILES_OWN)]
     files_listen: Option<String>,
     /// The region, in memory, is the NVDIMM of a virtual machine: programs there share it (`landfall fs mount --nvdimm`). There
     /// is one such machine at a time
-    #[arg(long, requires = "files_listen", conflicts_with_all = FILES_OWN)]
+    #[arg(long, conflicts_with_all = FILES_OWN)]
     nvdimm: bool,
     /// Options of the mount of --files, as for `landfall fs mount -o`: ro, nosuid, nodev, noexec, sync, dirsync, allow_other,
     /// fsname=NAME, max_read=BYTES
@@ -248,7 +250,7 @@ fn serve(
 ) -> Result<(), ServeError> {
     sys::block_stop_signals().map_err(ServerError::Thread)?;
     let open_files = sys::raise_open_files();
-    if open_files < config.max_clients as u64 + 64 {
+    if open_files < (config.max_clients as u64).saturating_add(64) {
         tracing::warn!(
             open_files,
             max_clients = config.max_clients,
@@ -437,6 +439,9 @@ impl ServeArgs {
         set(&mut config.dir, self.dir.or(file.dir));
         set(&mut config.capacity, self.capacity.or(file.capacity));
         config.memory = self.memory.or(file.memory);
+        // A small region has no room for those of many cores.
+        let most = config.capacity.0 / RUN_SIZE / runs_for_transports(1);
+        config.workers = config.workers.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1);
         set(&mut config.workers, self.workers.or(file.workers));
         config.files = self.files.or(file.files);
         config.files_offload = self.files_offload.or(file.files_offload);
@@ -447,7 +452,7 @@ impl ServeArgs {
         config.files_publish =
             publish.map(|text| text.parse()).transpose().map_err(ConfigError::Publishing)?;
         config.files_commands = self.files_commands || file.files_commands.unwrap_or_default();
-        set(&mut config.log_level, self.log_level.or(file.log_level));
+        set(&mut config.log_level, parse(self.log_level.or(file.log_level), parse_level)?);
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));
         set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));
         set(
@@ -468,19 +473,16 @@ impl ServeArgs {
         let spin = parse(self.spin.or(file.spin), parse_spin)?;
         let interface = self.xdp.or(file.xdp);
         set(&mut config.spin, spin.filter(|_| interface.is_none()));
-        if let Some(interface) = interface {
-            config.xdp = Some(XdpConfig {
-                interface,
-                address: parse(self.ip.or(file.ip), parse_own_address)?,
-                mac: parse(self.mac.or(file.mac), parse_mac)?.flatten(),
-                spin: spin.unwrap_or(SPIN),
-                mode: parse(self.xdp_mode.or(file.xdp_mode), parse_xdp_mode)?.unwrap_or_default(),
-                busy_poll: Duration::from_micros(self.xdp_busy_poll.or(file.xdp_busy_poll).unwrap_or(0)),
-                offload: parse(self.xdp_offload.or(file.xdp_offload), parse_xdp_offload)?.flatten(),
-                bounce: self.xdp_bounce,
-                pin: self.xdp_pin.or(file.xdp_pin),
-            });
-        }
+        let of_xdp = OfXdp {
+            ip: self.ip.or(file.ip),
+            mac: self.mac.or(file.mac),
+            mode: self.xdp_mode.or(file.xdp_mode),
+            busy_poll: self.xdp_busy_poll.or(file.xdp_busy_poll),
+            offload: self.xdp_offload.or(file.xdp_offload),
+            bounce: self.xdp_bounce,
+            pin: self.xdp_pin.or(file.xdp_pin),
+        };
+        config.xdp = of_xdp.config(interface, spin)?;
         set(&mut config.flush, parse(self.flush.or(file.flush), parse_flush)?);
         set(&mut config.log_format, parse(self.log_format.or(file.log_format), parse_format)?);
         config.insecure_no_password = self.insecure_no_password || file.insecure_no_password.unwrap_or(false);
@@ -488,6 +490,50 @@ impl ServeArgs {
             self.password_file.or(file.password_file).as_deref().map(read_password).transpose()?;
         check_ranges(&config)?;
         Ok(config)
+    }
+}
+
+/// Settings that mean something with `--xdp` only.
+struct OfXdp {
+    ip: Option<String>,
+    mac: Option<String>,
+    mode: Option<String>,
+    busy_poll: Option<u64>,
+    offload: Option<String>,
+    bounce: bool,
+    pin: Option<PathBuf>,
+}
+
+impl OfXdp {
+    fn config(
+        self,
+        interface: Option<String>,
+        spin: Option<Duration>,
+    ) -> Result<Option<XdpConfig>, ConfigError> {
+        let Some(interface) = interface else {
+            let given = [
+                ("--ip", self.ip.is_some()),
+                ("--mac", self.mac.is_some()),
+                ("--xdp-mode", self.mode.is_some()),
+                ("--xdp-busy-poll", self.busy_poll.is_some()),
+                ("--xdp-offload", self.offload.is_some()),
+                ("--xdp-bounce", self.bounce),
+                ("--xdp-pin", self.pin.is_some()),
+            ];
+            let alone = given.iter().find(|(_, is_given)| *is_given);
+            return alone.map_or(Ok(None), |(what, _)| Err(ConfigError::XdpAlone(what)));
+        };
+        Ok(Some(XdpConfig {
+            interface,
+            address: parse(self.ip, parse_own_address)?,
+            mac: parse(self.mac, parse_mac)?.flatten(),
+            spin: spin.unwrap_or(SPIN),
+            mode: parse(self.mode, parse_xdp_mode)?.unwrap_or_default(),
+            busy_poll: Duration::from_micros(self.busy_poll.unwrap_or(0)),
+            offload: parse(self.offload, parse_xdp_offload)?.flatten(),
+            bounce: self.bounce,
+            pin: self.pin,
+        }))
     }
 }
 
@@ -516,6 +562,15 @@ fn parse_flush(text: &str) -> Result<Option<landfall_media::FlushInstruction>, C
     })
 }
 
+fn parse_level(text: &str) -> Result<String, ConfigError> {
+    let expected = "error, warn, info, debug, trace, off, or a filter such as landfall_server=debug";
+    crate::log::parse_level(text).map_err(|_| ConfigError::Value {
+        what: "log level",
+        text: text.into(),
+        expected,
+    })
+}
+
 fn parse_format(text: &str) -> Result<LogFormat, ConfigError> {
     match text {
         "text" => Ok(LogFormat::Text),
@@ -529,18 +584,24 @@ fn check_ranges(config: &Config) -> Result<(), ConfigError> {
     if !(1..=64).contains(&config.workers) {
         return bad("number of workers", config.workers.to_string(), "1 to 64");
     }
-    if config.max_request.0 > landfall_heap::VALUE_BYTES_MAX {
-        return bad("longest value", config.max_request.to_string(), "at most 512MiB");
+    if config.max_clients == 0 {
+        return bad("number of clients (--max-clients)", "0".into(), "1 or more");
     }
-    if config.max_pipeline == 0 || config.max_output.0 == 0 || config.max_header.0 < 1024 {
+    if !(1024..=landfall_heap::VALUE_BYTES_MAX).contains(&config.max_request.0) {
+        return bad("length of a value (--max-request)", config.max_request.to_string(), "1KiB to 512MiB");
+    }
+    if config.max_pipeline == 0 {
+        return bad("number of commands (--max-pipeline)", "0".into(), "1 or more");
+    }
+    if config.max_header.0 < 1024 {
+        return bad("length of a head (--max-header)", config.max_header.to_string(), "at least 1KiB");
+    }
+    if !(1..=landfall_server::config::MAX_OUTPUT_MAX).contains(&config.max_output.0) {
         return bad(
-            "limit",
-            "0".into(),
-            "--max-pipeline and --max-output above 0, --max-header at least 1KiB",
+            "limit on queued replies (--max-output)",
+            config.max_output.to_string(),
+            "1 byte to 1GiB",
         );
-    }
-    if config.max_output.0 > landfall_server::config::MAX_OUTPUT_MAX {
-        return bad("limit on queued replies", config.max_output.to_string(), "at most 1GiB");
     }
     Ok(())
 }

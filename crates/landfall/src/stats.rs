@@ -36,6 +36,8 @@ enum StatsError {
     #[error("the password cannot be read: {0}")]
     Password(io::Error),
     #[error("the server refused: {0} (--password-file gives it a password)")]
+    NoPassword(String),
+    #[error("the server refused: {0}")]
     Refused(String),
 }
 
@@ -66,6 +68,9 @@ fn ask(args: &StatsArgs) -> Result<String, StatsError> {
 fn answer(reply: Reply) -> Result<String, StatsError> {
     match reply {
         Reply::Bulk(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Reply::Error(error) if error.starts_with("NOAUTH") || error.starts_with("WRONGPASS") => {
+            Err(StatsError::NoPassword(error))
+        }
         Reply::Error(error) => Err(StatsError::Refused(error)),
         _ => Ok(String::new()),
     }

@@ -691,6 +691,7 @@ fn a_line_of_fstab_names_servers_or_a_socket_and_every_flag_of_a_mount() {
     let (address, socket) = (address.to_string(), site.socket().to_str().unwrap().to_owned());
     refused(&address, "server,size=1GiB", "'--size <SIZE>' cannot be used with '--server <HOST:PORT,...>'");
     refused(&socket, "offload,patience=long", "invalid value 'long' for '--patience <SECONDS>'");
+    refused(&socket, "offload,always", "here the server decides that");
     refused(&socket, "offload,fast", "the option `fast` is not known here");
     refused(&address, "shared", "with HOST:PORT,... give the option `server`");
     refused(&socket, "shared", "'--shared' cannot be used with '--dir <DIR>'");

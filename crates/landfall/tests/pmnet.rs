@@ -344,3 +344,29 @@ fn side_cars_and_device_serve_their_counts() {
     resp.call(&[b"SET", b"key", b"last"]).unwrap();
     shows(&mut top(&client), ["client_complete_by_devices_total"], |[by_devices]| by_devices > 0);
 }
+
+#[test]
+fn flags_that_would_mean_nothing_are_refused() {
+    let relay = ["switch", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:9"];
+    let client = ["client", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:9"];
+    let in_etcd = ["--etcd", "http://127.0.0.1:9", "--chain", "lab"];
+    let cases: [(&[&str], &[&str], &str); 9] = [
+        (&relay, &["--chain-file", "/nowhere"], "--name"),
+        (&relay, &in_etcd, "--name"),
+        (&["server", "--listen", "127.0.0.1:0"], &in_etcd, "--name"),
+        (&relay, &["--xdp-mode", "copy"], "cannot be used with"),
+        (&relay, &["--log-level", "loud"], "expected error, warn"),
+        (&relay, &["--log-format", "xml"], "text, json"),
+        (&client, &["--max-pipeline", "0"], "give 1 or more"),
+        (&client, &["--max-request", "0"], "1KiB or more"),
+        (&client, &["--devices", "251"], "not in 0..=250"),
+    ];
+    let place = Place::new();
+    for (command, flags, says) in cases {
+        let mut given = Command::new(binary());
+        given.arg("pmnet").args(command).args(flags).current_dir(place.path());
+        let output = given.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(says), "{command:?} {flags:?}: {said}");
+    }
+}

@@ -130,7 +130,10 @@ fn example_configuration_is_accepted() {
 fn unknown_settings_and_bad_values_are_refused_by_name() {
     let place = Place::new();
     let unknown = place.file("unknown.toml", "capacty = \"1GiB\"\n");
-    let cases: [(&[&str], &str); 9] = [
+    let of_xdp = place.file("xdp.toml", "xdp_mode = \"what\"\n");
+    let listens =
+        place.file("listens.toml", "files_offload = \"/nowhere/socket\"\nfiles = \"/nowhere/mount\"\n");
+    let cases: [(&[&str], &str); 22] = [
         (&["--config", unknown.to_str().unwrap()], "capacty"),
         (&["--config", "/nowhere/landfall.toml"], "/nowhere/landfall.toml"),
         (&["--capacity", "12parsecs"], "12parsecs"),
@@ -140,6 +143,19 @@ fn unknown_settings_and_bad_values_are_refused_by_name() {
         (&["--resp", "localhost:never"], "localhost:never"),
         (&["--workers", "0"], "workers"),
         (&["--password-file", "/nowhere/password"], "/nowhere/password"),
+        (&["--max-clients", "0"], "--max-clients"),
+        (&["--max-request", "0"], "--max-request"),
+        (&["--max-pipeline", "0"], "--max-pipeline"),
+        (&["--max-header", "1"], "--max-header"),
+        (&["--max-output", "0"], "--max-output"),
+        (&["--log-level", "loud"], "loud"),
+        (&["--ip", "10.0.0.1/24"], "--ip is for --xdp"),
+        (&["--config", of_xdp.to_str().unwrap()], "--xdp-mode is for --xdp"),
+        (&["--files-options", "ro"], "--files-options is for the files of --files"),
+        (&["--files-commands"], "--files-commands is for the files of --files"),
+        (&["--files-listen", "127.0.0.1:0"], "give --files-offload"),
+        (&["--nvdimm"], "give --files-listen"),
+        (&["--config", listens.to_str().unwrap()], "a mountpoint is for --files"),
     ];
     for (flags, word) in cases {
         let refused = place.try_start(flags).err().unwrap_or_else(|| panic!("{flags:?} was accepted"));
@@ -147,6 +163,25 @@ fn unknown_settings_and_bad_values_are_refused_by_name() {
         assert!(refused.words.contains(word), "{flags:?}: {}", refused.words);
     }
     assert!(!place.region().exists(), "nothing was created");
+}
+
+#[test]
+fn workers_that_would_leave_no_room_for_writes_are_refused() {
+    let place = Place::new();
+    let refused = place.try_start(&["--capacity", "64MiB", "--workers", "16"]).err().expect("refused");
+    assert!(refused.words.contains("16 workers need a region of 128 MiB"), "{}", refused.words);
+    let server = place.start(&["--capacity", "64MiB", "--workers", "8"]);
+    assert_eq!(server.call(&["SET", "a", "b"]), ok());
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_flag_may_need_what_the_configuration_file_has() {
+    let place = Place::new();
+    let file = place.file("offload.toml", "files_offload = \"offload.sock\"\n");
+    let flags = ["--config", file.to_str().unwrap(), "--files-listen", "0.0.0.0:0"];
+    let refused = place.try_start(&flags).err().expect("refused");
+    assert!(refused.words.contains("--password-file"), "the flag counts: {}", refused.words);
 }
 
 #[test]

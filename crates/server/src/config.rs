@@ -116,6 +116,9 @@ pub enum ConfigError {
         "--memory has no meaning with --xdp: the kernel keeps all of the region in memory, so that packets can land in it"
     )]
     MemoryOverXdp,
+    /// Misuse: the kernel's sockets have no such thing.
+    #[error("{0} is for --xdp INTERFACE: give that, too")]
+    XdpAlone(&'static str),
     /// Misuse: a chain needs to know which of its nodes this is.
     #[error(
         "--chain FILE and --node NAME are given together: the file of the view, and which of its members this server is; \
@@ -127,6 +130,9 @@ pub enum ConfigError {
         "{0} is for --files: with --files-offload, `landfall fs mount` mounts, and has -o for its options"
     )]
     Offloaded(&'static str),
+    /// Misuse: there are no files.
+    #[error("{0} is for the files of --files MOUNTPOINT: give that, too")]
+    FilesAlone(&'static str),
     /// Misuse: mounts on other machines come to a server whose mounts are processes of their own.
     #[error(
         "--files-listen ADDR:PORT is for mounts that are processes of their own: give --files-offload SOCKET, too"
@@ -389,7 +395,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError::Offloaded`], [`ConfigError::ListenAlone`], [`ConfigError::NvdimmAlone`],
-    /// [`ConfigError::PublishingAlone`].
+    /// [`ConfigError::FilesAlone`], [`ConfigError::PublishingAlone`].
     pub fn check_files(&self) -> Result<(), ConfigError> {
         if self.files_listen.is_some() && self.files_offload.is_none() {
             return Err(ConfigError::ListenAlone);
@@ -405,8 +411,11 @@ impl Config {
             ("--files-commands", self.files_commands),
             ("a mountpoint", self.files.is_some()),
         ];
-        let given = given.iter().find(|(_, is_given)| self.files_offload.is_some() && *is_given);
-        given.map_or(Ok(()), |(what, _)| Err(ConfigError::Offloaded(what)))
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((what, _)) if self.files_offload.is_some() => Err(ConfigError::Offloaded(what)),
+            Some((what, _)) if self.files.is_none() => Err(ConfigError::FilesAlone(what)),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the server is not reachable without a password by accident.

@@ -103,6 +103,8 @@ impl Server {
             let next_seq = in_chain.as_ref().map_or(Ok(0), Settings::floor)?;
             Ok::<_, ServerError>(Known { left: when_locked(path), next_seq })
         })?;
+        let fits = store.engine.heap().check_transports(config.workers);
+        fits.map_err(|source| StoreError::Heap { path: store.path.clone(), source })?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
         if in_chain.is_some() {

@@ -111,6 +111,7 @@ fn updates_are_acknowledged_forwarded_and_removed() {
 }
 
 /// An ICMP message that a datagram from `from` to `to`, on this machine, cannot be delivered (RFC 792).
+#[allow(clippy::big_endian_bytes, reason = "the order of networks")]
 fn unreachable(code: u8, (from, to): (u16, u16)) -> Vec<u8> {
     // The MTU of the next hop, for code 4 (RFC 1191), and the head of the datagram.
     let mut message = vec![3, code, 0, 0, 0, 0, 3, 232];

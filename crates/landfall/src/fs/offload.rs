@@ -63,7 +63,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
     /// error, warn, info, debug, trace, or a filter such as landfall_fs_io=debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::log::parse_level)]
     log_level: String,
 }
 
@@ -100,6 +100,8 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     config.check_address(args.listen)?;
     let opened = open(&config, Orphans::Keep)?;
     let Opened { files, mut publisher, path, found } = opened;
+    let fits = files.heap().check_transports(settings.workers);
+    fits.map_err(|source| FsCliError::Heap { path: path.clone(), source })?;
     publisher.set_publishing(args.publish);
     if args.nvdimm {
         nvdimm::offer(&files)?;

@@ -2,7 +2,10 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, follow};
-use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag};
+use super::options::{
+    KeyArgs, LogArgs, MetricsArgs, SidecarEnd, parse_count, parse_reply_size, parse_request_size,
+    run_side_car, stop_flag,
+};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
@@ -25,7 +28,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "ADDR:PORT", required_unless_present_any = ["chain_file", "etcd"])]
     server: Option<SocketAddr>,
     /// Devices on the path, numbered from 0; with none, only the server acknowledges
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["chain_file", "etcd"])]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["chain_file", "etcd"],
+        value_parser = clap::value_parser!(u8).range(..=250))]
     devices: u8,
     #[command(flatten)]
     chain: ChainArgs,
@@ -33,10 +37,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     bind: Option<SocketAddr>,
     /// Packets of a session in flight, at most
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     window: u16,
     /// Largest IP packet of the path, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..))]
     mtu: u16,
     /// Busy-poll for this many microseconds before blocking, less while that finds nothing; or always
     #[arg(long, value_name = "MICROSECONDS", default_value = "0")]
@@ -51,13 +55,13 @@ pub(crate) struct ClientArgs {
     #[arg(long)]
     insecure_no_password: bool,
     /// Connections, at most
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = parse_count)]
     max_clients: usize,
     /// Requests of a connection in flight, at most
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = parse_count)]
     max_pipeline: usize,
     /// Longest request
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_request_size)]
     max_request: Size,
     /// Bytes of replies that clients have not read, of all connections together; beyond it, connections that do not
     /// read are paused

@@ -66,6 +66,21 @@ impl ChainArgs {
         }
     }
 
+    /// The source, for a member that registers there under its `name`.
+    pub(super) fn source_of<'n>(
+        &self,
+        name: Option<&'n str>,
+    ) -> Result<Option<(&'n str, Membership)>, ChainError> {
+        match (name, self.source()?) {
+            (Some(name), Some(source)) => Ok(Some((name, source))),
+            (None, Some(_)) => {
+                let expected = "a chain is given, in which this has a place under its name: --etcd URLS --chain NAME --name NAME";
+                Err(BadValue::new("--name", expected).into())
+            }
+            (_, None) => Ok(None),
+        }
+    }
+
     /// The source; an error if the flags name none.
     pub(super) fn must_source(&self) -> Result<Membership, ChainError> {
         let missing = || BadValue::new("chain", "name it: --chain-file FILE, or --etcd URLS --chain NAME");

@@ -24,10 +24,10 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Args)]
 pub(super) struct LogArgs {
     /// error, warn, info, debug, trace, or a filter such as landfall_switch=debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::log::parse_level)]
     log_level: String,
     /// text or json
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
 }
 
@@ -180,6 +180,18 @@ impl BadValue {
     pub(super) fn new(text: &str, expected: &'static str) -> Self {
         Self { text: text.into(), expected }
     }
+}
+
+/// A number of things of which none would serve nobody.
+pub(super) fn parse_count(text: &str) -> Result<usize, BadValue> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| BadValue::new(text, "give 1 or more"))
+}
+
+/// The length of the longest request.
+pub(super) fn parse_request_size(text: &str) -> Result<Size, BadValue> {
+    let size = text.parse::<Size>().ok().filter(|size| size.0 >= 1024);
+    size.ok_or_else(|| BadValue::new(text, "give a size of 1KiB or more"))
 }
 
 /// A length that fits the 32 bits of the packets.

@@ -107,12 +107,12 @@ pub(crate) fn run(args: ServerArgs) -> ExitCode {
 
 fn start(args: ServerArgs) -> Result<(), RunError> {
     let stop = stop_flag()?;
-    let registered = match (&args.name, args.chain.source()?) {
-        (Some(name), Some(source)) => {
+    let registered = match args.chain.source_of(args.name.as_deref())? {
+        Some((name, source)) => {
             let keeper = register(&source, name, Role::Server, args.listen)?;
             Some(keep(keeper, Arc::clone(&stop))?)
         }
-        _ => None,
+        None => None,
     };
     let metrics = args.metrics;
     let config = args.config()?;

@@ -34,10 +34,10 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["server", "between"])]
     nic: Option<String>,
     /// Keep forwarding while no device runs: pin its programs in this folder of a BPF file system
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "server")]
     pin: Option<PathBuf>,
     /// Who copies packets between the interfaces and the region: auto, copy or zero-copy
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto", conflicts_with = "server")]
     xdp_mode: String,
     /// Relay over kernel sockets, without privileges: address that clients send to
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51000")]
@@ -46,12 +46,14 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     server: Option<SocketAddr>,
     /// Ports that the relay forwards clients' packets from, one per client; the assignment is kept across restarts
-    #[arg(long, value_name = "FIRST-LAST", default_value = "20000-29999", value_parser = parse_ports)]
+    #[arg(long, value_name = "FIRST-LAST", default_value = "20000-29999", value_parser = parse_ports,
+        conflicts_with_all = ["between", "nic"])]
     upstream_ports: RangeInclusive<u16>,
     /// Release a client's port when nothing arrived from it for this many seconds and the log has none of its updates.
     /// The port of a client whose sessions have ended is released after ten seconds. If no port is left, an hour of
     /// silence is enough
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(60..=31_536_000))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(60..=31_536_000),
+        conflicts_with_all = ["between", "nic"])]
     path_idle: u64,
     /// Directory of the region (created if absent), or a DAX device
     #[arg(long, value_name = "DIR", default_value = "landfall-pmnet")]
@@ -178,7 +180,7 @@ fn start(args: &mut SwitchArgs) -> Result<(), RunError> {
 
 /// Registers with the chain's etcd, and takes the number that the chain assigns.
 fn join_chain(args: &mut SwitchArgs, stop: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, RunError> {
-    let (Some(name), Some(source)) = (&args.name, args.chain.source()?) else { return Ok(None) };
+    let Some((name, source)) = args.chain.source_of(args.name.as_deref())? else { return Ok(None) };
     let chain = source.show().map_err(ChainError::from)?.chain;
     let device = chain.device(name).filter(|device| !device.failed);
     let device = device.ok_or_else(|| {
