@@ -143,6 +143,33 @@ fn a_body_without_credentials_does_not_land_where_none_are_asked_for() {
 }
 
 #[test]
+fn clients_without_the_password_do_not_keep_those_with_it_out() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let flags = ["--transport", transport, "--max-clients", "20", "--workers", "2"];
+        let (server, mut first) = guarded(&place, &flags);
+        let strangers: Vec<TcpStream> =
+            (0..40).map(|index| raw(if index % 2 == 0 { server.resp } else { server.http })).collect();
+        let authenticated = || {
+            let mut client = Resp::connect(server.resp, common::REPLY_LIMIT).ok()?;
+            (client.call(&[b"AUTH", b"secret"]).ok()? == ok()).then_some(client)
+        };
+        // All places are taken. Strangers have five seconds for the password.
+        let mut clients: Vec<Resp> = Vec::new();
+        for _ in 0..10 {
+            clients.push(wait_until(common::REPLY_LIMIT, authenticated).expect("a stranger gives way"));
+        }
+        // Nobody with the password has lost a place.
+        assert!(
+            clients.iter_mut().all(|client| client.call(&[b"SET", b"a", b"b"]).unwrap() == ok()),
+            "{transport}"
+        );
+        assert_eq!(first.call(&[b"GET", b"a"]).unwrap(), common::bulk("b"));
+        drop(strangers);
+    }
+}
+
+#[test]
 fn half_requests_beyond_their_share_yield_to_whole_ones() {
     for flags in [&["--transport", "uring"][..], &["--transport", "epoll", "--workers", "2"]] {
         let place = Place::new();

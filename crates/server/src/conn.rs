@@ -90,7 +90,7 @@ pub(crate) struct Conn {
     /// Time of the client's last activity, milliseconds.
     pub(crate) active_ms: u64,
     /// Time of the connection, milliseconds.
-    since_ms: u64,
+    pub(crate) since_ms: u64,
     /// Progress of the request that has begun to arrive.
     pub(crate) arriving: Pace,
     /// Progress of the reply that is being sent.

@@ -9,11 +9,13 @@
 
 mod loading;
 mod paged;
+mod places;
 mod relief;
 mod state;
 mod strangers;
 mod subscribers;
 mod told;
+mod unproven;
 
 pub(crate) use state::Worker;
 
@@ -188,7 +190,7 @@ impl Worker {
         if shared.is_stopping() {
             conn.phase.advance(Phase::Closing);
         }
-        if is_client && clients > shared.config.max_clients as u64 {
+        if is_client && !self.find_place(id, clients > shared.config.max_clients as u64) {
             count(&shared.counters.rejected_connections, 1);
             let mut reply = conn.outbox.begin(&self.heap, self.round);
             if let Speaks::Resp { session, .. } = &conn.speaks {

@@ -3,6 +3,7 @@
 use super::paged::Paged;
 use super::strangers::Strangers;
 use super::told::Told;
+use super::unproven::Unproven;
 use crate::admission::Excess;
 use crate::chain::{self, Joined};
 use crate::conn::{Conn, Core};
@@ -75,6 +76,7 @@ pub(crate) struct Worker {
     /// Connections with replies or commands that wait for a commit.
     pub(super) waiting: Vec<ConnId>,
     pub(super) strangers: Strangers,
+    pub(super) unproven: Unproven,
     pub(super) told: Told,
     /// Connections that wait for a log to grow.
     pub(super) tails: Tails,
@@ -117,6 +119,7 @@ impl Worker {
             lookahead: Lookahead::default(),
             conns: Conns::default(),
             strangers: Strangers::default(),
+            unproven: Unproven::default(),
             told: Told::default(),
             events: Vec::new(),
             touched: Vec::new(),
