@@ -3,10 +3,12 @@
 use crate::text::CONTENT_TYPE;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Longest time that one read from or write to an HTTP client may take.
+/// Longest time that the head of a request, or one write to an HTTP client, may take.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long nobody is accepted when that has failed: there are too few descriptors, perhaps.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Most bytes of a request's head that are read.
 const HEAD_BYTES_MAX: u64 = 8192;
 
@@ -31,19 +33,39 @@ pub fn serve(
     let listener = TcpListener::bind(address).map_err(failed)?;
     let local = listener.local_addr().map_err(failed)?;
     let work = move || {
-        for stream in listener.incoming().flatten() {
-            // Requests are answered one at a time: they are few, and a slow client runs into the timeout.
-            let _ = answer(&stream, &text);
+        for stream in listener.incoming() {
+            match stream {
+                // Requests are answered one at a time: they are few, and a slow client runs into the timeout.
+                Ok(stream) => _ = answer(&stream, &text),
+                Err(_) => std::thread::sleep(PAUSE),
+            }
         }
     };
     std::thread::Builder::new().name("metrics".into()).spawn(work).map_err(failed)?;
     Ok(local)
 }
 
+/// Reads that are over in time, however little each of them brings.
+struct InTime<'s> {
+    stream: &'s TcpStream,
+    until: Instant,
+}
+
+impl Read for InTime<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        Read::read(&mut self.stream, into)
+    }
+}
+
 fn answer(stream: &TcpStream, text: impl Fn() -> String) -> io::Result<()> {
-    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
-    let mut head = BufReader::new(Read::take(stream, HEAD_BYTES_MAX));
+    let in_time = InTime { stream, until: Instant::now() + IO_TIMEOUT };
+    let mut head = BufReader::new(in_time.take(HEAD_BYTES_MAX));
     let mut request = String::new();
     head.read_line(&mut request)?;
     let mut line = String::new();
@@ -66,6 +88,25 @@ fn answer(stream: &TcpStream, text: impl Fn() -> String) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_says_little_at_a_time_is_not_waited_for() {
+        let address = serve(([127, 0, 0, 1], 0).into(), || "now\n".into()).unwrap();
+        let mut slow = TcpStream::connect(address).unwrap();
+        let drip = std::thread::spawn(move || {
+            // Until it is closed; a reply to a request that has not ended there is none.
+            while slow.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(4 * IO_TIMEOUT)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("now\n"), "{answer}");
+        drip.join().unwrap();
+    }
 
     #[test]
     fn the_current_page_is_served_and_other_paths_are_not_found() {

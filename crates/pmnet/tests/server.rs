@@ -148,6 +148,18 @@ fn a_session_starts_once_its_row_is_committed() {
 }
 
 #[test]
+fn the_last_number_of_all_is_no_bypass_and_a_session_that_has_it_begins_no_further() {
+    let mut peer = Peer::started();
+    peer.receive(u32::MAX, Body::Bypass { after: None, request: b"set" });
+    assert!(peer.server.poll_work().is_none(), "it is ignored");
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, u32::MAX)], 0);
+    peer.receive(0, Body::SessionStart { nonce: NONCE, asks: Start::Plain });
+    let bytes = peer.one_sent();
+    let body = Packet::parse(&bytes).unwrap().body;
+    assert!(matches!(body, Body::SessionStarted { first_bypass: u32::MAX, .. }), "{body:?}");
+}
+
+#[test]
 fn a_number_that_is_or_was_in_use_is_refused() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS), ended(8, 4)], 0);
     for (session, nonce) in [(SESSION, NONCE + 1), (8, ended(8, 4).nonce)] {

@@ -247,6 +247,8 @@ impl Link {
     /// A new client in the virtual machine whose NVDIMM the region is. There is one: if it was booted anew, what its programs
     /// were granted before is used again.
     pub(super) fn attach_from(&self, boot: Boot, process: i32, named: Named) -> Result<Arc<Client>, Reason> {
+        // Who opens no files here has booted nothing that has places here.
+        self.mount(named).ok_or(Reason::Mount)?;
         // One at a time: who comes from a boot gets a place before all of that boot are ended, or is refused.
         let mut boots = self.boots.lock();
         let at = boots.iter().position(|known| *known == boot);
@@ -410,6 +412,8 @@ mod tests {
         let link = Link::new(files, publisher, Arc::default(), (region, roll), (&socket, vec![linked]));
         let attach = |boot| link.attach_from([boot; 16], 1, named);
         let (first, second) = (attach(1).expect("a client"), attach(1).expect("another one"));
+        let unknown = link.attach_from([9; 16], 1, Named::Machine([8; 16]));
+        assert!(matches!(unknown, Err(Reason::Mount)), "a mount that is not here says nothing of a boot");
         assert!(!first.is_over() && link.all().len() == 2);
         let next = attach(2).expect("a client after the next boot");
         assert!(first.is_over() && second.is_over() && !next.is_over());

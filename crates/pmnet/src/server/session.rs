@@ -674,7 +674,7 @@ impl Session {
         let body = Body::SessionStarted {
             nonce: self.row.nonce,
             first_update: self.uncommitted(),
-            first_bypass: self.row.bypass + 1,
+            first_bypass: self.row.bypass.saturating_add(1),
             incarnation: ctx.incarnation,
             lease: self.row.lease,
         };
