@@ -9,7 +9,8 @@ use landfall_pmnet_io::redis::client::{self, SidecarConfig};
 use landfall_pmnet_io::redis::server::{self, ServerSideConfig, ServerSideReports};
 use landfall_pmnet_io::runtime::Published;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +72,31 @@ fn the_first_commands_of_client_libraries_are_answered() {
     assert!(other.call(&["CONFIG", "GET", "save"]).starts_with("*2\r\n"));
     assert!(other.call(&["SUBSCRIBE", "c"]).starts_with("-ERR PMNet"));
     assert_eq!(other.call(&["PING"]), "+PONG\r\n");
+}
+
+#[test]
+fn a_client_without_the_password_may_send_little_and_try_a_few_times() {
+    let Some(redis) = Redis::start() else { return };
+    let with_password = |config: &mut SidecarConfig| config.password = Some("secret".to_owned());
+    let pair = Pair::start_with(redis.address, |_| {}, with_password);
+    let last_words = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(pair.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut words = String::new();
+        stream.read_to_string(&mut words).unwrap();
+        words
+    };
+    assert!(last_words(b"*11\r\n").contains("unauthenticated multibulk length"));
+    assert!(last_words(b"*2\r\n$4\r\nECHO\r\n$16385\r\n").contains("unauthenticated bulk length"));
+    let words = last_words(&b"AUTH wrong\r\n".repeat(10));
+    assert_eq!(words.matches("WRONGPASS").count(), 10);
+    let mut client = pair.client();
+    assert_eq!(client.call(&["AUTH", "secret"]), "+OK\r\n");
+    let value = "v".repeat(100_000);
+    assert_eq!(client.call(&["SET", "k", &value]), "+OK\r\n");
+    let words: Vec<&str> = std::iter::once("DEL").chain(std::iter::repeat_n("k", 1000)).collect();
+    assert_eq!(client.call(&words), ":1\r\n");
 }
 
 #[test]

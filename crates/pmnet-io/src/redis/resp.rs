@@ -59,16 +59,18 @@ pub(crate) enum Found<'b> {
     },
 }
 
-/// Parses the request at the start of `buffer`. A request longer than `max` bytes is an error.
+/// Parses the request at the start of `buffer`. A request longer than `max` bytes is an error, and so is one that a client
+/// which has not authenticated may not send.
 ///
 /// # Errors
 /// [`RespError`].
-pub(crate) fn read(buffer: &[u8], max: usize) -> Result<Found<'_>, RespError> {
+pub(crate) fn read(buffer: &[u8], max: usize, is_authenticated: bool) -> Result<Found<'_>, RespError> {
     let segments = [Segment::new(0, buffer)];
     let chain = Chain::new(&segments);
     // Requests longer than `max` are refused here, with a text that says what to do.
     let mut parser =
         Parser::new(Limits { args_max: usize::MAX, bulk_bytes_max: usize::MAX, ..Limits::default() });
+    parser.set_authenticated(is_authenticated);
     let mut skipped = 0;
     loop {
         match parser.next(&chain, skipped)? {
@@ -91,7 +93,7 @@ pub(crate) fn read(buffer: &[u8], max: usize) -> Result<Found<'_>, RespError> {
 /// # Errors
 /// [`RespError`].
 pub(crate) fn request(buffer: &[u8]) -> Result<Option<Request<'_>>, RespError> {
-    match read(buffer, usize::MAX)? {
+    match read(buffer, usize::MAX, true)? {
         Found::Request(request) => Ok(Some(request)),
         Found::Part { .. } => Ok(None),
     }
@@ -192,7 +194,7 @@ mod tests {
         let found = read(many.as_bytes(), MAX);
         assert_eq!(found, Ok(Found::Part { skipped: many.len() }));
         let last = [many.as_bytes(), b"PING\r\n"].concat();
-        assert!(matches!(read(&last, MAX), Ok(Found::Request(request)) if request.bytes == last.len()));
+        assert!(matches!(read(&last, MAX, true), Ok(Found::Request(request)) if request.bytes == last.len()));
         assert_eq!(read(b"\r\n*1\r\n$4\r\nPI", MAX), Ok(Found::Part { skipped: 2 }));
         let request = request(b"\r\n*-1\r\n*1\r\n$4\r\nPING\r\n").unwrap().unwrap();
         assert_eq!((&*request.text, request.bytes), (&b"*1\r\n$4\r\nPING\r\n"[..], 21));
@@ -227,14 +229,14 @@ mod tests {
             let mut bytes = Vec::new();
             put_command(&mut bytes, &sent.iter().map(Vec::as_slice).collect::<Vec<_>>());
             for len in 0..bytes.len() {
-                prop_assert_eq!(read(&bytes[..len], MAX), Ok(Found::Part { skipped: 0 }));
+                prop_assert_eq!(read(&bytes[..len], MAX, true), Ok(Found::Part { skipped: 0 }));
             }
             prop_assert_eq!(words(&bytes), sent);
         }
 
         #[test]
         fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = read(&bytes, MAX);
+            let _ = read(&bytes, MAX, true);
             let _ = (elements_of(&bytes), bulk(&bytes));
         }
     }

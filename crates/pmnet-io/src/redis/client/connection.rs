@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
+/// Bytes of requests that are not handled yet, of a client that has not authenticated: more than its longest request.
+const STRANGERS_INPUT_MAX: usize = 256 << 10;
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 const EXEC_ABORT: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 
@@ -121,7 +123,8 @@ impl Connection {
     /// True if the connection should read more input. While a blocking command waits, reading detects that the client
     /// has closed the connection.
     pub(super) fn wants_input(&self, config: &SidecarConfig) -> bool {
-        let room = self.input.len() - self.parsed <= config.request_bytes_max;
+        let most = if self.settings.authenticated { config.request_bytes_max } else { STRANGERS_INPUT_MAX };
+        let room = self.input.len() - self.parsed <= most;
         !self.ended && !self.settings.closing && room && (self.blocked.is_some() || !self.is_full(config))
     }
 
@@ -144,6 +147,11 @@ impl Connection {
     pub(super) fn is_finished(&self) -> bool {
         let last = self.settings.closing || (self.ended && self.blocked.is_none());
         last && self.slots.is_empty() && !self.wants_output() || (self.ended && self.blocked.is_some())
+    }
+
+    /// True if it gets a session: it may have requests for the server.
+    pub(super) fn wants_session(&self) -> bool {
+        self.session.is_none() && self.settings.authenticated
     }
 
     /// True if no request is under way.
@@ -169,7 +177,9 @@ impl Connection {
     ) {
         while !self.settings.closing && !self.is_full(config) {
             let input = std::mem::take(&mut self.input);
-            let step = match resp::read(&input[self.parsed..], config.request_bytes_max) {
+            // All of a part is read again when more of it has come: strangers' parts are short.
+            let is_authenticated = self.settings.authenticated;
+            let step = match resp::read(&input[self.parsed..], config.request_bytes_max, is_authenticated) {
                 Ok(Found::Part { skipped }) => {
                     self.parsed += skipped;
                     Step::Later

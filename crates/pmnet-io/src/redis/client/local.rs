@@ -8,6 +8,8 @@ use subtle::ConstantTimeEq;
 /// Version of Redis whose commands are in the table.
 const REDIS_VERSION: &str = "7.0.15";
 const OK: &[u8] = b"+OK\r\n";
+/// Wrong passwords after which a connection is closed.
+const FAILURES_MAX: u32 = 10;
 /// Longest name of a connection, bytes.
 const NAME_BYTES_MAX: usize = 128;
 const NO_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
@@ -22,6 +24,8 @@ pub(super) struct Settings {
     pub(super) resp3: bool,
     pub(super) authenticated: bool,
     pub(super) closing: bool,
+    /// Wrong passwords so far.
+    pub(super) failures: u32,
 }
 
 impl Settings {
@@ -80,6 +84,9 @@ impl Settings {
             );
         };
         if user != b"default" || !bool::from(given.ct_eq(password.as_bytes())) {
+            self.failures += 1;
+            self.closing |= self.failures >= FAILURES_MAX;
+            tracing::warn!(client = self.id, failures = self.failures, "failed to authenticate");
             return Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned());
         }
         self.authenticated = true;

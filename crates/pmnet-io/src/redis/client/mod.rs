@@ -256,7 +256,7 @@ impl Sidecar {
     fn advance(&mut self) -> Result<(), RuntimeError> {
         while let Some(id) = self.touched.pop_first() {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            if connection.session.is_none() {
+            if connection.wants_session() {
                 connection.session = self.spare.pop();
                 connection.session.map(|session| self.owners.insert(session, id));
             }
