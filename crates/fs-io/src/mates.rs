@@ -43,10 +43,19 @@ impl Gone {
 /// Sends what is gone to the holder of a mount, if that does not have to wait.
 pub(crate) type Tell = Box<dyn Fn(&Gone) + Send>;
 
+/// Where the kernel of a mount is.
+pub(crate) enum KernelAt {
+    /// On this machine.
+    Here(Device),
+    /// There, and it cannot be asked: there were too few descriptors. It counts as knowing everything.
+    Silent,
+    /// On another machine.
+    Elsewhere,
+}
+
 struct Mate {
     mount: MountNumber,
-    /// The kernel, if it is on this machine.
-    notifier: Option<Device>,
+    kernel: KernelAt,
     tell: Tell,
 }
 
@@ -63,8 +72,8 @@ pub(crate) struct Mates {
 }
 
 impl Mates {
-    pub(crate) fn add(&self, mount: MountNumber, notifier: Option<Device>, tell: Tell) {
-        self.all.lock().push(Mate { mount, notifier, tell });
+    pub(crate) fn add(&self, mount: MountNumber, kernel: KernelAt, tell: Tell) {
+        self.all.lock().push(Mate { mount, kernel, tell });
     }
 
     pub(crate) fn remove(&self, mount: MountNumber) {
@@ -80,10 +89,25 @@ impl Mates {
     pub(crate) fn knows(&self, mount: MountNumber, inode: InodeNumber) -> bool {
         // Attributes alone are dropped without waiting for any request.
         let attributes = Notification::inval_inode(Node(inode.0), -1, 0);
-        let is_known = |mate: &Mate| {
-            let asked = mate.notifier.as_ref().map(|notifier| notifier.notify(&attributes));
-            asked.is_some_and(|answer| !matches!(answer, Ok(Sent::Unwanted | Sent::Ended)))
+        let is_known = |mate: &Mate| match &mate.kernel {
+            KernelAt::Here(device) => !matches!(device.notify(&attributes), Ok(Sent::Unwanted | Sent::Ended)),
+            KernelAt::Silent => true,
+            KernelAt::Elsewhere => false,
         };
         self.all.lock().iter().any(|mate| mate.mount == mount && is_known(mate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_cannot_be_asked_knows_everything() {
+        let (mates, tell) = (Mates::default(), || Box::new(|_: &Gone| ()));
+        mates.add(MountNumber(1), KernelAt::Silent, tell());
+        mates.add(MountNumber(2), KernelAt::Elsewhere, tell());
+        assert!(mates.knows(MountNumber(1), InodeNumber(7)));
+        assert!(!mates.knows(MountNumber(2), InodeNumber(7)) && !mates.knows(MountNumber(3), InodeNumber(7)));
     }
 }

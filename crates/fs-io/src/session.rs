@@ -554,7 +554,7 @@ impl Session {
         self.end_background();
         let files = &self.service.files;
         if end == End::Unmount {
-            self.service.ledger().iter().for_each(|ledger| self.service.common.ledgers.remove(ledger));
+            self.forget_ledger();
             for some in self.service.forget_all().chunks(RELEASED_AT_ONCE) {
                 // The log's slab may be full. What cannot be deleted is left to the next start.
                 let _ = files.sync_all();
@@ -565,6 +565,11 @@ impl Session {
         background::publish_all(&self.service, &self.publisher)?;
         files.heap().mark_slabs(1).map_err(FsError::Heap)?;
         Ok(outcome?)
+    }
+
+    /// Writes no more to the memory of a holder that this session does not serve any more.
+    fn forget_ledger(&self) {
+        self.service.ledger().iter().for_each(|ledger| self.service.common.ledgers.remove(ledger));
     }
 
     /// Ends the background threads, and libraries before.
@@ -591,6 +596,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.end_background();
+        // Of a session that has not begun, too.
+        self.forget_ledger();
     }
 }
 

@@ -41,8 +41,6 @@ pub(super) enum AttachError {
     Descriptors(io::Error),
     #[error("that it is served cannot be noted for the next server: {0}")]
     Note(io::Error),
-    #[error("it cannot end where it was served before: {0}")]
-    Before(String),
     #[error(transparent)]
     Session(#[from] SessionError),
 }

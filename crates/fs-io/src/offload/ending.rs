@@ -5,13 +5,13 @@ use super::channel::Channel;
 use super::message::{Attach, Message, Over};
 use crate::clock;
 use crate::common::Sharing;
-use crate::counter::{raise, wait};
+use crate::counter::{counter, raise, wait};
 use crate::session::{End, Session, SessionError};
 use landfall_fs::Files;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,22 +42,48 @@ pub(super) struct Ending {
     thread: JoinHandle<Result<(), SessionError>>,
 }
 
-impl Ending {
-    /// Ends a session in a thread of its own, which raises the counter `over`.
-    ///
+/// What an ending mount has left to do.
+type Work = Box<dyn FnOnce() -> Result<(), SessionError> + Send>;
+
+/// A thread in which a mount ends. It is there before the mount is served: nothing that ends may fail for want of one.
+pub(super) struct Ender {
+    give: mpsc::SyncSender<Work>,
+    /// Readable when it has ended.
+    over: Arc<OwnedFd>,
+    thread: JoinHandle<Result<(), SessionError>>,
+}
+
+impl Ender {
     /// # Errors
-    /// There can be no such thread.
+    /// There can be no such thread, or no counter.
+    pub(super) fn start() -> io::Result<Self> {
+        let (give, given) = mpsc::sync_channel::<Work>(1);
+        let over = Arc::new(counter()?);
+        let ended = Arc::clone(&over);
+        let work = move || {
+            // There is none if the mount is left to the next server.
+            let outcome = given.recv().map_or(Ok(()), |work| work());
+            raise(&ended);
+            outcome
+        };
+        let thread = std::thread::Builder::new().name("ending".into()).spawn(work)?;
+        Ok(Self { give, over, thread })
+    }
+}
+
+impl Ending {
+    /// Ends a session in its thread.
     pub(super) fn begin(
-        session: Session,
+        (session, ender): (Session, Ender),
         (attach, returns): (Attach, Return),
-        (workers, over): (usize, OwnedFd),
+        workers: usize,
         (channel, files): (Arc<Channel>, Arc<Files>),
-    ) -> io::Result<Self> {
-        let (point, ended) = (session.point().to_owned(), Arc::new(over));
-        let (over, holder) = (Arc::clone(&ended), Arc::clone(&channel));
+    ) -> Self {
+        let Ender { give, over, thread } = ender;
+        let (point, holder) = (session.point().to_owned(), Arc::clone(&channel));
         let elsewhere = (attach.over == Over::Connections).then_some(attach.mount);
         let end = move || {
-            let outcome = session.end_with(End::Unmount, || {
+            session.end_with(End::Unmount, || {
                 let has_ended = || match returns {
                     Return::Never => true,
                     Return::Perhaps => says_that_it_has_ended(&holder),
@@ -68,12 +94,10 @@ impl Ending {
                 {
                     tracing::debug!(%error, "calls of a mount that has ended are known until others take their place");
                 }
-            });
-            raise(&over);
-            outcome
+            })
         };
-        let thread = std::thread::Builder::new().name("ending".into()).spawn(end)?;
-        Ok(Self { attach, workers, point, channel, ended, thread })
+        give.send(Box::new(end)).expect("it waits for work");
+        Self { attach, workers, point, channel, ended: over, thread }
     }
 
     /// Readable when it has ended.

@@ -5,6 +5,7 @@ use super::error::{HoldError, refusal};
 use super::machine::Machine;
 use super::message::{Again, Attach, EVERYTHING, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
 use super::place::ServerPlace;
+use super::questions::Questions;
 use super::reach::{Reached, reach};
 use super::refuse::Refusing;
 use super::relay::{Link, Relay};
@@ -14,7 +15,6 @@ use crate::counter::{counter, raise, wait};
 use crate::forget;
 use crate::ledger::Ledger;
 use crate::lives::MountId;
-use crate::mates::Gone;
 use crate::random::random_bytes;
 use crate::session::{Detached, LINGER, Ready, Settings, detach, device_of, write_back};
 use crate::sys::SharedMemory;
@@ -28,7 +28,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The first pause before a dead server is asked for again.
@@ -37,9 +36,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// A server on another machine that has not asked for so long whether this process is there is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-
-/// Questions that wait to be answered. Each thread of a server asks one thing at a time.
-const QUESTIONS_MAX: usize = 1024;
 
 /// How to mount by a server.
 #[derive(Clone, Debug)]
@@ -86,7 +82,7 @@ pub struct Hold {
     /// Identity of the files.
     region: Region,
     channel: Arc<Channel>,
-    questions: mpsc::SyncSender<Question>,
+    questions: Questions,
     /// The server has ended in good order: all that it has done is durable.
     has_all_durable: AtomicBool,
     stop: Arc<OwnedFd>,
@@ -102,14 +98,6 @@ enum By {
         /// Ends its threads.
         over: OwnedFd,
     },
-}
-
-/// What the kernel is to drop.
-enum Question {
-    /// What it keeps of an inode: the server waits for it.
-    Forget { number: u64, inode: InodeNumber, channel: Arc<Channel> },
-    /// A name.
-    Gone(Gone),
 }
 
 /// Ends a mount from another thread.
@@ -157,7 +145,7 @@ impl Hold {
         let (workers, mount) = (reached.workers, settings.mount.clone());
         let mount_settings = Settings { workers, mount, sharing, ..Settings::default() };
         let Ready { mount: mounted, queues, negotiated } = Ready::make(point, &mount_settings, stop.as_fd())?;
-        let questions = answering(&queues[0])?;
+        let questions = Questions::start(&queues[0])?;
         let by = if is_near {
             By::Kernel { ledger: Ledger::memory()? }
         } else {
@@ -263,8 +251,10 @@ impl Hold {
     /// Does what the server says. False if a server that serves the mount does not say so.
     fn hear(&self, message: &Message) -> bool {
         match message {
-            Message::Forget { question, inode } => self.forget(*question, *inode),
-            Message::Gone(gone) => self.note_gone(gone.clone()),
+            Message::Forget { question, inode } => {
+                self.questions.forget(*question, InodeNumber(*inode), Arc::clone(&self.channel));
+            }
+            Message::Gone(gone) => self.questions.drop_name(gone.clone()),
             Message::Ask { number, heard } => {
                 self.relay().iter().for_each(|relay| relay.cache.asked(*number, *heard, since_start()));
                 self.channel.try_send(&Message::Alive { number: *number });
@@ -380,20 +370,6 @@ impl Hold {
         Err(HoldError::NotClean(why.into()))
     }
 
-    /// Has the kernel drop what it keeps of an inode, and tells the server.
-    fn forget(&self, number: u64, inode: u64) {
-        let (inode, channel) = (InodeNumber(inode), Arc::clone(&self.channel));
-        let question = Question::Forget { number, inode, channel };
-        // Only questions of servers that have died fill the queue.
-        let _ = self.questions.try_send(question);
-    }
-
-    /// Has the kernel drop a name.
-    fn note_gone(&self, gone: Gone) {
-        // More than the queue holds stay with the kernel until it needs the memory.
-        let _ = self.questions.try_send(Question::Gone(gone));
-    }
-
     /// Says to a server what it is to serve.
     fn attach(&self, reached: Reached, since: Since) -> Result<Arc<Channel>, HoldError> {
         let Reached { channel, server, sync, life, .. } = &reached;
@@ -433,7 +409,7 @@ impl Hold {
                     self.relay().iter().for_each(|relay| relay.locks.lock().lose(handle));
                 }
                 // Another mount is served already.
-                Message::Gone(gone) => self.note_gone(gone),
+                Message::Gone(gone) => self.questions.drop_name(gone),
                 other => return Err(refusal(server, other)),
             }
         };
@@ -539,27 +515,6 @@ impl Drop for Hold {
             raise(over);
         }
     }
-}
-
-/// Starts the thread that answers what servers ask. The kernel waits, perhaps until there is the next server: the mount
-/// must be handed to that meanwhile.
-fn answering(device: &Device) -> io::Result<mpsc::SyncSender<Question>> {
-    let (sender, questions) = mpsc::sync_channel::<Question>(QUESTIONS_MAX);
-    let device = device.clone_queue()?;
-    let answer = move || {
-        for question in questions {
-            match question {
-                Question::Gone(gone) => gone.tell(&device),
-                Question::Forget { number, inode, channel } => {
-                    forget::tell(&device, inode);
-                    // A server that is gone needs no answer.
-                    let _ = channel.send(&Message::Forgotten { question: number }, &[]);
-                }
-            }
-        }
-    };
-    std::thread::Builder::new().name("forget".into()).spawn(answer)?;
-    Ok(sender)
 }
 
 /// Says why there is no server, unless that was said last. Returns what was said last.

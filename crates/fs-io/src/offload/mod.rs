@@ -26,6 +26,7 @@ mod mark;
 mod message;
 mod packets;
 mod place;
+mod questions;
 mod reach;
 mod refuse;
 mod relay;

@@ -9,6 +9,7 @@ use super::locks::{About, HeldLocks, Parked, Passage, errno_of};
 use super::message::{Message, ServerLife};
 use crate::clock::since_start;
 use crate::effects::{Effects, Makes};
+use crate::errors::NO_LOCKS;
 use crate::errors::TOO_SMALL;
 use crate::inspect::LINK;
 use crate::interrupts::Interrupts;
@@ -226,16 +227,19 @@ impl Relay {
             return;
         }
         // Who says what the server asks must not wait for it.
-        let relay = Arc::clone(self);
+        let (relay, waiting) = (Arc::clone(self), Arc::new(Mutex::new(waiting)));
+        let parked = Arc::clone(&waiting);
         let ask = move || {
-            for parked in waiting {
+            for parked in std::mem::take(&mut *parked.lock()) {
                 if let Err(error) = relay.ask(0, &Asked::of(&parked), &mut Vec::new()) {
                     tracing::error!(%error, "the kernel refuses a reply");
                 }
             }
         };
         if let Err(error) = std::thread::Builder::new().name("locks".into()).spawn(ask) {
-            tracing::error!(%error, "requests that wait for a lock wait until they are interrupted");
+            tracing::error!(%error, "requests that wait for a lock are refused");
+            let refused = std::mem::take(&mut *waiting.lock());
+            refused.iter().for_each(|parked| reply_to(parked, Some(NO_LOCKS)));
         }
     }
 

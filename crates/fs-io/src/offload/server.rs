@@ -6,7 +6,7 @@
 use super::attached::{AttachError, Attached, MOUNTS_MAX};
 use super::channel::{Channel, ChannelError};
 use super::earlier;
-use super::ending::{Ending, Return};
+use super::ending::{Ender, Ending, Return};
 use super::gathering::{Admitted, Gathering};
 use super::greeted::Greeted;
 use super::mark;
@@ -22,7 +22,7 @@ use crate::line::Line;
 use crate::link::{Accepted, Libraries, Link, Listener};
 use crate::lives::{MountId, MountNumber};
 use crate::locking::{Book, Kernel, Member, book_of};
-use crate::mates::Gone;
+use crate::mates::{Gone, KernelAt};
 use crate::panics::Holder;
 use crate::random::random_bytes;
 use crate::rounds::Rounds;
@@ -191,8 +191,7 @@ struct Served {
     stop: OwnedFd,
     /// Readable when they have ended.
     ended: OwnedFd,
-    /// Readable when everything has. That there are descriptors for it is known before the mount is served.
-    over: OwnedFd,
+    ender: Ender,
 }
 
 impl Served {
@@ -355,7 +354,7 @@ impl Server {
                 Some(at) if at >= endings => self.finish(at - endings),
                 Some(at) => {
                     let said = if at % 2 == 1 { Said::Ended } else { Said::Word };
-                    self.listen((at - 1) / 2, said)?;
+                    self.listen((at - 1) / 2, said);
                 }
                 None => {}
             }
@@ -425,12 +424,11 @@ impl Server {
     /// A greeted holder has said something: serves its mount now or later.
     fn attach(&mut self, at: usize) -> Result<(), AttachError> {
         let channel = self.greeted.take(at);
-        let attached = self.receive(&channel).and_then(|attached| {
-            self.end_before(&attached.attach)?;
-            Ok(attached)
-        });
-        match attached {
-            Ok(attached) => self.place(attached),
+        match self.receive(&channel) {
+            Ok(attached) => {
+                self.end_before(&attached.attach);
+                self.place(attached)
+            }
             Err(error) => {
                 refuse(&channel, &error);
                 Err(error)
@@ -491,9 +489,9 @@ impl Server {
 
     /// Ends what was served of a mount whose holder connects anew. What is on its way over the connections before must not be
     /// done behind what comes over the new ones.
-    fn end_before(&mut self, attach: &Attach) -> Result<(), AttachError> {
+    fn end_before(&mut self, attach: &Attach) {
         if attach.over != Over::Connections {
-            return Ok(());
+            return;
         }
         for waiting in [&mut self.gathering.waiting, &mut self.behind] {
             waiting.retain(|other| other.attach.mount != attach.mount);
@@ -501,10 +499,8 @@ impl Server {
         while let Some(at) = self.served.iter().position(|served| served.attach.mount == attach.mount) {
             let served = self.served.remove(at);
             raise(&served.stop);
-            let ended = self.end(served, Return::Now);
-            ended.map_err(|error| AttachError::Before(error.to_string()))?;
+            self.end(served, Return::Now);
         }
-        Ok(())
     }
 
     /// Decides when a mount is served.
@@ -609,11 +605,13 @@ impl Server {
     /// lost.
     fn meet(&self, attached: &Attached) -> Vec<u64> {
         let device = attached.queues.first().and_then(Line::device);
-        let notifier = device.and_then(|device| device.clone_queue().ok());
+        let kernel = device.map_or(KernelAt::Elsewhere, |device| {
+            device.clone_queue().map_or(KernelAt::Silent, KernelAt::Here)
+        });
         let channel = Arc::clone(&attached.channel);
         // Of too many names some are not told.
         let tell = Box::new(move |gone: &Gone| _ = channel.try_send(&Message::Gone(gone.clone())));
-        self.common.mates.add(attached.number, notifier, tell);
+        self.common.mates.add(attached.number, kernel, tell);
         if attached.attach.over == Over::Connections {
             let channel = Arc::clone(&attached.channel);
             let recall = move |number, inodes: &[InodeNumber]| {
@@ -649,7 +647,8 @@ impl Server {
             Over::Connections => (Mount::elsewhere(point), Memory::Log(attach.mount)),
         };
         let lines = Lines { mount, lines: queues, negotiated };
-        let (stop, ended, over) = (new_counter()?, new_counter()?, new_counter()?);
+        let (stop, ended) = (new_counter()?, new_counter()?);
+        let ender = Ender::start().map_err(AttachError::Descriptors)?;
         let copy = |counter: &OwnedFd| counter.try_clone().map_err(AttachError::Descriptors);
         let elsewhere = Elsewhere {
             memory,
@@ -664,7 +663,7 @@ impl Server {
         let begun = (copy(&stop)?, Some(elsewhere));
         let session = Session::serve(files, lines, begun, (&self.settings, Keeper::Session))?;
         let questions = Arc::clone(questions);
-        Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended, over })
+        Ok(Served { session, number, attach, channel, workers, questions, point: None, stop, ended, ender })
     }
 
     /// What libraries link to, where there can be any.
@@ -707,27 +706,27 @@ impl Server {
     }
 
     /// A mount has something to say.
-    fn listen(&mut self, at: usize, said: Said) -> Result<(), ServerError> {
+    fn listen(&mut self, at: usize, said: Said) {
         let Served { session, number, channel, questions, point, stop, .. } = &mut self.served[at];
         let mut returns = Return::Perhaps;
         if said == Said::Word {
             match channel.receive() {
                 Ok((Message::Forgotten { question }, _)) => {
                     questions.note_answered(question);
-                    return Ok(());
+                    return;
                 }
                 Ok((Message::Alive { number: question }, _)) => {
                     self.current.roster.note_answer(*number);
                     self.common.leases.note_answer(*number, question, Instant::now());
-                    return Ok(());
+                    return;
                 }
                 Ok((Message::Recalled { number: recall }, _)) => {
                     self.common.leases.note_dropped(*number, recall);
-                    return Ok(());
+                    return;
                 }
                 Ok((Message::Point(asked), _)) => {
                     *point = Some((asked, self.files.newest()));
-                    return Ok(());
+                    return;
                 }
                 Ok((Message::Ended(_), _)) => returns = Return::Never,
                 _ => {}
@@ -736,19 +735,18 @@ impl Server {
             raise(stop);
         }
         let served = self.served.remove(at);
-        self.end(served, returns)
+        self.end(served, returns);
     }
 
     /// Begins to end what was served.
-    fn end(&mut self, served: Served, returns: Return) -> Result<(), ServerError> {
-        let Served { session, number, attach, channel, workers, over, .. } = served;
+    fn end(&mut self, served: Served, returns: Return) {
+        let Served { session, number, attach, channel, workers, ender, .. } = served;
         self.common.mates.remove(number);
         self.common.leases.leave(number);
         self.current.roster.remove(number);
         let files = Arc::clone(&self.files);
-        self.ending.push(Ending::begin(session, (attach, returns), (workers, over), (channel, files))?);
+        self.ending.push(Ending::begin((session, ender), (attach, returns), workers, (channel, files)));
         self.note_mounts();
-        Ok(())
     }
 
     /// A mount has ended.

@@ -174,7 +174,7 @@ mod tests {
     const MAX: usize = 1 << 20;
 
     fn words(bytes: &[u8]) -> Vec<Vec<u8>> {
-        let Ok(Found::Request(request)) = read(bytes, MAX) else { panic!("no whole request") };
+        let Ok(Found::Request(request)) = read(bytes, MAX, true) else { panic!("no whole request") };
         request.args().iter().map(|word| word.to_vec()).collect()
     }
 
@@ -189,20 +189,20 @@ mod tests {
 
     #[test]
     fn empty_requests_are_dropped_and_not_passed_on() {
-        assert_eq!(read(b"\r\n*0\r\n\r\n", MAX), Ok(Found::Part { skipped: 8 }));
+        assert_eq!(read(b"\r\n*0\r\n\r\n", MAX, true), Ok(Found::Part { skipped: 8 }));
         let many = "\r\n".repeat(5000);
-        let found = read(many.as_bytes(), MAX);
+        let found = read(many.as_bytes(), MAX, true);
         assert_eq!(found, Ok(Found::Part { skipped: many.len() }));
         let last = [many.as_bytes(), b"PING\r\n"].concat();
         assert!(matches!(read(&last, MAX, true), Ok(Found::Request(request)) if request.bytes == last.len()));
-        assert_eq!(read(b"\r\n*1\r\n$4\r\nPI", MAX), Ok(Found::Part { skipped: 2 }));
+        assert_eq!(read(b"\r\n*1\r\n$4\r\nPI", MAX, true), Ok(Found::Part { skipped: 2 }));
         let request = request(b"\r\n*-1\r\n*1\r\n$4\r\nPING\r\n").unwrap().unwrap();
         assert_eq!((&*request.text, request.bytes), (&b"*1\r\n$4\r\nPING\r\n"[..], 21));
     }
 
     #[test]
     fn malformed_requests_are_errors() {
-        let refused = |bytes: &[u8]| read(bytes, MAX).unwrap_err();
+        let refused = |bytes: &[u8]| read(bytes, MAX, true).unwrap_err();
         assert_eq!(refused(b"*x\r\n"), RespError::Protocol(ProtocolError::InvalidMultibulkLength));
         assert_eq!(refused(b"*1\r\n+a\r\n"), RespError::Protocol(ProtocolError::ExpectedBulk { got: b'+' }));
         assert_eq!(refused(b"*1\r\n$-1\r\n"), RespError::Protocol(ProtocolError::InvalidBulkLength));
