@@ -57,6 +57,24 @@ pub enum NodeError {
         /// The chain.
         chain: String,
     },
+    /// Misuse: the chain is said to be as it was before.
+    #[error(
+        "{from} has version {version} of the chain {chain}, and {node} was in version {seen}: nodes may have missed what was \
+         written since. Give the newer view back; if there is none any more, raise `version` above {seen} and leave out every node \
+         that was out then, or make a new chain (`landfall chain create`, `landfall chain init` for the node with the data)"
+    )]
+    OldView {
+        /// The file, or where else it is.
+        from: String,
+        /// The chain.
+        chain: String,
+        /// Its version.
+        version: u64,
+        /// The node.
+        node: String,
+        /// The newest version in which it was.
+        seen: u64,
+    },
     /// Misuse: another node is the first one.
     #[error(
         "{node} is not the first of the chain, {first} is: only the first one begins with data of its own"

@@ -47,7 +47,7 @@ pub use pages::{
 };
 pub use progress::CopyProgress;
 pub use settings::Settings;
-pub use state_file::{STATE_NAME, fall_behind, in_step_for, initialise, membership};
+pub use state_file::{STATE_NAME, check_version, fall_behind, in_step_for, initialise, membership};
 pub use unpacker::{UnpackError, Unpacked, Unpacker};
 pub use view_file::{ViewDocument, parse_view, read_document, view_text, write_document};
 pub use views::{ViewFile, Views};

@@ -102,6 +102,11 @@ pub struct Node {
     pub counters: Counters,
 }
 
+/// What tells a region from others, also from one that was made anew in its place: its salt.
+fn region_of(heap: &Heap) -> String {
+    heap.geometry().salt.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Settings { node, views, .. } = &self.settings;
@@ -115,16 +120,25 @@ impl Node {
     /// # Errors
     /// [`NodeError`] says what is wrong and what to do.
     pub fn open(settings: Settings, heap: &Arc<Heap>) -> Result<Arc<Self>, NodeError> {
-        let (view, mut state, upstream) = settings.read()?;
+        let (view, mut state, mut upstream) = settings.read()?;
         let me = &settings.node;
-        state.change(|state| state.starts += 1)?;
+        if state.note_region(&region_of(heap))? {
+            tracing::warn!("the region is not the one that this node had: it is behind");
+            if settings.views.lease().is_some() || view.is_first(me) {
+                // With etcd, it has said that it is in step.
+                return Err(NodeError::FirstIsBehind { node: me.clone(), chain: view.name });
+            }
+            (_, state, upstream) = settings.read()?;
+        }
+        state
+            .change(|state| (state.starts, state.seen) = (state.starts + 1, state.seen.max(view.version)))?;
         let is_first = view.is_first(me);
         let mut downstream = Downstream::new(settings.streams);
         downstream.set_view(&view, me);
         let heartbeat = settings.views.lease().map(|lease| {
             let mut heartbeat = Heartbeat::new(lease.limit(), boot_time());
             // Nobody was the first one before, or those who were have stopped to answer before this one was.
-            if is_first && (view.version == 1 || view.version == state.state().led) {
+            if is_first && (view.is_first_one() || view.version == state.state().led) {
                 heartbeat.forget_promises();
             }
             heartbeat.set_view(view.version);
@@ -542,7 +556,18 @@ impl Node {
                 current.name
             ));
         }
+        if let Err(wrong) = next.follows(&current) {
+            return Err(format!(
+                "{} does not follow version {}: {wrong}",
+                self.views().describe(),
+                current.version
+            ));
+        }
         tracing::info!(version = next.version, members = next.members.len(), "the chain has changed");
+        // An older one does not count at the next start. Where that cannot be noted, the chain changes all the same.
+        if let Err(error) = self.state.lock().change(|state| state.seen = next.version) {
+            tracing::warn!(%error, "the state of the node cannot be written");
+        }
         let next = Arc::new(next);
         // What is executed, and waits for a node behind that is none any more, goes on with the next one: all members have it.
         self.reconnect_in(&next);

@@ -55,6 +55,7 @@ impl Settings {
         let (view, me) = (self.views.newest()?, &self.node);
         view.find(me).map_err(|source| NodeError::View { from: self.views.describe(), source })?;
         let state = StateFile::open(&self.state, &view.name, me)?;
+        state.check_version(&view, || self.views.describe())?;
         let mut upstream = Upstream::new(me, state.state().since);
         upstream.set_view(&view);
         if view.is_first(me) && !upstream.is_in_step() {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub const STATE_NAME: &str = "chain";
 
 /// What a node knows durably of its place in a chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     /// The chain.
@@ -27,14 +27,20 @@ pub(crate) struct State {
     /// The newest version of the view in which it answered clients as the first one, with etcd.
     #[serde(default)]
     pub(crate) led: u64,
+    /// The newest version of the view in which it was.
+    #[serde(default)]
+    pub(crate) seen: u64,
+    /// What tells its region from others, in hexadecimal digits; empty: not known yet.
+    #[serde(default)]
+    pub(crate) region: String,
 }
 
 impl State {
     fn to_text(&self) -> String {
-        let Self { chain, node, since, starts, floor, led } = self;
+        let Self { chain, node, since, starts, floor, led, seen, region } = self;
         format!(
             "chain = \"{chain}\"\nnode = \"{node}\"\nsince = {since}\nstarts = {starts}\nfloor = {floor}\n\
-             led = {led}\n"
+             led = {led}\nseen = {seen}\nregion = \"{region}\"\n"
         )
     }
 }
@@ -51,13 +57,34 @@ pub(crate) struct StateFile {
 impl StateFile {
     /// Reads the state of a node; one that has none is behind.
     pub(crate) fn open(path: &Path, chain: &str, node: &str) -> Result<Self, NodeError> {
-        let new = || State { chain: chain.into(), node: node.into(), since: 0, starts: 0, floor: 0, led: 0 };
+        let (chain_name, node_name) = (chain.to_owned(), node.to_owned());
+        let new = || State { chain: chain_name, node: node_name, ..State::default() };
         let state = read(path)?.unwrap_or_else(new);
         if state.chain != chain || state.node != node {
             let State { chain, node, .. } = state;
             return Err(NodeError::Other { path: path.into(), node, chain });
         }
         Ok(Self { path: path.into(), state, is_written: true })
+    }
+
+    /// The region beside the file is this one. If the node had another one before, it is behind: returns that.
+    pub(crate) fn note_region(&mut self, region: &str) -> Result<bool, NodeError> {
+        let is_another = !self.state.region.is_empty() && self.state.region != region;
+        self.change(|state| {
+            region.clone_into(&mut state.region);
+            state.since = if is_another { 0 } else { state.since };
+        })?;
+        Ok(is_another)
+    }
+
+    /// Refuses a view that is older than one in which the node was.
+    pub(crate) fn check_version(&self, view: &View, from: impl FnOnce() -> String) -> Result<(), NodeError> {
+        let State { chain, node, seen, .. } = &self.state;
+        if view.version >= *seen {
+            return Ok(());
+        }
+        let (chain, node) = (chain.clone(), node.clone());
+        Err(NodeError::OldView { from: from(), chain, version: view.version, node, seen: *seen })
     }
 
     pub(crate) fn state(&self) -> &State {
@@ -139,7 +166,11 @@ pub fn initialise(dir: &Path, view: &View, node: &str) -> Result<(), NodeError> 
         return Err(NodeError::NotFirst { node: node.into(), first: view.members[0].name.clone() });
     }
     std::fs::create_dir_all(dir).map_err(|source| NodeError::File { path: dir.into(), source })?;
-    StateFile::open(&path, &view.name, node)?.change(|state| state.since = member.since)
+    StateFile::open(&path, &view.name, node)?.change(|state| {
+        state.since = member.since;
+        // Whichever region is there.
+        state.region.clear();
+    })
 }
 
 /// The `since` for which the node of a chain is in step, by the file in the directory of its region; 0: it is behind.
@@ -148,6 +179,15 @@ pub fn initialise(dir: &Path, view: &View, node: &str) -> Result<(), NodeError> 
 /// [`NodeError::Other`] if the region belongs to another one; those of the file.
 pub fn in_step_for(dir: &Path, chain: &str, node: &str) -> Result<u64, NodeError> {
     Ok(StateFile::open(&dir.join(STATE_NAME), chain, node)?.state().since)
+}
+
+/// Refuses a view, which `from` names, that is older than one in which the node was, by the file in the directory of its region.
+///
+/// # Errors
+/// [`NodeError::OldView`]; as [`in_step_for`].
+pub fn check_version(dir: &Path, view: &View, node: &str, from: &str) -> Result<(), NodeError> {
+    let state = StateFile::open(&dir.join(STATE_NAME), &view.name, node)?;
+    state.check_version(view, || from.to_owned())
 }
 
 #[cfg(test)]
@@ -163,6 +203,12 @@ mod tests {
         file.change(|state| (state.since, state.floor) = (3, 77)).unwrap();
         let again = StateFile::open(&path, "orders", "b").unwrap();
         assert_eq!(again.state(), file.state());
+        // As an earlier release has written it.
+        let text = std::fs::read_to_string(&path).unwrap();
+        let older: Vec<&str> =
+            text.lines().filter(|line| !line.contains("seen") && !line.contains("region")).collect();
+        std::fs::write(&path, older.join("\n")).unwrap();
+        assert_eq!(StateFile::open(&path, "orders", "b").unwrap().state(), file.state());
         assert!(matches!(StateFile::open(&path, "orders", "a"), Err(NodeError::Other { .. })));
         assert!(matches!(StateFile::open(&path, "others", "b"), Err(NodeError::Other { .. })));
         assert_eq!(membership(place.path()).unwrap(), Some(("orders".into(), "b".into())));

@@ -26,6 +26,19 @@ pub enum ViewError {
         "`since` of {0} must be at least 1 and that of the member before it, and at most the version of the view"
     )]
     Since(String),
+    /// Misuse: a view says that a node has been there since a version at which it was not.
+    #[error(
+        "{node} was no member all the time since version {since}: a node that returns is added anew, at the end"
+    )]
+    Missed {
+        /// The node.
+        node: String,
+        /// What the view says.
+        since: u64,
+    },
+    /// Misuse: nodes have changed places.
+    #[error("{0} was behind the member that it is before now: nodes keep their order, and join at the end")]
+    Order(String),
     /// Misuse: the node is no member.
     #[error("{node} is no member of the chain {chain} in version {version}")]
     NoMember {
@@ -54,7 +67,7 @@ pub struct Member {
 pub struct View {
     /// The name of the chain.
     pub name: String,
-    /// Grows with each change. The first is 1.
+    /// Grows with each change. The first one of a chain is its time of creation, so that no chain of its name had it before.
     pub version: u64,
     /// The nodes. The first one takes writes.
     pub members: Vec<Member>,
@@ -115,6 +128,47 @@ impl View {
     /// True if the node takes writes.
     pub fn is_first(&self, node: &str) -> bool {
         self.members.first().is_some_and(|member| member.name == node)
+    }
+
+    /// The first view of a chain that is created at `now`, Unix seconds, with these nodes and their addresses.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn create(
+        name: String,
+        members: impl IntoIterator<Item = (String, String)>,
+        now: u64,
+    ) -> Result<Self, ViewError> {
+        let version = now.max(1);
+        let member = |(name, address)| Member { name, address, since: version };
+        let view = Self { name, version, members: members.into_iter().map(member).collect() };
+        view.check()?;
+        Ok(view)
+    }
+
+    /// True if this is the first view of its chain: no node was added later.
+    pub fn is_first_one(&self) -> bool {
+        self.members.first().is_some_and(|member| member.since == self.version)
+    }
+
+    /// Checks that this view can follow an earlier one, whatever came between: who was not removed is where it was, and who is
+    /// new, or was removed, is added anew. Otherwise a node would count as having what it has missed.
+    ///
+    /// # Errors
+    /// [`ViewError::Since`], [`ViewError::Order`].
+    pub fn follows(&self, earlier: &Self) -> Result<(), ViewError> {
+        let mut before = None;
+        for member in self.members.iter().filter(|member| member.since <= earlier.version) {
+            let known = earlier.members.iter().position(|other| other.name == member.name);
+            let at = known.filter(|at| earlier.members[*at].since == member.since);
+            let at =
+                at.ok_or_else(|| ViewError::Missed { node: member.name.clone(), since: member.since })?;
+            if before.is_some_and(|before| at < before) {
+                return Err(ViewError::Order(member.name.clone()));
+            }
+            before = Some(at);
+        }
+        Ok(())
     }
 
     /// The next view, with one more node at the end.
@@ -186,6 +240,32 @@ mod tests {
         assert_eq!(first.with("a", "127.0.0.1:9"), Err(ViewError::Twice("a".into())));
         let alone = view(&[("a", 1, 1)]);
         assert_eq!(alone.without("a"), Err(ViewError::Count(0)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_view_follows_if_nobody_counts_as_having_what_it_has_missed() -> Result<(), ViewError> {
+        let first = view(&[("a", 1, 1), ("b", 2, 1), ("c", 3, 2)]);
+        let without = first.without("b")?;
+        let again = without.with("b", "127.0.0.1:2")?;
+        for (next, earlier) in [(&without, &first), (&again, &first), (&again, &without), (&first, &first)] {
+            assert_eq!(next.follows(earlier), Ok(()));
+        }
+        let old = View { version: 9, ..first.clone() };
+        assert_eq!(old.follows(&without), Err(ViewError::Missed { node: "b".into(), since: 1 }));
+        assert_eq!(old.follows(&again), Err(ViewError::Missed { node: "b".into(), since: 1 }));
+        let swapped = View { version: 9, ..view(&[("b", 2, 1), ("a", 1, 1), ("c", 3, 2)]) };
+        assert_eq!(swapped.follows(&first), Err(ViewError::Order("a".into())));
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_view_of_a_chain_is_known() -> Result<(), ViewError> {
+        let members = ["a", "b"].map(|name| (name.to_owned(), format!("{name}:1")));
+        let created = View::create("orders".into(), members, 1_700_000_000)?;
+        assert!(created.is_first_one() && created.members[1].since == 1_700_000_000);
+        let next = created.without("a")?;
+        assert!(!next.is_first_one() && !next.with("a", "a:1")?.is_first_one());
         Ok(())
     }
 

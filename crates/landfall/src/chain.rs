@@ -6,6 +6,7 @@ use crate::output::fail;
 use clap::{Args, Subcommand};
 use landfall_chain::{Member, View, ViewError};
 use landfall_chain_io::{ClientAddress, NodeError, ViewDocument, initialise, read_document, write_document};
+use landfall_server::shared::now_ns;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -234,10 +235,8 @@ fn create(path: &Path, name: String, members: Vec<NewMember>) -> Result<Vec<Stri
     if path.exists() {
         return Err(ChainError::Exists(path.into()));
     }
-    let member =
-        |new: &NewMember| Member { name: new.name.clone(), address: new.address.to_string(), since: 1 };
-    let view = View { name, version: 1, members: members.iter().map(member).collect() };
-    view.check()?;
+    let member = |new: &NewMember| (new.name.clone(), new.address.to_string());
+    let view = View::create(name, members.iter().map(member), now_ns() / 1_000_000_000)?;
     let clients = members.into_iter().filter_map(|new| Some((new.name, new.clients?))).collect();
     let document = ViewDocument { view, clients };
     write_document(path, &document)?;

@@ -396,6 +396,73 @@ fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
         || chain.nodes[1].place.log().contains("the view that was read before counts").then_some(());
     wait_until(REPLY_LIMIT, is_ignored).expect("it says so");
     assert_eq!(chain.server(1).call(&["SET", "k", "v"]), ok());
+    // Nor does it count at their next starts.
+    for index in [0, 1] {
+        chain.kill(index);
+        let words = chain.try_start(index).err().expect("it is refused").words;
+        assert!(words.contains("nodes may have missed what was written since"), "{words}");
+    }
+}
+
+#[test]
+fn a_view_that_has_a_node_back_as_if_it_had_missed_nothing_is_ignored() {
+    let mut chain = Chain::new(3, &[]);
+    chain.start_all();
+    let first = std::fs::read_to_string(chain.view_path()).unwrap();
+    chain.kill(1);
+    chain.remove(1);
+    wait_until(REPLY_LIMIT, || (chain.server(0).call(&["SET", "k", "v"]) == ok()).then_some(()))
+        .expect("served");
+    let raised = |line: &str| match line.strip_prefix("version = ") {
+        Some(version) => format!("version = {}\n", version.parse::<u64>().unwrap() + 2),
+        None => format!("{line}\n"),
+    };
+    std::fs::write(chain.view_path(), first.lines().map(raised).collect::<String>()).unwrap();
+    let is_ignored =
+        || chain.nodes[0].place.log().contains("b was no member all the time since").then_some(());
+    wait_until(REPLY_LIMIT, is_ignored).expect("it says so");
+    assert_eq!(chain.server(0).call(&["SET", "k", "w"]), ok());
+}
+
+#[test]
+fn a_region_that_is_not_the_nodes_own_is_copied_to() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
+    chain.kill(1);
+    // The file beside it says that it has the chain's data.
+    std::fs::remove_file(chain.nodes[1].place.region()).unwrap();
+    chain.start(1);
+    assert_eq!(chain.wait_until_in_step(), 0);
+    let mut replica = chain.resp(1);
+    assert_eq!(replica.call(&[b"GET", b"k"]).unwrap(), bulk("v"));
+    chain.kill(0);
+    std::fs::remove_file(chain.nodes[0].place.region()).unwrap();
+    let words = chain.try_start(0).err().expect("it is refused").words;
+    assert!(words.contains("its region does not hold the chain's data"), "{words}");
+    let words = chain.try_start(0).err().expect("it is refused again").words;
+    assert!(words.contains("its region does not hold the chain's data"), "{words}");
+}
+
+#[test]
+fn a_chain_that_is_made_anew_has_nothing_of_an_earlier_one_of_its_name() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["SET", "k", "old"]), ok());
+    chain.kill(0);
+    chain.kill(1);
+    // The first region leaves the chain, and serves alone.
+    std::fs::remove_file(chain.nodes[0].place.dir().join("chain")).unwrap();
+    let alone = chain.nodes[0].place.start(&[]);
+    assert_eq!(alone.call(&["SET", "k", "new"]), ok());
+    assert!(alone.stop().success());
+    // A chain has its time of creation, in seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    chain.create_again();
+    chain.start_all();
+    assert_eq!(chain.wait_until_in_step(), 0);
+    let mut replica = chain.resp(1);
+    assert_eq!(replica.call(&[b"GET", b"k"]).unwrap(), bulk("new"));
 }
 
 #[test]
@@ -474,8 +541,8 @@ fn strangers_in_any_number_keep_neither_a_node_nor_clients_out() {
     assert_eq!(same_everywhere(&chain, &[0, 1]).len(), 1);
 }
 
-/// A chunk with one group of records.
-fn chunk_of(records: &[(RecordKind, u8, &[u8])]) -> Vec<u8> {
+/// A chunk with one group of records, under a version of the view.
+fn chunk_of(version: u64, records: &[(RecordKind, u8, &[u8])]) -> Vec<u8> {
     let (mut head, value) = (Vec::new(), b"value");
     for (at, (kind, space, key)) in records.iter().enumerate() {
         let is_put = *kind == RecordKind::Put;
@@ -494,7 +561,7 @@ fn chunk_of(records: &[(RecordKind, u8, &[u8])]) -> Vec<u8> {
     }
     let values: Vec<u8> =
         records.iter().filter(|put| put.0 == RecordKind::Put).flat_map(|_| *value).collect();
-    let message = landfall_chain::message(Code::Chunk, 1, 1, &head, values.len() as u64);
+    let message = landfall_chain::message(Code::Chunk, version, 1, &head, values.len() as u64);
     [message, values].concat()
 }
 
@@ -509,6 +576,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 fn records_out_of_place_are_refused_and_change_nothing() {
     let mut chain = Chain::new(2, &[]);
     chain.start(1);
+    let version = chain.version();
     let (put, tombstone) = (RecordKind::Put, RecordKind::Tombstone);
     let hostile: [&[(RecordKind, u8, &[u8])]; 8] = [
         &[(put, 0, b"key"), (put, 53, b"0123456789ab")],
@@ -530,7 +598,7 @@ fn records_out_of_place_are_refused_and_change_nothing() {
             to: "b".into(),
             password: Vec::new(),
         };
-        let message = [hello.encode(1), chunk_of(records)].concat();
+        let message = [hello.encode(version), chunk_of(version, records)].concat();
         // A node that has just started welcomes nobody for a moment.
         let codes = wait_until(REPLY_LIMIT, || {
             let codes = codes_answered(chain.nodes[1].address, &message);
@@ -547,8 +615,12 @@ fn records_out_of_place_are_refused_and_change_nothing() {
     assert!(chain.info(1, "chain_role").is_some());
 }
 
-/// Answers as a node in step with room, but not to the first chunk.
-fn answer_all_but_the_first_chunk(mut peer: TcpStream, chunks: &AtomicU64) -> std::io::Result<()> {
+/// Answers as a node in step with room since the first version, but not to the first chunk.
+fn answer_all_but_the_first_chunk(
+    mut peer: TcpStream,
+    version: u64,
+    chunks: &AtomicU64,
+) -> std::io::Result<()> {
     loop {
         let mut bytes = [0; landfall_chain::HEADER_BYTES];
         peer.read_exact(&mut bytes)?;
@@ -557,9 +629,9 @@ fn answer_all_but_the_first_chunk(mut peer: TcpStream, chunks: &AtomicU64) -> st
         peer.read_exact(&mut rest)?;
         let room = Report { order: header.number + 1, free: 1 << 30, obtainable: 1 << 30 };
         match header.code {
-            Code::Hello => peer.write_all(&Welcome { since: 1, files: 0 }.encode(1, room))?,
+            Code::Hello => peer.write_all(&Welcome { since: version, files: 0 }.encode(version, room))?,
             Code::Chunk if chunks.fetch_add(1, Ordering::SeqCst) == 0 => {}
-            _ => peer.write_all(&Acknowledged { nodes: 1, room }.encode(1, header.number))?,
+            _ => peer.write_all(&Acknowledged { nodes: 1, room }.encode(version, header.number))?,
         }
     }
 }
@@ -570,11 +642,11 @@ fn a_node_that_does_not_answer_is_connected_to_anew() {
     let mut chain = Chain::new(2, &["--workers", "1"]);
     let (listener, chunks) =
         (TcpListener::bind(chain.nodes[1].address).unwrap(), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&chunks);
+    let (counted, version) = (Arc::clone(&chunks), chain.version());
     std::thread::spawn(move || {
         for peer in listener.incoming() {
             let chunks = Arc::clone(&counted);
-            std::thread::spawn(move || answer_all_but_the_first_chunk(peer.unwrap(), &chunks));
+            std::thread::spawn(move || answer_all_but_the_first_chunk(peer.unwrap(), version, &chunks));
         }
     });
     chain.start(0);

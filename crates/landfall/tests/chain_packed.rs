@@ -138,14 +138,14 @@ fn packed_values_land_at_every_node_without_a_copy() {
 }
 
 /// A message to node `b` that would be the first of its stream, with a value of so many bytes.
-fn message(incarnation: u64, value_len: u32, payload: &[u8]) -> Vec<u8> {
+fn message(version: u64, incarnation: u64, value_len: u32, payload: &[u8]) -> Vec<u8> {
     let (chain, from, to) = ("orders".into(), "a".into(), "b".into());
     let hello = Hello { stream: 0, incarnation, is_in_step: true, chain, from, to, password: Vec::new() };
     let (kind, more, space, aux, arrival_ns, mark) = (RecordKind::Put, false, 0, 0, 1, 0);
     let (mut head, key, value_crc) = (Vec::new(), b"key", 0);
     Record { kind, more, space, aux, arrival_ns, mark, key, value_len, value_crc }.encode(&mut head);
-    let header = packed_message(Code::Chunk, 1, 1, &head, payload.len() as u64);
-    [&hello.encode(1)[..], &header, payload].concat()
+    let header = packed_message(Code::Chunk, version, 1, &head, payload.len() as u64);
+    [&hello.encode(version)[..], &header, payload].concat()
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn what_does_not_unpack_to_what_the_head_says_is_refused() {
         (4096, [&[8, 0, 0, 0][..], &[0; 8]].concat()),
     ];
     for (at, (value_len, payload)) in (1..).zip(&hostile) {
-        let message = message(1000 + at, *value_len, payload);
+        let message = message(chain.version(), 1000 + at, *value_len, payload);
         let codes = wait_until(REPLY_LIMIT, || {
             let codes = codes_answered(chain.nodes[1].address, &message);
             (codes.first() == Some(&(Code::Welcome as u8))).then_some(codes)

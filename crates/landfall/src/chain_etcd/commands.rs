@@ -4,6 +4,7 @@ use super::registry::{Keys, LEASE_TIMES, RegistryError, Snapshot, only_if, put, 
 use landfall_chain::{Member, View, ViewError};
 use landfall_members::etcd::{Condition, Op};
 use landfall_members::{EtcdClient, MembersError};
+use landfall_server::shared::now_ns;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -84,11 +85,8 @@ impl Commands {
         }
         let nodes: Vec<Op> =
             members.iter().map(|(name, address)| put(self.keys.node(name), &address.to_string())).collect();
-        let member =
-            |(name, address): (String, SocketAddr)| Member { name, address: address.to_string(), since: 1 };
-        let view =
-            View { name: self.chain(), version: 1, members: members.into_iter().map(member).collect() };
-        view.check()?;
+        let members = members.into_iter().map(|(name, address)| (name, address.to_string()));
+        let view = View::create(self.chain(), members, now_ns() / 1_000_000_000)?;
         let mut then =
             vec![put_view(&self.keys, &view), put(self.keys.lease_time(), &lease_time.to_string())];
         then.extend(nodes);

@@ -3,7 +3,7 @@
 use super::agent::{Agent, Shared};
 use super::registry::{Keys, RegistryError, Snapshot};
 use landfall_chain::{Compression, Replicate, Sending, View};
-use landfall_chain_io::{ClientAddress, CopyProgress, Lease, NodeError, Views, in_step_for};
+use landfall_chain_io::{ClientAddress, CopyProgress, Lease, NodeError, Views, check_version, in_step_for};
 use landfall_members::EtcdClient;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -93,6 +93,8 @@ impl EtcdPlace {
     }
 
     fn start(&self, keys: Keys, first: Snapshot) -> Result<EtcdViews, PlaceError> {
+        // Who registers says what it has.
+        check_version(&self.dir, &first.view, &self.node, "etcd")?;
         let in_step = in_step_for(&self.dir, &self.chain, &self.node)?;
         let shared = Arc::new(Shared::new(keys, &self.node, first));
         shared.in_step.store(in_step, Ordering::Release);

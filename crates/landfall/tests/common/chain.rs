@@ -98,6 +98,11 @@ fn is_port_taken(why: &Refused) -> bool {
     why.to_string().contains("Address already in use")
 }
 
+/// The version of the view that `chain show` prints.
+fn version_in(shown: &str) -> Option<&str> {
+    shown.split_once(", version ")?.1.split(|byte: char| !byte.is_ascii_digit()).next()
+}
+
 impl Chain {
     /// A chain of nodes `a`, `b`, and so on; none of them runs. The first one holds the chain's data: none.
     pub(crate) fn new(nodes: usize, flags: &[&str]) -> Self {
@@ -134,15 +139,26 @@ impl Chain {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let client = etcd.map_or(Vec::new(), |(etcd, _)| etcd.client.clone());
         let chain = Self { place: Place::new(), etcd: client, nodes, flags };
-        let members: Vec<String> =
-            chain.nodes.iter().map(|node| format!("--member={}={}", node.name, node.address)).collect();
-        let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        let lease_time = etcd.map_or(String::new(), |(_, lease_time)| lease_time.to_string());
-        let named = if etcd.is_some() { ["--lease-time", &lease_time] } else { ["--name", "orders"] };
-        chain.command("create", &[&named, &members[..]].concat());
-        let dir = chain.nodes[0].place.dir();
-        chain.command("init", &["--node", "a", "--dir", dir.to_str().unwrap()]);
+        chain.create(etcd.map(|(_, lease_time)| lease_time));
         chain
+    }
+
+    /// Makes the chain. The first node holds its data.
+    fn create(&self, lease_time: Option<u64>) {
+        let members: Vec<String> =
+            self.nodes.iter().map(|node| format!("--member={}={}", node.name, node.address)).collect();
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        let in_etcd = lease_time.map(|lease_time| lease_time.to_string());
+        let named = in_etcd.as_ref().map_or(["--name", "orders"], |lease_time| ["--lease-time", lease_time]);
+        self.command("create", &[&named, &members[..]].concat());
+        let dir = self.nodes[0].place.dir();
+        self.command("init", &["--node", "a", "--dir", dir.to_str().unwrap()]);
+    }
+
+    /// Makes the chain anew, with the same name and nodes. None of them runs.
+    pub(crate) fn create_again(&self) {
+        std::fs::remove_file(self.view_path()).unwrap();
+        self.create(None);
     }
 
     /// Has the servers, which do not run yet, serve mounts elsewhere. Returns where.
@@ -310,11 +326,15 @@ impl Chain {
         settled.unwrap_or_else(|| panic!("the nodes are not in step: {}", self.words()))
     }
 
+    /// The version of the newest view.
+    pub(crate) fn version(&self) -> u64 {
+        version_in(&self.command("show", &[])).expect("a version").parse().unwrap()
+    }
+
     /// The node that takes writes, if every running node is in step with the newest view.
     pub(crate) fn settled(&self) -> Option<usize> {
         let text = self.try_command("show", &[]).ok()?;
-        let version = text.split_once(", version ")?.1;
-        let version = version.split(|byte: char| !byte.is_ascii_digit()).next()?;
+        let version = version_in(&text)?;
         let is_member = |node: &Node| text.contains(&format!("\n{} at {}, since", node.name, node.address));
         let runs = |index: &usize| self.nodes[*index].server.is_some();
         let running: Vec<usize> = (0..self.nodes.len()).filter(runs).collect();
