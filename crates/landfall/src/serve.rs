@@ -271,6 +271,7 @@ fn serve_in_chain(
     mut writes: Box<dyn PlainWrites>,
     signals: &Signals,
 ) -> Result<(), ServeError> {
+    let _lock = place.lock()?;
     while let Some(views) = place.take(&|| signals.has_come())? {
         let of_etcd: Arc<EtcdViews> = Arc::clone(&views);
         config.chain = Some(ChainConfig {

@@ -1,4 +1,5 @@
 //! Chains in etcd: a manager takes out and adds servers, and none that may have lost its place answers.
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod common;
 
@@ -376,6 +377,41 @@ fn a_node_that_is_removed_ends_and_the_last_one_stays() {
     assert!(setting.show().contains("not in the view; silent"));
     setting.chain.start(1);
     setting.wait_for("ab");
+}
+
+#[test]
+fn a_second_server_on_the_same_directory_takes_no_place_from_the_first() {
+    let Some(setting) = Setting::started(1) else { return };
+    let refused = setting.chain.try_start(0).err().expect("refused").words;
+    assert!(refused.contains("another process serves the region there"), "{refused}");
+    // Long enough for whoever lost the place to say so.
+    let until = Instant::now() + T_TIME;
+    while Instant::now() < until {
+        assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Its command was killed, or has lost etcd, and nobody else can be the first one.
+#[test]
+fn a_removal_that_nobody_carries_out_is_taken_back() {
+    let Some(mut setting) = Setting::started(2) else { return };
+    setting.chain.kill(1);
+    setting.chain.nodes[1].lose_disk();
+    wait_until(LIMIT, || setting.show().contains("replica; silent").then_some(())).expect("b is silent");
+    let mut delete = std::process::Command::new("etcdctl");
+    delete.args(["--endpoints", &setting.etcd.url, "del", "/landfall/chains/orders/nodes/a"]);
+    let Ok(deleted) = delete.env("ETCDCTL_API", "3").output() else {
+        eprintln!("SKIP: etcdctl: not installed, see `cargo xtask peers`");
+        return;
+    };
+    assert!(deleted.status.success());
+    let address = setting.chain.nodes[0].address;
+    let refused = setting.chain.try_command("add", &["a=127.0.0.1:9"]).unwrap_err();
+    assert!(refused.contains("a is there twice"), "{refused}");
+    setting.chain.command("add", &[&format!("a={address}")]);
+    let serves = || (setting.chain.resp(0).call(&[b"SET", b"k", b"v"]).ok()? == ok()).then_some(());
+    wait_until(LIMIT, serves).expect("it serves again");
 }
 
 #[test]

@@ -321,8 +321,8 @@ impl<'s> Agent<'s> {
         nodes.extend(first.filter(|first| !nodes.contains(first)));
         when.extend(nodes.into_iter().flat_map(|node| seen.unchanged(keys, node)));
         let mut then = vec![put_view(keys, &change.view)];
-        let leaving = change.removed.iter().filter(|node| seen.leaving.contains(*node));
-        then.extend(leaving.map(|node| Op::Delete { key: keys.leaving(node) }));
+        // Also if that was asked for since it was read: who comes back would never be added again.
+        then.extend(change.removed.iter().map(|node| Op::Delete { key: keys.leaving(node) }));
         if self.client.within(self.limit()).txn(&only_if(when, then))?.succeeded {
             let Change { view, removed, added } = change;
             let (version, members) = (view.version, view.members.len());

@@ -41,6 +41,13 @@ pub(crate) enum CommandsError {
     LastOne { node: String, chain: String },
     #[error("the chain {chain} has changed meanwhile: look at it by `landfall chain show`, and try again")]
     Changed { chain: String },
+    #[error("{other} of the chain {chain} is at {address} already")]
+    Address { address: SocketAddr, other: String, chain: String },
+    #[error(
+        "whether the chain {chain} was changed is not known: {source}. What was asked of it may still be done: look at it by \
+         `landfall chain show`; `landfall chain add` takes a removal back"
+    )]
+    Unanswered { chain: String, source: Box<CommandsError> },
     #[error(
         "the chain {chain} was not changed within {} s: no server is its manager, or no other node is in step any more. \
          Nothing is asked of it now",
@@ -109,8 +116,15 @@ impl Commands {
             let (node, address) = (node.to_owned(), known.address);
             return Err(CommandsError::Known { node, chain: self.chain(), address });
         }
-        // A view with it says whether name and address make sense.
-        seen.view.with(node, &address.to_string())?;
+        match seen.view.find(node) {
+            // Somebody has begun to remove it, and the manager has not done that.
+            Ok((_, member)) if member.address == address.to_string() => {}
+            // A view with it says whether name and address make sense.
+            _ => drop(seen.view.with(node, &address.to_string())?),
+        }
+        if let Some((other, _)) = seen.nodes.iter().find(|(_, known)| known.address == address) {
+            return Err(CommandsError::Address { address, other: other.clone(), chain: self.chain() });
+        }
         let when = vec![Condition::exists(self.keys.node(node), false)];
         let then = vec![
             put(self.keys.node(node), &address.to_string()),
@@ -141,7 +155,7 @@ impl Commands {
         self.wait(
             &seen,
             |now| now.view.find(node).is_err(),
-            || put(self.keys.node(node), &configured.address.to_string()),
+            || vec![put(self.keys.node(node), &configured.address.to_string())],
         )
     }
 
@@ -157,7 +171,7 @@ impl Commands {
         self.check_others(&seen, &[node])?;
         self.make_leave(&seen, &[node])?;
         let is_out = |now: &Snapshot| now.view.find(node).is_ok_and(|(_, member)| member.since == since);
-        self.wait(&seen, |now| !is_out(now), || Op::Delete { key: self.keys.leaving(node) })
+        self.wait(&seen, |now| !is_out(now), || vec![Op::Delete { key: self.keys.leaving(node) }])
     }
 
     /// Takes out all nodes before one that is in step, so that it is the first. They are added again at the end.
@@ -174,14 +188,18 @@ impl Commands {
         }
         let before: Vec<&str> = seen.view.members[..place].iter().map(|member| &*member.name).collect();
         self.make_leave(&seen, &before)?;
-        let prefix = self.keys.leaving("");
-        self.wait(&seen, |now| now.view.is_first(node), || Op::DeletePrefix { prefix: prefix.clone() })
+        let stay = || before.iter().map(|node| Op::Delete { key: self.keys.leaving(node) }).collect();
+        self.wait(&seen, |now| now.view.is_first(node), stay)
     }
 
-    /// Says which nodes are to leave the view, if that is still the one that was seen.
+    /// Says which nodes are to leave the view, if that is still the one that was seen. That ends by itself, should nobody wait
+    /// for it any more.
     fn make_leave(&self, seen: &Snapshot, nodes: &[&str]) -> Result<(), CommandsError> {
         let when = vec![seen.same_view(&self.keys)];
-        let then = nodes.iter().map(|node| put(self.keys.leaving(node), "")).collect();
+        let (lease, _) = self.client.within(LIMIT).grant(seen.lease_time * 2 + 2 * LIMIT)?;
+        let leave =
+            |node: &&str| Op::Put { key: self.keys.leaving(node), value: Vec::new(), lease: Some(lease) };
+        let then = nodes.iter().map(leave).collect();
         if self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
             return Ok(());
         }
@@ -206,17 +224,26 @@ impl Commands {
         &self,
         seen: &Snapshot,
         is_done: impl Fn(&Snapshot) -> bool,
-        undo: impl Fn() -> Op,
+        undo: impl Fn() -> Vec<Op>,
     ) -> Result<Vec<String>, CommandsError> {
         let (begun, after) = (Instant::now(), seen.lease_time * 2);
         loop {
-            let now = self.read()?;
+            let now = match self.read() {
+                Ok(now) => now,
+                Err(_) if begun.elapsed() < after => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(error) => {
+                    return Err(CommandsError::Unanswered { chain: self.chain(), source: error.into() });
+                }
+            };
             if is_done(&now) {
                 return Ok(describe(&now));
             }
             if begun.elapsed() >= after {
                 let when = vec![now.same_view(&self.keys)];
-                if self.client.within(LIMIT).txn(&only_if(when, vec![undo()]))?.succeeded {
+                if self.client.within(LIMIT).txn(&only_if(when, undo()))?.succeeded {
                     return Err(CommandsError::NotDone { chain: self.chain(), after });
                 }
             }

@@ -6,6 +6,8 @@ use landfall_chain::{Compression, Replicate, Sending, View};
 use landfall_chain_io::{ClientAddress, CopyProgress, Lease, NodeError, Views, check_version, in_step_for};
 use landfall_members::EtcdClient;
 use parking_lot::Mutex;
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 /// Time limit of the first reading.
 const LIMIT: Duration = Duration::from_secs(3);
+/// Name of the file, in the directory of the region, that whoever takes the place has locked.
+const LOCK_NAME: &str = "chain.lock";
 /// Pause before etcd is asked again.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -30,6 +34,10 @@ pub(crate) enum PlaceError {
     Unknown { node: String, chain: String },
     #[error("another process has registered as {node} of the chain {chain}: each node is one server")]
     Replaced { node: String, chain: String },
+    #[error("{}: another process serves the region there", dir.display())]
+    InUse { dir: PathBuf },
+    #[error("{}: {source}", dir.display())]
+    Lock { dir: PathBuf, source: std::io::Error },
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -53,6 +61,20 @@ pub(crate) struct EtcdPlace {
 }
 
 impl EtcdPlace {
+    /// No other process takes the place from the same directory until what is returned is dropped: it would register before it
+    /// finds that it cannot have the region, and whoever has it would have lost the place.
+    pub(crate) fn lock(&self) -> Result<File, PlaceError> {
+        let fail = |source| PlaceError::Lock { dir: self.dir.clone(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(fail)?;
+        let path = self.dir.join(LOCK_NAME);
+        let file = File::options().create(true).truncate(false).write(true).open(path).map_err(fail)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(PlaceError::InUse { dir: self.dir.clone() }),
+            Err(TryLockError::Error(source)) => Err(fail(source)),
+        }
+    }
+
     /// Registers the node, and waits until it has a place that it may take; `None` if the wait `is_over` before. A node that
     /// is not in the view is added at the end; a first one without the chain's data waits until another one is the first.
     pub(crate) fn take(&self, is_over: &dyn Fn() -> bool) -> Result<Option<Arc<EtcdViews>>, PlaceError> {
