@@ -3,11 +3,11 @@
 use crate::acl::{self, Acl};
 use crate::attributes::entry_of;
 use crate::clock;
-use crate::errors::{INVALID, STALE};
+use crate::errors::{self, INVALID, STALE};
 use crate::extended;
 use crate::mates::Why;
 use crate::service::{Answer, Answered, Service, name_of, number_of};
-use landfall_fs::{FileType, InodeNumber, Mode, Name, Operation, Stat};
+use landfall_fs::{ExtendedName, FileType, InodeNumber, Mode, Name, Operation, Stat};
 use landfall_fuse::{Errno, Node, Open, Reply, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -114,13 +114,19 @@ fn create(
     let (place, gid) = (name.map(|name| (parent, name)), inherited.gid.unwrap_or(request.gid));
     let (number, made) = number(service, request)?;
     if made == Made::Now {
-        service.execute_now(&Operation::Create { place, number, mode, uid, gid, rdev })?;
-    }
-    if let Some(acl) = acl.filter(|acl| !acl.is_minimal()) {
-        extended::set_acl(service, number, acl::ACCESS, &acl)?;
-    }
-    if let Some(default) = inherited.acl.filter(|_| is_directory) {
-        extended::set_acl(service, number, acl::DEFAULT, &default)?;
+        let create = Operation::Create { place, number, mode, uid, gid, rdev };
+        let access = acl.filter(|acl| !acl.is_minimal()).map(|acl| (acl::ACCESS, acl.encode()));
+        let default = inherited.acl.filter(|_| is_directory).map(|acl| (acl::DEFAULT, acl.encode()));
+        // Without its ACL it would be open to others: it is not there without.
+        let attributes: Vec<Operation<'_>> = access
+            .iter()
+            .chain(&default)
+            .map(|(name, value)| {
+                let name = ExtendedName::new(name).map_err(errors::of_name)?;
+                Ok(Operation::SetExtended { number, name, value })
+            })
+            .collect::<Result<_, Errno>>()?;
+        service.create(&create, &attributes)?;
     }
     Ok((number, made))
 }

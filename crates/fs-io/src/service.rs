@@ -444,6 +444,12 @@ impl Service {
         self.retry(|| self.files.execute(time_ns, operation))
     }
 
+    /// Makes an inode with extended attributes now: both or neither.
+    pub(crate) fn create(&self, create: &Operation<'_>, attributes: &[Operation<'_>]) -> Result<(), Errno> {
+        self.check_open()?;
+        self.retry(|| self.files.create(clock::now_ns(), create, attributes))
+    }
+
     /// Executes an operation now.
     pub(crate) fn execute_now(&self, operation: &Operation<'_>) -> Result<(), Errno> {
         self.execute(clock::now_ns(), operation)

@@ -8,7 +8,7 @@ use crate::files::Files;
 use crate::key::InodeNumber;
 use crate::operation::{Operation, Stamp};
 use crate::state::{State, Step};
-use crate::tree::FILE_BYTES_MAX;
+use crate::tree::{FILE_BYTES_MAX, TreeError, check_new_extended};
 use std::ops::Range;
 
 impl Files {
@@ -35,6 +35,39 @@ impl Files {
             }
             _ => state.with_pieces(stamp, InodeNumber::ROOT, Some(operation), &[]),
         }
+    }
+}
+
+impl Files {
+    /// Makes an inode with extended attributes: by [`Operation::Create`], and [`Operation::SetExtended`] of the same number. All
+    /// of them are executed, or none, also after a crash.
+    ///
+    /// # Errors
+    /// As [`Self::execute`]; [`crate::TreeError::Invalid`] for other operations.
+    pub fn create(
+        &self,
+        time_ns: i64,
+        create: &Operation<'_>,
+        attributes: &[Operation<'_>],
+    ) -> Result<(), FsError> {
+        let Operation::Create { number: made, .. } = *create else { return Err(TreeError::Invalid.into()) };
+        let mut given = Vec::with_capacity(attributes.len());
+        for attribute in attributes {
+            let Operation::SetExtended { number, name, value } = *attribute else {
+                return Err(TreeError::Invalid.into());
+            };
+            if number != made {
+                return Err(TreeError::Invalid.into());
+            }
+            given.push((name, value));
+        }
+        // What follows the first operation must not be refused.
+        check_new_extended(&given)?;
+        let mut state = self.lock();
+        state.check_backlog()?;
+        let stamp = Stamp { lease: state.log.lease, time_ns };
+        let steps: Vec<Step<'_>> = std::iter::once(create).chain(attributes).map(Step::Operation).collect();
+        state.apply(stamp, made, &steps)
     }
 }
 

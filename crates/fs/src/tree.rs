@@ -9,6 +9,8 @@ mod medium;
 mod names;
 mod rename;
 
+pub(crate) use extended::check_new_extended;
+
 use crate::calls::Calls;
 use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX};
 use crate::directory::Directory;

@@ -6,8 +6,8 @@
 mod common;
 
 use common::model::{Pair, assert_same, config, step};
-use common::{ROOT, World, check};
-use landfall_fs::{Calls, FileType};
+use common::{ROOT, World, check, region};
+use landfall_fs::{Calls, ExtendedName, FileType, InodeNumber, Mode, Name, Operation};
 use landfall_heap::CompactGoal;
 use landfall_media::sim::{SimMedia, SimOptions};
 use proptest::prelude::*;
@@ -79,4 +79,47 @@ proptest! {
         let world = world.reopened();
         prop_assert_eq!((world.view(), world.files.calls()), (seen, calls));
     }
+}
+
+/// With the attributes it was asked for, of which one closes it to others, or not at all.
+#[test]
+fn an_inode_is_there_with_all_of_its_attributes_or_not_at_all() {
+    let run = |world: &World, number: InodeNumber| {
+        let (mode, name) = (Mode::new(FileType::Directory, 0o770), Name::new(b"d").expect("a name"));
+        let create = Operation::Create { place: Some((ROOT, name)), number, mode, uid: 1, gid: 2, rdev: 0 };
+        let name = |text: &'static str| ExtendedName::new(text.as_bytes()).expect("a name");
+        let set = |text, value: &'static [u8]| Operation::SetExtended { number, name: name(text), value };
+        let all = [set("user.a", &[1; 5000]), set("user.b", b"short")];
+        world.files.create(7, &create, &all).expect("makes it");
+        let wrong = Operation::SetExtended { number: ROOT, name: name("user.a"), value: b"" };
+        assert!(world.files.create(7, &create, &[wrong]).is_err(), "another inode's");
+        let long = vec![0; 65_537];
+        let long = Operation::SetExtended { number, name: name("user.a"), value: &long };
+        assert!(world.files.create(7, &create, &[long]).is_err(), "too long");
+        world.files.sync_all().expect("syncs");
+        (all.len(), world.media.ops().total())
+    };
+    let world = World::open(region());
+    let begin = world.media.ops().total();
+    let (count, durable) = run(&world, world.files.take_number());
+    let mut seen = [0, 0];
+    for at in begin..=durable {
+        for seed in 0..16 {
+            let world = World::open(region());
+            world.media.freeze_at(at);
+            run(&world, world.files.take_number());
+            let state = world.media.frozen().unwrap_or_else(|| world.media.crash_state());
+            let image = state.draw(at * 16 + seed);
+            check(SimMedia::restart(&image, SimOptions::default()));
+            let view = World::open(SimMedia::restart(&image, SimOptions::default())).view();
+            let found = view.values().map(|inode| inode.extended.len()).max().expect("the root");
+            assert!(
+                found == count || found == 0 && at < durable && view.len() == 1,
+                "at {at}: {:?}",
+                view.keys()
+            );
+            seen[usize::from(found == count)] += 1;
+        }
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }

@@ -42,6 +42,16 @@ impl Tree {
     }
 }
 
+/// Refuses attributes that a new inode cannot have.
+pub(crate) fn check_new_extended(attributes: &[(ExtendedName<'_>, &[u8])]) -> Result<(), TreeError> {
+    let mut extended = Extended::default();
+    for (name, value) in attributes {
+        check_room(&extended, *name, value)?;
+        extended.insert(name.bytes().into(), (*value).into());
+    }
+    Ok(())
+}
+
 /// Refuses a value that is too long for an operation, and one with which all attributes would be too long.
 fn check_room(extended: &Extended, name: ExtendedName<'_>, value: &[u8]) -> Result<(), TreeError> {
     let of = |value: &[u8]| extended_len(name.bytes(), value);
