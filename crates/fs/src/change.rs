@@ -8,7 +8,8 @@ use crate::files::Files;
 use crate::key::InodeNumber;
 use crate::operation::{Operation, Stamp};
 use crate::state::{State, Step};
-use crate::tree::{FILE_BYTES_MAX, TreeError, check_new_extended};
+use crate::tree::extended::check_new_extended;
+use crate::tree::{FILE_BYTES_MAX, TreeError};
 use std::ops::Range;
 
 impl Files {

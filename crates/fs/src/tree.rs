@@ -4,12 +4,10 @@
 //! fails with [`TreeError::Unread`]: the caller reads them, and executes it again.
 
 mod data;
-mod extended;
+pub(crate) mod extended;
 mod medium;
 mod names;
 mod rename;
-
-pub(crate) use extended::check_new_extended;
 
 use crate::calls::Calls;
 use crate::data_map::{BLOCK_BYTES, BLOCKS_MAX};

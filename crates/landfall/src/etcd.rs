@@ -18,25 +18,20 @@ pub(crate) struct EtcdArgs {
     #[arg(id = "etcd", long = "etcd", value_name = "URLS", value_delimiter = ',')]
     addresses: Vec<String>,
     /// CAs whose certificates etcd may have, in PEM [default: those of the system]
-    #[arg(id = "etcd_ca", long = "etcd-ca", value_name = "FILE", requires = "etcd")]
+    #[arg(id = "etcd_ca", long = "etcd-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Own certificate, if etcd demands one, in PEM
-    #[arg(id = "etcd_cert", long = "etcd-cert", value_name = "FILE", requires_all = ["etcd", "etcd_key"])]
+    #[arg(id = "etcd_cert", long = "etcd-cert", value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// Private key of the own certificate, in PEM
-    #[arg(id = "etcd_key", long = "etcd-key", value_name = "FILE", requires_all = ["etcd", "etcd_cert"])]
+    #[arg(id = "etcd_key", long = "etcd-key", value_name = "FILE")]
     key: Option<PathBuf>,
     /// User, if etcd demands one. The password comes from --etcd-password-file, or from the environment variable
     /// LANDFALL_ETCD_PASSWORD
-    #[arg(id = "etcd_user", long = "etcd-user", value_name = "NAME", requires = "etcd", value_parser = parse_user)]
+    #[arg(id = "etcd_user", long = "etcd-user", value_name = "NAME", value_parser = parse_user)]
     user: Option<String>,
     /// File with the user's password, on its first line
-    #[arg(
-        id = "etcd_password_file",
-        long = "etcd-password-file",
-        value_name = "FILE",
-        requires = "etcd_user"
-    )]
+    #[arg(id = "etcd_password_file", long = "etcd-password-file", value_name = "FILE")]
     password_file: Option<PathBuf>,
 }
 
@@ -55,6 +50,8 @@ pub(crate) enum EtcdArgsError {
         "etcd's user {user:?} has no password: give --etcd-password-file FILE, or set {PASSWORD_VARIABLE}"
     )]
     NoPassword { user: String },
+    #[error("{flag} means nothing without {needs}: give that, too")]
+    Alone { flag: &'static str, needs: &'static str },
 }
 
 impl EtcdArgs {
@@ -70,9 +67,30 @@ impl EtcdArgs {
         }
     }
 
-    /// These flags, or the others where they name no etcd.
+    /// These flags; the others where these say nothing.
     pub(crate) fn or(self, other: Self) -> Self {
-        if self.addresses.is_empty() { other } else { self }
+        Self {
+            addresses: if self.addresses.is_empty() { other.addresses } else { self.addresses },
+            ca: self.ca.or(other.ca),
+            certificate: self.certificate.or(other.certificate),
+            key: self.key.or(other.key),
+            user: self.user.or(other.user),
+            password_file: self.password_file.or(other.password_file),
+        }
+    }
+
+    /// Refuses what means nothing without another flag, which the configuration file may have.
+    fn check(&self) -> Result<(), EtcdArgsError> {
+        let needs = [
+            ("--etcd-ca", self.ca.is_some(), "--etcd", !self.addresses.is_empty()),
+            ("--etcd-cert", self.certificate.is_some(), "--etcd", !self.addresses.is_empty()),
+            ("--etcd-cert", self.certificate.is_some(), "--etcd-key", self.key.is_some()),
+            ("--etcd-key", self.key.is_some(), "--etcd-cert", self.certificate.is_some()),
+            ("--etcd-user", self.user.is_some(), "--etcd", !self.addresses.is_empty()),
+            ("--etcd-password-file", self.password_file.is_some(), "--etcd-user", self.user.is_some()),
+        ];
+        let alone = needs.iter().find(|(_, is_given, _, has_other)| *is_given && !has_other);
+        alone.map_or(Ok(()), |(flag, _, needs, _)| Err(EtcdArgsError::Alone { flag, needs }))
     }
 
     /// The etcd, if the flags name one. Its files are read now; nothing is sent yet.
@@ -84,6 +102,7 @@ impl EtcdArgs {
         &self,
         environment: impl Fn() -> Option<String>,
     ) -> Result<Option<EtcdClient>, EtcdArgsError> {
+        self.check()?;
         if self.addresses.is_empty() {
             return Ok(None);
         }
@@ -156,8 +175,19 @@ mod tests {
             "--etcd-user operator",
             "--etcd https://a:1 --etcd-password-file p",
         ] {
-            assert_eq!(parsed(line).unwrap_err(), ErrorKind::MissingRequiredArgument, "{line}");
+            let refused = parsed(line).unwrap().client().unwrap_err();
+            assert!(matches!(refused, EtcdArgsError::Alone { .. }), "{line}: {refused}");
         }
+    }
+
+    #[test]
+    fn a_configuration_file_has_what_the_flags_do_not_say() {
+        let file = "--etcd https://a:1 --etcd-ca ca.pem --etcd-user operator --etcd-password-file p";
+        let all = parsed("--etcd https://b:2 --etcd-ca other.pem").unwrap().or(parsed(file).unwrap());
+        assert_eq!((&all.addresses[..], all.ca), (&["https://b:2".to_owned()][..], Some("other.pem".into())));
+        assert_eq!((all.user.as_deref(), all.password_file), (Some("operator"), Some("p".into())));
+        let all = parsed("--etcd-user another").unwrap().or(parsed(file).unwrap());
+        assert_eq!((all.addresses.len(), all.user.as_deref()), (1, Some("another")));
     }
 
     #[test]
