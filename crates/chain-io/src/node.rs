@@ -556,6 +556,12 @@ impl Node {
                 current.name
             ));
         }
+        if next.is_first_one() {
+            return Err(format!(
+                "{} is the first view of a chain that was made anew",
+                self.views().describe()
+            ));
+        }
         if let Err(wrong) = next.follows(&current) {
             return Err(format!(
                 "{} does not follow version {}: {wrong}",

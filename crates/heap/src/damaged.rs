@@ -21,9 +21,13 @@ impl Heap {
         !self.uncounted.contains(slot)
     }
 
-    /// Refuses a value whose references are not counted: its bytes may be others'.
+    /// Refuses a value whose references are not counted: its bytes may be others', and a record that refers to them, too, would
+    /// count them.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`].
     #[inline]
-    pub(crate) fn check_counted(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
+    pub fn check_counted(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
         if self.is_counted(slot) || matches!(view.value(), ValuePlace::Inline(_)) {
             return Ok(());
         }

@@ -73,9 +73,8 @@ impl<'h> Item<'h> {
     /// Holds the value of a record. The caller has the lock that keeps the record current.
     ///
     /// # Errors
-    /// [`HeapError::Damaged`] if the list of a long value fails its check, or the value's bytes may be others'.
+    /// [`HeapError::Damaged`] if the list of a long value fails its check.
     pub fn hold(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Self, HeapError> {
-        heap.check_counted(slot, view)?;
         let (mut parts, mut listed) = (Box::default(), None);
         let body = match view.value() {
             ValuePlace::Inline(bytes) => Body::Inline(InlineBytes::from_slice(bytes)),

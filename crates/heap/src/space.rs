@@ -17,12 +17,17 @@ pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
 /// Free runs beyond those that only landing may take, for each transport: requests must still arrive when the region is
 /// full.
 pub const LANDING_RESERVE_RUNS: u32 = 4;
-/// What is reserved for landing is one part in so many of a region at most.
-const LANDING_SHARE: u64 = 2;
+/// Runs that a region has besides what is reserved for landing: for the compactor, slabs, and data.
+const RUNS_BESIDE: u64 = 16;
 
 /// Runs that a region has at least in which requests of so many transports land.
 pub fn runs_for_transports(transports: usize) -> u64 {
-    transports as u64 * u64::from(LANDING_RESERVE_RUNS) * LANDING_SHARE
+    transports as u64 * u64::from(LANDING_RESERVE_RUNS) + RUNS_BESIDE
+}
+
+/// Transports whose requests may land in a region of so many runs.
+pub fn transports_in(runs: u64) -> u64 {
+    runs.saturating_sub(RUNS_BESIDE) / u64::from(LANDING_RESERVE_RUNS)
 }
 /// Free runs beyond those of writers, for each writer of another machine whose values are admitted by it by the byte: what
 /// is under way from it, at most one batch, may begin a landing run, a run of copied keys, and two slabs that its last

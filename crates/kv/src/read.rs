@@ -80,6 +80,7 @@ impl Engine {
         hit: &Hit<'_>,
         part: impl FnOnce(usize) -> Range<usize>,
     ) -> Result<ItemPart<'_>, HeapError> {
+        self.heap.check_counted(hit.slot, &hit.view)?;
         ItemPart::hold(&self.heap, hit.slot, &hit.view, part(hit.view.value_len()))
     }
 
@@ -89,7 +90,10 @@ impl Engine {
         lookup: &Lookup<'_>,
         now_ms: u64,
     ) -> Result<Seen<Item<'_>>, KvError> {
-        self.read_with(shard, lookup, now_ms, |hit| Item::hold(&self.heap, hit.slot, &hit.view))
+        self.read_with(shard, lookup, now_ms, |hit| {
+            self.heap.check_counted(hit.slot, &hit.view)?;
+            Item::hold(&self.heap, hit.slot, &hit.view)
+        })
     }
 
     /// Finds a key and applies `hold` to its version, unless the key is absent or expired.

@@ -15,7 +15,7 @@ use clap::Args;
 use landfall_chain::{Compression, Replicate, Sending};
 use landfall_chain_io::{NodeError, ViewFile};
 use landfall_fs_io::EarlierLibraries;
-use landfall_heap::runs_for_transports;
+use landfall_heap::transports_in;
 use landfall_media::RUN_SIZE;
 use landfall_server::config::{
     ChainConfig, Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity,
@@ -441,7 +441,7 @@ impl ServeArgs {
         set(&mut config.capacity, self.capacity.or(file.capacity));
         config.memory = self.memory.or(file.memory);
         // A small region has no room for those of many cores.
-        let most = config.capacity.0 / RUN_SIZE / runs_for_transports(1);
+        let most = transports_in(config.capacity.0 / RUN_SIZE);
         config.workers = config.workers.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1);
         set(&mut config.workers, self.workers.or(file.workers));
         config.files = self.files.or(file.files);

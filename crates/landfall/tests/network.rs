@@ -702,8 +702,10 @@ fn a_line_of_fstab_names_servers_or_a_socket_and_every_flag_of_a_mount() {
         "'--password-file <FILE>' cannot be used with '--offload <SOCKET>'",
     );
     let log = site.place.path().join("mount.log");
-    let elsewhere =
-        format!("rw,_netdev,server,cache=1MiB,patience=20,log_file={},log-level=debug", log.display());
+    let elsewhere = format!(
+        "rw,_netdev,server,cache=2MiB,cache=1MiB,patience=20,log_file={},log-level=debug",
+        log.display()
+    );
     assert_eq!(mount(&address, far.point.path(), &elsewhere), (true, String::new()));
     assert_eq!(mount(&socket, near.point.path(), "nodev,offload,shared"), (true, String::new()));
     fs::write(far.at("file"), "here").unwrap();

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::faults::Over;
 use common::{Place, Reply, Resp, Server, bulk, can_mount, error_text, landfall, ok, pattern, wait_until};
 use std::fs;
 use std::io::Write;
@@ -356,17 +357,17 @@ fn a_file_that_is_written_all_the_time_is_adopted_whole() {
         let file = fs::File::create(point.file("file")).unwrap();
         for round in 0_u64.. {
             file.write_all_at(&[round as u8; 4096], 0).unwrap();
-            if is_over.load(Ordering::Acquire) {
+            if is_over.load(Ordering::Relaxed) {
                 return;
             }
         }
     };
     std::thread::scope(|scope| {
+        let _ends = Over(&is_over);
         // There is hardly a moment in which all of its bytes are durable.
         (0..2).for_each(|_| _ = scope.spawn(write));
         std::thread::sleep(Duration::from_millis(100));
         let adopted: Vec<Reply> = (0..200).map(|_| server.call(&["LF.ADOPT", "file", "key"])).collect();
-        is_over.store(true, Ordering::Release);
         assert!(adopted.iter().all(|reply| *reply == ok()), "{adopted:?}");
     });
     let Reply::Bulk(value) = server.call(&["GET", "key"]) else { panic!("no value") };

@@ -169,8 +169,8 @@ fn unknown_settings_and_bad_values_are_refused_by_name() {
 fn workers_that_would_leave_no_room_for_writes_are_refused() {
     let place = Place::new();
     let refused = place.try_start(&["--capacity", "64MiB", "--workers", "16"]).err().expect("refused");
-    assert!(refused.words.contains("16 workers need a region of 128 MiB"), "{}", refused.words);
-    let server = place.start(&["--capacity", "64MiB", "--workers", "8"]);
+    assert!(refused.words.contains("16 workers need a region of 80 MiB"), "{}", refused.words);
+    let server = place.start(&["--capacity", "64MiB", "--workers", "12"]);
     assert_eq!(server.call(&["SET", "a", "b"]), ok());
     assert!(server.stop().success());
 }

@@ -34,7 +34,7 @@ use crate::sys;
 use landfall_fs::{Files, FsError, InodeNumber, Publisher, Recovered, Witness};
 use landfall_fs_link::is_same_user;
 use landfall_fuse::{Features, Mount, Negotiated};
-use landfall_heap::Ticket;
+use landfall_heap::{LANDING_RESERVE_RUNS, Ticket};
 use landfall_metrics::Text;
 use parking_lot::Mutex;
 use std::io;
@@ -43,6 +43,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What the landing runs of several mounts reserve is one part in so many of the region at most.
+const RESERVE_SHARE: usize = 2;
 /// Inode numbers that a server does not give, above those it has found: a mount may know some of them by operations that were
 /// lost with the server before. No server has so many that are not durable, and the first number of each is.
 const NUMBERS_APART: u64 = 1 << 20;
@@ -537,7 +539,8 @@ impl Server {
         let come = self.gathering.arrived.len() + self.gathering.waiting.len();
         let mounts = self.served.len() + self.ending.len() + come;
         let workers = attached.queues.len() + self.workers();
-        mounts == 0 || mounts < MOUNTS_MAX && self.files.heap().check_transports(workers).is_ok()
+        let runs = workers * LANDING_RESERVE_RUNS as usize * RESERVE_SHARE;
+        mounts == 0 || mounts < MOUNTS_MAX && runs <= self.files.heap().geometry().runs as usize
     }
 
     /// Workers for which landing runs are reserved.
@@ -594,7 +597,10 @@ impl Server {
                 self.common.leases.leave(number);
                 self.common.locking.end_mount(number);
                 release(&self.files, &self.common, self.common.lives.end_mount(number));
-                self.note_mounts();
+                // Those that have yet to resume are named until all are served.
+                if is_new {
+                    self.note_mounts();
+                }
                 refuse(&channel, &error);
                 Err(error)
             }

@@ -68,10 +68,7 @@ impl State {
         let mut first = BTreeSet::new();
         for slot in &self.log.slots {
             let view = self.heap.record(*slot)?;
-            let part = match ItemPart::hold(&self.heap, *slot, &view, 0..view.value_len()) {
-                Err(HeapError::Damaged { .. }) => continue,
-                part => part?,
-            };
+            let part = ItemPart::hold(&self.heap, *slot, &view, 0..view.value_len())?;
             first.extend(part.item().extents().first().map(|extent| extent.off));
         }
         Ok(first)

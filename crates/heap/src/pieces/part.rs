@@ -37,7 +37,6 @@ impl<'h> ItemPart<'h> {
         view: &RecordView<'_>,
         range: Range<usize>,
     ) -> Result<Self, HeapError> {
-        heap.check_counted(slot, view)?;
         let value_len = view.value_len();
         assert!(range.start <= range.end && range.end <= value_len, "a part of the value");
         let (item, skip) = match view.value() {

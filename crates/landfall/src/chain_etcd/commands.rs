@@ -243,7 +243,10 @@ impl Commands {
             }
             if begun.elapsed() >= after {
                 let when = vec![now.same_view(&self.keys)];
-                if self.client.within(LIMIT).txn(&only_if(when, undo()))?.succeeded {
+                let undone = self.client.within(LIMIT).txn(&only_if(when, undo())).map_err(|error| {
+                    CommandsError::Unanswered { chain: self.chain(), source: Box::new(error.into()) }
+                })?;
+                if undone.succeeded {
                     return Err(CommandsError::NotDone { chain: self.chain(), after });
                 }
             }

@@ -77,11 +77,16 @@ impl HelperArgs {
         let mut mount: Vec<OsString> = vec!["mount".into(), "--background".into()];
         let mut place = "--dir";
         let has_log = options.other.iter().any(|option| long(option) == "log-file");
-        for option in std::mem::take(&mut options.other) {
+        let others = std::mem::take(&mut options.other);
+        for (at, option) in others.iter().enumerate() {
+            // The last of several counts: mount(8) has those of the command line behind those of the line in the file.
+            if others[at + 1..].iter().any(|later| long(later) == long(option)) {
+                continue;
+            }
             match (&option.name[..], &option.value) {
                 ("server", None) => place = "--server",
                 ("offload", None) => place = "--offload",
-                _ => mount.extend(flag(&option).map_or_else(|| rest(&option), |flag| vec![flag.into()])),
+                _ => mount.extend(flag(option).map_or_else(|| rest(option), |flag| vec![flag.into()])),
             }
         }
         if place == "--dir" && self.source.is_relative() {

@@ -115,6 +115,8 @@ pub struct HttpSession {
     /// Bytes at which a page of a scan ends.
     page_bytes: usize,
     needs_password: bool,
+    /// Time of the last request that had the password where one is asked for, Unix milliseconds.
+    proved_ms: Option<u64>,
 }
 
 impl HttpSession {
@@ -125,7 +127,13 @@ impl HttpSession {
             scan: None,
             page_bytes: scan::page_bytes(&shared.config),
             needs_password: shared.config.password.is_some(),
+            proved_ms: None,
         }
+    }
+
+    /// Time of the last request that had the password, Unix milliseconds; `None`: none had it.
+    pub(crate) fn proved_ms(&self) -> Option<u64> {
+        self.proved_ms
     }
 
     /// True if each request must have a password.
@@ -182,7 +190,10 @@ impl HttpSession {
             values::accepts_body(ctx, &route, head, body)
         });
         match accepted {
-            Ok(()) => true,
+            Ok(()) => {
+                self.proved_ms = Some(ctx.now_ms);
+                true
+            }
             Err(refusal) => {
                 let connection = if body.passes { head.connection() } else { Connection::Close };
                 self.refuse(ctx, head, connection, &refusal, reply);
@@ -241,6 +252,9 @@ impl HttpSession {
         reply: &mut Reply<'_>,
     ) -> Result<(), Failure> {
         let route = admit(ctx, request)?;
+        if !route.is_open() {
+            self.proved_ms = Some(ctx.now_ms);
+        }
         let is_head = request.method == Method::Head;
         let (dates, now_ms, connection) = (&mut self.dates, ctx.now_ms, request.connection());
         let mut answer = Answer { reply, dates, now_ms, connection, is_head };

@@ -15,7 +15,7 @@ const LOOKS: usize = 32;
 pub(super) enum Standing {
     /// It has given the password, or is gone.
     Settled,
-    /// It has sent a request not long ago.
+    /// It has sent a request with the password not long ago.
     Busy,
     /// It has not been here for long.
     New,
@@ -23,7 +23,7 @@ pub(super) enum Standing {
     Unproven,
 }
 
-/// Clients in the order in which they came, or were last seen busy, until they have given the password.
+/// Clients in the order in which they came, or were last looked at, until they have given the password.
 #[derive(Debug, Default)]
 pub(super) struct Unproven(VecDeque<ConnId>);
 
@@ -42,12 +42,7 @@ impl Unproven {
             match standing(&id) {
                 Standing::Unproven => return Some(id),
                 Standing::Settled => {}
-                Standing::Busy => self.0.push_back(id),
-                Standing::New => {
-                    // Those behind it are newer.
-                    self.0.push_front(id);
-                    return None;
-                }
+                Standing::Busy | Standing::New => self.0.push_back(id),
             }
         }
         None
@@ -67,8 +62,10 @@ pub(super) fn standing(conn: &Conn, now_ms: u64) -> Standing {
         Speaks::Resp { session, .. } if session.is_authenticated() => Standing::Settled,
         _ if !is_long_ago(conn.since_ms) => Standing::New,
         Speaks::Resp { .. } => Standing::Unproven,
-        Speaks::Http { .. } if is_idle(conn) && is_long_ago(conn.active_ms) => Standing::Unproven,
-        Speaks::Http { .. } => Standing::Busy,
+        Speaks::Http { session, .. } => match session.proved_ms() {
+            Some(proved_ms) if !is_idle(conn) || !is_long_ago(proved_ms) => Standing::Busy,
+            _ => Standing::Unproven,
+        },
     }
 }
 

@@ -29,9 +29,9 @@ impl Upstream {
     /// Sends a packet to the server. False if that failed.
     fn send(&self, bytes: &[u8]) -> bool {
         match self.socket.send(bytes) {
-            // The error is about the packet before: the server's port was closed when it arrived.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.socket.send(bytes).is_ok(),
-            sent => sent.is_ok(),
+            Ok(_) => true,
+            // It may be about a packet before, which could not be delivered.
+            Err(_) => self.socket.send(bytes).is_ok(),
         }
     }
 }
