@@ -209,8 +209,6 @@ fn execute(command: ChainCommand) -> Result<Vec<String>, ChainError> {
         ChainCommand::Remove { of, node } => match of.kept()? {
             Kept::File(path) => change(&path, |document| {
                 document.view = document.view.without(&node)?;
-                // Another one of that name may be elsewhere.
-                document.clients.remove(&node);
                 Ok(())
             }),
             Kept::Etcd(chain) => Ok(chain.remove(&node)?),

@@ -330,24 +330,6 @@ fn wrong_places_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_node_that_was_removed_leaves_no_address_of_clients() {
-    let place = tempfile::tempdir().unwrap();
-    let view = place.path().join("view.toml");
-    let chain = |words: &[&str]| {
-        let output = common::landfall(&[&["chain", words[0], view.to_str().unwrap()], &words[1..]].concat());
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let (first, second) = ("a=127.0.0.1:9001,127.0.0.1:9101", "b=127.0.0.1:9002,127.0.0.1:9102");
-    chain(&["create", "--name", "orders", "--member", first, "--member", second]);
-    assert!(chain(&["show"]).contains("127.0.0.1:9102"));
-    chain(&["remove", "b"]);
-    chain(&["add", "b=127.0.0.1:9003"]);
-    let shown = chain(&["show"]);
-    assert!(shown.contains("127.0.0.1:9101") && !shown.contains("127.0.0.1:9102"), "{shown}");
-}
-
-#[test]
 fn the_region_of_a_node_is_served_in_its_chain_only() {
     let mut chain = Chain::new(2, &[]);
     chain.start_all();
