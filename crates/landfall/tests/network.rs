@@ -707,7 +707,7 @@ fn a_line_of_fstab_names_servers_or_a_socket_and_every_flag_of_a_mount() {
         log.display()
     );
     assert_eq!(mount(&address, far.point.path(), &elsewhere), (true, String::new()));
-    assert_eq!(mount(&socket, near.point.path(), "nodev,offload,shared"), (true, String::new()));
+    assert_eq!(mount(&socket, near.point.path(), "nodev,offload,sharing"), (true, String::new()));
     fs::write(far.at("file"), "here").unwrap();
     assert_eq!(fs::read(near.at("file")).unwrap(), b"here");
     assert!(log.exists());

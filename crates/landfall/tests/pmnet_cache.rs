@@ -95,7 +95,8 @@ fn connections_of_redis_py_that_choose_resp3_leave_the_cache_filled_and_read_wha
         count(&relay, "cache_hits_total") - before
     };
     // A fence may have been slow.
-    let cached = hits_of(1);
+    // A request that was sent again is two hits.
+    let cached = hits_of(1).min(KEYS);
     assert!(cached >= KEYS / 2, "{cached} of {KEYS} keys are in the cache");
     let hits = hits_of(CONNECTIONS);
     assert!(hits >= cached * CONNECTIONS, "{hits} of {} reads came from the cache", cached * CONNECTIONS);

@@ -86,6 +86,8 @@ impl HelperArgs {
             match (&option.name[..], &option.value) {
                 ("server", None) => place = "--server",
                 ("offload", None) => place = "--offload",
+                // `shared` is of the propagation of mounts to mount(8), which keeps it.
+                ("sharing", None) => mount.push("--shared".into()),
                 _ => mount.extend(flag(option).map_or_else(|| rest(option), |flag| vec![flag.into()])),
             }
         }
