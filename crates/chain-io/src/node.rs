@@ -128,7 +128,8 @@ impl Node {
                 // With etcd, it has said that it is in step.
                 return Err(NodeError::FirstIsBehind { node: me.clone(), chain: view.name });
             }
-            (_, state, upstream) = settings.read()?;
+            upstream = Upstream::new(me, state.state().since);
+            upstream.set_view(&view);
         }
         state
             .change(|state| (state.starts, state.seen) = (state.starts + 1, state.seen.max(view.version)))?;

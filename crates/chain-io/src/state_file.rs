@@ -57,8 +57,7 @@ pub(crate) struct StateFile {
 impl StateFile {
     /// Reads the state of a node; one that has none is behind.
     pub(crate) fn open(path: &Path, chain: &str, node: &str) -> Result<Self, NodeError> {
-        let (chain_name, node_name) = (chain.to_owned(), node.to_owned());
-        let new = || State { chain: chain_name, node: node_name, ..State::default() };
+        let new = || State { chain: chain.into(), node: node.into(), ..State::default() };
         let state = read(path)?.unwrap_or_else(new);
         if state.chain != chain || state.node != node {
             let State { chain, node, .. } = state;

@@ -155,7 +155,7 @@ impl View {
     /// new, or was removed, is added anew. Otherwise a node would count as having what it has missed.
     ///
     /// # Errors
-    /// [`ViewError::Since`], [`ViewError::Order`].
+    /// [`ViewError::Missed`], [`ViewError::Order`].
     pub fn follows(&self, earlier: &Self) -> Result<(), ViewError> {
         let mut before = None;
         for member in self.members.iter().filter(|member| member.since <= earlier.version) {

@@ -37,9 +37,7 @@ impl Files {
             _ => state.with_pieces(stamp, InodeNumber::ROOT, Some(operation), &[]),
         }
     }
-}
 
-impl Files {
     /// Makes an inode with extended attributes: by [`Operation::Create`], and [`Operation::SetExtended`] of the same number. All
     /// of them are executed, or none, also after a crash.
     ///

@@ -19,16 +19,6 @@ pub const COMPACTOR_RESERVE_RUNS: u32 = 3;
 pub const LANDING_RESERVE_RUNS: u32 = 4;
 /// Runs that a region has besides what is reserved for landing: for the compactor, slabs, and data.
 const RUNS_BESIDE: u64 = 16;
-
-/// Runs that a region has at least in which requests of so many transports land.
-pub fn runs_for_transports(transports: usize) -> u64 {
-    transports as u64 * u64::from(LANDING_RESERVE_RUNS) + RUNS_BESIDE
-}
-
-/// Transports whose requests may land in a region of so many runs.
-pub fn transports_in(runs: u64) -> u64 {
-    runs.saturating_sub(RUNS_BESIDE) / u64::from(LANDING_RESERVE_RUNS)
-}
 /// Free runs beyond those of writers, for each writer of another machine whose values are admitted by it by the byte: what
 /// is under way from it, at most one batch, may begin a landing run, a run of copied keys, and two slabs that its last
 /// records do not fill.
@@ -47,6 +37,16 @@ const MARGIN_PARTS: u32 = 128;
 const MARGIN_RUNS: std::ops::RangeInclusive<u32> = 3..=64;
 /// A region is full if compaction could free less than one part in this many.
 const WORTH_PARTS: u32 = 128;
+
+/// Runs that a region has at least in which requests of so many transports land.
+pub(crate) fn runs_for_transports(transports: usize) -> u64 {
+    transports as u64 * u64::from(LANDING_RESERVE_RUNS) + RUNS_BESIDE
+}
+
+/// Transports whose requests may land in a region of so many runs.
+pub fn transports_in(runs: u64) -> u64 {
+    runs.saturating_sub(RUNS_BESIDE) / u64::from(LANDING_RESERVE_RUNS)
+}
 
 /// Free and reclaimable space, and who waits for it.
 #[derive(Debug)]

@@ -283,9 +283,7 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
         let hold = HoldSettings { server, mount: settings.mount, patience, sharing, cache_bytes, nvdimm };
         return offload::mount(&args.mountpoint, hold);
     }
-    let Opened { files, mut publisher, path, .. } = open(&args.config(), Orphans::Delete)?;
-    let fits = files.heap().check_transports(settings.workers);
-    fits.map_err(|source| FsCliError::Heap { path: path.clone(), source })?;
+    let Opened { files, mut publisher, path, .. } = open(&args.config(), settings.workers, Orphans::Delete)?;
     publisher.set_publishing(args.publish);
     forget_offloaded(&sockets::of_mounts(args.dir())).map_err(FsCliError::Earlier)?;
     let medium = files.heap().media().describe();
@@ -324,8 +322,8 @@ struct Opened {
     found: Recovered,
 }
 
-/// Opens the region, and recovers its files.
-fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
+/// Opens the region, and recovers its files, for workers for which it has room.
+fn open(config: &Config, workers: usize, orphans: Orphans) -> Result<Opened, FsCliError> {
     config.check_memory()?;
     let (media, path) = store::open_media(config)?;
     // The region is locked: who has served them is dead.
@@ -334,6 +332,7 @@ fn open(config: &Config, orphans: Orphans) -> Result<Opened, FsCliError> {
     recovery.execute_left(earlier.logs());
     let opened = store::open_on_all_cores(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>]);
     let (heap, found) = opened.map_err(|source| of_heap(&path, &config.dir, source))?;
+    heap.check_transports(workers).map_err(|source| of_heap(&path, &config.dir, source))?;
     found.notes.iter().for_each(|note| tracing::warn!("{note}"));
     for damaged in &found.damaged {
         tracing::error!(slot = damaged.slot.0, what = %damaged.what, "a record is damaged");

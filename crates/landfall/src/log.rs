@@ -7,17 +7,20 @@ use tracing_subscriber::fmt::format::{DefaultFields, Format};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+/// What [`parse_level`] expects.
+pub(crate) const LEVELS: &str =
+    "error, warn, info, debug, trace, off, or a filter such as landfall_server=debug";
+
 /// Checks what a user has given as a level: a level, or levels by module.
 ///
 /// # Errors
 /// What is expected.
 pub fn parse_level(text: &str) -> Result<String, String> {
-    let expected = "error, warn, info, debug, trace, off, or a filter such as landfall_server=debug";
     // To the parser any other word is a module, and nothing else would be logged.
     let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
     let are_levels = text.split(',').all(|part| part.contains('=') || is_level(part));
     let is_known = are_levels && text.parse::<Targets>().is_ok();
-    if is_known { Ok(text.to_owned()) } else { Err(format!("expected {expected}")) }
+    if is_known { Ok(text.to_owned()) } else { Err(format!("expected {LEVELS}")) }
 }
 
 /// Starts the log. `level` is a level, or levels by module ([`parse_level`]); anything else counts as `info`.

@@ -564,12 +564,8 @@ fn parse_flush(text: &str) -> Result<Option<landfall_media::FlushInstruction>, C
 }
 
 fn parse_level(text: &str) -> Result<String, ConfigError> {
-    let expected = "error, warn, info, debug, trace, off, or a filter such as landfall_server=debug";
-    crate::log::parse_level(text).map_err(|_| ConfigError::Value {
-        what: "log level",
-        text: text.into(),
-        expected,
-    })
+    let (what, expected) = ("log level", crate::log::LEVELS);
+    crate::log::parse_level(text).map_err(|_| ConfigError::Value { what, text: text.into(), expected })
 }
 
 fn parse_format(text: &str) -> Result<LogFormat, ConfigError> {

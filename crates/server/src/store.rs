@@ -9,7 +9,8 @@ use landfall_heap::{FEATURE_FILES, Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
 use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
 use landfall_wal::{LogRecovery, Logs, WalError};
-use std::io::Read;
+use std::fs::DirBuilder;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub enum StoreError {
         /// The directory.
         path: PathBuf,
         /// The cause.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The region is one of several with the same data, and these would differ.
     #[error(
@@ -92,7 +93,7 @@ pub enum StoreError {
     },
     /// Environment: no source of randomness is available.
     #[error("cannot read random bytes: {0}")]
-    Random(std::io::Error),
+    Random(io::Error),
 }
 
 /// An open store.
@@ -202,6 +203,14 @@ pub fn open_media(config: &Config) -> Result<(Arc<dyn Media>, PathBuf), StoreErr
     open_region(&config.dir, config.capacity.0, options)
 }
 
+/// Makes the directory of a region, which is its owner's alone, if there is none.
+///
+/// # Errors
+/// An error of the file system.
+pub fn make_directory(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
 /// Opens the region in `dir`, or on the DAX device of that name; creates and formats it if there is none.
 ///
 /// # Errors
@@ -213,8 +222,7 @@ pub fn open_region(
 ) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
     let path = region_path(dir);
     if path != dir {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(|source| StoreError::Directory { path: dir.into(), source })?;
+        make_directory(dir).map_err(|source| StoreError::Directory { path: dir.into(), source })?;
     }
     let capacity = capacity / RUN_SIZE * RUN_SIZE;
     let heap_error = |source| StoreError::Heap { path: path.clone(), source };

