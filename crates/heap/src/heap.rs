@@ -26,7 +26,7 @@ use crate::space::{Space, runs_for_transports};
 use crate::spaces;
 use crate::superblock::{FEATURE_EPOCHS, FEATURE_SUMS_ONLY, Geometry};
 use crate::uncounted::UncountedSlots;
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Return, Unfinished};
 use landfall_media::{
     CommitMode, Dirty, EventFd, Extent, Media, MediaError, RUN_SIZE, ReadQueue, Site, Standing,
 };
@@ -616,15 +616,37 @@ impl Heap {
         self.unfinished.bytes()
     }
 
+    /// The caller receives requests: it answers each return of what unfinished ones hold, from the next one on. The number
+    /// of the latest return.
+    pub fn join_receivers(&self) -> u64 {
+        self.unfinished.join()
+    }
+
+    /// A receiver that has answered the return of this number, and those before, ends.
+    pub fn leave_receivers(&self, answered: u64) {
+        self.unfinished.leave(answered);
+    }
+
     /// True if a writer has requested, since the last call, that unfinished requests return space. The caller then
-    /// makes every worker return half of it.
+    /// makes every receiver ask [`Self::asked_return`].
     pub fn take_return_wanted(&self) -> bool {
         self.unfinished.take_wanted()
     }
 
-    /// How often unfinished requests had to return space.
-    pub fn returns(&self) -> u64 {
-        self.unfinished.returns()
+    /// What a receiver has to return that has answered the returns up to `answered`, which becomes the latest one.
+    pub fn asked_return(&self, answered: &mut u64) -> Option<Return> {
+        self.unfinished.asked(answered)
+    }
+
+    /// A receiver has returned what was asked for. True if it was the last one: those who wait for room try again.
+    pub fn answer_return(&self) -> bool {
+        self.unfinished.answer()
+    }
+
+    /// For a transport without a landing run: requests that what unfinished requests hold is copied together. True if it
+    /// should wait for that; `since` is `None` when it begins to.
+    pub fn ask_for_scattered(&self, since: &mut Option<u64>) -> bool {
+        self.unfinished.ask(since, Return::Scattered)
     }
 
     /// Upper bound of the bytes that records shared until the compactor moved them to different places.

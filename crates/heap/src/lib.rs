@@ -117,5 +117,6 @@ pub use superblock::{
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Tickets};
 pub use transactions::Transaction;
+pub use unfinished::Return;
 pub use until::Until;
 pub use writer::Writer;

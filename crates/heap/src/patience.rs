@@ -8,7 +8,7 @@
 pub struct Patience {
     /// Number of searches of the compactor when the request asked for another one.
     pub(crate) search: Option<u64>,
-    /// Number of returns of unfinished requests when it first found no room.
+    /// Number of returns of unfinished requests that had begun when it first found no room.
     pub(crate) returns: Option<u64>,
     /// The question that the successor has not answered: see [`crate::Successor::take_room`].
     pub(crate) question: Option<u64>,

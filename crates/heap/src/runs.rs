@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Most references to a frame with which a further record may share it: far below the limit of the counter.
 const FRAME_REFS_MAX: u32 = 1 << 31;
+/// A run is sparse if no more than one part in this many of its frames is in use.
+const SPARSE_PARTS: u64 = 4;
 
 /// Counts that `INFO` and `/metrics` show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -323,6 +325,14 @@ impl Runs {
         if let Some(count) = self.frames.get((extent.off / FRAME_SIZE) as usize) {
             prefetch_line(count);
         }
+    }
+
+    /// True if the run of this byte is kept by few frames, and nobody fills it: whoever moves its bytes elsewhere gains most
+    /// of a run.
+    pub fn is_sparse(&self, off: u64) -> bool {
+        let run = self.get(RunId::of(off));
+        let few = (FRAMES_PER_RUN / SPARSE_PARTS) as u32;
+        run.used_for() == RunUse::Data && !run.is_open() && run.busy.load(Ordering::Acquire) <= few
     }
 
     /// Number of references to one frame.

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Nobody, heap, put, tombstone};
 use landfall_heap::{
-    CompactGoal, Compactor, Group, Heap, HeapError, KEY_BYTES_MAX, Patience, RunUse, SLOTS_PER_RUN, Slot,
-    SlotId, Source, VALUE_BYTES_MAX, Writer,
+    CompactGoal, Compactor, Group, Heap, HeapError, KEY_BYTES_MAX, Patience, Return, RunUse, SLOTS_PER_RUN,
+    Slot, SlotId, Source, VALUE_BYTES_MAX, Writer,
 };
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE, Site};
@@ -202,15 +202,20 @@ fn a_write_without_room_asks_for_the_space_of_unfinished_requests_before_the_reg
     let mut writer = writer(&heap);
     fill(&mut writer);
     heap.note_unfinished(0, 4 << 20);
-    let mut returns = 0;
+    let mut answered = heap.join_receivers();
+    let mut asked = Vec::new();
     while let Err(HeapError::Cleaning) = append(&mut writer, b"k", &[7; 60_000]) {
         assert!(heap.take_return_wanted() && !heap.take_return_wanted(), "it asks each time");
-        returns += 1;
-        assert_eq!(heap.returns(), returns);
+        asked.extend(heap.asked_return(&mut answered));
+        assert!(heap.answer_return());
     }
-    assert_eq!(returns, 8, "it does not wait for ever");
+    assert_eq!(asked.len(), 9, "it does not wait for ever");
+    assert_eq!(asked.iter().position(|asked| *asked == Return::Half), Some(1), "first what costs no request");
     heap.note_unfinished(4 << 20, 1000);
-    assert!(matches!(append(&mut writer, b"k", &[7; 60_000]), Err(HeapError::Full)), "too little to ask for");
+    let attempt = |writer: &mut Writer| append(writer, b"k", &[7; 60_000]);
+    assert!(matches!(attempt(&mut writer), Err(HeapError::Cleaning)), "a few bytes may keep many runs");
+    assert!(heap.take_return_wanted() && heap.answer_return());
+    assert!(matches!(attempt(&mut writer), Err(HeapError::Full)), "too little to close connections for");
     assert!(!heap.take_return_wanted());
 }
 

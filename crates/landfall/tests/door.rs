@@ -212,23 +212,27 @@ fn half_requests_beyond_their_share_yield_to_whole_ones() {
     }
 }
 
+/// A few bytes in each run that requests land in keep it, however little they are together.
 #[test]
 fn many_short_half_requests_that_trickle_do_not_refuse_writers() {
-    let place = Place::new();
-    let server = place.start(&[]);
-    let mut trickling: Vec<TcpStream> = (0..300)
-        .map(|_| {
+    for (clients, bytes) in [(300, 1), (2, 1500)] {
+        let place = Place::new();
+        let server = place.start(&[]);
+        let begin = |_| {
             let mut stream = raw(server.resp);
-            stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$20000\r\n").unwrap();
+            stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1000000\r\n").unwrap();
             stream
-        })
-        .collect();
-    let mut client = server.resp();
-    for index in 0..400_u64 {
-        trickling.iter_mut().for_each(|stream| drop(stream.write_all(b"x")));
-        let reply =
-            client.call(&[b"SET", format!("k{}", index % 5).as_bytes(), &pattern(index, 200_000)]).unwrap();
-        assert_eq!(reply, ok(), "write {index}");
+        };
+        let mut trickling: Vec<TcpStream> = (0..clients).map(begin).collect();
+        let mut client = server.resp();
+        for index in 0..400_u64 {
+            trickling.iter_mut().for_each(|stream| drop(stream.write_all(&vec![b'x'; bytes])));
+            let reply = client
+                .call(&[b"SET", format!("k{}", index % 5).as_bytes(), &pattern(index, 200_000)])
+                .unwrap();
+            assert_eq!(reply, ok(), "write {index} beside {clients} clients with {bytes} bytes each");
+        }
+        assert_eq!(server.metric("landfall_unfinished_closed_total"), 0.0, "nobody has to go for that");
     }
 }
 

@@ -137,14 +137,17 @@ pub(crate) enum Aside {
     Smallest,
     /// All pieces that do not fill landing runs alone.
     All,
+    /// Of these, the ones in runs that little else keeps. They may have been moved before, and be what is left of many.
+    Scattered,
 }
 
 impl Aside {
-    /// Longest piece that is moved, bytes.
-    const fn len_max(self) -> u64 {
+    fn moves(self, heap: &Heap, extent: Extent) -> bool {
+        let len = u64::from(extent.len());
         match self {
-            Self::Smallest => FRAME_SIZE / 2,
-            Self::All => ASIDE_PIECE_MAX,
+            Self::Smallest => len <= FRAME_SIZE / 2,
+            Self::All => len <= ASIDE_PIECE_MAX,
+            Self::Scattered => len <= ASIDE_PIECE_MAX && heap.runs().is_sparse(extent.off),
         }
     }
 }
@@ -271,15 +274,19 @@ impl Inbox {
         }
     }
 
-    /// Moves pieces that were not checked before out of landing runs.
+    /// Moves pieces out of landing runs. The length of a piece does not change once the next one has come: whether it is
+    /// moved for that is checked once.
     pub(crate) fn set_aside(&mut self, landing: &mut Landing, what: Aside) -> Result<(), MediaError> {
-        for index in self.aside[what as usize]..self.pieces.len() {
+        let from = self.aside.get(what as usize).copied().unwrap_or(0);
+        for index in from..self.pieces.len() {
             let extent = self.pieces[index].extent;
-            if u64::from(extent.len()) <= what.len_max() {
+            if what.moves(&landing.heap, extent) {
                 let Some(copy) = landing.set_aside(extent)? else { break };
                 self.replace(index, Piece { extent: copy, is_aside: true });
             }
-            self.aside[what as usize] = index + 1;
+            if let Some(checked) = self.aside.get_mut(what as usize) {
+                *checked = index + 1;
+            }
         }
         Ok(())
     }
@@ -368,6 +375,35 @@ mod tests {
             }
             inbox.clear(&heap);
         }
+    }
+
+    /// Also what was moved before, if it is all that is left of a run.
+    #[test]
+    fn what_keeps_a_run_alone_is_moved_and_what_others_keep_stays() {
+        let heap = heap();
+        let mut landing = Landing::new(Arc::clone(&heap));
+        let (mut inbox, mut others, mut sent) = (Inbox::default(), Inbox::default(), Vec::new());
+        let runs: Vec<u64> = (0..3).map(|_| heap.take_landing_run().unwrap()).collect();
+        for run in &runs {
+            let mut at = *run;
+            sent.extend(receive(&heap, &mut inbox, &mut at, 1500, false));
+        }
+        let mut at = runs[2] + 2 * FRAME_SIZE;
+        receive(&heap, &mut others, &mut at, (RUN_SIZE / 2) as u32, false);
+        inbox.set_aside(&mut landing, Aside::Scattered).unwrap();
+        assert!(!inbox.pieces.iter().any(|piece| piece.is_aside), "the runs are being filled");
+        runs.iter().for_each(|run| heap.retire_landing_run(*run));
+        let free = heap.runs().free_count();
+        inbox.set_aside(&mut landing, Aside::Scattered).unwrap();
+        assert_eq!(heap.runs().free_count(), free + 2 - 1, "two are free, and one has what was in them");
+        landing.end_aside();
+        let aside = inbox.pieces[0].extent.off;
+        inbox.set_aside(&mut landing, Aside::Scattered).unwrap();
+        assert_ne!(inbox.pieces[0].extent.off, aside);
+        assert_eq!(heap.runs().free_count(), free + 2 - 1);
+        assert_eq!(listed(&mut inbox, &heap, 0), sent);
+        inbox.clear(&heap);
+        others.clear(&heap);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Urgency, Writer};
 use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::patience::Patience;
+use crate::unfinished::Return;
 use landfall_media::RUN_SIZE;
 
 impl Writer {
@@ -60,8 +61,7 @@ impl Writer {
 
     /// If compaction does not help, requests the space of unfinished requests. True if the writer should wait for it.
     fn ask_unfinished(&mut self) -> bool {
-        let since = *self.patience.returns.get_or_insert_with(|| self.heap.unfinished.returns());
-        let asks = self.heap.unfinished.ask(since);
+        let asks = self.heap.unfinished.ask(&mut self.patience.returns, Return::Half);
         if !asks {
             self.patience.returns = None;
         }

@@ -3,7 +3,8 @@
 use super::state::Worker;
 use crate::admission::{self, Excess, Held, Holder};
 use crate::conn::{Conn, Core};
-use landfall_heap::Heap;
+use crate::landing::Aside;
+use landfall_heap::{Heap, Return};
 use landfall_sockets::ConnId;
 use std::sync::Arc;
 
@@ -31,18 +32,32 @@ impl Worker {
         }
     }
 
-    /// Makes unfinished requests return half of what they hold, if a write has found no room. Complete requests have
-    /// priority: even the fastest unfinished request, which is otherwise spared, returns its space if no other one can.
-    /// What it holds may be scattered over many more runs than it fills.
+    /// Makes unfinished requests return what they hold, if a write has found no room: first what is scattered over runs of
+    /// its own, for which no request is refused, and then half of all. Complete requests have priority: even the fastest
+    /// unfinished request, which is otherwise spared, returns its space if no other one can. What it holds may be
+    /// scattered over many more runs than it fills.
     fn return_wanted(&mut self) {
         if self.heap.take_return_wanted() {
             self.shared.wake_all();
         }
-        let returns = self.heap.returns();
-        if std::mem::replace(&mut self.returned, returns) != returns {
+        let Some(asked) = self.heap.asked_return(&mut self.returned) else { return };
+        self.gather_scattered();
+        if asked == Return::Half {
             let unfinished = self.heap.unfinished_bytes() / 2;
             if !self.close_slowest(Excess { unauthenticated: 0, unfinished }) {
                 self.close_largest();
+            }
+        }
+        if self.heap.answer_return() {
+            self.shared.wake_all();
+        }
+    }
+
+    /// Copies what unfinished requests hold out of runs that little else keeps.
+    fn gather_scattered(&mut self) {
+        for conn in self.conns.values_mut().filter(|conn| conn.held.bytes > 0) {
+            if let Err(error) = conn.inbox.set_aside(&mut self.landing, Aside::Scattered) {
+                tracing::error!(%error, "received bytes cannot be moved");
             }
         }
     }
@@ -92,12 +107,16 @@ impl Worker {
         self.touch(id);
     }
 
-    /// Handles the lack of landing space. If compaction cannot make space either, the largest unfinished request could
-    /// not be stored anyway.
+    /// Handles the lack of landing space. If neither compaction nor what is scattered makes space, the largest unfinished
+    /// request could not be stored anyway.
     pub(super) fn make_landing_room(&mut self) {
         self.starved = !self.heap.can_land();
         if !self.starved || self.heap.may_wait_for_any() {
+            self.starved_since = None;
             return self.shared.wake_maintenance();
+        }
+        if self.heap.ask_for_scattered(&mut self.starved_since) {
+            return;
         }
         // A request that waits for its turn releases its space when it is executed.
         if self.conns.values().any(|conn| conn.listed.touched && conn.inbox.len() >= STARVING_MIN) {

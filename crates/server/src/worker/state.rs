@@ -91,7 +91,9 @@ pub(crate) struct Worker {
     pub(super) starved: bool,
     /// What was held at the last decision about connections to close.
     pub(super) relieved: Excess,
-    /// Value of [`Heap::returns`] that this worker has acted on.
+    /// Since when: see [`Heap::ask_for_scattered`].
+    pub(super) starved_since: Option<u64>,
+    /// The latest return of unfinished requests that this worker has acted on: see [`Heap::asked_return`].
     pub(super) returned: u64,
     pub(super) round: u64,
     pub(super) now_ns: u64,
@@ -108,6 +110,7 @@ impl Worker {
         let chain = chain::join(&shared, id, (&mut writer, &mut *transport));
         let spin = Some(shared.config.spin).filter(|spin| !spin.is_zero()).map(SpinWait::new);
         let paged = shared.loads.as_ref().map(|loads| Paged::new(loads, &*transport));
+        let returned = heap.join_receivers();
         Self {
             landing: Landing::new(Arc::clone(&heap)),
             shared,
@@ -131,8 +134,9 @@ impl Worker {
             chain,
             seq_begun: 0,
             starved: false,
+            starved_since: None,
             relieved: Excess::default(),
-            returned: 0,
+            returned,
             round: 1,
             now_ns: now_ns(),
             next_tick: Instant::now() + TICK,
@@ -173,5 +177,11 @@ impl Worker {
             conn.outbox.clear(&self.heap);
             self.transport.reset(&mut self.landing, id);
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.heap.leave_receivers(self.returned);
     }
 }
