@@ -360,6 +360,7 @@ impl<'n> Stream<'n> {
         line.connection = Some(opened.connection);
         Counters::add(&self.node.counters.connections, 1);
         line.told.clear();
+        self.node.troubles.note_stream(self.index, None);
         let standing = self.node.downstream.lock().standing();
         tracing::info!(node = member.name, stream, ?standing, "connected to the node behind");
         if standing == Standing::InStep {
@@ -452,6 +453,7 @@ impl<'n> Stream<'n> {
                     tracing::warn!(stream = self.index, error = text, "no connection to the node behind")
                 }
             }
+            self.node.troubles.note_stream(self.index, Some(text.clone()));
             line.told = text;
         }
     }

@@ -9,6 +9,7 @@ use crate::progress::CopyProgress;
 use crate::settings::Settings;
 use crate::slot::Slot;
 use crate::state_file::StateFile;
+use crate::troubles::Troubles;
 use crate::views::Views;
 use landfall_chain::{
     Acknowledged, Compression, Copied, Downstream, HEARTBEAT_STREAM, Heartbeat, Hello, Proof, Reason,
@@ -98,6 +99,7 @@ pub struct Node {
     /// Where clients connect to it, once it listens.
     clients: OnceLock<Option<ClientAddress>>,
     copying: Mutex<Option<CopyProgress>>,
+    pub(crate) troubles: Troubles,
     /// What it has sent.
     pub counters: Counters,
 }
@@ -172,6 +174,7 @@ impl Node {
             log_key: OnceLock::new(),
             clients: OnceLock::new(),
             copying: Mutex::default(),
+            troubles: Troubles::default(),
             counters: Counters::default(),
             settings,
         }))
@@ -504,6 +507,8 @@ impl Node {
             if ignored != told && !ignored.is_empty() {
                 tracing::warn!("{ignored}: the view that was read before counts");
             }
+            self.troubles.note_view(&ignored);
+            self.views().note_troubles(&self.troubles().join("; "));
             told = ignored;
             self.follow_time();
             self.tell_of_first(&mut told_clients);
@@ -588,6 +593,7 @@ impl Node {
             lease.prove_by_chain(None);
         }
         drop(streams);
+        self.troubles.forget_streams();
         // Connections of the time between were made with what was known of the old place.
         self.reconnect();
         self.find_role();

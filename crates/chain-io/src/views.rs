@@ -55,6 +55,10 @@ pub trait Views: Debug + Send + Sync {
     /// How far the copy to the node behind has come; `None`: there is none.
     fn note_copy(&self, _progress: Option<&CopyProgress>) {}
 
+    /// What keeps the chain from its work at this node ([`crate::Node::troubles`]); empty: nothing does. It is said several
+    /// times a second.
+    fn note_troubles(&self, _troubles: &str) {}
+
     /// The node was removed from the chain while it ran. It serves nobody, and completes nothing any more.
     fn note_removed(&self) {
         tracing::error!(

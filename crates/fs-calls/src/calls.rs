@@ -1,6 +1,6 @@
 //! What becomes of a call: it is answered here, or the kernel answers it at the right offset.
 
-use crate::engine::{Engine, Errno, FileId, Refused, Use};
+use crate::engine::{Engine, Errno, FileId, Refused, Use, Written};
 use crate::kernel::Kernel;
 use crate::table::{Descriptor, Durable, Locked, Offset, Table, Writes};
 use std::io::{IoSlice, IoSliceMut};
@@ -99,8 +99,12 @@ impl<'a> Calls<'a> {
         let mut open = self.own(fd)?;
         let descriptor = &mut open.descriptor;
         let outcome = self.read_here(fd, descriptor, space);
-        self.counted(outcome)
-            .or_else(|| Some(self.push(fd, descriptor).and_then(|()| self.kernel.read(fd, space))))
+        let read = self.counted(outcome).unwrap_or_else(|| {
+            self.push(fd, descriptor)?;
+            self.kernel.read(fd, space)
+        });
+        self.settle(fd, &mut open);
+        Some(read)
     }
 
     fn read_here(
@@ -121,13 +125,19 @@ impl<'a> Calls<'a> {
 
     /// `write`, `writev`.
     pub fn write(&self, fd: i32, data: &[IoSlice<'_>]) -> Answered<usize> {
-        let mut open = self.own(fd)?;
+        let Some(mut open) = self.own(fd) else {
+            let descriptor = self.table.lock(fd)?.descriptor;
+            self.tell_end(fd, &descriptor);
+            return None;
+        };
         let descriptor = &mut open.descriptor;
         let outcome = self.write_here(fd, descriptor, data);
         let written = self.counted(outcome).unwrap_or_else(|| {
             self.push(fd, descriptor)?;
+            self.tell_end(fd, descriptor);
             self.kernel.write(fd, data)
         });
+        self.settle(fd, &mut open);
         Some(written)
     }
 
@@ -138,35 +148,31 @@ impl<'a> Calls<'a> {
         data: &[IoSlice<'_>],
     ) -> Result<usize, Refused> {
         let offset = self.pull(fd, descriptor, Use::Write)?;
-        let end = self.write_at(fd, descriptor, offset, data)?;
-        descriptor.offset = Offset::Here(end);
-        Ok(bytes_of(data) as usize)
+        let written = self.write_at(fd, descriptor, offset, data)?;
+        descriptor.offset = Offset::Here(written.end);
+        Ok(written.len as usize)
     }
 
-    /// Writes at the offset, or at the end of the file if the descriptor does that. Returns the end of what was written.
+    /// Writes at the offset, or at the end of the file if the descriptor does that.
     fn write_at(
         &self,
         fd: i32,
         descriptor: &Descriptor,
         offset: u64,
         data: &[IoSlice<'_>],
-    ) -> Result<u64, Refused> {
-        let len = bytes_of(data);
-        check_range(offset, len)?;
+    ) -> Result<Written, Refused> {
+        check_range(offset, bytes_of(data))?;
         if !descriptor.access.writes() {
             return Err(Refused::PassOn);
         }
-        let end = match descriptor.writes {
+        let written = match descriptor.writes {
             Writes::AtEnd => self.engine.append(descriptor.file, data)?,
-            Writes::AtOffset => {
-                self.engine.write_at(descriptor.file, offset, data)?;
-                offset + len
-            }
+            Writes::AtOffset => self.engine.write_at(descriptor.file, offset, data)?,
         };
         if descriptor.durable == Durable::AtOnce {
             self.sync_file(fd, descriptor.file)?;
         }
-        Ok(end)
+        Ok(written)
     }
 
     /// Makes durable what has been written here already: the call is not passed on any more.
@@ -210,8 +216,7 @@ impl<'a> Calls<'a> {
         let descriptor = self.table.lock(fd)?.descriptor;
         let write = || {
             let offset = u64::try_from(offset).map_err(|_| Refused::PassOn)?;
-            self.write_at(fd, &descriptor, offset, data)?;
-            Ok(bytes_of(data) as usize)
+            Ok(self.write_at(fd, &descriptor, offset, data)?.len as usize)
         };
         self.counted(write())
     }
@@ -225,6 +230,7 @@ impl<'a> Calls<'a> {
             self.push(fd, descriptor)?;
             self.kernel.seek(fd, offset, whence)
         });
+        self.settle(fd, &mut open);
         Some(found)
     }
 
@@ -257,9 +263,13 @@ impl<'a> Calls<'a> {
         })
     }
 
-    /// The open file, locked, if nobody else sees its offset.
+    /// The open file, locked, if nobody else sees its offset. That of a standard descriptor the C library sees, which comes
+    /// between two calls of the thread, or at any time from another one.
     fn own(&self, fd: i32) -> Option<Locked<'a>> {
-        let open = self.table.lock(fd)?;
+        let mut open = self.table.lock(fd)?;
+        if open.is_standard && !self.kernel.is_single_threaded() {
+            open.descriptor.offset = Offset::Shared;
+        }
         if open.descriptor.offset == Offset::Shared {
             self.counts.passed_on.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -280,6 +290,13 @@ impl<'a> Calls<'a> {
         Ok(offset)
     }
 
+    /// A call ends. The next one on a standard descriptor may be the C library's.
+    fn settle(&self, fd: i32, open: &mut Locked<'_>) {
+        if open.is_standard {
+            let _ = self.push(fd, &mut open.descriptor);
+        }
+    }
+
     /// Gives the kernel the offset.
     fn push(&self, fd: i32, descriptor: &mut Descriptor) -> Result<(), Errno> {
         if let Offset::Here(offset) = descriptor.offset {
@@ -297,11 +314,28 @@ impl<'a> Calls<'a> {
         }
     }
 
+    /// A handler of a signal interrupts a call of the same thread, and calls the kernel: for good, as far as the call that is
+    /// interrupted does not hold the offset.
+    pub fn interrupts(&self, fd: i32) {
+        if let Some(mut open) = self.table.try_lock(fd) {
+            let _ = self.push(fd, &mut open.descriptor);
+            open.descriptor.offset = Offset::Shared;
+        }
+    }
+
     /// Somebody else is about to get the offset, or the kernel changes it.
     pub fn shares(&self, fd: i32) {
         if let Some(mut open) = self.table.lock(fd) {
             let _ = self.push(fd, &mut open.descriptor);
             open.descriptor.offset = Offset::Shared;
+            self.tell_end(fd, &open.descriptor);
+        }
+    }
+
+    /// The kernel is about to append, perhaps: its offset is behind the end that it knows then.
+    fn tell_end(&self, fd: i32, descriptor: &Descriptor) {
+        if descriptor.writes == Writes::AtEnd {
+            self.kernel.refresh(fd);
         }
     }
 
@@ -315,11 +349,12 @@ impl<'a> Calls<'a> {
     pub fn duplicates(&self, fd: i32, duplicate: impl FnOnce() -> Result<i32, Errno>) -> Answered<i32> {
         let mut open = self.table.lock(fd)?;
         let duplicated = duplicate();
-        if let Ok(new) = duplicated
-            && !self.table.enter_duplicate(fd, new, &mut open)
-        {
-            let _ = self.push(fd, &mut open.descriptor);
-            open.descriptor.offset = Offset::Shared;
+        if let Ok(new) = duplicated {
+            if !self.table.enter_duplicate(fd, new, &mut open) {
+                let _ = self.push(fd, &mut open.descriptor);
+                open.descriptor.offset = Offset::Shared;
+            }
+            self.settle(fd, &mut open);
         }
         Some(duplicated)
     }
@@ -341,6 +376,29 @@ impl<'a> Calls<'a> {
             drop(open);
             unused.into_iter().for_each(|file| self.engine.close(file));
         }
+    }
+
+    /// Changes the flags of an open file, which its descriptors share. Those of which the kernel is to see everything from
+    /// now on leave the table.
+    pub fn changes_flags(
+        &self,
+        fd: i32,
+        flags: i32,
+        change: impl FnOnce() -> Result<i32, Errno>,
+    ) -> Answered<i32> {
+        let mut open = self.table.lock(fd)?;
+        let changed = change();
+        if changed.is_ok() {
+            open.descriptor.writes =
+                if flags & libc::O_APPEND != 0 { Writes::AtEnd } else { Writes::AtOffset };
+            self.tell_end(fd, &open.descriptor);
+        }
+        drop(open);
+        if changed.is_ok() && flags & libc::O_DIRECT != 0 {
+            let shared: Vec<i32> = self.table.sharing(fd).collect();
+            shared.into_iter().for_each(|fd| self.leaves(fd));
+        }
+        Some(changed)
     }
 
     /// As [`Self::leaves`], for the descriptors in a range, both ends included.

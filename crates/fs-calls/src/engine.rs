@@ -1,6 +1,7 @@
 //! What answers for files in the process.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::RangeInclusive;
 
 /// An `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +40,18 @@ pub enum Use {
     Write,
 }
 
+/// What a write has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The end of what was written.
+    pub end: u64,
+    /// Bytes, not 0: all of them, or a part. The next call writes the rest.
+    pub len: u64,
+}
+
 /// What answers for files in the process: all threads share it.
 ///
-/// A call is answered as a whole, or refused. An engine calls no function that the library replaces, and takes no lock
+/// A call is answered, or refused. An engine calls no function that the library replaces, and takes no lock
 /// that it could hold when it is called again: a thread calls it with all signals blocked for which the program has
 /// handlers.
 pub trait Engine: Sync {
@@ -61,17 +71,17 @@ pub trait Engine: Sync {
     /// [`Refused`].
     fn read_at(&self, file: FileId, offset: u64, space: &mut [IoSliceMut<'_>]) -> Result<usize, Refused>;
 
-    /// Writes all of `data` at `offset`.
+    /// Writes `data` at `offset`.
     ///
     /// # Errors
-    /// [`Refused`].
-    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused>;
+    /// [`Refused`]: nothing is written.
+    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<Written, Refused>;
 
-    /// Writes all of `data` at the end of the file. Returns the new end.
+    /// Writes `data` at the end of the file.
     ///
     /// # Errors
-    /// [`Refused`].
-    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused>;
+    /// [`Refused`]: nothing is written.
+    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<Written, Refused>;
 
     /// The size of the file, bytes.
     ///
@@ -97,4 +107,7 @@ pub trait Engine: Sync {
 
     /// The process is a child of `fork`: the kernel answers everything from now on. Other threads may have held locks.
     fn forked(&self);
+
+    /// The program closes these descriptors, or makes them others. Those of the engine are not its own any more.
+    fn loses(&self, descriptors: RangeInclusive<u32>);
 }

@@ -23,6 +23,12 @@ pub trait Kernel: Sync {
     /// The kernel's.
     fn write(&self, fd: i32, data: &[IoSlice<'_>]) -> Result<usize, Errno>;
 
+    /// Makes the kernel ask for the size of the descriptor's file, if it may have changed: what it appends it counts from there.
+    fn refresh(&self, fd: i32);
+
+    /// True while the process has one thread.
+    fn is_single_threaded(&self) -> bool;
+
     /// `fsync`.
     ///
     /// # Errors

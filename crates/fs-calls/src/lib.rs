@@ -25,7 +25,7 @@ mod table;
 mod tests;
 
 pub use calls::{Answered, Calls, Counts};
-pub use engine::{Engine, Errno, FileId, Opened, Refused, Use};
+pub use engine::{Engine, Errno, FileId, Opened, Refused, Use, Written};
 pub use kernel::Kernel;
 #[cfg(not(test))]
 pub use sys::install;

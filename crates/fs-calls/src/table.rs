@@ -79,10 +79,18 @@ const UNUSED: Descriptor = Descriptor {
     offset: Offset::Here(0),
 };
 
+/// True for standard input, output and error: the C library reads and writes there, too, by calls of its own that come by
+/// no table.
+fn is_standard(fd: i32) -> bool {
+    (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
+}
+
 /// An open file, with the descriptors of the table that share it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     descriptors: u32,
+    /// One of them is, or was, a standard one.
+    pub(crate) is_standard: bool,
     pub(crate) descriptor: Descriptor,
 }
 
@@ -98,7 +106,7 @@ pub struct Place {
 impl Place {
     /// A place without a descriptor.
     pub const fn new() -> Self {
-        let open = Shared { descriptors: 0, descriptor: UNUSED };
+        let open = Shared { descriptors: 0, is_standard: false, descriptor: UNUSED };
         Self { refers_to: AtomicU32::new(0), open: Mutex::new(open) }
     }
 
@@ -140,6 +148,14 @@ impl<'p> Table<'p> {
         self.place(fd).is_some_and(|place| place.refers_to.load(Ordering::Acquire) != 0)
     }
 
+    /// As [`Self::lock`], for one who must not wait: the lock may be its own thread's.
+    pub(crate) fn try_lock(&self, fd: i32) -> Option<Locked<'p>> {
+        let place = self.place(fd)?;
+        let refers_to = place.refers_to.load(Ordering::Acquire);
+        let locked = self.places.get((refers_to as usize).checked_sub(1)?)?.open.try_lock().ok()?;
+        (place.refers_to.load(Ordering::Acquire) == refers_to).then_some(locked)
+    }
+
     /// Locks the open file of a descriptor.
     pub(crate) fn lock(&self, fd: i32) -> Option<Locked<'p>> {
         let place = self.place(fd)?;
@@ -161,7 +177,11 @@ impl<'p> Table<'p> {
         for index in (number..self.places.len()).chain(0..number) {
             let mut open = self.places[index].lock();
             if open.descriptors == 0 {
-                *open = Shared { descriptors: 1, descriptor };
+                *open = Shared { descriptors: 1, is_standard: is_standard(fd), descriptor };
+                if open.is_standard {
+                    // The kernel's is the same now, and may change without a call.
+                    open.descriptor.offset = Offset::Kernel;
+                }
                 self.refer(place, number, index);
                 return true;
             }
@@ -181,6 +201,7 @@ impl<'p> Table<'p> {
             return false;
         };
         open.descriptors += 1;
+        open.is_standard |= is_standard(new);
         self.refer(place, number, index - 1);
         true
     }
@@ -190,6 +211,13 @@ impl<'p> Table<'p> {
         self.place(fd)?.refers_to.store(0, Ordering::Release);
         open.descriptors -= 1;
         (open.descriptors == 0).then_some(open.descriptor.file)
+    }
+
+    /// All descriptors of a descriptor's open file.
+    pub(crate) fn sharing(&self, fd: i32) -> impl Iterator<Item = i32> + '_ {
+        let refers_to = |fd| self.place(fd).map_or(0, |place| place.refers_to.load(Ordering::Acquire));
+        let same = refers_to(fd);
+        self.within(0, u32::MAX).filter(move |other| refers_to(*other) == same)
     }
 
     /// The descriptors in a range of numbers, both ends included.

@@ -1,11 +1,12 @@
 //! What a program sees through [`Calls`], beside what it sees without them: the same results, bytes and offsets.
 
 use crate::calls::{Answered, Calls, Counts};
-use crate::engine::{Engine, Errno, FileId, Opened, Refused, Use};
+use crate::engine::{Engine, Errno, FileId, Opened, Refused, Use, Written};
 use crate::kernel::Kernel;
 use crate::table::{Access, Descriptor, Durable, Offset, Place, Table, Writes};
 use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -82,7 +83,19 @@ impl Disk {
     }
 }
 
+/// All of the data, from `start` on.
+fn written_from(start: u64, data: &[IoSlice<'_>]) -> Written {
+    let len = data.iter().map(|slice| slice.len() as u64).sum();
+    Written { end: start + len, len }
+}
+
 impl Kernel for Disk {
+    fn refresh(&self, _fd: i32) {}
+
+    fn is_single_threaded(&self) -> bool {
+        true
+    }
+
     fn seek(&self, fd: i32, offset: i64, whence: i32) -> Result<u64, Errno> {
         let mut machine = self.machine.lock().unwrap();
         let index = usize::try_from(fd - FD).unwrap();
@@ -166,16 +179,16 @@ impl Engine for Sometimes<'_> {
         Ok(Disk::fill(&self.disk.machine.lock().unwrap().bytes, offset, space))
     }
 
-    fn write_at(&self, _file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused> {
+    fn write_at(&self, _file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
         self.check()?;
         if !fits(offset, data) {
             return Err(Refused::PassOn);
         }
         Disk::put(&mut self.disk.machine.lock().unwrap().bytes, offset, data);
-        Ok(())
+        Ok(written_from(offset, data))
     }
 
-    fn append(&self, _file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused> {
+    fn append(&self, _file: FileId, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
         self.check()?;
         let mut machine = self.disk.machine.lock().unwrap();
         let end = machine.bytes.len() as u64;
@@ -183,7 +196,7 @@ impl Engine for Sometimes<'_> {
             return Err(Refused::PassOn);
         }
         Disk::put(&mut machine.bytes, end, data);
-        Ok(machine.bytes.len() as u64)
+        Ok(written_from(end, data))
     }
 
     fn size(&self, _file: FileId) -> Result<u64, Refused> {
@@ -209,6 +222,8 @@ impl Engine for Sometimes<'_> {
     fn leave(&self, _file: FileId) {}
 
     fn forked(&self) {}
+
+    fn loses(&self, _descriptors: RangeInclusive<u32>) {}
 }
 
 /// What a program does with a descriptor.

@@ -33,10 +33,14 @@ fn output(command: &mut Command) -> Output {
     output
 }
 
-/// Runs a program with the library. `refuses`: the library passes on one of so many calls.
+/// A program with the library. `refuses`: the library passes on one of so many calls.
+fn preloaded<'c>(command: &'c mut Command, dir: &Path, refuses: u64) -> &'c mut Command {
+    command.env("LD_PRELOAD", library()).env("MIRROR_DIR", dir).env("MIRROR_REFUSES", refuses.to_string())
+}
+
+/// Runs a program with the library, which says at its end what it has answered.
 fn with_library(command: &mut Command, dir: &Path, refuses: u64) -> Output {
-    command.env("LD_PRELOAD", library()).env("MIRROR_DIR", dir).env("MIRROR_REFUSES", refuses.to_string());
-    output(command.env("LANDFALL_FS_STATS", "1"))
+    output(preloaded(command, dir, refuses).env("LANDFALL_FS_STATS", "1"))
 }
 
 /// Calls that the process itself was answered, as it says.
@@ -46,9 +50,9 @@ fn answered(output: &Output) -> u64 {
     line.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-fn compiled(dir: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/acts.c");
-    let program = dir.join("acts");
+fn compiled(dir: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let program = dir.join(name);
     let mut cc = Command::new("cc");
     cc.args([
         "-std=gnu11",
@@ -63,13 +67,88 @@ fn compiled(dir: &Path) -> PathBuf {
     program
 }
 
+/// Runs a program in two directories, without the library and with it. Returns what it has made of `file`, and said.
+fn both_ways(place: &Path, run: impl Fn(&Path) -> Command) -> [(Vec<u8>, Vec<u8>); 2] {
+    ["without", "with"].map(|name| {
+        let dir = place.join(name);
+        fs::create_dir(&dir).unwrap();
+        let mut command = run(&dir);
+        let said = match name {
+            "without" => output(&mut command),
+            _ => output(preloaded(&mut command, &dir, 0)),
+        };
+        let made = fs::read(dir.join("file")).unwrap_or_default();
+        fs::remove_dir_all(&dir).unwrap();
+        (made, said.stdout)
+    })
+}
+
+/// The C library's own calls on its standard files go past the library.
+#[test]
+fn what_the_c_library_writes_and_reads_on_standard_files_is_where_it_belongs() {
+    if !has("cc") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let program = compiled(place.path(), "standard");
+    for what in ["output", "direct", "input", "closed", "threads"] {
+        let run = |dir: &Path| {
+            let mut command = Command::new(&program);
+            command.arg(dir.join("file")).arg(what);
+            command
+        };
+        let [without, with] = both_ways(place.path(), run).map(|(made, said)| {
+            (String::from_utf8_lossy(&made).into_owned(), String::from_utf8_lossy(&said).into_owned())
+        });
+        assert_eq!(with, without, "{what}");
+    }
+}
+
+#[test]
+fn shells_redirect_what_they_and_their_children_write() {
+    if !has("bash") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    for script in [
+        "{ echo a; /bin/echo b; } > file",
+        "exec > file; echo a; /bin/echo b; echo c; (echo d); printf '%s\\n' e",
+        "for i in 1 2 3; do echo $i; /bin/echo $i; done >> file; while read x; do echo got $x; done < file",
+        "exec 5<> file; echo a >&5; /bin/echo b >&5; echo c >&5; cat <&5; exec 5>&-",
+        "f() { echo $1; /bin/echo $1; }; f 1 > file; f 2 >> file 2>&1; { f 3; f 4 >&2; } 2>> file",
+    ] {
+        let run = |dir: &Path| {
+            let mut command = Command::new("bash");
+            command.args(["-c", script]).current_dir(dir);
+            command
+        };
+        let [without, with] = both_ways(place.path(), run).map(|(made, said)| {
+            (String::from_utf8_lossy(&made).into_owned(), String::from_utf8_lossy(&said).into_owned())
+        });
+        assert_eq!(with, without, "{script}");
+    }
+}
+
+/// `read`, `write` and `fsync` are cancellation points.
+#[test]
+fn threads_that_read_and_write_can_be_cancelled() {
+    if !has("cc") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let program = compiled(place.path(), "standard");
+    let mut command = Command::new(&program);
+    command.arg(place.path().join("file")).arg("cancel");
+    assert!(answered(&with_library(&mut command, place.path(), 0)) > 0);
+}
+
 #[test]
 fn random_programs_do_with_the_library_what_they_do_without_it() {
     if !has("cc") {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let program = compiled(place.path());
+    let program = compiled(place.path(), "acts");
     for seed in 1..=SEEDS {
         let dirs = ["without", "with"].map(|name| place.path().join(format!("{name}-{seed}")));
         dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
@@ -124,6 +203,7 @@ fn tools_copy_files_through_the_library() {
         7,
     );
     assert!(answered(&dd) > 0);
+    assert!(fs::read(&two).unwrap() == bytes);
     with_library(Command::new("cp").arg(&two).arg(&three), dir.path(), 0);
     assert!(fs::read(&three).unwrap() == bytes);
     let script = format!("cat '{}' >> '{}'; head -c 5 '{}'", one.display(), three.display(), three.display());

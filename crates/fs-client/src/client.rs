@@ -68,6 +68,15 @@ pub enum Next {
     Any,
 }
 
+/// What a write has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The end of what was written.
+    pub end: u64,
+    /// Bytes: all, or those that still counted when the server fenced the client.
+    pub len: u64,
+}
+
 /// One side of the link: that of a program's process.
 pub struct Client<'m> {
     control: Control<'m>,
@@ -172,16 +181,16 @@ impl<'m> Client<'m> {
         })
     }
 
-    /// Writes at `offset`, or at the end of the file. Returns the end of what was written.
+    /// Writes at `offset`, or at the end of the file.
     ///
     /// # Errors
-    /// [`Unanswered`].
+    /// [`Unanswered`]: nothing was written.
     pub fn write_at<D: Deref<Target = [u8]>>(
         &self,
         file: &File,
         offset: Option<u64>,
         data: &[D],
-    ) -> Result<u64, Unanswered> {
+    ) -> Result<Written, Unanswered> {
         let len: u64 = data.iter().map(|slice| slice.len() as u64).sum();
         if len == 0 || len > USE_BYTES_MAX {
             return Err(Unanswered);
@@ -194,8 +203,15 @@ impl<'m> Client<'m> {
             client.learn(state, blocks.head(state.size))?;
             client.learn(state, blocks.tail())?;
             let mut log = client.log_with_room(&blocks)?;
-            client.within(state, |client, state| client.append(file, state, &mut log, &blocks, data))?;
-            Ok(end)
+            let mut counts = 0;
+            let append = |client: &Self, state: &mut State| {
+                client.append(file, state, &mut log, &blocks, data, &mut counts)
+            };
+            // What was appended before the server took nothing more counts: nobody must do it again.
+            match client.within(state, append) {
+                Err(lost) if counts == 0 => Err(lost),
+                _ => Ok(Written { end: offset + counts, len: counts }),
+            }
         })
     }
 
@@ -445,8 +461,8 @@ impl<'m> Client<'m> {
         self.control.note_use(place);
         let done = call(self, state);
         lease::leave(word);
-        // Who was fenced meanwhile may have read what is not there any more, or appended what is not adopted. A server that
-        // ends in good order has waited for this thread, and adopts what it has appended: the kernel must not do it again.
+        // Who was fenced meanwhile may have read what is not there any more. A server that ends in good order has waited for
+        // this thread.
         if self.control.state() == LinkState::Fenced { Err(self.end()) } else { done }
     }
 
@@ -532,7 +548,7 @@ impl<'m> Client<'m> {
         Err(Lost::Client)
     }
 
-    /// Appends the operations of a write, for which there is room.
+    /// Appends the operations of a write, for which there is room. `counts`: bytes of it that are appended.
     fn append<D: Deref<Target = [u8]>>(
         &self,
         file: &File,
@@ -540,6 +556,7 @@ impl<'m> Client<'m> {
         log: &mut Log,
         blocks: &Blocks,
         data: &[D],
+        counts: &mut u64,
     ) -> Result<(), Lost> {
         let (time_ns, size) = (self.host.now().unix_ns, state.size);
         for range in blocks.entries() {
@@ -553,8 +570,9 @@ impl<'m> Client<'m> {
             let place = Place::Region(bytes.off);
             state.segments.set(Segment { offset: range.start, len: entry.len, place });
             state.size = state.size.max(range.end);
+            state.appended = log.appended();
+            *counts = range.end.min(blocks.written.end).saturating_sub(blocks.written.start);
         }
-        state.appended = log.appended();
         self.note_changed(state);
         let hole = size..blocks.whole.start.max(size);
         let len = hole.end - hole.start;

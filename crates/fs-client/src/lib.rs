@@ -17,7 +17,7 @@ mod log;
 mod segments;
 mod value;
 
-pub use client::{Client, Next, Unanswered};
+pub use client::{Client, Next, Unanswered, Written};
 pub use file::File;
 pub use host::{Gone, Host, Now};
 pub use segments::{Place, Segment, Segments};

@@ -75,7 +75,7 @@ impl Log {
     /// Appends an operation. `fill` stores its bytes at the offset that it gets. Returns where they are.
     ///
     /// # Errors
-    /// [`Gone`]; nothing is appended then.
+    /// [`Gone`], also if the server takes no operations any more; nothing is appended then.
     pub(crate) fn append(
         &mut self,
         control: &Control<'_>,
@@ -100,8 +100,10 @@ impl Log {
         let first = self.appended - u64::from(slot.index());
         let durable_before = self.durable.saturating_sub(first) as u32;
         host.store(slot.off(), &record.seal(self.identity.hash_seed, slot, slab.seal, durable_before))?;
+        if !control.append(self.appended) {
+            return Err(Gone);
+        }
         self.appended += 1;
-        control.set_appended(self.appended);
         self.note_dirty(bytes);
         Ok(bytes)
     }

@@ -1,7 +1,7 @@
 //! A client with a model of the server: it revokes leases at any time, and checks and executes what the client appends.
 
 use landfall_fs::{FIRST_CLIENT_AGAIN, InodeNumber};
-use landfall_fs_client::{Client, File, Gone, Host, Next, Now, Unanswered};
+use landfall_fs_client::{Client, File, Gone, Host, Next, Now, Unanswered, Written};
 use landfall_fs_link::{
     CONTROL_WORDS, Checked, Control, Identity, Kind, LANDINGS_MAX, LEASES_MAX, LeaseFields, LinkState, Part,
     Reason, Refusal, Reply, Request, SEQS_PER_LEASE, SLABS_MAX, SlabGrant, lease,
@@ -62,6 +62,8 @@ struct World {
     has_settled: AtomicBool,
     /// The mount ends when something is stored.
     ends: AtomicBool,
+    /// The server fences the client when so many bytes more have been stored; 0: it does not.
+    fences_after: AtomicU64,
     /// A clock that goes on with each question.
     ms: AtomicU64,
 }
@@ -89,12 +91,23 @@ impl World {
             is_gone: AtomicBool::new(false),
             has_settled: AtomicBool::new(false),
             ends: AtomicBool::new(false),
+            fences_after: AtomicU64::new(0),
             ms: AtomicU64::new(1),
         }
     }
 
     fn control(&self) -> Control<'_> {
         Control::new(&self.words).unwrap()
+    }
+
+    /// Fences the client, which may be in a lease: what is appended by now counts.
+    fn fence_client(&self) {
+        let mut server = self.server.lock().unwrap();
+        self.control().set_state(LinkState::Fenced);
+        server.granted.iter().for_each(|granted| lease::revoke(self.control().lease_word(granted.place)));
+        self.control().seal();
+        self.adopt(&mut server);
+        server.granted.clear();
     }
 
     /// Takes all leases of an inode back, and executes what was done under them.
@@ -267,6 +280,11 @@ impl Host for World {
         if self.ends.load(Ordering::Relaxed) {
             self.control().set_state(LinkState::Ended);
         }
+        let left = self.fences_after.load(Ordering::Relaxed);
+        self.fences_after.store(left.saturating_sub(bytes.len() as u64), Ordering::Relaxed);
+        if left > 0 && left <= bytes.len() as u64 {
+            self.fence_client();
+        }
         self.media.store(off, bytes).map_err(|_| Gone)
     }
 
@@ -386,8 +404,10 @@ fn part(file: &[u8], at: u64, len: usize) -> &[u8] {
 
 fn write(world: &World, client: &Client<'_>, file: &File, at: Option<u64>, data: &[u8]) {
     let (head, tail) = data.split_at(data.len() / 2);
-    if client.write_at(file, at, &[head, tail]).is_err() {
-        world.by_kernel(|file| put(file, at.unwrap_or(file.len() as u64), data));
+    let len = client.write_at(file, at, &[head, tail]).map_or(0, |written| written.len);
+    if len < data.len() as u64 {
+        let at = at.map(|at| at + len);
+        world.by_kernel(|file| put(file, at.unwrap_or(file.len() as u64), &data[len as usize..]));
     }
 }
 
@@ -650,7 +670,7 @@ fn a_client_whose_server_was_killed_or_that_is_fenced_answers_nothing_more() {
         let (world, file) = (World::new(), File::new(INODE));
         world.server.lock().unwrap().files.insert(INODE, vec![3; 5000]);
         let client = Client::new(world.control(), &world).unwrap();
-        assert_eq!(client.write_at(&file, None, &[&b"more"[..]]), Ok(5004));
+        assert_eq!(client.write_at(&file, None, &[&b"more"[..]]), Ok(Written { end: 5004, len: 4 }));
         match is_killed {
             true => world.is_gone.store(true, Ordering::Relaxed),
             false => world.control().set_state(LinkState::Fenced),
@@ -668,13 +688,39 @@ fn a_write_during_which_the_mount_ends_is_answered_once() {
     let (world, file) = (World::new(), File::new(INODE));
     world.server.lock().unwrap().files.insert(INODE, vec![3; 5000]);
     let client = Client::new(world.control(), &world).unwrap();
-    assert_eq!(client.write_at(&file, None, &[&b"before"[..]]), Ok(5006));
+    assert_eq!(client.write_at(&file, None, &[&b"before"[..]]), Ok(Written { end: 5006, len: 6 }));
     world.ends.store(true, Ordering::Relaxed);
     write(&world, &client, &file, None, b"during");
     write(&world, &client, &file, None, b"behind");
     let bytes = world.by_kernel(|file| file.clone());
     assert_eq!(&bytes[5000..], b"beforeduringbehind");
     assert_eq!(world.control().appended(), 2, "the kernel answers from then on");
+}
+
+/// What the server adopts of a client that it fences in the middle of a write is not written again.
+#[test]
+fn a_write_during_which_the_client_is_fenced_is_done_once() {
+    let data: Vec<u8> = (0..200_000_u32).map(|index| (index / 100 % 251) as u8).collect();
+    for (at, begun) in [(None, 5000), (Some(1000), 0), (Some(300_000), 77)] {
+        for fences_after in [1, 60_000, 65_536, 65_537, 131_072, 140_000, 199_000, 250_000] {
+            let (world, file) = (World::new(), File::new(INODE));
+            let old = vec![3; begun];
+            world.server.lock().unwrap().files.insert(INODE, old.clone());
+            let client = Client::new(world.control(), &world).unwrap();
+            write(&world, &client, &file, Some(0), b"before");
+            world.fences_after.store(fences_after, Ordering::Relaxed);
+            write(&world, &client, &file, at, &data);
+            write(&world, &client, &file, None, b"behind");
+            let mut expected = old;
+            put(&mut expected, 0, b"before");
+            put(&mut expected, at.unwrap_or(5000), &data);
+            expected.extend_from_slice(b"behind");
+            let bytes = world.by_kernel(|file| file.clone());
+            assert_eq!(bytes.len(), expected.len(), "{at:?}, fenced after {fences_after} bytes");
+            assert!(bytes == expected, "{at:?}, fenced after {fences_after} bytes");
+            assert_eq!(client.is_over(), fences_after < 200_000);
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use landfall_fs_link::{Control, MESSAGE_BYTES_MAX, Reply, Request, is_same_user}
 use landfall_heap::RunId;
 use landfall_media::{Attached, Extent, Site};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -17,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -48,11 +49,33 @@ pub(crate) enum ConnectError {
     Control(#[from] landfall_fs_link::Unusable),
 }
 
+/// A descriptor of the library, until the program makes its number another one.
+struct Own {
+    descriptor: OwnedFd,
+    is_lost: AtomicBool,
+}
+
+impl Own {
+    fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor, is_lost: AtomicBool::new(false) }
+    }
+
+    fn get(&self) -> Option<BorrowedFd<'_>> {
+        (!self.is_lost.load(Ordering::Acquire)).then(|| self.descriptor.as_fd())
+    }
+
+    fn lose(&self, descriptors: &RangeInclusive<u32>) {
+        if descriptors.contains(&self.descriptor.as_raw_fd().cast_unsigned()) {
+            self.is_lost.store(true, Ordering::Release);
+        }
+    }
+}
+
 /// The server, and the region that it has passed on.
 struct Server {
-    socket: OwnedFd,
+    socket: Own,
     /// The control memory: the next server finds it here, if this one is killed.
-    memory: OwnedFd,
+    memory: Own,
     /// One question at a time. True: one was not answered, and its answer may still come. None is asked any more.
     asking: Mutex<bool>,
     /// Its last word was that everything is durable.
@@ -90,8 +113,8 @@ impl Connection {
         let region = Attached::new(&File::from(region), identity.region_bytes, begin)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
         let server: &'static Server = Kept::new(Server {
-            socket,
-            memory,
+            socket: Own::new(socket),
+            memory: Own::new(memory),
             asking: Mutex::default(),
             has_settled: AtomicBool::new(false),
             region,
@@ -103,8 +126,15 @@ impl Connection {
 
     /// The process is a child of the one that has connected: the connection ends with its parent.
     pub(crate) fn close_in_child(&self) {
-        crate::sys::close(self.server.socket.as_fd());
-        crate::sys::close(self.server.memory.as_fd());
+        [&self.server.socket, &self.server.memory]
+            .into_iter()
+            .filter_map(Own::get)
+            .for_each(crate::sys::close);
+    }
+
+    /// The program closes these descriptors, or makes them others.
+    pub(crate) fn lose(&self, descriptors: &RangeInclusive<u32>) {
+        [&self.server.socket, &self.server.memory].into_iter().for_each(|own| own.lose(descriptors));
     }
 }
 
@@ -179,10 +209,11 @@ impl Host for Server {
         if *is_unanswered {
             return Err(Gone);
         }
-        again(|| send(&self.socket, &request.encode(), SendFlags::NOSIGNAL)).map_err(|_| Gone)?;
+        let socket = self.socket.get().ok_or(Gone)?;
+        again(|| send(socket, &request.encode(), SendFlags::NOSIGNAL)).map_err(|_| Gone)?;
         *is_unanswered = true;
         let mut bytes = [0; MESSAGE_BYTES_MAX];
-        let (len, _) = again(|| recv(&self.socket, &mut bytes[..], RecvFlags::empty())).map_err(|_| Gone)?;
+        let (len, _) = again(|| recv(socket, &mut bytes[..], RecvFlags::empty())).map_err(|_| Gone)?;
         let reply = Reply::decode(bytes.get(..len).ok_or(Gone)?).map_err(|_| Gone)?;
         *is_unanswered = false;
         if reply == Reply::Settled {
@@ -193,7 +224,8 @@ impl Host for Server {
     }
 
     fn is_there(&self) -> bool {
-        let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP)];
+        let Some(socket) = self.socket.get() else { return false };
+        let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().is_empty()
     }
@@ -203,7 +235,8 @@ impl Host for Server {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         while !self.has_settled.load(Ordering::Acquire) {
-            match again(|| recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT)) {
+            let Some(socket) = self.socket.get() else { break };
+            match again(|| recv(socket, &mut bytes[..], RecvFlags::DONTWAIT)) {
                 Ok((len, _)) if len > 0 => {
                     let said = bytes.get(..len).and_then(|bytes| Reply::decode(bytes).ok());
                     self.has_settled.store(said == Some(Reply::Settled), Ordering::Release);

@@ -3,9 +3,10 @@
 use crate::mount::Mount;
 use crate::sys::{self, Kept};
 use landfall_fs::InodeNumber;
-use landfall_fs_calls::{Engine, FileId, Opened, Refused, Use};
+use landfall_fs_calls::{Engine, FileId, Opened, Refused, Use, Written};
 use landfall_fs_client::{Client, File, Unanswered};
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -278,6 +279,10 @@ impl Files {
     }
 }
 
+fn written(written: landfall_fs_client::Written) -> Written {
+    Written { end: written.end, len: written.len }
+}
+
 impl Engine for Library {
     fn open(&self, opened: &Opened) -> Option<FileId> {
         let mount = self.mount(opened)?;
@@ -308,12 +313,12 @@ impl Engine for Library {
         self.with(file, Use::Read, |client, file| client.read_at(file, offset, space))
     }
 
-    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused> {
-        self.with(file, Use::Write, |client, file| client.write_at(file, Some(offset), data).map(|_| ()))
+    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
+        self.with(file, Use::Write, |client, file| client.write_at(file, Some(offset), data)).map(written)
     }
 
-    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused> {
-        self.with(file, Use::Write, |client, file| client.write_at(file, None, data))
+    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
+        self.with(file, Use::Write, |client, file| client.write_at(file, None, data)).map(written)
     }
 
     fn size(&self, file: FileId) -> Result<u64, Refused> {
@@ -351,5 +356,10 @@ impl Engine for Library {
         // is off: nobody else comes here.
         let Ok(devices) = self.devices.try_lock() else { return };
         devices.iter().filter_map(|device| device.mount).for_each(Mount::close_in_child);
+    }
+
+    fn loses(&self, descriptors: RangeInclusive<u32>) {
+        let devices = lock(&self.devices);
+        devices.iter().filter_map(|device| device.mount).for_each(|mount| mount.lose(&descriptors));
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Random programs that run.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 20;
 /// How often programs change a file in turn until the library has its turns.
 const ATTEMPTS: u64 = 20;
 /// Bytes of a line that `steps append` writes.
@@ -174,6 +174,17 @@ fn random_programs_do_with_the_library_what_they_do_without_it() {
     }
     // After a mapping the kernel answers for the file.
     assert!(total > 50, "the library answers: {total} calls");
+}
+
+/// The library's descriptors are the program's, too: it may close them, and have others with their numbers.
+#[test]
+fn a_program_may_close_all_descriptors_and_use_their_numbers() {
+    let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
+    let steps = mounted.compiled("tests/programs/steps.c");
+    let mut command = mounted.program(&steps);
+    let closed = output(command.env(LEASE_AFTER, "0").arg("closes").arg(mounted.at("file")));
+    // What it has answered by then it cannot say: that descriptor is closed, too.
+    assert!(closed.stdout.is_empty());
 }
 
 #[test]

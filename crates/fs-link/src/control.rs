@@ -3,8 +3,8 @@
 use crate::layout::{
     APPENDED_AT, APPLIED_AT, BOOT_AT, CLIENT_AT, CONTROL_WORDS, DONE_AT, DURABLE_AT, HASH_SEED_AT, INODE_AT,
     LANDINGS_AT, LANDINGS_GRANTED_AT, LANDINGS_MAX, LEASE_WORDS, LEASES_AT, LEASES_MAX, LETTERS, MAGIC,
-    MAGIC_AT, MTIME_AT, NUMBER_AT, REGION_BYTES_AT, SEQ_AT, SIZE_AT, SLABS_AT, SLABS_GRANTED_AT, SLABS_MAX,
-    STATE_AT, USES_AT, WORD_AT,
+    MAGIC_AT, MTIME_AT, NUMBER_AT, REGION_BYTES_AT, SEALED, SEQ_AT, SIZE_AT, SLABS_AT, SLABS_GRANTED_AT,
+    SLABS_MAX, STATE_AT, USES_AT, WORD_AT,
 };
 use crate::lease;
 use landfall_fs::{FIRST_CLIENT_AGAIN, InodeNumber};
@@ -162,8 +162,16 @@ impl Control<'_> {
         is_granted.then_some(RunId(word as u32))
     }
 
-    /// Says that so many operations are appended: their records and bytes are stored.
+    /// Says that one more operation is appended behind `count`: its record and its bytes are stored. False if the server takes
+    /// none any more: then it does not count.
     #[inline]
+    #[must_use]
+    pub fn append(&self, count: u64) -> bool {
+        let appended = &self.0[APPENDED_AT];
+        appended.compare_exchange(count, count + 1, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Says that so many operations are appended. A library that keeps to the rules says so by [`Self::append`].
     pub fn set_appended(&self, count: u64) {
         self.write(APPENDED_AT, count);
     }
@@ -266,7 +274,12 @@ impl Control<'_> {
 
     /// Number of operations that the library has appended, as it says.
     pub fn appended(&self) -> u64 {
-        self.read(APPENDED_AT)
+        self.read(APPENDED_AT) & !SEALED
+    }
+
+    /// What is appended by now counts, and nothing else. The library learns which it is for each operation.
+    pub fn seal(&self) {
+        self.0[APPENDED_AT].fetch_or(SEALED, Ordering::AcqRel);
     }
 
     /// Number of operations that the library has made durable, as it says.
@@ -321,7 +334,7 @@ mod tests {
         lease::grant(word, lease::generation(word) + 1, Kind::Write);
         let stale = lease::generation(word);
         lease::enter(word, stale, Kind::Write).unwrap();
-        control.set_appended(9);
+        assert!((0..9).all(|count| control.append(count)));
         control.set_state(LinkState::Ended);
         assert!(!control.begin_again(identity(2), boot), "a thread of the first one is in");
         assert_eq!(control.identity().unwrap().client, 1);
@@ -347,7 +360,7 @@ mod tests {
         let control = Control::new(&memory).unwrap();
         let word = |bytes: usize| memory[bytes / 8].load(Ordering::Relaxed);
         control.begin(Identity { client: 3, hash_seed: 5, region_bytes: 7 });
-        assert_eq!(word(0).to_le_bytes(), *b"LFLINK\x03\0");
+        assert_eq!(word(0).to_le_bytes(), *b"LFLINK\x04\0");
         assert_eq!([word(8), word(16), word(24)], [3, 5, 7]);
         control.set_state(LinkState::Fenced);
         control.set_applied(11);
@@ -355,10 +368,14 @@ mod tests {
         control.grant_landing(65, RunId(19));
         assert_eq!([word(64), word(72), word(80), word(88)], [1, 11, 10, 66]);
         assert_eq!([word(512 + 8), word(1024 + 8)], [17 << 32 | 13, 19]);
-        control.set_appended(21);
+        assert!((0..21).all(|count| control.append(count)));
         control.set_durable(22);
         control.set_done(23);
         assert_eq!([word(128), word(136), word(144)], [21, 22, 23]);
+        control.seal();
+        assert_eq!((word(128), control.appended()), (1 << 63 | 21, 21));
+        assert!(!control.append(21), "nothing counts any more");
+        assert_eq!(control.appended(), 21);
         let fields = LeaseFields { inode: InodeNumber(31), number: 32, seq: 33, size: 34, mtime_ns: -1 };
         control.set_lease(2, &fields);
         control.note_use(2);

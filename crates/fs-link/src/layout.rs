@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Version of the link. Both sides must have the same one.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Bytes of the control memory.
 pub const CONTROL_BYTES: usize = 36_864;
 /// Words of the control memory.
@@ -43,6 +43,8 @@ pub(crate) const SLABS_GRANTED_AT: usize = 10;
 pub(crate) const LANDINGS_GRANTED_AT: usize = 11;
 // Words of the library, on a cache line of their own.
 pub(crate) const APPENDED_AT: usize = 16;
+/// The bit of *appended* that says that nothing more counts.
+pub(crate) const SEALED: u64 = 1 << 63;
 pub(crate) const DURABLE_AT: usize = 17;
 pub(crate) const DONE_AT: usize = 18;
 // Words of the server, in memory that clients have one after the other.

@@ -1,6 +1,7 @@
 //! Model of a lease and of *appended*: a library and a server on two threads, in every order that the memory model
 //! allows.
 
+use crate::layout::SEALED;
 use crate::lease::{self, Kind, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
@@ -57,15 +58,19 @@ impl Link {
                 return index;
             }
             slot.store(index + 1, Ordering::Relaxed);
-            self.0.appended.store(index + 1, Ordering::Release);
+            let appended = &self.0.appended;
+            let counts = appended.compare_exchange(index, index + 1, Ordering::Release, Ordering::Relaxed);
             lease::leave(&self.0.word);
+            if counts.is_err() {
+                return index;
+            }
         }
         self.0.slots.len() as u64
     }
 
     /// The server adopts what it finds, without a lease. Returns how many operations that are.
     fn adopt(&self) -> u64 {
-        let appended = self.0.appended.load(Ordering::Acquire);
+        let appended = self.0.appended.load(Ordering::Acquire) & !SEALED;
         for (index, slot) in (0..appended).zip(&self.0.slots) {
             assert_eq!(slot.load(Ordering::Relaxed), index + 1, "the operation is whole");
         }
@@ -94,6 +99,21 @@ fn whoever_revokes_a_lease_sees_every_operation_that_was_appended_under_it() {
         let seen = link.revoke();
         assert!(before <= seen);
         assert_eq!(library.join().unwrap(), seen, "nothing is appended behind");
+    });
+}
+
+/// Whoever is fenced is not waited for.
+#[test]
+fn a_library_that_is_fenced_knows_which_operations_count() {
+    loom::model(|| {
+        let link = Link::new();
+        let library = loom::thread::spawn({
+            let link = link.clone();
+            move || link.append_all()
+        });
+        link.0.appended.fetch_or(SEALED, Ordering::AcqRel);
+        let seen = link.adopt();
+        assert_eq!(library.join().unwrap(), seen, "what was seen, and nothing else");
     });
 }
 

@@ -7,6 +7,7 @@ mod offload;
 mod run;
 mod values;
 
+use crate::chain::ChainArgs;
 use crate::check::CheckArgs;
 use crate::nvdimm::NvdimmError;
 use crate::output::{self, fail};
@@ -70,6 +71,8 @@ enum FsCommand {
     ExportKey(values::ExportArgs),
     /// Verify the region of files that is not mounted, as `landfall check`
     Check(CheckArgs),
+    /// Several servers with the same files, as `landfall chain`
+    Chain(ChainArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -243,6 +246,7 @@ pub(crate) fn run(args: FsArgs) -> ExitCode {
         FsCommand::ImportKey(args) => return values::import(&args),
         FsCommand::ExportKey(args) => return values::export(&args),
         FsCommand::Check(args) => return crate::check::run(&args),
+        FsCommand::Chain(args) => return crate::chain::run(args),
     };
     crate::log::start(&args.log_level, false);
     match mount(&args) {

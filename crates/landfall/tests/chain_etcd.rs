@@ -319,6 +319,44 @@ fn a_copy_keeps_to_its_rate_and_says_how_far_it_has_come() {
 }
 
 #[test]
+fn show_says_what_keeps_the_chain_from_its_work() {
+    let Some(mut setting) = Setting::new(2) else { return };
+    setting.chain.nodes[1].flags = vec!["--capacity".into(), "64MiB".into()];
+    setting.chain.start_all();
+    setting.wait_until_known(2);
+    let line_of = |show: &str, node: &str| {
+        show.lines()
+            .find(|line| line.starts_with(&format!("{node} at ")))
+            .map(str::to_owned)
+            .expect("its line")
+    };
+    let says = |setting: &Setting, node: &str, text: &str| {
+        let line = || Some(line_of(&setting.show(), node)).filter(|line| line.contains(text));
+        wait_until(LIMIT, line).unwrap_or_else(|| panic!("{node} does not say {text}: {}", setting.show()));
+    };
+    assert!(!setting.show().contains("no room") && setting.chain.info(1, "chain_troubles").is_none());
+    let mut resp = setting.chain.resp(0);
+    let value = pattern(1, 1 << 20);
+    let mut fits = |index: &u64| resp.call(&[b"SET", index.to_string().as_bytes(), &value]).unwrap() == ok();
+    let full = (0..200_u64).find(|index| !fits(index)).expect("it is full");
+    says(&setting, "b", "registered, in step; no room for new values");
+    let troubles = setting.chain.info(1, "chain_troubles");
+    assert!(troubles.is_some_and(|says| says.starts_with("no room for new values")));
+    for index in 0..full {
+        assert_eq!(resp.call(&[b"DEL", index.to_string().as_bytes()]).unwrap(), Reply::Int(1));
+    }
+    let is_over = || (!line_of(&setting.show(), "b").contains("no room")).then_some(());
+    wait_until(LIMIT, is_over).unwrap_or_else(|| panic!("{}", setting.show()));
+    setting.chain.kill(1);
+    says(&setting, "a", "no connection to b: Connection refused");
+    setting.chain.start(1);
+    setting.wait_for("ab");
+    let is_over = || (!setting.show().contains("no connection")).then_some(());
+    wait_until(LIMIT, is_over).unwrap_or_else(|| panic!("{}", setting.show()));
+    assert_eq!(setting.chain.server(0).metric("landfall_chain_troubles"), 0.0);
+}
+
+#[test]
 fn a_replica_that_has_lost_its_disk_is_added_behind_one_that_has_not() {
     let Some(mut setting) = Setting::started(3) else { return };
     assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());

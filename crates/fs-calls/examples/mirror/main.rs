@@ -6,11 +6,12 @@
 
 mod sys;
 
-use landfall_fs_calls::{Engine, Errno, FileId, Opened, Refused, Use};
+use landfall_fs_calls::{Engine, Errno, FileId, Opened, Refused, Use, Written};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -78,7 +79,8 @@ impl Mirror {
     }
 }
 
-fn write_all(fd: BorrowedFd<'_>, mut offset: u64, data: &[IoSlice<'_>]) -> Result<u64, Refused> {
+fn write_all(fd: BorrowedFd<'_>, start: u64, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
+    let mut offset = start;
     for slice in data {
         let mut rest = &slice[..];
         while !rest.is_empty() {
@@ -87,7 +89,7 @@ fn write_all(fd: BorrowedFd<'_>, mut offset: u64, data: &[IoSlice<'_>]) -> Resul
             offset += written as u64;
         }
     }
-    Ok(offset)
+    Ok(Written { end: offset, len: offset - start })
 }
 
 impl Engine for Mirror {
@@ -137,11 +139,11 @@ impl Engine for Mirror {
         })
     }
 
-    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Refused> {
-        self.with(file, |fd| write_all(fd, offset, data).map(|_| ()))
+    fn write_at(&self, file: FileId, offset: u64, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
+        self.with(file, |fd| write_all(fd, offset, data))
     }
 
-    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<u64, Refused> {
+    fn append(&self, file: FileId, data: &[IoSlice<'_>]) -> Result<Written, Refused> {
         self.with(file, |fd| {
             let _one = lock(&self.appending);
             let size = rustix::fs::fstat(fd).map_err(failed)?.st_size;
@@ -170,4 +172,6 @@ impl Engine for Mirror {
     }
 
     fn forked(&self) {}
+
+    fn loses(&self, _descriptors: RangeInclusive<u32>) {}
 }

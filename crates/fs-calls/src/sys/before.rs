@@ -3,6 +3,7 @@
 //! Each of them saves the registers of its caller, prepares the table, and jumps to the function that it replaces: as
 //! many arguments as there are reach it, on the stack as well, and `vfork` may return twice.
 
+use super::owner::is_owner;
 use super::process::{prepare, prepare_for, turn_off};
 use super::quiet;
 use super::raw::{self, Arguments};
@@ -14,22 +15,38 @@ use std::arch::naked_asm;
 /// `ioctl` that returns the bytes between the offset and the end of a file.
 const FIONREAD: u32 = 0x541b;
 
+/// An engine's own descriptors have higher numbers: programs expect the lowest free ones for themselves.
+const ENGINES_MIN: u32 = 500;
+
 /// A descriptor among the arguments.
 fn fd(argument: usize) -> c_int {
     argument as c_int
 }
 
+/// Descriptors in this range are about to be others.
+pub(super) fn loses(first: u32, last: u32) {
+    if last >= ENGINES_MIN {
+        prepare(|calls| calls.engine.loses(first..=last));
+    }
+}
+
 fn closes([file, ..]: Arguments) {
     prepare_for(fd(file), Calls::closes);
+    loses(file as u32, file as u32);
 }
 
 fn closes_from([first, ..]: Arguments) {
     prepare(|calls| calls.leaves_range(first as u32, u32::MAX));
+    loses(first as u32, u32::MAX);
 }
 
 fn closes_range([first, last, flags, ..]: Arguments) {
+    if flags as u32 & libc::CLOSE_RANGE_UNSHARE != 0 {
+        leaves_for_good();
+    }
     if flags as u32 & libc::CLOSE_RANGE_CLOEXEC == 0 {
         prepare(|calls| calls.leaves_range(first as u32, last as u32));
+        loses(first as u32, last as u32);
     }
 }
 
@@ -51,6 +68,31 @@ fn leaves([file, ..]: Arguments) {
 
 fn leaves_all(_: Arguments) {
     prepare(|calls| calls.leaves_range(0, u32::MAX));
+}
+
+/// The threads have no common descriptors from now on, or the kernel must see everything.
+fn leaves_for_good() {
+    if is_owner() {
+        leaves_all([0; 6]);
+        turn_off();
+    }
+}
+
+/// `vfork`: the child has the memory of its parent, which waits, and descriptors of its own.
+fn forks(_: Arguments) {
+    shares_all([0; 6]);
+    quiet::note_child();
+}
+
+fn unshares([flags, ..]: Arguments) {
+    if flags as c_int & libc::CLONE_FILES != 0 {
+        leaves_for_good();
+    }
+}
+
+/// The C library closes a standard descriptor by itself, or makes it that of another file.
+fn leaves_standard(_: Arguments) {
+    prepare(|calls| calls.leaves_range(libc::STDIN_FILENO as u32, libc::STDERR_FILENO as u32));
 }
 
 fn shows([file, ..]: Arguments) {
@@ -99,20 +141,22 @@ fn sends([_, message, ..]: Arguments) {
     }
 }
 
-/// A child without the parent's memory must not have its descriptors; one with it shares only the offsets.
+/// A child without the parent's memory must not have its descriptors; one with it shares only the offsets, while its parent
+/// waits for it.
 fn clones([_, _, flags, ..]: Arguments) {
-    match (flags as c_int & libc::CLONE_VM != 0, flags as c_int & libc::CLONE_FILES != 0) {
-        (true, true) => {}
-        (true, false) => shares_all([0; 6]),
-        (false, _) => leaves_all([0; 6]),
+    let has = |flag| flags as c_int & flag != 0;
+    match (has(libc::CLONE_VM), has(libc::CLONE_FILES), has(libc::CLONE_VFORK)) {
+        (true, true, _) => {}
+        (true, false, true) => forks([0; 6]),
+        (true, false, false) => leaves_for_good(),
+        (false, ..) => leaves_all([0; 6]),
     }
 }
 
 /// The kernel limits the sizes of files from now on: it must see what is written.
 fn limits(resource: usize, limit: usize) {
     if resource as u32 == libc::RLIMIT_FSIZE && limit != 0 {
-        leaves_all([0; 6]);
-        turn_off();
+        leaves_for_good();
     }
 }
 
@@ -277,6 +321,12 @@ functions! {
     ioctl: asks_device;
     lockf: shows;
     lockf64: shows;
+    fclose: leaves_standard;
+    _IO_fclose: leaves_standard;
+    fcloseall: leaves_standard;
+    freopen: leaves_standard;
+    freopen64: leaves_standard;
+    login_tty: leaves_standard;
     fdopen: leaves;
     _IO_fdopen: leaves;
     dprintf: shares;
@@ -292,8 +342,9 @@ functions! {
     mmap64: maps;
     sendmsg: sends;
     sendmmsg: shares_all;
-    vfork: shares_all;
-    __vfork: shares_all;
+    vfork: forks;
+    __vfork: forks;
+    unshare: unshares;
     _Fork: leaves_all;
     clone: clones;
     __clone: clones;

@@ -1,6 +1,6 @@
 //! The functions that are answered in the process.
 
-use super::process::answer;
+use super::process::{answer, cancellation_point};
 use super::raw;
 use super::real::Real;
 use crate::calls::{Answered, Calls};
@@ -8,16 +8,16 @@ use libc::{c_int, iovec, off_t};
 use std::ffi::c_void;
 use std::io::{IoSlice, IoSliceMut};
 
-/// Bytes that one call transfers (`MAX_RW_COUNT`). A longer one is the kernel's, which cuts it off.
+/// Bytes that one call transfers (`MAX_RW_COUNT`). Of a longer one the kernel does so much.
 const BYTES_MAX: usize = 0x7fff_f000;
 /// Slices of one call (`UIO_MAXIOV`).
 const SLICES_MAX: usize = 1024;
 /// No program has memory below: what lies there is the kernel's to refuse (`EFAULT`).
 const ADDRESS_MIN: usize = 4096;
 
-/// True for memory that a call may have.
+/// True for memory that a call may have. What is empty may lie anywhere, but a slice has an address.
 fn is_memory(base: *const c_void, len: usize) -> bool {
-    base.addr() >= ADDRESS_MIN && len <= BYTES_MAX
+    (base.addr() >= ADDRESS_MIN || (len == 0 && !base.is_null())) && len <= BYTES_MAX
 }
 
 /// The space of `read`. `None`: the kernel is to say what is wrong with it.
@@ -25,6 +25,7 @@ fn is_memory(base: *const c_void, len: usize) -> bool {
 /// # Safety
 /// As for `read`.
 unsafe fn space<'a>(base: *mut c_void, len: usize) -> Option<[IoSliceMut<'a>; 1]> {
+    let len = len.min(BYTES_MAX);
     if !is_memory(base, len) {
         return None;
     }
@@ -37,6 +38,7 @@ unsafe fn space<'a>(base: *mut c_void, len: usize) -> Option<[IoSliceMut<'a>; 1]
 /// # Safety
 /// As for `write`.
 unsafe fn data<'a>(base: *const c_void, len: usize) -> Option<[IoSlice<'a>; 1]> {
+    let len = len.min(BYTES_MAX);
     if !is_memory(base, len) {
         return None;
     }
@@ -109,14 +111,23 @@ fn returned<T: Returned>(result: Result<T, crate::engine::Errno>) -> isize {
     result.map_or_else(raw::failed, T::returned)
 }
 
+/// A call at the descriptor's offset for which there is no `memory` is the kernel's, which may do a part of it. It has the
+/// offset from then on.
+fn passed_on_from<T>(calls: &Calls<'_>, fd: i32, memory: Option<T>) -> Option<T> {
+    if memory.is_none() {
+        calls.shares(fd);
+    }
+    memory
+}
+
 fn read(calls: &Calls<'_>, fd: i32, into: *mut c_void, len: usize) -> Answered<usize> {
     // SAFETY: a caller of `read` vouches for its memory.
-    calls.read(fd, &mut unsafe { space(into, len) }?)
+    calls.read(fd, &mut passed_on_from(calls, fd, unsafe { space(into, len) })?)
 }
 
 fn write(calls: &Calls<'_>, fd: i32, from: *const c_void, len: usize) -> Answered<usize> {
     // SAFETY: a caller of `write` vouches for its memory.
-    calls.write(fd, &unsafe { data(from, len) }?)
+    calls.write(fd, &passed_on_from(calls, fd, unsafe { data(from, len) })?)
 }
 
 fn pread(calls: &Calls<'_>, fd: i32, into: *mut c_void, len: usize, at: off_t) -> Answered<usize> {
@@ -131,12 +142,12 @@ fn pwrite(calls: &Calls<'_>, fd: i32, from: *const c_void, len: usize, at: off_t
 
 fn readv(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int) -> Answered<usize> {
     // SAFETY: a caller of `readv` vouches for its memory.
-    calls.read(fd, unsafe { spaces(slices, count) }?)
+    calls.read(fd, passed_on_from(calls, fd, unsafe { spaces(slices, count) })?)
 }
 
 fn writev(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int) -> Answered<usize> {
     // SAFETY: a caller of `writev` vouches for its memory.
-    calls.write(fd, unsafe { datas(slices, count) }?)
+    calls.write(fd, passed_on_from(calls, fd, unsafe { datas(slices, count) })?)
 }
 
 fn preadv(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int, at: off_t) -> Answered<usize> {
@@ -259,7 +270,7 @@ impl<T> Register for *mut T {
 }
 
 macro_rules! functions {
-    ($($name:ident = $number:expr, $answer:ident($($argument:ident: $type:ty),*);)*) => {
+    ($($name:ident = $number:expr, $answer:ident($($argument:ident: $type:ty),*) $(, $never:ident)?;)*) => {
         #[allow(non_upper_case_globals, reason = "they have the names of the functions")]
         mod real {
             use super::Real;
@@ -276,6 +287,10 @@ macro_rules! functions {
                 /// As for the function of this name.
                 #[unsafe(no_mangle)]
                 pub(crate) unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> isize {
+                    const IS_CANCELLED: bool = <[&str]>::is_empty(&[$(stringify!($never))?]);
+                    if IS_CANCELLED {
+                        cancellation_point(fd);
+                    }
                     if let Some(done) = answer(fd, |calls| super::$answer(calls, fd $(, $argument)*)) {
                         return returned(done);
                     }
@@ -314,9 +329,9 @@ functions! {
     preadv64v2 = None, preadv2(slices: *const iovec, count: c_int, at: off_t, flags: c_int);
     pwritev2 = None, pwritev2(slices: *const iovec, count: c_int, at: off_t, flags: c_int);
     pwritev64v2 = None, pwritev2(slices: *const iovec, count: c_int, at: off_t, flags: c_int);
-    lseek = Some(libc::SYS_lseek), seek(offset: off_t, whence: c_int);
-    lseek64 = Some(libc::SYS_lseek), seek(offset: off_t, whence: c_int);
-    __lseek = Some(libc::SYS_lseek), seek(offset: off_t, whence: c_int);
+    lseek = Some(libc::SYS_lseek), seek(offset: off_t, whence: c_int), never_cancelled;
+    lseek64 = Some(libc::SYS_lseek), seek(offset: off_t, whence: c_int), never_cancelled;
+    __lseek = Some(libc::SYS_lseek), seek(offset: off_t, whence: c_int), never_cancelled;
     fsync = Some(libc::SYS_fsync), sync();
     fdatasync = Some(libc::SYS_fdatasync), sync();
 }

@@ -1,5 +1,6 @@
 //! The functions that duplicate descriptors, and `fcntl`, which is one of them.
 
+use super::before;
 use super::process::{answer, prepare_for};
 use super::raw::{self, Arguments};
 use super::real::Real;
@@ -26,7 +27,20 @@ fn replaces(number: i64, arguments: Arguments) -> Option<isize> {
         return None;
     }
     prepare_for(new, Calls::leaves);
+    before::loses(new as u32, new as u32);
     duplicates(number, arguments)
+}
+
+/// `F_SETFL`: the file may be appended to, or be direct, from now on.
+fn changes_flags(arguments: Arguments) -> Option<isize> {
+    let fd = arguments[0] as c_int;
+    let changed = answer(fd, |calls| {
+        calls.changes_flags(fd, arguments[2] as c_int, || {
+            // SAFETY: no argument is a pointer.
+            raw::result_of(unsafe { raw::system_call(libc::SYS_fcntl, arguments) }).map(|done| done as i32)
+        })
+    });
+    changed.map(|result: Result<i32, Errno>| result.map_or_else(raw::failed, |done| done as isize))
 }
 
 /// `fcntl`: duplicates, or sees or changes what the library must know.
@@ -34,8 +48,7 @@ fn controls(arguments: Arguments) -> Option<isize> {
     let fd = arguments[0] as c_int;
     match arguments[1] as c_int {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return duplicates(libc::SYS_fcntl, arguments),
-        // It may append, or be direct, from now on.
-        libc::F_SETFL => prepare_for(fd, Calls::leaves),
+        libc::F_SETFL => return changes_flags(arguments),
         // A range may begin at the offset.
         libc::F_GETLK
         | libc::F_SETLK

@@ -15,6 +15,7 @@ mod before;
 mod data;
 mod duplicates;
 mod opened;
+mod owner;
 mod process;
 mod quiet;
 mod raw;

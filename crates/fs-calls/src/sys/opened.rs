@@ -1,5 +1,6 @@
 //! The functions that open files.
 
+use super::owner;
 use super::process;
 use super::raw;
 use super::real::Real;
@@ -17,7 +18,7 @@ const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 /// Notes a descriptor that was opened.
 fn note(fd: c_int, flags: c_int) {
     // A child that shares memory has descriptors of its own.
-    if fd >= 0 && process::is_owner() {
+    if fd >= 0 && owner::is_owner() {
         process::prepare(|calls| {
             calls.opened(fd, || {
                 let opened = opened(fd, flags)?;

@@ -1,12 +1,13 @@
 //! What the process has: its table, its engine, and whether the library answers at all.
 
-use super::quiet::Quiet;
-use super::raw::{self, Raw};
+use super::owner;
+use super::quiet::{Kernels, Quiet};
+use super::raw::Raw;
 use crate::calls::{Answered, Calls, Counts};
 use crate::engine::Engine;
 use crate::table::{Place, Table};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Descriptors from this number on are the kernel's. Pages of the table that nobody uses take no memory.
 const DESCRIPTORS_MAX: usize = 1 << 16;
@@ -15,8 +16,6 @@ static PLACES: [Place; DESCRIPTORS_MAX] = [const { Place::new() }; DESCRIPTORS_M
 static TABLE: Table<'static> = Table::new(&PLACES);
 static ENGINE: OnceLock<&'static dyn Engine> = OnceLock::new();
 static COUNTS: Counts = Counts::new();
-/// The process that has the table. A child of `fork` has none.
-static OWNER: AtomicUsize = AtomicUsize::new(0);
 static STATE: AtomicU8 = AtomicU8::new(WAITING);
 
 /// There is no engine yet.
@@ -29,7 +28,7 @@ const OFF: u8 = 2;
 /// Answers with an engine from now on. The first one stays.
 pub fn install(engine: &'static dyn Engine) {
     if ENGINE.set(engine).is_ok() {
-        OWNER.store(raw::process_id(), Ordering::Release);
+        owner::begin();
         // What has turned the library off before stays in force.
         let _ = STATE.compare_exchange(WAITING, ANSWERING, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -43,6 +42,19 @@ fn calls() -> Option<Calls<'static>> {
     Some(Calls { table: &TABLE, engine, kernel: &Raw, counts: &COUNTS })
 }
 
+unsafe extern "C-unwind" {
+    safe fn pthread_testcancel();
+}
+
+/// Ends the thread here if it was cancelled, as the function of the C library does that the call stands for. Nothing is
+/// locked yet.
+#[inline]
+pub(super) fn cancellation_point(fd: i32) {
+    if TABLE.has(fd) {
+        pthread_testcancel();
+    }
+}
+
 /// Answers a call on a descriptor. `None`: the kernel is to answer it.
 #[inline]
 pub(super) fn answer<T>(fd: i32, call: impl FnOnce(&Calls<'static>) -> Answered<T>) -> Answered<T> {
@@ -50,14 +62,21 @@ pub(super) fn answer<T>(fd: i32, call: impl FnOnce(&Calls<'static>) -> Answered<
         return None;
     }
     let calls = calls()?;
-    let _quiet = Quiet::begin()?;
-    call(&calls)
+    match Quiet::begin() {
+        Ok(_quiet) => call(&calls),
+        Err(Kernels::Interrupts) => {
+            calls.interrupts(fd);
+            None
+        }
+        Err(Kernels::Child) => None,
+    }
 }
 
-/// Prepares the table for a call that is passed on.
+/// Prepares the table for a call that is passed on. For a child that shares the memory, and not the descriptors, its parent
+/// has prepared everything.
 pub(super) fn prepare(change: impl FnOnce(&Calls<'static>)) {
     if let Some(calls) = calls()
-        && let Some(_quiet) = Quiet::begin()
+        && let Ok(_quiet) = Quiet::begin()
     {
         change(&calls);
     }
@@ -68,11 +87,6 @@ pub(super) fn prepare_for(fd: i32, change: impl FnOnce(&Calls<'static>, i32)) {
     if TABLE.has(fd) {
         prepare(|calls| change(calls, fd));
     }
-}
-
-/// True in the process that has the table, and not in a child that shares its memory.
-pub(super) fn is_owner() -> bool {
-    OWNER.load(Ordering::Acquire) == raw::process_id()
 }
 
 /// The process is a child that has the memory of its parent.

@@ -1,5 +1,6 @@
 //! Keeps handlers of signals out while a call is answered, so that none of them waits for a lock of its own thread.
 
+use super::owner;
 use super::raw;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// The thread is in a call that is answered here.
-    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    static THREAD: Cell<Thread> = const { Cell::new(Thread { is_inside: false, may_be_child: false }) };
+}
+
+/// A thread, or a child of `vfork`, which has the memory of the thread that has made it.
+#[derive(Clone, Copy)]
+struct Thread {
+    /// It is in a call that is answered here.
+    is_inside: bool,
+    /// Since its last call it has made a child that shares its memory.
+    may_be_child: bool,
+}
+
+/// The thread is about to make a child with its memory, and goes on when that has ended.
+pub(super) fn note_child() {
+    THREAD.set(Thread { may_be_child: true, ..THREAD.get() });
+}
+
+/// Why a call is not answered here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernels {
+    /// A handler of a signal interrupts a call of the thread.
+    Interrupts,
+    /// The caller is a child that shares the memory, and has descriptors of its own.
+    Child,
 }
 
 /// Signals that stay as they are: those of the thread's own faults, and the two of the C library, whose handlers call
@@ -37,25 +60,31 @@ pub(super) struct Quiet {
 }
 
 impl Quiet {
-    /// Begins. `None` if the thread answers a call already: a handler interrupts it.
+    /// Begins, unless the kernel is to answer.
     #[inline]
-    pub(super) fn begin() -> Option<Self> {
+    pub(super) fn begin() -> Result<Self, Kernels> {
         let before = HAS_HANDLERS.load(Ordering::Relaxed).then(|| change(libc::SIG_BLOCK, CLOSED));
-        if IS_INSIDE.replace(true) {
-            // The call that is interrupted ends by itself.
-            if let Some(before) = before {
-                change(libc::SIG_SETMASK, before);
-            }
-            return None;
+        let thread = THREAD.get();
+        let kernels = if thread.may_be_child && !owner::is_owner() {
+            Kernels::Child
+        } else if thread.is_inside {
+            Kernels::Interrupts
+        } else {
+            THREAD.set(Thread { is_inside: true, may_be_child: false });
+            return Ok(Self { before });
+        };
+        // The call that is interrupted ends by itself.
+        if let Some(before) = before {
+            change(libc::SIG_SETMASK, before);
         }
-        Some(Self { before })
+        Err(kernels)
     }
 }
 
 impl Drop for Quiet {
     #[inline]
     fn drop(&mut self) {
-        IS_INSIDE.set(false);
+        THREAD.set(Thread { is_inside: false, ..THREAD.get() });
         if let Some(before) = self.before {
             change(libc::SIG_SETMASK, before);
         }

@@ -4,6 +4,7 @@ use crate::engine::Errno;
 use crate::kernel::Kernel;
 use std::arch::asm;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the calls are those of Linux on x86-64");
@@ -61,6 +62,16 @@ pub(super) fn failed(errno: Errno) -> isize {
     -1
 }
 
+/// Where the C library says that there is one thread only; 0: nowhere.
+static SINGLE_THREADED: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks for that place.
+pub(super) fn find_single_threaded() {
+    // SAFETY: the name ends in a zero byte.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(found.expose_provenance(), Ordering::Relaxed);
+}
+
 /// The kernel.
 pub(super) struct Raw;
 
@@ -85,6 +96,21 @@ impl Kernel for Raw {
         let arguments = [argument(fd), data.as_ptr().expose_provenance(), data.len(), 0, 0, 0];
         // SAFETY: a slice of `IoSlice` is an array of `iovec`; the kernel only reads.
         result_of(unsafe { system_call(libc::SYS_writev, arguments) })
+    }
+
+    fn refresh(&self, fd: i32) {
+        refresh(fd);
+    }
+
+    fn is_single_threaded(&self) -> bool {
+        match SINGLE_THREADED.load(Ordering::Relaxed) {
+            0 => false,
+            address => {
+                let said = std::ptr::with_exposed_provenance::<AtomicU8>(address);
+                // SAFETY: the variable of the C library, a `char`, lives as long as the process. Threads of its own change it.
+                unsafe { (*said).load(Ordering::Relaxed) != 0 }
+            }
+        }
     }
 
     fn sync(&self, fd: i32) -> Result<(), Errno> {

@@ -1,5 +1,6 @@
 //! The library's beginning and end in a process.
 
+use super::owner;
 use super::process;
 use super::raw;
 use super::{before, data, duplicates, opened};
@@ -28,6 +29,7 @@ extern "C" fn begin() {
     for real in [data::ALL, opened::ALL, duplicates::ALL, before::ALL].concat() {
         real.find();
     }
+    raw::find_single_threaded();
     // SAFETY: the name ends in a zero byte, and no other thread changes the environment yet.
     if !unsafe { libc::getenv(STATISTICS.as_ptr()) }.is_null() {
         let arguments = [2, libc::F_DUPFD_CLOEXEC as usize, DESCRIPTOR_MIN, 0, 0, 0];
@@ -62,7 +64,7 @@ extern "C" fn in_child() {
 
 extern "C" fn end() {
     let to = STATISTICS_TO.load(Ordering::Relaxed);
-    if to < 0 || !process::is_owner() {
+    if to < 0 || !owner::is_owner() {
         return;
     }
     let ([answered, passed_on], mut line) = (process::counts(), [0_u8; LINE_BYTES_MAX]);

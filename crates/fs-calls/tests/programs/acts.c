@@ -129,8 +129,11 @@ static void maps(int which) {
 
 static void vectors(int which) {
     struct iovec parts[3] = {{from, draw(50)}, {from + 50, draw(2000)}, {from + 100, draw(50)}};
+    // A part that is empty may lie anywhere.
+    if (draw(3) == 0) parts[1] = (struct iovec){(void *)(intptr_t)(draw(2) * 8), 0};
     struct iovec spaces[2] = {{into, draw(50)}, {into + 50, draw(2000)}};
     memset(into, 0, sizeof into);
+    if (draw(6) == 0) spaces[0] = (struct iovec){NULL, 0};
     switch (draw(5)) {
     case 0: say("writev", which, writev(fds[which], parts, 3)); break;
     case 1: say("pwritev", which, pwritev(fds[which], parts, 3, draw(60000))); break;
@@ -149,6 +152,42 @@ static void wrong(int which) {
     case 4: say("writev 2000", which, writev(fds[which], NULL, 2000)); break;
     default: say("empty", which, write(fds[which], from, 0) + read(fds[which], into, 0)); break;
     }
+}
+
+// The kernel cuts off what is longer than 2 GiB.
+static void huge(int which) {
+    size_t len = (size_t)3 << 30;
+    char *space = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) exit(1);
+    long done = draw(2) ? read(fds[which], space, len) : pread(fds[which], space, len, draw(60000));
+    printf("huge %d: %ld %u\n", which, done, done > 0 ? sum(space, done) : 0);
+    munmap(space, len);
+    say_read("read", which, read(fds[which], into, draw(300)));
+}
+
+// A child with the parent's memory has descriptors of its own.
+static void child_changes(int which) {
+    int other = (which + 1) % FDS, only_closes = (int)draw(2);
+    fflush(stdout);
+    pid_t pid = vfork();
+    if (pid == 0) {
+        if (only_closes) for (int fd = 3; fd < 60; fd++) close(fd);
+        else dup2(fds[other], fds[which]);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    say("pwrite", which, pwrite(fds[which], from, draw(300), draw(60000)));
+    say_read("pread", which, pread(fds[which], into, draw(300), draw(60000)));
+    say("offset", which, lseek(fds[which], 0, SEEK_CUR));
+}
+
+// The flags belong to the open file, and not to the descriptor.
+static void flags(int which) {
+    int copy = dup(fds[which]), before = fcntl(copy, F_GETFL);
+    say("F_SETFL", which, fcntl(copy, F_SETFL, before ^ O_APPEND));
+    say("pwrite", which, pwrite(fds[which], from, draw(300), draw(60000)));
+    say("write", which, write(fds[which], from, draw(300)));
+    close(copy);
 }
 
 static void copies(int which) {
@@ -190,7 +229,7 @@ static void handler(int number) {
 static void step(void) {
     int which = (int)draw(FDS), copy, bytes;
     fill();
-    switch (draw(32)) {
+    switch (draw(35)) {
     case 0: case 1: case 2: case 3: say_read("read", which, read(fds[which], into, draw(LENGTH_MAX))); break;
     case 4: case 5: case 6: case 7: say("write", which, write(fds[which], from, draw(LENGTH_MAX))); break;
     case 8: case 9: case 10: say_read("pread", which, pread(fds[which], into, draw(LENGTH_MAX), draw(60000))); break;
@@ -212,6 +251,9 @@ static void step(void) {
     case 28: maps(which); break;
     case 29: bytes = 0, ioctl(fds[which], FIONREAD, &bytes), say("FIONREAD", which, bytes); break;
     case 30: if (draw(4) == 0) sends(which); else if (draw(4) == 0) spawned(which); else say("dprintf", which, dprintf(fds[which], "%d %.2f %s", 5, 1.5, "text")); break;
+    case 31: huge(which); break;
+    case 32: child_changes(which); break;
+    case 33: flags(which); break;
     default: if (draw(8) == 0) threads(which); else say("lockf", which, lockf(fds[which], F_TEST, 10)); break;
     }
 }

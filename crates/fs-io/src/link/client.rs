@@ -249,6 +249,8 @@ impl Client {
             // not count. Those of a process that was killed have gone, and are waited for in vain.
             control.set_state(LinkState::Fenced);
         }
+        // What is appended by now counts, and the library knows what does not.
+        control.seal();
         // What breaks a rule does not count, and neither does what is behind it.
         if state.adopt(shared, control).is_err() {
             control.set_state(LinkState::Fenced);

@@ -197,6 +197,7 @@ impl Left {
         if self.was_fenced || control.state() == LinkState::Fenced {
             return None;
         }
+        control.seal();
         let operations = control.applied()..control.appended().min(control.applied() + OPERATIONS_MAX);
         let files = (0..LEASES_MAX).map(|place| control.lease(place).inode).collect();
         LeftLog::new(identity.client, operations, files).map(Arc::new)

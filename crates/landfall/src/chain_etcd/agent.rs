@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) clients: OnceLock<Option<ClientAddress>>,
     /// How far the copy to the node behind has come.
     pub(super) copy: Mutex<Option<String>>,
+    /// What keeps the chain from its work here.
+    pub(super) troubles: Mutex<Option<String>>,
     pub(super) changed: Condvar,
     /// The `since` for which the server is in step.
     pub(super) in_step: AtomicU64,
@@ -51,6 +53,7 @@ impl Shared {
             read_ns: AtomicU64::new(nanos(boot_time())),
             clients: OnceLock::new(),
             copy: Mutex::new(None),
+            troubles: Mutex::new(None),
             changed: Condvar::new(),
             in_step: AtomicU64::new(0),
             is_stopping: AtomicBool::new(false),
@@ -271,14 +274,26 @@ impl<'s> Agent<'s> {
         Ok(())
     }
 
-    /// Says how far a copy has come. It goes with the lease of this process.
+    /// Says how far a copy has come, and what keeps the chain from its work. Both go with the lease of this process.
     fn report(&self, seen: &Snapshot, lease: Lease) -> Result<(), RegistryError> {
-        let Shared { keys, node, copy, .. } = self.shared;
-        let wanted = copy.lock().clone();
-        if wanted.as_ref() == seen.copies.get(node) {
+        let Shared { keys, node, copy, troubles, .. } = self.shared;
+        let copy = copy.lock().clone();
+        self.say(keys.copies(node), copy, seen.copies.get(node), lease)?;
+        let troubles = troubles.lock().clone();
+        self.say(keys.troubles(node), troubles, seen.troubles.get(node), lease)
+    }
+
+    /// Sees to it that a key says what is so, where it said `said`.
+    fn say(
+        &self,
+        key: String,
+        wanted: Option<String>,
+        said: Option<&String>,
+        lease: Lease,
+    ) -> Result<(), RegistryError> {
+        if wanted.as_ref() == said {
             return Ok(());
         }
-        let key = keys.copies(node);
         let says = match wanted {
             Some(text) => Op::Put { key, value: text.into_bytes(), lease: Some(lease) },
             None => Op::Delete { key },

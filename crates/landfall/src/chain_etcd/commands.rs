@@ -277,7 +277,10 @@ fn describe(seen: &Snapshot) -> Vec<String> {
             seen.clients.get(name).map(|at| format!("; clients connect to {at}")).unwrap_or_default();
         let state = state(name, *since);
         let copy = seen.copies.get(name).map(|copy| format!("; {copy}")).unwrap_or_default();
-        lines.push(format!("{name} at {address}, since version {since}: {role}; {state}{copy}{clients}"));
+        let troubles = seen.troubles.get(name).map(|says| format!("; {says}")).unwrap_or_default();
+        lines.push(format!(
+            "{name} at {address}, since version {since}: {role}; {state}{copy}{troubles}{clients}"
+        ));
     }
     for (name, node) in &seen.nodes {
         if seen.view.find(name).is_err() {

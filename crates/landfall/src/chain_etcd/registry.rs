@@ -70,6 +70,10 @@ impl Keys {
         self.prefix() + "copies/" + node
     }
 
+    pub(crate) fn troubles(&self, node: &str) -> String {
+        self.prefix() + "troubles/" + node
+    }
+
     pub(crate) fn clients(&self, node: &str) -> String {
         self.prefix() + "clients/" + node
     }
@@ -115,6 +119,8 @@ pub(crate) struct Snapshot {
     pub(crate) clients: BTreeMap<String, ClientAddress>,
     /// How far copies have come, by the nodes that send them.
     pub(crate) copies: BTreeMap<String, String>,
+    /// What keeps the chain from its work, by the nodes that say so.
+    pub(crate) troubles: BTreeMap<String, String>,
     /// Nodes that people want out of the view.
     pub(crate) leaving: BTreeSet<String>,
     pub(crate) manager: Option<ManagerKey>,
@@ -154,6 +160,7 @@ impl Snapshot {
             alive: BTreeMap::new(),
             clients: BTreeMap::new(),
             copies: BTreeMap::new(),
+            troubles: BTreeMap::new(),
             leaving: BTreeSet::new(),
             manager: find(keys.manager()).map(|entry| ManagerKey {
                 node: text_of(entry),
@@ -185,6 +192,9 @@ impl Snapshot {
             }
             Some(("copies", node)) => {
                 self.copies.insert(node.into(), text_of(entry));
+            }
+            Some(("troubles", node)) => {
+                self.troubles.insert(node.into(), text_of(entry));
             }
             Some(("leaving", node)) => {
                 self.leaving.insert(node.into());

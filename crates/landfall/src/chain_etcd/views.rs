@@ -258,6 +258,13 @@ impl Views for EtcdViews {
         *self.shared.copy.lock() = progress.map(CopyProgress::to_string);
     }
 
+    fn note_troubles(&self, troubles: &str) {
+        let mut known = self.shared.troubles.lock();
+        if known.as_deref().unwrap_or_default() != troubles {
+            *known = Some(troubles.to_owned()).filter(|troubles| !troubles.is_empty());
+        }
+    }
+
     fn note_in_step(&self, since: u64) {
         self.shared.in_step.store(since, Ordering::Release);
     }

@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 
-VERSION = 3
+VERSION = 4
 
 
 def answer(link):

@@ -220,6 +220,11 @@ fn chain(text: &mut Text, shared: &Shared) {
         text.gauge("chain_room_bytes", "Bytes that can be written at all nodes behind this one.", free);
     }
     text.gauge(
+        "chain_troubles",
+        "What keeps the chain from its work at this node: INFO replication says it.",
+        node.troubles().len(),
+    );
+    text.gauge(
         "chain_next_full",
         "1 if the next node refuses what it is sent, as it has no room.",
         u8::from(node.is_full_behind()),

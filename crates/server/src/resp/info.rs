@@ -235,6 +235,10 @@ fn chain(text: &mut Text, node: &Node, behind: Option<&(String, Standing)>) {
         let standing = if node.is_full_behind() { "full" } else { standing };
         text.line("chain_next", format_args!("name={name},state={standing}"));
     }
+    let troubles = node.troubles();
+    if !troubles.is_empty() {
+        text.line("chain_troubles", troubles.join("; "));
+    }
     if let Some(CopyProgress { node, records, of, sent, bytes, begun }) = node.copying() {
         let seconds = begun.elapsed().as_secs();
         text.line(

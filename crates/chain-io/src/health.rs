@@ -1,0 +1,25 @@
+//! What keeps a chain from its work, as its nodes see it: for those who look after it.
+
+use crate::node::Node;
+
+impl Node {
+    /// What keeps the chain from its work at this node and the one behind it: full regions, refusals, views that are
+    /// ignored. Empty if there is nothing that people should know.
+    pub fn troubles(&self) -> Vec<String> {
+        let view = self.troubles.view().map(|why| format!("its view is not followed: {why}"));
+        let mut troubles = Vec::from_iter(view);
+        if self.heap.room_bytes() == 0 {
+            troubles.push("no room for new values".into());
+        }
+        if self.has_found_damage() {
+            troubles.push("a record that cannot be read".into());
+        }
+        let Some((next, _)) = self.behind() else { return troubles };
+        if self.is_full_behind() {
+            troubles.push(format!("{next} has no room for its copy"));
+        }
+        let streams = self.troubles.streams();
+        troubles.extend(streams.into_iter().map(|why| format!("no connection to {next}: {why}")));
+        troubles
+    }
+}
