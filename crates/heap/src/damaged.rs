@@ -58,7 +58,7 @@ impl Heap {
     pub fn mark_not_slab(&self, run: RunId) -> Result<(), MediaError> {
         if self.has_epochs() {
             let epoch = self.runs.get(run).epoch();
-            self.slabs.table.set_epoch(&self.runs, run, epoch, &mut Dirty::new())?;
+            self.slabs.table.set_epoch(&self.runs, run, epoch)?;
         }
         self.slabs.table.write(&[(run, RunWord::NotSlab)])
     }

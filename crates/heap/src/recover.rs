@@ -248,7 +248,7 @@ impl Opening {
         if !self.read_only && !repairs.is_empty() {
             self.notes.push(format!("{} run-table words rewritten from their other copy", repairs.count()));
             repairs.epochs.iter().try_for_each(|(run, epoch)| {
-                self.heap.slabs.table.set_epoch(&self.heap.runs, *run, *epoch, &mut Dirty::new())
+                self.heap.slabs.table.set_epoch(&self.heap.runs, *run, *epoch)
             })?;
             self.heap.slabs.table.write(&repairs.words)?;
         }

@@ -36,24 +36,21 @@ impl RunTable {
     }
 
     /// Sets the epoch of a run, durably.
-    pub(crate) fn set_epoch(
-        &self,
-        runs: &Runs,
-        run: RunId,
-        epoch: Epoch,
-        dirty: &mut Dirty,
-    ) -> Result<(), MediaError> {
-        table::write_epoch(&*self.media, dirty, run, epoch, &self.salt)?;
-        self.media.fence(dirty, Site::SlabEpochFence)?;
+    pub(crate) fn set_epoch(&self, runs: &Runs, run: RunId, epoch: Epoch) -> Result<(), MediaError> {
+        let mut dirty = Dirty::new();
+        table::write_epoch(&*self.media, &mut dirty, run, epoch, &self.salt)?;
+        self.media.fence(&mut dirty, Site::SlabEpochFence)?;
         runs.get(run).set_epoch(epoch, Seal::new(&self.salt, epoch.0));
         Ok(())
     }
 
-    /// Zeroes a run of unknown epoch. Its next epoch is the first one.
-    pub(crate) fn zero_run(&self, run: RunId, dirty: &mut Dirty) -> Result<Epoch, MediaError> {
-        let whole = Extent::new(run.off(), RUN_SIZE as u32);
+    /// Zeroes a run of unknown epoch, durably. Its next epoch is the first one: before that is stored, no record may be left
+    /// that a later one would make valid.
+    pub(crate) fn zero_run(&self, run: RunId) -> Result<Epoch, MediaError> {
+        let (whole, mut dirty) = (Extent::new(run.off(), RUN_SIZE as u32), Dirty::new());
         self.media.zero(whole)?;
-        self.media.flush(dirty, Site::SlabEpoch, whole);
+        self.media.flush(&mut dirty, Site::SlabEpoch, whole);
+        self.media.fence(&mut dirty, Site::SlabEpochFence)?;
         Ok(Epoch::FIRST)
     }
 

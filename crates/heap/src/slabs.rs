@@ -9,7 +9,7 @@ use crate::runs::Runs;
 use crate::slab_directory::{SlabDirectory, SpareSlab};
 use crate::superblock::Geometry;
 use crate::table::RunWord;
-use landfall_media::{Dirty, Media, MediaError, RUN_SIZE};
+use landfall_media::{Media, MediaError, RUN_SIZE};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,8 @@ impl Slabs {
         self.zeroed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Turns a free run into an empty slab, durably: first its next epoch, and after the fence its table word.
+    /// Turns a free run into an empty slab, durably: its zeroes, if its epoch is unknown, then its next epoch, and then its
+    /// table word, with a fence after each.
     ///
     /// # Errors
     /// [`HeapError::Full`] if no more than `keep` runs are free; the medium's.
@@ -61,16 +62,15 @@ impl Slabs {
         // Unwritten space is written here once, so that the first batches do not pay for it.
         self.media.back_run(run.off())?;
         self.media.claim_run(run.off())?;
-        let mut dirty = Dirty::new();
         let epoch = match runs.get(run).epoch().next() {
             Some(next) => next,
             None => {
-                let first = self.table.zero_run(run, &mut dirty)?;
+                let first = self.table.zero_run(run)?;
                 self.zeroed_bytes.fetch_add(RUN_SIZE, Ordering::Relaxed);
                 first
             }
         };
-        self.table.set_epoch(runs, run, epoch, &mut dirty)?;
+        self.table.set_epoch(runs, run, epoch)?;
         self.table.write(&[(run, RunWord::Slab { durable: 0, sealed: false })])
     }
 

@@ -51,7 +51,7 @@ fn check(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
 }
 
 /// How often a run has become a slab. Its records are sealed with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
@@ -86,6 +86,9 @@ fn check_epoch(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
     crc::append(seeded, &low.to_le_bytes())
 }
 
+/// What a medium loses at once, at least.
+const SECTOR_BYTES: u64 = 512;
+
 /// The combined reading of a run's two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadWord<W> {
@@ -93,41 +96,70 @@ pub struct ReadWord<W> {
     pub word: Option<W>,
     /// The copies differ or one is damaged: rewrite both before any other change.
     pub repair: bool,
-    /// A copy fails its check. (Valid copies that differ are left by a crash between two writes.)
+    /// A copy fails its check, or the medium has lost it. (Valid copies that differ are left by a crash between two writes.)
     pub damaged: bool,
 }
 
-/// Reads one run's word. The first copy takes precedence.
+impl<W: PartialEq> ReadWord<W> {
+    fn of(words: [Option<W>; 2], word: Option<W>) -> Self {
+        let damaged = words.contains(&None);
+        Self { word, repair: damaged || words[0] != words[1], damaged }
+    }
+}
+
+/// Reads one run's word. The first copy takes precedence, unless the medium has lost its sector: zeroes pass every check.
 ///
 /// # Errors
 /// The medium's.
 pub fn read(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord<RunWord>, MediaError> {
-    read_copies(media, run.table_words(), |word| decode(word, run, salt))
+    let offsets = run.table_words();
+    let words = read_copies(media, offsets, |word| decode(word, run, salt))?;
+    let lost = match words {
+        [Some(RunWord::NotSlab), Some(RunWord::Slab { .. })] => Some(0),
+        [Some(RunWord::Slab { .. }), Some(RunWord::NotSlab)] => Some(1),
+        _ => None,
+    };
+    if let Some(copy) = lost
+        && is_zeroed(media, offsets[copy])?
+    {
+        // A crash may have come between the two copies of a run that has just become a slab.
+        let word = words[1 - copy];
+        let is_new = word == Some(RunWord::Slab { durable: 0, sealed: false });
+        return Ok(ReadWord { word, repair: true, damaged: !is_new });
+    }
+    Ok(ReadWord::of(words, words[0].or(words[1])))
 }
 
-/// Reads one run's epoch. The first copy takes precedence.
+/// Reads one run's epoch. Of two valid copies the higher one counts: no run has had a lower one since it was stored.
 ///
 /// # Errors
 /// The medium's.
 pub fn read_epoch(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord<Epoch>, MediaError> {
-    read_copies(media, run.epoch_words(), |word| decode_epoch(word, run, salt))
+    let words = read_copies(media, run.epoch_words(), |word| decode_epoch(word, run, salt))?;
+    let highest = words.into_iter().flatten().max();
+    let read = ReadWord::of(words, highest);
+    // A crash leaves an epoch and the one before, or an unknown one and the first.
+    let is_lost = words.contains(&Some(Epoch(0))) && highest.is_some_and(|highest| highest > Epoch::FIRST);
+    Ok(ReadWord { damaged: read.damaged || is_lost, ..read })
 }
 
-fn read_copies<W: Copy + PartialEq>(
+fn read_copies<W: Copy>(
     media: &dyn Media,
     offsets: [u64; 2],
     decode: impl Fn(u64) -> Option<W>,
-) -> Result<ReadWord<W>, MediaError> {
+) -> Result<[Option<W>; 2], MediaError> {
     let mut words = [None; 2];
     for (copy, off) in offsets.into_iter().enumerate() {
         let bytes = media.bytes(Extent::new(off, 8))?;
         words[copy] = decode(u64::from_le_bytes(bytes.try_into().expect("eight bytes were asked for")));
     }
-    Ok(ReadWord {
-        word: words[0].or(words[1]),
-        repair: words[0].is_none() || words[0] != words[1],
-        damaged: words.contains(&None),
-    })
+    Ok(words)
+}
+
+/// True if the sector of a word holds zeroes only.
+fn is_zeroed(media: &dyn Media, off: u64) -> Result<bool, MediaError> {
+    let sector = Extent::new(off / SECTOR_BYTES * SECTOR_BYTES, SECTOR_BYTES as u32);
+    Ok(media.bytes(sector)?.iter().all(|byte| *byte == 0))
 }
 
 /// Stores and flushes both copies; the caller fences [`Site::RunTableFence`].

@@ -95,6 +95,28 @@ fn a_lost_block_that_shows_records_of_an_earlier_epoch_is_lost_and_not_believed(
     assert_eq!((scanned.damaged.len(), scanned.corrected.len()), (1, 0));
 }
 
+/// The medium has lost a block of one copy, and returns zeroes: an epoch that there may be, and has been.
+#[test]
+fn zeroes_in_one_copy_of_the_epochs_hide_no_record() {
+    let (media, heap, run) = with_a_former_slab();
+    become_slab(&heap, run);
+    while append(&heap, 8192).iter().all(|slot| slot.run() != run) {}
+    heap.mark_slabs(1).expect("marks");
+    let image = media.crash_state().durable_image();
+    drop(heap);
+    for copy in ZONE_EPOCHS {
+        let mut image = image.clone();
+        image[copy as usize..][..4096].fill(0);
+        for times in 0..2 {
+            let media = SimMedia::from_image(image, SimOptions::default());
+            let (heap, copies) = reopen(&media);
+            assert_eq!(copies.words > 0, times == 0, "it is reported, and mended");
+            assert!(matches!(heap.slot(SlotId::new(run, 0)), Ok(Slot::Record(_))));
+            image = stored_again(heap, &media).crash_state().durable_image();
+        }
+    }
+}
+
 #[test]
 fn a_free_run_whose_epoch_is_lost_is_zeroed_before_it_becomes_a_slab() {
     let (media, heap, run) = with_a_former_slab();
@@ -116,6 +138,37 @@ fn a_free_run_whose_epoch_is_lost_is_zeroed_before_it_becomes_a_slab() {
     let slots = append(&heap, 1);
     let again = reopen(&stored_again(heap, &media)).0;
     assert!(matches!(again.slot(slots[0]), Ok(Slot::Record(_))));
+}
+
+/// What is left of earlier slabs would be valid in the second one from now on, if the first one began above it.
+#[test]
+fn a_crash_while_a_run_is_zeroed_leaves_nothing_that_a_later_slab_would_show() {
+    let with_a_lost_epoch = || {
+        let (media, heap, run) = with_a_former_slab();
+        drop(heap);
+        let mut image = media.crash_state().durable_image();
+        for copy in ZONE_EPOCHS {
+            image[copy as usize + run.0 as usize * 8] ^= 1;
+        }
+        let media = SimMedia::from_image(image, SimOptions::default());
+        let heap = reopen(&media).0;
+        (media, heap, run)
+    };
+    let (media, heap, run) = with_a_lost_epoch();
+    let begun = media.ops().total();
+    become_slab(&heap, run);
+    let ended = media.ops().total();
+    let (media, heap, run) = with_a_lost_epoch();
+    media.freeze_at_each(begun..=ended);
+    become_slab(&heap, run);
+    for (at, frozen) in media.frozen_each().iter().enumerate() {
+        for seed in 0..20 {
+            let media = SimMedia::from_image(frozen.crash_image_seeded(seed), SimOptions::default());
+            let heap = reopen(&media).0;
+            become_slab(&heap, run);
+            assert!(bytes(&media, run).iter().all(|byte| *byte == 0), "operation {at}, seed {seed}");
+        }
+    }
 }
 
 #[test]

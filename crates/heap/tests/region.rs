@@ -159,6 +159,32 @@ fn records_behind_blocks_that_the_medium_has_lost_are_found() {
     assert_eq!(unit.filled(), 100);
 }
 
+/// Zeroes pass every check: a run that they say is no slab must not be taken for free.
+#[test]
+fn zeroes_in_one_copy_of_the_run_table_lose_no_record() {
+    let image = region(|writer| {
+        for n in 0..100 {
+            append(writer, Kind::Put, FILES, format!("key {n}").as_bytes());
+        }
+        writer.commit_now().expect("commits");
+        writer.heap().mark_slabs(1).expect("marks");
+    });
+    for copy in [64 << 10, 128 << 10] {
+        let mut image = image.clone();
+        image[copy..][..4096].fill(0);
+        for times in 0..2 {
+            let media = SimMedia::from_image(image, SimOptions::default());
+            let copies = Opening::begin(Arc::clone(&media) as _).expect("opens").damaged_copies;
+            assert_eq!(copies.words > 0, times == 0, "it is reported, and mended");
+            let files = Files::new(FILES);
+            let opened = Region::run(Arc::clone(&media) as _, vec![Arc::clone(&files) as Arc<dyn Tenant>]);
+            drop(opened.expect("opens"));
+            assert_eq!(files.slots().len(), 100, "copy at {copy}");
+            image = media.crash_state().durable_image();
+        }
+    }
+}
+
 #[test]
 fn a_record_of_a_missing_system_is_refused_before_any_change() {
     // The record is in the tail or below the watermark.

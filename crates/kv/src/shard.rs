@@ -122,10 +122,19 @@ impl Shard {
         {
             return Err(KvError::Damaged { what: *what });
         }
-        find_in(&self.table, heap, lookup, Kind::Put)
+        match find_in(&self.table, heap, lookup, Kind::Put) {
+            // What cannot be read is another key's, which has the same tag.
+            Err(KvError::Damaged { .. })
+                if !self.order.contains(&OrderedKey::new(lookup.space, lookup.key)) =>
+            {
+                Ok(None)
+            }
+            found => found,
+        }
     }
 
-    /// The current tombstone of a key.
+    /// The current tombstone of a key. One that cannot be read is none: the key is absent all the same, and a newer version
+    /// hides the older ones as the tombstone did.
     pub(crate) fn find_tomb<'h>(
         &self,
         heap: &'h Heap,
@@ -134,7 +143,10 @@ impl Shard {
         if self.tombs.is_empty() {
             return Ok(None);
         }
-        find_in(&self.tombs, heap, lookup, Kind::Tombstone)
+        match find_in(&self.tombs, heap, lookup, Kind::Tombstone) {
+            Err(KvError::Damaged { .. }) => Ok(None),
+            found => found,
+        }
     }
 
     /// Records the ticket of an append by `writer` that adds or removes a key. There is none after a heap transaction,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ALL, all, append, crash, open, region, writer};
-use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Source, Until, Writer};
+use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, SlotId, Source, Until, Writer};
 use landfall_media::{Extent, Media};
 use landfall_wal::{LogRecovery, Logs, ReadLimit, Retained, Settings, WalError};
 use std::sync::Arc;
@@ -440,6 +440,37 @@ fn damaged_entries_are_reported_and_never_served() {
     writer.commit_now().unwrap();
     let (_, logs) = crash(&media);
     assert_eq!(all(&logs, "a").unwrap().0, 3, "the damaged entries are trimmed");
+}
+
+/// A log was deleted, and what is left of it is one entry that cannot be read, but named: the number of the log is not
+/// free.
+#[test]
+fn no_log_gets_the_number_of_one_of_which_an_unreadable_entry_is_left() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    for at in 0..3 {
+        append(&logs, &mut writer, "a", &[at; 100]);
+    }
+    writer.commit_now().unwrap();
+    let slots: Vec<_> = (0..3).map(|at| logs.get(b"a", at).unwrap().ungated().slot).collect();
+    logs.heap().mark_slabs(1).unwrap();
+    let head = SlotId::new(slots[0].run(), slots[0].index() - 1);
+    for gone in [head, slots[0], slots[1]] {
+        logs.heap().overwrite_with_tombstone(gone).unwrap();
+    }
+    media.damage(slots[2].off() + 41, 0x81);
+    let reopen = || LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+    let (logs, found) = reopen();
+    assert_eq!(found.logs, 0, "{found:?}");
+    let mut writer = self::writer(&logs, 1);
+    for at in 0..2 {
+        append(&logs, &mut writer, "b", &[at; 100]);
+    }
+    writer.commit_now().unwrap();
+    let (logs, _) = reopen();
+    assert_eq!(logs.stats_of(b"b").unwrap().ungated().next, 2, "the third entry is nobody's");
+    assert_eq!(all(&logs, "b").unwrap().1.len(), 2);
 }
 
 #[test]

@@ -87,8 +87,9 @@ pub(super) fn settle(
     damaged: &[DamagedSlot],
 ) -> Result<Settled, HeapError> {
     let mut unreadable = Unreadable::new(damaged);
-    let number_max =
-        entries.iter().map(|entry| entry.number).fold(bounds.number_max, |max, number| max.max(number));
+    // The log of an unreadable entry may be gone: a new one with its number would get that entry.
+    let numbers = entries.iter().map(|entry| entry.number).chain(unreadable.entries.keys().map(|key| key.0));
+    let number_max = numbers.fold(bounds.number_max, u32::max);
     let mut settled = Settled { number_max, stale: bounds.stale, ..Settled::default() };
     let mut positions = settled.take_bounds(bounds.newest, &unreadable);
     entries.sort_unstable_by_key(|entry| (entry.number, entry.offset, entry.seq));

@@ -1,0 +1,101 @@
+//! A record that cannot be read is one key's: keys with the same tag in the index have nothing to do with it.
+
+use landfall_heap::{NewRegion, RECORD_SIZE, Source, Writer, create};
+use landfall_kv::{Engine, KvError, Recovery, SetRequest};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, Media, RUN_SIZE};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bits of a hash that its tag does not have.
+const HASH_BITS: u32 = 37;
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"key ------------";
+    key[8..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    key
+}
+
+/// Two keys with the same tag.
+fn alike(engine: &Engine) -> [[u8; 16]; 2] {
+    let mut known = HashMap::new();
+    for number in 0.. {
+        let tag = engine.heap().hash(0, &key(number)) >> HASH_BITS;
+        if let Some(other) = known.insert(tag, number) {
+            return [key(other), key(number)];
+        }
+    }
+    unreachable!("there are fewer tags than numbers")
+}
+
+fn set(engine: &Engine, writer: &mut Writer, key: &[u8]) {
+    let value = Source::Bytes(b"value");
+    let request = SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns: 1 };
+    engine.set(writer, &request).expect("there is room").ungated();
+    writer.commit_now().expect("commits");
+}
+
+/// Damages the records with these bytes, beyond what their checksums correct.
+fn damage(media: &SimMedia, key: &[u8]) {
+    let whole = media.bytes(Extent::new(RUN_SIZE, (20 * RUN_SIZE) as u32)).expect("in bounds");
+    let found = (0..).zip(whole.windows(key.len())).filter(|(_, bytes)| *bytes == key);
+    let records: Vec<u64> = found.map(|(at, _)| RUN_SIZE + at / RECORD_SIZE * RECORD_SIZE).collect();
+    assert!(!records.is_empty(), "the record is there");
+    for record in records {
+        (0..8).for_each(|byte| media.damage(record + 8 + byte, 0x11));
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_read_stays_so_whatever_becomes_of_one_with_its_tag() {
+    for deletes in [false, true] {
+        let media = SimMedia::new(48 * RUN_SIZE, SimOptions::default());
+        create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+        let engine = Recovery::run(Arc::clone(&media) as _, 1).expect("opens").0;
+        let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+        let [damaged, other] = alike(&engine);
+        set(&engine, &mut writer, &damaged);
+        damage(&media, &damaged);
+        let read = |key: &[u8]| engine.get(0, key, 1).map(|found| found.ungated().is_some());
+        assert!(matches!(read(&damaged), Err(KvError::Damaged { .. })));
+        assert!(matches!(read(&other), Ok(false)), "it was never there");
+        if deletes {
+            engine.delete(&mut writer, 0, &other, 1, 1).expect("there is nothing to delete").ungated();
+        } else {
+            set(&engine, &mut writer, &other);
+        }
+        writer.commit_now().expect("commits");
+        assert!(matches!(read(&damaged), Err(KvError::Damaged { .. })), "nobody has written this key");
+        assert!(matches!(read(&other), Ok(found) if found != deletes));
+        set(&engine, &mut writer, &damaged);
+        assert!(matches!(read(&damaged), Ok(true)));
+    }
+}
+
+/// The tombstone of a key cannot be read, or that of one with its tag.
+#[test]
+fn a_key_can_be_written_and_deleted_whose_tombstone_cannot_be_read() {
+    for of_the_other in [false, true] {
+        let media = SimMedia::new(48 * RUN_SIZE, SimOptions::default());
+        create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+        let engine = Recovery::run(Arc::clone(&media) as _, 1).expect("opens").0;
+        let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+        let [deleted, other] = alike(&engine);
+        set(&engine, &mut writer, &deleted);
+        engine.delete(&mut writer, 0, &deleted, 1, 1).expect("deletes").ungated();
+        writer.commit_now().expect("commits");
+        damage(&media, &deleted);
+        let written = if of_the_other { other } else { deleted };
+        set(&engine, &mut writer, &written);
+        let is_there = |key: &[u8]| engine.get(0, key, 1).map(|found| found.ungated().is_some());
+        assert!(matches!(is_there(&written), Ok(true)));
+        engine.delete(&mut writer, 0, &written, 1, 1).expect("deletes").ungated();
+        writer.commit_now().expect("commits");
+        assert!(matches!(is_there(&written), Ok(false)));
+        drop((engine, writer));
+        let image = media.crash_state().durable_image();
+        let media = SimMedia::from_image(image, SimOptions::default());
+        let engine = Recovery::run(media as _, 1).expect("opens").0;
+        assert!(!matches!(engine.get(0, &written, 1).map(|found| found.ungated().is_some()), Ok(true)));
+    }
+}
