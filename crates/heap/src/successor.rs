@@ -56,6 +56,14 @@ const fn bytes_of_value(key: u64, value: u64) -> u64 {
     2 * key + value + RECORD_SIZE + SENT_BYTES
 }
 
+/// Room at the successor that one append has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// It is a part of [`crate::Writer::lend_room`].
+    pub(crate) is_lent: bool,
+}
+
 /// Room at another machine that was taken for values. What is left when it is dropped is given back.
 #[derive(Debug, Default)]
 pub struct TakenRoom {
@@ -95,6 +103,15 @@ impl TakenRoom {
             self.bytes -= bytes;
         }
         is_enough
+    }
+
+    /// So much of it was used, and is not. False if there is none to which it could belong.
+    pub(crate) fn take_back(&mut self, bytes: u64) -> bool {
+        let is_here = self.successor.is_some();
+        if is_here {
+            self.bytes += bytes;
+        }
+        is_here
     }
 
     /// Bytes that are left.

@@ -27,7 +27,7 @@ use crate::pieces::{Certified, Crcs, KeptCrcs, PIECES_FROM, Patch};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
 use crate::slab_directory::SpareSlab;
-use crate::successor::{Successor, TakenRoom};
+use crate::successor::{Room, Successor, TakenRoom};
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::Gated;
@@ -124,7 +124,7 @@ pub struct Writer {
     /// Room at the successor that the current batch has taken.
     taken: u64,
     /// The newest append's part of that.
-    newest_taken: u64,
+    newest_taken: Room,
     /// Room at the successor that was taken for what is appended.
     lent: TakenRoom,
     /// The records of the transaction whose commit record is in the current batch.
@@ -172,7 +172,7 @@ impl Writer {
             born: 0,
             successor: None,
             taken: 0,
-            newest_taken: 0,
+            newest_taken: Room::default(),
             lent: TakenRoom::default(),
             decided: Vec::new(),
             is_lost: false,
@@ -294,7 +294,7 @@ impl Writer {
     }
 
     #[inline]
-    fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<u64, HeapError> {
+    fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<Room, HeapError> {
         let urgency = self.check_entries(entries)?;
         self.ensure_slots(entries.len() as u32, urgency)?;
         self.take_room(entries, urgency)
@@ -676,7 +676,7 @@ impl Writer {
         }
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
         let taken = std::mem::take(&mut self.taken);
-        self.newest_taken = 0;
+        self.newest_taken = Room::default();
         self.in_flight = Some(InFlight { batch, slab, superseded, records, taken });
         if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
             self.send_on();

@@ -242,6 +242,24 @@ fn room_that_was_taken_ahead_is_used_by_what_is_appended_and_the_rest_is_given_b
     assert_eq!(node.taken(), ROOM - taken);
 }
 
+/// What is appended under a loan may be tried again, any number of times, when it is taken back.
+#[test]
+fn lent_room_that_is_not_used_after_all_stays_lent() {
+    let (_, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node { is_done: AtomicBool::new(true), ..Node::default() });
+    let mut writer = writer(&heap, &node);
+    let room = writer.take_spare_room((1, 1, 5)).expect("room");
+    let lent = room.bytes();
+    node.taken.store(ROOM, Ordering::Relaxed);
+    writer.lend_room(room);
+    for _ in 0..3 {
+        let slot = append(&mut writer, b"a");
+        writer.take_back(&[slot]).expect("it is the newest one");
+    }
+    assert_eq!(node.taken(), ROOM, "nobody else gets it");
+    assert_eq!(writer.take_lent_room().bytes(), lent);
+}
+
 /// Deletes, too: the successor would refuse the message with all of them for ever.
 #[test]
 fn a_transaction_whose_keys_the_successor_would_not_take_is_refused_before_it_is_appended() {

@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::error::HeapError;
 use crate::layout::SlotId;
 use crate::record::Kind;
-use crate::successor::{Successor, TakenRoom, bytes_of};
+use crate::successor::{Room, Successor, TakenRoom, bytes_of};
 use landfall_media::Dirty;
 use std::sync::Arc;
 
@@ -79,37 +79,45 @@ impl Writer {
         std::mem::take(&mut self.lent)
     }
 
-    /// Takes room for values at the successor. Returns the bytes, for [`Self::use_room`].
+    /// Takes room for values at the successor, for [`Self::use_room`].
     #[inline]
-    pub(super) fn take_room(&mut self, entries: &[Entry<'_>], urgency: Urgency) -> Result<u64, HeapError> {
+    pub(super) fn take_room(&mut self, entries: &[Entry<'_>], urgency: Urgency) -> Result<Room, HeapError> {
         match &self.successor {
             Some(successor) if urgency != Urgency::Delete => {
                 let bytes = bytes_of(entries);
-                if self.lent.use_up(bytes) {
-                    return Ok(bytes);
+                let is_lent = self.lent.use_up(bytes);
+                if !is_lent {
+                    successor.take_room(bytes, &mut self.patience.question)?;
                 }
-                successor.take_room(bytes, &mut self.patience.question).map(|()| bytes)
+                Ok(Room { bytes, is_lent })
             }
-            _ => Ok(0),
+            _ => Ok(Room::default()),
         }
     }
 
     /// The room that was taken belongs to the current batch, if its values were appended.
     #[inline]
-    pub(super) fn use_room(&mut self, taken: u64, is_appended: bool) {
+    pub(super) fn use_room(&mut self, taken: Room, is_appended: bool) {
         if is_appended {
-            self.taken += taken;
+            self.taken += taken.bytes;
             self.newest_taken = taken;
         } else {
-            self.give_room_back(taken);
+            self.return_room(taken);
+        }
+    }
+
+    /// What nobody has used goes back to where it was taken: lent room is for those who try again, too.
+    fn return_room(&mut self, taken: Room) {
+        if !taken.is_lent || !self.lent.take_back(taken.bytes) {
+            self.give_room_back(taken.bytes);
         }
     }
 
     /// The newest append is taken back: its room is free again, and not only when a batch is complete, which may never begin.
     pub(super) fn take_room_back(&mut self) {
         let taken = std::mem::take(&mut self.newest_taken);
-        self.taken -= taken;
-        self.give_room_back(taken);
+        self.taken -= taken.bytes;
+        self.return_room(taken);
     }
 
     #[inline]
