@@ -130,6 +130,7 @@ pub(crate) struct Counters {
     pub(crate) published_operations: AtomicU64,
     pub(crate) published_records: AtomicU64,
     pub(crate) relinked_bytes: AtomicU64,
+    pub(crate) coalesced_bytes: AtomicU64,
     pub(crate) undone_inodes: AtomicU64,
 }
 
@@ -157,6 +158,7 @@ impl Counters {
         Self::add(&self.published_operations, published.operations);
         Self::add(&self.published_records, published.records);
         Self::add(&self.relinked_bytes, published.relinked_bytes);
+        Self::add(&self.coalesced_bytes, published.coalesced_bytes);
         Self::add(&self.undone_inodes, published.undone);
     }
 }

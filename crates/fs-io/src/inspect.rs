@@ -180,6 +180,11 @@ fn publishing(text: &mut Text, files: &Files, counters: &Counters) {
         read(&counters.relinked_bytes),
     );
     text.counter(
+        "coalesced_bytes_total",
+        "Bytes of operations that later ones of their chunk have undone, so that nothing refers to them.",
+        read(&counters.coalesced_bytes),
+    );
+    text.counter(
         "undone_inodes_total",
         "Inodes that a chunk made and deleted again, so that nothing of them was written.",
         read(&counters.undone_inodes),

@@ -35,7 +35,14 @@ pub(crate) fn apply(state: &mut State, built: Built) -> Published {
     state.tree.evict(state.nodes_max);
     built.parts.iter().for_each(|part| drop_part(state, part));
     let operations = built.parts.iter().map(|part| part.operations as u64).sum();
-    Published { operations, records, relinked_bytes: built.relinked_bytes, undone: built.undone }
+    let written: u64 = built.parts.iter().map(|part| part.written).sum();
+    Published {
+        operations,
+        records,
+        relinked_bytes: built.relinked_bytes,
+        coalesced_bytes: written.saturating_sub(built.put_bytes),
+        undone: built.undone,
+    }
 }
 
 /// The operations of a part of a log are published.
@@ -45,6 +52,7 @@ fn drop_part(state: &mut State, part: &LogPart) {
     log.slots.drain(..part.operations).for_each(|slot| heap.drop_record(slot));
     log.checked.drain(..part.operations.min(log.checked.len()));
     (log.first, log.bytes, log.above) = (part.until, log.bytes - part.bytes, 0);
+    log.written -= part.written;
     if part.until == LOG_ENDED {
         state.others.remove(&part.client);
     }

@@ -78,6 +78,8 @@ pub(crate) struct Built {
     pub(crate) parts: Vec<LogPart>,
     pub(crate) next_number: u64,
     pub(crate) relinked_bytes: u64,
+    /// Bytes of data in new records, copied or not.
+    pub(crate) put_bytes: u64,
     pub(crate) undone: u64,
     /// What the chunk has changed, for the case that it is not published.
     pub(crate) numbers: Vec<InodeNumber>,
@@ -90,16 +92,23 @@ pub(crate) struct Built {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogPart {
     pub(crate) client: u32,
-    /// Number of its operations, and the bytes of their values.
+    /// Number of its operations, the bytes of their values, and of these, data of files.
     pub(crate) operations: usize,
     pub(crate) bytes: u64,
+    pub(crate) written: u64,
     /// The mark of the log's bound: the index of the first operation behind the chunk.
     pub(crate) until: u64,
 }
 
 impl LogPart {
     fn of(log: &Log) -> Self {
-        Self { client: log.client, operations: log.slots.len(), bytes: log.bytes, until: log.mark() }
+        Self {
+            client: log.client,
+            operations: log.slots.len(),
+            bytes: log.bytes,
+            written: log.written,
+            until: log.mark(),
+        }
     }
 }
 
@@ -112,6 +121,7 @@ impl Built {
             parts: std::iter::once(&state.log).chain(others).map(LogPart::of).collect(),
             next_number,
             relinked_bytes: 0,
+            put_bytes: 0,
             undone: 0,
             numbers: Vec::new(),
             names: Vec::new(),
@@ -281,6 +291,7 @@ impl Builder<'_> {
         if let Value::Reserved = value {
             fields.aux = u32::from(sources[0].blocks);
         }
+        self.built.put_bytes += value.source().len();
         let copied = match self.publishing {
             Publishing::Relink => None,
             Publishing::Copy | Publishing::CopyEach => value.copied(self.heap)?,

@@ -91,6 +91,7 @@ impl Files {
             log.slots.push_back(write.slot);
             log.checked.push_back((write.slot, write.record));
             log.bytes += write.len;
+            log.written += write.len;
         }
         Ok(())
     }

@@ -29,6 +29,8 @@ pub(crate) struct Log {
     pub(crate) checked: VecDeque<(SlotId, [u8; RECORD_SIZE as usize])>,
     /// Bytes of their values.
     pub(crate) bytes: u64,
+    /// Of these, data of files.
+    pub(crate) written: u64,
     /// Above every index that recovery has seen. Operations that do not count may lie below: a bound has to be written
     /// before another one is appended.
     pub(crate) above: u64,
@@ -47,6 +49,7 @@ impl Log {
             slots: VecDeque::new(),
             checked: VecDeque::new(),
             bytes: 0,
+            written: 0,
             above: 0,
             epoch: 1,
             lease: 0,
@@ -126,5 +129,7 @@ impl Log {
     pub(crate) fn keep(&mut self, slots: &[SlotId], entries: &[LogEntry<'_>]) {
         self.slots.extend(slots);
         self.bytes += entries.iter().map(|entry| entry.value.len()).sum::<u64>();
+        let writes = entries.iter().filter(|entry| entry.write.is_some());
+        self.written += writes.map(|entry| entry.value.len()).sum::<u64>();
     }
 }

@@ -282,6 +282,10 @@ pub(crate) fn execute_again(
             continue;
         }
         let key = OperationKey::decode(&heap.key(&view)?).map_err(|what| damaged(slot, what))?;
+        if key.write.is_some() {
+            let log = state.log_of(client).expect("its log was found");
+            log.written += view.value_len() as u64;
+        }
         let done = if let Some(place) = key.write {
             let (len, time_ns) = (view.value_len() as u64, view.arrival_ns().cast_signed());
             state.again(|tree| tree.write(&place, len, slot, time_ns))

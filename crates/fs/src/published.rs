@@ -9,6 +9,9 @@ pub struct Published {
     pub records: u64,
     /// Bytes of data to which new records refer. They were not copied.
     pub relinked_bytes: u64,
+    /// Bytes of the operations that later ones of the chunk have undone (overwritten, cut off, deleted): no record refers to
+    /// them. Bytes that were cloned count against them.
+    pub coalesced_bytes: u64,
     /// Inodes that the chunk made and deleted again.
     pub undone: u64,
 }

@@ -87,7 +87,7 @@ fn publishing_copies_no_bytes_and_frees_the_log() {
     };
     let before = copied(&world);
     let done = world.publisher.step().unwrap();
-    assert_eq!((done.operations, done.relinked_bytes), (33, 32 * 16_384));
+    assert_eq!((done.operations, done.relinked_bytes, done.coalesced_bytes), (33, 32 * 16_384, 0));
     assert!(copied(&world) - before < 16_384, "names and attributes at most");
     assert_eq!(world.files.log_len(), (0, 0));
     let expected: Vec<u8> = (0..32).flat_map(|at| pattern(16_384, at)).collect();
@@ -95,6 +95,18 @@ fn publishing_copies_no_bytes_and_frees_the_log() {
     assert_eq!(world.files.stat(file).unwrap().blocks, 128);
     let live = world.files.heap().runs().live_bytes();
     assert!((32 * 16_384..40 * 16_384).contains(&live), "{live} bytes are live: nothing is kept twice");
+}
+
+#[test]
+fn what_a_chunk_overwrites_or_cuts_off_is_counted_and_not_published() {
+    let mut world = World::open(region());
+    let file = world.create(ROOT, "a", FileType::File);
+    for at in 0..10 {
+        world.write(file, 0, &pattern(16_384, at));
+        world.write(file, 32_768, &pattern(8192, at));
+    }
+    let done = world.publisher.step().unwrap();
+    assert_eq!((done.relinked_bytes, done.coalesced_bytes), (24_576, 9 * 24_576));
 }
 
 #[test]
@@ -109,6 +121,7 @@ fn a_chunk_that_undoes_itself_writes_nothing_of_it() {
     }
     let done = world.publisher.step().unwrap();
     assert_eq!((done.operations, done.undone, done.relinked_bytes), (200, 50, 0));
+    assert_eq!(done.coalesced_bytes, 50 * 8192);
     assert!(done.records <= 3, "the root and the bound: {done:?}");
     assert!(world.files.heap().runs().live_bytes() < 8192, "their frames are free");
 }
