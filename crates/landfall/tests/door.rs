@@ -4,8 +4,10 @@
 mod common;
 
 use common::{Place, Reply, Resp, Server, ok, pattern, wait_until};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn raw(address: SocketAddr) -> TcpStream {
@@ -172,6 +174,41 @@ fn clients_without_the_password_do_not_keep_those_with_it_out() {
         assert_eq!(first.call(&[b"GET", b"a"]).unwrap(), common::bulk("b"));
         drop(strangers);
     }
+}
+
+#[test]
+fn strangers_that_come_all_the_time_keep_no_client_with_the_password_out() {
+    const CLIENTS: usize = 30;
+    let place = Place::new();
+    let (server, mut first) = guarded(&place, &["--max-clients", "60", "--workers", "2"]);
+    let is_over = AtomicBool::new(false);
+    let mut clients = Vec::new();
+    std::thread::scope(|scope| {
+        // Each of them stays as long as it may.
+        scope.spawn(|| {
+            let mut strangers = VecDeque::new();
+            while !is_over.load(Ordering::Relaxed) {
+                strangers.extend(TcpStream::connect(server.resp).ok());
+                if strangers.len() > 400 {
+                    strangers.pop_front();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        for _ in 0..CLIENTS {
+            let client = Resp::connect(server.resp, common::REPLY_LIMIT)
+                .ok()
+                .and_then(|mut client| (client.call(&[b"AUTH", b"secret"]).ok()? == ok()).then_some(client));
+            clients.extend(client);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // On a busy machine a client may be so slow that many others come before its password.
+    assert!(clients.len() > CLIENTS * 2 / 3, "{} of {CLIENTS} have come in", clients.len());
+    assert!(clients.iter_mut().all(|client| client.call(&[b"SET", b"a", b"b"]).unwrap() == ok()));
+    assert_eq!(first.call(&[b"GET", b"a"]).unwrap(), common::bulk("b"));
 }
 
 #[test]

@@ -67,7 +67,12 @@ fn mount(call: &Call<'_, '_, '_>) -> Result<Arc<dyn FileValues>, Fail> {
     const FORBIDDEN: Fail = Fail::error(
         "ERR clients may not use files: --files-commands lets them read and replace all, whatever the files' permissions say",
     );
-    let mount = call.shared().files.mount().and_then(|mount| mount.values()).ok_or(NONE)?;
+    const APART: Fail = Fail::error(
+        "ERR the files are served for mounts of other processes (--files-offload): only a server that mounts them itself \
+         (--files MOUNTPOINT) makes files of values, and values of files",
+    );
+    let none = || if call.shared().config.files_offload.is_some() { APART } else { NONE };
+    let mount = call.shared().files.mount().and_then(|mount| mount.values()).ok_or_else(none)?;
     if call.shared().config.files_commands { Ok(mount) } else { Err(FORBIDDEN) }
 }
 

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 const PROOF_MS: u64 = 5_000;
 /// Clients that are looked at for one that comes.
 const LOOKS: usize = 32;
+/// Where so many have just come, the oldest of them has had its time: they would take all places for good.
+const CROWD: usize = 8;
 
 /// What is known of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +44,21 @@ impl Unproven {
             match standing(&id) {
                 Standing::Unproven => return Some(id),
                 Standing::Settled => {}
-                Standing::Busy | Standing::New => self.0.push_back(id),
+                Standing::Busy => self.0.push_back(id),
+                // Those behind it have come later, or are busy.
+                Standing::New if self.is_crowd(&standing) => return Some(id),
+                Standing::New => {
+                    self.0.push_front(id);
+                    return None;
+                }
             }
         }
         None
+    }
+
+    fn is_crowd(&self, standing: impl Fn(&ConnId) -> Standing) -> bool {
+        let new = self.0.iter().take(LOOKS).filter(|id| standing(id) == Standing::New);
+        new.take(CROWD).count() == CROWD
     }
 }
 
@@ -87,6 +100,21 @@ mod tests {
         assert_eq!(unproven.take(standing), Some(ConnId(4)));
         assert_eq!(unproven.take(standing), None);
         assert_eq!(unproven.0.len(), 6, "those that are new and the busy one stay");
+    }
+
+    /// Whoever comes gets a place, however fast others come, and keeps it as long as so many have come before.
+    #[test]
+    fn of_a_crowd_that_has_just_come_the_oldest_gives_way() {
+        let mut unproven = Unproven::default();
+        (0..CROWD as u64).for_each(|id| unproven.add(ConnId(id), 10, |_| true));
+        assert_eq!(unproven.take(|_| Standing::New), None, "each has time for the password");
+        (0..100).for_each(|id| unproven.add(ConnId(CROWD as u64 + id), 200, |_| true));
+        for id in 0..70 {
+            let standing = |id: &ConnId| if id.0 % 3 == 1 { Standing::Busy } else { Standing::New };
+            let taken = unproven.take(standing).expect("one gives way");
+            assert!(standing(&taken) == Standing::New && taken.0 <= id * 3 / 2 + 1, "{id}: {taken:?}");
+            unproven.add(ConnId(200 + id), 200, |_| true);
+        }
     }
 
     #[test]
