@@ -444,6 +444,9 @@ impl<'n> Stream<'n> {
             self.node.note_full_behind(true);
         }
         let text = lost.to_string();
+        if !matches!(lost, Lost::Ended) {
+            self.node.troubles.note_stream(self.index, Some(text.clone()));
+        }
         if text != line.told && !matches!(lost, Lost::Ended) {
             match lost.needs_people() {
                 true => {
@@ -453,7 +456,6 @@ impl<'n> Stream<'n> {
                     tracing::warn!(stream = self.index, error = text, "no connection to the node behind")
                 }
             }
-            self.node.troubles.note_stream(self.index, Some(text.clone()));
             line.told = text;
         }
     }

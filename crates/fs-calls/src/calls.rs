@@ -21,12 +21,14 @@ pub struct Counts {
     pub answered: AtomicU64,
     /// By the kernel.
     pub passed_on: AtomicU64,
+    /// Writes in the process: the kernel does not know where files end since.
+    pub written: AtomicU64,
 }
 
 impl Counts {
     /// No calls.
     pub const fn new() -> Self {
-        Self { answered: AtomicU64::new(0), passed_on: AtomicU64::new(0) }
+        Self { answered: AtomicU64::new(0), passed_on: AtomicU64::new(0), written: AtomicU64::new(0) }
     }
 }
 
@@ -126,15 +128,13 @@ impl<'a> Calls<'a> {
     /// `write`, `writev`.
     pub fn write(&self, fd: i32, data: &[IoSlice<'_>]) -> Answered<usize> {
         let Some(mut open) = self.own(fd) else {
-            let descriptor = self.table.lock(fd)?.descriptor;
-            self.tell_end(fd, &descriptor);
+            self.tell_end(fd, &mut self.table.lock(fd)?);
             return None;
         };
-        let descriptor = &mut open.descriptor;
-        let outcome = self.write_here(fd, descriptor, data);
+        let outcome = self.write_here(fd, &mut open.descriptor, data);
         let written = self.counted(outcome).unwrap_or_else(|| {
-            self.push(fd, descriptor)?;
-            self.tell_end(fd, descriptor);
+            self.push(fd, &mut open.descriptor)?;
+            self.tell_end(fd, &mut open);
             self.kernel.write(fd, data)
         });
         self.settle(fd, &mut open);
@@ -169,6 +169,7 @@ impl<'a> Calls<'a> {
             Writes::AtEnd => self.engine.append(descriptor.file, data)?,
             Writes::AtOffset => self.engine.write_at(descriptor.file, offset, data)?,
         };
+        self.counts.written.fetch_add(1, Ordering::Relaxed);
         if descriptor.durable == Durable::AtOnce {
             self.sync_file(fd, descriptor.file)?;
         }
@@ -328,15 +329,28 @@ impl<'a> Calls<'a> {
         if let Some(mut open) = self.table.lock(fd) {
             let _ = self.push(fd, &mut open.descriptor);
             open.descriptor.offset = Offset::Shared;
-            self.tell_end(fd, &open.descriptor);
+            self.tell_end(fd, &mut open);
         }
     }
 
     /// The kernel is about to append, perhaps: its offset is behind the end that it knows then.
-    fn tell_end(&self, fd: i32, descriptor: &Descriptor) {
-        if descriptor.writes == Writes::AtEnd {
+    fn tell_end(&self, fd: i32, open: &mut Locked<'_>) {
+        let written = self.counts.written.load(Ordering::Relaxed);
+        if open.descriptor.writes == Writes::AtEnd && std::mem::replace(&mut open.told, written) != written {
             self.kernel.refresh(fd);
         }
+    }
+
+    /// A call at the descriptor's offset that is not answered here, whatever it is.
+    pub fn by_kernel(&self, fd: i32, call: impl FnOnce() -> Result<usize, Errno>) -> Answered<usize> {
+        let mut open = self.own(fd)?;
+        self.counts.passed_on.fetch_add(1, Ordering::Relaxed);
+        let done = self.push(fd, &mut open.descriptor).and_then(|()| {
+            self.tell_end(fd, &mut open);
+            call()
+        });
+        self.settle(fd, &mut open);
+        Some(done)
     }
 
     /// All descriptors are about to be shared with another process.
@@ -391,14 +405,19 @@ impl<'a> Calls<'a> {
         if changed.is_ok() {
             open.descriptor.writes =
                 if flags & libc::O_APPEND != 0 { Writes::AtEnd } else { Writes::AtOffset };
-            self.tell_end(fd, &open.descriptor);
+            self.tell_end(fd, &mut open);
         }
         drop(open);
         if changed.is_ok() && flags & libc::O_DIRECT != 0 {
-            let shared: Vec<i32> = self.table.sharing(fd).collect();
-            shared.into_iter().for_each(|fd| self.leaves(fd));
+            self.leaves_open_file(fd);
         }
         Some(changed)
+    }
+
+    /// As [`Self::leaves`], for all descriptors of the open file.
+    pub fn leaves_open_file(&self, fd: i32) {
+        let shared: Vec<i32> = self.table.sharing(fd).collect();
+        shared.into_iter().for_each(|fd| self.leaves(fd));
     }
 
     /// As [`Self::leaves`], for the descriptors in a range, both ends included.

@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     descriptors: u32,
     /// One of them is, or was, a standard one.
     pub(crate) is_standard: bool,
+    /// How many writes had been answered when the kernel learnt where the file ends.
+    pub(crate) told: u64,
     pub(crate) descriptor: Descriptor,
 }
 
@@ -106,7 +108,7 @@ pub struct Place {
 impl Place {
     /// A place without a descriptor.
     pub const fn new() -> Self {
-        let open = Shared { descriptors: 0, is_standard: false, descriptor: UNUSED };
+        let open = Shared { descriptors: 0, is_standard: false, told: 0, descriptor: UNUSED };
         Self { refers_to: AtomicU32::new(0), open: Mutex::new(open) }
     }
 
@@ -177,7 +179,7 @@ impl<'p> Table<'p> {
         for index in (number..self.places.len()).chain(0..number) {
             let mut open = self.places[index].lock();
             if open.descriptors == 0 {
-                *open = Shared { descriptors: 1, is_standard: is_standard(fd), descriptor };
+                *open = Shared { descriptors: 1, is_standard: is_standard(fd), told: 0, descriptor };
                 if open.is_standard {
                     // The kernel's is the same now, and may change without a call.
                     open.descriptor.offset = Offset::Kernel;

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,25 +49,45 @@ pub(crate) enum ConnectError {
     Control(#[from] landfall_fs_link::Unusable),
 }
 
+/// Numbers of the library's own descriptors: [`UNUSED`] where there is none, [`LOST`] if the program has made one of its own
+/// of it. They are looked at whenever a program closes something.
+static NUMBERS: [AtomicI32; DESCRIPTORS_MAX] = [const { AtomicI32::new(UNUSED) }; DESCRIPTORS_MAX];
+/// Descriptors of all connections that there have been.
+const DESCRIPTORS_MAX: usize = 64;
+const UNUSED: i32 = -1;
+const LOST: i32 = -2;
+
+/// The program closes these descriptors, or makes them others.
+pub(crate) fn lose(descriptors: &RangeInclusive<u32>) {
+    for number in &NUMBERS {
+        let own = number.load(Ordering::Acquire);
+        if own == UNUSED {
+            return;
+        }
+        if own >= 0 && descriptors.contains(&own.cast_unsigned()) {
+            number.store(LOST, Ordering::Release);
+        }
+    }
+}
+
 /// A descriptor of the library, until the program makes its number another one.
 struct Own {
     descriptor: OwnedFd,
-    is_lost: AtomicBool,
+    number: &'static AtomicI32,
 }
 
 impl Own {
-    fn new(descriptor: OwnedFd) -> Self {
-        Self { descriptor, is_lost: AtomicBool::new(false) }
+    /// `None` if there have been too many.
+    fn new(descriptor: OwnedFd) -> Option<Self> {
+        let own = descriptor.as_raw_fd();
+        let takes = |number: &&AtomicI32| {
+            number.compare_exchange(UNUSED, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        NUMBERS.iter().find(takes).map(|number| Self { descriptor, number })
     }
 
     fn get(&self) -> Option<BorrowedFd<'_>> {
-        (!self.is_lost.load(Ordering::Acquire)).then(|| self.descriptor.as_fd())
-    }
-
-    fn lose(&self, descriptors: &RangeInclusive<u32>) {
-        if descriptors.contains(&self.descriptor.as_raw_fd().cast_unsigned()) {
-            self.is_lost.store(true, Ordering::Release);
-        }
+        (self.number.load(Ordering::Acquire) != LOST).then(|| self.descriptor.as_fd())
     }
 }
 
@@ -113,8 +133,8 @@ impl Connection {
         let region = Attached::new(&File::from(region), identity.region_bytes, begin)?;
         let memory = rustix::io::fcntl_dupfd_cloexec(&control_file, DESCRIPTOR_MIN)?;
         let server: &'static Server = Kept::new(Server {
-            socket: Own::new(socket),
-            memory: Own::new(memory),
+            socket: Own::new(socket).ok_or(ConnectError::Refused)?,
+            memory: Own::new(memory).ok_or(ConnectError::Refused)?,
             asking: Mutex::default(),
             has_settled: AtomicBool::new(false),
             region,
@@ -130,11 +150,6 @@ impl Connection {
             .into_iter()
             .filter_map(Own::get)
             .for_each(crate::sys::close);
-    }
-
-    /// The program closes these descriptors, or makes them others.
-    pub(crate) fn lose(&self, descriptors: &RangeInclusive<u32>) {
-        [&self.server.socket, &self.server.memory].into_iter().for_each(|own| own.lose(descriptors));
     }
 }
 

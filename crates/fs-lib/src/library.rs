@@ -1,5 +1,6 @@
 //! The files of all mounts, for which the library answers.
 
+use crate::connection::lose;
 use crate::mount::Mount;
 use crate::sys::{self, Kept};
 use landfall_fs::InodeNumber;
@@ -359,7 +360,6 @@ impl Engine for Library {
     }
 
     fn loses(&self, descriptors: RangeInclusive<u32>) {
-        let devices = lock(&self.devices);
-        devices.iter().filter_map(|device| device.mount).for_each(|mount| mount.lose(&descriptors));
+        lose(&descriptors);
     }
 }

@@ -3,8 +3,7 @@
 use crate::connection::Connection;
 use crate::sys::Kept;
 use landfall_fs_client::Client;
-use std::ops::RangeInclusive;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Most connections of a process to the servers of one mount, one after the other. Each keeps memory and two descriptors.
@@ -66,12 +65,6 @@ impl Mount {
             Some(last) if !last.client.is_over() => Some(&last.client),
             _ => Some(&connections.open(self)?.client),
         }
-    }
-
-    /// The program closes these descriptors, or makes them others.
-    pub(crate) fn lose(&self, descriptors: &RangeInclusive<u32>) {
-        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.all.iter().for_each(|connection| connection.lose(descriptors));
     }
 
     /// The process is a child of the one that has connected.

@@ -181,10 +181,13 @@ fn random_programs_do_with_the_library_what_they_do_without_it() {
 fn a_program_may_close_all_descriptors_and_use_their_numbers() {
     let Some(mounted) = Mounted::new().filter(|_| has("cc")) else { return };
     let steps = mounted.compiled("tests/programs/steps.c");
-    let mut command = mounted.program(&steps);
-    let closed = output(command.env(LEASE_AFTER, "0").arg("closes").arg(mounted.at("file")));
-    // What it has answered by then it cannot say: that descriptor is closed, too.
-    assert!(closed.stdout.is_empty());
+    for (name, how) in [("one", "0"), ("two", "1")] {
+        let mut command = mounted.program(&steps);
+        command.env(LEASE_AFTER, "0").arg("closes").arg(mounted.at(name)).arg(how);
+        // What it has answered by then it does not say: that descriptor is closed, too.
+        let closed = output(&mut command);
+        assert!(closed.stdout.is_empty() && closed.stderr.is_empty(), "{name}");
+    }
 }
 
 #[test]

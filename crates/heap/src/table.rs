@@ -120,12 +120,12 @@ pub fn read(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord<R
         _ => None,
     };
     if let Some(copy) = lost
-        && is_zeroed(media, offsets[copy])?
+        && words_in_sector(media, offsets[copy])? == 0
     {
-        // A crash may have come between the two copies of a run that has just become a slab.
-        let word = words[1 - copy];
-        let is_new = word == Some(RunWord::Slab { durable: 0, sealed: false });
-        return Ok(ReadWord { word, repair: true, damaged: !is_new });
+        // A crash may have come between the two copies of a run that has just become a slab, or is none any more. With
+        // others in its sector it was no crash.
+        let damaged = words_in_sector(media, offsets[1 - copy])? > 1;
+        return Ok(ReadWord { word: words[1 - copy], repair: true, damaged });
     }
     Ok(ReadWord::of(words, words[0].or(words[1])))
 }
@@ -156,10 +156,10 @@ fn read_copies<W: Copy>(
     Ok(words)
 }
 
-/// True if the sector of a word holds zeroes only.
-fn is_zeroed(media: &dyn Media, off: u64) -> Result<bool, MediaError> {
+/// Number of words in the sector of a word that are not zero.
+fn words_in_sector(media: &dyn Media, off: u64) -> Result<usize, MediaError> {
     let sector = Extent::new(off / SECTOR_BYTES * SECTOR_BYTES, SECTOR_BYTES as u32);
-    Ok(media.bytes(sector)?.iter().all(|byte| *byte == 0))
+    Ok(media.bytes(sector)?.chunks(8).filter(|word| word.iter().any(|byte| *byte != 0)).count())
 }
 
 /// Stores and flushes both copies; the caller fences [`Site::RunTableFence`].

@@ -94,10 +94,11 @@ impl Unfinished {
             return false;
         }
         let mut returns = self.returns.lock();
+        let is_half = self.is_half_wanted.swap(false, Ordering::AcqRel);
         if returns.ended < returns.begun {
+            // Whoever needs more when it has ended asks again.
             return false;
         }
-        let is_half = self.is_half_wanted.swap(false, Ordering::AcqRel);
         returns.asks_for = if is_half { Return::Half } else { Return::Scattered };
         returns.begun += 1;
         returns.answers = 0;
@@ -160,6 +161,23 @@ mod tests {
         assert!(!unfinished.take_wanted(), "one at a time");
         assert_eq!(unfinished.asked(&mut second), Some(Return::Scattered));
         assert!(unfinished.answer() && !asks(), "three bytes are no reason to close a connection");
+    }
+
+    /// What was asked for while another return went on, which then sufficed, costs nobody a request later.
+    #[test]
+    fn each_return_asks_for_what_those_want_who_wait_for_it() {
+        let unfinished = Unfinished::default();
+        unfinished.note(0, 2 * RUN_SIZE);
+        let mut receiver = unfinished.join();
+        let (mut first, mut second, mut third) = (None, None, None);
+        assert!(unfinished.ask(&mut first, Return::Half) && unfinished.take_wanted());
+        assert!(unfinished.asked(&mut receiver).is_some() && unfinished.answer());
+        assert!(unfinished.ask(&mut second, Return::Half) && unfinished.take_wanted());
+        assert!(unfinished.ask(&mut first, Return::Half) && !unfinished.take_wanted());
+        assert!(unfinished.asked(&mut receiver).is_some() && unfinished.answer());
+        unfinished.note(2 * RUN_SIZE, 3);
+        assert!(unfinished.ask(&mut third, Return::Half) && unfinished.take_wanted());
+        assert_eq!(unfinished.asked(&mut receiver), Some(Return::Scattered));
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! many arguments as there are reach it, on the stack as well, and `vfork` may return twice.
 
 use super::owner::is_owner;
-use super::process::{prepare, prepare_for, turn_off};
+use super::process::{lose, prepare, prepare_for, turn_off};
 use super::quiet;
 use super::raw::{self, Arguments};
 use super::real::Real;
+use super::statistics;
 use crate::calls::Calls;
 use libc::{c_int, c_long};
 use std::arch::naked_asm;
@@ -26,7 +27,8 @@ fn fd(argument: usize) -> c_int {
 /// Descriptors in this range are about to be others.
 pub(super) fn loses(first: u32, last: u32) {
     if last >= ENGINES_MIN {
-        prepare(|calls| calls.engine.loses(first..=last));
+        lose(first..=last);
+        statistics::loses(first..=last);
     }
 }
 
@@ -219,13 +221,19 @@ const BY_NUMBER: [c_long; 31] = [
     libc::SYS_prlimit64,
 ];
 
-fn calls_by_number([number, ..]: Arguments) {
+fn calls_by_number([number, first, second, ..]: Arguments) {
     let number = number as c_long;
     if number == libc::SYS_rt_sigaction {
         quiet::note_handler();
     }
     if BY_NUMBER.contains(&number) {
         leaves_all([0; 6]);
+    }
+    match number {
+        libc::SYS_close => loses(first as u32, first as u32),
+        libc::SYS_close_range => loses(first as u32, second as u32),
+        libc::SYS_dup2 | libc::SYS_dup3 => loses(second as u32, second as u32),
+        _ => {}
     }
 }
 

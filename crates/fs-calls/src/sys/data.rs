@@ -111,23 +111,39 @@ fn returned<T: Returned>(result: Result<T, crate::engine::Errno>) -> isize {
     result.map_or_else(raw::failed, T::returned)
 }
 
-/// A call at the descriptor's offset for which there is no `memory` is the kernel's, which may do a part of it. It has the
-/// offset from then on.
-fn passed_on_from<T>(calls: &Calls<'_>, fd: i32, memory: Option<T>) -> Option<T> {
-    if memory.is_none() {
-        calls.shares(fd);
-    }
-    memory
+/// A call at the descriptor's offset for which there is no memory: the kernel may do a part of it.
+///
+/// # Safety
+/// As for the system call.
+unsafe fn by_kernel(
+    calls: &Calls<'_>,
+    fd: i32,
+    number: i64,
+    pointer: usize,
+    count: usize,
+) -> Answered<usize> {
+    calls.by_kernel(fd, || {
+        // SAFETY: the caller vouches for the pointer.
+        raw::result_of(unsafe { raw::system_call(number, [fd as isize as usize, pointer, count, 0, 0, 0]) })
+    })
 }
 
 fn read(calls: &Calls<'_>, fd: i32, into: *mut c_void, len: usize) -> Answered<usize> {
     // SAFETY: a caller of `read` vouches for its memory.
-    calls.read(fd, &mut passed_on_from(calls, fd, unsafe { space(into, len) })?)
+    match unsafe { space(into, len) } {
+        Some(mut space) => calls.read(fd, &mut space),
+        // SAFETY: as above.
+        None => unsafe { by_kernel(calls, fd, libc::SYS_read, into.expose_provenance(), len) },
+    }
 }
 
 fn write(calls: &Calls<'_>, fd: i32, from: *const c_void, len: usize) -> Answered<usize> {
     // SAFETY: a caller of `write` vouches for its memory.
-    calls.write(fd, &passed_on_from(calls, fd, unsafe { data(from, len) })?)
+    match unsafe { data(from, len) } {
+        Some(data) => calls.write(fd, &data),
+        // SAFETY: as above.
+        None => unsafe { by_kernel(calls, fd, libc::SYS_write, from.expose_provenance(), len) },
+    }
 }
 
 fn pread(calls: &Calls<'_>, fd: i32, into: *mut c_void, len: usize, at: off_t) -> Answered<usize> {
@@ -142,12 +158,24 @@ fn pwrite(calls: &Calls<'_>, fd: i32, from: *const c_void, len: usize, at: off_t
 
 fn readv(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int) -> Answered<usize> {
     // SAFETY: a caller of `readv` vouches for its memory.
-    calls.read(fd, passed_on_from(calls, fd, unsafe { spaces(slices, count) })?)
+    match unsafe { spaces(slices, count) } {
+        Some(spaces) => calls.read(fd, spaces),
+        // SAFETY: as above.
+        None => unsafe {
+            by_kernel(calls, fd, libc::SYS_readv, slices.expose_provenance(), count as isize as usize)
+        },
+    }
 }
 
 fn writev(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int) -> Answered<usize> {
     // SAFETY: a caller of `writev` vouches for its memory.
-    calls.write(fd, passed_on_from(calls, fd, unsafe { datas(slices, count) })?)
+    match unsafe { datas(slices, count) } {
+        Some(datas) => calls.write(fd, datas),
+        // SAFETY: as above.
+        None => unsafe {
+            by_kernel(calls, fd, libc::SYS_writev, slices.expose_provenance(), count as isize as usize)
+        },
+    }
 }
 
 fn preadv(calls: &Calls<'_>, fd: i32, slices: *const iovec, count: c_int, at: off_t) -> Answered<usize> {

@@ -1,7 +1,7 @@
 //! The functions that duplicate descriptors, and `fcntl`, which is one of them.
 
 use super::before;
-use super::process::{answer, prepare_for};
+use super::process::{answer, child_changes_flags, prepare_for};
 use super::raw::{self, Arguments};
 use super::real::Real;
 use crate::calls::Calls;
@@ -34,6 +34,7 @@ fn replaces(number: i64, arguments: Arguments) -> Option<isize> {
 /// `F_SETFL`: the file may be appended to, or be direct, from now on.
 fn changes_flags(arguments: Arguments) -> Option<isize> {
     let fd = arguments[0] as c_int;
+    child_changes_flags(fd);
     let changed = answer(fd, |calls| {
         calls.changes_flags(fd, arguments[2] as c_int, || {
             // SAFETY: no argument is a pointer.

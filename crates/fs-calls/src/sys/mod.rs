@@ -21,5 +21,6 @@ mod quiet;
 mod raw;
 mod real;
 mod start;
+mod statistics;
 
 pub use process::install;

@@ -1,11 +1,12 @@
 //! What the process has: its table, its engine, and whether the library answers at all.
 
 use super::owner;
-use super::quiet::{Kernels, Quiet};
+use super::quiet::{Kernels, Quiet, is_child};
 use super::raw::Raw;
 use crate::calls::{Answered, Calls, Counts};
 use crate::engine::Engine;
 use crate::table::{Place, Table};
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -79,6 +80,23 @@ pub(super) fn prepare(change: impl FnOnce(&Calls<'static>)) {
         && let Ok(_quiet) = Quiet::begin()
     {
         change(&calls);
+    }
+}
+
+/// The program makes these descriptors others. No lock is taken: it may hold some of its own.
+pub(super) fn lose(descriptors: RangeInclusive<u32>) {
+    if STATE.load(Ordering::Acquire) == ANSWERING
+        && !is_child()
+        && let Some(engine) = ENGINE.get()
+    {
+        engine.loses(descriptors);
+    }
+}
+
+/// A child that shares the memory changes the flags of an open file, which it has in common with its parent.
+pub(super) fn child_changes_flags(fd: i32) {
+    if let Some(calls) = calls().filter(|_| is_child()) {
+        calls.leaves_open_file(fd);
     }
 }
 

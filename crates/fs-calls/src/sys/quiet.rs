@@ -26,6 +26,11 @@ pub(super) fn note_child() {
     THREAD.set(Thread { may_be_child: true, ..THREAD.get() });
 }
 
+/// True if the caller is a child that shares the memory, and has descriptors of its own.
+pub(super) fn is_child() -> bool {
+    THREAD.get().may_be_child && !owner::is_owner()
+}
+
 /// Why a call is not answered here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernels {
@@ -65,7 +70,7 @@ impl Quiet {
     pub(super) fn begin() -> Result<Self, Kernels> {
         let before = HAS_HANDLERS.load(Ordering::Relaxed).then(|| change(libc::SIG_BLOCK, CLOSED));
         let thread = THREAD.get();
-        let kernels = if thread.may_be_child && !owner::is_owner() {
+        let kernels = if is_child() {
             Kernels::Child
         } else if thread.is_inside {
             Kernels::Interrupts

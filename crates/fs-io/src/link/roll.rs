@@ -182,6 +182,15 @@ impl Left {
         let control = self.control();
         control.set_state(LinkState::Ended);
         (0..LEASES_MAX).for_each(|place| lease::revoke(control.lease_word(place)));
+        if self.was_fenced {
+            control.seal();
+        }
+    }
+
+    /// Nobody is waited for any more: what is appended by now counts, and the library learns that nothing else does.
+    fn fence(&self) {
+        self.control().seal();
+        self.control().set_state(LinkState::Fenced);
     }
 
     /// True once nobody is in.
@@ -190,11 +199,11 @@ impl Left {
         (0..LEASES_MAX).all(|place| lease::is_empty(control.lease_word(place))) || self.has_ended()
     }
 
-    /// What it has appended, and the dead server had yet to execute again. Nobody is in.
+    /// What it has appended, and the dead server had yet to execute again. Nobody is in, or the log is sealed.
     fn log(&self) -> Option<Arc<LeftLog>> {
         let control = self.control();
         let identity = control.identity().ok().filter(Identity::is_executed_again)?;
-        if self.was_fenced || control.state() == LinkState::Fenced {
+        if self.was_fenced {
             return None;
         }
         control.seal();
@@ -245,7 +254,7 @@ pub fn end_earlier_libraries(socket: &Path, region: &Path) -> EarlierLibraries {
         while !client.is_left() {
             if Instant::now() > until {
                 tracing::warn!("a library of an earlier server does not give its leases back: it is fenced");
-                client.control().set_state(LinkState::Fenced);
+                client.fence();
                 break;
             }
             std::thread::sleep(ASK_EVERY);
@@ -304,5 +313,32 @@ mod tests {
         assert_eq!(std::fs::read(&region).expect("a file")[..4096], [0; 4096], "nothing is changed there");
         assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
         assert!(end_earlier_libraries(&socket, &region).logs().is_empty());
+    }
+
+    /// A thread that is in may go on when nobody waits for it any more: it learns that what it appends does not count.
+    #[test]
+    fn whoever_is_still_in_appends_nothing_more_and_what_it_has_appended_counts() {
+        for was_fenced in [false, true] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let (socket, region) = (directory.path().join("files.sock"), directory.path().join("region"));
+            let roll = Roll::create(&socket).expect("a file");
+            File::create_new(&region).expect("a file");
+            let memory = SharedMemory::new(CONTROL_WORDS).expect("memory");
+            let control = Control::new(memory.words()).expect("its size");
+            control.begin(Identity { client: FIRST_CLIENT_AGAIN, hash_seed: 2, region_bytes: 3 });
+            lease::grant(control.lease_word(5), 1, lease::Kind::Write);
+            lease::enter(control.lease_word(5), 1, lease::Kind::Write).expect("it is granted");
+            let own = i32::try_from(std::process::id()).expect("a number");
+            roll.note(1, Place::Process(own, memory.file())).expect("a place");
+            control.set_appended(9);
+            control.set_applied(7);
+            if was_fenced {
+                control.set_state(LinkState::Fenced);
+            }
+            let logs = end_earlier_libraries(&socket, &region).logs();
+            assert!(!control.append(9), "it is the kernel's to do that");
+            assert_eq!(control.appended(), 9);
+            assert_eq!(logs.len(), usize::from(!was_fenced), "what the dead server refused stays refused");
+        }
     }
 }

@@ -1,5 +1,5 @@
 // steps append FILE COUNT [sync]: appends COUNT lines, and prints the number of each that was written (or synced).
-// steps closes FILE: closes descriptors that are not its own, as daemons do, and uses their numbers.
+// steps closes FILE HOW: closes descriptors that are not its own, as daemons do, and uses their numbers.
 // steps slots FILE WHO ROUNDS: writes and reads slots of its own in a file that others change, too.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,13 +42,17 @@ static int slots(const char *path, int who, int rounds) {
 }
 
 // What is wrong: 0, or a number.
-static int closes(const char *path) {
+static int closes(const char *path, int by_number) {
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND, 0600), pair[2];
     char line[10] = "line ....\n", byte;
     for (int i = 0; i < 20; i++) if (write(fd, line, 10) != 10) return 1;
-    for (int other = fd + 1; other < 1000; other++) close(other);
+    for (int other = fd + 1; other < 1000; other++) {
+        if (by_number) syscall(SYS_close, other);
+        else close(other);
+    }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return 2;
-    for (int other = 600; other < 610; other++) if (dup2(pair[0], other) != other) return 3;
+    for (int other = 500; other < 610; other++) if (dup2(pair[0], other) != other) return 3;
+    if (by_number) close(fd), fd = open(path, O_RDWR | O_APPEND);
     for (int i = 0; i < 200; i++) {
         if (write(fd, line, 10) != 10) return 4;
         usleep(100);
@@ -68,6 +73,6 @@ static int closes(const char *path) {
 int main(int count, char **arguments) {
     if (count >= 4 && !strcmp(arguments[1], "append")) return append(arguments[2], atoi(arguments[3]), count > 4);
     if (count == 5 && !strcmp(arguments[1], "slots")) return slots(arguments[2], atoi(arguments[3]), atoi(arguments[4]));
-    if (count == 3 && !strcmp(arguments[1], "closes")) return closes(arguments[2]);
+    if (count == 4 && !strcmp(arguments[1], "closes")) return closes(arguments[2], atoi(arguments[3]));
     return 9;
 }

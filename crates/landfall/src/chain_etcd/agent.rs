@@ -277,6 +277,10 @@ impl<'s> Agent<'s> {
     /// Says how far a copy has come, and what keeps the chain from its work. Both go with the lease of this process.
     fn report(&self, seen: &Snapshot, lease: Lease) -> Result<(), RegistryError> {
         let Shared { keys, node, copy, troubles, .. } = self.shared;
+        // Another process may have registered as this node.
+        if seen.alive.get(node).is_none_or(|alive| alive.lease != lease.id()) {
+            return Ok(());
+        }
         let copy = copy.lock().clone();
         self.say(keys.copies(node), copy, seen.copies.get(node), lease)?;
         let troubles = troubles.lock().clone();
