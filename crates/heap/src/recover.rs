@@ -63,7 +63,8 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
         runs,
         created_ms: new.created_ms,
         generation: 1,
-        read_only: false,
+        compatible: 0,
+        read_only: 0,
         features: FEATURE_EPOCHS,
     };
     Ok(geometry.write(media)?)
@@ -183,6 +184,7 @@ impl Opening {
     /// As [`Geometry::read`]; [`HeapError::Truncated`]; the medium's.
     pub fn begin(media: Arc<dyn Media>) -> Result<Self, HeapError> {
         let (mut geometry, repair) = Geometry::read(&*media)?;
+        geometry.check_writable()?;
         geometry.check_length(&*media)?;
         let damaged_copies =
             DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };

@@ -335,6 +335,12 @@ impl Runs {
         run.used_for() == RunUse::Data && !run.is_open() && run.busy.load(Ordering::Acquire) <= few
     }
 
+    /// True if somebody fills the run of this byte, and nothing in it is held or referenced.
+    pub fn is_filled_in_vain(&self, off: u64) -> bool {
+        let run = self.get(RunId::of(off));
+        run.is_open() && run.busy.load(Ordering::Acquire) == 1
+    }
+
     /// Number of references to one frame.
     pub fn frame_refs(&self, off: u64) -> u32 {
         self.frames[(off / FRAME_SIZE) as usize].load(Ordering::Acquire)

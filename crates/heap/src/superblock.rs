@@ -83,8 +83,10 @@ pub struct Geometry {
     pub created_ms: u64,
     /// Number of superblock updates.
     pub generation: u64,
-    /// The region has unknown features that only allow reading.
-    pub read_only: bool,
+    /// Features that a program which does not know them may ignore. They are kept.
+    pub compatible: u32,
+    /// Features that a program which does not know them may only read: all of them, as none is known so far.
+    pub read_only: u32,
     /// Must-know features of the region.
     pub features: u32,
 }
@@ -108,6 +110,17 @@ impl Geometry {
         hash_of(self.hash_seed, space, key)
     }
 
+    /// Checks that the region has no features that only allow reading.
+    ///
+    /// # Errors
+    /// [`HeapError::UnknownFeatures`].
+    pub(crate) fn check_writable(&self) -> Result<(), HeapError> {
+        match self.read_only & !KNOWN_READ_ONLY {
+            0 => Ok(()),
+            mask => Err(HeapError::UnknownFeatures { mask }),
+        }
+    }
+
     /// Number of whole runs in `bytes`, if it is within the limits of a region.
     ///
     /// # Errors
@@ -125,9 +138,9 @@ impl Geometry {
         let mut raw = Raw {
             magic: MAGIC,
             version: U32::new(VERSION),
-            compatible: U32::new(0),
+            compatible: U32::new(self.compatible),
             incompatible: U32::new(self.features),
-            read_only: U32::new(0),
+            read_only: U32::new(self.read_only),
             salt: self.salt,
             hash_seed: U64::new(self.hash_seed),
             runs: U64::new(u64::from(self.runs)),
@@ -256,7 +269,8 @@ fn check_geometry(raw: &Raw) -> Result<Geometry, HeapError> {
         runs,
         created_ms: raw.created_ms.get(),
         generation: raw.generation.get(),
-        read_only: raw.read_only.get() & !KNOWN_READ_ONLY != 0,
+        compatible: raw.compatible.get(),
+        read_only: raw.read_only.get(),
         features: raw.incompatible.get(),
     })
 }
@@ -272,7 +286,8 @@ mod tests {
             runs: 64,
             created_ms: 1_800_000_000_000,
             generation: 3,
-            read_only: false,
+            compatible: 0,
+            read_only: 0,
             features: 0,
         }
     }
@@ -307,7 +322,18 @@ mod tests {
         assert!(matches!(feature, Err(HeapError::UnknownFeatures { mask }) if mask == 1 << 31));
         let logs = changed(|raw| raw.incompatible = U32::new(FEATURE_LOGS)).expect("logs are known");
         assert_eq!(logs.features, FEATURE_LOGS);
-        assert!(changed(|raw| raw.read_only = U32::new(1 << 31)).expect("may be read").read_only);
-        assert_eq!(changed(|raw| raw.compatible = U32::new(1 << 31)).expect("may be ignored"), geometry());
+        let reads = changed(|raw| raw.read_only = U32::new(1 << 31)).expect("may be read");
+        assert!(
+            matches!(reads.check_writable(), Err(HeapError::UnknownFeatures { mask }) if mask == 1 << 31)
+        );
+        let ignores = changed(|raw| raw.compatible = U32::new(1 << 31)).expect("may be ignored");
+        assert_eq!(ignores, Geometry { compatible: 1 << 31, ..geometry() });
+        for kept in [reads, ignores] {
+            assert_eq!(
+                decode(kept.encode().as_bytes()).expect("unchanged"),
+                kept,
+                "whoever knows it finds it"
+            );
+        }
     }
 }

@@ -278,6 +278,7 @@ fn mount(args: &MountArgs) -> Result<(), FsCliError> {
     if args.background {
         return mount_in_background(&args, std::env::args_os().skip(1));
     }
+    sys::ignore_size_signal();
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
     if let Some(server) = args.server_place()? {
         let sharing = if args.shared { Sharing::Shared } else { Sharing::Alone };

@@ -248,6 +248,7 @@ fn serve(
     place: Option<&EtcdPlace>,
     writes: Box<dyn PlainWrites>,
 ) -> Result<(), ServeError> {
+    sys::ignore_size_signal();
     sys::block_stop_signals().map_err(ServerError::Thread)?;
     let open_files = sys::raise_open_files();
     if open_files < (config.max_clients as u64).saturating_add(64) {

@@ -17,6 +17,13 @@ pub(crate) fn block_stop_signals() -> io::Result<()> {
     if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
 }
 
+/// A file that may not grow further (`ulimit -f`) is an error of the write, and not the end of the process. Programs that it
+/// starts inherit that.
+pub(crate) fn ignore_size_signal() {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Waits for SIGTERM or SIGINT and returns its number.
 ///
 /// # Errors

@@ -20,9 +20,13 @@ fn limited() -> Option<String> {
 
 /// Runs one test of this file again in a process under the limit, on the region at `path`.
 fn run_limited(test: &str, path: &Path) {
-    let script = "ulimit -f $1 && shift && trap '' XFSZ && exec \"$@\"";
+    run_under(&format!("ulimit -f {}", RUN_SIZE / 512), test, path);
+}
+
+fn run_under(limit: &str, test: &str, path: &Path) {
+    let script = format!("{limit} && trap '' XFSZ && exec \"$@\"");
     let status = Command::new("sh")
-        .args(["-c", script, "sh", &(RUN_SIZE / 512).to_string()])
+        .args(["-c", &script, "sh"])
         .arg(std::env::current_exe().expect("this test"))
         .args(["--exact", test, "--nocapture"])
         .env(LIMITED, path)
@@ -59,6 +63,26 @@ fn write_past_the_limit(path: &str) {
     assert!(media.closed().is_some());
     assert!(!media.load_some().expect("reads go on"), "nothing is written ahead either");
     assert_eq!(media.bytes(Extent::new(0, 6)).expect("reads go on"), b"within");
+}
+
+/// A file that had grown would be the region's length at the next start, for which there is no memory either.
+#[test]
+fn growing_past_the_memory_changes_nothing() {
+    const LEN: u64 = 2 << 30;
+    if let Some(path) = limited() {
+        let media = open(path.as_ref(), &OpenOptions::default()).expect("opened").media;
+        let before = media.len();
+        assert!(matches!(media.grow(LEN), Err(MediaError::Io { .. })));
+        assert_eq!(media.len(), before);
+        return;
+    }
+    let Some(dir) = disk() else { return };
+    let path = dir.path().join("region");
+    drop(create(&path, 3).expect("created"));
+    let before = fs::metadata(&path).expect("a file").len();
+    run_under(&format!("ulimit -d {}", LEN / 1024 / 2), "growing_past_the_memory_changes_nothing", &path);
+    assert_eq!(fs::metadata(&path).expect("a file").len(), before);
+    open(&path, &OpenOptions::default()).expect("it is there");
 }
 
 #[test]

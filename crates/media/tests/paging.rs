@@ -47,6 +47,41 @@ fn holds(media: &dyn Media, pages: &dyn Pages, extent: Extent) -> bool {
     same
 }
 
+/// The flags of the mapping in which an address lies.
+fn mapping_flags(address: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("maps");
+    let mut flags = None;
+    let mut is_within = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let numbers =
+            range.map(|(from, to)| (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)));
+        if let Some((Ok(from), Ok(to))) = numbers {
+            is_within = (from..to).contains(&address);
+        } else if is_within && line.starts_with("VmFlags") {
+            flags = Some(line.to_owned());
+        }
+    }
+    flags.expect("the image is mapped")
+}
+
+/// A huge page would be memory for 512 blocks, of which one is counted.
+#[test]
+fn a_region_that_grows_beyond_its_memory_keeps_small_pages() {
+    let Some(dir) = disk() else { return };
+    let path = dir.path().join("region");
+    drop(open(&path, &creating(RUNS)).expect("a region"));
+    let options = OpenOptions { memory: Some(2 * RUN_SIZE), ..creating(4 * RUNS) };
+    let media = open(&path, &options).expect("a region").media;
+    media.grow(4 * RUNS * RUN_SIZE).expect("there is space");
+    let (base, len) = media.image().expect("it has one");
+    assert_eq!(len, 4 * RUNS * RUN_SIZE);
+    for run in [0, RUNS - 1, RUNS, 4 * RUNS - 1] {
+        let flags = mapping_flags(base + (run * RUN_SIZE) as usize);
+        assert!(flags.contains(" nh") && !flags.contains(" hg"), "run {run}: {flags}");
+    }
+}
+
 #[test]
 fn only_blocks_that_are_read_are_loaded_and_pinned_ones_stay() {
     let Some(dir) = disk() else { return };

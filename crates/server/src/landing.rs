@@ -47,6 +47,13 @@ impl Landing {
         Ok(Some(copy.with_sum(extent.sum())))
     }
 
+    /// Gives the run back where copies went, if none of them is left.
+    pub(crate) fn tidy(&mut self) {
+        if self.aside.is_some_and(|(run, _)| self.heap.runs().is_filled_in_vain(run)) {
+            self.end_aside();
+        }
+    }
+
     fn end_aside(&mut self) {
         if let Some((run, _)) = self.aside.take() {
             self.heap.retire_landing_run(run);
@@ -402,8 +409,12 @@ mod tests {
         assert_ne!(inbox.pieces[0].extent.off, aside);
         assert_eq!(heap.runs().free_count(), free + 2 - 1);
         assert_eq!(listed(&mut inbox, &heap, 0), sent);
+        landing.tidy();
+        assert!(landing.aside.is_some(), "it has what was received");
         inbox.clear(&heap);
         others.clear(&heap);
+        landing.tidy();
+        assert_eq!(heap.runs().free_count(), free + 3, "nothing is kept for nothing");
     }
 
     #[test]

@@ -236,6 +236,10 @@ pub fn open_region(
 /// Formats a blank region; grows one that is smaller than requested.
 fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreError> {
     if is_blank(media)? {
+        // A start that formats what an earlier one has left need not come again to grow it.
+        if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
+            media.grow(capacity)?;
+        }
         let new = NewRegion {
             salt: random()?,
             hash_seed: u64::from_le_bytes(random()?),

@@ -654,6 +654,7 @@ impl Worker {
         for id in ends {
             self.cut_off(id);
         }
+        self.landing.tidy();
     }
 
     /// Counts active connections, one epoch at a time.

@@ -78,6 +78,7 @@ pub(super) fn serve(args: &ServeArgs) -> ExitCode {
 
 fn run(args: &ServeArgs) -> Result<(), FsCliError> {
     // Threads that are started later inherit all of this.
+    sys::ignore_size_signal();
     sys::block_stop_signals().map_err(FsCliError::Signals)?;
     if let Some(list) = &args.cpus {
         let set = cpu_set(list).ok_or_else(|| FsCliError::Cpus { text: list.clone() })?;

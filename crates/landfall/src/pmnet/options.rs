@@ -42,6 +42,7 @@ impl LogArgs {
 /// # Errors
 /// An error of the kernel.
 pub(super) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
+    sys::ignore_size_signal();
     sys::block_stop_signals()?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = Arc::clone(&stop);

@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 
 use super::bare::BareRuns;
 use super::call::{self, magic};
+use super::image::Image;
 use super::kind::Found;
 use super::lock::LockedFile;
 use super::request::MediaRequest;
 use crate::error::MediaError;
+use crate::extent::Extent;
 use crate::units::RUN_SIZE;
 
 /// How often the left-over of a dead creator may be removed before creation fails.
@@ -134,7 +136,9 @@ pub(super) fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
 }
 
 fn write_zeroes(file: &File, from: u64, to: u64) -> io::Result<()> {
-    let zeroes = vec![0; RUN_SIZE as usize];
+    // Direct I/O, which a file that grows may have, wants memory in whole blocks.
+    let zeroes = Image::anonymous(RUN_SIZE, RUN_SIZE)?;
+    let zeroes = zeroes.bytes(Extent::new(0, RUN_SIZE as u32)).map_err(io::Error::other)?;
     let mut at = from;
     while at < to {
         let len = (to - at).min(RUN_SIZE);

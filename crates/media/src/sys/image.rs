@@ -42,6 +42,7 @@ impl Image {
     pub(crate) fn anonymous(len: u64, reserve: u64) -> io::Result<Self> {
         let image = Self::reserve(reserve, len, ALIGN_DEFAULT)?;
         image.extend_anonymous(len)?;
+        image.advise_huge(0, len, true);
         Ok(image)
     }
 
@@ -74,20 +75,28 @@ impl Image {
 
     /// Makes anonymous zero memory usable up to `len`.
     pub(crate) fn extend_anonymous(&self, len: u64) -> io::Result<()> {
+        self.back_anonymous(len)?;
+        self.set_len(len);
+        Ok(())
+    }
+
+    /// Gets the memory for [`Self::set_len`], which cannot fail then.
+    pub(crate) fn back_anonymous(&self, len: u64) -> io::Result<()> {
         let bytes = self.within_reservation(len)?;
         // SAFETY: the range lies within our own reservation.
         let done = unsafe { libc::mprotect(self.base.as_ptr().cast(), bytes, READ_WRITE) };
         if done != 0 {
             return Err(io::Error::last_os_error());
         }
-        for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK] {
-            // SAFETY: within our own reservation. Both calls are advice, and a refusal changes nothing: huge pages for
-            // speed, and no copy of the image in a child, since copy-on-write would separate direct I/O in flight from
-            // the image.
-            let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), bytes, advice) };
-        }
-        self.len.store(len, Ordering::Release);
+        // SAFETY: within our own reservation. Advice: a refusal changes nothing. A child gets no copy of the image, since
+        // copy-on-write would separate direct I/O in flight from the image.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
         Ok(())
+    }
+
+    /// The image ends there from now on.
+    pub(crate) fn set_len(&self, len: u64) {
+        self.len.store(len, Ordering::Release);
     }
 
     /// Maps bytes `from..len` of the file over the same range of the image, and makes it usable.

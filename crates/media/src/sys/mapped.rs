@@ -15,7 +15,7 @@ use super::bare::BareRuns;
 use super::call::magic;
 use super::create::{extend, space_error};
 use super::flush::{FlushInstruction, store_fence};
-use super::grow::{RESERVE_FACTOR, RESERVE_MIN, grows};
+use super::grow::{grows, reservation};
 use super::image::{ALIGN_DEFAULT, Image, READ_WRITE, check_buffer};
 use super::kind::{Found, caches_are_persistent};
 use super::lock::LockedFile;
@@ -49,14 +49,18 @@ pub(super) struct MappedMedia {
 }
 
 impl MappedMedia {
-    /// Maps the region. `flush` overrides the choice of instruction.
-    pub(super) fn open(region: Region, flush: Option<FlushInstruction>) -> Result<Self, MediaError> {
+    /// Maps the region, which is to grow to `whole` at once. `flush` overrides the choice of instruction.
+    pub(super) fn open(
+        region: Region,
+        flush: Option<FlushInstruction>,
+        whole: u64,
+    ) -> Result<Self, MediaError> {
         let Region { file, path, found, len, read_only, .. } = region;
         let caches_persistent = caches_are_persistent(&file, found.kind);
         let best = || if caches_persistent { FlushInstruction::None } else { FlushInstruction::detect() };
         let fail = |source| MediaError::Io { path: path.clone(), action: "map the region", source };
-        let wanted = RESERVE_MIN.max(len.saturating_mul(RESERVE_FACTOR));
-        let image = Image::reserve(wanted, len, found.map_align.max(ALIGN_DEFAULT)).map_err(fail)?;
+        let image =
+            Image::reserve(reservation(len, whole), len, found.map_align.max(ALIGN_DEFAULT)).map_err(fail)?;
         let full = |source| space_error(&path, len, "allocate the region", source);
         let bare = if read_only {
             None
@@ -132,7 +136,8 @@ impl MappedMedia {
     }
 
     /// Extends the file. On failure it is truncated to its previous length, which loses no byte of the region.
-    fn extend_file(&self, file: &File, len: u64) -> Result<(), MediaError> {
+    /// Returns the length of the file before.
+    fn extend_file(&self, file: &File, len: u64) -> Result<u64, MediaError> {
         let fail = |source| space_error(&self.path, len, "grow the region", source);
         let before = file.metadata().map_err(fail)?.len();
         extend(file, self.found, self.len(), len).and_then(|()| file.sync_all()).map_err(|e| {
@@ -142,7 +147,7 @@ impl MappedMedia {
         if let Some(bare) = &self.bare {
             bare.add(self.len() / RUN_SIZE..len / RUN_SIZE);
         }
-        Ok(())
+        Ok(before)
     }
 }
 
@@ -294,11 +299,11 @@ impl Media for MappedMedia {
         if !grows(self.len(), len, self.image.reserved())? {
             return Ok(());
         }
-        self.extend_file(&file, len)?;
-        self.map(&file, self.len(), len).map_err(|source| MediaError::Io {
-            path: self.path.clone(),
-            action: "map the grown region",
-            source,
+        let before = self.extend_file(&file, len)?;
+        self.map(&file, self.len(), len).map_err(|source| {
+            // Nothing refers to what was added, and it would be the length of the region at the next start.
+            let _ = file.set_len(before);
+            MediaError::Io { path: self.path.clone(), action: "map the grown region", source }
         })
     }
 

@@ -80,13 +80,13 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
     found.require(options.request, path)?;
     let len = region_len(path, &file, found.kind)?;
     let region = Region { file, path: path.into(), found, len, created, read_only: options.read_only };
+    let whole = len.max(options.create.unwrap_or(0));
     let media: Arc<dyn Media> = match found.kind {
         MediaKind::File => {
-            let whole = len.max(options.create.unwrap_or(0));
             let memory = options.memory.filter(|memory| *memory < whole);
-            Arc::new(FileMedia::open(region, memory)?)
+            Arc::new(FileMedia::open(region, memory, whole)?)
         }
-        _ => Arc::new(MappedMedia::open(region, options.flush)?),
+        _ => Arc::new(MappedMedia::open(region, options.flush, whole)?),
     };
     Ok(Opened { media, created, kind: found.kind, path: path.into() })
 }

@@ -22,7 +22,7 @@ use self::paged::Chunks;
 use self::pairs::Pairs;
 use self::reads::{ReadTarget, Rings, Target};
 use self::residency::Residency;
-use super::grow::{RESERVE_FACTOR, RESERVE_MIN, grows};
+use super::grow::{grows, reservation};
 use super::image::{Image, check_buffer};
 use super::region::Region;
 use crate::batch::Batch;
@@ -52,11 +52,11 @@ pub(super) struct FileMedia {
 }
 
 impl FileMedia {
-    /// Opens the region without reading it. `memory` is the number of its bytes that may be in memory.
-    pub(super) fn open(region: Region, memory: Option<u64>) -> Result<Self, MediaError> {
+    /// Opens the region without reading it. `memory` is the number of its bytes that may be in memory, `whole` what it is to
+    /// grow to at once.
+    pub(super) fn open(region: Region, memory: Option<u64>, whole: u64) -> Result<Self, MediaError> {
         let len = region.len;
-        let wanted = RESERVE_MIN.max(len.saturating_mul(RESERVE_FACTOR));
-        let image = Image::anonymous(len, wanted).map_err(|source| MediaError::Io {
+        let image = Image::anonymous(len, reservation(len, whole)).map_err(|source| MediaError::Io {
             path: region.path.clone(),
             action: "reserve memory for the region",
             source,
@@ -367,10 +367,18 @@ impl Media for FileMedia {
         if !grows(self.len(), len, self.image.reserved())? {
             return Ok(());
         }
-        let file_len = self.backing.extend(self.len(), len)?;
+        // First the memory: a file that has grown would be opened with its new length.
+        let before = self.len();
+        self.image
+            .back_anonymous(len)
+            .map_err(|source| self.backing.io("grow the region's memory", source))?;
+        let file_len = self.backing.extend(before, len)?;
         // Runs that the old file did not reach are zeroes. A partial run at the end of the old file must be read.
         self.runs.mark_fresh(file_len.div_ceil(RUN_SIZE)..len / RUN_SIZE);
-        self.image.extend_anonymous(len).map_err(|source| self.backing.io("grow the region's memory", source))
+        self.image.set_len(len);
+        // As in `open`: chunks are evicted singly.
+        self.image.advise_huge(before, len - before, self.chunks.is_none());
+        Ok(())
     }
 
     fn image(&self) -> Option<(usize, u64)> {

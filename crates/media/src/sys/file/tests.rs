@@ -17,7 +17,7 @@ fn region(file: File, len: u64, created: bool) -> Region {
 /// A region over `file`, which is treated as a file on ext4, whatever file system holds it.
 fn media(file: &File, len: u64, created: bool) -> FileMedia {
     let file = file.try_clone().expect("a second descriptor");
-    FileMedia::open(region(file, len, created), None).expect("a region")
+    FileMedia::open(region(file, len, created), None, 0).expect("a region")
 }
 
 fn allocated(runs: u64) -> File {
@@ -278,7 +278,7 @@ fn file_systems_with_inexact_holes_are_read_in_full() {
     let file = allocated(2);
     let mut region = region(file, 2 * RUN_SIZE, false);
     region.found.fs_type = 0;
-    let media = FileMedia::open(region, None).expect("a region");
+    let media = FileMedia::open(region, None, 0).expect("a region");
     let mut loads = 0;
     while media.load_some().expect("loads") {
         loads += 1;
@@ -290,7 +290,7 @@ fn file_systems_with_inexact_holes_are_read_in_full() {
 fn btrfs_is_written_through_the_page_cache_and_the_reason_is_reported() {
     let mut region = region(allocated(1), RUN_SIZE, true);
     region.found.fs_type = call::magic::BTRFS;
-    let media = FileMedia::open(region, None).expect("a region");
+    let media = FileMedia::open(region, None, 0).expect("a region");
     assert!(media.describe().contains("btrfs"), "{}", media.describe());
     media.store(5000, b"abc").expect("in bounds");
     persist(&media, Extent::new(5000, 3), Site::Data, Site::Commit).expect("durable");
