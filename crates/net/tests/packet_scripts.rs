@@ -73,6 +73,7 @@ scripts! {
     overlaps
     passive_close
     passive_open
+    black_hole
     path_mtu
     path_mtu_v6
     paused_reader

@@ -68,6 +68,7 @@ impl Tcb {
         self.snd_una = ack;
         self.dup_acks = 0;
         self.timers.unacknowledged_since = None;
+        self.timers.stalled = 0;
         self.timers.tail_probed = false;
         self.timers.orphan_progresses(context.now);
         self.leave_recovery(ack);
@@ -185,11 +186,8 @@ impl Tcb {
     /// A router accepts only smaller packets (RFC 1191, RFC 8201); `seq` is the sequence number of the packet that it
     /// dropped.
     pub(crate) fn path_mtu(&mut self, context: &Context<'_>, seq: Seq, mtu: u16) {
-        const MTU_MIN_V4: u16 = 552;
-        const MTU_MIN_V6: u16 = 1280;
-        let least = if self.path.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
         let ours = self.snd_una.le(seq) && seq.lt(self.snd_nxt);
-        let mtu = mtu.max(least);
+        let mtu = mtu.max(self.mtu_min());
         if !ours || mtu >= self.mtu {
             return;
         }
@@ -197,5 +195,12 @@ impl Tcb {
         self.congestion.set_mss(self.mss());
         self.in_flight.lose_all();
         self.timers.retransmit = Some(context.now + self.rtt.rto());
+    }
+
+    /// The smallest MTU that is believed.
+    pub(super) fn mtu_min(&self) -> u16 {
+        const MTU_MIN_V4: u16 = 552;
+        const MTU_MIN_V6: u16 = 1280;
+        if self.path.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 }
     }
 }

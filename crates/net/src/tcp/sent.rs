@@ -201,6 +201,11 @@ impl InFlight {
         self.sent[index].len
     }
 
+    /// Length of the first segment, 0 if there is none.
+    pub(crate) fn first_len(&self) -> u32 {
+        self.sent.front().map_or(0, |first| first.len)
+    }
+
     /// True if the peer has reported the first segment, which it has not acknowledged.
     pub(crate) fn first_is_reported(&self) -> bool {
         self.sent.front().is_some_and(|first| first.sacked)

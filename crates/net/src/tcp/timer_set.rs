@@ -30,6 +30,8 @@ pub(super) struct Timers {
     pub(super) orphan: Option<Instant>,
     /// Since when the peer has acknowledged nothing although data are outstanding.
     pub(super) unacknowledged_since: Option<Instant>,
+    /// Retransmission timeouts since the peer has acknowledged anything.
+    pub(super) stalled: u32,
     /// When an unacceptable segment was answered last.
     pub(super) answered: Option<Instant>,
     /// The override timer has expired: a small part of a window may be used (RFC 9293, 3.8.6.2.1).

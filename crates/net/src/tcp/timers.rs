@@ -16,6 +16,11 @@ const WINDOW_PROBE_MAX: Duration = Duration::from_secs(60);
 /// Least time before a tail loss probe (RFC 8985, 7.2), and what a peer may add by delaying its acknowledgement.
 const TAIL_PROBE_MIN: Duration = Duration::from_millis(2);
 
+/// After so many timeouts in a row long segments are suspected.
+const STALLED_MAX: u32 = 3;
+/// An MTU that nearly all paths have, tunnels included: the least of IPv6.
+const MTU_SAFE: u16 = 1280;
+
 /// Least time between two checks of out-of-order data.
 const ASIDE_MIN: Duration = Duration::from_millis(1);
 
@@ -116,10 +121,30 @@ impl Tcb {
         if !self.sack || self.in_flight.first_is_reported() {
             self.in_flight.forget_reports();
         }
+        self.suspect_path();
         self.in_flight.lose_all();
         self.rtt.back_off();
         self.timers.tail_probe = None;
         self.timers.retransmit = Some(context.now + self.rtt.rto());
+    }
+
+    /// The path may lose what is too long for it, and no router's report comes: they are filtered, or go to somebody else
+    /// with our address (RFC 4821, 7.7: full-stop timeout; RFC 8899, 4.3).
+    fn suspect_path(&mut self) {
+        self.timers.stalled += 1;
+        let (before, least) = (self.mtu, self.mtu_min());
+        let next = if before > MTU_SAFE { MTU_SAFE.max(least) } else { least };
+        if self.timers.stalled < STALLED_MAX || next >= before {
+            return;
+        }
+        self.mtu = next;
+        if self.in_flight.first_len() <= self.mss() {
+            // Short segments are lost, too.
+            self.mtu = before;
+            return;
+        }
+        self.timers.stalled = 0;
+        self.congestion.set_mss(self.mss());
     }
 
     /// Ends the connection if nothing was acknowledged for the user timeout (RFC 9293, 3.8.3).
