@@ -122,7 +122,8 @@ struct Inspected {
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match check(&args.region, args.repair) {
         Ok(outcome) => {
-            let code = if outcome.found.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+            let is_clean = outcome.found.is_clean() && outcome.after.as_ref().is_none_or(Found::is_clean);
+            let code = if is_clean { ExitCode::SUCCESS } else { ExitCode::from(1) };
             show::report(&outcome, args.json, code)
         }
         Err(error) => show::report_error(&error, args.json, ExitCode::from(2)),

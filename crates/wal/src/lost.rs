@@ -4,12 +4,12 @@ use crate::error::WalError;
 use crate::format::entry_key;
 use crate::log::Log;
 use crate::logs::Logs;
-use landfall_heap::{Entry, Kind, SlotId, Source, Writer, spaces};
+use landfall_heap::{Entry, HeapError, Kind, SlotId, Source, Writer, spaces};
 use std::sync::Arc;
 
 impl Logs {
-    /// Writes a record "lost" for every entry that cannot be read, and for every entry of `damaged` (log number,
-    /// offset). Once these records are durable, the slots that cannot be read may be cleared. Returns one line of text
+    /// Writes a record "lost" for every entry that cannot be read, and for every entry of `damaged` (log number, offset)
+    /// that is damaged: it may have several records, of which an old one is. Once these records are durable, the slots that cannot be read may be cleared. Returns one line of text
     /// for each lost entry. For offline repair.
     ///
     /// # Errors
@@ -22,7 +22,16 @@ impl Logs {
             let mut offsets: Vec<u64> = named.collect();
             {
                 let state = log.state.lock();
-                offsets.retain(|offset| state.slot(*offset).is_some());
+                let mut lost = Vec::new();
+                for offset in offsets {
+                    let is_lost = match state.slot(offset) {
+                        None => false,
+                        Some(SlotId::NONE) => true,
+                        Some(slot) => self.is_damaged(slot)?,
+                    };
+                    lost.extend(Some(offset).filter(|_| is_lost));
+                }
+                offsets = lost;
                 let unread = (state.first..state.next()).filter(|at| state.slot(*at) == Some(SlotId::NONE));
                 offsets.extend(unread);
             }
@@ -34,6 +43,13 @@ impl Logs {
             }
         }
         Ok(done)
+    }
+
+    fn is_damaged(&self, slot: SlotId) -> Result<bool, HeapError> {
+        match self.heap.record(slot).and_then(|view| self.heap.value_bytes(slot, &view).map(drop)) {
+            Err(HeapError::Damaged { .. }) => Ok(true),
+            read => read.map(|()| false),
+        }
     }
 
     fn mark_one(&self, writer: &mut Writer, log: &Log, offset: u64) -> Result<(), WalError> {
@@ -51,7 +67,7 @@ impl Logs {
             aux: log.number,
         };
         let slot = match writer.append(&entry) {
-            Err(landfall_heap::HeapError::Busy) => {
+            Err(HeapError::Busy) => {
                 writer.commit_now()?;
                 writer.append(&entry)?
             }

@@ -90,6 +90,7 @@ impl Tenant for LogRecovery {
                     len: view.value_len() as u32,
                     offset: found.expiry_ms,
                     seq: found.seq,
+                    rev: found.rev,
                     slot: found.slot,
                     lost: found.kind == Kind::Tombstone,
                 };
@@ -116,12 +117,12 @@ impl Tenant for LogRecovery {
         self.damaged.lock().push(damaged.clone());
     }
 
-    fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
+    fn settle(&self, _: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
         let bounds = std::mem::take(&mut *self.bounds.lock());
         let damaged = std::mem::take(&mut *self.damaged.lock());
         let mut entries: Vec<EntryFound> = Vec::new();
         self.stripes.iter().for_each(|stripe| entries.append(&mut stripe.lock()));
-        *self.settled.lock() = settle::settle(heap, bounds, entries, &damaged)?;
+        *self.settled.lock() = settle::settle(bounds, entries, &damaged);
         Ok(Vec::new())
     }
 
@@ -227,11 +228,20 @@ fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
     let mut writer = Writer::new(Arc::clone(&logs.heap), RECOVERY_ID);
     for log in lost {
         let mut state = log.state.lock();
-        let change = HeadChange::of(&state);
-        match logs.write_head(&mut writer, log, &mut state, change, 0) {
+        let mut write = |writer: &mut Writer| {
+            let change = HeadChange::of(&state);
+            logs.write_head(writer, log, &mut state, change, 0)
+        };
+        let written = match write(&mut writer) {
+            Err(WalError::Wait(_)) => {
+                writer.commit_now()?;
+                write(&mut writer)
+            }
+            written => written,
+        };
+        match written {
             Ok(_) => {}
             Err(WalError::Heap(HeapError::Full)) => break,
-            Err(WalError::Wait(_)) => writer.commit_now()?,
             Err(error) => return Err(error),
         }
     }

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{ALL, all, append, crash, open, region, writer};
-use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, SlotId, Source, Until, Writer};
+use landfall_heap::{
+    CompactGoal, Compactor, CopyPath, HeapError, RegionCheck, SlotId, Source, Tenant, Until, Writer,
+};
+use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media};
 use landfall_wal::{LogRecovery, Logs, ReadLimit, Retained, Settings, WalError};
 use std::sync::Arc;
@@ -121,7 +124,7 @@ fn groups_survive_a_crash_whole_or_not_at_all() {
         .ungated();
     for seed in 0..60 {
         let image = media.crash_image_seeded(seed);
-        let image = landfall_media::sim::SimMedia::from_image(image, Default::default());
+        let image = SimMedia::from_image(image, Default::default());
         let (_, entries) = all(&open(&image), "a").unwrap();
         assert!([1, 4].contains(&entries.len()), "seed {seed}: {}", entries.len());
     }
@@ -510,4 +513,54 @@ fn a_region_with_records_of_other_owners_is_refused_and_not_changed() {
     let refused = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>);
     assert!(matches!(refused, Err(WalError::Heap(HeapError::Foreign { space: 0 }))), "{refused:?}");
     assert!(media.crash_state().durable_image() == before);
+}
+
+/// An entry has another record where the compactor has moved its data: an old one that is damaged says nothing of the entry.
+#[test]
+fn an_entry_of_which_an_old_record_is_damaged_is_neither_lost_nor_does_it_end_a_check() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    // Of each ten, nine go, so that the others are moved.
+    for at in 0..2000_u64 {
+        append(&logs, &mut writer, if at % 10 == 0 { "kept" } else { "gone" }, &[at as u8; 9000]);
+        if at % 100 == 99 {
+            writer.commit_now().unwrap();
+            let next = logs.stats_of(b"gone").unwrap().ungated().next;
+            logs.trim(&mut writer, b"gone", next, 1).unwrap().ungated();
+            writer.commit_now().unwrap();
+            logs.sweep(usize::MAX);
+        }
+    }
+    writer.commit_now().unwrap();
+    let before: Vec<SlotId> = (0..200).map(|at| logs.get(b"kept", at).unwrap().ungated().slot).collect();
+    let mut compactor = Compactor::new(Arc::clone(logs.heap()));
+    while !compactor.step(&logs, CompactGoal::DENSE, 1 << 20).unwrap().is_idle {}
+    logs.heap().mark_slabs(1).unwrap();
+    let moved = |at: &usize| logs.get(b"kept", *at as u64).unwrap().ungated().slot != before[*at];
+    let is_there = |at: &usize| logs.heap().record(before[*at]).is_ok();
+    let at = (0..200).find(|at| moved(at) && is_there(at)).expect("an old record is left");
+    let number = number_of(&logs, before[at]);
+    for mask in [0x01, 0x81] {
+        let image = media.crash_state().durable_image();
+        let media = SimMedia::from_image(image, SimOptions::default());
+        media.damage(before[at].off() + 41, mask);
+        // One bit is corrected in a copy.
+        let tenants = vec![Arc::new(LogRecovery::default()) as Arc<dyn Tenant>];
+        let check = RegionCheck::complete(Arc::clone(&media) as Arc<dyn Media>, tenants).expect("it ends");
+        assert!(!check.report().is_clean());
+        let (logs, _) = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+        let mut writer = self::writer(&logs, 1);
+        let lost = logs.mark_lost(&mut writer, &[(number, at as u64)]).unwrap();
+        assert!(lost.is_empty(), "{lost:?}");
+        writer.commit_now().unwrap();
+        let (logs, _) = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+        assert!(logs.get(b"kept", at as u64).is_ok());
+    }
+}
+
+/// The number of the log of an entry.
+fn number_of(logs: &Logs, slot: SlotId) -> u32 {
+    let view = logs.heap().record(slot).unwrap();
+    Logs::entry_of(view.space(), &logs.heap().key(&view).unwrap()).expect("an entry").0
 }

@@ -11,7 +11,7 @@ use landfall_kv::{Engine, KvError, Recovery};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
 use landfall_server::store::{self, RecoverError, StoreError};
-use landfall_wal::{LogRecovery, Logs};
+use landfall_wal::{LogRecovery, Logs, WalError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -134,9 +134,21 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
         names.iter().filter_map(|(space, key)| Logs::entry_of(*space, key)).collect();
     done.extend(logs.mark_lost(&mut writer, &entries)?);
     for (_, name) in names.iter().filter(|(space, _)| *space == spaces::LOG) {
-        if logs.settings(name).is_err() && logs.delete(&mut writer, name, now_ns()).is_ok_and(|d| d.is_some())
-        {
-            done.push(format!("log {}: dropped", name.escape_ascii()));
+        if logs.settings(name).is_ok() {
+            continue;
+        }
+        // The head is cleared only when the log is durably deleted: an older one would pass for it.
+        let deleted = match logs.delete(&mut writer, name, now_ns()) {
+            Err(WalError::Wait(_)) => {
+                writer.commit_now().map_err(KvError::from)?;
+                logs.delete(&mut writer, name, now_ns())
+            }
+            deleted => deleted,
+        };
+        match deleted {
+            Ok(Some(_)) => done.push(format!("log {}: dropped", name.escape_ascii())),
+            Ok(None) | Err(WalError::NoLog) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     writer.commit_now().map_err(KvError::from)?;

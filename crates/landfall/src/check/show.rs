@@ -162,7 +162,8 @@ fn text(outcome: &Outcome) -> String {
 
 fn verdict(outcome: &Outcome) -> String {
     match (outcome.found.is_clean(), outcome.after.as_ref().map(Found::is_clean)) {
-        (true, _) => "clean\n".into(),
+        (true, None | Some(true)) => "clean\n".into(),
+        (true, Some(false)) => "clean at first, AND DAMAGED THEN: check again, and check the device\n".into(),
         (false, None) => "damaged; nothing was changed. `--repair` drops what is damaged\n".into(),
         (false, Some(true)) => "damaged; repaired: clean now\n".into(),
         (false, Some(false)) => {

@@ -29,6 +29,7 @@ pub(super) struct EntryFound {
     pub(super) len: u32,
     pub(super) offset: u64,
     pub(super) seq: u64,
+    pub(super) rev: u32,
     pub(super) slot: SlotId,
     /// The record says that the entry is lost.
     pub(super) lost: bool,

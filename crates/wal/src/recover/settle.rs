@@ -6,7 +6,7 @@ use crate::bounds::is_end;
 use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
 use crate::log::Position;
 use crate::tombstones::Tombstones;
-use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, NoInlineCounts, SlotId, StaleCounts, spaces};
+use landfall_heap::{Damage, DamagedSlot, NoInlineCounts, SlotId, StaleCounts, spaces};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A log that recovery has found.
@@ -80,12 +80,7 @@ fn is_binary(key: &[u8]) -> bool {
     crate::format::check_log_name(key).is_err()
 }
 
-pub(super) fn settle(
-    heap: &Heap,
-    bounds: BoundsFound,
-    mut entries: Vec<EntryFound>,
-    damaged: &[DamagedSlot],
-) -> Result<Settled, HeapError> {
+pub(super) fn settle(bounds: BoundsFound, mut entries: Vec<EntryFound>, damaged: &[DamagedSlot]) -> Settled {
     let mut unreadable = Unreadable::new(damaged);
     // The log of an unreadable entry may be gone: a new one with its number would get that entry.
     let numbers = entries.iter().map(|entry| entry.number).chain(unreadable.entries.keys().map(|key| key.0));
@@ -98,7 +93,7 @@ pub(super) fn settle(
         entries.chunk_by(|a, b| a.number == b.number).map(|some| (some[0].number, some)).collect();
     for log in &mut settled.logs {
         let entries = of_number.get(&log.number).copied().unwrap_or_default();
-        let void = log.take_entries(heap, entries, &mut unreadable)?;
+        let void = log.take_entries(entries, &mut unreadable);
         log.positions = positions.remove(&log.number).unwrap_or_default();
         settled.report.logs += 1;
         settled.report.entries += log.slots.len() as u64;
@@ -111,7 +106,7 @@ pub(super) fn settle(
     settled.current.extend(settled.tombstones.values().map(|tombstone| tombstone.slot));
     // Sorted by slot, because consecutive records are read fastest.
     settled.current.sort_unstable();
-    Ok(settled)
+    settled
 }
 
 impl Settled {
@@ -221,12 +216,7 @@ impl LogFound {
 
     /// Takes the entries that count: those from the first offset up to the first gap. Returns how many entries are
     /// behind a gap and were therefore never acknowledged.
-    fn take_entries(
-        &mut self,
-        heap: &Heap,
-        entries: &[EntryFound],
-        unreadable: &mut Unreadable,
-    ) -> Result<u64, HeapError> {
+    fn take_entries(&mut self, entries: &[EntryFound], unreadable: &mut Unreadable) -> u64 {
         let from = entries.partition_point(|entry| entry.offset < self.first);
         let counts = |entry: &&EntryFound| entry.offset < self.cut.offset || entry.seq >= self.cut.seq;
         let known: Vec<EntryFound> = entries[from..].iter().filter(counts).copied().collect();
@@ -238,7 +228,7 @@ impl LogFound {
                 void += 1;
                 continue;
             }
-            let entry = newest(heap, versions)?;
+            let entry = newest(versions);
             if entry.lost {
                 self.unreadable.insert(offset, entry.slot);
             }
@@ -246,7 +236,7 @@ impl LogFound {
         }
         // Unreadable entries at the end of the log may have been acknowledged, so they count.
         while self.cut_at.is_none() && self.take_unreadable(unreadable) {}
-        Ok(void)
+        void
     }
 
     fn next(&self) -> u64 {
@@ -280,17 +270,7 @@ impl LogFound {
 }
 
 /// Of several records of one entry, the one with the highest version and revision.
-fn newest(heap: &Heap, versions: &[EntryFound]) -> Result<EntryFound, HeapError> {
-    let [first, others @ ..] = versions else { unreachable!("a chunk is not empty") };
-    let (mut newest, mut version) = (*first, (first.seq, 0));
-    if !others.is_empty() {
-        version.1 = heap.record(first.slot)?.rev();
-    }
-    for entry in others {
-        let of_entry = (entry.seq, heap.record(entry.slot)?.rev());
-        if of_entry > version {
-            (newest, version) = (*entry, of_entry);
-        }
-    }
-    Ok(newest)
+fn newest(versions: &[EntryFound]) -> EntryFound {
+    let newest = versions.iter().max_by_key(|entry| (entry.seq, entry.rev));
+    *newest.expect("a chunk is not empty")
 }
