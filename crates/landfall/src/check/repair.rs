@@ -147,7 +147,8 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
         };
         match deleted {
             Ok(Some(_)) => done.push(format!("log {}: dropped", name.escape_ascii())),
-            Ok(None) | Err(WalError::NoLog) => {}
+            // The key of an entry is no name.
+            Ok(None) | Err(WalError::NoLog | WalError::BadName { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
