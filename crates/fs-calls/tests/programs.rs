@@ -68,7 +68,7 @@ fn compiled(dir: &Path, name: &str) -> PathBuf {
 }
 
 /// Runs a program in two directories, without the library and with it. Returns what it has made of `file`, and said.
-fn both_ways(place: &Path, run: impl Fn(&Path) -> Command) -> [(Vec<u8>, Vec<u8>); 2] {
+fn both_ways(place: &Path, run: impl Fn(&Path) -> Command) -> [[String; 2]; 2] {
     ["without", "with"].map(|name| {
         let dir = place.join(name);
         fs::create_dir(&dir).unwrap();
@@ -79,7 +79,7 @@ fn both_ways(place: &Path, run: impl Fn(&Path) -> Command) -> [(Vec<u8>, Vec<u8>
         };
         let made = fs::read(dir.join("file")).unwrap_or_default();
         fs::remove_dir_all(&dir).unwrap();
-        (made, said.stdout)
+        [&made, &said.stdout].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     })
 }
 
@@ -97,9 +97,7 @@ fn what_the_c_library_writes_and_reads_on_standard_files_is_where_it_belongs() {
             command.arg(dir.join("file")).arg(what);
             command
         };
-        let [without, with] = both_ways(place.path(), run).map(|(made, said)| {
-            (String::from_utf8_lossy(&made).into_owned(), String::from_utf8_lossy(&said).into_owned())
-        });
+        let [without, with] = both_ways(place.path(), run);
         assert_eq!(with, without, "{what}");
     }
 }
@@ -122,9 +120,7 @@ fn shells_redirect_what_they_and_their_children_write() {
             command.args(["-c", script]).current_dir(dir);
             command
         };
-        let [without, with] = both_ways(place.path(), run).map(|(made, said)| {
-            (String::from_utf8_lossy(&made).into_owned(), String::from_utf8_lossy(&said).into_owned())
-        });
+        let [without, with] = both_ways(place.path(), run);
         assert_eq!(with, without, "{script}");
     }
 }
