@@ -319,16 +319,21 @@ impl<'a> Calls<'a> {
     /// interrupted does not hold the offset.
     pub fn interrupts(&self, fd: i32) {
         if let Some(mut open) = self.table.try_lock(fd) {
-            let _ = self.push(fd, &mut open.descriptor);
-            open.descriptor.offset = Offset::Shared;
+            self.hand_over(fd, &mut open);
         }
+    }
+
+    /// The offset is the kernel's, for good.
+    fn hand_over(&self, fd: i32, open: &mut Locked<'_>) {
+        // What cannot be sought has no offset.
+        let _ = self.push(fd, &mut open.descriptor);
+        open.descriptor.offset = Offset::Shared;
     }
 
     /// Somebody else is about to get the offset, or the kernel changes it.
     pub fn shares(&self, fd: i32) {
         if let Some(mut open) = self.table.lock(fd) {
-            let _ = self.push(fd, &mut open.descriptor);
-            open.descriptor.offset = Offset::Shared;
+            self.hand_over(fd, &mut open);
             self.tell_end(fd, &mut open);
         }
     }
@@ -365,8 +370,7 @@ impl<'a> Calls<'a> {
         let duplicated = duplicate();
         if let Ok(new) = duplicated {
             if !self.table.enter_duplicate(fd, new, &mut open) {
-                let _ = self.push(fd, &mut open.descriptor);
-                open.descriptor.offset = Offset::Shared;
+                self.hand_over(fd, &mut open);
             }
             self.settle(fd, &mut open);
         }
@@ -383,9 +387,8 @@ impl<'a> Calls<'a> {
     /// The library does not answer for the descriptor any more; it stays open.
     pub fn leaves(&self, fd: i32) {
         if let Some(mut open) = self.table.lock(fd) {
-            let _ = self.push(fd, &mut open.descriptor);
             // Other descriptors of the same open file share the offset with it.
-            open.descriptor.offset = Offset::Shared;
+            self.hand_over(fd, &mut open);
             let unused = self.table.take(fd, &mut open);
             drop(open);
             unused.into_iter().for_each(|file| self.engine.close(file));

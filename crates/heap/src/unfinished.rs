@@ -25,8 +25,6 @@ pub(crate) struct Unfinished {
     bytes: AtomicU64,
     /// A writer waits for space that unfinished requests hold.
     is_wanted: AtomicBool,
-    /// It has waited for what is scattered.
-    is_half_wanted: AtomicBool,
     /// Number of returns that have begun because a writer asked.
     begun: AtomicU64,
     returns: Mutex<Returns>,
@@ -36,6 +34,8 @@ pub(crate) struct Unfinished {
 #[derive(Debug, Default)]
 struct Returns {
     receivers: usize,
+    /// What the next one is to ask for.
+    wanted: Return,
     /// Receivers that have answered the latest one.
     answers: usize,
     /// The latest one, and what it asks for.
@@ -94,12 +94,12 @@ impl Unfinished {
             return false;
         }
         let mut returns = self.returns.lock();
-        let is_half = self.is_half_wanted.swap(false, Ordering::AcqRel);
+        let wanted = std::mem::take(&mut returns.wanted);
         if returns.ended < returns.begun {
             // Whoever needs more when it has ended asks again.
             return false;
         }
-        returns.asks_for = if is_half { Return::Half } else { Return::Scattered };
+        returns.asks_for = wanted;
         returns.begun += 1;
         returns.answers = 0;
         returns.end_if_answered();
@@ -127,7 +127,7 @@ impl Unfinished {
     /// For one who finds no room: requests that unfinished requests return space. `since` is that of its first request,
     /// and `None` before. False if they hold too little, or have returned space often enough without success.
     pub(crate) fn ask(&self, since: &mut Option<u64>, most: Return) -> bool {
-        let returns = self.returns.lock();
+        let mut returns = self.returns.lock();
         let ended = returns.ended - (*since.get_or_insert(returns.begun)).min(returns.ended);
         let asks = match (ended, most) {
             (0, _) => self.bytes() > 0,
@@ -135,7 +135,9 @@ impl Unfinished {
             (_, Return::Half) => self.bytes() >= RUN_SIZE && ended <= HALVES_MAX,
         };
         if asks {
-            self.is_half_wanted.fetch_or(ended > 0, Ordering::AcqRel);
+            if ended > 0 {
+                returns.wanted = Return::Half;
+            }
             self.is_wanted.store(true, Ordering::Release);
         }
         asks

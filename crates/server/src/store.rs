@@ -235,9 +235,10 @@ pub fn open_region(
 
 /// Formats a blank region; grows one that is smaller than requested.
 fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreError> {
+    let is_short = media.kind() != MediaKind::DeviceDax && media.len() < capacity;
     if is_blank(media)? {
         // A start that formats what an earlier one has left need not come again to grow it.
-        if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
+        if is_short {
             media.grow(capacity)?;
         }
         let new = NewRegion {
@@ -248,7 +249,7 @@ fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreErr
         return landfall_heap::create(media, &new)
             .map_err(|source| StoreError::Heap { path: path.into(), source });
     }
-    if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
+    if is_short {
         // Only a complete region grows. Any other file, such as a truncated region, is not changed, so that the open
         // refuses it.
         if landfall_heap::Geometry::read(media)

@@ -4,20 +4,25 @@ use super::before;
 use super::process::{answer, child_changes_flags, prepare_for};
 use super::raw::{self, Arguments};
 use super::real::Real;
-use crate::calls::Calls;
+use crate::calls::{Answered, Calls};
 use crate::engine::Errno;
 use libc::c_int;
 
 /// Makes a duplicate of a descriptor of the table. Descriptors that only the kernel knows are not its matter.
 fn duplicates(number: i64, arguments: Arguments) -> Option<isize> {
     let fd = arguments[0] as c_int;
-    let duplicated = answer(fd, |calls| {
-        calls.duplicates(fd, || {
-            // SAFETY: no argument is a pointer.
-            raw::result_of(unsafe { raw::system_call(number, arguments) }).map(|new| new as i32)
-        })
-    });
-    duplicated.map(|result: Result<i32, Errno>| result.map_or_else(raw::failed, |new| new as isize))
+    returned(answer(fd, |calls| calls.duplicates(fd, || by_kernel(number, arguments))))
+}
+
+/// The kernel's answer.
+fn by_kernel(number: i64, arguments: Arguments) -> Result<i32, Errno> {
+    // SAFETY: no argument is a pointer.
+    raw::result_of(unsafe { raw::system_call(number, arguments) }).map(|done| done as i32)
+}
+
+/// What a function returns.
+fn returned(answered: Answered<i32>) -> Option<isize> {
+    answered.map(|result| result.map_or_else(raw::failed, |done| done as isize))
 }
 
 /// `dup2` and `dup3`: what the new number was is closed first. Where both are the same there is nothing to do.
@@ -35,13 +40,8 @@ fn replaces(number: i64, arguments: Arguments) -> Option<isize> {
 fn changes_flags(arguments: Arguments) -> Option<isize> {
     let fd = arguments[0] as c_int;
     child_changes_flags(fd);
-    let changed = answer(fd, |calls| {
-        calls.changes_flags(fd, arguments[2] as c_int, || {
-            // SAFETY: no argument is a pointer.
-            raw::result_of(unsafe { raw::system_call(libc::SYS_fcntl, arguments) }).map(|done| done as i32)
-        })
-    });
-    changed.map(|result: Result<i32, Errno>| result.map_or_else(raw::failed, |done| done as isize))
+    let change = || by_kernel(libc::SYS_fcntl, arguments);
+    returned(answer(fd, |calls| calls.changes_flags(fd, arguments[2] as c_int, change)))
 }
 
 /// `fcntl`: duplicates, or sees or changes what the library must know.

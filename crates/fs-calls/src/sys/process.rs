@@ -85,11 +85,8 @@ pub(super) fn prepare(change: impl FnOnce(&Calls<'static>)) {
 
 /// The program makes these descriptors others. No lock is taken: it may hold some of its own.
 pub(super) fn lose(descriptors: RangeInclusive<u32>) {
-    if STATE.load(Ordering::Acquire) == ANSWERING
-        && !is_child()
-        && let Some(engine) = ENGINE.get()
-    {
-        engine.loses(descriptors);
+    if let Some(calls) = calls().filter(|_| !is_child()) {
+        calls.engine.loses(descriptors);
     }
 }
 

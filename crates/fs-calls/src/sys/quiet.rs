@@ -21,6 +21,13 @@ struct Thread {
     may_be_child: bool,
 }
 
+impl Thread {
+    /// The caller is a child that shares the memory, and has descriptors of its own.
+    fn is_child(self) -> bool {
+        self.may_be_child && !owner::is_owner()
+    }
+}
+
 /// The thread is about to make a child with its memory, and goes on when that has ended.
 pub(super) fn note_child() {
     THREAD.set(Thread { may_be_child: true, ..THREAD.get() });
@@ -28,7 +35,7 @@ pub(super) fn note_child() {
 
 /// True if the caller is a child that shares the memory, and has descriptors of its own.
 pub(super) fn is_child() -> bool {
-    THREAD.get().may_be_child && !owner::is_owner()
+    THREAD.get().is_child()
 }
 
 /// Why a call is not answered here.
@@ -70,7 +77,7 @@ impl Quiet {
     pub(super) fn begin() -> Result<Self, Kernels> {
         let before = HAS_HANDLERS.load(Ordering::Relaxed).then(|| change(libc::SIG_BLOCK, CLOSED));
         let thread = THREAD.get();
-        let kernels = if is_child() {
+        let kernels = if thread.is_child() {
             Kernels::Child
         } else if thread.is_inside {
             Kernels::Interrupts

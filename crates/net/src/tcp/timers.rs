@@ -18,7 +18,7 @@ const TAIL_PROBE_MIN: Duration = Duration::from_millis(2);
 
 /// After so many timeouts in a row long segments are suspected.
 const STALLED_MAX: u32 = 3;
-/// An MTU that nearly all paths have, tunnels included: the least of IPv6.
+/// An MTU that nearly all paths have, tunnels included: the least of IPv6, above that of IPv4.
 const MTU_SAFE: u16 = 1280;
 
 /// Least time between two checks of out-of-order data.
@@ -133,7 +133,7 @@ impl Tcb {
     fn suspect_path(&mut self) {
         self.timers.stalled += 1;
         let (before, least) = (self.mtu, self.mtu_min());
-        let next = if before > MTU_SAFE { MTU_SAFE.max(least) } else { least };
+        let next = if before > MTU_SAFE { MTU_SAFE } else { least };
         if self.timers.stalled < STALLED_MAX || next >= before {
             return;
         }
