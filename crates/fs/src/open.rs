@@ -149,10 +149,9 @@ pub(crate) fn restore(
         return Err(damaged(damage.slot.unwrap_or(SlotId::NONE), damage.what));
     }
     // The log of another client ends at an operation that cannot be read.
-    let has_bound =
-        |log: &LogFound| log.bound.is_some() && log.damage.is_none_or(|damage| damage.index.is_some());
+    let counts = |client: u32, log: &LogFound| client == CLIENT || log.fields.is_some();
     let found: BTreeMap<u32, LogFound> =
-        found.into_iter().filter(|(client, log)| *client == CLIENT || has_bound(log)).collect();
+        found.into_iter().filter(|(client, log)| counts(*client, log)).collect();
     let header = header_of(&settled, options)?;
     let seed = header.seed_in(heap);
     let calls = restore_calls(heap, found.get(&CLIENT), settled.header.is_none())?;
@@ -163,7 +162,8 @@ pub(crate) fn restore(
     tree.calls = calls;
     let mut operations: Vec<Again> = found.iter().flat_map(|(client, log)| again_of(*client, log)).collect();
     operations.sort_unstable_by_key(|operation| operation.seq);
-    let log_number = found.values().map(|log| log.fields.next_number.0).max().unwrap_or(0);
+    let log_number = found.values().filter_map(|log| log.fields).map(|fields| fields.next_number.0).max();
+    let log_number = log_number.unwrap_or(0);
     let bounds = found.iter().filter_map(|(client, log)| Some((*client, log.bound?))).collect();
     let mut logs: BTreeMap<u32, Log> =
         found.into_iter().map(|(client, log)| (client, restore_log(client, log))).collect();
@@ -233,17 +233,15 @@ fn header_of(settled: &Settled, options: &OpenFiles) -> Result<Header, FsError> 
 
 /// What the bound of the mount's log says of calls.
 fn restore_calls(heap: &Heap, log: Option<&LogFound>, is_new: bool) -> Result<Calls, FsError> {
-    match log.map(|log| log.bound) {
-        Some(Some(slot)) => {
-            let value = heap.value_bytes(slot, &heap.record(slot)?)?;
-            LogFields::decode(&value).map(|(_, calls)| calls).map_err(|what| damaged(slot, what))
-        }
-        None if is_new => Ok(Calls::default()),
-        _ => {
-            heap.require_features(FEATURE_CALLS)?;
-            Ok(Calls::lost())
-        }
+    if log.is_none() && is_new {
+        return Ok(Calls::default());
     }
+    let Some(slot) = log.filter(|log| log.fields.is_some()).and_then(|log| log.bound) else {
+        heap.require_features(FEATURE_CALLS)?;
+        return Ok(Calls::lost());
+    };
+    let value = heap.value_bytes(slot, &heap.record(slot)?)?;
+    LogFields::decode(&value).map(|(_, calls)| calls).map_err(|what| damaged(slot, what))
 }
 
 fn again_of(client: u32, log: &LogFound) -> impl Iterator<Item = Again> {
@@ -251,12 +249,13 @@ fn again_of(client: u32, log: &LogFound) -> impl Iterator<Item = Again> {
 }
 
 fn restore_log(client: u32, found: LogFound) -> Log {
+    let (epoch, lease) = found.fields.map_or((0, 0), |fields| (fields.epoch, fields.lease));
     Log {
         first: found.first,
         slots: found.operations.iter().map(|operation| operation.slot).collect(),
         above: found.index_max.map_or(0, |max| max + 1),
-        epoch: found.fields.epoch + 1,
-        lease: found.fields.lease,
+        epoch: epoch + 1,
+        lease,
         ..Log::new(client)
     }
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Content, OPTIONS, ROOT, View, World, check, region};
-use landfall_fs::{FileType, FilesRecovery, InodeNumber, check_tree};
+use landfall_fs::{Call, FileType, FilesRecovery, InodeNumber, check_tree};
 use landfall_heap::{Checked, Region, RegionCheck, SlotId, spaces};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{CrashImage, SimMedia, SimOptions};
@@ -22,6 +22,8 @@ const KEY: usize = 80;
 #[derive(Clone, Debug)]
 enum Step {
     Create(usize, bool),
+    /// A mount on another machine makes a file: the bound of the log has the table of calls then.
+    Call(usize, u8),
     Write(usize, u64, usize, u8),
     SetExtended(usize),
     Publish,
@@ -31,6 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
     let len = prop_oneof![1..300_usize, 1..9000_usize, Just(200_000)];
     prop_oneof![
         6 => (any::<usize>(), prop::bool::weighted(0.4)).prop_map(|(at, directory)| Step::Create(at, directory)),
+        2 => (any::<usize>(), 1..4_u8).prop_map(|(at, mount)| Step::Call(at, mount)),
         6 => (any::<usize>(), 0..20_000_u64, len, any::<u8>())
             .prop_map(|(at, offset, len, seed)| Step::Write(at, offset, len, seed)),
         1 => any::<usize>().prop_map(Step::SetExtended),
@@ -44,6 +47,8 @@ enum Hit {
     Record(prop::sample::Index),
     AnywhereInRecord(prop::sample::Index, usize),
     Value(prop::sample::Index),
+    /// A table of calls.
+    Calls(prop::sample::Index),
 }
 
 fn hit() -> impl Strategy<Value = Hit> {
@@ -51,6 +56,7 @@ fn hit() -> impl Strategy<Value = Hit> {
         4 => any::<prop::sample::Index>().prop_map(Hit::Record),
         1 => (any::<prop::sample::Index>(), 0..RECORD - 1).prop_map(|(at, byte)| Hit::AnywhereInRecord(at, byte)),
         3 => any::<prop::sample::Index>().prop_map(Hit::Value),
+        1 => any::<prop::sample::Index>().prop_map(Hit::Calls),
     ]
 }
 
@@ -69,6 +75,12 @@ fn grown(steps: &[Step], is_published: bool) -> (Vec<u8>, View) {
                 let file_type = if is_directory { FileType::Directory } else { FileType::File };
                 let number = world.create(parent, &format!("name {count}"), file_type);
                 if is_directory { directories.push(number) } else { files.push(number) }
+            }
+            Step::Call(at, mount) => {
+                let parent = directories[at % directories.len()];
+                let id = count as u64;
+                world.caller.begin(Call { mount: [mount; 16], queue: mount, id, numbers: [0; 2] });
+                files.push(world.create(parent, &format!("name {count}"), FileType::File));
             }
             Step::Write(at, offset, len, seed) if !files.is_empty() => {
                 world.write(files[at % files.len()], offset, &pattern(len, seed));
@@ -99,13 +111,17 @@ fn damage(image: &mut [u8], hits: &[Hit]) {
     let is_value =
         |at: &usize| image[*at] != 0 && (*at..*at + 4096).step_by(RECORD).all(|at| !is_record(&at));
     let values: Vec<usize> = (tables..image.len()).step_by(4096).filter(is_value).collect();
+    let is_mount = |bytes: &[u8]| (1..4).contains(&bytes[0]) && bytes.iter().all(|byte| *byte == bytes[0]);
+    let callers = image[tables..].windows(16).enumerate().filter(|(_, bytes)| is_mount(bytes));
+    let callers: Vec<usize> = callers.map(|(at, _)| tables + at).collect();
     let mut bytes = BTreeSet::new();
     for hit in hits {
         match hit {
             Hit::Record(at) => drop(bytes.insert(at.get(&records) + TIME)),
             Hit::AnywhereInRecord(at, byte) => drop(bytes.insert(at.get(&records) + byte)),
             Hit::Value(at) if !values.is_empty() => drop(bytes.insert(at.get(&values) + 7)),
-            Hit::Value(_) => {}
+            Hit::Calls(at) if !callers.is_empty() => drop(bytes.insert(at.get(&callers) + 7)),
+            Hit::Value(_) | Hit::Calls(_) => {}
         }
     }
     bytes.into_iter().for_each(|at| flip(image, at));
@@ -266,6 +282,9 @@ proptest! {
         check(Arc::clone(&media));
         let mut world = World::open(media);
         let repaired = world.view();
+        if lines.iter().any(|line| line.contains("log of client 0: its bound is lost")) {
+            prop_assert_eq!(world.files.calls().knows([1; 16], 0), false, "nobody knows what was called");
+        }
         let after: BTreeMap<InodeNumber, &Content> =
             repaired.values().map(|seen| (seen.number, &seen.content)).collect();
         // What an operation of the log refers to may be lost.

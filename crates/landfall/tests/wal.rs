@@ -371,6 +371,40 @@ fn damaged_entries_are_found_named_and_dropped_without_those_behind_them() {
     assert_eq!(place.check(&[]).status.code(), Some(0));
 }
 
+/// A consumer that gets an older position reads again what it has read.
+#[test]
+fn a_position_that_cannot_be_read_is_no_older_one_before_and_after_a_repair() {
+    let place = Place::new();
+    let server = place.start(&["--scrub-rate", "0"]);
+    for seed in 0..6 {
+        server.resp().call(&[b"LF.APPEND", b"a", &pattern(seed, 100)]).unwrap();
+    }
+    for (consumer, offset) in [("cons", "2"), ("other", "3"), ("cons", "5")] {
+        assert_eq!(server.call(&["LF.COMMIT", "a", consumer, offset]), ok());
+    }
+    assert!(server.stop().success());
+    let region = std::fs::read(place.region()).unwrap();
+    let file = std::fs::File::options().write(true).open(place.region()).unwrap();
+    let key = [&1u32.to_le_bytes()[..], b"cons"].concat();
+    let record = region.windows(key.len()).rposition(|window| window == key).expect("the newest") - 64;
+    file.write_all_at(&[!region[record], !region[record + 1]], record as u64).unwrap();
+    let found = String::from_utf8(place.check(&[]).stdout).unwrap();
+    assert!(found.contains("log a, consumer cons"), "{found}");
+    let server = place.start(&[]);
+    let reply = server.call(&["LF.POSITION", "a", "cons"]);
+    assert!(error_text(&reply).starts_with("DAMAGED") && error_text(&reply).contains("commit"), "{reply:?}");
+    assert_eq!(server.call(&["LF.POSITION", "a", "other"]), Reply::Int(3));
+    assert_eq!(server.http().call("GET", "/wal/a/consumers/cons", "", b"").unwrap().status, 500);
+    assert!(server.stop().success());
+    let repaired = String::from_utf8(place.check(&["--repair"]).stdout).unwrap();
+    assert!(repaired.contains("consumer cons: its position is dropped"), "{repaired}");
+    assert!(repaired.contains("clean now"), "{repaired}");
+    let server = place.start(&[]);
+    assert_eq!(server.call(&["LF.POSITION", "a", "cons"]), Reply::Nil);
+    assert_eq!(server.call(&["LF.POSITION", "a", "other"]), Reply::Int(3));
+    assert!(server.stop().success());
+}
+
 fn find(region: &[u8], bytes: &[u8]) -> usize {
     region.windows(bytes.len()).position(|window| window == bytes).expect("it is there")
 }

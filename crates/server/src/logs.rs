@@ -19,7 +19,7 @@ pub fn resp_wal_error(error: &WalError) -> Option<String> {
         WalError::Heap(error) => resp_heap_error(error),
         WalError::NoLog => "NOLOG no such log: append to it first".into(),
         WalError::OutOfRange { .. } => format!("OUTOFRANGE {error}"),
-        WalError::Damaged { .. } => format!("DAMAGED {error}"),
+        WalError::Damaged { .. } | WalError::DamagedPosition { .. } => format!("DAMAGED {error}"),
         other => format!("ERR {other}"),
     })
 }

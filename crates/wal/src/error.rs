@@ -56,6 +56,16 @@ pub enum WalError {
         /// Which check failed.
         what: Damage,
     },
+    /// Corrupt: the consumer's position, or an older record of it, fails its checks.
+    #[error(
+        "the position of consumer {consumer} is damaged ({what}) and is not served; commit a position, or delete it"
+    )]
+    DamagedPosition {
+        /// The consumer.
+        consumer: Box<str>,
+        /// Which check failed.
+        what: Damage,
+    },
 }
 
 impl From<HeapError> for WalError {

@@ -34,10 +34,35 @@ pub(crate) struct ByWriter {
 }
 
 /// A consumer's position.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Position {
+    /// Its newest record that can be read; [`SlotId::NONE`] if there is none.
     pub(crate) slot: SlotId,
     pub(crate) offset: u64,
+    /// Records of it that cannot be read, and which check each fails. One may be the newest.
+    pub(crate) unreadable: Vec<(SlotId, Damage)>,
+}
+
+impl Position {
+    pub(crate) fn new(slot: SlotId, offset: u64) -> Self {
+        Self { slot, offset, unreadable: Vec::new() }
+    }
+
+    /// The offset of the entry that the consumer reads next. An older record must not stand in for one that cannot be
+    /// read: the consumer would read again what it has read.
+    pub(crate) fn known(&self, consumer: &str) -> Result<u64, WalError> {
+        let Some(&(_, what)) = self.unreadable.first() else { return Ok(self.offset) };
+        Err(WalError::DamagedPosition { consumer: consumer.into(), what })
+    }
+
+    /// All records of it.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotId> {
+        self.readable().into_iter().chain(self.unreadable.iter().map(|(slot, _)| *slot))
+    }
+
+    pub(crate) fn readable(&self) -> Option<SlotId> {
+        Some(self.slot).filter(|slot| *slot != SlotId::NONE)
+    }
 }
 
 /// Whether heads on the medium hold the cut that recovery has made.
@@ -77,7 +102,7 @@ pub(crate) struct State {
     pub(crate) is_guessed: bool,
     /// Which check the head fails, if it cannot be read.
     pub(crate) damaged: Option<Damage>,
-    pub(crate) unreadable_head: Option<SlotId>,
+    pub(crate) unreadable_heads: Vec<SlotId>,
 }
 
 /// An entry behind a gap.

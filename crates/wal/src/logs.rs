@@ -359,7 +359,7 @@ impl Logs {
         let end = HeadChange { first: ENDED, settings: Settings::default(), cut: Cut::default() };
         let head = self.write_head(writer, log, &mut state, end, arrival_ns)?;
         state.ended = true;
-        state.unreadable_head.take().into_iter().for_each(|slot| writer.supersede(slot));
+        std::mem::take(&mut state.unreadable_heads).into_iter().for_each(|slot| writer.supersede(slot));
         let gone = if entries == Entries::Go { state.slots.len() } else { 0 };
         self.retire_entries(writer, &mut state, gone);
         for ahead in std::mem::take(&mut state.ahead).into_values() {
@@ -369,7 +369,7 @@ impl Logs {
         let Log { number, life, .. } = **log;
         bounds.add_tombstone(log.hash, Tombstone { slot: head, number, space: spaces::LOG, life });
         for position in std::mem::take(&mut state.positions).into_values() {
-            writer.supersede(position.slot);
+            position.slots().for_each(|slot| writer.supersede(slot));
         }
         bounds.retire_positions(writer, log.number);
         drop(bounds);

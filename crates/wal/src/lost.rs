@@ -1,16 +1,16 @@
 //! Offline repair: record durably that entries are lost, so that recovery keeps the entries behind them.
 
 use crate::error::WalError;
-use crate::format::entry_key;
-use crate::log::Log;
+use crate::format::{ENDED, entry_key};
+use crate::log::{Log, Position};
 use crate::logs::Logs;
 use landfall_heap::{Entry, HeapError, Kind, SlotId, Source, Writer, spaces};
 use std::sync::Arc;
 
 impl Logs {
     /// Writes a record "lost" for every entry that cannot be read, and for every entry of `damaged` (log number, offset)
-    /// that is damaged: it may have several records, of which an old one is. Once these records are durable, the slots that cannot be read may be cleared. Returns one line of text
-    /// for each lost entry. For offline repair.
+    /// that is damaged: it may have several records, of which an old one is. Once these records are durable, the slots
+    /// that cannot be read may be cleared. Returns one line of text for each lost entry. For offline repair.
     ///
     /// # Errors
     /// The heap's errors for a full and for a closed region.
@@ -40,6 +40,35 @@ impl Logs {
             for offset in offsets {
                 self.mark_one(writer, &log, offset)?;
                 done.push(format!("log {}, offset {offset}: lost", log.name));
+            }
+        }
+        Ok(done)
+    }
+
+    /// Deletes the positions that cannot be read. Once that is durable, the slots that cannot be read may be cleared: no older
+    /// position is known then. Returns one line of text for each. For offline repair.
+    ///
+    /// # Errors
+    /// The heap's errors for a full and for a closed region.
+    pub fn drop_positions(&self, writer: &mut Writer) -> Result<Vec<String>, WalError> {
+        let logs: Vec<Arc<Log>> = self.names.read().values().cloned().collect();
+        let mut done = Vec::new();
+        for log in logs {
+            let mut state = log.state.lock();
+            let lost = state.positions.extract_if(.., |_, position| !position.unreadable.is_empty());
+            let lost: Vec<(Box<str>, Position)> = lost.collect();
+            for (consumer, position) in lost {
+                let end = |writer: &mut Writer| {
+                    self.write_position(writer, &log, &consumer, ENDED, Some(&position), 0)
+                };
+                match end(writer) {
+                    Err(WalError::Wait(_)) => {
+                        writer.commit_now()?;
+                        end(writer)?
+                    }
+                    ended => ended?,
+                };
+                done.push(format!("log {}, consumer {consumer}: its position is dropped", log.name));
             }
         }
         Ok(done)

@@ -30,9 +30,9 @@ impl Logs {
         if offset > next {
             return Err(WalError::OutOfRange { offset, first: state.first, next });
         }
-        let old = state.positions.get(consumer).map(|known| known.slot);
+        let old = state.positions.get(consumer);
         let slot = self.write_position(writer, &log, consumer, offset, old, arrival_ns)?;
-        state.positions.insert(consumer.into(), Position { slot, offset });
+        state.positions.insert(consumer.into(), Position::new(slot, offset));
         state.turns.note(writer);
         let mut tickets = Tickets::from(writer.ticket());
         self.heap.pending(state.head.0).into_iter().for_each(|head| tickets.add(head));
@@ -54,7 +54,7 @@ impl Logs {
         log: &Log,
         consumer: &str,
         mark: u64,
-        old: Option<SlotId>,
+        old: Option<&Position>,
         arrival_ns: u64,
     ) -> Result<SlotId, WalError> {
         let key = position_key(log.number, consumer);
@@ -62,7 +62,9 @@ impl Logs {
         let (space, number) = (spaces::LOG_POSITION, log.number);
         let slot = Bound { space, hash, key: &key, number, mark, value: &[] }.append(writer, arrival_ns)?;
         let mut bounds = self.bounds.lock();
-        bounds.supersede(writer, hash, old);
+        bounds.supersede(writer, hash, old.and_then(Position::readable));
+        // These are overwritten, and count for nothing then.
+        old.iter().flat_map(|old| &old.unreadable).for_each(|(slot, _)| writer.supersede(*slot));
         if mark == ENDED {
             bounds.add_tombstone(hash, Tombstone { slot, number, space, life: log.life });
         }
@@ -72,24 +74,26 @@ impl Logs {
     /// Returns how far a consumer has read: the offset of the entry that it reads next.
     ///
     /// # Errors
-    /// [`WalError::NoConsumer`], [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
+    /// [`WalError::NoConsumer`], [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`],
+    /// [`WalError::DamagedPosition`].
     pub fn position(&self, name: &[u8], consumer: &[u8]) -> Result<Gated<u64>, WalError> {
         let (log, consumer) = self.consumer(name, consumer)?;
         let state = log.state.lock();
         state.check()?;
         let position = state.positions.get(consumer).ok_or(WalError::NoConsumer)?;
-        Ok(Gated::new(position.offset, self.heap.pending(position.slot)))
+        Ok(Gated::new(position.known(consumer)?, self.heap.pending(position.slot)))
     }
 
     /// Returns every consumer of a log with its position.
     ///
     /// # Errors
-    /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
+    /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`], [`WalError::DamagedPosition`].
     pub fn positions(&self, name: &[u8]) -> Result<Gated<Vec<(String, u64)>>, WalError> {
         let log = self.find(name)?;
         let state = log.state.lock();
         state.check()?;
-        let known = state.positions.iter().map(|(name, known)| (name.to_string(), known.offset)).collect();
+        let known = state.positions.iter().map(|(name, known)| Ok((name.to_string(), known.known(name)?)));
+        let known = known.collect::<Result<_, WalError>>()?;
         let pending = state.positions.values().filter_map(|known| self.heap.pending(known.slot));
         Ok(Gated::new(known, pending.collect::<Tickets>()))
     }
@@ -108,9 +112,12 @@ impl Logs {
         let (log, consumer) = self.consumer(name, consumer)?;
         let mut state = log.state.lock();
         state.check()?;
-        let Some(old) = state.positions.get(consumer).map(|known| known.slot) else { return Ok(None) };
+        if !state.positions.contains_key(consumer) {
+            return Ok(None);
+        }
         state.turns.take(&self.heap, writer)?;
-        self.write_position(writer, &log, consumer, ENDED, Some(old), arrival_ns)?;
+        let old = state.positions.get(consumer);
+        self.write_position(writer, &log, consumer, ENDED, old, arrival_ns)?;
         state.positions.remove(consumer);
         state.turns.note(writer);
         Ok(Some(writer.gate(())))

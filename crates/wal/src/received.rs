@@ -366,21 +366,21 @@ impl Logs {
         LogRecord { mark, arrival_ns, .. }: &LogRecord<'_>,
         by: By,
     ) -> Result<Tickets, ReceiveError> {
-        let old = state.positions.get(consumer).copied();
-        let is_kept = old.is_some_and(|known| by == By::Page || known.offset == *mark);
+        let old = state.positions.get(consumer);
+        let is_kept =
+            old.is_some_and(|known| known.unreadable.is_empty() && (by == By::Page || known.offset == *mark));
         if is_kept || (old.is_none() && is_end(*mark)) {
             let hash =
                 self.heap.hash(spaces::LOG_POSITION, &crate::format::position_key(log.number, consumer));
             let deleted = self.bounds.lock().tombstones.get(hash).map(|tombstone| tombstone.slot);
-            let slot = old.map(|known| known.slot).or(deleted);
+            let slot = old.and_then(Position::readable).or(deleted);
             return Ok(slot.and_then(|slot| self.heap.pending(slot)).into_iter().collect());
         }
-        let slot =
-            self.write_position(writer, log, consumer, *mark, old.map(|known| known.slot), *arrival_ns)?;
+        let slot = self.write_position(writer, log, consumer, *mark, old, *arrival_ns)?;
         if is_end(*mark) {
             state.positions.remove(consumer);
         } else {
-            state.positions.insert(consumer.into(), Position { slot, offset: *mark });
+            state.positions.insert(consumer.into(), Position::new(slot, *mark));
         }
         state.turns.note(writer);
         Ok(writer.ticket().into())

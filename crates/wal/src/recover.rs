@@ -170,8 +170,9 @@ impl LogRecovery {
         *logs.bounds.lock() = Bounds { stale: settled.stale, tombstones: settled.tombstones };
         let mut lost = Vec::new();
         for found in settled.logs {
-            let unreadable = found.unreadable.values().chain(&found.unreadable_head);
-            unreadable.for_each(|slot| heap.adopt_damaged(*slot));
+            let of_positions = found.positions.values().flat_map(|position| &position.unreadable);
+            let unreadable = found.unreadable.values().chain(&found.unreadable_heads);
+            unreadable.chain(of_positions.map(|(slot, _)| slot)).for_each(|slot| heap.adopt_damaged(*slot));
             let needs_head = found.head == SlotId::NONE && found.damaged.is_none();
             let log = Arc::new(restore_log(heap, found));
             logs.add(&log);
@@ -213,7 +214,7 @@ fn restore_log(heap: &Heap, found: LogFound) -> Log {
         cut_held: if is_held { CutHeld::Durably } else { CutHeld::Not },
         positions: found.positions,
         damaged: found.damaged,
-        unreadable_head: found.unreadable_head,
+        unreadable_heads: found.unreadable_heads,
         ..State::default()
     };
     let hash = heap.hash(spaces::LOG, found.name.as_bytes());

@@ -2,7 +2,7 @@
 
 use crate::error::WalError;
 use crate::format::{Head, parse_position_key};
-use crate::log::{Log, State};
+use crate::log::{Log, Position, State};
 use crate::logs::Logs;
 use crate::read::ReadLimit;
 use crate::wire;
@@ -105,7 +105,7 @@ impl Logs {
                 }
             }
             found.extend(entries.into_iter().rev());
-            found.extend(state.positions.values().map(|position| position.slot).filter(is_new));
+            found.extend(state.positions.values().filter_map(Position::readable).filter(is_new));
         }
         let bounds = self.bounds.lock();
         found.extend(bounds.tombstones.values().map(|tombstone| tombstone.slot).filter(is_new));
@@ -139,7 +139,9 @@ impl Logs {
         let is_whole = end == state.next();
         let mut tickets = state.pending(&self.heap);
         if is_whole {
-            for (consumer, position) in &state.positions {
+            // A machine that has no position of a consumer says so. An older one would pass for the right one.
+            let can_be_read = |(_, position): &(_, &Position)| position.unreadable.is_empty();
+            for (consumer, position) in state.positions.iter().filter(can_be_read) {
                 let key = wire::position_key(log.life, &log.name, consumer);
                 let part = LogPart::Bound(position.offset);
                 records.push(CopiedLogRecord { space: spaces::LOG_POSITION, key, part });

@@ -445,6 +445,55 @@ fn damaged_entries_are_reported_and_never_served() {
     assert_eq!(all(&logs, "a").unwrap().0, 3, "the damaged entries are trimmed");
 }
 
+/// An older position in the place of one that cannot be read would have the consumer read again what it has read.
+#[test]
+fn a_position_that_cannot_be_read_is_not_served_until_there_is_a_new_one() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    for at in 0..9 {
+        append(&logs, &mut writer, "a", &[at; 100]);
+    }
+    writer.commit_now().unwrap();
+    let entry = logs.get(b"a", 8).unwrap().ungated().slot;
+    for (consumer, offset) in [(&b"c"[..], 2), (b"d", 5), (b"c", 7)] {
+        logs.commit_position(&mut writer, b"a", consumer, offset, 1).unwrap().ungated();
+    }
+    writer.commit_now().unwrap();
+    logs.heap().mark_slabs(1).unwrap();
+    let newest = SlotId::new(entry.run(), entry.index() + 3);
+    media.damage(newest.off() + 41, 0x81);
+    let reopen = || LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+    for is_deleted in [false, true] {
+        let media = SimMedia::restart(&media.crash_state().durable(), SimOptions::default());
+        let reopen = || LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+        let (logs, found) = reopen();
+        assert_eq!(found.notes.len(), 1, "{found:?}");
+        let damaged =
+            |done: WalError| matches!(done, WalError::DamagedPosition { consumer, .. } if &*consumer == "c");
+        assert!(damaged(logs.position(b"a", b"c").unwrap_err()));
+        assert!(damaged(logs.positions(b"a").unwrap_err()));
+        assert_eq!(logs.position(b"a", b"d").unwrap().ungated(), 5);
+        let mut writer = self::writer(&logs, 1);
+        if is_deleted {
+            logs.delete_position(&mut writer, b"a", b"c", 1).unwrap().unwrap().ungated();
+        } else {
+            logs.commit_position(&mut writer, b"a", b"c", 8, 1).unwrap().ungated();
+        }
+        writer.commit_now().unwrap();
+        let (logs, found) = reopen();
+        assert_eq!(found.notes, Vec::<String>::new());
+        let left = logs.positions(b"a").unwrap().ungated();
+        let c = (!is_deleted).then(|| ("c".to_owned(), 8));
+        assert_eq!(left, c.into_iter().chain([("d".to_owned(), 5)]).collect::<Vec<_>>());
+    }
+    let (logs, _) = reopen();
+    let mut writer = self::writer(&logs, 1);
+    logs.delete(&mut writer, b"a", 1).unwrap().unwrap().ungated();
+    writer.commit_now().unwrap();
+    assert_eq!(reopen().1.notes, Vec::<String>::new(), "nobody needs it any more");
+}
+
 /// A log was deleted, and what is left of it is one entry that cannot be read, but named: the number of the log is not
 /// free.
 #[test]

@@ -4,7 +4,6 @@ use super::found::{BoundFound, OperationFound};
 use super::settled::{LogDamage, LogFound, OperationSlot};
 use super::unreadable::Unreadable;
 use crate::header::LogFields;
-use crate::key::InodeNumber;
 use crate::log::CLIENT;
 use landfall_heap::Damage;
 
@@ -20,7 +19,7 @@ impl LogFound {
         Self {
             bound: None,
             first: 0,
-            fields: LogFields { epoch: 0, lease: 0, next_number: InodeNumber(0) },
+            fields: None,
             operations: Vec::new(),
             index_max: operations.last().map(|operation| operation.index),
             behind: newest(operations).map(OperationSlot::from).collect(),
@@ -50,7 +49,7 @@ impl LogFound {
         let log = Self {
             bound: Some(bound.slot),
             first: bound.mark,
-            fields,
+            fields: Some(fields),
             operations: first.to_vec(),
             index_max: operations.last().map(|operation| operation.index),
             behind: kept.to_vec(),

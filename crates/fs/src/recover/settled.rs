@@ -97,12 +97,12 @@ pub struct DamagedRecord {
 /// The log of a client.
 #[derive(Debug)]
 pub struct LogFound {
-    /// The bound. `None` if none can be read: `damage` says why.
+    /// The newest bound of which there is a record, even if its value cannot be read.
     pub bound: Option<SlotId>,
     /// Index of the first operation that is not published.
     pub first: u64,
-    /// The fields of the bound.
-    pub fields: LogFields,
+    /// The fields of the bound. `None` if it cannot be read, or only an older one: `damage` says why.
+    pub fields: Option<LogFields>,
     /// The operations to be executed, from the first index on, without gaps.
     pub operations: Vec<OperationSlot>,
     /// The highest index of any record of an operation, also below the mark or behind a gap.

@@ -49,7 +49,7 @@ fn the_newest_record_of_each_key_is_current() {
     assert_eq!(settled.data, BTreeMap::from([((file, 0), slots[2]), ((file, 9), slots[3])]));
     assert_eq!(settled.extended, BTreeMap::from([(file, slots[4])]));
     let log = &settled.logs[&3];
-    assert_eq!((log.bound, log.first, log.fields, log.damage), (Some(slots[5]), 4, FIELDS, None));
+    assert_eq!((log.bound, log.first, log.fields, log.damage), (Some(slots[5]), 4, Some(FIELDS), None));
     assert_eq!(settled.number_max, Some(file));
     assert_eq!(settled.kept.stale.total(), 3, "header, inode and data");
     assert_eq!(settled.kept_bounds.stale.total(), 1, "bound");

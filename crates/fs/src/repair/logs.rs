@@ -78,7 +78,7 @@ fn cut(
         return Ok(false);
     }
     dropped.iter().for_each(|operation| heap.drop_record(operation.slot));
-    let (count, what) = (dropped.len(), if log.is_bound_lost() { "its bound" } else { "an operation" });
+    let (count, what) = (dropped.len(), if log.fields.is_some() { "an operation" } else { "its bound" });
     notes.add(format!("log of client {client}: {what} is lost, and {count} operations with it"));
     Ok(true)
 }
@@ -87,12 +87,6 @@ fn cut(
 fn is_write(heap: &Heap, slot: SlotId) -> Result<bool, FsError> {
     let view = heap.record(slot)?;
     Ok(OperationKey::decode(&heap.key(&view)?).is_ok_and(|key| key.write.is_some()))
-}
-
-impl LogFound {
-    fn is_bound_lost(&self) -> bool {
-        self.damage.is_some_and(|damage| damage.index.is_none())
-    }
 }
 
 /// The inodes that operations make.
@@ -112,7 +106,7 @@ pub(super) fn made(heap: &Heap, operations: &[Again]) -> Result<BTreeSet<InodeNu
 
 /// Takes out the logs of clients besides the mount whose bounds are lost: they end with a new bound.
 pub(super) fn take_lost(settled: &mut Settled) -> Vec<Log> {
-    let is_lost = |client: &u32, log: &mut LogFound| *client != CLIENT && log.is_bound_lost();
+    let is_lost = |client: &u32, log: &mut LogFound| *client != CLIENT && log.fields.is_none();
     let lost = settled.logs.extract_if(.., is_lost);
     let ended: Vec<Log> = lost.map(|(client, _)| Log { has_ended: true, ..Log::new(client) }).collect();
     settled.logs.values_mut().for_each(|log| log.damage = None);

@@ -133,6 +133,7 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
     let entries: Vec<(u32, u64)> =
         names.iter().filter_map(|(space, key)| Logs::entry_of(*space, key)).collect();
     done.extend(logs.mark_lost(&mut writer, &entries)?);
+    done.extend(logs.drop_positions(&mut writer)?);
     for (_, name) in names.iter().filter(|(space, _)| *space == spaces::LOG) {
         if logs.settings(name).is_ok() {
             continue;

@@ -26,8 +26,8 @@ pub(super) struct LogFound {
     pub(super) unreadable: BTreeMap<u64, SlotId>,
     pub(super) positions: BTreeMap<Box<str>, Position>,
     pub(super) damaged: Option<Damage>,
-    /// A head that cannot be read.
-    pub(super) unreadable_head: Option<SlotId>,
+    /// Heads that cannot be read.
+    pub(super) unreadable_heads: Vec<SlotId>,
 }
 
 /// All records that are current.
@@ -48,7 +48,9 @@ struct Unreadable {
     /// Entries, by log number and offset.
     entries: BTreeMap<(u32, u64), SlotId>,
     /// Heads, by the name of their log.
-    heads: BTreeMap<String, (SlotId, Damage)>,
+    heads: BTreeMap<String, Vec<(SlotId, Damage)>>,
+    /// Positions, by log number and consumer.
+    positions: BTreeMap<(u32, String), Vec<(SlotId, Damage)>>,
     /// Number of slots of which nothing is known. Each may have been an entry.
     unnamed: u64,
 }
@@ -64,10 +66,16 @@ impl Unreadable {
                         unreadable.entries.insert(entry, slot.slot);
                     }
                     (_, Ok(name)) => {
-                        unreadable.heads.insert(name.to_owned(), (slot.slot, slot.what));
+                        unreadable.heads.entry(name.to_owned()).or_default().push((slot.slot, slot.what));
                     }
                     _ => unreadable.unnamed += 1,
                 },
+                Some((spaces::LOG_POSITION, key, _)) => {
+                    if let Some((number, consumer)) = parse_position_key(key) {
+                        let found = unreadable.positions.entry((number, consumer.to_owned())).or_default();
+                        found.push((slot.slot, slot.what));
+                    }
+                }
                 Some(_) => {}
             }
         }
@@ -95,13 +103,14 @@ pub(super) fn settle(bounds: BoundsFound, mut entries: Vec<EntryFound>, damaged:
         let entries = of_number.get(&log.number).copied().unwrap_or_default();
         let void = log.take_entries(entries, &mut unreadable);
         log.positions = positions.remove(&log.number).unwrap_or_default();
+        settled.report.notes.extend(log.take_unreadable_positions(&unreadable));
         settled.report.logs += 1;
         settled.report.entries += log.slots.len() as u64;
         settled.report.damaged += log.unreadable.len() as u64;
         settled.report.unacknowledged += void;
         settled.current.extend(log.slots.iter().map(|(slot, _)| *slot).filter(|slot| *slot != SlotId::NONE));
         settled.current.extend(Some(log.head).filter(|head| *head != SlotId::NONE));
-        settled.current.extend(log.positions.values().map(|position| position.slot));
+        settled.current.extend(log.positions.values().filter_map(Position::readable));
     }
     settled.current.extend(settled.tombstones.values().map(|tombstone| tombstone.slot));
     // Sorted by slot, because consecutive records are read fastest.
@@ -131,7 +140,7 @@ impl Settled {
             }
             if !is_end(bound.mark) {
                 if let Some((number, consumer)) = parse_position_key(&bound.key) {
-                    let position = Position { slot: bound.slot, offset: bound.mark };
+                    let position = Position::new(bound.slot, bound.mark);
                     positions.entry(number).or_default().insert(consumer.into(), position);
                 }
                 continue;
@@ -144,7 +153,8 @@ impl Settled {
                 None => self.stale.add(hash, &mut NoInlineCounts),
             }
         }
-        for (name, (slot, what)) in &unreadable.heads {
+        for (name, records) in &unreadable.heads {
+            let Some((_, what)) = records.first() else { continue };
             let found = self.logs.iter().position(|log| log.name == *name);
             let at = found.unwrap_or_else(|| {
                 self.number_max = self.number_max.saturating_add(1);
@@ -152,7 +162,8 @@ impl Settled {
                 self.logs.len() - 1
             });
             // An older head must not stand in for one that cannot be read: trimmed entries would come back.
-            (self.logs[at].damaged, self.logs[at].unreadable_head) = (Some(*what), Some(*slot));
+            self.logs[at].damaged = Some(*what);
+            self.logs[at].unreadable_heads = records.iter().map(|(slot, _)| *slot).collect();
             self.report.notes.push(format!("log {name}: its head is damaged ({what}); it is not served"));
         }
         positions
@@ -210,7 +221,7 @@ impl LogFound {
             unreadable: BTreeMap::new(),
             positions: BTreeMap::new(),
             damaged: None,
-            unreadable_head: None,
+            unreadable_heads: Vec::new(),
         }
     }
 
@@ -237,6 +248,19 @@ impl LogFound {
         // Unreadable entries at the end of the log may have been acknowledged, so they count.
         while self.cut_at.is_none() && self.take_unreadable(unreadable) {}
         void
+    }
+
+    /// Returns what to tell of each.
+    fn take_unreadable_positions(&mut self, unreadable: &Unreadable) -> Vec<String> {
+        let own = (self.number, String::new())..=(self.number, char::MAX.to_string());
+        let mut notes = Vec::new();
+        for ((_, consumer), records) in unreadable.positions.range(own) {
+            let none = || Position::new(SlotId::NONE, 0);
+            let position = self.positions.entry(consumer.as_str().into()).or_insert_with(none);
+            position.unreadable.clone_from(records);
+            notes.extend(position.known(consumer).err().map(|error| format!("log {}: {error}", self.name)));
+        }
+        notes
     }
 
     fn next(&self) -> u64 {
