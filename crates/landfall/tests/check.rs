@@ -270,7 +270,10 @@ fn keys_of_a_transaction_whose_commit_record_is_lost_are_named_and_no_older_vers
     assert_eq!(server.call(&["DBSIZE"]), Reply::Int(2));
 }
 
-/// Writes a tree with nothing but its root, whose number of links is `nlink`.
+/// A value of aux: the inode has no name.
+const ORPHAN: u32 = 1;
+
+/// Writes a tree with nothing but its root, whose number of links is `nlink`, and a file without a name.
 fn write_files(place: &Place, nlink: u32) {
     let (media, _) = store::open_region(&place.dir(), 64 << 20, OpenOptions::default()).unwrap();
     let files = Arc::new(FilesRecovery::default());
@@ -290,17 +293,18 @@ fn write_files(place: &Place, nlink: u32) {
     };
     let header =
         Header { identity: [1; 16], next_client: 1, seed: None, floor: 0, under_repair: false }.encode();
+    let open = Inode { mode: Mode::new(FileType::File, 0o644), nlink: 0, extra: 0, ..root };
     let records = [
-        (spaces::FILES_HEADER, &HEADER_KEY[..], &header[..]),
-        (spaces::FILES_INODE, &InodeNumber::ROOT.key(), &root.encode()),
+        (spaces::FILES_HEADER, &HEADER_KEY[..], &header[..], 0),
+        (spaces::FILES_INODE, &InodeNumber::ROOT.key(), &root.encode(), 0),
+        (spaces::FILES_INODE, &InodeNumber(2).key(), &open.encode(), ORPHAN),
     ];
     let mut writer = Writer::new(Arc::clone(&heap), 0);
     let mut transaction = writer.begin_transaction(0).unwrap();
-    for (space, key, value) in records {
+    for (space, key, value, aux) in records {
         let (hash, value) = (heap.hash(space, key), Source::Bytes(value));
         let kind = Kind::Put;
-        let entry =
-            Entry { kind, space, hash, key, key_at: None, value, arrival_ns: 0, expiry_ms: 0, aux: 0 };
+        let entry = Entry { kind, space, hash, key, key_at: None, value, arrival_ns: 0, expiry_ms: 0, aux };
         writer.append_to(&mut transaction, &entry).unwrap();
     }
     writer.commit(transaction).unwrap();
@@ -313,7 +317,7 @@ fn a_tree_of_files_is_checked_and_what_is_wrong_with_it_is_named() {
     let report = json(&place.check(&["--json"]));
     assert_eq!(
         (&report["clean"], &report["inodes"], &report["file_records"]),
-        (&true.into(), &1.into(), &2.into())
+        (&true.into(), &2.into(), &3.into())
     );
     assert_eq!(report["keys"], 0);
     let place = Place::new();
@@ -322,6 +326,20 @@ fn a_tree_of_files_is_checked_and_what_is_wrong_with_it_is_named() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("! inode 1: its nlink is 5, and it has 0 directories"), "{text}");
+}
+
+/// Somebody may have a file without a name open, and go on with it when the server is there again.
+#[test]
+fn a_repair_that_drops_nothing_leaves_files_and_their_mounts_as_they_are() {
+    let place = Place::new();
+    write_files(&place, 2);
+    let note = place.dir().join("offload.sock.mount");
+    std::fs::write(&note, "0123456789abcdef").unwrap();
+    flip(&place, 40, 0x55);
+    let report = json(&place.check(&["--repair", "--json"]));
+    assert_eq!(report["clean_after_repair"], true, "{report}");
+    let after = json(&place.check(&["--json"]));
+    assert_eq!((&after["inodes"], note.exists()), (&2.into(), true), "{after}");
 }
 
 #[test]

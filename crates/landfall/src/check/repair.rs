@@ -49,17 +49,28 @@ impl From<HeapError> for RepairError {
 /// A database and a key.
 type Name = (u8, Vec<u8>);
 
+/// What a repair does with the files of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Files {
+    /// There are none.
+    None,
+    /// Their records are kept, and nobody opens them.
+    StayAsTheyAre,
+    /// Their tree is made whole.
+    AreRepaired,
+}
+
 /// Repairs what was found; returns descriptions of what was done.
 pub(super) fn repair(
     media: Arc<dyn Media>,
     check: &RegionCheck,
     found: &Checked,
-    has_files: bool,
+    of_files: Files,
 ) -> Result<Vec<String>, RepairError> {
     let mut names = names(check, found)?;
     names.retain(|(space, _)| !spaces::FILES.contains(space));
     let (keys, logs) = (Arc::new(Recovery::new(SHARDS)), Arc::new(LogRecovery::default()));
-    let files = has_files.then(|| Arc::new(FilesRecovery::default()));
+    let files = (of_files != Files::None).then(|| Arc::new(FilesRecovery::default()));
     let mut tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
     tenants.extend(files.clone().map(|files| files as _));
     let (heap, recovered) = store::open_on_all_cores(media, tenants)?;
@@ -76,7 +87,7 @@ pub(super) fn repair(
     let (of_logs, of_keys) = names.into_iter().partition(|(space, _)| spaces::LOGS.contains(space));
     delete_damaged(&engine, &of_keys, &mut done).map_err(RecoverError::from)?;
     mark_lost(&logs, &of_logs, &mut done)?;
-    if let Some(files) = files {
+    if let Some(files) = files.filter(|_| of_files == Files::AreRepaired) {
         done.extend(repair_files(&files, &heap, found)?);
     }
     clear(&heap, found, &mut done).map_err(RecoverError::from)?;
