@@ -51,6 +51,13 @@ pub enum Opening {
     Request,
 }
 
+/// The header of an update whose client began its session with a session start.
+fn native_update(payload: &[u8]) -> Option<Header> {
+    let header = Packet::parse(payload).ok()?.header;
+    let is_update = matches!(header.kind, kind::UPDATE | kind::UPDATE_FRAGMENT) && header.seq < FIRST_BYPASS;
+    Some(header).filter(|header| is_update && !header.is_foreign())
+}
+
 /// What the relay does with a packet of a client that has no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -81,6 +88,15 @@ pub fn admission(payload: &[u8]) -> Admission {
         kind::BYPASS | kind::ORDERED_BYPASS | kind::BYPASS_FRAGMENT => Admission::Refused { session, seq },
         _ => Admission::Dropped,
     }
+}
+
+/// A path that has been removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Its client.
+    pub client: SocketAddr,
+    /// The server may have sessions of the client, which it knows by the path's port.
+    pub may_have_sessions: bool,
 }
 
 /// Whether the server has confirmed a path.
@@ -118,6 +134,8 @@ pub struct Paths {
     requests: usize,
     /// The last path that an eviction has examined in vain. The next one begins behind it.
     examined: Option<(Instant, SocketAddr)>,
+    /// A path was removed whose client may have had sessions.
+    has_forgotten: bool,
 }
 
 impl Paths {
@@ -131,7 +149,32 @@ impl Paths {
             unconfirmed: BTreeSet::new(),
             requests: 0,
             examined: None,
+            has_forgotten: false,
         }
+    }
+
+    /// A path was removed whose client may have had sessions ([`Gone::may_have_sessions`]). From another port the server
+    /// knows nothing of them: their updates must not be acknowledged. The relay knows this durably before it removes the
+    /// path for good.
+    pub fn set_forgotten(&mut self) {
+        self.has_forgotten = true;
+    }
+
+    /// What the relay does with a packet of a client that has no path. As [`admission`], but a relay that has forgotten
+    /// sessions takes an update for one of these.
+    pub fn admission(&self, payload: &[u8]) -> Admission {
+        match native_update(payload).filter(|_| self.has_forgotten) {
+            Some(Header { session, seq, .. }) => Admission::Refused { session, seq },
+            None => admission(payload),
+        }
+    }
+
+    /// True if the packet is an update of a session that may have begun on an earlier path of the client: the server has
+    /// not spoken of it here. The client is told that there is no such session.
+    pub fn is_of_forgotten(&self, client: &SocketAddr, payload: &[u8]) -> Option<(u16, u32)> {
+        let sessions = self.known.get(client).filter(|_| self.has_forgotten)?.sessions.as_ref()?;
+        let Header { session, seq, .. } = native_update(payload)?;
+        (!sessions.contains(&session)).then_some((session, seq))
     }
 
     /// Number of paths.
@@ -272,18 +315,20 @@ impl Paths {
     /// Removes the path without packets for the longest time, confirmed or not, because a client that begins a
     /// session needs a port. `None` if no path has been silent for [`PathLimits::pressed`]. Examines all paths.
     /// `is_needed` as in [`Self::expired`].
-    pub fn evict_idle(
-        &mut self,
-        now: Instant,
-        is_needed: impl Fn(&SocketAddr) -> bool,
-    ) -> Option<SocketAddr> {
+    pub fn evict_idle(&mut self, now: Instant, is_needed: impl Fn(&SocketAddr) -> bool) -> Option<Gone> {
         let silent = self.known.iter().filter(|(_, used)| used.heard + self.limits.pressed <= now);
         let (_, client) = silent
             .map(|(client, used)| (used.heard, *client))
             .filter(|(_, client)| !is_needed(client))
             .min()?;
+        self.remove_known(client)
+    }
+
+    fn remove_known(&mut self, client: SocketAddr) -> Option<Gone> {
+        let sessions = self.known.get(&client)?.sessions.as_ref();
+        let may_have_sessions = sessions.is_none_or(|sessions| !sessions.is_empty());
         self.remove(&client);
-        Some(client)
+        Some(Gone { client, may_have_sessions })
     }
 
     /// When [`Self::expired`] may next return a path.
@@ -293,7 +338,7 @@ impl Paths {
 
     /// Removes a path that has ended and returns its client. `is_needed` says whether the log has updates of a
     /// client.
-    pub fn expired(&mut self, now: Instant, is_needed: impl Fn(&SocketAddr) -> bool) -> Option<SocketAddr> {
+    pub fn expired(&mut self, now: Instant, is_needed: impl Fn(&SocketAddr) -> bool) -> Option<Gone> {
         while let Some((_, client)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             let used = self.known.get(&client)?;
             let ends = used.heard + self.span(used.sessions.as_ref());
@@ -302,8 +347,7 @@ impl Paths {
             } else if is_needed(&client) {
                 self.check_at(client, now + self.limits.linger);
             } else {
-                self.remove(&client);
-                return Some(client);
+                return self.remove_known(client);
             }
         }
         None
@@ -334,6 +378,22 @@ mod tests {
         )
     }
 
+    fn expired(
+        paths: &mut Paths,
+        now: Instant,
+        is_needed: impl Fn(&SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
+        paths.expired(now, is_needed).map(|gone| gone.client)
+    }
+
+    fn evict_idle(
+        paths: &mut Paths,
+        now: Instant,
+        is_needed: impl Fn(&SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
+        paths.evict_idle(now, is_needed).map(|gone| gone.client)
+    }
+
     fn at(seconds: u64) -> Instant {
         Instant::default() + SECOND * seconds as u32
     }
@@ -361,17 +421,44 @@ mod tests {
     }
 
     #[test]
+    fn a_relay_that_has_forgotten_sessions_takes_no_update_for_one_that_it_has_not_seen_begin() {
+        let mut paths = Paths::new(PathLimits::default(), 100);
+        let update = |session| packet(session, 5, Body::Update(b"x"));
+        for (number, has_sessions) in [(1, false), (2, true)] {
+            paths.opened(client(number), Opening::SessionStart, at(0));
+            paths.server_sent(&client(number), &started(7), at(0));
+            if !has_sessions {
+                paths.server_sent(&client(number), &packet(7, 0, Body::SessionEnded), at(0));
+            }
+        }
+        let gone = |number, may_have_sessions| Some(Gone { client: client(number), may_have_sessions });
+        assert_eq!(paths.expired(at(10), |_| false), gone(1, false));
+        assert_eq!(paths.admission(&update(7)), Admission::Opens(Opening::Request));
+        assert_eq!(paths.expired(at(90_000), |_| false), gone(2, true));
+        paths.set_forgotten();
+        assert_eq!(paths.admission(&update(7)), Admission::Refused { session: 7, seq: 5 });
+        let begin = packet(8, 0, Body::SessionStart { nonce: 1, asks: Start::Plain });
+        assert_eq!(paths.admission(&begin), Admission::Opens(Opening::SessionStart));
+        paths.opened(client(2), Opening::SessionStart, at(90_000));
+        paths.server_sent(&client(2), &started(8), at(90_000));
+        assert_eq!(paths.is_of_forgotten(&client(2), &update(7)), Some((7, 5)));
+        assert_eq!(paths.is_of_forgotten(&client(2), &update(8)), None);
+        paths.restored(client(3), at(90_000));
+        assert_eq!(paths.is_of_forgotten(&client(3), &update(7)), None, "nobody knows its sessions");
+    }
+
+    #[test]
     fn a_path_ends_some_time_after_its_last_session() {
         let mut paths = Paths::new(PathLimits::default(), 100);
         paths.opened(client(1), Opening::SessionStart, at(0));
         paths.server_sent(&client(1), &started(7), at(1));
         paths.server_sent(&client(1), &started(8), at(1));
         paths.server_sent(&client(1), &packet(7, 0, Body::SessionEnded), at(2));
-        assert_eq!(paths.expired(at(3000), |_| false), None, "session 8 is open");
+        assert_eq!(expired(&mut paths, at(3000), |_| false), None, "session 8 is open");
         paths.server_sent(&client(1), &packet(8, 0, Body::SessionRefused(Refusal::Unknown)), at(3000));
-        assert_eq!(paths.expired(at(3009), |_| false), None);
-        assert_eq!(paths.expired(at(3010), |_| true), None, "its updates are in the log");
-        assert_eq!(paths.expired(at(3020), |_| false), Some(client(1)));
+        assert_eq!(expired(&mut paths, at(3009), |_| false), None);
+        assert_eq!(expired(&mut paths, at(3010), |_| true), None, "its updates are in the log");
+        assert_eq!(expired(&mut paths, at(3020), |_| false), Some(client(1)));
         assert!(paths.is_empty() && paths.next_timeout().is_none());
     }
 
@@ -383,11 +470,11 @@ mod tests {
         paths.restored(client(3), at(0));
         paths.server_sent(&client(2), &started(7), at(5));
         paths.client_sent(&client(1), at(9));
-        assert_eq!(paths.expired(at(18), |_| false), None);
-        assert_eq!(paths.expired(at(19), |_| false), Some(client(1)));
-        assert_eq!(paths.expired(at(86_399), |_| false), None);
-        assert_eq!(paths.expired(at(86_405), |_| false), Some(client(3)));
-        assert_eq!(paths.expired(at(86_405), |_| false), Some(client(2)));
+        assert_eq!(expired(&mut paths, at(18), |_| false), None);
+        assert_eq!(expired(&mut paths, at(19), |_| false), Some(client(1)));
+        assert_eq!(expired(&mut paths, at(86_399), |_| false), None);
+        assert_eq!(expired(&mut paths, at(86_405), |_| false), Some(client(3)));
+        assert_eq!(expired(&mut paths, at(86_405), |_| false), Some(client(2)));
     }
 
     #[test]
@@ -396,9 +483,9 @@ mod tests {
         (1..=3).for_each(|number| paths.restored(client(number), at(0)));
         paths.client_sent(&client(1), at(5));
         paths.client_sent(&client(3), at(10));
-        assert_eq!(paths.evict_idle(at(3599), |_| false), None);
-        assert_eq!(paths.evict_idle(at(3607), |needed| *needed == client(2)), Some(client(1)));
-        assert_eq!(paths.evict_idle(at(3607), |needed| *needed == client(2)), None);
+        assert_eq!(evict_idle(&mut paths, at(3599), |_| false), None);
+        assert_eq!(evict_idle(&mut paths, at(3607), |needed| *needed == client(2)), Some(client(1)));
+        assert_eq!(evict_idle(&mut paths, at(3607), |needed| *needed == client(2)), None);
         assert_eq!(paths.len(), 2);
     }
 
@@ -431,7 +518,7 @@ mod tests {
         assert_eq!(paths.evict_unconfirmed(at(10), |_| false), Some(client(2)));
         assert_eq!(paths.evict_unconfirmed(at(10), |_| false), Some(client(3)));
         assert_eq!(paths.evict_unconfirmed(at(3000), |_| false), None, "1 is confirmed");
-        assert_eq!(paths.expired(at(90_000), |_| false), Some(client(1)));
+        assert_eq!(expired(&mut paths, at(90_000), |_| false), Some(client(1)));
         assert!(paths.has_room(Opening::Request) && paths.is_empty());
     }
 

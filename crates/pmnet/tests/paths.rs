@@ -124,7 +124,7 @@ impl Relay {
         let is_needed = Self::is_needed(&self.logged);
         let gone = match pressed {
             false => self.paths.evict_unconfirmed(self.now, is_needed),
-            true => self.paths.evict_idle(self.now, is_needed),
+            true => self.paths.evict_idle(self.now, is_needed).map(|gone| gone.client),
         };
         prop_assert_eq!(gone, expected.map(address));
         expected.map(|client| self.model.remove(&client));
@@ -203,9 +203,11 @@ impl Relay {
     /// Checks that exactly the paths that have ended are removed.
     fn expire(&mut self) -> Result<(), TestCaseError> {
         while let Some(gone) = self.paths.expired(self.now, Self::is_needed(&self.logged)) {
-            let client = (0..CLIENTS).find(|client| address(*client) == gone).unwrap();
+            let client = (0..CLIENTS).find(|client| address(*client) == gone.client).unwrap();
             let known = self.model.remove(&client);
-            let known = known.ok_or_else(|| TestCaseError::fail(format!("{gone} had no path")))?;
+            let known = known.ok_or_else(|| TestCaseError::fail(format!("{gone:?} had no path")))?;
+            let may_have_sessions = known.sessions.as_ref().is_none_or(|sessions| !sessions.is_empty());
+            prop_assert_eq!(gone.may_have_sessions, may_have_sessions);
             prop_assert!(known.ends() <= self.now && !self.logged.contains(&client), "{known:?}");
         }
         // A path that was needed when it was checked is checked again later.

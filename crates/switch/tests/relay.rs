@@ -260,6 +260,63 @@ fn ports_of_sessions_that_have_ended_are_reused() {
     start(&config);
 }
 
+/// The server would not know the session under another port, and what a device has acknowledged would be gone.
+#[test]
+fn an_update_of_a_session_that_the_relay_has_forgotten_is_refused_and_not_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let mut config = config(dir.path(), server.local_addr().unwrap(), 23_900);
+    (config.paths.idle, config.paths.linger) = (Duration::from_secs(1), Duration::from_millis(100));
+    let relay = start(&config);
+    let begin = |relay: &Running, session: u16| {
+        let (first_update, first_bypass) = (1, FIRST_BYPASS);
+        let started = Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1, lease: 0 };
+        let start = Body::SessionStart { nonce: 1, asks: Start::Plain };
+        client.send_to(&Packet::new(session, 0, start).to_bytes(), relay.address).unwrap();
+        let (_, from) = receive(&server);
+        server.send_to(&Packet::new(session, 0, started).to_bytes(), from).unwrap();
+        receive(&client);
+    };
+    let is_refused = |relay: &Running| {
+        client.send_to(&update(5), relay.address).unwrap();
+        let refusal = Packet::new(7, 5, Body::SessionRefused(Refusal::Unknown)).to_bytes();
+        assert_eq!(receive(&client).0, refusal);
+    };
+    begin(&relay, 7);
+    client.send_to(&update(4), relay.address).unwrap();
+    let (bytes, from) = receive(&server);
+    assert_eq!(
+        (bytes, Packet::parse(&receive(&client).0).unwrap().header.kind),
+        (update(4), kind::PMNET_ACK)
+    );
+    server.send_to(&Packet::new(7, 4, Body::ServerAck).to_bytes(), from).unwrap();
+    receive(&client);
+    eventually("the path of the silent client is closed", || relay.metric("paths_closed_total") == 1);
+    is_refused(&relay);
+    begin(&relay, 8);
+    is_refused(&relay);
+    // After a restart nobody knows which sessions have begun on the new path: the server has to say so.
+    drop(relay);
+    config.paths.idle = Duration::from_secs(60);
+    let relay = start(&config);
+    let send = |session, seq| {
+        let bytes = Packet::new(session, seq, Body::Update(b"x")).to_bytes();
+        client.send_to(&bytes, relay.address).unwrap();
+        let (received, from) = receive(&server);
+        assert_eq!(received, bytes);
+        from
+    };
+    send(7, 5);
+    for (seq, first) in [(1, kind::SERVER_ACK), (2, kind::PMNET_ACK)] {
+        let from = send(8, seq);
+        if first == kind::SERVER_ACK {
+            server.send_to(&Packet::new(8, seq, Body::ServerAck).to_bytes(), from).unwrap();
+        }
+        let header = Packet::parse(&receive(&client).0).unwrap().header;
+        assert_eq!((header.session, header.seq, header.kind), (8, seq, first));
+    }
+}
+
 /// Runs a server that accepts sessions and refuses updates of unknown sessions, until `stop` is set.
 fn refuse_unknown_sessions(server: UdpSocket, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     std::thread::spawn(move || {

@@ -52,7 +52,7 @@ pub(crate) struct SwitchArgs {
     /// Release a client's port when nothing arrived from it for this many seconds and the log has none of its updates.
     /// The port of a client whose sessions have ended is released after ten seconds. If no port is left, an hour of
     /// silence is enough
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(60..=31_536_000),
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(120..=31_536_000),
         conflicts_with_all = ["between", "nic"])]
     path_idle: u64,
     /// Directory of the region (created if absent), or a DAX device

@@ -40,7 +40,7 @@ use refused::Refused;
 use resend::Resend;
 use servers::Servers;
 use state::acknowledgement;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 impl Device {
@@ -57,8 +57,10 @@ impl Device {
             order: None,
             joint: Joint::new(config.number.map_or(Duration::ZERO, |_| config.keep_back), config.servers_max),
             refused: Refused::default(),
+            unsure: BTreeSet::new(),
             stats: DeviceStats::default(),
         };
+        device.unsure = device.log.paths_after_forgetting().into_iter().collect();
         let all = device.log.identities(|_| true);
         let restarted = !device.log.is_new();
         let heap = device.log.heap();
@@ -107,6 +109,7 @@ impl Device {
         if !self.log.remove_path(&flow) {
             return false;
         }
+        self.unsure.remove(&flow);
         let log = &self.log;
         let other = || log.paths().into_iter().find(|(other, _)| other.server == flow.server);
         self.servers.client_gone(flow, || other().map(|(other, _)| other.client));

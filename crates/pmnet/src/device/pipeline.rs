@@ -152,8 +152,12 @@ impl Device {
         self.datagram(Side::Server, (flow.client, flow.server), Packet::new(session, seq, body).to_bytes());
     }
 
+    /// True if an update may be logged, and so be acknowledged before its server has it.
     fn may_log(&self, flow: Flow, header: &Header) -> bool {
-        self.config.dialect.logs(header, || self.log.standing(flow, header.session))
+        let standing = || self.log.standing(flow, header.session);
+        let is_sure =
+            || header.is_foreign() || !self.unsure.contains(&flow) || standing() > Standing::Unknown;
+        self.config.dialect.logs(header, standing) && is_sure()
     }
 
     /// Begins a foreign session. False while the log has updates of an older session with its name: a server that

@@ -13,7 +13,7 @@ use crate::identity::{Flow, Identity};
 use crate::log::{Log, Stored};
 use crate::wire::{Body, FROM_HOSTS, Header, Packet};
 use core::net::SocketAddr;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Most actions that wait for the caller. Actions beyond it are dropped; the packets are sent again later.
 pub(super) const ACTIONS_MAX: usize = 8192;
@@ -58,6 +58,9 @@ pub struct Device {
     pub(super) order: Option<Linearizable>,
     pub(super) joint: Joint,
     pub(super) refused: Refused,
+    /// Paths on which sessions may go on that have begun on another one, which was removed. A restart has forgotten which
+    /// sessions have begun there: their updates are logged once the server has spoken of them.
+    pub(super) unsure: BTreeSet<Flow>,
     pub(super) stats: DeviceStats,
 }
 

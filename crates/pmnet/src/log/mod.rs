@@ -23,7 +23,11 @@ use landfall_heap::{
 };
 use landfall_media::{CommitMode, Dirty, Extent, MediaError};
 use state::{Appended, Aux};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+
+/// Instead of a client, in the record that says that sessions were forgotten.
+const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// Result of [`Log::append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,10 +443,40 @@ impl Log {
 
     /// Every client's path.
     pub fn paths(&self) -> Vec<(Flow, u16)> {
-        self.shared.index.lock().paths()
+        let mut paths = self.shared.index.lock().paths();
+        paths.retain(|(flow, _)| flow.client != NOBODY);
+        paths
     }
 
-    /// Stores a client's path. The path is durable when this returns. False if the limit of paths is reached.
+    /// True if [`Self::set_forgotten`] was called for this server, also before a restart.
+    pub fn has_forgotten(&self, server: SocketAddr) -> bool {
+        self.shared.index.lock().path(&Flow { client: NOBODY, server }).is_some()
+    }
+
+    /// The paths that are younger than what [`Self::set_forgotten`] has stored: an earlier path of such a client may be
+    /// among those that were removed.
+    pub fn paths_after_forgetting(&self) -> Vec<Flow> {
+        let index = self.shared.index.lock();
+        let seq = |flow: &Flow| {
+            index.path_slot(flow).and_then(|slot| self.shared.heap.record(slot).ok()).map(|view| view.seq())
+        };
+        let is_younger = |flow: &Flow| {
+            let forgotten = seq(&Flow { client: NOBODY, ..*flow });
+            flow.client != NOBODY && forgotten.is_some_and(|forgotten| seq(flow) > Some(forgotten))
+        };
+        index.paths().into_iter().map(|(flow, _)| flow).filter(is_younger).collect()
+    }
+
+    /// Stores that a path was removed whose client may have had sessions at this server. It is durable with the next
+    /// commit.
+    ///
+    /// # Errors
+    /// As [`Self::set_path`].
+    pub fn set_forgotten(&mut self, server: SocketAddr, arrival_ns: u64) -> Result<(), LogError> {
+        self.write_path(Flow { client: NOBODY, server }, 0, arrival_ns)
+    }
+
+    /// Stores a client's path. It is durable with the next commit. False if the limit of paths is reached.
     ///
     /// # Errors
     /// The heap is full, or the medium's error.
@@ -450,6 +484,10 @@ impl Log {
         if self.shared.index.lock().path_count() >= self.limits.paths_max {
             return Ok(false);
         }
+        self.write_path(flow, port, arrival_ns).map(|()| true)
+    }
+
+    fn write_path(&mut self, flow: Flow, port: u16, arrival_ns: u64) -> Result<(), LogError> {
         self.shared.heap.require_features(FEATURE_PMNET)?;
         let key = flow.to_bytes();
         let slot = self.writer.append(&Entry {
@@ -466,6 +504,6 @@ impl Log {
         if let Some(old) = self.shared.index.lock().set_path(flow, port, slot) {
             self.writer.supersede(old);
         }
-        Ok(true)
+        Ok(())
     }
 }

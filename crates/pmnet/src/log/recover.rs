@@ -184,7 +184,8 @@ fn adopt_update(
     Ok(())
 }
 
-/// Adds the paths to the index. A port that several clients have had belongs to the client that got it last.
+/// Adds the paths to the index. A port that several clients have had belongs to the client that got it last. Port 0 is
+/// nobody's: these records stand for servers.
 fn adopt_paths(keeper: &dyn Keeper, records: &Records, index: &mut Index) -> Result<(), HeapError> {
     let mut owners: BTreeMap<u32, (u64, Flow)> = BTreeMap::new();
     for (flow, newest) in &records.paths {
@@ -192,7 +193,7 @@ fn adopt_paths(keeper: &dyn Keeper, records: &Records, index: &mut Index) -> Res
         *owner = (*owner).max((newest.version.0, *flow));
     }
     for (flow, newest) in &records.paths {
-        let is_owner = owners.get(&newest.aux).is_some_and(|(_, owner)| owner == flow);
+        let is_owner = owners.get(&newest.aux).is_some_and(|(_, owner)| owner == flow || newest.aux == 0);
         let Some(port) = u16::try_from(newest.aux).ok().filter(|_| is_owner) else { continue };
         keeper.keep(newest.slot, &mut |_| Ok(true))?;
         index.set_path(*flow, port, newest.slot);

@@ -17,7 +17,7 @@ use landfall_packets::Pool;
 use landfall_pmnet::auth::{Ends, Key};
 use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::paths::{Admission, Opening, PathLimits, Paths, admission};
+use landfall_pmnet::paths::{Admission, Gone, Opening, PathLimits, Paths};
 use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
@@ -110,6 +110,9 @@ impl Relay {
             if upstreams.reopen(flow, port, &mut poller)? {
                 paths.restored(flow.client, engine.clock.now());
             }
+        }
+        if engine.device.log().has_forgotten(config.server) {
+            paths.set_forgotten();
         }
         engine.status.count_paths(|counts| counts.open = paths.len() as u64);
         let heap = Arc::clone(engine.device.log().heap());
@@ -293,23 +296,30 @@ impl Relay {
         self.engine.device.handle(&arrival, self.engine.clock.now())
     }
 
-    /// True if a client has a path, or if its packet opens one.
+    /// True if a client has a path by which the packet may go on, or if its packet opens one.
     fn admit(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) -> bool {
+        let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
         if self.upstreams.has(&client) {
             self.paths.client_sent(&client, self.engine.clock.now());
-            return true;
+            let forgotten = self.paths.is_of_forgotten(&client, &bytes);
+            forgotten.into_iter().for_each(|session| self.refuse(client, session));
+            return forgotten.is_none();
         }
-        let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
-        let admission = admission(&bytes);
+        let admission = self.paths.admission(&bytes);
         if let Admission::Opens(opening) = admission {
             return self.open_path(client, opening);
         }
         self.engine.status.count_paths(|counts| counts.strangers += 1);
         if let Admission::Refused { session, seq } = admission {
-            let refusal = Packet::new(session, seq, Body::SessionRefused(Refusal::Unknown));
-            self.front.send(&mut self.engine, client, refusal.to_bytes());
+            self.refuse(client, (session, seq));
         }
         false
+    }
+
+    /// Tells a client that the server has no session of this number.
+    fn refuse(&mut self, client: SocketAddr, (session, seq): (u16, u32)) {
+        let refusal = Packet::new(session, seq, Body::SessionRefused(Refusal::Unknown));
+        self.front.send(&mut self.engine, client, refusal.to_bytes());
     }
 
     /// Opens a path for a client. False if there is no port or no room for it.
@@ -360,12 +370,12 @@ impl Relay {
         let (now, server) = (self.engine.clock.now(), self.server);
         for _ in 0..CLOSED_MAX {
             let log = self.engine.device.log();
-            let Some(client) =
+            let Some(gone) =
                 self.paths.expired(now, |client| log.has_entries(&Flow { client: *client, server }))
             else {
                 return;
             };
-            self.close_path(client);
+            self.forget(gone);
         }
     }
 
@@ -396,7 +406,25 @@ impl Relay {
         self.scanned_at = Some(now);
         let log = self.engine.device.log();
         let silent = self.paths.evict_idle(now, |client| log.has_entries(&Flow { client: *client, server }));
-        silent.map(|client| self.close_path(client)).is_some()
+        silent.is_some_and(|gone| self.forget(gone))
+    }
+
+    /// Closes a path that has been silent for long. False if it stays: that its sessions are forgotten must be durable
+    /// before, or the next one of their updates would be taken for one that counts.
+    fn forget(&mut self, gone: Gone) -> bool {
+        if gone.may_have_sessions && !self.note_forgotten() {
+            self.paths.restored(gone.client, self.engine.clock.now());
+            return false;
+        }
+        self.close_path(gone.client);
+        true
+    }
+
+    fn note_forgotten(&mut self) -> bool {
+        self.paths.set_forgotten();
+        let server = self.server;
+        let log = self.engine.device.log_mut();
+        log.has_forgotten(server) || (log.set_forgotten(server, Clock::unix_ns()).is_ok() && self.settle())
     }
 
     fn close_path(&mut self, client: SocketAddr) {
