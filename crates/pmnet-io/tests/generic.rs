@@ -92,6 +92,29 @@ fn updates_survive_restarts_in_order_and_once() {
     session.end().unwrap();
 }
 
+/// After a sync that has failed, pages that the medium does not have pass for clean: what is read from them is not
+/// durable, and syncing the file again does nothing.
+#[test]
+fn a_service_that_starts_writes_what_it_has_read_to_a_new_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, earlier) = (dir.path().join("journal"), dir.path().join("earlier"));
+    let running = Running::start("127.0.0.1:0".parse().unwrap(), &path);
+    let address = running.address;
+    let mut session = Session::start(SessionOptions::new(address)).unwrap();
+    session.bypass(b"one").unwrap();
+    drop(running);
+    std::fs::hard_link(&path, &earlier).unwrap();
+    let before = std::fs::read(&earlier).unwrap();
+    let running = Running::start(address, &path);
+    session.bypass(b"two").unwrap();
+    assert_eq!(session.bypass(b"").unwrap(), b"onetwo");
+    drop(running);
+    assert_eq!(std::fs::read(&earlier).unwrap(), before, "nothing was appended to it");
+    std::fs::remove_file(&earlier).unwrap();
+    let _running = Running::start(address, &path);
+    assert_eq!(session.bypass(b"").unwrap(), b"onetwo");
+}
+
 #[test]
 fn many_updates_under_way_are_applied_in_order() {
     let dir = tempfile::tempdir().unwrap();

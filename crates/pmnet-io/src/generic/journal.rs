@@ -138,17 +138,18 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal and reads its blocks. `None` if there is no file.
-    pub(super) fn open(path: &Path) -> Result<Option<(Self, Vec<Block>)>, GenericError> {
+    /// Reads the blocks of a journal. `None` if there is no file. What was read is not known to be durable, and nothing may be
+    /// appended to this file: after a sync that has failed, the kernel says that pages are clean which the medium does not
+    /// have. [`Self::replace`] follows.
+    pub(super) fn read(path: &Path) -> Result<Option<Vec<Block>>, GenericError> {
         let all = match std::fs::read(path) {
             Ok(all) => all,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(refused("read", path)(source)),
         };
-        let (mut at, mut first, mut blocks) = (0, 0, Vec::new());
+        let (mut at, mut blocks) = (0, Vec::new());
         while let Some((block, len)) = Block::from_bytes(&all[at..]) {
             at += len;
-            first = if blocks.is_empty() { len } else { first };
             blocks.push(block);
         }
         if blocks.first().is_none_or(|block| block.state.is_none()) {
@@ -159,15 +160,7 @@ impl Journal {
         if holds_a_block(&all[at..]) {
             return Err(GenericError::DamagedInside { path: path.to_owned(), at: at as u64 });
         }
-        let open = || -> io::Result<File> {
-            let file = OpenOptions::new().append(true).open(path)?;
-            file.set_len(at as u64)?;
-            file.sync_all()?;
-            Ok(file)
-        };
-        let file = open().map_err(refused("open", path))?;
-        let (bytes, snapshot_bytes) = (at as u64, first as u64);
-        Ok(Some((Self { file, path: path.to_owned(), bytes, snapshot_bytes }, blocks)))
+        Ok(Some(blocks))
     }
 
     /// Replaces the file by a new one that holds only a snapshot.
@@ -187,7 +180,7 @@ impl Journal {
         Ok(Self { file, path: path.to_owned(), bytes, snapshot_bytes: bytes })
     }
 
-    /// Appends a block and syncs the file. After an error, the caller must open the journal again.
+    /// Appends a block and syncs the file. After an error, the caller must read the journal again.
     pub(super) fn append(&mut self, block: &Block) -> Result<(), GenericError> {
         let bytes = block.to_bytes().map_err(refused("append to", &self.path))?;
         let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
@@ -235,13 +228,10 @@ mod tests {
         let whole = journal.bytes as usize;
         journal.append(&block(2)).unwrap();
         let all = std::fs::read(&path).unwrap();
-        assert_eq!(Journal::open(&path).unwrap().unwrap().1, [snapshot(), block(1), block(2)]);
+        assert_eq!(Journal::read(&path).unwrap().unwrap(), [snapshot(), block(1), block(2)]);
         for len in whole..all.len() {
             std::fs::write(&path, &all[..len]).unwrap();
-            let (mut journal, blocks) = Journal::open(&path).unwrap().unwrap();
-            assert_eq!(blocks, [snapshot(), block(1)]);
-            journal.append(&block(3)).unwrap();
-            assert_eq!(Journal::open(&path).unwrap().unwrap().1, [snapshot(), block(1), block(3)]);
+            assert_eq!(Journal::read(&path).unwrap().unwrap(), [snapshot(), block(1)]);
         }
     }
 
@@ -259,7 +249,7 @@ mod tests {
             let mut damaged = all.clone();
             damaged[byte] ^= 0x10;
             std::fs::write(&path, &damaged).unwrap();
-            match Journal::open(&path) {
+            match Journal::read(&path) {
                 Err(error @ GenericError::DamagedInside { at, .. }) => {
                     assert_eq!(at, begins as u64, "byte {byte}");
                     assert!(error.to_string().contains(&format!("truncate --size {begins}")), "{error}");
@@ -284,9 +274,9 @@ mod tests {
     fn a_file_that_is_no_journal_is_refused_and_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        assert!(Journal::open(&path).unwrap().is_none());
+        assert!(Journal::read(&path).unwrap().is_none());
         std::fs::write(&path, "something else").unwrap();
-        assert!(matches!(Journal::open(&path), Err(GenericError::Damaged { .. })));
+        assert!(matches!(Journal::read(&path), Err(GenericError::Damaged { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"something else");
     }
 

@@ -27,7 +27,8 @@ pub trait Service {
         self.request(request);
     }
 
-    /// True if a bypass may change the state.
+    /// True if a bypass may change the state. That depends on the request alone: it is asked before requests in front of
+    /// it are executed.
     fn changes(&self, request: &[u8]) -> bool;
 
     /// Executes a request and returns its response.
@@ -174,15 +175,11 @@ impl<S: Service> Application for Durable<S> {
         if !self.service.restore(&self.initial) {
             return Err(self.damaged());
         }
-        match Journal::open(&self.path)? {
-            None => self.compact()?,
-            Some((journal, blocks)) => {
-                for block in blocks {
-                    self.replay(block)?;
-                }
-                self.journal = Some(journal);
-            }
+        for block in Journal::read(&self.path)?.into_iter().flatten() {
+            self.replay(block)?;
         }
+        // Only a new file is known to be durable.
+        self.compact()?;
         Ok(Saved { rows: self.rows.values().copied().collect(), floor: self.floor, ..Saved::default() })
     }
 
