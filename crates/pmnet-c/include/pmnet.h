@@ -94,7 +94,10 @@ typedef struct PMNet_client_options {
     uint32_t window;
     /* Most requests of a session that are queued or not waited for, at most 65536. Default: 1024. */
     uint32_t requests_max;
-    /* A session fails if it awaits an answer and none arrives for this time, in milliseconds. Default: 30000. */
+    /*
+     * A session fails if it awaits an answer and nothing new arrives for this time, in milliseconds. What a device
+     * acknowledges again is not new. Default: 30000.
+     */
     uint32_t give_up_ms;
     /*
      * How long a call busy-polls for packets before it waits in the kernel, in microseconds; or PMNET_SPIN_ALWAYS.

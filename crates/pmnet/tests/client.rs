@@ -474,6 +474,31 @@ fn a_session_fails_without_an_answer_but_not_while_it_awaits_none() {
     assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Ended));
 }
 
+/// The newest update is sent again every few seconds while the server says nothing, and the device answers each time.
+#[test]
+fn a_session_whose_device_only_repeats_itself_fails_unless_it_waits_for_devices() {
+    for waits_for_devices in [false, true] {
+        let mut peer = Peer::started(ClientConfig { waits_for_devices, ..config(1) });
+        peer.update(b"set");
+        peer.sent();
+        peer.ack(1, 0);
+        peer.bypass(b"get");
+        peer.sent();
+        peer.events();
+        for _ in 0..5 {
+            peer.wait(ms(5000));
+            peer.ack(1, 0);
+        }
+        assert_eq!(peer.events(), [], "not yet");
+        for _ in 0..120 {
+            peer.wait(ms(5000));
+            peer.ack(1, 0);
+        }
+        let failed: &[Event] = if waits_for_devices { &[] } else { &[Event::Failed(Failure::NoAnswer)] };
+        assert_eq!(peer.events(), failed);
+    }
+}
+
 #[test]
 fn a_session_that_the_server_has_lost_is_over() {
     let mut peer = Peer::started(config(1));

@@ -36,7 +36,13 @@ pub struct SessionOptions {
 impl SessionOptions {
     /// The default settings.
     pub fn new(server: SocketAddr) -> Self {
-        Self { server, bind: None, client: ClientConfig::default(), key: None, spin: Duration::ZERO }
+        Self {
+            server,
+            bind: None,
+            client: ClientConfig { waits_for_devices: false, ..ClientConfig::default() },
+            key: None,
+            spin: Duration::ZERO,
+        }
     }
 }
 

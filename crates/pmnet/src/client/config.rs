@@ -25,6 +25,9 @@ pub struct ClientConfig {
     pub response_bytes_max: u32,
     /// If an answer is awaited and nothing arrives for this time, the session fails.
     pub give_up: Duration,
+    /// Whether what a device repeats counts as something that arrives. Then a session waits for as long as one device is
+    /// there, until the chain is changed or the server is back; otherwise it fails although a device answers.
+    pub waits_for_devices: bool,
     /// Most requests whose result has not been fetched, at most 65536.
     pub requests_max: usize,
 }
@@ -41,6 +44,7 @@ impl Default for ClientConfig {
             timeout_start: Duration::from_millis(50),
             response_bytes_max: 1 << 30,
             give_up: Duration::from_secs(30),
+            waits_for_devices: true,
             requests_max: 1024,
         }
     }
@@ -63,7 +67,7 @@ pub enum CompletedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Nothing was received for [`ClientConfig::give_up`].
+    /// Nothing was received for [`ClientConfig::give_up`], or nothing new ([`ClientConfig::waits_for_devices`]).
     NoAnswer,
 }
 

@@ -8,18 +8,31 @@ use super::updates::Updates;
 use crate::wire::{Body, FIRST_BYPASS, Packet, RESUMED, Refusal, Role};
 use landfall_net::Instant;
 
+/// True for what a device says by itself.
+fn is_of_device(body: &Body<'_>) -> bool {
+    match body {
+        Body::PmnetAck | Body::JointAck(_) => true,
+        Body::HeartbeatReply { role, .. } => *role != Role::Server,
+        _ => false,
+    }
+}
+
 impl Client {
     /// Handles the payload of a datagram from the server's address. A datagram that is malformed, of another
     /// session, or not needed is only counted.
     pub fn handle_datagram(&mut self, bytes: &[u8], now: Instant) {
         self.advance_clock(now);
         let packet = Packet::parse(bytes).ok().filter(|packet| packet.header.session == self.session);
-        if self.phase != Phase::Over && packet.is_some_and(|packet| self.handle(&packet)) {
-            self.quiet_since = self.now;
-            self.report();
-        } else {
+        let acks = self.stats.acks;
+        let needed = packet.filter(|packet| self.phase != Phase::Over && self.handle(packet));
+        let Some(packet) = needed else {
             self.stats.ignored += 1;
+            return;
+        };
+        if self.config.waits_for_devices || !is_of_device(&packet.body) || self.stats.acks > acks {
+            self.quiet_since = self.now;
         }
+        self.report();
     }
 
     /// False if the packet is not needed.
