@@ -211,6 +211,50 @@ fn strangers_that_come_all_the_time_keep_no_client_with_the_password_out() {
     assert_eq!(first.call(&[b"GET", b"a"]).unwrap(), common::bulk("b"));
 }
 
+/// A client that is busy sending reads the refusal only once it has sent everything: a reset before that would take it.
+#[test]
+fn whoever_sends_all_of_a_long_request_first_reads_why_it_was_refused() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let (server, _) = guarded(&place, &["--transport", transport, "--max-request", "64MiB"]);
+        let body = vec![b'x'; 32 << 20];
+        let put = |len: usize| format!("PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
+        for (address, head, refusal) in [
+            (server.http, put(body.len()), "HTTP/1.1 401"),
+            (server.http, put(body.len() << 2), "HTTP/1.1 4"),
+            (
+                server.resp,
+                format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n${}\r\n", body.len()),
+                "-ERR Protocol error",
+            ),
+        ] {
+            let mut stream = raw(address);
+            stream.write_all(head.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            stream.write_all(&body).unwrap_or_else(|error| panic!("{transport}, {refusal}: {error}"));
+            let mut words = String::new();
+            stream.read_to_string(&mut words).unwrap();
+            assert!(words.starts_with(refusal), "{transport}: {words}");
+        }
+    }
+}
+
+/// Every page in a browser may send such requests to this machine, and their bodies are the page's.
+#[test]
+fn a_request_of_http_at_the_port_of_redis_ends_its_connection() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    assert_eq!(server.call(&["SET", "k", "v"]), ok());
+    for head in ["POST / HTTP/1.1\r\nHost: a", "GET / HTTP/1.1\r\nhost: a"] {
+        let mut stream = raw(server.resp);
+        stream.write_all(format!("{head}\r\nA: b\r\n\r\nFLUSHALL\r\n").as_bytes()).unwrap();
+        let mut words = String::new();
+        let _ = stream.read_to_string(&mut words);
+        assert!(words.contains("HTTP has a port of its own"), "{words}");
+        assert_eq!(server.call(&["GET", "k"]), common::bulk("v"));
+    }
+}
+
 #[test]
 fn half_requests_beyond_their_share_yield_to_whole_ones() {
     for flags in [&["--transport", "uring"][..], &["--transport", "epoll", "--workers", "2"]] {

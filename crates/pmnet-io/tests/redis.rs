@@ -293,6 +293,27 @@ fn updates_wait_while_the_server_has_no_memory_and_bypasses_get_its_error() {
     assert_eq!(pair.reports.redis.get().rejected, 0);
 }
 
+/// Redis ends the connection at such a line. It is the connection of all sessions, and the request would be sent again.
+#[test]
+fn a_request_of_http_ends_its_own_connection_and_no_other() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let mut other = pair.client();
+    assert_eq!(other.call(&["SET", "k", "v"]), "+OK\r\n");
+    for head in ["POST / HTTP/1.1\r\nHost: a", "GET / HTTP/1.1\r\nHost: a"] {
+        let mut stranger = TcpStream::connect(pair.address).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stranger.write_all(format!("{head}\r\nA: b\r\n\r\nFLUSHALL\r\n").as_bytes()).unwrap();
+        let mut replies = String::new();
+        // What it sent behind that line is not read: the connection may be reset.
+        let _ = stranger.read_to_string(&mut replies);
+        assert!(replies.contains("not HTTP") && replies.lines().count() <= 2, "{replies}");
+        assert_eq!(other.call(&["GET", "k"]), "$1\r\nv\r\n");
+        assert_eq!(other.call(&["INCR", "n"]).get(..1), Some(":"));
+    }
+    assert_eq!(pair.reports.redis.get().connections, 1);
+}
+
 #[test]
 fn redis_benchmark_and_redis_cli_work_through_the_side_cars() {
     let Some(redis) = Redis::start() else { return };

@@ -9,7 +9,7 @@ use crate::http::{AwaitedBody, HttpSession};
 use crate::landing::{Inbox, Landing};
 use crate::lookahead::Lookahead;
 use crate::pace::Pace;
-use crate::phase::{Listed, Phase, Receiving, Sending};
+use crate::phase::{Linger, Listed, Phase, Receiving, Sending};
 use crate::reply::Outbox;
 use crate::resp::Session;
 use crate::shared::Shared;
@@ -83,6 +83,8 @@ pub(crate) struct Conn {
     /// What the command that waits has waited for.
     patience: Patience,
     pub(crate) phase: Phase,
+    /// The connection was refused, and its client has not ended it.
+    pub(crate) linger: Option<Linger>,
     pub(crate) listed: Listed,
     pub(crate) receiving: Receiving,
     /// The send that the transport has; at most one.
@@ -134,8 +136,10 @@ enum Step {
     NeedMore(usize),
     /// The command must wait; bytes up to this position are consumed.
     Parked(Park),
-    /// Executed or refused, and the connection ends: nothing more is read.
+    /// Executed, and the connection ends: nothing more is read.
     End(usize),
+    /// Refused, and the connection ends, though the client may still send.
+    Refused,
 }
 
 impl Conn {
@@ -149,6 +153,7 @@ impl Conn {
             park: None,
             patience: Patience::default(),
             phase: Phase::default(),
+            linger: None,
             listed: Listed::default(),
             receiving: Receiving::default(),
             sending: None,
@@ -209,6 +214,12 @@ impl Conn {
     pub(crate) fn sent(&mut self, buffers: landfall_sockets::Outgoing) -> u64 {
         self.outbox.recycle(buffers);
         self.sending.take().map_or(0, |sending| sending.len as u64)
+    }
+
+    /// The connection, if what arrives is still parsed.
+    pub(crate) fn takes_more(&mut self, now_ms: u64) -> Option<&mut Self> {
+        self.linger.iter_mut().for_each(|linger| linger.hear(now_ms));
+        (!self.phase.is_closing()).then_some(self)
     }
 
     /// True if commands may be executed now.
@@ -300,6 +311,11 @@ impl Conn {
                 Step::End(end) => {
                     from = end;
                     self.phase.advance(Phase::Closing);
+                }
+                Step::Refused => {
+                    from = chain.len();
+                    self.phase.advance(Phase::Closing);
+                    self.linger = Some(Linger::new(core.now_ns / 1_000_000));
                 }
             }
         }
@@ -429,7 +445,7 @@ impl Conn {
                         landfall_resp::Writer::new(reply.bytes(), session.protocol()).protocol_error(&error);
                         reply.finish();
                         count(&core.shared.counters.errors, 1);
-                        return Step::End(chain.len());
+                        return Step::Refused;
                     }
                 };
                 let mut reply = self.outbox.begin(heap, core.round);
@@ -469,7 +485,7 @@ impl Conn {
                     session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
                     reply.finish();
                     count(&core.shared.counters.errors, 1);
-                    Step::End(chain.len())
+                    Step::Refused
                 }
             },
             Speaks::Chain { .. } => self.step_of_chain(core, heap, chain, from),
@@ -525,7 +541,7 @@ impl Conn {
         reply.finish();
         match passes {
             _ if is_wanted => Step::Executed(from),
-            None => Step::End(received),
+            None => Step::Refused,
             Some(len) => {
                 parser.refuse_body();
                 let end = (from + len).min(received);
@@ -542,7 +558,7 @@ impl Conn {
             return Step::NeedMore(from);
         }
         self.refuse_for_space(core, heap);
-        Step::End(len)
+        Step::Refused
     }
 
     /// Answers that there is no space and ends the connection, since the rest of the request cannot be stored.
@@ -579,6 +595,9 @@ impl Conn {
         reply.finish();
         count(&core.shared.counters.errors, 1);
         self.phase.advance(Phase::Closing);
+        if !matches!(self.speaks, Speaks::Chain { .. }) {
+            self.linger = Some(Linger::new(core.now_ns / 1_000_000));
+        }
         self.inbox.clear(heap);
     }
 

@@ -32,6 +32,36 @@ impl Phase {
     }
 }
 
+/// How long a refused connection stays while its client sends, milliseconds.
+const LINGER_MS: u64 = 5000;
+/// The same, for one that is silent.
+const LINGER_QUIET_MS: u64 = 1000;
+
+/// A connection was refused while its client may still send: what comes is discarded for a while. A socket that is closed
+/// with bytes that nobody has read is reset, and the client, which is busy sending, never reads why (RFC 9112, section
+/// 9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Linger {
+    since_ms: u64,
+    heard_ms: u64,
+}
+
+impl Linger {
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self { since_ms: now_ms, heard_ms: now_ms }
+    }
+
+    /// The client has sent something.
+    pub(crate) fn hear(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+    }
+
+    pub(crate) fn is_over(self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.since_ms) >= LINGER_MS
+            || now_ms.saturating_sub(self.heard_ms) >= LINGER_QUIET_MS
+    }
+}
+
 /// A send that the transport has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sending {

@@ -80,7 +80,10 @@ impl Worker {
     /// Stops: complete requests are answered, unfinished ones are dropped.
     fn drain(&mut self) -> Result<(), TransportError> {
         let until = Instant::now() + DRAIN_MAX;
-        self.conns.values_mut().for_each(|conn| conn.phase.advance(Phase::Closing));
+        for conn in self.conns.values_mut() {
+            conn.phase.advance(Phase::Closing);
+            conn.linger = None;
+        }
         let all: Vec<ConnId> = self.conns.keys().copied().collect();
         all.into_iter().for_each(|id| self.touch(id));
         while !(self.conns.is_empty() && self.commit.is_none()) && Instant::now() < until {
@@ -219,13 +222,14 @@ impl Worker {
 
     fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
         count(&self.shared.counters.input_bytes, u64::from(extent.len()));
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.phase.is_closing()) else {
+        let now_ms = self.now_ns / 1_000_000;
+        let Some(conn) = self.conns.get_mut(&id).and_then(|conn| conn.takes_more(now_ms)) else {
             return self.heap.runs().release(extent);
         };
         conn.inbox.push(&self.heap, extent);
         conn.arriving.add(u64::from(extent.len()));
         conn.arrival_ns = arrival_ns;
-        conn.active_ms = self.now_ns / 1_000_000;
+        conn.active_ms = now_ms;
         if conn.epoch != self.epoch {
             conn.epoch = self.epoch;
             self.active += 1;
@@ -249,6 +253,7 @@ impl Worker {
     fn mark_eof(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.phase.advance(Phase::HalfClosed);
+            conn.linger = None;
             self.touch(id);
         }
     }
@@ -399,7 +404,8 @@ impl Worker {
         let parked = !matches!(conn.park, None | Some(Park::Log(_)));
         let ends =
             conn.phase.is_closing() || (conn.phase == Phase::HalfClosed && !parked && !conn.listed.touched);
-        if ends && idle && !conn.phase.is_closed() {
+        let lingers = conn.linger.is_some_and(|linger| !linger.is_over(self.now_ns / 1_000_000));
+        if ends && idle && !lingers && !conn.phase.is_closed() {
             conn.phase.advance(Phase::Closed);
             conn.inbox.clear(&self.heap);
             self.transport.close(&mut self.landing, id);
@@ -643,8 +649,10 @@ impl Worker {
         self.tell_subscribers();
         let now_ms = self.now_ns / 1_000_000;
         let config = &self.shared.config;
-        let mut ends = Vec::new();
+        let (mut ends, mut lingered) = (Vec::new(), Vec::new());
         for conn in self.conns.values_mut() {
+            lingered
+                .extend(Some(conn.id).filter(|_| conn.linger.is_some_and(|linger| linger.is_over(now_ms))));
             note_sent(conn, &*self.transport, now_ms);
             set_aside(conn, &mut self.landing, now_ms);
             if is_overdue(conn, config, now_ms) || was_killed(conn) {
@@ -653,6 +661,9 @@ impl Worker {
         }
         for id in ends {
             self.cut_off(id);
+        }
+        for id in lingered {
+            self.regulate(id);
         }
         self.landing.tidy();
     }

@@ -74,6 +74,12 @@ fn check_here(shared: &Shared, spec: &Spec, words: usize) -> Result<(), NotHere>
     }
 }
 
+/// True for a line of a request of HTTP. A page in a browser can have one sent to any port, and the lines of its body, which are
+/// the page's, would be commands. Redis ends the connection, too.
+fn is_http(words: Words<'_>) -> bool {
+    words.is(0, "post") || words.is(0, "host:")
+}
+
 impl Session {
     /// Begins a session and registers it as a client.
     pub fn new(shared: &Shared, conn: ConnId, worker: usize, peer: Option<SocketAddr>) -> Self {
@@ -161,6 +167,10 @@ impl Session {
         reply: &'c mut Reply<'_>,
     ) -> Result<(), Fail> {
         let spec = self.admit(words).and_then(|spec| self.admit_here(ctx.shared, spec, words.len()));
+        if spec.is_err() && is_http(words) {
+            self.state.closing = true;
+            return Err(Fail::error("ERR this port speaks RESP: HTTP has a port of its own"));
+        }
         if let Some(queue) = &mut self.queue
             && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))
             && !words.is(0, "exec")

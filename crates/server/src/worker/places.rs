@@ -21,6 +21,7 @@ impl Worker {
         if let Some(conn) = oldest.and_then(|oldest| self.conns.get_mut(&oldest)) {
             tracing::debug!(conn = conn.id.0, "a client without the password gives up its place");
             conn.phase.advance(Phase::Closing);
+            conn.linger = None;
         }
         oldest.into_iter().for_each(|oldest| self.touch(oldest));
         if has_place {

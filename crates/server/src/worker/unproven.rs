@@ -70,7 +70,7 @@ fn is_idle(conn: &Conn) -> bool {
 pub(super) fn standing(conn: &Conn, now_ms: u64) -> Standing {
     let is_long_ago = |since_ms: u64| now_ms.saturating_sub(since_ms) >= PROOF_MS;
     match &conn.speaks {
-        _ if conn.phase.is_closing() => Standing::Settled,
+        _ if conn.phase.is_closing() && conn.linger.is_none() => Standing::Settled,
         Speaks::Chain { .. } => Standing::Settled,
         Speaks::Resp { session, .. } if session.is_authenticated() => Standing::Settled,
         _ if !is_long_ago(conn.since_ms) => Standing::New,

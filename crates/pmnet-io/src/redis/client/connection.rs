@@ -6,7 +6,7 @@ use super::config::SidecarConfig;
 use super::local::Settings;
 use super::reply::Reply;
 use super::report::SidecarReport;
-use crate::redis::commands::{Answer, Class, Why, classify};
+use crate::redis::commands::{Answer, Class, Refusal, Why, classify};
 use crate::redis::resp::{self, Found};
 use crate::runtime::{SessionId, Sessions};
 use landfall_pmnet::client::{ClientError, RequestId};
@@ -233,6 +233,12 @@ impl Connection {
             return Step::Done;
         }
         let class = classify(args);
+        if class == Class::Refused(Refusal::AnotherProtocol) {
+            // The lines that follow are commands of whoever has made a browser send them.
+            report.refused += 1;
+            self.close_with(&format!("ERR {}", Refusal::AnotherProtocol.words()));
+            return Step::Done;
+        }
         let needs_no_auth =
             matches!(class, Class::Local(Answer::Auth | Answer::Hello | Answer::Quit | Answer::Reset));
         if !self.settings.authenticated && !needs_no_auth {

@@ -93,6 +93,8 @@ pub enum Refusal {
     Cluster,
     /// The command names another database, and database 0 is the only one.
     Database,
+    /// The line is of a request of HTTP: the server would end the connection, which all sessions share.
+    AnotherProtocol,
 }
 
 /// The rule of a row in the table.
@@ -168,6 +170,7 @@ impl Refusal {
             Self::Administration => "PMNet does not administrate servers: connect to the server directly",
             Self::Cluster => "PMNet serves one server, not a cluster: connect to the cluster directly",
             Self::Database => "PMNet serves database 0 only",
+            Self::AnotherProtocol => "this port speaks RESP, not HTTP",
         }
     }
 }

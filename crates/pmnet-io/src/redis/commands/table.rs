@@ -18,7 +18,7 @@ const fn row(name: &'static str, rule: Rule) -> Row {
     Row { name, rule }
 }
 
-/// Every command of Redis 7.0, in order of name.
+/// Every command of Redis 7.0, and the two lines of HTTP at which it ends a connection, in order of name.
 pub static ROWS: &[Row] = &[
     row("acl", Bypass(Admin)),
     row("append", Bypass(Reply)),
@@ -115,6 +115,7 @@ pub static ROWS: &[Row] = &[
     row("hlen", Bypass(Read)),
     row("hmget", Bypass(Read)),
     row("hmset", Form(forms::hmset)),
+    row("host:", Refused(Refusal::AnotherProtocol)),
     row("hrandfield", Bypass(Read)),
     row("hscan", Bypass(Read)),
     row("hset", Bypass(Reply)),
@@ -167,6 +168,7 @@ pub static ROWS: &[Row] = &[
     row("pfmerge", Form(forms::pfmerge)),
     row("pfselftest", Bypass(Admin)),
     row("ping", Local(Answer::Ping)),
+    row("post", Refused(Refusal::AnotherProtocol)),
     row("psetex", Form(forms::psetex)),
     row("psubscribe", Refused(Refusal::Push)),
     row("psync", Refused(Refusal::Replication)),
