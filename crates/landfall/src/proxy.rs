@@ -1,10 +1,11 @@
 //! `landfall proxy`: a way to the first server of a chain for clients that do not know Sentinel.
 //!
-//! A thread for each server of the chain asks it which one takes writes ([`watch`]). Two threads for each client pass bytes
-//! on to that server and back ([`relay`]). When another server is the first, the clients of the one before are cut off, so
-//! that they connect again.
+//! A thread for each server of the chain asks it which one takes writes ([`watch`]). Two threads for each client ([`relay`])
+//! pass bytes on to that server and back ([`pair`]). When another server is the first, the clients of the one before are cut
+//! off, so that they connect again.
 
 mod choice;
+mod pair;
 mod relay;
 mod watch;
 
@@ -26,9 +27,11 @@ use std::time::Duration;
 const SERVERS_MAX: usize = landfall_chain::MEMBERS_MAX;
 /// Clients at once, at most, that may be asked for: each takes two threads.
 const CLIENTS_MAX: usize = 10_000;
-/// Pause after a client could not be accepted, as files or threads are short.
+/// Pause after a client could not be accepted, as the machine is short of files or memory.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Files beside those of clients.
+/// Files of a client: its connection, and that to the server.
+const FILES_PER_CLIENT: u64 = 2;
+/// Files beside those of clients: questions to the servers, their names being resolved, clients that are refused.
 const OTHER_FILES: u64 = 64;
 
 /// Flags of `landfall proxy`.
@@ -87,17 +90,18 @@ fn serve(args: &ProxyArgs) -> Result<(), ProxyError> {
     let password = args.password_file.as_deref().map(read_password).transpose()?;
     sys::block_stop_signals().map_err(ProxyError::Thread)?;
     let open_files = sys::raise_open_files();
-    if open_files < 2 * args.max_clients as u64 + OTHER_FILES {
+    let clients_max = clients_for(open_files, args.max_clients);
+    if clients_max < args.max_clients {
         tracing::warn!(
             open_files,
-            max_clients = args.max_clients,
-            "the limit on open files is low: raise it (ulimit -n)"
+            clients_max,
+            "the limit on open files is low: more clients are refused; raise it (ulimit -n)"
         );
     }
     let listen = |source| ProxyError::Listen { address, source };
     let listener = TcpListener::bind(address).map_err(listen)?;
     let bound = listener.local_addr().map_err(listen)?;
-    let relay = Arc::new(Relay::new(&args.chain, args.servers.len(), args.max_clients));
+    let relay = Arc::new(Relay::new(&args.chain, args.servers.len(), clients_max));
     for (index, server) in args.servers.iter().enumerate() {
         let watch = watch::Watch::new(server.clone(), &args.chain, password.clone());
         let relay = Arc::clone(&relay);
@@ -117,13 +121,27 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProxyEr
     std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(ProxyError::Thread)
 }
 
+/// Clients that there are files for, as many as are wanted at most. Without a file a client is not even accepted: it
+/// would wait, and be told nothing.
+fn clients_for(open_files: u64, wanted: usize) -> usize {
+    let clients = open_files.saturating_sub(OTHER_FILES) / FILES_PER_CLIENT;
+    usize::try_from(clients).unwrap_or(usize::MAX).clamp(1, wanted)
+}
+
 /// Accepts clients until the process ends.
 fn accept(listener: &TcpListener, relay: &Arc<Relay>) {
+    let mut is_said = false;
     loop {
         match listener.accept() {
-            Ok((client, _)) => relay.accept(client),
+            Ok((client, _)) => {
+                is_said = false;
+                relay.accept(client);
+            }
             Err(error) => {
-                tracing::warn!(%error, "a client cannot be accepted");
+                // It is tried again ten times a second, and the log needs it once.
+                if !std::mem::replace(&mut is_said, true) {
+                    tracing::warn!(%error, "a client cannot be accepted");
+                }
                 std::thread::sleep(ACCEPT_AGAIN_AFTER);
             }
         }

@@ -36,10 +36,14 @@ impl Drop for Proxy {
 impl Proxy {
     /// Of the chain `orders`, by these servers.
     fn start(servers: &[SocketAddr], flags: &[&str]) -> Self {
+        Self::start_by(Command::new(binary()), servers, flags)
+    }
+
+    /// As [`Self::start`], by a command that runs the program in a special way.
+    fn start_by(mut command: Command, servers: &[SocketAddr], flags: &[&str]) -> Self {
         let place = Place::new();
         let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
         let log = File::create(place.path().join("log")).unwrap();
-        let mut command = Command::new(binary());
         command.args([
             "proxy",
             "--listen",
@@ -57,11 +61,27 @@ impl Proxy {
     }
 
     fn of(chain: &Chain, flags: &[&str]) -> Self {
+        Self::of_by(Command::new(binary()), chain, flags)
+    }
+
+    fn of_by(command: Command, chain: &Chain, flags: &[&str]) -> Self {
         let servers: Vec<SocketAddr> = (0..chain.nodes.len()).map(|node| chain.server(node).resp).collect();
-        let proxy = Self::start(&servers, flags);
-        let is_there = || (proxy.resp().call(&[b"PING"]).ok()? == Reply::Simple("PONG".into())).then_some(());
+        let proxy = Self::start_by(command, &servers, flags);
+        let is_there = || is_served(&mut proxy.resp()).then_some(());
         wait_until(LIMIT, is_there).unwrap_or_else(|| panic!("{}", proxy.place.log()));
         proxy
+    }
+
+    /// So many clients that it serves. One that has found the proxy ready may be there still.
+    fn served(&self, count: usize) -> Vec<Resp> {
+        let mut served = Vec::new();
+        let one_more = || {
+            let mut resp = self.resp();
+            served.extend(is_served(&mut resp).then_some(resp));
+            (served.len() == count).then_some(())
+        };
+        wait_until(LIMIT, one_more).expect("so many clients are served");
+        served
     }
 
     fn resp(&self) -> Resp {
@@ -77,6 +97,10 @@ impl Proxy {
         let status = wait_until(LIMIT, || self.child.try_wait().unwrap()).expect("it ends when asked");
         assert!(status.success(), "{}", self.place.log());
     }
+}
+
+fn is_served(resp: &mut Resp) -> bool {
+    resp.call(&[b"PING"]).is_ok_and(|reply| reply == Reply::Simple("PONG".into()))
 }
 
 /// A chain of one or more servers whose view is a file, which says where clients connect.
@@ -235,20 +259,24 @@ fn flags_that_make_no_sense_are_refused_with_what_to_do() {
 fn more_clients_than_allowed_are_refused_and_others_go_on() {
     let chain = chain_in_a_file(1);
     let proxy = Proxy::of(&chain, &["--max-clients", "2"]);
-    // The client that has found the proxy ready may be there still.
-    let is_served =
-        |resp: &mut Resp| resp.call(&[b"PING"]).is_ok_and(|reply| reply == Reply::Simple("PONG".into()));
-    let mut served = Vec::new();
-    wait_until(LIMIT, || {
-        let mut resp = proxy.resp();
-        served.extend(is_served(&mut resp).then_some(resp));
-        (served.len() == 2).then_some(())
-    })
-    .expect("two clients");
+    let mut served = proxy.served(2);
     assert_eq!(proxy.resp().read().unwrap(), Reply::Error("ERR max number of clients reached".into()));
     assert!(served.iter_mut().all(is_served));
     served.pop();
     wait_until(LIMIT, || is_served(&mut proxy.resp()).then_some(())).expect("there is room again");
+}
+
+/// 64 files are for others than clients, and a client takes two.
+#[test]
+fn clients_for_whom_there_are_no_files_are_refused_and_not_left_waiting() {
+    let chain = chain_in_a_file(1);
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -n 80 && exec \"$0\" \"$@\""]).arg(binary());
+    let proxy = Proxy::of_by(command, &chain, &[]);
+    let mut served = proxy.served(8);
+    assert_eq!(proxy.resp().read().unwrap(), Reply::Error("ERR max number of clients reached".into()));
+    assert!(served.iter_mut().all(is_served));
+    assert!(proxy.place.log().contains("the limit on open files is low"), "{}", proxy.place.log());
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The clients of a proxy, and the bytes that they and the first server send to each other.
+//! The clients of a proxy, and which server is theirs.
 
 use super::choice::{Choice, Heard};
+use super::pair::{Pair, thread};
 use landfall_chain_io::ClientAddress;
 use parking_lot::{Condvar, Mutex};
-use rustix::net::sockopt;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -17,22 +17,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
 /// How long replies on their way may take when the proxy stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// A peer that says nothing for so long is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// Stack of the threads of a client, bytes.
-const STACK_BYTES: usize = 256 << 10;
-
-/// A client and its connection to a server.
-struct Pair {
-    client: TcpStream,
-    server: TcpStream,
-    to: ClientAddress,
-}
 
 struct State {
     choice: Choice,
     first: Option<ClientAddress>,
-    open: BTreeMap<u64, Pair>,
+    open: BTreeMap<u64, Arc<Pair>>,
     next: u64,
     is_stopping: bool,
 }
@@ -99,7 +88,7 @@ impl Relay {
             None => tracing::warn!("no server says which one takes writes: clients that come are refused"),
             Some(first) => {
                 let others = state.open.values().filter(|pair| pair.to != *first);
-                let cut_off = others.map(Pair::cut).count();
+                let cut_off = others.inspect(|pair| pair.cut()).count();
                 tracing::info!(%first, cut_off, "clients are connected to the first server");
             }
         }
@@ -114,7 +103,7 @@ impl Relay {
             let _ = (&client).write_all(b"-ERR max number of clients reached\r\n");
             return;
         }
-        let relay = Arc::clone(self);
+        let (relay, client) = (Arc::clone(self), Arc::new(client));
         let serve = move || {
             let _place = Place(&relay);
             if let Err(refusal) = relay.serve(&client) {
@@ -129,31 +118,28 @@ impl Relay {
         }
     }
 
-    fn serve(self: &Arc<Self>, client: &TcpStream) -> Result<(), Refusal> {
+    fn serve(&self, client: &Arc<TcpStream>) -> Result<(), Refusal> {
         let chain = || self.chain.clone();
         let first = self.state.lock().first.clone().ok_or_else(|| Refusal::NoFirst { chain: chain() })?;
         let unreachable = |source| Refusal::Unreachable { chain: chain(), first: first.clone(), source };
         let server = connect(&first).map_err(unreachable)?;
-        let ready = |stream: &TcpStream| set_up(stream).and_then(|()| stream.try_clone());
-        let (to_client, to_server) =
-            (ready(client).map_err(unreachable)?, ready(&server).map_err(unreachable)?);
-        let pair = Pair { client: to_client, server: to_server, to: first.clone() };
-        let id = self.open(pair).ok_or_else(|| Refusal::Changed { chain: chain() })?;
-        let carried = carry_both(client, &server);
+        let pair = Arc::new(Pair::new(client, server, &first).map_err(unreachable)?);
+        let id = self.open(&pair).ok_or_else(|| Refusal::Changed { chain: chain() })?;
+        let carried = pair.carry();
         self.state.lock().open.remove(&id);
         self.ended.notify_all();
         carried.map_err(Refusal::Thread)
     }
 
     /// The pair is cut off from now on when it has to be; `None` if it has to be at once.
-    fn open(&self, pair: Pair) -> Option<u64> {
+    fn open(&self, pair: &Arc<Pair>) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_stopping || state.first.as_ref().is_some_and(|first| *first != pair.to) {
             return None;
         }
         state.next += 1;
         let id = state.next;
-        state.open.insert(id, pair);
+        state.open.insert(id, Arc::clone(pair));
         Some(id)
     }
 
@@ -163,25 +149,12 @@ impl Relay {
         let mut state = self.state.lock();
         state.is_stopping = true;
         for pair in state.open.values() {
-            // What has arrived is passed on still. A client that has gone is no error.
-            let _ = pair.client.shutdown(Shutdown::Read);
+            // What has arrived is passed on still.
+            pair.end_requests();
         }
         while !state.open.is_empty() && !self.ended.wait_until(&mut state, until).timed_out() {}
-        state.open.values().for_each(Pair::cut);
+        state.open.values().for_each(|pair| pair.cut());
     }
-}
-
-impl Pair {
-    /// Ends both connections; the threads that pass bytes on end by that.
-    fn cut(&self) {
-        // One that has ended already is no error.
-        let _ = self.client.shutdown(Shutdown::Both);
-        let _ = self.server.shutdown(Shutdown::Both);
-    }
-}
-
-fn thread(name: &str) -> std::thread::Builder {
-    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES)
 }
 
 fn connect(first: &ClientAddress) -> io::Result<TcpStream> {
@@ -194,36 +167,6 @@ fn connect(first: &ClientAddress) -> io::Result<TcpStream> {
         }
     }
     outcome
-}
-
-/// Packets leave at once, and a peer that has vanished is noticed.
-fn set_up(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    Ok(())
-}
-
-/// Passes bytes on in both directions until the server has ended its own.
-fn carry_both(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
-    let (replies, to_client) = (server.try_clone()?, client.try_clone()?);
-    let back = move || {
-        carry(&replies, &to_client);
-        // Nobody answers what the client still says.
-        let _ = to_client.shutdown(Shutdown::Both);
-    };
-    let back = thread("replies").spawn(back)?;
-    carry(client, server);
-    // A panic of the thread has been printed already.
-    let _ = back.join();
-    Ok(())
-}
-
-/// Passes bytes on until the sender has ended its direction, and ends that of the receiver.
-fn carry(mut from: &TcpStream, mut to: &TcpStream) {
-    // An error ends the direction as the end of the stream does.
-    let _ = io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
 }
 
 /// Says why, and waits until the client has read it.
