@@ -9,14 +9,21 @@ use common::{
 };
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 /// T, seconds: the shortest.
 const T: u64 = 4;
 /// Time limit for what follows a change, on a machine that does other things, too.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for what nothing has to be waited for.
+const SOON: Duration = Duration::from_secs(10);
+/// What a puppet says to each client.
+const GREETING: [u8; 7] = *b"+here\r\n";
+/// Clients of a puppet of which a test has not asked yet, at most.
+const CONNECTIONS_MAX: usize = 16;
 
 /// A proxy, killed when dropped.
 struct Proxy {
@@ -84,6 +91,12 @@ impl Proxy {
         served
     }
 
+    /// Waits until its log has these words.
+    fn says(&self, words: &str) {
+        let is_said = || self.place.log().contains(words).then_some(());
+        wait_until(LIMIT, is_said).unwrap_or_else(|| panic!("{}", self.place.log()));
+    }
+
     fn resp(&self) -> Resp {
         Resp::connect(self.address, REPLY_LIMIT).unwrap()
     }
@@ -101,6 +114,76 @@ impl Proxy {
 
 fn is_served(resp: &mut Resp) -> bool {
     resp.call(&[b"PING"]).is_ok_and(|reply| reply == Reply::Simple("PONG".into()))
+}
+
+/// A first server of which a test has the connections, and says what becomes of them.
+struct Puppet {
+    proxy: Proxy,
+    connections: Receiver<TcpStream>,
+}
+
+impl Puppet {
+    /// With a proxy that has found it.
+    fn with(flags: &[&str]) -> Self {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::start(&[sentinel_of(first.local_addr().unwrap())], flags);
+        proxy.says("clients are connected to the first server");
+        let (send, connections) = sync_channel(CONNECTIONS_MAX);
+        std::thread::spawn(move || {
+            for mut connection in first.incoming().map_while(Result::ok) {
+                // The client may have gone, and the test as well.
+                let _ = connection.write_all(&GREETING);
+                let _ = send.send(connection);
+            }
+        });
+        Self { proxy, connections }
+    }
+
+    /// A new client, and the server's end of its connection; `None` if the proxy has no place for it.
+    fn client(&self) -> Option<(TcpStream, TcpStream)> {
+        let mut client = TcpStream::connect(self.proxy.address).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut said = GREETING;
+        client.read_exact(&mut said).unwrap();
+        if said != GREETING {
+            return None;
+        }
+        let server = self.connections.recv_timeout(LIMIT).unwrap();
+        server.set_read_timeout(Some(LIMIT)).unwrap();
+        Some((client, server))
+    }
+}
+
+/// Answers questions for the first server: it is there. Returns where to ask.
+fn sentinel_of(first: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ip, port) = (first.ip().to_string(), first.port().to_string());
+    let fields = ["ip", &ip, "port", &port, "flags", "master", "config-epoch", "1"];
+    let words = fields.map(|field| format!("${}\r\n{field}\r\n", field.len())).concat();
+    let answer = format!("*{}\r\n{words}", fields.len());
+    std::thread::spawn(move || {
+        for mut asks in listener.incoming().map_while(Result::ok) {
+            let mut question = [0; 1024];
+            while asks.read(&mut question).is_ok_and(|count| count > 0) {
+                // The proxy asks again if it has got no answer.
+                let _ = asks.write_all(answer.as_bytes());
+            }
+        }
+    });
+    address
+}
+
+/// Sends until nobody takes any more.
+fn fill(mut client: &TcpStream) {
+    client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    while client.write(&[b'x'; 64 << 10]).is_ok() {}
+}
+
+/// Ends a connection as a client does that has replies unread: the proxy gets a reset.
+fn reset(client: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    drop(client);
 }
 
 /// A chain of one or more servers whose view is a file, which says where clients connect.
@@ -195,8 +278,7 @@ fn clients_are_told_what_to_do_while_there_is_no_first_server() {
     let text = "MASTERDOWN no server of the chain orders says which one takes writes: try again";
     assert!(error_text(&refused).starts_with(text), "{refused:?}");
     assert!(resp.call(&[b"GET", b"k"]).is_err(), "and the connection ends");
-    let log = || proxy.place.log().contains("no answer").then_some(());
-    wait_until(LIMIT, log).unwrap_or_else(|| panic!("{}", proxy.place.log()));
+    proxy.says("no answer");
     // One that cannot be reached.
     let mut chain = chain_in_a_file(1);
     let proxy = Proxy::of(&chain, &[]);
@@ -214,13 +296,9 @@ fn a_chain_of_another_name_or_with_a_password_is_not_guessed() {
     chain.nodes[0].flags = vec!["--password-file".into(), file.clone()];
     chain.start(0);
     let server = chain.server(0).resp;
-    let says = |proxy: &Proxy, words: &str| {
-        let is_said = || proxy.place.log().contains(words).then_some(());
-        wait_until(LIMIT, is_said).unwrap_or_else(|| panic!("{}", proxy.place.log()));
-    };
-    says(&Proxy::start(&[server], &[]), "it refuses: NOAUTH");
+    Proxy::start(&[server], &[]).says("it refuses: NOAUTH");
     let proxy = Proxy::start(&[server], &["--password-file", &file]);
-    says(&proxy, "clients are connected to the first server");
+    proxy.says("clients are connected to the first server");
     let mut resp = proxy.resp();
     assert!(
         error_text(&resp.call(&[b"GET", b"k"]).unwrap()).starts_with("NOAUTH"),
@@ -277,6 +355,26 @@ fn clients_for_whom_there_are_no_files_are_refused_and_not_left_waiting() {
     assert_eq!(proxy.resp().read().unwrap(), Reply::Error("ERR max number of clients reached".into()));
     assert!(served.iter_mut().all(is_served));
     assert!(proxy.place.log().contains("the limit on open files is low"), "{}", proxy.place.log());
+}
+
+/// The server takes no more requests, either.
+#[test]
+fn the_place_of_a_client_is_free_when_its_replies_have_ended() {
+    let puppet = Puppet::with(&["--max-clients", "1"]);
+    let (mut client, server) = puppet.client().expect("a place");
+    fill(&client);
+    server.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "the client is told");
+    drop(client);
+    let (client, mut server) = wait_until(SOON, || puppet.client()).expect("a place");
+    fill(&client);
+    reset(client);
+    // Whoever passes a reply on finds out that nobody takes it.
+    let again = || {
+        let _ = server.write(b"+OK\r\n");
+        puppet.client()
+    };
+    wait_until(SOON, again).expect("a place");
 }
 
 #[test]

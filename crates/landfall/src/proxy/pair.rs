@@ -31,8 +31,9 @@ impl Pair {
         let pair = Arc::clone(self);
         let back = move || {
             carry(&pair.server, &pair.client);
-            // Nobody answers what the client still says.
-            let _ = pair.client.shutdown(Shutdown::Both);
+            // Nobody answers what the client still says, and nobody reads what the server does. A thread that waits until the
+            // server takes more goes on by that.
+            pair.cut();
         };
         let back = thread("replies").spawn(back)?;
         carry(&self.client, &self.server);
