@@ -377,6 +377,49 @@ fn the_place_of_a_client_is_free_when_its_replies_have_ended() {
     wait_until(SOON, again).expect("a place");
 }
 
+/// The server says nothing, be it that it waits for another one of its chain.
+#[test]
+fn the_place_of_a_client_that_resets_its_connection_is_free_at_once() {
+    let puppet = Puppet::with(&["--max-clients", "1"]);
+    let (mut client, mut server) = puppet.client().expect("a place");
+    client.write_all(b"PING\r\n").unwrap();
+    server.read_exact(&mut [0; 6]).unwrap();
+    assert!(puppet.client().is_none(), "the only place is taken");
+    reset(client);
+    let (mut client, mut server) = wait_until(SOON, || puppet.client()).expect("a place");
+    // One that has ended its direction before.
+    client.write_all(b"PING\r\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    server.read_exact(&mut [0; 6]).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0, "the server sees the end of requests");
+    server.write_all(b"+PONG\r\n").unwrap();
+    client.peek(&mut [0]).unwrap();
+    drop(client);
+    let (client, server) = wait_until(SOON, || puppet.client()).expect("a place");
+    // One of whose requests the server takes no more.
+    fill(&client);
+    reset(client);
+    wait_until(SOON, || puppet.client()).expect("a place");
+    drop(server);
+}
+
+#[test]
+fn a_client_that_has_ended_its_direction_gets_its_replies() {
+    let puppet = Puppet::with(&[]);
+    let (mut client, mut server) = puppet.client().expect("a place");
+    client.write_all(b"GET k\r\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut request = String::new();
+    server.read_to_string(&mut request).unwrap();
+    assert_eq!(request, "GET k\r\n");
+    std::thread::sleep(Duration::from_secs(2));
+    server.write_all(b"$1\r\nv\r\n").unwrap();
+    drop(server);
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "$1\r\nv\r\n");
+}
+
 #[test]
 fn a_proxy_that_is_asked_to_end_passes_on_what_is_on_its_way() {
     let chain = chain_in_a_file(1);

@@ -1,14 +1,19 @@
 //! A client and its connection to a server: the bytes that both send to each other, and how that ends.
 
 use landfall_chain_io::ClientAddress;
-use rustix::net::sockopt;
-use std::io;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send, sockopt};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A peer that says nothing for so long is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Bytes that are passed on at once.
+const PIECE_BYTES: usize = 8 << 10;
 /// Stack of the threads of a client, bytes.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -17,29 +22,118 @@ pub(super) struct Pair {
     client: Arc<TcpStream>,
     server: TcpStream,
     pub(super) to: ClientAddress,
+    /// Since when bytes of the server are waited for; `None` while the client takes some.
+    silent_since: Mutex<Option<Instant>>,
+}
+
+/// Who takes no more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    Client,
+    Server,
 }
 
 impl Pair {
     pub(super) fn new(client: &Arc<TcpStream>, server: TcpStream, to: &ClientAddress) -> io::Result<Self> {
         set_up(client)?;
         set_up(&server)?;
-        Ok(Self { client: Arc::clone(client), server, to: to.clone() })
+        let (client, silent_since) = (Arc::clone(client), Mutex::new(None));
+        Ok(Self { client, server, to: to.clone(), silent_since })
     }
 
-    /// Passes bytes on in both directions until the server has ended its own.
-    pub(super) fn carry(self: &Arc<Self>) -> io::Result<()> {
+    /// Passes bytes on in both directions until the server has ended its own, or the client has gone. Once the client has
+    /// ended its direction, the server may be silent for so long.
+    pub(super) fn carry(self: &Arc<Self>, silence_max: Duration) -> io::Result<()> {
         let pair = Arc::clone(self);
-        let back = move || {
-            carry(&pair.server, &pair.client);
-            // Nobody answers what the client still says, and nobody reads what the server does. A thread that waits until the
-            // server takes more goes on by that.
-            pair.cut();
-        };
-        let back = thread("replies").spawn(back)?;
-        carry(&self.client, &self.server);
+        let replies = thread("replies").spawn(move || pair.carry_replies())?;
+        let carried = self.carry_requests().and_then(|()| self.wait_for_replies(silence_max));
+        if carried == Err(Gone::Client) {
+            self.cut();
+        }
+        // What a server has said that has ended its direction is passed on still.
         // A panic of the thread has been printed already.
-        let _ = back.join();
+        let _ = replies.join();
         Ok(())
+    }
+
+    /// Passes requests on until the client has ended its direction, and ends that to the server.
+    fn carry_requests(&self) -> Result<(), Gone> {
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            let count = read(&*self.client, &mut piece).map_err(|_| Gone::Client)?;
+            if count == 0 {
+                // A server that has ended already is no error.
+                let _ = self.server.shutdown(Shutdown::Write);
+                return Ok(());
+            }
+            self.pass_on(&piece[..count])?;
+        }
+    }
+
+    /// Passes a part of a request on. A server that does not take it does not hide that the client goes.
+    fn pass_on(&self, mut bytes: &[u8]) -> Result<(), Gone> {
+        while !bytes.is_empty() {
+            match send(&self.server, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::AGAIN) => self.wait_for_room()?,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Gone::Server),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the server takes bytes, or has gone.
+    fn wait_for_room(&self) -> Result<(), Gone> {
+        let client = PollFd::new(&*self.client, PollFlags::empty());
+        let [client, _] = wait([client, PollFd::new(&self.server, PollFlags::OUT)], None)?;
+        if client.is_empty() { Ok(()) } else { Err(Gone::Client) }
+    }
+
+    /// Waits until the server has ended its direction. A reset of the client counts at once, the silence of the server
+    /// after a while.
+    fn wait_for_replies(&self, silence_max: Duration) -> Result<(), Gone> {
+        let (begun, none) = (Instant::now(), PollFlags::empty());
+        loop {
+            let left = silence_max.saturating_sub(self.silence(begun));
+            if left.is_zero() {
+                return Err(Gone::Client);
+            }
+            let polled = [PollFd::new(&*self.client, none), PollFd::new(&self.server, none)];
+            match wait(polled, Some(left))?.map(|has| !has.is_empty()) {
+                [_, true] => return Ok(()),
+                [true, false] => return Err(Gone::Client),
+                [false, false] => {}
+            }
+        }
+    }
+
+    /// How long bytes of the server are waited for, from a moment on.
+    fn silence(&self, from: Instant) -> Duration {
+        let since = *self.silent_since.lock();
+        since.map_or(Duration::ZERO, |since| since.max(from).elapsed())
+    }
+
+    /// Passes replies on until the server has ended its direction, or the client takes no more.
+    fn carry_replies(&self) {
+        // An error ends the direction as the end of the stream does.
+        let _ = self.pass_replies();
+        // Nobody answers what the client still says, and nobody reads what the server does. A thread that waits until the
+        // server takes more goes on by that.
+        self.cut();
+    }
+
+    fn pass_replies(&self) -> io::Result<()> {
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            *self.silent_since.lock() = Some(Instant::now());
+            let count = read(&self.server, &mut piece)?;
+            *self.silent_since.lock() = None;
+            if count == 0 {
+                return Ok(());
+            }
+            (&*self.client).write_all(&piece[..count])?;
+        }
     }
 
     /// Nothing more is read of the client.
@@ -69,9 +163,115 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes bytes on until the sender has ended its direction, and ends that of the receiver.
-fn carry(mut from: &TcpStream, mut to: &TcpStream) {
-    // An error ends the direction as the end of the stream does.
-    let _ = io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
+fn read(mut from: impl Read, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Waits until something has become of descriptors, or the time is over. Returns what. Ends and errors are always told.
+fn wait<const N: usize>(mut polled: [PollFd<'_>; N], most: Option<Duration>) -> Result<[PollFlags; N], Gone> {
+    let most = most.map(|most| Timespec {
+        tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(most.subsec_nanos()),
+    });
+    match poll(&mut polled, most.as_ref()) {
+        // Nothing has become of any.
+        Ok(_) | Err(Errno::INTR) => Ok(polled.map(|fd| fd.revents())),
+        // The kernel has no memory: the client is cut off, as nobody can wait for it.
+        Err(_) => Err(Gone::Client),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    /// How long the server may be silent.
+    const SILENCE_MAX: Duration = Duration::from_secs(1);
+    /// Time limit for what has to come.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// The client's and the server's ends of a pair.
+    struct Ends {
+        client: TcpStream,
+        server: TcpStream,
+        /// Something comes when both connections have ended.
+        ended: Receiver<()>,
+    }
+
+    fn connected() -> [TcpStream; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        far.set_read_timeout(Some(LIMIT)).unwrap();
+        [near, far]
+    }
+
+    fn carried() -> Ends {
+        let ([near_client, client], [near_server, server]) = (connected(), connected());
+        let to = "10.0.0.1:6479".parse().unwrap();
+        let pair = Arc::new(Pair::new(&Arc::new(near_client), near_server, &to).unwrap());
+        let (send, ended) = sync_channel(1);
+        std::thread::spawn(move || {
+            pair.carry(SILENCE_MAX).unwrap();
+            send.send(()).unwrap();
+        });
+        Ends { client, server, ended }
+    }
+
+    /// Has the client end its direction behind a request.
+    fn ask(Ends { client, server, .. }: &mut Ends) {
+        client.write_all(b"GET k\r\n").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut request = Vec::new();
+        server.read_to_end(&mut request).unwrap();
+        assert_eq!(request, b"GET k\r\n");
+    }
+
+    #[test]
+    fn a_client_that_has_closed_is_given_up_when_the_server_is_silent_for_too_long() {
+        let (mut ends, begun) = (carried(), Instant::now());
+        ask(&mut ends);
+        // Nothing shows that: the end of the client's direction has come already.
+        drop(ends.client);
+        ends.ended.recv_timeout(LIMIT).expect("it is given up");
+        assert!(begun.elapsed() >= SILENCE_MAX, "it could have waited for a reply");
+        drop(ends.server);
+    }
+
+    #[test]
+    fn a_client_that_has_ended_its_direction_gets_replies_as_long_as_some_come() {
+        let mut ends = carried();
+        ask(&mut ends);
+        for _ in 0..8 {
+            std::thread::sleep(SILENCE_MAX / 4);
+            ends.server.write_all(b"v").unwrap();
+        }
+        drop(ends.server);
+        let mut replies = Vec::new();
+        ends.client.read_to_end(&mut replies).unwrap();
+        assert_eq!(replies, b"vvvvvvvv");
+        ends.ended.recv_timeout(LIMIT).unwrap();
+    }
+
+    #[test]
+    fn a_client_that_has_ended_its_direction_may_take_its_time_with_replies() {
+        const BYTES: usize = 32 << 20;
+        let mut ends = carried();
+        ask(&mut ends);
+        let mut server = ends.server;
+        let writing = std::thread::spawn(move || server.write_all("v".repeat(BYTES).as_bytes()));
+        std::thread::sleep(2 * SILENCE_MAX);
+        let mut replies = Vec::new();
+        ends.client.read_to_end(&mut replies).unwrap();
+        assert_eq!(replies.len(), BYTES);
+        writing.join().unwrap().unwrap();
+        ends.ended.recv_timeout(LIMIT).unwrap();
+    }
 }

@@ -15,6 +15,12 @@ use std::time::{Duration, Instant};
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// How long a client that is refused may take to read why.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+/// How long a server may be silent to a client that has ended its direction, before that counts as gone. It may wait for
+/// a reply, or may have closed: both look alike until its kernel has forgotten the connection, some minute later, and many
+/// that gave up would have all places until then. A chain that has lost a server answers a write when that is taken out,
+/// after T (10 s by default), and another server has begun to answer, after T/2 more at most: the limit is twice that. If T
+/// is longer, such a client may lose the reply, as by any lost connection.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long replies on their way may take when the proxy stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -125,7 +131,7 @@ impl Relay {
         let server = connect(&first).map_err(unreachable)?;
         let pair = Arc::new(Pair::new(client, server, &first).map_err(unreachable)?);
         let id = self.open(&pair).ok_or_else(|| Refusal::Changed { chain: chain() })?;
-        let carried = pair.carry();
+        let carried = pair.carry(SILENCE_MAX);
         self.state.lock().open.remove(&id);
         self.ended.notify_all();
         carried.map_err(Refusal::Thread)
