@@ -72,8 +72,8 @@ enum ProxyError {
         "cannot listen on {address}: {source} (is another program listening there? port 0 picks a free one)"
     )]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot start a thread, or wait for signals: {0}")]
-    Thread(io::Error),
+    #[error("cannot start a thread, make a pipe, or wait for signals: {0}")]
+    System(io::Error),
 }
 
 /// Runs `landfall proxy` until SIGTERM or SIGINT.
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ProxyArgs) -> ExitCode {
 fn serve(args: &ProxyArgs) -> Result<(), ProxyError> {
     let address = args.checked_address()?;
     let password = args.password_file.as_deref().map(read_password).transpose()?;
-    sys::block_stop_signals().map_err(ProxyError::Thread)?;
+    sys::block_stop_signals().map_err(ProxyError::System)?;
     let open_files = sys::raise_open_files();
     let clients_max = clients_for(open_files, args.max_clients);
     if clients_max < args.max_clients {
@@ -101,7 +101,8 @@ fn serve(args: &ProxyArgs) -> Result<(), ProxyError> {
     let listen = |source| ProxyError::Listen { address, source };
     let listener = TcpListener::bind(address).map_err(listen)?;
     let bound = listener.local_addr().map_err(listen)?;
-    let relay = Arc::new(Relay::new(&args.chain, args.servers.len(), clients_max));
+    let relay = Relay::new(&args.chain, args.servers.len(), clients_max).map_err(ProxyError::System)?;
+    let relay = Arc::new(relay);
     for (index, server) in args.servers.iter().enumerate() {
         let watch = watch::Watch::new(server.clone(), &args.chain, password.clone());
         let relay = Arc::clone(&relay);
@@ -111,14 +112,14 @@ fn serve(args: &ProxyArgs) -> Result<(), ProxyError> {
     spawn("accept", move || accept(&listener, &accepting))?;
     output::announce(&[format!("proxy of the chain {}: {bound}", args.chain), "ready".to_owned()]);
     sys::notify_ready();
-    let signal = sys::wait_for_stop_signal().map_err(ProxyError::Thread)?;
+    let signal = sys::wait_for_stop_signal().map_err(ProxyError::System)?;
     tracing::info!(signal, "stopping");
     relay.stop();
     Ok(())
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), ProxyError> {
-    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(ProxyError::Thread)
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).map_err(ProxyError::System)
 }
 
 /// Clients that there are files for, as many as are wanted at most. Without a file a client is not even accepted: it

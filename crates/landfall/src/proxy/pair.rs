@@ -3,9 +3,9 @@
 use landfall_chain_io::ClientAddress;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{SendFlags, send, sockopt};
-use std::io::{self, Read, Write};
+use std::io::{self, PipeReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// Bytes that are passed on at once.
 const PIECE_BYTES: usize = 8 << 10;
+/// How long it is waited for the end of a client to which everything has been sent.
+const LINGER: Duration = Duration::from_secs(1);
 /// Stack of the threads of a client, bytes.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -41,32 +43,61 @@ impl Pair {
         Ok(Self { client, server, to: to.clone(), silent_since })
     }
 
-    /// Passes bytes on in both directions until the server has ended its own, or the client has gone. Once the client has
-    /// ended its direction, the server may be silent for so long.
-    pub(super) fn carry(self: &Arc<Self>, silence_max: Duration) -> io::Result<()> {
+    /// Passes bytes on in both directions until the server has ended its own, or the client has gone. From `stop` on it
+    /// reads no more requests. Once the requests have ended, the server may be silent for so long.
+    pub(super) fn carry(self: &Arc<Self>, stop: &PipeReader, silence_max: Duration) -> io::Result<()> {
         let pair = Arc::clone(self);
         let replies = thread("replies").spawn(move || pair.carry_replies())?;
-        let carried = self.carry_requests().and_then(|()| self.wait_for_replies(silence_max));
+        let carried = self.carry_requests(stop).and_then(|()| self.wait_for_replies(silence_max));
         if carried == Err(Gone::Client) {
             self.cut();
         }
         // What a server has said that has ended its direction is passed on still.
         // A panic of the thread has been printed already.
         let _ = replies.join();
+        // A client that does not end is no error.
+        let _ = linger(&self.client);
         Ok(())
     }
 
-    /// Passes requests on until the client has ended its direction, and ends that to the server.
-    fn carry_requests(&self) -> Result<(), Gone> {
+    /// Passes requests on until the client has ended its direction or the proxy stops, and ends that to the server.
+    fn carry_requests(&self, stop: &PipeReader) -> Result<(), Gone> {
+        self.pass_requests(&*self.client, || self.wait_for_request(stop))?;
+        // What has arrived before the stop is passed on still.
+        let arrived = ioctl_fionread(&*self.client).map_err(|_| Gone::Client)?;
+        self.pass_requests((&*self.client).take(arrived), || Ok(true))?;
+        // A server that has ended already is no error.
+        let _ = self.server.shutdown(Shutdown::Write);
+        Ok(())
+    }
+
+    fn pass_requests(
+        &self,
+        mut from: impl Read,
+        goes_on: impl Fn() -> Result<bool, Gone>,
+    ) -> Result<(), Gone> {
         let mut piece = [0; PIECE_BYTES];
-        loop {
-            let count = read(&*self.client, &mut piece).map_err(|_| Gone::Client)?;
-            if count == 0 {
-                // A server that has ended already is no error.
-                let _ = self.server.shutdown(Shutdown::Write);
-                return Ok(());
+        while goes_on()? {
+            match read(&mut from, &mut piece).map_err(|_| Gone::Client)? {
+                0 => break,
+                count => self.pass_on(&piece[..count])?,
             }
-            self.pass_on(&piece[..count])?;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to read of the client. False if the proxy stops.
+    fn wait_for_request(&self, stop: &PipeReader) -> Result<bool, Gone> {
+        let none = PollFlags::empty();
+        let client = PollFd::new(&*self.client, PollFlags::IN);
+        loop {
+            let polled = [client.clone(), PollFd::new(&self.server, none), PollFd::new(stop, none)];
+            match wait(polled, None)?.map(|has| !has.is_empty()) {
+                [_, true, _] => return Err(Gone::Server),
+                [_, _, true] => return Ok(false),
+                [true, ..] => return Ok(true),
+                [false, ..] => {}
+            }
         }
     }
 
@@ -118,9 +149,9 @@ impl Pair {
     fn carry_replies(&self) {
         // An error ends the direction as the end of the stream does.
         let _ = self.pass_replies();
-        // Nobody answers what the client still says, and nobody reads what the server does. A thread that waits until the
-        // server takes more goes on by that.
-        self.cut();
+        let _ = self.client.shutdown(Shutdown::Write);
+        // Nobody answers what the client still says. The thread that passes requests on is woken by that.
+        let _ = self.server.shutdown(Shutdown::Both);
     }
 
     fn pass_replies(&self) -> io::Result<()> {
@@ -134,12 +165,6 @@ impl Pair {
             }
             (&*self.client).write_all(&piece[..count])?;
         }
-    }
-
-    /// Nothing more is read of the client.
-    pub(super) fn end_requests(&self) {
-        // A client that has gone is no error.
-        let _ = self.client.shutdown(Shutdown::Read);
     }
 
     /// Ends both connections; the threads that pass bytes on end by that.
@@ -172,6 +197,23 @@ fn read(mut from: impl Read, piece: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+/// Reads what a client still says, until it has ended its direction. A connection that ends with bytes unread is reset, and
+/// the client would lose what it has not received yet.
+pub(super) fn linger(mut client: &TcpStream) -> io::Result<()> {
+    let until = Instant::now() + LINGER;
+    let mut unread = [0; 4096];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        client.set_read_timeout(Some(left))?;
+        if client.read(&mut unread)? == 0 {
+            return Ok(());
+        }
+    }
+}
+
 /// Waits until something has become of descriptors, or the time is over. Returns what. Ends and errors are always told.
 fn wait<const N: usize>(mut polled: [PollFd<'_>; N], most: Option<Duration>) -> Result<[PollFlags; N], Gone> {
     let most = most.map(|most| Timespec {
@@ -189,6 +231,7 @@ fn wait<const N: usize>(mut polled: [PollFd<'_>; N], most: Option<Duration>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::PipeWriter;
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -203,6 +246,8 @@ mod tests {
         server: TcpStream,
         /// Something comes when both connections have ended.
         ended: Receiver<()>,
+        /// No requests are passed on without it.
+        running: PipeWriter,
     }
 
     fn connected() -> [TcpStream; 2] {
@@ -217,12 +262,12 @@ mod tests {
         let ([near_client, client], [near_server, server]) = (connected(), connected());
         let to = "10.0.0.1:6479".parse().unwrap();
         let pair = Arc::new(Pair::new(&Arc::new(near_client), near_server, &to).unwrap());
-        let (send, ended) = sync_channel(1);
+        let ((stop, running), (send, ended)) = (io::pipe().unwrap(), sync_channel(1));
         std::thread::spawn(move || {
-            pair.carry(SILENCE_MAX).unwrap();
+            pair.carry(&stop, SILENCE_MAX).unwrap();
             send.send(()).unwrap();
         });
-        Ends { client, server, ended }
+        Ends { client, server, ended, running }
     }
 
     /// Has the client end its direction behind a request.
@@ -272,6 +317,24 @@ mod tests {
         ends.client.read_to_end(&mut replies).unwrap();
         assert_eq!(replies.len(), BYTES);
         writing.join().unwrap().unwrap();
+        ends.ended.recv_timeout(LIMIT).unwrap();
+    }
+
+    #[test]
+    fn what_a_client_says_after_a_stop_costs_it_no_reply() {
+        const BYTES: usize = 1 << 20;
+        let mut ends = carried();
+        ends.client.write_all(b"GET k\r\n").unwrap();
+        ends.server.read_exact(&mut [0; 7]).unwrap();
+        drop(ends.running);
+        assert_eq!(ends.server.read(&mut [0]).unwrap(), 0, "requests have ended");
+        ends.client.write_all(b"GET l\r\n").unwrap();
+        ends.server.write_all("v".repeat(BYTES).as_bytes()).unwrap();
+        drop(ends.server);
+        let mut replies = Vec::new();
+        ends.client.read_to_end(&mut replies).unwrap();
+        assert_eq!(replies.len(), BYTES);
+        drop(ends.client);
         ends.ended.recv_timeout(LIMIT).unwrap();
     }
 }

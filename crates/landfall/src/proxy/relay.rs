@@ -1,11 +1,11 @@
 //! The clients of a proxy, and which server is theirs.
 
 use super::choice::{Choice, Heard};
-use super::pair::{Pair, thread};
+use super::pair::{Pair, linger, thread};
 use landfall_chain_io::ClientAddress;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit to connect to the first server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// How long a client that is refused may take to read why.
+/// How long a client that is refused may take to receive why.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
 /// How long a server may be silent to a client that has ended its direction, before that counts as gone. It may wait for
 /// a reply, or may have closed: both look alike until its kernel has forgotten the connection, some minute later, and many
@@ -29,7 +29,8 @@ struct State {
     first: Option<ClientAddress>,
     open: BTreeMap<u64, Arc<Pair>>,
     next: u64,
-    is_stopping: bool,
+    /// Dropped when the proxy stops.
+    running: Option<PipeWriter>,
 }
 
 /// The clients, and which server is theirs.
@@ -38,6 +39,8 @@ pub(super) struct Relay {
     clients_max: usize,
     clients: AtomicUsize,
     state: Mutex<State>,
+    /// Ends when the proxy stops: whoever waits for requests is woken by that.
+    stop: PipeReader,
     /// Signalled when a client has ended.
     ended: Condvar,
 }
@@ -70,16 +73,18 @@ impl Drop for Place<'_> {
 }
 
 impl Relay {
-    pub(super) fn new(chain: &str, servers: usize, clients_max: usize) -> Self {
-        let choice = Choice::new(servers);
-        let state = State { choice, first: None, open: BTreeMap::new(), next: 0, is_stopping: false };
-        Self {
+    pub(super) fn new(chain: &str, servers: usize, clients_max: usize) -> io::Result<Self> {
+        let (stop, running) = io::pipe()?;
+        let (choice, running) = (Choice::new(servers), Some(running));
+        let state = State { choice, first: None, open: BTreeMap::new(), next: 0, running };
+        Ok(Self {
             chain: chain.into(),
             clients_max,
             clients: AtomicUsize::new(0),
             state: Mutex::new(state),
+            stop,
             ended: Condvar::new(),
-        }
+        })
     }
 
     /// Something is heard of a server. If another one is the first, clients of the one before are cut off.
@@ -131,7 +136,7 @@ impl Relay {
         let server = connect(&first).map_err(unreachable)?;
         let pair = Arc::new(Pair::new(client, server, &first).map_err(unreachable)?);
         let id = self.open(&pair).ok_or_else(|| Refusal::Changed { chain: chain() })?;
-        let carried = pair.carry(SILENCE_MAX);
+        let carried = pair.carry(&self.stop, SILENCE_MAX);
         self.state.lock().open.remove(&id);
         self.ended.notify_all();
         carried.map_err(Refusal::Thread)
@@ -140,7 +145,7 @@ impl Relay {
     /// The pair is cut off from now on when it has to be; `None` if it has to be at once.
     fn open(&self, pair: &Arc<Pair>) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.is_stopping || state.first.as_ref().is_some_and(|first| *first != pair.to) {
+        if state.running.is_none() || state.first.as_ref().is_some_and(|first| *first != pair.to) {
             return None;
         }
         state.next += 1;
@@ -153,11 +158,7 @@ impl Relay {
     pub(super) fn stop(&self) {
         let until = Instant::now() + GRACE;
         let mut state = self.state.lock();
-        state.is_stopping = true;
-        for pair in state.open.values() {
-            // What has arrived is passed on still.
-            pair.end_requests();
-        }
+        state.running = None;
         while !state.open.is_empty() && !self.ended.wait_until(&mut state, until).timed_out() {}
         state.open.values().for_each(|pair| pair.cut());
     }
@@ -177,20 +178,8 @@ fn connect(first: &ClientAddress) -> io::Result<TcpStream> {
 
 /// Says why, and waits until the client has read it.
 fn refuse(mut client: &TcpStream, refusal: &Refusal) -> io::Result<()> {
-    let until = Instant::now() + REFUSAL_LIMIT;
     client.set_write_timeout(Some(REFUSAL_LIMIT))?;
     client.write_all(format!("-{refusal}\r\n").as_bytes())?;
     client.shutdown(Shutdown::Write)?;
-    // A client that has sent a request would lose the refusal by the end of a connection with bytes unread.
-    let mut unread = [0; 4096];
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        client.set_read_timeout(Some(left))?;
-        if client.read(&mut unread)? == 0 {
-            return Ok(());
-        }
-    }
+    linger(client)
 }
