@@ -10,8 +10,14 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A peer that says nothing for so long is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// A peer of which nothing is heard for so long is asked whether it is there, ...
+const ASK_AFTER: Duration = Duration::from_secs(60);
+/// ... again and again, ...
+const ASK_EVERY: Duration = Duration::from_secs(15);
+/// ... so often, ...
+const ASK_TIMES: u32 = 4;
+/// ... and has vanished then. So has a client that takes none of the bytes that wait for it for as long.
+const VANISHED_AFTER: Duration = Duration::from_secs(120);
 /// Bytes that are passed on at once.
 const PIECE_BYTES: usize = 8 << 10;
 /// How long it is waited for the end of a client to which everything has been sent.
@@ -38,6 +44,7 @@ enum Gone {
 impl Pair {
     pub(super) fn new(client: &Arc<TcpStream>, server: TcpStream, to: &ClientAddress) -> io::Result<Self> {
         set_up(client)?;
+        end_if_nothing_is_taken(client)?;
         set_up(&server)?;
         let (client, silent_since) = (Arc::clone(client), Mutex::new(None));
         Ok(Self { client, server, to: to.clone(), silent_since })
@@ -183,8 +190,18 @@ pub(super) fn thread(name: &str) -> std::thread::Builder {
 /// Packets leave at once, and a peer that has vanished is noticed.
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASK_TIMES)?;
     sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}
+
+/// A peer is not asked whether it is there while replies wait for it: the kernel would send them again for a quarter of an
+/// hour. A server has no such limit, as it may take no requests for as long as it waits for another one of its chain.
+fn end_if_nothing_is_taken(client: &TcpStream) -> io::Result<()> {
+    let most = u32::try_from(VANISHED_AFTER.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(client, most)?;
     Ok(())
 }
 
@@ -277,6 +294,23 @@ mod tests {
         let mut request = Vec::new();
         server.read_to_end(&mut request).unwrap();
         assert_eq!(request, b"GET k\r\n");
+    }
+
+    /// What the kernel makes of that, no test waits for.
+    #[test]
+    fn a_client_that_has_vanished_is_given_up_after_two_minutes() {
+        let ([client, _far_client], [server, _far_server]) = (connected(), connected());
+        let (client, to) = (Arc::new(client), "10.0.0.1:6479".parse().unwrap());
+        let pair = Pair::new(&client, server, &to).unwrap();
+        for stream in [&*client, &pair.server] {
+            assert!(sockopt::socket_keepalive(stream).unwrap());
+            let (after, every) =
+                (sockopt::tcp_keepidle(stream).unwrap(), sockopt::tcp_keepintvl(stream).unwrap());
+            let times = sockopt::tcp_keepcnt(stream).unwrap();
+            assert_eq!((after + every * times).as_secs(), 120);
+        }
+        let most = sockopt::tcp_user_timeout(&*client).unwrap();
+        assert_eq!((most, sockopt::tcp_user_timeout(&pair.server).unwrap()), (120_000, 0));
     }
 
     #[test]
