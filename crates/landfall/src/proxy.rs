@@ -6,6 +6,7 @@
 
 mod choice;
 mod pair;
+mod reach;
 mod relay;
 mod watch;
 

@@ -43,23 +43,15 @@ impl Drop for Proxy {
 impl Proxy {
     /// Of the chain `orders`, by these servers.
     fn start(servers: &[SocketAddr], flags: &[&str]) -> Self {
-        Self::start_by(Command::new(binary()), servers, flags)
+        let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
+        Self::start_by(Command::new(binary()), &servers.join(","), flags)
     }
 
     /// As [`Self::start`], by a command that runs the program in a special way.
-    fn start_by(mut command: Command, servers: &[SocketAddr], flags: &[&str]) -> Self {
+    fn start_by(mut command: Command, servers: &str, flags: &[&str]) -> Self {
         let place = Place::new();
-        let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
         let log = File::create(place.path().join("log")).unwrap();
-        command.args([
-            "proxy",
-            "--listen",
-            "127.0.0.1:0",
-            "--chain",
-            "orders",
-            "--server",
-            &servers.join(","),
-        ]);
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--chain", "orders", "--server", servers]);
         let mut child = command.args(flags).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let line = lines.next().unwrap_or_else(|| panic!("no proxy: {}", place.log()));
@@ -68,15 +60,14 @@ impl Proxy {
     }
 
     fn of(chain: &Chain, flags: &[&str]) -> Self {
-        Self::of_by(Command::new(binary()), chain, flags)
+        let servers: Vec<SocketAddr> = (0..chain.nodes.len()).map(|node| chain.server(node).resp).collect();
+        Self::start(&servers, flags).once_it_serves()
     }
 
-    fn of_by(command: Command, chain: &Chain, flags: &[&str]) -> Self {
-        let servers: Vec<SocketAddr> = (0..chain.nodes.len()).map(|node| chain.server(node).resp).collect();
-        let proxy = Self::start_by(command, &servers, flags);
-        let is_there = || is_served(&mut proxy.resp()).then_some(());
-        wait_until(LIMIT, is_there).unwrap_or_else(|| panic!("{}", proxy.place.log()));
-        proxy
+    fn once_it_serves(self) -> Self {
+        let is_there = || is_served(&mut self.resp()).then_some(());
+        wait_until(LIMIT, is_there).unwrap_or_else(|| panic!("{}", self.place.log()));
+        self
     }
 
     /// So many clients that it serves. One that has found the proxy ready may be there still.
@@ -314,6 +305,21 @@ fn a_chain_of_another_name_or_with_a_password_is_not_guessed() {
     assert!(words.contains("ERR No such master with that name"), "{words}");
 }
 
+/// The proxy has a file of names of its own. The server listens at one of two addresses, and the other one comes first.
+#[test]
+fn a_server_whose_name_has_several_addresses_is_asked_at_all_of_them() {
+    if !has_program("unshare", &["--mount", "true"]) {
+        return;
+    }
+    let chain = chain_in_a_file(1);
+    let server = chain.server(0).resp;
+    let names = chain.nodes[0].place.file("hosts", &format!("::1 servers\n{} servers\n", server.ip()));
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "bash", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
+    command.arg(names).arg(binary());
+    Proxy::start_by(command, &format!("servers:{}", server.port()), &[]).once_it_serves();
+}
+
 #[test]
 fn flags_that_make_no_sense_are_refused_with_what_to_do() {
     let refused = |flags: &[&str]| {
@@ -350,7 +356,8 @@ fn clients_for_whom_there_are_no_files_are_refused_and_not_left_waiting() {
     let chain = chain_in_a_file(1);
     let mut command = Command::new("bash");
     command.args(["-c", "ulimit -n 80 && exec \"$0\" \"$@\""]).arg(binary());
-    let proxy = Proxy::of_by(command, &chain, &[]);
+    let server = chain.server(0).resp.to_string();
+    let proxy = Proxy::start_by(command, &server, &[]).once_it_serves();
     let mut served = proxy.served(8);
     assert_eq!(proxy.resp().read().unwrap(), Reply::Error("ERR max number of clients reached".into()));
     assert!(served.iter_mut().all(is_served));

@@ -2,16 +2,17 @@
 
 use super::choice::{Choice, Heard};
 use super::pair::{Pair, linger, thread};
+use super::reach::reach;
 use landfall_chain_io::ClientAddress;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, PipeWriter, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time limit to connect to the first server.
+/// Time limit to connect to the first server, at each of its addresses.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// How long a client that is refused may take to receive why.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
@@ -133,7 +134,8 @@ impl Relay {
         let chain = || self.chain.clone();
         let first = self.state.lock().first.clone().ok_or_else(|| Refusal::NoFirst { chain: chain() })?;
         let unreachable = |source| Refusal::Unreachable { chain: chain(), first: first.clone(), source };
-        let server = connect(&first).map_err(unreachable)?;
+        let server = reach(&first, |address| TcpStream::connect_timeout(&address, CONNECT_LIMIT));
+        let server = server.map_err(unreachable)?;
         let pair = Arc::new(Pair::new(client, server, &first).map_err(unreachable)?);
         let id = self.open(&pair).ok_or_else(|| Refusal::Changed { chain: chain() })?;
         let carried = pair.carry(&self.stop, SILENCE_MAX);
@@ -162,18 +164,6 @@ impl Relay {
         while !state.open.is_empty() && !self.ended.wait_until(&mut state, until).timed_out() {}
         state.open.values().for_each(|pair| pair.cut());
     }
-}
-
-fn connect(first: &ClientAddress) -> io::Result<TcpStream> {
-    let addresses = (first.host.as_str(), first.port).to_socket_addrs()?;
-    let mut outcome = Err(io::ErrorKind::NotFound.into());
-    for address in addresses {
-        outcome = TcpStream::connect_timeout(&address, CONNECT_LIMIT);
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    outcome
 }
 
 /// Says why, and waits until the client has read it.

@@ -1,16 +1,16 @@
 //! Asks one server of a chain, again and again, which one takes writes.
 
 use super::choice::{Answer, Heard};
+use super::reach::reach;
 use crate::demo::wire::{Reply, Resp};
 use landfall_chain_io::ClientAddress;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 /// Pause between two questions.
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// Time limit of an answer.
+/// Time limit of an answer, and of a connection to each address of the server.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// One server, and what it is asked with.
@@ -69,10 +69,7 @@ impl Watch {
     }
 
     fn connect(&self) -> Result<Resp, WatchError> {
-        let ClientAddress { host, port } = &self.server;
-        let address = (host.as_str(), *port).to_socket_addrs()?.next();
-        let address = address.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let mut resp = Resp::connect(address, LIMIT)?;
+        let mut resp = reach(&self.server, |address| Resp::connect(address, LIMIT))?;
         if let Some(password) = &self.password {
             match resp.call(&[b"AUTH", password.as_bytes()])? {
                 Reply::Error(text) => return Err(WatchError::Refused(text)),
