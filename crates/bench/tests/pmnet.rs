@@ -39,6 +39,7 @@ fn quick_run_of_the_pmnet_evaluation_reports_and_leaves_nothing() {
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("pmnet.json")).unwrap()).unwrap();
     assert_eq!(json["results"]["schema"], 1);
+    assert_eq!(json["results"]["waits_for_servers"], true);
     device_acknowledges_what_pmnet_sends(&json["results"]["rows"]);
     parts_make_up_a_round_trip(&json["results"]["breakdown"]);
     let has_redis = !report.contains("SKIPPED");

@@ -24,6 +24,12 @@ pub(crate) enum BenchError {
     /// Peer: a reply that does not fit the request.
     #[error("{peer} answered {reply} where {expected} was expected")]
     Reply { peer: String, reply: String, expected: &'static str },
+    /// Peer: a server did not execute the updates that were acknowledged to its clients.
+    #[error(
+        "{sent} updates were acknowledged; the server has executed {applied} and rejected {rejected} (incarnations: \
+         {incarnations})"
+    )]
+    NotExecuted { sent: u64, applied: u64, rejected: u64, incarnations: u64 },
     /// Environment: the client program failed.
     #[error("{program} failed ({status}): {output}")]
     Client { program: &'static str, status: String, output: String },

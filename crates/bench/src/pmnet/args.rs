@@ -238,6 +238,9 @@ pub struct PmnetServerArgs {
     /// The server behind a logger or a side-car
     #[arg(long)]
     pub forward: Option<SocketAddr>,
+    /// For a server of PMNet and a side-car: where it tells how many updates it has executed
+    #[arg(long)]
+    pub counts: Option<SocketAddr>,
     /// Never wait in the kernel
     #[arg(long)]
     pub spin: bool,

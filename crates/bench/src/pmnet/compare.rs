@@ -5,6 +5,7 @@ use super::course::Course;
 use super::design::{Spec, Waits};
 use super::lab::Lab;
 use super::load::{Channel, Framing, Measured, Patience, Plan, Rest, StreamChannel, UdpChannel, drive};
+use super::settle::{confirm, drain};
 use super::stand::{Extent, Stand};
 use super::sys::sleep_exactly;
 use super::work::{Ask, Settings, clients, fill};
@@ -26,6 +27,8 @@ const SEED: u64 = 11;
 /// The scheduler's slice for the clients' thread: the shortest that the kernel grants. Servers and loggers may share
 /// the clients' core, and the clients would otherwise wait until the slice of such a process ends.
 const CLIENT_SLICE: Duration = Duration::from_micros(100);
+/// The clients that fill an application.
+const FILLERS: usize = 16;
 
 /// One contestant under one load, over all rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,7 +53,8 @@ pub(crate) struct Row {
     pub(crate) distribution: Vec<Summary>,
     /// CPU time of all devices, µs a request. A device that busy-polls uses all of its core's time.
     pub(crate) device_us: Option<Summary>,
-    /// CPU time of all servers, loggers and side-cars, µs a request.
+    /// CPU time of all servers, loggers and side-cars, µs a request: from the first request until everything is
+    /// executed, over all requests of that time. The warm-up and what follows the last acknowledgement are part of it.
     pub(crate) server_us: Option<Summary>,
     /// Requests sent again, per thousand.
     pub(crate) again: Summary,
@@ -78,11 +82,13 @@ struct Sample {
     cached: f64,
 }
 
-/// The counters that are read before and after a run.
+/// A run whose updates all are executed.
 #[derive(Debug)]
-struct Marks {
-    devices: Vec<CpuTime>,
-    servers: Vec<CpuTime>,
+struct Run {
+    /// The marks are the CPU time of the devices.
+    measured: Measured<Vec<CpuTime>>,
+    /// CPU time of the servers, ns, for all requests that were completed. `None` without servers.
+    servers_ns: Option<u64>,
 }
 
 /// Runs contestants in turns, A B C A B C ..., so that a disturbance of the machine affects all of them. A contestant
@@ -116,30 +122,47 @@ pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     let stand = Stand::start(lab, spec, Extent::of(lab))?;
     let _awake = lab.keep_awake(spec.waits);
-    let settings = settings_of(lab, spec);
-    let length = Duration::from_secs_f64(lab.args.seconds);
-    let sleeps = spec.waits != Waits::Spin;
-    let length_of_rest = Duration::from_micros(lab.args.rest_us) * spec.rest_factor();
-    let rest = spec.rests.then_some(Rest { length: length_of_rest, sleeps });
-    let plan = Plan { warm_up: lab.args.warm_up, length, rest };
-    let mark = || {
-        let (devices, servers) = stand.cpu();
-        Ok(Marks { devices, servers })
-    };
-    let measured = stand.course.client.enter(|| {
+    let run = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));
         sleep_exactly();
         prefer_slices_of(CLIENT_SLICE);
-        load(&stand, settings)?;
-        let mut channel = stand.open_channel()?;
-        drive(&mut *channel, clients(settings, spec.clients), plan, mark)
+        run_clients(lab, &stand, spec)
     });
-    let measured = measured.inspect_err(|error| {
+    let run = run.inspect_err(|error| {
         if !matches!(error, BenchError::Interrupted) {
             stand.report_state();
         }
     })?;
-    sample(&measured, spec.rests)
+    sample(&run, spec.rests)
+}
+
+/// Fills the application and runs its clients, until servers have executed everything.
+fn run_clients(lab: &Lab, stand: &Stand, spec: Spec) -> Result<Run, BenchError> {
+    let settings = settings_of(lab, spec);
+    let filled = load(stand, settings)?;
+    let servers = stand.cpu_of_servers();
+    let mut channel = stand.open_channel()?;
+    let work = clients(settings, spec.clients);
+    let measured = drive(&mut *channel, work, plan_of(lab, spec), || Ok(stand.cpu_of_devices()))?;
+    // A device acknowledges what the server has yet to execute.
+    let sent = filled + channel.updates();
+    drain(stand, sent)?;
+    let servers_ns = used_ns(&servers, &stand.cpu_of_servers());
+    confirm(stand, sent)?;
+    Ok(Run { measured, servers_ns })
+}
+
+fn plan_of(lab: &Lab, spec: Spec) -> Plan {
+    let sleeps = spec.waits != Waits::Spin;
+    let length_of_rest = Duration::from_micros(lab.args.rest_us) * spec.rest_factor();
+    let rest = spec.rests.then_some(Rest { length: length_of_rest, sleeps });
+    Plan { warm_up: lab.args.warm_up, length: Duration::from_secs_f64(lab.args.seconds), rest }
+}
+
+/// Returns the CPU time that processes have used between two marks, ns. `None` without processes.
+fn used_ns(before: &[CpuTime], after: &[CpuTime]) -> Option<u64> {
+    let used = after.iter().zip(before).map(|(after, before)| after.since_ns(*before));
+    (!after.is_empty()).then(|| used.sum())
 }
 
 pub(crate) fn settings_of(lab: &Lab, spec: Spec) -> Settings {
@@ -147,50 +170,54 @@ pub(crate) fn settings_of(lab: &Lab, spec: Spec) -> Settings {
     Settings { app: spec.app, payload, updates, keys: lab.args.keys, seed: SEED }
 }
 
-/// Fills the application. Where possible, the requests bypass the devices that are measured.
-pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
+/// Fills the application, and waits until its server has executed that. Where possible, the requests bypass the devices
+/// that are measured. Returns the number of updates that did not.
+pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<u64, BenchError> {
     let requests = fill(settings);
     if requests.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
-    let filler = || -> Result<(Box<dyn Channel>, usize), BenchError> {
-        const CLIENTS: usize = 16;
-        if settings.app.speaks_resp() {
-            let at = Course::at_server(super::course::RESP_PORT);
-            return Ok((
-                Box::new(StreamChannel::open(at, CLIENTS, Framing::Resp, Patience::WAITS)?),
-                CLIENTS,
-            ));
-        }
-        match stand.plain_address() {
-            Some(at) => Ok((Box::new(UdpChannel::open(at, CLIENTS, Patience::WAITS)?), CLIENTS)),
-            None => Ok((stand.open_filler(CLIENTS)?, CLIENTS)),
-        }
-    };
-    let (mut channel, clients) = filler()?;
-    let (mut waiting, mut done) = (0, Vec::new());
-    let mut free: Vec<usize> = (0..clients).collect();
+    let mut channel = filler(stand, settings.app)?;
+    send_all(&mut *channel, requests)?;
+    let sent = channel.updates();
+    drain(stand, sent)?;
+    Ok(sent)
+}
+
+fn filler(stand: &Stand, app: App) -> Result<Box<dyn Channel>, BenchError> {
+    if app.speaks_resp() {
+        let at = Course::at_server(super::course::RESP_PORT);
+        return Ok(Box::new(StreamChannel::open(at, FILLERS, Framing::Resp, Patience::WAITS)?));
+    }
+    match stand.plain_address() {
+        Some(at) => Ok(Box::new(UdpChannel::open(at, FILLERS, Patience::WAITS)?)),
+        None => stand.open_filler(FILLERS),
+    }
+}
+
+/// Sends requests by [`FILLERS`] clients, and waits until all are complete.
+fn send_all(channel: &mut dyn Channel, requests: Vec<Vec<u8>>) -> Result<(), BenchError> {
+    let mut done = Vec::new();
+    let mut free: Vec<usize> = (0..FILLERS).collect();
     for bytes in requests {
         while free.is_empty() {
             check_stop()?;
             channel.receive(&mut done)?;
-            waiting -= done.len();
             free.extend(done.drain(..).map(|done| done.client));
         }
         let client = free.pop().unwrap_or(0);
         channel.send(client, &Ask { bytes, update: true, ends: true, ..Ask::default() })?;
-        waiting += 1;
     }
-    while waiting > 0 {
+    while free.len() < FILLERS {
         check_stop()?;
         channel.receive(&mut done)?;
-        waiting -= done.len();
-        done.clear();
+        free.extend(done.drain(..).map(|done| done.client));
     }
     Ok(())
 }
 
-fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError> {
+fn sample(run: &Run, rests: bool) -> Result<Sample, BenchError> {
+    let measured = &run.measured;
     let requests = measured.all.len() as f64;
     if measured.all.is_empty() {
         return Err(BenchError::Nothing("no request was completed"));
@@ -199,10 +226,7 @@ fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError>
     let waited = measured.all.mean() * requests / 1e9;
     let seconds = if rests { waited } else { measured.took.as_secs_f64() };
     let (before, after) = &measured.marks;
-    let cpu = |now: &[CpuTime], before: &[CpuTime]| {
-        let used: u64 = now.iter().zip(before).map(|(now, before)| now.since_ns(*before)).sum();
-        if now.is_empty() { f64::NAN } else { used as f64 / 1000.0 / requests }
-    };
+    let each_us = |ns: Option<u64>, requests: f64| ns.map_or(f64::NAN, |ns| ns as f64 / 1000.0 / requests);
     let share = |count: u64| count as f64 * 100.0 / requests;
     Ok(Sample {
         rps: requests / seconds,
@@ -213,8 +237,8 @@ fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError>
         reads: share(measured.all.len() - measured.updates.len() - measured.locks),
         locks: share(measured.locks),
         distribution: PERCENTILES.iter().map(|at| percentile(&measured.all, *at)).collect(),
-        device_us: cpu(&after.devices, &before.devices),
-        server_us: cpu(&after.servers, &before.servers),
+        device_us: each_us(used_ns(before, after), requests),
+        server_us: each_us(run.servers_ns, measured.completed as f64),
         again: measured.sent_again as f64 * 1000.0 / requests,
         acknowledged: share(measured.by_devices),
         cached: share(measured.from_cache),
@@ -273,4 +297,41 @@ pub(crate) fn groups<K: Ord>(rows: &[Row], key: impl Fn(&Spec) -> K) -> BTreeMap
         found.entry(key(&row.spec)).or_default().push(row);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::clients::builtin::histogram;
+
+    /// A second with two requests of 1 ms each.
+    fn run() -> Run {
+        let mut all = histogram();
+        all.record_n(1_000_000, 2).unwrap();
+        let measured = Measured {
+            updates: all.clone(),
+            all,
+            took: Duration::from_secs(1),
+            transactions: 2,
+            from_cache: 0,
+            by_devices: 2,
+            locks: 0,
+            sent_again: 0,
+            completed: 2,
+            marks: (Vec::new(), Vec::new()),
+        };
+        Run { measured, servers_ns: Some(8_000) }
+    }
+
+    #[test]
+    fn the_time_of_servers_is_divided_by_all_requests_that_they_executed() {
+        let mut run = run();
+        assert_eq!(sample(&run, false).unwrap().server_us, 4.0);
+        // Two requests in front of the measured part: the servers' time has them, the client's rate has not.
+        run.measured.completed = 4;
+        let found = sample(&run, false).unwrap();
+        assert_eq!((found.server_us, found.rps), (2.0, 2.0));
+        run.servers_ns = None;
+        assert!(sample(&run, false).unwrap().server_us.is_nan());
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! Read [`sections`] first: it names the comparisons. Contestants run in turns within each round ([`compare`]), each
 //! with hosts, devices and servers of its own ([`stand`]): namespaces in a row, joined by veth pairs ([`course`]), the
-//! device the real `landfall pmnet switch`. Clients are in this process ([`load`]), on a core of their own.
+//! device the real `landfall pmnet switch`. Clients are in this process ([`load`]), on a core of their own. A run ends
+//! once servers have executed what devices acknowledged ([`settle`]).
 
 mod app;
 mod args;
@@ -20,6 +21,7 @@ mod recovery;
 mod report;
 mod sections;
 mod serve;
+mod settle;
 mod stand;
 mod sys;
 mod work;

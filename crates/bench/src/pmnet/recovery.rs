@@ -7,6 +7,7 @@ use super::choices::LARGE_PAYLOAD;
 use super::course::{Course, PMNET_PORT};
 use super::design::{Design, PMNET, PMNET_FILE, Spec, Waits};
 use super::lab::Lab;
+use super::settle::{confirm, wait_until_log};
 use super::stand::{Extent, Stand};
 use super::sys::wait_readable;
 use super::work::{Ask, Settings, clients};
@@ -33,8 +34,6 @@ const UNDER_WAY: u64 = 16;
 const ROUNDS_MAX: u32 = 3;
 /// The longest wait for progress.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two reads of the device's counts.
-const LOOK: Duration = Duration::from_millis(5);
 const KEYS: u64 = 10_000;
 
 /// The measured replay of a log.
@@ -107,37 +106,20 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
         lab.is_pinning().then(|| pin(lab.args.client_core));
         Filler::start(entries)
     })?;
-    wait_until_log(&stand, 0)?;
+    wait_until_log(&stand, 0, 0)?;
     // Only the server is killed; it is the only process in its list.
     stand.servers.clear();
     stand.course.client.enter(|| filler.fill())?;
     drop(filler);
-    wait_until_log(&stand, entries)?;
+    wait_until_log(&stand, 0, entries)?;
     let _awake = lab.keep_awake(Waits::Polls);
     let begun = Instant::now();
     stand.restart_server(lab, extent)?;
     let boot = begun.elapsed();
-    wait_until_log(&stand, 0)?;
-    Ok((boot.as_secs_f64(), (begun.elapsed() - boot).as_secs_f64()))
-}
-
-/// Waits until the device has this many updates in its log. Gives up once the number stops changing.
-fn wait_until_log(stand: &Stand, wanted: u64) -> Result<(), BenchError> {
-    let (mut last, mut since) = (f64::NAN, Instant::now());
-    loop {
-        check_stop()?;
-        let entries = stand.count(0, "log_entries")?.unwrap_or(f64::NAN);
-        if entries == wanted as f64 {
-            return Ok(());
-        }
-        if entries != last {
-            (last, since) = (entries, Instant::now());
-        } else if since.elapsed() > PATIENCE {
-            let what = format!("{wanted} updates in the log instead of {entries}");
-            return Err(BenchError::TooLong { what, seconds: PATIENCE.as_secs() });
-        }
-        std::thread::sleep(LOOK);
-    }
+    wait_until_log(&stand, 0, 0)?;
+    let replayed = begun.elapsed() - boot;
+    confirm(&stand, entries)?;
+    Ok((boot.as_secs_f64(), replayed.as_secs_f64()))
 }
 
 /// Sessions that fill a log while there is no server.

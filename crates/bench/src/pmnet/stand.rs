@@ -7,10 +7,13 @@ use super::course::{Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT, Seat
 use super::design::{Design, Spec, Waits};
 use super::lab::Lab;
 use super::load::{Channel, Framing, Patience, PmnetChannel, StreamChannel, UdpChannel};
+use super::serve::counts::{self, Executed};
 use crate::common::clients::conn::{Conn, wait_for_replicas};
 use crate::common::clients::http::{Http, metric};
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
+use crate::common::measure::proc::is_zombie;
+use crate::common::measure::stats::whole;
 use crate::common::peers::{Server, UNSET, end_of_log, launch, spawn};
 use crate::common::progress::say;
 use clap::ValueEnum;
@@ -24,6 +27,8 @@ use tempfile::TempDir;
 
 /// The address at which devices report their counts, each on its own host.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9151);
+/// The address at which a server of PMNet tells what it has executed, on its own host.
+const COUNTS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9152);
 /// Bytes of a device's log.
 const LOG_BYTES: u64 = 256 << 20;
 /// Bytes of a handler's region.
@@ -167,6 +172,9 @@ impl Stand {
         let at = if kind == ServeKind::Udp || kind == ServeKind::Tcp { at } else { Course::at_server(port) };
         let process = Process { host: &host, kind, name: "server", at, extent, spin: spins && answers };
         let mut command = self.process(lab, &process)?;
+        if matches!(kind, ServeKind::Pmnet | ServeKind::Sidecar) {
+            command.arg("--counts").arg(COUNTS.to_string());
+        }
         let replicated = matches!(design, Design::Replicated | Design::Pmnet { devices: 2.., .. });
         if replicated {
             command.arg("--replicas").arg(self.replica_addresses());
@@ -348,9 +356,23 @@ impl Stand {
     }
 
     /// Returns a counter of a device. `None` if there is no such device or counter.
-    pub(crate) fn count(&self, device: usize, name: &str) -> Result<Option<f64>, BenchError> {
+    pub(crate) fn count(&self, device: usize, name: &str) -> Result<Option<u64>, BenchError> {
         let Some(seat) = self.course.devices.get(device) else { return Ok(None) };
-        Ok(metric(&counts_of(seat)?, &format!("landfall_pmnet_{name}")))
+        Ok(metric(&counts_of(seat)?, &format!("landfall_pmnet_{name}")).map(whole))
+    }
+
+    /// Returns what the server of PMNet has executed so far, as it published last.
+    pub(crate) fn executed(&self) -> Result<Executed, BenchError> {
+        self.course.server.enter(|| counts::ask(COUNTS))
+    }
+
+    /// Fails if a process has died.
+    pub(crate) fn check_alive(&self) -> Result<(), BenchError> {
+        let mut all = self.devices.iter().chain(&self.servers);
+        if all.any(|server| is_zombie(server.pid())) {
+            return Err(BenchError::Died(self.spec.describe()));
+        }
+        Ok(())
     }
 
     /// Reports the state of all processes after a failure: the devices' counters and the ends of the logs.
@@ -371,10 +393,14 @@ impl Stand {
         }
     }
 
-    /// Returns the CPU time that the devices and all servers have used so far.
-    pub(crate) fn cpu(&self) -> (Vec<CpuTime>, Vec<CpuTime>) {
-        let of = |servers: &[Server]| servers.iter().map(Server::cpu).collect();
-        (of(&self.devices), of(&self.servers))
+    /// Returns the CPU time that each device has used so far.
+    pub(crate) fn cpu_of_devices(&self) -> Vec<CpuTime> {
+        self.devices.iter().map(Server::cpu).collect()
+    }
+
+    /// Returns the CPU time that each server, logger and side-car has used so far.
+    pub(crate) fn cpu_of_servers(&self) -> Vec<CpuTime> {
+        self.servers.iter().map(Server::cpu).collect()
     }
 
     /// Restarts the server in its folder after it was killed.

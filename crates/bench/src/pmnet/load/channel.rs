@@ -51,4 +51,9 @@ pub(crate) trait Channel {
 
     /// Returns how many requests were sent again so far.
     fn sent_again(&self) -> u64;
+
+    /// Returns how many updates were sent so far that devices may acknowledge before the server executes them.
+    fn updates(&self) -> u64 {
+        0
+    }
 }

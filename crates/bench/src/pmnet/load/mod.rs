@@ -66,6 +66,8 @@ pub(crate) struct Measured<M> {
     /// Bypasses that change something.
     pub(crate) locks: u64,
     pub(crate) sent_again: u64,
+    /// Requests that were completed, with those in front of the measured part and after it.
+    pub(crate) completed: u64,
     /// The counters at the start and at the end of the measured part.
     pub(crate) marks: (M, M),
 }
@@ -81,6 +83,7 @@ struct Run<'a> {
     clients: Vec<Client>,
     done: Vec<Done>,
     under_way: usize,
+    completed: u64,
     heard: Instant,
     rest: Option<Rest>,
 }
@@ -95,7 +98,8 @@ pub(crate) fn drive<M>(
     let now = Instant::now();
     let client = |work| Client { work, ask: Ask::default(), sent: now };
     let clients: Vec<Client> = workloads.into_iter().map(client).collect();
-    let mut run = Run { channel, clients, done: Vec::new(), under_way: 0, heard: now, rest: plan.rest };
+    let (done, rest) = (Vec::new(), plan.rest);
+    let mut run = Run { channel, clients, done, under_way: 0, completed: 0, heard: now, rest };
     (0..run.clients.len()).try_for_each(|client| run.next(client, &[]))?;
     let begun = Instant::now();
     let mut left = plan.warm_up;
@@ -129,6 +133,7 @@ pub(crate) fn drive<M>(
         by_devices,
         locks,
         sent_again,
+        completed: run.completed,
         marks: (first, last),
     })
 }
@@ -184,6 +189,7 @@ impl Run<'_> {
             }
         }
         let count = done.len() as u64;
+        self.completed += count;
         done.clear();
         self.done = done;
         if count > 0 {
@@ -294,7 +300,7 @@ mod tests {
         assert_eq!((measured.from_cache, measured.by_devices), (all - updates, updates));
         assert!(measured.transactions.abs_diff(all / 4) <= 3);
         // Thirty requests and those in flight are not counted. One request follows each counted reply.
-        assert_eq!(echo.sent, 33 + all);
+        assert_eq!((echo.sent, measured.completed), (33 + all, 33 + all));
         assert_eq!(measured.sent_again, all);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct PmnetChannel {
     /// Whether every request is sent as a bypass, so that the server answers it.
     bypass: bool,
     queued: bool,
+    /// Updates so far.
+    updates: u64,
     alarm: Alarm,
 }
 
@@ -44,7 +46,8 @@ impl PmnetChannel {
             ids.push(sessions.start().map_err(failed)?);
         }
         let clients = ids.iter().copied().zip(0..).collect();
-        Ok(Self { sessions, ids, clients, events: Vec::new(), patience, bypass, queued: false, alarm })
+        let events = Vec::new();
+        Ok(Self { sessions, ids, clients, events, patience, bypass, queued: false, updates: 0, alarm })
     }
 }
 
@@ -55,7 +58,9 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 impl Channel for PmnetChannel {
     fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError> {
         let id = self.ids[client];
-        let queued = if ask.update && !self.bypass {
+        let is_update = ask.update && !self.bypass;
+        self.updates += u64::from(is_update);
+        let queued = if is_update {
             self.sessions.update(id, &ask.bytes)
         } else {
             self.sessions.bypass(id, &ask.bytes)
@@ -105,5 +110,9 @@ impl Channel for PmnetChannel {
     fn sent_again(&self) -> u64 {
         let stats = self.ids.iter().filter_map(|id| self.sessions.stats(*id));
         stats.map(|stats| stats.sent_again).sum()
+    }
+
+    fn updates(&self) -> u64 {
+        self.updates
     }
 }

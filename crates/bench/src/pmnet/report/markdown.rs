@@ -95,6 +95,14 @@ fn words(page: &mut Page, results: &Results) {
             settings.look_us
         ));
     }
+    if results.waits_for_servers {
+        page.paragraph(
+            "*Server CPU* is that of all servers, from the first request until everything is executed, over all requests of \
+             that time; the warm-up is among them. After a run through devices their logs must empty, and the server must have \
+             executed as many updates as were sent and rejected none; otherwise the contestant has failed. Rates and latencies \
+             are those of the clients, and leave that wait out.",
+        );
+    }
     page.paragraph(&format!(
         "What is not as in the paper: one machine, and few cores: all devices, servers, loggers and replicas share one, \
          clients another, so that what the paper's hosts do at the same time is done one after the other here, most of \
@@ -586,6 +594,15 @@ mod tests {
         }
         assert!(text.contains("**short**") && text.contains("| met |"), "{text}");
         assert!(!text.contains("not measured") && !text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn older_reports_do_not_claim_that_servers_were_waited_for() {
+        let mut results = sample();
+        let words = "the server must have executed as many updates";
+        assert!(report(&results, &[], &[]).contains(words));
+        results.waits_for_servers = false;
+        assert!(!report(&results, &[], &[]).contains(words));
     }
 
     #[test]

@@ -60,6 +60,10 @@ pub(crate) struct Results {
     pub(crate) pinning: String,
     pub(crate) settings: PmnetArgs,
     pub(crate) took_seconds: f64,
+    /// Whether runs ended once servers had executed everything. Those of reports from before ended with the last
+    /// acknowledgement.
+    #[serde(default)]
+    pub(crate) waits_for_servers: bool,
     /// What the reader must know: failures, what was left out.
     pub(crate) notes: Vec<String>,
     // Reports from before there was a breakdown have none.
@@ -83,6 +87,7 @@ impl Results {
             pinning,
             settings,
             took_seconds: 0.0,
+            waits_for_servers: true,
             notes: Vec::new(),
             breakdown: Vec::new(),
             rows: Vec::new(),

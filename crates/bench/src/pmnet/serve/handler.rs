@@ -84,6 +84,7 @@ pub(super) mod tests {
             capacity: 8 << 20,
             replicas: Vec::new(),
             forward: None,
+            counts: None,
             spin: false,
             stamps: false,
             background: false,

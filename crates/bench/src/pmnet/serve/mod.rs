@@ -1,5 +1,6 @@
 //! The hidden `landfall bench pmnet-server`: a server, a logger or a side-car at an end of the wire.
 
+pub(crate) mod counts;
 mod handler;
 mod logger;
 pub(crate) mod plain;
@@ -11,6 +12,7 @@ use super::args::{PmnetServerArgs, ServeKind};
 use crate::common::error::BenchError;
 use crate::common::sys::{note_stop_signals, stop_asked};
 use crate::pmnet::sys::{Class, enter_class};
+use counts::Executed;
 use landfall_pmnet_io::redis::server::{self as sidecar, ServerSideConfig, ServerSideReports};
 use std::io::{self, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -49,9 +51,18 @@ fn run_sidecar(args: &PmnetServerArgs) -> Result<(), BenchError> {
     config.options.spin = spin(args);
     config.replicas = args.replicas.len() as u32;
     let reports = Arc::new(ServerSideReports::default());
-    let (stop, ready) = (watch_stop(), reports.network.clone());
+    let (stop, ready, counted) = (watch_stop(), reports.network.clone(), Arc::clone(&reports));
+    tell_at(args.counts, move || Executed::of(&counted.network.get(), counted.redis.get().rejected))?;
     announce_when(move || ready.get().incarnations > 0);
     sidecar::run(config, reports, stop).map_err(|error| BenchError::Store(error.to_string()))
+}
+
+/// Tells what was executed, if there is an address to tell it at.
+fn tell_at(
+    address: Option<SocketAddr>,
+    executed: impl Fn() -> Executed + Send + 'static,
+) -> Result<(), BenchError> {
+    address.map_or(Ok(()), |address| counts::tell(address, executed).map(drop))
 }
 
 /// A server that shares a core with a device does not busy-poll: that would delay the device whose packets it waits

@@ -1,8 +1,9 @@
 //! A server of PMNet around a handler. Effects and sessions' rows share a commit.
 
+use super::counts::Executed;
 use super::handler::{self, Handler, retry};
 use super::replicas::Replicas;
-use super::{announce_when, spin, watch_stop};
+use super::{announce_when, spin, tell_at, watch_stop};
 use crate::common::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
 use landfall_bench_handlers::HandlerError;
@@ -11,13 +12,16 @@ use landfall_pmnet_io::runtime::{
     Application, Network, Outcome, Published, Saved, ServerOptions, ServerReport, serve,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
     let replicas = Replicas::open(&args.replicas, args.spin)?;
-    let mut service = Service { handler: Handler::open(args)?, replicas };
+    let rejected: Arc<AtomicU64> = Arc::default();
+    let mut service = Service { handler: Handler::open(args)?, replicas, rejected: Arc::clone(&rejected) };
     let options = ServerOptions { spin: spin(args), ..ServerOptions::new(args.listen) };
     let published: Arc<Published<ServerReport>> = Arc::default();
-    let (stop, ready) = (watch_stop(), published.clone());
+    let (stop, ready, counted) = (watch_stop(), published.clone(), published.clone());
+    tell_at(args.counts, move || Executed::of(&counted.get(), rejected.load(Ordering::Relaxed)))?;
     announce_when(move || ready.get().incarnations > 0);
     serve(options, &mut service, published, &stop).map_err(|error| BenchError::Store(error.to_string()))
 }
@@ -26,6 +30,8 @@ pub(super) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
 struct Service {
     handler: Handler,
     replicas: Replicas,
+    /// Updates that the handler refused. Their clients have no reply that could say so.
+    rejected: Arc<AtomicU64>,
 }
 
 /// Why the service ends.
@@ -49,7 +55,7 @@ impl Service {
     fn one(&mut self, work: &Work) -> Result<Outcome, ServiceError> {
         match work {
             Work::Update { request, row, .. } => {
-                self.handler.apply(request, Some((&key_of(row.key), &row.to_bytes())))?;
+                self.update(request, row)?;
                 Ok(Outcome::Committed)
             }
             // The row goes with every bypass: the codec does not tell here whether it changes anything.
@@ -65,6 +71,15 @@ impl Service {
                 Ok(Outcome::Committed)
             }
         }
+    }
+
+    /// Executes an update with its row. The row is stored even if the handler refuses the update.
+    fn update(&mut self, request: &[u8], row: &SessionRow) -> Result<(), HandlerError> {
+        let response = self.handler.apply(request, Some((&key_of(row.key), &row.to_bytes())))?;
+        if response.first() == Some(&b'E') {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn keep(&mut self, row: &SessionRow, evicted: &[SessionKey], floor: u32) -> Result<(), HandlerError> {
@@ -132,7 +147,7 @@ mod tests {
 
     fn service(dir: &std::path::Path) -> Service {
         let handler = Handler::open(&args(dir, Some("btree"))).unwrap();
-        Service { handler, replicas: Replicas::open(&[], false).unwrap() }
+        Service { handler, replicas: Replicas::open(&[], false).unwrap(), rejected: Arc::default() }
     }
 
     #[test]
@@ -142,11 +157,22 @@ mod tests {
         first.keep(&row(0), &[], 3).unwrap();
         let set = Request { op: Op::Set, key: b"k", value: b"v" }.encode();
         let row = row(1);
-        first.handler.apply(&set, Some((&key_of(row.key), &row.to_bytes()))).unwrap();
+        first.update(&set, &row).unwrap();
         first.handler.commit().unwrap();
         drop(first);
         let saved = service(dir.path()).load().unwrap();
         assert_eq!(saved, Saved { rows: vec![row], floor: 3, ..Saved::default() });
+    }
+
+    #[test]
+    fn updates_that_the_handler_refuses_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut service = service(dir.path());
+        let set = Request { op: Op::Set, key: b"k", value: b"v" }.encode();
+        for request in [&set[..], b"no request", &set[..]] {
+            service.update(request, &row(1)).unwrap();
+        }
+        assert_eq!(service.rejected.load(Ordering::Relaxed), 1);
     }
 
     #[test]
