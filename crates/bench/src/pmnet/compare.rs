@@ -8,7 +8,7 @@ use super::load::{Channel, Framing, Measured, Patience, Plan, Rest, StreamChanne
 use super::settle::{confirm, drain};
 use super::stand::{Extent, Stand};
 use super::sys::sleep_exactly;
-use super::work::{Ask, Settings, clients, fill};
+use super::work::{Ask, Settings, check_executed, clients, fill};
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::stats::Summary;
@@ -178,7 +178,7 @@ pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<u64, BenchError>
         return Ok(0);
     }
     let mut channel = filler(stand, settings.app)?;
-    send_all(&mut *channel, requests)?;
+    send_all(&mut *channel, settings.app, requests)?;
     let sent = channel.updates();
     drain(stand, sent)?;
     Ok(sent)
@@ -195,25 +195,29 @@ fn filler(stand: &Stand, app: App) -> Result<Box<dyn Channel>, BenchError> {
     }
 }
 
-/// Sends requests by [`FILLERS`] clients, and waits until all are complete.
-fn send_all(channel: &mut dyn Channel, requests: Vec<Vec<u8>>) -> Result<(), BenchError> {
-    let mut done = Vec::new();
+/// Sends requests by [`FILLERS`] clients, and waits until all are complete. Reads are measured later that must find what
+/// was filled, so that a request that was not executed is an error.
+fn send_all(channel: &mut dyn Channel, app: App, requests: Vec<Vec<u8>>) -> Result<(), BenchError> {
     let mut free: Vec<usize> = (0..FILLERS).collect();
     for bytes in requests {
         while free.is_empty() {
-            check_stop()?;
-            channel.receive(&mut done)?;
-            free.extend(done.drain(..).map(|done| done.client));
+            free.extend(complete(channel, app)?);
         }
         let client = free.pop().unwrap_or(0);
         channel.send(client, &Ask { bytes, update: true, ends: true, ..Ask::default() })?;
     }
     while free.len() < FILLERS {
-        check_stop()?;
-        channel.receive(&mut done)?;
-        free.extend(done.drain(..).map(|done| done.client));
+        free.extend(complete(channel, app)?);
     }
     Ok(())
+}
+
+/// Returns the clients whose requests have been executed, or acknowledged by a log.
+fn complete(channel: &mut dyn Channel, app: App) -> Result<Vec<usize>, BenchError> {
+    check_stop()?;
+    let mut done = Vec::new();
+    channel.receive(&mut done)?;
+    done.iter().map(|done| check_executed(app, &done.reply).map(|()| done.client)).collect()
 }
 
 fn sample(run: &Run, rests: bool) -> Result<Sample, BenchError> {
@@ -303,6 +307,55 @@ pub(crate) fn groups<K: Ord>(rows: &[Row], key: impl Fn(&Spec) -> K) -> BTreeMap
 mod tests {
     use super::*;
     use crate::common::clients::builtin::histogram;
+    use crate::pmnet::app::On;
+    use crate::pmnet::load::{By, Done};
+    use landfall_bench_handlers::Structure;
+
+    /// Gives every request the same reply.
+    struct Replies {
+        reply: &'static [u8],
+        waiting: Vec<usize>,
+        sent: usize,
+    }
+
+    impl Channel for Replies {
+        fn send(&mut self, client: usize, _ask: &Ask) -> Result<(), BenchError> {
+            self.waiting.push(client);
+            self.sent += 1;
+            Ok(())
+        }
+
+        fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
+            let reply = |client| Done { client, reply: self.reply.to_vec(), by: By::Server };
+            done.extend(self.waiting.drain(..).map(reply));
+            Ok(())
+        }
+
+        fn sent_again(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn an_application_is_filled_only_if_every_request_was_executed() {
+        let (redis, map) = (App::Redis(On::File), App::Map(Structure::BTree));
+        for (app, reply, executed) in [
+            (redis, &b"+OK\r\n"[..], true),
+            (App::Twitter(On::Memory), b":0\r\n", true),
+            (redis, b"-OOM command not allowed\r\n", false),
+            (App::Landfall, b"-NOSPACE the region is full\r\n", false),
+            (map, b"O", true),
+            (map, b"Eshort request", false),
+            // The acknowledgement of a log.
+            (map, b"", true),
+        ] {
+            let mut channel = Replies { reply, waiting: Vec::new(), sent: 0 };
+            let requests = vec![b"request".to_vec(); 2 * FILLERS + 1];
+            let filled = send_all(&mut channel, app, requests);
+            assert_eq!(filled.is_ok(), executed, "{app:?}: {filled:?}");
+            assert!(!executed || channel.sent == 2 * FILLERS + 1);
+        }
+    }
 
     /// A second with two requests of 1 ms each.
     fn run() -> Run {

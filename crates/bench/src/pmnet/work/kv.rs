@@ -1,5 +1,6 @@
 //! The ideal handler's requests, and a key-value load like YCSB's: keys follow Zipf's law.
 
+use super::twitter::strange;
 use super::{Ask, Settings, Workload, resp};
 use crate::common::clients::zipf::Zipf;
 use crate::common::clients::{Random, encode, key_of};
@@ -26,6 +27,24 @@ impl Codec {
             (Self::Resp, Some(value)) => encode(into, &[b"SET", key, value]),
             (Self::Resp, None) => encode(into, &[b"GET", key]),
         }
+    }
+
+    /// Refuses a reply that says that its request was not executed.
+    pub(super) fn check(self, reply: &[u8]) -> Result<(), BenchError> {
+        let refused = match self {
+            Self::Plain => reply.first() == Some(&b'E'),
+            Self::Resp => resp::is_error(reply),
+        };
+        if refused { Err(strange(reply, "a result")) } else { Ok(()) }
+    }
+
+    /// Refuses a reply that says that there is no such key.
+    fn check_found(self, reply: &[u8]) -> Result<(), BenchError> {
+        let is_missing = match self {
+            Self::Plain => reply.first() == Some(&b'N'),
+            Self::Resp => resp::is_null(reply),
+        };
+        if is_missing { Err(strange(reply, "a value, as every key was filled")) } else { Ok(()) }
     }
 }
 
@@ -66,21 +85,12 @@ impl KeyValue {
         let value = vec![b'v'; settings.payload];
         Self { keys, codec, updates: settings.updates, value, random: Random::new(seed) }
     }
-
-    /// Refuses a reply that says that its request was not executed.
-    fn check(&self, reply: &[u8]) -> Result<(), BenchError> {
-        let refused = match self.codec {
-            Codec::Plain => reply.first() == Some(&b'E'),
-            Codec::Resp => resp::is_error(reply),
-        };
-        let text = || String::from_utf8_lossy(reply).into_owned();
-        if refused { Err(BenchError::reply("the server", text(), "a result")) } else { Ok(()) }
-    }
 }
 
 impl Workload for KeyValue {
     fn next(&mut self, reply: &[u8], ask: &mut Ask) -> Result<(), BenchError> {
-        self.check(reply)?;
+        self.codec.check(reply)?;
+        self.codec.check_found(reply)?;
         let key = key_of(self.keys.draw(&mut self.random));
         ask.update = self.random.below(100) < u64::from(self.updates);
         ask.ends = true;
@@ -141,5 +151,20 @@ mod tests {
             .map(|bytes| Request::parse(bytes).unwrap().key.to_vec())
             .collect();
         assert_eq!(keys.len(), 10);
+    }
+
+    #[test]
+    fn a_read_that_finds_nothing_is_an_error() {
+        for (codec, found, missing) in [
+            (Codec::Plain, &b"Vvalue"[..], &b"N"[..]),
+            (Codec::Resp, b"$1\r\nv\r\n", b"$-1\r\n"),
+            (Codec::Resp, b"$0\r\n\r\n", b"_\r\n"),
+        ] {
+            let mut work = KeyValue::new(settings(0), Zipf::new(10), codec, 3);
+            let mut ask = Ask::default();
+            work.next(b"", &mut ask).unwrap();
+            work.next(found, &mut ask).unwrap();
+            assert!(work.next(missing, &mut ask).is_err(), "{codec:?} {missing:?}");
+        }
     }
 }

@@ -62,6 +62,13 @@ pub(crate) fn clients(settings: Settings, count: usize) -> Vec<Box<dyn Workload>
     (0..count).map(client).collect()
 }
 
+/// Refuses a reply that says that its request was not executed, in the application's codec. The acknowledgement of a log
+/// is empty, and says nothing of that.
+pub(crate) fn check_executed(app: App, reply: &[u8]) -> Result<(), BenchError> {
+    let codec = if app.speaks_resp() { kv::Codec::Resp } else { kv::Codec::Plain };
+    codec.check(reply)
+}
+
 /// Requests that fill the application before its clients begin, in its own codec.
 pub(crate) fn fill(settings: Settings) -> Vec<Vec<u8>> {
     match settings.app {

@@ -37,6 +37,11 @@ pub(crate) fn is_error(reply: &[u8]) -> bool {
     reply.first() == Some(&b'-')
 }
 
+/// Returns whether a reply says that there is nothing.
+pub(crate) fn is_null(reply: &[u8]) -> bool {
+    reply.starts_with(b"$-1\r\n") || reply.starts_with(b"_\r\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
