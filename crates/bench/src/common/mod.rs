@@ -12,3 +12,4 @@ pub(crate) mod report;
 pub(crate) mod sys;
 pub(crate) mod tables;
 pub(crate) mod targets;
+pub(crate) mod turns;

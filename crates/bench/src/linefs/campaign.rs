@@ -4,8 +4,9 @@ use crate::common::clients::Shape;
 use crate::common::error::BenchError;
 use crate::common::measure::proc::Machine;
 use crate::common::peers::Programs;
-use crate::common::progress::{check_stop, say};
+use crate::common::progress::say;
 use crate::common::report::write_report;
+use crate::common::turns;
 use crate::files::{FsArgs, LoadChoice, Row, Sample, check_leveldb, file_system_of, prepare, remark_on};
 use crate::linefs::args::{LinefsArgs, LinefsLoad};
 use crate::linefs::beside::{self, BesideRow, BesideSample};
@@ -244,28 +245,16 @@ impl Campaign<'_> {
         once: impl Fn(K) -> Result<S, BenchError>,
     ) -> Result<Vec<(K, Vec<S>)>, BenchError> {
         say(format_args!("{what}"));
-        let mut runs: Vec<(&str, K, Vec<S>)> = Vec::new();
-        runs.extend(kinds.iter().map(|(name, kind)| (&**name, *kind, Vec::new())));
-        runs.retain(|(name, ..)| !self.missing.iter().any(|missing| missing == name));
-        for round in 1..=self.args.rounds {
-            let mut left = Vec::new();
-            for (name, kind, mut samples) in runs {
-                check_stop()?;
-                say(format_args!("  round {round}: {name}"));
-                match once(kind) {
-                    Ok(sample) => {
-                        samples.push(sample);
-                        left.push((name, kind, samples));
-                    }
-                    Err(error) => {
-                        check_stop()?;
-                        self.leave_out(what, name, &error);
-                    }
-                }
-            }
-            runs = left;
-        }
-        Ok(runs.into_iter().map(|(_, kind, samples)| (kind, samples)).collect())
+        let rounds = self.args.rounds;
+        let mut there: Vec<(&str, K)> = kinds.iter().map(|(name, kind)| (&**name, *kind)).collect();
+        there.retain(|(name, _)| !self.missing.iter().any(|missing| missing == name));
+        let turn = |round: u32, (name, kind): (&str, K)| {
+            say(format_args!("  round {round}: {name}"));
+            once(kind)
+        };
+        let runs =
+            turns::in_turns(rounds, there, turn, |(name, _), error| self.leave_out(what, name, error))?;
+        Ok(runs.into_iter().map(|((_, kind), samples)| (kind, samples)).collect())
     }
 
     /// Says why something is not measured. What needs what is not installed is left out of the further loads, too.

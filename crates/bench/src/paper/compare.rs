@@ -12,6 +12,7 @@ use crate::common::measure::core::BusyTime;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::stats::{Summary, whole};
 use crate::common::progress::{check_stop, say};
+use crate::common::turns::in_turns;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -138,37 +139,28 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Runs a plan in turns, A B C A B C ..., so that a disturbance of the machine affects every server. A server that
-/// fails is noted and left out from then on.
+/// Runs a plan in turns. A server that fails under one of its loads is noted and left out.
 pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
-    let mut samples = vec![vec![Vec::new(); plan.works.len()]; plan.who.len()];
-    let mut failed = vec![false; plan.who.len()];
-    for round in 0..lab.args.rounds {
-        for (index, who) in plan.who.iter().enumerate() {
-            if failed[index] {
-                continue;
-            }
-            check_stop()?;
-            say(format_args!("  round {} of {}: {}", round + 1, lab.args.rounds, who.name()));
-            match turn(lab, plan, *who) {
-                Ok(found) => {
-                    samples[index].iter_mut().zip(found).for_each(|(place, sample)| place.extend(sample));
-                }
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                Err(error) => {
-                    failed[index] = true;
-                    let note = format!("{}: left out: {error}", who.name());
-                    say(format_args!("  {note}"));
-                    notes.push(note);
-                }
-            }
-        }
-    }
-    let rows = plan.who.iter().zip(&samples).flat_map(|(who, by_work)| {
-        let rows = plan.works.iter().zip(by_work);
-        rows.filter_map(|(work, samples)| Row::of(*who, *work, plan.wire.mtu, samples))
-    });
-    Ok(rows.collect())
+    let once = |round: u32, who: Who| {
+        say(format_args!("  round {round} of {}: {}", lab.args.rounds, who.name()));
+        turn(lab, plan, who)
+    };
+    let fail = |who: Who, error: &BenchError| {
+        let note = format!("{}: left out: {error}", who.name());
+        say(format_args!("  {note}"));
+        notes.push(note);
+    };
+    let runs = in_turns(lab.args.rounds, plan.who.iter().copied(), once, fail)?;
+    Ok(runs.iter().flat_map(|(who, rounds)| rows_of(plan, *who, rounds)).collect())
+}
+
+/// Returns the rows of a server. A round has a sample for each load that suits it.
+fn rows_of(plan: &Plan<'_>, who: Who, rounds: &[Vec<Option<Sample>>]) -> Vec<Row> {
+    let row = |(at, work): (usize, &Work)| {
+        let samples: Vec<Sample> = rounds.iter().filter_map(|found| *found.get(at)?).collect();
+        Row::of(who, *work, plan.wire.mtu, &samples)
+    };
+    plan.works.iter().enumerate().filter_map(row).collect()
 }
 
 /// Runs one server's turn in a round. Skips loads that do not apply to it.

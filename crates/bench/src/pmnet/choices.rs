@@ -18,6 +18,13 @@ pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spe
     spec.by_design(design)
 }
 
+/// Returns every application that a run measures: the ideal handler, those that are chosen, and chosen structures on a
+/// file.
+pub(crate) fn measured(apps: &[AppChoice]) -> Vec<App> {
+    let chosen = apps.iter().map(|choice| choice.app());
+    std::iter::once(App::Ideal).chain(chosen).chain(key_value(apps)).collect()
+}
+
 /// Returns the applications of Figure 20: the maps on persistent memory and on a file.
 pub(crate) fn key_value(apps: &[AppChoice]) -> Vec<App> {
     let chosen = || apps.iter().map(|choice| choice.app()).filter(|app| app.is_key_value());

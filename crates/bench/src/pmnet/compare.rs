@@ -14,6 +14,7 @@ use crate::common::measure::cpu::CpuTime;
 use crate::common::measure::stats::Summary;
 use crate::common::progress::{check_stop, say};
 use crate::common::sys::pin;
+use crate::common::turns::in_turns;
 use hdrhistogram::Histogram;
 use landfall_spin::prefer_slices_of;
 use serde::{Deserialize, Serialize};
@@ -91,32 +92,20 @@ struct Run {
     servers_ns: Option<u64>,
 }
 
-/// Runs contestants in turns, A B C A B C ..., so that a disturbance of the machine affects all of them. A contestant
-/// that fails is noted and left out from then on.
+/// Runs contestants in turns. One that fails is noted and left out.
 pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
-    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); specs.len()];
-    let mut failed = vec![false; specs.len()];
-    for round in 0..lab.args.rounds {
-        for (index, spec) in specs.iter().enumerate().filter(|(_, spec)| lab.can_run(spec)) {
-            if failed[index] {
-                continue;
-            }
-            check_stop()?;
-            say(format_args!("  round {} of {}: {}", round + 1, lab.args.rounds, spec.describe()));
-            match turn(lab, *spec) {
-                Ok(sample) => samples[index].push(sample),
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                Err(error) => {
-                    failed[index] = true;
-                    let note = format!("FAILED {}: {error}", spec.describe());
-                    say(format_args!("  {note}"));
-                    notes.push(note);
-                }
-            }
-        }
-    }
-    let rows = specs.iter().zip(&samples).filter_map(|(spec, samples)| Row::of(*spec, samples));
-    Ok(rows.collect())
+    let once = |round: u32, spec: Spec| {
+        say(format_args!("  round {round} of {}: {}", lab.args.rounds, spec.describe()));
+        turn(lab, spec)
+    };
+    let fail = |spec: Spec, error: &BenchError| {
+        let note = format!("FAILED {}: {error}", spec.describe());
+        say(format_args!("  {note}"));
+        notes.push(note);
+    };
+    let able = specs.iter().copied().filter(|spec| lab.can_run(spec));
+    let runs = in_turns(lab.args.rounds, able, once, fail)?;
+    Ok(runs.iter().filter_map(|(spec, samples)| Row::of(*spec, samples)).collect())
 }
 
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
@@ -287,11 +276,6 @@ impl Row {
 /// Finds the row of a contestant under a load.
 pub(crate) fn find(rows: &[Row], spec: Spec) -> Option<&Row> {
     rows.iter().find(|row| row.spec == spec)
-}
-
-/// Returns whether any row measures an application.
-pub(crate) fn has_app(rows: &[Row], app: App) -> bool {
-    rows.iter().any(|row| row.spec.app == app)
 }
 
 /// Groups rows by a key of their specs.

@@ -1,6 +1,6 @@
 //! The targets, and whether they are met.
 
-use super::goal::{Goal, MEDIA, goal, how, key_value, mean_of_rounds};
+use super::goal::{Goal, MEDIA, goal, how, key_value, over_apps};
 use super::{Results, paper, simulated};
 use crate::common::measure::stats::Summary;
 use crate::common::targets::Bound;
@@ -18,18 +18,19 @@ pub(super) fn judge(results: &Results) -> Vec<Goal> {
     let mut goals = Vec::new();
     figure_15(rows, &mut goals);
     figure_18(rows, &mut goals);
-    figure_19(rows, &mut goals);
-    figure_20(rows, &mut goals);
-    figure_21(rows, &mut goals);
+    figure_19(results, &mut goals);
+    figure_20(results, &mut goals);
+    figure_21(results, &mut goals);
     figure_22(rows, &mut goals);
     recovery(results, &mut goals);
     simulated::judge(results, &mut goals);
     goals
 }
 
-/// Returns a quantity of one contestant over another's.
+/// Returns a quantity of one contestant over another's, round by round. `None` if one has fewer rounds.
 pub(super) fn ratio(rows: &[Row], a: Spec, b: Spec, of: fn(&Row) -> &Summary) -> Option<Summary> {
-    of(find(rows, a)?).over(of(find(rows, b)?))
+    let (a, b) = (of(find(rows, a)?), of(find(rows, b)?));
+    if a.samples.len() == b.samples.len() { a.over(b) } else { None }
 }
 
 pub(super) fn p50(row: &Row) -> &Summary {
@@ -46,20 +47,6 @@ pub(super) fn mean(row: &Row) -> &Summary {
 
 pub(super) fn rps(row: &Row) -> &Summary {
     &row.rps
-}
-
-/// Returns the mean over applications, round by round. `None` if no application was measured.
-pub(super) fn over_apps(
-    rows: &[Row],
-    apps: &[App],
-    one: impl Fn(App) -> Option<Summary>,
-) -> Option<(Summary, usize)> {
-    let found: Vec<Summary> = apps
-        .iter()
-        .filter(|app| crate::pmnet::compare::has_app(rows, **app))
-        .filter_map(|app| one(*app))
-        .collect();
-    Some((mean_of_rounds(&found)?, found.len()))
 }
 
 /// Returns the mean latency of updates alone, or of all requests if all are updates.
@@ -158,11 +145,12 @@ fn figure_18(rows: &[Row], goals: &mut Vec<Goal>) {
     }
 }
 
-fn figure_19(rows: &[Row], goals: &mut Vec<Goal>) {
+fn figure_19(results: &Results, goals: &mut Vec<Goal>) {
+    let (rows, choices) = (&results.rows, &results.settings.apps);
     let one = |it| ratio(rows, app(it, PMNET, 100, 1), app(it, Design::ClientServer, 100, 1), rps);
     for medium in MEDIA {
         let where_ = medium.words;
-        let found = over_apps(rows, &key_value(medium), one);
+        let found = over_apps(choices, &key_value(medium), one);
         let count = found.as_ref().map_or(0, |(_, count)| *count);
         let what = format!(
             "update throughput over client-server, 1 client, mean of {count} key-value workloads of 6, {where_}"
@@ -173,13 +161,14 @@ fn figure_19(rows: &[Row], goals: &mut Vec<Goal>) {
     }
 }
 
-fn figure_20(rows: &[Row], goals: &mut Vec<Goal>) {
+fn figure_20(results: &Results, goals: &mut Vec<Goal>) {
+    let (rows, choices) = (&results.rows, &results.settings.apps);
     for medium in MEDIA {
         let where_ = medium.words;
         let mean_of = |ours, updates, of| {
             let one =
                 |it| ratio(rows, app(it, Design::ClientServer, updates, 1), app(it, ours, updates, 1), of);
-            over_apps(rows, &key_value(medium), one).map(|(summary, _)| summary)
+            over_apps(choices, &key_value(medium), one).map(|(summary, _)| summary)
         };
         let what = format!(
             "99th percentile at 100 % updates, client-server over PMNet, mean of the key-value workloads, {where_}"
@@ -194,7 +183,8 @@ fn figure_20(rows: &[Row], goals: &mut Vec<Goal>) {
     }
 }
 
-fn figure_21(rows: &[Row], goals: &mut Vec<Goal>) {
+fn figure_21(results: &Results, goals: &mut Vec<Goal>) {
+    let (rows, choices) = (&results.rows, &results.settings.apps);
     let structures = std::iter::once(App::Ideal).chain(Structure::ALL.map(App::Map)).collect();
     let on_redis = |on| vec![App::Redis(on), App::Twitter(on), App::Tpcc(on)];
     let groups: [(&str, Vec<App>); 3] = [
@@ -205,7 +195,7 @@ fn figure_21(rows: &[Row], goals: &mut Vec<Goal>) {
     for (which, apps) in groups {
         let mean_of = |a, b| {
             let one = |it| ratio(rows, copies(it, a), copies(it, b), update_mean);
-            over_apps(rows, &apps, one).map(|(summary, _)| summary)
+            over_apps(choices, &apps, one).map(|(summary, _)| summary)
         };
         let quoted = format!("{} ×", paper::REPLICATED);
         let what =
@@ -278,13 +268,31 @@ mod tests {
         assert!(judge(&results).iter().all(|goal| goal.target.met().is_none()));
     }
 
+    /// Whether there is a verdict on Redis's means on a file and on tmpfs.
+    fn has_means(results: &Results, figure: &str) -> [bool; 2] {
+        let goals = judge(results);
+        ["Redis on a file", "Redis on tmpfs"].map(|medium| {
+            let has_words = |goal: &&Goal| goal.figure == figure && goal.target.what.contains(medium);
+            goals.iter().find(has_words).unwrap().target.met().is_some()
+        })
+    }
+
     #[test]
-    fn a_mean_over_applications_is_taken_round_by_round() {
-        let results = sample();
-        let apps = [App::Redis(On::File), App::Landfall];
-        let one = |it| Summary::of(if it == App::Redis(On::File) { [1.0, 5.0] } else { [3.0, 1.0] });
-        let (mean, count) = over_apps(&results.rows, &apps, one).unwrap();
-        assert_eq!((mean.samples, count), (vec![2.0, 3.0], 2));
-        assert_eq!(over_apps(&[], &apps, one), None, "applications that were not measured do not count");
+    fn a_mean_is_judged_only_with_both_sides_of_every_application() {
+        let mut results = sample();
+        assert_eq!(has_means(&results, "19"), [true; 2]);
+        results.rows.retain(|row| row.spec != app(App::Redis(On::File), PMNET, 100, 1));
+        assert_eq!(has_means(&results, "19"), [false, true]);
+        results.model.rows.retain(|row| row.app != App::Redis(On::File));
+        assert_eq!(has_means(&results, "19, simulated"), [false, true]);
+    }
+
+    #[test]
+    fn contestants_with_different_numbers_of_rounds_are_not_compared() {
+        let mut results = sample();
+        let fewer = results.rows.iter_mut().find(|row| row.spec == app(App::Redis(On::File), PMNET, 100, 1));
+        let fewer = fewer.unwrap();
+        fewer.rps = Summary::of([fewer.rps.median]).unwrap();
+        assert_eq!(has_means(&results, "19"), [false, true]);
     }
 }

@@ -1,7 +1,7 @@
 //! `pmnet.md`: the tables.
 
-use super::goal::{Goal, how};
-use super::judge::{mean, over_apps, ratio, rps, update_mean};
+use super::goal::{Goal, how, over_apps};
+use super::judge::{mean, ratio, rps, update_mean};
 use super::{Results, paper, simulated};
 use crate::common::measure::stats::Summary;
 use crate::common::plots::Plot;
@@ -340,8 +340,9 @@ fn figure_19(page: &mut Page, results: &Results) {
             let values = ratios.iter().map(|updates| spread_of(speed(*it, *updates, clients).as_ref()));
             cells.push([vec![it.name().into_owned(), clients.to_string()], values.collect()].concat());
         }
+        let choices = &results.settings.apps;
         let mean =
-            |updates: &u32| over_apps(rows, &all, |it| speed(it, *updates, clients)).map(|(mean, _)| mean);
+            |updates: &u32| over_apps(choices, &all, |it| speed(it, *updates, clients)).map(|(mean, _)| mean);
         let values = ratios.iter().map(|updates| spread_of(mean(updates).as_ref()));
         cells.push([vec!["**mean**".into(), clients.to_string()], values.collect()].concat());
     }

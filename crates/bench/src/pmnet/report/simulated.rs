@@ -1,6 +1,6 @@
 //! Simulated hosts with a core each, beside the measurements on few cores.
 
-use super::goal::{Goal, IN_MEMORY, MEDIA, goal, how, key_value, mean_of_rounds};
+use super::goal::{Goal, IN_MEMORY, MEDIA, goal, how, key_value, over_apps};
 use super::{Results, paper};
 use crate::common::measure::stats::Summary;
 use crate::common::tables::{Page, number, spread, spread_of};
@@ -25,11 +25,11 @@ struct Aim {
 impl Aim {
     /// The result of hosts that wait in the kernel, as in the paper.
     fn found(&self, results: &Results, ports: Ports) -> Option<Summary> {
-        let one = |it: &App| {
-            let row = |row: &&Simulated| (row.app, row.hosts, row.ports) == (*it, Waits::Block, ports);
+        let one = |it: App| {
+            let row = |row: &&Simulated| (row.app, row.hosts, row.ports) == (it, Waits::Block, ports);
             results.model.rows.iter().find(row).and_then(self.ratio)
         };
-        mean_of_rounds(&self.apps.iter().filter_map(one).collect::<Vec<_>>())
+        over_apps(&results.settings.apps, &self.apps, one).map(|(mean, _)| mean)
     }
 }
 
