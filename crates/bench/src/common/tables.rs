@@ -45,7 +45,7 @@ pub(crate) fn target_table(page: &mut Page, targets: &[Target]) {
         let verdict = match target.met() {
             Some(true) => "pass",
             Some(false) => "**short**",
-            None => "not measured",
+            None => target.why_unjudged(),
         };
         let wanted = format!("{sign} {} {}", target.wanted, target.unit);
         vec![target.what.clone(), wanted, spread_of(target.measured.as_ref()), verdict.into()]
@@ -86,9 +86,30 @@ pub(crate) fn bytes(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::targets::Bound;
 
     fn of(samples: &[f64]) -> Summary {
         Summary::of(samples.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn a_target_without_a_verdict_says_why() {
+        let target = |measured| Target {
+            what: "lost".into(),
+            bound: Bound::AtMostOfDifference,
+            wanted: 5.0,
+            unit: "%",
+            measured,
+        };
+        let mut page = Page::default();
+        target_table(&mut page, &[target(Some(of(&[-5.0]))), target(None), target(Some(of(&[1.0])))]);
+        for row in [
+            "| lost | ≤ 5 % | -5.00 | not measurable |",
+            "| lost | ≤ 5 % | – | not measured |",
+            "| lost | ≤ 5 % | 1.00 | pass |",
+        ] {
+            assert!(page.0.contains(row), "{row}: {}", page.0);
+        }
     }
 
     #[test]

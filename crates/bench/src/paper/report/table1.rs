@@ -24,6 +24,14 @@ pub(super) fn data_management(results: &Results, store: Store, over: Over) -> Op
     stored.less(round_trip(results, with(Store::Discard, over))?)
 }
 
+/// A difference of ours over another's, of the medians: a round whose difference is next to nothing would make a ratio of
+/// any size. Below zero if either is: two differences that are noise are no ratio above it.
+pub(super) fn share(ours: &Summary, theirs: &Summary) -> Option<Summary> {
+    let ratio = (ours.median / theirs.median).abs();
+    let is_noise = ours.median.min(theirs.median) < 0.0;
+    Summary::of([if is_noise { -ratio } else { ratio }])
+}
+
 /// What flushing adds, µs.
 pub(super) fn persistence(results: &Results, store: Store, over: Over) -> Option<Summary> {
     round_trip(results, with(store, over))?.less(round_trip(results, unflushed(store, over))?)
@@ -109,6 +117,17 @@ mod tests {
         let results = sample();
         near(data_management(&results, Store::LevelDb, Over::Sockets), 6.7);
         near(persistence(&results, Store::Heap, Over::XdpSpin), 0.3);
+    }
+
+    #[test]
+    fn a_share_of_noise_is_below_zero() {
+        let of = |median| Summary::of([median]).unwrap();
+        for (ours, theirs, expected) in
+            [(1.0, 4.0, 0.25), (-1.0, 4.0, -0.25), (1.0, -4.0, -0.25), (-1.0, -4.0, -0.25)]
+        {
+            assert_eq!(share(&of(ours), &of(theirs)), Some(of(expected)), "{ours} {theirs}");
+        }
+        assert_eq!(share(&of(1.0), &of(0.0)), None);
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn goal_table(page: &mut Page, goals: &[Goal]) {
         let verdict = match target.met() {
             Some(true) => "met",
             Some(false) => "**short**",
-            None => "not measured",
+            None => target.why_unjudged(),
         };
         vec![
             (*figure).to_owned(),
