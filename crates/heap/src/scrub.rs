@@ -8,7 +8,7 @@ use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::record::{RecordView, Slot};
 use crate::run::RunUse;
-use landfall_media::{CommitMode, Dirty, Extent, MediaError, RUN_SIZE, Site};
+use landfall_media::{BLOCK_SIZE, CommitMode, Dirty, Extent, MediaError, RUN_SIZE, Site};
 use std::sync::atomic::Ordering;
 
 /// The differences between memory and the medium in one run.
@@ -20,6 +20,19 @@ pub struct MediumScrub {
     pub damaged: Vec<SlotId>,
 }
 
+/// The bytes of a run as the medium has them.
+struct OnMedium {
+    bytes: Vec<u8>,
+    /// Blocks that cannot be read.
+    lost: Vec<Extent>,
+}
+
+impl OnMedium {
+    fn has(&self, piece: Extent) -> bool {
+        self.lost.iter().all(|block| block.end() <= piece.off || piece.end() <= block.off)
+    }
+}
+
 impl Heap {
     /// True if the medium is separate from memory: it is written by device writes.
     pub fn has_separate_medium(&self) -> bool {
@@ -27,10 +40,10 @@ impl Heap {
     }
 
     /// Reads one run from the medium, and compares the durable records and data with memory. A run that is not in use,
-    /// or has no durable records or data, is not read.
+    /// or has no durable records or data, is not read. What cannot be read counts as damaged.
     ///
     /// # Errors
-    /// The medium's.
+    /// The medium's, if no block of the run can be read.
     pub fn scrub_medium(&self, run: RunId) -> Result<MediumScrub, MediaError> {
         let state = self.runs.get(run);
         let slots = match state.used_for() {
@@ -45,10 +58,26 @@ impl Heap {
         }
         // Only records that are durable before the medium is read must be there.
         let durable: Vec<SlotId> = slots.into_iter().filter(|slot| self.is_durable_slot(*slot)).collect();
-        let mut medium = vec![0; RUN_SIZE as usize];
-        self.media.read_medium(Extent::new(run.off(), RUN_SIZE as u32), &mut medium)?;
+        let medium = self.read_run(run)?;
         let damaged = durable.into_iter().filter(|slot| self.differs(run, *slot, &medium)).collect();
         Ok(MediumScrub { bytes: RUN_SIZE, damaged })
+    }
+
+    /// Reads a run from the medium: block by block if not all of it can be read.
+    fn read_run(&self, run: RunId) -> Result<OnMedium, MediaError> {
+        let mut read = OnMedium { bytes: vec![0; RUN_SIZE as usize], lost: Vec::new() };
+        let whole = Extent::new(run.off(), RUN_SIZE as u32);
+        let Err(error) = self.media.read_medium(whole, &mut read.bytes) else { return Ok(read) };
+        let blocks = read.bytes.chunks_mut(BLOCK_SIZE as usize);
+        for (bytes, off) in blocks.zip((run.off()..).step_by(BLOCK_SIZE as usize)) {
+            let block = Extent::new(off, BLOCK_SIZE as u32);
+            if self.media.read_medium(block, bytes).is_err() {
+                read.lost.push(block);
+            }
+        }
+        // A medium that gives nothing has more than a bad block.
+        let has_any = (read.lost.len() as u64) < RUN_SIZE / BLOCK_SIZE;
+        has_any.then_some(read).ok_or(error)
     }
 
     fn is_durable_slot(&self, slot: SlotId) -> bool {
@@ -57,14 +86,15 @@ impl Heap {
     }
 
     /// True if the record and its data are intact in memory, and differ on the medium.
-    fn differs(&self, run: RunId, slot: SlotId, medium: &[u8]) -> bool {
+    fn differs(&self, run: RunId, slot: SlotId, medium: &OnMedium) -> bool {
         let Ok(Slot::Record(view)) = self.slot(slot) else { return false };
         let pieces = self.pieces_in(run, slot, &view);
         let same = |piece: &Extent| {
             let at = (piece.off - run.off()) as usize;
             // Evicted bytes have no copy in memory to compare with.
             !self.is_resident(*piece)
-                || self.pinned(*piece).is_ok_and(|bytes| *bytes == medium[at..at + bytes.len()])
+                || medium.has(*piece)
+                    && self.pinned(*piece).is_ok_and(|bytes| *bytes == medium.bytes[at..at + bytes.len()])
         };
         !pieces.iter().all(same) && self.holds_in_memory(slot)
     }

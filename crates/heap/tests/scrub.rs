@@ -44,6 +44,21 @@ fn intact_records_and_records_that_are_not_durable_yet_are_no_finding() {
     assert_eq!(scrub(&heap), []);
 }
 
+/// Writing it again has the device put the block elsewhere.
+#[test]
+fn a_block_that_the_medium_cannot_read_is_found_and_written_again_from_memory() {
+    let (media, heap, slots, _writer) = filled();
+    let value = heap.value_extents(slots[7], &heap.record(slots[7]).expect("a record")).expect("extents")[0];
+    media.lose_block(value.off + 1000);
+    let damaged = scrub(&heap);
+    assert!(
+        damaged.contains(&slots[7]) && damaged.len() <= 2,
+        "{damaged:?}: a block has parts of two values"
+    );
+    damaged.iter().for_each(|slot| heap.write_again(*slot).expect("durable"));
+    assert_eq!(scrub(&heap), []);
+}
+
 #[test]
 fn damage_of_the_medium_alone_is_found_and_repaired_from_memory() {
     let (media, heap, slots, _writer) = filled();

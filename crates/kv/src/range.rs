@@ -168,24 +168,29 @@ impl Engine {
         Ok((if limit.verify { page.in_memory()?.verified() } else { page }, tickets))
     }
 
-    /// Up to `count` keys of one shard that follow `after`, each with its space in front. For a scan that locks one
-    /// shard at a time.
+    /// The next keys of one shard that follow `after`, each with its space in front: as many as the limit says. For a scan
+    /// that locks one shard at a time.
     pub(crate) fn page_of_shard(
         &self,
         shard: usize,
         after: Option<&OrderedKey>,
-        count: usize,
+        limit: PageLimit,
         now_ms: u64,
     ) -> Result<Page<'_>, KvError> {
         let shard = self.shards[shard].lock();
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut keys = shard.order.range::<OrderedKey, _>((low, Bound::Unbounded));
         let mut page = Page::default();
-        for key in keys.by_ref().take(count) {
+        let mut held = 0;
+        for key in keys.by_ref().take(limit.keys) {
             // Only the operator sees the findings, so that no ticket is kept to wait for.
             let found = self.visit(&shard, key[0], &key[1..], now_ms, &mut Tickets::default())?;
+            held += found.as_ref().and_then(|item| item.as_ref().ok()).map_or(0, |item| item.len);
             page.items.extend(found.map(|item| (key.to_vec(), item)));
             page.last = Some(key.to_vec());
+            if held >= limit.bytes {
+                break;
+            }
         }
         page.last = page.last.filter(|_| keys.next().is_some());
         Ok(page)

@@ -3,10 +3,14 @@
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::key::OrderedKey;
+use crate::range::PageLimit;
 use landfall_heap::{Damage, HeapError, Item, Until};
 
 /// Keys found under one lock, which takes some microseconds. Writers of other shards are not blocked.
 const KEYS_AT_ONCE: usize = 16;
+
+/// Bytes of values at which a step ends, so that other work of its thread goes on. A value is checked whole.
+const STEP_BYTES: u64 = 1 << 20;
 
 /// The position of a scrub, which goes through one shard after the other.
 #[derive(Clone, Debug, Default)]
@@ -41,26 +45,28 @@ pub struct Scrubbed {
 }
 
 impl Engine {
-    /// Checks the next keys after the cursor, up to `keys_max`. It blocks while bytes are read that have left memory.
+    /// Checks the next keys after the cursor, up to `keys_max`, or as many as have 1 MiB of values. It blocks while bytes are
+    /// read that have left memory, and lets others leave it.
     ///
     /// # Errors
     /// Errors of the medium.
     pub fn scrub(&self, cursor: &mut ScrubCursor, keys_max: usize, now_ms: u64) -> Result<Scrubbed, KvError> {
         let mut done = Scrubbed::default();
         let mut left = keys_max;
-        while left > 0 && !done.wrapped {
-            let count = left.min(KEYS_AT_ONCE);
-            let page = match self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms) {
+        while left > 0 && done.bytes < STEP_BYTES && !done.wrapped {
+            let limit = PageLimit { keys: left.min(KEYS_AT_ONCE), bytes: STEP_BYTES as usize, verify: true };
+            let page = match self.page_of_shard(cursor.shard, cursor.after.as_ref(), limit, now_ms) {
                 Err(KvError::Wait(Until::Load(load))) if self.heap.wait_for_load(load) => continue,
                 // The next step continues here.
                 Err(KvError::Wait(_)) => break,
                 page => page?,
             };
-            left -= count;
+            left -= limit.keys;
             let last = page.last.clone();
             for (key, item) in page.verified().items {
                 done.take(key, item)?;
             }
+            self.heap.relieve_memory(0);
             cursor.after = last.map(|key| OrderedKey::from(key.as_slice()));
             if cursor.after.is_none() {
                 cursor.shard = (cursor.shard + 1) % self.shards.len();

@@ -165,6 +165,30 @@ fn apply(
     }
 }
 
+/// The values of 64 keys may be many times what may be in memory.
+#[test]
+fn a_scrub_of_long_values_keeps_to_the_memory_that_there_is() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let Some(store) = Store::open(&dir.path().join("region")) else { return };
+    let mut writer = Writer::new(Arc::clone(store.engine.heap()), 0);
+    for number in 0..30 {
+        store.land(&mut writer, &key(number), &[number; 900_000]).expect("room");
+        writer.commit_now().expect("commits");
+    }
+    store.evict_all();
+    let (mut cursor, mut keys, mut most) = (landfall_kv::ScrubCursor::default(), 0, 0);
+    loop {
+        let done = store.engine.scrub(&mut cursor, 64, 1).expect("reads");
+        assert!(done.bytes < 2 << 20 && done.findings.is_empty(), "{done:?}");
+        most = most.max(store.pages.resident_bytes());
+        keys += done.keys;
+        if done.wrapped {
+            break;
+        }
+    }
+    assert!(keys == 30 && most <= MEMORY + 2 * RUN_SIZE, "{keys} keys, {most} bytes in memory");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 

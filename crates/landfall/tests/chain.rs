@@ -373,6 +373,7 @@ fn an_older_view_is_ignored_and_a_removed_node_serves_nothing() {
     wait_until(REPLY_LIMIT, is_removed).expect("it serves nothing");
     let refused = begun.call(&[b"EXEC"]).unwrap();
     assert!(matches!(&refused, Reply::Error(text) if text.starts_with("EXECABORT")), "{refused:?}");
+    assert!(begun.read().is_err(), "the client has to find another server");
     std::fs::write(chain.view_path(), first).unwrap();
     let is_ignored =
         || chain.nodes[1].place.log().contains("the view that was read before counts").then_some(());

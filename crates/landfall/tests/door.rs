@@ -5,7 +5,7 @@ mod common;
 
 use common::{Place, Reply, Resp, Server, ok, pattern, wait_until};
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn last_words(mut stream: TcpStream, bytes: &[u8]) -> String {
         let reader = threads.spawn(|| reading.read_to_end(&mut words));
         let _ = stream.write_all(bytes);
         if let Err(error) = reader.join().unwrap() {
-            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it was not closed");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it was not closed");
         }
     });
     String::from_utf8_lossy(&words).into_owned()
@@ -236,6 +236,28 @@ fn whoever_sends_all_of_a_long_request_first_reads_why_it_was_refused() {
             stream.read_to_string(&mut words).unwrap();
             assert!(words.starts_with(refusal), "{transport}: {words}");
         }
+    }
+}
+
+/// To a client of HTTP/1.0 the end of the connection is the end of what it has asked for.
+#[test]
+fn a_scan_that_is_cut_off_by_a_stop_is_reset_where_its_end_is_that_of_the_connection() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let server = place.start(&["--transport", transport]);
+        let mut client = server.resp();
+        for number in 0..48_u64 {
+            let key = format!("k{number}");
+            assert_eq!(client.call(&[b"SET", key.as_bytes(), &pattern(number, 1 << 20)]).unwrap(), ok());
+        }
+        let mut stream = raw(server.http);
+        stream.write_all(b"GET /kv HTTP/1.0\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 1 << 20]).unwrap();
+        let stopping = std::thread::spawn(move || server.stop());
+        std::thread::sleep(Duration::from_millis(300));
+        let end = stream.read_to_end(&mut Vec::new());
+        assert_eq!(end.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset), "{transport}");
+        assert!(stopping.join().unwrap().success());
     }
 }
 

@@ -18,6 +18,8 @@ use landfall_media::{Chain, MediaError};
 use landfall_sockets::ConnId;
 use std::ops::Range;
 
+/// Most pages of a streamed reply that are written in one turn.
+const PAGES_MAX: usize = 16;
 /// A refused body of up to this many bytes is skipped, and the connection stays open; with a longer one the connection
 /// is closed.
 const SKIPPED_BODY_MAX: usize = 64 << 10;
@@ -396,12 +398,20 @@ impl Conn {
         matches!(&self.speaks, Speaks::Http { session, .. } if session.is_streaming())
     }
 
-    /// Continues a streamed reply while there is room for it; true while there is more.
+    /// True if the client would take the end of the connection for the end of a reply, of which something is missing.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        matches!(&self.speaks, Speaks::Http { session, .. } if session.is_cut_short())
+    }
+
+    /// Continues a streamed reply while there is room for it, for some pages; true while there is more.
     fn pump(&mut self, core: &mut Core<'_>, heap: &Heap) -> bool {
+        let mut pages = 0;
         while self.is_streaming() {
-            if !self.may_execute(core.shared) {
+            // Others have their turn in between: pages may be empty, or short and many.
+            if !self.may_execute(core.shared) || pages == PAGES_MAX {
                 return true;
             }
+            pages += 1;
             let Speaks::Http { session, .. } = &mut self.speaks else { return false };
             let mut reply = self.outbox.begin(heap, core.round);
             match session.pump(&mut core.context(self.id, self.arrival_ns), &mut reply) {

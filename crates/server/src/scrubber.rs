@@ -54,8 +54,8 @@ impl Pace {
     fn due(&mut self, now: Instant, rate: f64) -> Option<Stage> {
         let since = now.duration_since(self.seen_at).as_secs_f64();
         self.seen_at = now;
-        // The budget holds at most one second's worth; the debt of a large run is kept.
-        self.budget = (self.budget + rate * since).min(rate);
+        // The budget holds at most one second's worth, or what a step is worth; the debt of a large run is kept.
+        self.budget = (self.budget + rate * since).min(rate.max(STEP_WORTH));
         if self.stage == Stage::Idle && now.duration_since(self.pass_began) >= PASS_EVERY {
             self.pass_began = now;
             self.stage = Stage::Keys;
@@ -158,6 +158,14 @@ impl Scrubber {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_below_what_a_step_is_worth_has_steps_that_are_far_apart() {
+        let now = Instant::now();
+        let mut pace = Pace::new(now);
+        assert_eq!(pace.due(now + Duration::from_secs(1), 32.0 * 1024.0), None);
+        assert_eq!(pace.due(now + Duration::from_secs(3), 32.0 * 1024.0), Some(Stage::Keys));
+    }
 
     const RATE: f64 = 16.0 * 1024.0 * 1024.0;
     const SECOND: Duration = Duration::from_secs(1);

@@ -94,6 +94,9 @@ impl Worker {
             self.shared.chain.iter().for_each(|node| node.stop());
             self.commit_in_line();
         }
+        for conn in self.conns.values().filter(|conn| conn.is_cut_short() && !conn.phase.is_closed()) {
+            self.transport.reset(&mut self.landing, conn.id);
+        }
         self.transport.shut_down(&mut self.landing)
     }
 
@@ -408,7 +411,9 @@ impl Worker {
         if ends && idle && !lingers && !conn.phase.is_closed() {
             conn.phase.advance(Phase::Closed);
             conn.inbox.clear(&self.heap);
-            self.transport.close(&mut self.landing, id);
+            let is_cut_short = conn.is_cut_short();
+            let (transport, landing) = (&mut self.transport, &mut self.landing);
+            if is_cut_short { transport.reset(landing, id) } else { transport.close(landing, id) }
         }
         conn.listed.touched
     }

@@ -36,6 +36,18 @@ fn a_value_is_created_read_replaced_and_deleted() {
     assert_eq!(rig.get("/kv/a").status, 404);
 }
 
+/// As `curl -C` sends, which has a part of the value and takes what it has sent before for stored.
+#[test]
+fn a_part_of_a_value_is_not_stored_in_the_place_of_the_whole() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.put("/kv/a", b"0123456789").status, 201);
+    for method in ["PUT", "POST"] {
+        let refused = rig.with_fields(method, "/kv/a", "Content-Range: bytes 5-9/10\r\n", b"xxxxx");
+        assert_eq!(refused.status, 400, "{}", refused.text());
+    }
+    assert_eq!(rig.get("/kv/a").text(), "0123456789");
+}
+
 #[test]
 fn values_of_every_size_come_back_and_only_small_ones_are_copied() {
     let mut rig = Rig::new();

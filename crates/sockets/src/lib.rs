@@ -10,6 +10,7 @@ mod epoll;
 mod error;
 mod event;
 mod frames;
+mod options;
 mod outgoing;
 mod policy;
 mod poller;

@@ -21,7 +21,7 @@ use crate::media::{CommitMode, Media};
 use crate::pages::Pages;
 use crate::site::Site;
 use crate::standing::Standing;
-use crate::units::{LINE_SIZE, RUN_SIZE};
+use crate::units::{BLOCK_SIZE, LINE_SIZE, RUN_SIZE};
 
 /// Address space reserved for growth, as a multiple of the length.
 const RESERVE_FACTOR: u64 = 4;
@@ -70,6 +70,8 @@ struct State {
     closed: Option<String>,
     /// Offsets of runs that cannot be read.
     unreadable: BTreeSet<u64>,
+    /// Blocks that only the medium cannot give.
+    lost_blocks: BTreeSet<u64>,
     /// Offsets of runs whose space was given back.
     bare: BTreeSet<u64>,
     /// The medium has no space for bare runs.
@@ -251,6 +253,11 @@ impl SimMedia {
         self.has_unreadable.store(true, Ordering::Release);
     }
 
+    /// The block at `off` of the medium cannot be read until it is written again. Memory has its bytes.
+    pub fn lose_block(&self, off: u64) {
+        self.state.lock().lost_blocks.insert(off / BLOCK_SIZE);
+    }
+
     /// Sets whether the medium refuses space to runs that were given back.
     pub fn set_full(&self, full: bool) {
         self.state.lock().full = full;
@@ -278,8 +285,7 @@ impl SimMedia {
         if !lost {
             return Ok(());
         }
-        let source = io::Error::from_raw_os_error(libc::EIO);
-        Err(MediaError::Io { path: "simulated".into(), action: "read the region", source })
+        Err(unreadable())
     }
 
     /// Flips the bits of `mask` in a durable byte only: the device holds a wrong byte, memory the right one. A flush
@@ -350,6 +356,7 @@ impl State {
             fail_at: None,
             closed: None,
             unreadable: BTreeSet::new(),
+            lost_blocks: BTreeSet::new(),
             bare: BTreeSet::new(),
             full: false,
             freeze_at: VecDeque::new(),
@@ -470,6 +477,7 @@ impl Media for SimMedia {
     fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent) {
         let mut state = self.state.lock();
         if !state.skipped.contains(&site) {
+            state.lost_blocks.retain(|block| !blocks_of(extent).contains(block));
             state.lines.promise(&mut dirty.promised, extent);
             dirty.add(extent);
         }
@@ -502,7 +510,11 @@ impl Media for SimMedia {
         if into.len() != extent.len() as usize {
             return Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"));
         }
-        self.state.lock().lines.durable().read(extent.off, into);
+        let state = self.state.lock();
+        if state.lost_blocks.range(blocks_of(extent)).next().is_some() {
+            return Err(unreadable());
+        }
+        state.lines.durable().read(extent.off, into);
         Ok(())
     }
 
@@ -518,4 +530,13 @@ impl Media for SimMedia {
             source,
         })
     }
+}
+
+fn blocks_of(extent: Extent) -> std::ops::Range<u64> {
+    extent.off / BLOCK_SIZE..extent.end().div_ceil(BLOCK_SIZE)
+}
+
+fn unreadable() -> MediaError {
+    let source = io::Error::from_raw_os_error(libc::EIO);
+    MediaError::Io { path: "simulated".into(), action: "read the region", source }
 }

@@ -18,6 +18,8 @@ pub(super) struct Fields<'a> {
     /// Time to live, milliseconds.
     ttl_ms: Option<u64>,
     range: Option<Wanted>,
+    /// The body is a part of a value.
+    is_part: bool,
     /// The version of which a part is wanted: an entity tag or a date.
     if_range: Option<&'a [u8]>,
 }
@@ -51,6 +53,7 @@ impl<'a> Fields<'a> {
                 5 if is("range") => fields.range = Wanted::parse(value),
                 8 if is("if-range") => fields.if_range = Some(value),
                 8 if is("if-match") => fields.if_match = Some(tags(request, "if-match")?),
+                13 if is("content-range") => fields.is_part = true,
                 13 if is("if-none-match") => fields.if_none_match = Some(tags(request, "if-none-match")?),
                 14 if is("x-landfall-ttl") => fields.ttl_ms = Some(params::ttl_ms(value)?),
                 // An invalid date is ignored (sections 13.1.3 and 13.1.4).
@@ -58,6 +61,15 @@ impl<'a> Fields<'a> {
                 19 if is("if-unmodified-since") => fields.if_unmodified_since = parse_date(value),
                 _ => {}
             }
+        }
+        Ok(fields)
+    }
+
+    /// As [`Self::read`], for a write.
+    pub(super) fn of_write(request: &'a Request) -> Result<Self, Refusal> {
+        let fields = Self::read(request)?;
+        if fields.is_part {
+            return Err(Refusal::new(400, "a value is stored whole: send it without Content-Range"));
         }
         Ok(fields)
     }

@@ -112,6 +112,8 @@ pub struct HttpSession {
     dates: Dates,
     /// The scan that is being streamed.
     scan: Option<Scan>,
+    /// The reply ends where the connection does, and not all of it is written.
+    is_cut_short: bool,
     /// Bytes at which a page of a scan ends.
     page_bytes: usize,
     needs_password: bool,
@@ -125,6 +127,7 @@ impl HttpSession {
         Self {
             dates: Dates::default(),
             scan: None,
+            is_cut_short: false,
             page_bytes: scan::page_bytes(&shared.config),
             needs_password: shared.config.password.is_some(),
             proved_ms: None,
@@ -209,6 +212,11 @@ impl HttpSession {
         self.scan.is_some()
     }
 
+    /// True if the client would take the end of the connection for the end of a reply, of which something is missing.
+    pub fn is_cut_short(&self) -> bool {
+        self.is_cut_short || self.scan.as_ref().is_some_and(|scan| !scan.is_chunked())
+    }
+
     /// Appends the next page of the streamed scan, or the end of the stream. A page may be empty.
     ///
     /// After [`Outcome::Wait`] nothing has changed: the caller calls again after the wait.
@@ -230,8 +238,9 @@ impl HttpSession {
                 Outcome::Tail(tail)
             }
             Err(Failure::Refused(refusal)) => {
-                // The head has been written: only an end without the last chunk can report that data are missing.
+                // The head has been written: only an end without the last chunk, or a reset, can report that data are missing.
                 reply.rewind();
+                self.is_cut_short = !scan.is_chunked();
                 tracing::error!(reason = %refusal.message, "a scan was cut short");
                 count(&ctx.shared.counters.errors, 1);
                 self.scan = None;

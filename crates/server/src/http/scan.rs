@@ -67,6 +67,11 @@ pub(super) fn begin(
 }
 
 impl Scan {
+    /// False if the body ends with the connection.
+    pub(super) fn is_chunked(&self) -> bool {
+        self.chunked
+    }
+
     /// Appends the next page; false if it was the last one.
     pub(super) fn page(&mut self, ctx: &mut Context<'_>, reply: &mut Reply<'_>) -> Result<bool, Failure> {
         if self.exhausted {

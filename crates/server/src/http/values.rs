@@ -40,7 +40,7 @@ pub(super) fn put(
     answer: &mut Answer<'_, '_>,
 ) -> Result<(), Failure> {
     let space = params::database(request.query())?;
-    let fields = Fields::read(request)?;
+    let fields = Fields::of_write(request)?;
     let expiry_ms = fields.expiry_ms(ctx.now_ms)?;
     let mut body = Body::default();
     let value = body.source(ctx, request, chain);
@@ -266,7 +266,7 @@ pub(super) fn accepts_body(
     match (route, &head.method) {
         (Route::Key(_), Method::Put | Method::Post) => {
             params::database(head.query())?;
-            Fields::read(head)?;
+            Fields::of_write(head)?;
         }
         (Route::Wal(_), Method::Post) => {}
         _ => return Ok(()),

@@ -212,6 +212,7 @@ fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
     // The chain may have changed since the commands were queued.
     let admitted = chain::admit(call.ctx.shared, queue.any(Flags::WRITE));
     admitted.map_err(|why| {
+        call.session.state.closing |= why.ends_connection();
         Fail::Error(format!("EXECABORT Transaction discarded because of: {}", why.resp()).into())
     })?;
     let stats = queue.any(Flags::STATS).then(|| engine.stats());

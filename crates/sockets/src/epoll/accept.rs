@@ -3,6 +3,7 @@
 use super::state::{Conn, EpollTransport, Listener};
 use super::token::Token;
 use crate::event::Event;
+use crate::options::keep_alive;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
 use crate::sending::Sending;
 use crate::sys::Interest;
@@ -17,6 +18,9 @@ const ACCEPTS_PER_TURN: usize = 64;
 impl EpollTransport {
     pub(super) fn add_listener(&mut self, socket: TcpListener, tag: u32) -> io::Result<()> {
         socket.set_nonblocking(true)?;
+        if let Err(error) = keep_alive(&socket) {
+            tracing::warn!(%error, "clients that vanish are not noticed");
+        }
         self.listeners.push(Listener { socket, tag, interest: Interest::default(), retry_at: None });
         self.watch_listener(self.listeners.len() - 1, true)
     }

@@ -203,6 +203,10 @@ impl Transport for EpollTransport {
         self.close_after_send(conn);
     }
 
+    fn reset(&mut self, frames: &mut dyn Frames, conn: ConnId) {
+        self.cut_off(frames, conn);
+    }
+
     fn write_back(&mut self, id: u64, batch: Batch) {
         self.start_writing(id, batch);
     }

@@ -59,6 +59,9 @@ pub(super) struct Listener {
 }
 
 /// A connection that is being closed.
+#[derive(Default)]
 pub(super) struct Closing {
     pub(super) error: Option<io::Error>,
+    /// Its peer is to see that it was cut off.
+    pub(super) is_reset: bool,
 }

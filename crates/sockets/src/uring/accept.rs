@@ -3,6 +3,7 @@
 use super::state::{Conn, Listener, Receiving, Uring};
 use super::token::{Operation, Token};
 use crate::event::Event;
+use crate::options::keep_alive;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
 use crate::sending::Sending;
 use crate::sys::{Completion, adopt};
@@ -12,6 +13,9 @@ use std::time::Instant;
 
 impl Uring {
     pub(super) fn add_listener(&mut self, socket: TcpListener, tag: u32) {
+        if let Err(error) = keep_alive(&socket) {
+            tracing::warn!(%error, "clients that vanish are not noticed");
+        }
         self.listeners.push(Listener { socket, tag, retry_at: None });
         self.start_accepting(self.listeners.len() - 1);
     }

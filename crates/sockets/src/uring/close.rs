@@ -6,6 +6,7 @@ use crate::conn_id::ConnId;
 use crate::error::TransportError;
 use crate::event::Event;
 use crate::frames::Frames;
+use crate::options::reset_when_closed;
 use crate::policy::CLOSE_DRAIN_MAX;
 use landfall_media::Extent;
 use std::io;
@@ -42,6 +43,19 @@ impl Uring {
         }
         self.stop_receiving(id);
         self.shut(id);
+    }
+
+    /// Ends a connection at once, and tells its peer that it was cut off.
+    pub(super) fn cut_off(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        reset_when_closed(&conn.socket);
+        conn.closing.get_or_insert(Closing { error: None, cut_off: true }).cut_off = true;
+        self.stop_receiving(id);
+        match self.conns.get_mut(id) {
+            // What is queued in front of it keeps the end from the peer.
+            Some(conn) if conn.sending.active => self.shut(id),
+            _ => self.finish_closing(id),
+        }
     }
 
     /// Shuts the socket down, which also ends a send that waits for the client.

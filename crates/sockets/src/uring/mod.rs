@@ -228,6 +228,10 @@ impl Transport for Uring {
         self.close_after_send(conn);
     }
 
+    fn reset(&mut self, _: &mut dyn Frames, conn: ConnId) {
+        self.cut_off(conn);
+    }
+
     fn write_back(&mut self, id: u64, batch: Batch) {
         self.start_writing(id, batch);
     }
