@@ -1,6 +1,8 @@
 //! The chain as clients need it: which server takes writes, and where each is reached.
 
 use crate::clients::ClientAddress;
+use crate::node::{Node, Role};
+use landfall_chain::View;
 
 /// A member of the view, for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,51 @@ impl Directory {
         let no_address =
             || NoFirst::NoAddress { node: first.map_or(String::new(), |first| first.name.clone()) };
         first.and_then(|first| first.clients.as_ref()).ok_or_else(no_address)
+    }
+}
+
+impl Node {
+    /// The chain, for clients.
+    pub fn directory(&self) -> Directory {
+        let (view, views) = (self.view(), self.views());
+        let own = |name: &str| self.own_clients().filter(|_| name == self.name()).cloned().flatten();
+        let listed = |name: &String| Listed {
+            name: name.clone(),
+            clients: views.clients_of(name).or_else(|| own(name)),
+            is_sound: views.is_sound(name),
+        };
+        Directory {
+            chain: view.name.clone(),
+            version: view.version,
+            members: view.members.iter().map(|member| listed(&member.name)).collect(),
+            doubt: self.doubt(&view),
+        }
+    }
+
+    /// Logs which server clients are told to write to, when that changes.
+    pub(crate) fn tell_of_first(&self, told: &mut Option<Result<ClientAddress, NoFirst>>) {
+        let first = self.own_clients().map(|_| self.directory().first().cloned());
+        if first == *told {
+            return;
+        }
+        match &first {
+            Some(Ok(address)) => tracing::info!(%address, "clients that ask are told to write there"),
+            Some(Err(why)) => tracing::warn!("clients that ask are not told where to write: {why}"),
+            None => {}
+        }
+        *told = first;
+    }
+
+    /// Why another node than the view says may be the first one. Nobody else takes writes while this node may do so.
+    fn doubt(&self, view: &View) -> Option<String> {
+        if self.role() == Role::First {
+            return None;
+        }
+        // With etcd, whoever reads it knows who is first.
+        let is_unproved = self.views().lease().is_none() && view.is_first(self.name());
+        let unproved =
+            is_unproved.then(|| "the server behind this one has not accepted its view yet".to_owned());
+        self.views().doubt().or(unproved)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::clients::ClientAddress;
 use crate::counters::Counters;
-use crate::directory::{Directory, Listed, NoFirst};
 use crate::error::NodeError;
 use crate::lease::{Lease, boot_time};
 use crate::progress::CopyProgress;
@@ -282,22 +281,9 @@ impl Node {
         let _ = self.clients.set(address);
     }
 
-    /// The chain, for clients.
-    pub fn directory(&self) -> Directory {
-        let (view, views) = (self.view(), self.views());
-        let own = |name: &str| self.clients.get().filter(|_| name == self.name()).cloned().flatten();
-        let listed = |name: &String| Listed {
-            name: name.clone(),
-            clients: views.clients_of(name).or_else(|| own(name)),
-            is_sound: views.is_sound(name),
-        };
-        Directory {
-            chain: view.name.clone(),
-            version: view.version,
-            members: view.members.iter().map(|member| listed(&member.name)).collect(),
-            // Nobody else takes writes while this node may do so.
-            doubt: views.doubt().filter(|_| self.role() != Role::First),
-        }
+    /// Where clients connect to the server, once it listens.
+    pub(crate) fn own_clients(&self) -> Option<&Option<ClientAddress>> {
+        self.clients.get()
     }
 
     /// What is known of the node behind, if there is one.
@@ -518,20 +504,6 @@ impl Node {
             }
             self.wait_for_change(WATCH_EVERY);
         }
-    }
-
-    /// Logs which server clients are told to write to, when that changes.
-    fn tell_of_first(&self, told: &mut Option<Result<ClientAddress, NoFirst>>) {
-        let first = self.clients.get().map(|_| self.directory().first().cloned());
-        if first == *told {
-            return;
-        }
-        match &first {
-            Some(Ok(address)) => tracing::info!(%address, "clients that ask are told to write there"),
-            Some(Err(why)) => tracing::warn!("clients that ask are not told where to write: {why}"),
-            None => {}
-        }
-        *told = first;
     }
 
     /// A first node may answer clients when some time has passed. It notes that it does.

@@ -225,6 +225,39 @@ fn a_view_in_a_file_says_where_clients_connect_and_who_is_first_after_a_removal(
     assert!(kept.contains(&format!("clients connect to {a}")), "{kept}");
 }
 
+/// Its machine was away when the others' files were changed, and its own could not be: the server behind it knows better.
+#[test]
+fn a_first_server_that_comes_back_with_an_old_view_names_nobody() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["SET", "k", "v"]), ok());
+    let old = std::fs::read_to_string(chain.view_path()).unwrap();
+    chain.kill(0);
+    chain.remove(0);
+    wait_until(LIMIT, || (chain.info(1, "chain_role")? == "first").then_some(()))
+        .expect("the next one is first");
+    std::fs::write(chain.view_path(), old).unwrap();
+    chain.start(0);
+    assert_eq!(first_by(&chain, 0), None);
+    assert!(error_text(&chain.server(0).call(&["GET", "k"])).starts_with("LOADING"));
+    assert_eq!(chain.info(1, "chain_role").as_deref(), Some("first"), "an older view changes nothing");
+}
+
+/// Whoever waits for a log to grow waits at the wrong server then.
+#[test]
+fn a_reader_that_waits_at_a_server_that_is_removed_is_sent_away() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start_all();
+    assert_eq!(chain.server(0).call(&["LF.APPEND", "log", "one"]), Reply::Int(0));
+    let mut reader = chain.resp(0);
+    reader.push(&[b"LF.READ", b"log", b"$", b"BLOCK", b"0"]);
+    reader.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    chain.remove(0);
+    assert!(error_text(&reader.read().unwrap()).starts_with("MASTERDOWN"));
+    assert!(reader.read().is_err(), "and its connection ends");
+}
+
 #[test]
 fn clients_of_a_server_that_is_removed_find_the_next_one_as_their_connections_end() {
     let mut chain = Chain::new(2, &[]);

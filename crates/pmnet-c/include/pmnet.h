@@ -262,7 +262,7 @@ typedef struct PMNet_server_options {
     /* All stored rows in any order: `rows_count` times PMNET_ROW_BYTES. A new server has none. */
     const uint8_t *rows;
     size_t rows_count;
-    /* The stored floor; 0 for a new server. */
+    /* The stored floor, at most 2^30; 0 for a new server. */
     uint32_t floor;
     /* Largest IP packet of the path in bytes, from 576 to 65535. Default: 1500. */
     uint32_t mtu;

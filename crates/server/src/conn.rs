@@ -218,9 +218,9 @@ impl Conn {
         self.sending.take().map_or(0, |sending| sending.len as u64)
     }
 
-    /// The connection, if what arrives is still parsed.
-    pub(crate) fn takes_more(&mut self, now_ms: u64) -> Option<&mut Self> {
-        self.linger.iter_mut().for_each(|linger| linger.hear(now_ms));
+    /// The connection, if so many bytes, which have arrived, are still parsed.
+    pub(crate) fn takes_more(&mut self, now_ms: u64, bytes: u32) -> Option<&mut Self> {
+        self.linger.iter_mut().for_each(|linger| linger.hear(now_ms, bytes));
         (!self.phase.is_closing()).then_some(self)
     }
 

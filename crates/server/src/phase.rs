@@ -36,6 +36,8 @@ impl Phase {
 const LINGER_MS: u64 = 5000;
 /// The same, for one that is silent.
 const LINGER_QUIET_MS: u64 = 1000;
+/// Bytes of a refused client that are discarded, at most: whoever sends more goes on for nothing.
+const LINGER_BYTES: u64 = 32 << 20;
 
 /// A connection was refused while its client may still send: what comes is discarded for a while. A socket that is closed
 /// with bytes that nobody has read is reset, and the client, which is busy sending, never reads why (RFC 9112, section
@@ -44,20 +46,23 @@ const LINGER_QUIET_MS: u64 = 1000;
 pub(crate) struct Linger {
     since_ms: u64,
     heard_ms: u64,
+    /// Bytes that may still come.
+    left: u64,
 }
 
 impl Linger {
     pub(crate) fn new(now_ms: u64) -> Self {
-        Self { since_ms: now_ms, heard_ms: now_ms }
+        Self { since_ms: now_ms, heard_ms: now_ms, left: LINGER_BYTES }
     }
 
     /// The client has sent something.
-    pub(crate) fn hear(&mut self, now_ms: u64) {
-        self.heard_ms = now_ms;
+    pub(crate) fn hear(&mut self, now_ms: u64, bytes: u32) {
+        (self.heard_ms, self.left) = (now_ms, self.left.saturating_sub(bytes.into()));
     }
 
     pub(crate) fn is_over(self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.since_ms) >= LINGER_MS
+        self.left == 0
+            || now_ms.saturating_sub(self.since_ms) >= LINGER_MS
             || now_ms.saturating_sub(self.heard_ms) >= LINGER_QUIET_MS
     }
 }

@@ -14,6 +14,7 @@ mod relief;
 mod state;
 mod strangers;
 mod subscribers;
+mod tailing;
 mod told;
 mod unproven;
 
@@ -226,8 +227,12 @@ impl Worker {
     fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
         count(&self.shared.counters.input_bytes, u64::from(extent.len()));
         let now_ms = self.now_ns / 1_000_000;
-        let Some(conn) = self.conns.get_mut(&id).and_then(|conn| conn.takes_more(now_ms)) else {
-            return self.heap.runs().release(extent);
+        let Some(conn) = self.conns.get_mut(&id).and_then(|conn| conn.takes_more(now_ms, extent.len()))
+        else {
+            self.heap.runs().release(extent);
+            // A client that is refused may have sent enough.
+            self.regulate(id);
+            return;
         };
         conn.inbox.push(&self.heap, extent);
         conn.arriving.add(u64::from(extent.len()));
@@ -588,39 +593,6 @@ impl Worker {
         }
     }
 
-    /// Wakes the readers of logs that grew by a commit of this worker.
-    fn wake_tails(&mut self) {
-        let mut wake = self.shared.logs.after_commit(self.writer.id());
-        let Some(workers) = self.shared.workers.get().filter(|_| wake != 0) else { return };
-        while wake != 0 {
-            let worker = wake.trailing_zeros() as usize;
-            wake &= wake - 1;
-            workers[worker].logs_grown.store(true, Ordering::Release);
-            if worker != self.id {
-                workers[worker].waker.wake();
-            }
-        }
-        self.resume_tails();
-    }
-
-    /// Executes commands again that wait for a log, if one has grown or their time limit has passed.
-    fn resume_tails(&mut self) {
-        let grown = self
-            .shared
-            .workers
-            .get()
-            .is_some_and(|workers| workers[self.id].logs_grown.swap(false, Ordering::AcqRel));
-        for (id, _) in self.tails.take(grown, self.now_ns / 1_000_000) {
-            if let Some(conn) = self.conns.get_mut(&id) {
-                conn.listed.tailing = false;
-                if matches!(conn.park, Some(Park::Log(_))) {
-                    conn.park = None;
-                }
-            }
-            self.touch(id);
-        }
-    }
-
     /// Asks another worker to wake this one at its next commit, if `ticket` is one of that worker.
     fn request_wake(&self, ticket: Ticket) {
         let Some(workers) = self.shared.workers.get() else { return };
@@ -652,6 +624,7 @@ impl Worker {
         *self.shared.transport_counters[self.id].lock() = self.transport.counters();
         self.relieve();
         self.tell_subscribers();
+        self.send_readers_away();
         let now_ms = self.now_ns / 1_000_000;
         let config = &self.shared.config;
         let (mut ends, mut lingered) = (Vec::new(), Vec::new());

@@ -55,6 +55,37 @@ fn an_empty_range_is_an_empty_body() {
     }
 }
 
+/// It would be encoded in memory, of which each client may have a part.
+#[test]
+fn a_value_or_an_entry_that_is_too_long_for_a_line_of_json_is_named_and_left_out() {
+    let mut rig = Rig::with(Config { max_output: Size(4096), ..Config::default() });
+    let long = vec![b'x'; 200 << 10];
+    assert_eq!(rig.put("/kv/a", &long).status, 201);
+    assert_eq!(rig.put("/kv/b", b"short").status, 201);
+    let answer = rig.get("/kv?format=ndjson");
+    let lines = "{\"key\":\"a\",\"error\":\"too long for a line of JSON: read it alone\"}\n{\"key\":\"b\",\"value\":\"short\"}\n";
+    assert_eq!((answer.text(), answer.complete), (lines, true));
+    assert_eq!(rig.with_fields("POST", "/wal/log", "", &long).status / 100, 2);
+    assert_eq!(rig.get("/wal/log?from=0&format=ndjson").status, 413);
+    assert!(rig.get("/wal/log/0").body == long);
+}
+
+/// It is sent without asking the server, and with the password that the browser knows.
+#[test]
+fn a_page_of_another_site_writes_nothing() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.put("/kv/a", b"old").status, 201);
+    for (method, target) in [("POST", "/kv/a"), ("PUT", "/kv/a"), ("DELETE", "/kv/a"), ("POST", "/wal/a")] {
+        let refused = rig.with_fields(method, target, "Sec-Fetch-Site: cross-site\r\n", b"new");
+        assert_eq!(refused.status, 403, "{method} {target}");
+    }
+    assert_eq!(rig.get("/kv/a").text(), "old");
+    for site in ["same-origin", "same-site", "none"] {
+        let fields = format!("Sec-Fetch-Site: {site}\r\n");
+        assert_eq!(rig.with_fields("PUT", "/kv/a", &fields, b"new").status, 204, "{site}");
+    }
+}
+
 #[test]
 fn bounds_prefixes_limits_and_direction_choose_the_keys() {
     let mut rig = Rig::new();

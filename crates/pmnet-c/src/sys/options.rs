@@ -22,6 +22,8 @@ const REQUESTS_MAX: u32 = 65536;
 /// Most requests in a batch, because the answers of a batch are tracked one by one.
 const BATCH_MAX: u32 = 4096;
 const BATCH: u32 = 64;
+/// No server gives a higher floor to store: it would leave too few numbers to new sessions.
+const FLOOR_MAX: u32 = 1 << 30;
 
 /// Option structures, whose first field is their size.
 ///
@@ -120,6 +122,10 @@ pub(super) unsafe fn server(
     to.key = unsafe { key(from.key_file)? };
     // SAFETY: promised by the caller.
     let rows = unsafe { rows(from.rows, from.rows_count)? };
+    if from.floor > FLOOR_MAX {
+        let (what, value) = ("options.floor", u64::from(from.floor));
+        return Err(CallError::Range { what, value, range: "one that the server has given, at most 2^30" });
+    }
     Ok((to, rows, from.floor))
 }
 
@@ -206,6 +212,18 @@ mod tests {
         let set = open(&zeroed()).unwrap();
         assert_eq!(set.client, landfall_pmnet::ClientConfig { devices: 1, ..defaults.client });
         assert_eq!(set.spin, defaults.spin);
+    }
+
+    #[test]
+    fn a_floor_that_no_server_has_given_is_refused() {
+        // SAFETY: integers and null pointers.
+        let zeroed: ServerOptions = unsafe { std::mem::zeroed() };
+        for (floor, is_accepted) in [(FLOOR_MAX, true), (FLOOR_MAX + 1, false), (u32::MAX, false)] {
+            let options = ServerOptions { size: size_of::<ServerOptions>(), floor, ..zeroed };
+            // SAFETY: the size field is that of the structure.
+            let read = unsafe { server("127.0.0.1:1".parse().unwrap(), &raw const options) };
+            assert_eq!(read.is_ok(), is_accepted, "{floor}");
+        }
     }
 
     #[test]

@@ -183,9 +183,9 @@ impl Session {
     pub fn end(mut self) -> Result<(), SessionError> {
         self.sessions.end(self.id);
         let until: Instant = self.sessions.clock().now() + END_MAX;
+        self.turn()?;
         while self.over.is_none() && self.sessions.clock().now() < until {
-            self.turn()?;
-            self.wait_for_packets(END_MAX)?;
+            self.wait_for_packets(until.since(self.sessions.clock().now()))?;
             self.turn()?;
         }
         match self.check() {

@@ -310,8 +310,21 @@ fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refus
     }
     let route = route?;
     route.check(&request.method)?;
+    check_site(request)?;
     admit_here(ctx.shared, &route, &request.method)?;
     Ok(route)
+}
+
+/// Refuses what a page of another site has a browser send, which needs no consent of the server and may bring a password that
+/// the browser has: it could write, though not read. Browsers say so by themselves (Fetch Metadata Request Headers, W3C).
+fn check_site(request: &Request) -> Result<(), Refusal> {
+    let changes = matches!(request.method, Method::Put | Method::Post | Method::Delete);
+    let is_of_another =
+        || request.header("sec-fetch-site").is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"));
+    if changes && is_of_another() {
+        return Err(Refusal::new(403, "a page of another site may not write here"));
+    }
+    Ok(())
 }
 
 /// Checks that this node of a chain, if it is one, may execute a request.

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::counters::count;
 use crate::reply::Reply;
+use crate::shared::Shared;
 use landfall_heap::CopyPath;
 use landfall_http::{Request, Version};
 use landfall_kv::{Item, KvError, PageLimit};
@@ -145,6 +146,10 @@ impl Scan {
         field(reply.bytes(), "key", key);
         match item {
             _ if self.params.keys_only => {}
+            Ok(item) if item.len > line_bytes_max(ctx.shared) => {
+                reply.bytes().push(b',');
+                field(reply.bytes(), "error", TOO_LONG.as_bytes());
+            }
             Ok(item) => {
                 reply.bytes().push(b',');
                 match item.bytes() {
@@ -162,6 +167,14 @@ impl Scan {
         }
         reply.bytes().extend_from_slice(b"}\n");
     }
+}
+
+/// What a line of JSON says instead of a value, or an entry, that is longer than [`line_bytes_max`].
+pub(super) const TOO_LONG: &str = "too long for a line of JSON: read it alone";
+
+/// Bytes of a value that a line of JSON may have: it is encoded in memory, where it takes a third more, or twice as much.
+pub(super) fn line_bytes_max(shared: &Shared) -> usize {
+    shared.config.reply_memory_max() / 2
 }
 
 /// Eight hexadecimal digits; a page is far below 4 GiB. Leading zeros are allowed (RFC 9112, section 7.1).

@@ -5,8 +5,9 @@ use super::{LINES, header_number, no_params};
 use crate::context::Context;
 use crate::http::answer::{Answer, Failure, Refusal};
 use crate::http::params::{Format, bad, number, pairs, parse_format, unknown, wants_lines};
-use crate::http::scan::field;
+use crate::http::scan::{TOO_LONG, field, line_bytes_max};
 use crate::logs::{self, From, READ_ENTRIES, Read, WAIT_MS_MAX};
+use crate::shared::Shared;
 use landfall_heap::{CopyPath, Item};
 use landfall_http::Request;
 use landfall_wal::{Page, ReadLimit, WalError};
@@ -72,6 +73,9 @@ pub(super) fn read(
     let (first, end) = (page.first, page.end);
     let (from, next, items) = whole(page)?;
     let heap = ctx.engine.heap();
+    if params.format == Format::Lines {
+        check_lengths(ctx.shared, &items)?;
+    }
     let lines = (params.format == Format::Lines).then(|| lines_of(&items)).transpose()?;
     let batch_len = items.iter().map(|(_, item)| item.len + 4).sum();
     let is_head = answer.is_head;
@@ -119,6 +123,13 @@ fn whole(page: Page<'_>) -> Result<(u64, u64, Entries<'_>), Failure> {
         }
     }
     Ok((from, page.next, items))
+}
+
+/// A line of JSON is encoded in memory.
+fn check_lengths(shared: &Shared, items: &Entries<'_>) -> Result<(), Refusal> {
+    let max = line_bytes_max(shared);
+    let long = items.iter().find(|(_, item)| item.len > max);
+    long.map_or(Ok(()), |(offset, _)| Err(Refusal::new(413, format!("entry {offset} is {TOO_LONG}"))))
 }
 
 fn lines_of(items: &[(u64, Item<'_>)]) -> Result<Vec<u8>, Failure> {
