@@ -293,6 +293,31 @@ fn updates_wait_while_the_server_has_no_memory_and_bypasses_get_its_error() {
     assert_eq!(pair.reports.redis.get().rejected, 0);
 }
 
+/// Everything that was sent is sent again to the next connection, and so is what ended the last one.
+#[test]
+fn a_request_at_which_the_server_ends_the_connection_is_refused_and_stops_nobody() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut client, mut other, mut admin) = (pair.client(), pair.client(), redis.client());
+    assert_eq!(other.call(&["INCR", "n"]), ":1\r\n");
+    assert_eq!(admin.call(&["CONFIG", "SET", "proto-max-bulk-len", "1mb"]), "+OK\r\n");
+    let long = "x".repeat(1_200_000);
+    for command in [&["APPEND", "k", &long][..], &["SET", "k", &long]] {
+        client.send(command);
+        assert!(other.call(&["INCR", "n"]).starts_with(':'), "others are served");
+        let reply = client.reply();
+        if command[0] == "SET" {
+            assert_eq!(reply, "+OK\r\n", "it is kept among the rejected ones");
+        } else {
+            assert!(reply.starts_with("-LANDFALL"), "{reply}");
+        }
+    }
+    assert_eq!(client.call(&["SET", "k", "v"]), "+OK\r\n");
+    assert_eq!(client.call(&["GET", "k"]), "$1\r\nv\r\n");
+    assert_eq!(other.call(&["GET", "n"]), "$1\r\n3\r\n");
+    assert_eq!(pair.reports.redis.get().rejected, 1);
+}
+
 /// Redis ends the connection at such a line. It is the connection of all sessions, and the request would be sent again.
 #[test]
 fn a_request_of_http_ends_its_own_connection_and_no_other() {

@@ -149,6 +149,14 @@ impl<'w> Commit<'w> {
         Self { pieces: batch.iter().map(Piece::new).collect() }
     }
 
+    /// Nothing is sent to the real server but the rows, and what says that updates were rejected.
+    pub(super) fn refuse_all(&mut self, error: &[u8]) {
+        for piece in &mut self.pieces {
+            piece.refuse(error);
+            piece.rejection = piece.rejection.take().map(Rejection::of_poison);
+        }
+    }
+
     /// Executes all pieces, and returns an outcome for each.
     pub(super) fn run(
         mut self,

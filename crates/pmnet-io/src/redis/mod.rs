@@ -14,6 +14,7 @@ mod doubts;
 mod job;
 mod ledger;
 mod noted;
+mod poison;
 pub mod reconcile;
 mod rejected;
 mod replicas;

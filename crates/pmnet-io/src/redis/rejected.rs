@@ -20,7 +20,12 @@ pub struct Rejection {
     pub error: String,
     /// The command, as RESP.
     pub request: Vec<u8>,
+    /// Bytes of the command that are kept in the server, at most. The file has all.
+    stored_max: usize,
 }
+
+/// Bytes that are kept in the server of a command that it does not take.
+const STORED_OF_POISON: usize = 64 << 10;
 
 impl Rejection {
     pub(super) fn new(session: SessionKey, number: u32, error: &[u8], request: &[u8]) -> Self {
@@ -33,7 +38,13 @@ impl Rejection {
             number,
             error,
             request: request.to_vec(),
+            stored_max: usize::MAX,
         }
+    }
+
+    /// The server may not take the command even as a value.
+    pub(super) fn of_poison(self) -> Self {
+        Self { stored_max: STORED_OF_POISON, ..self }
     }
 
     /// Commands that may have been rejected: the side-car or its connection ended before the replies arrived.
@@ -50,9 +61,9 @@ impl Rejection {
 
     /// The value that is stored in the server: a line of text, then the command.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let Self { millis, session, number, error, request } = self;
+        let Self { millis, session, number, error, request, stored_max } = self;
         let mut bytes = format!("{millis} {session} {number} {error}\n").into_bytes();
-        bytes.extend_from_slice(request);
+        bytes.extend_from_slice(&request[..request.len().min(*stored_max)]);
         bytes
     }
 
@@ -66,6 +77,7 @@ impl Rejection {
             number: words.next()?.parse().ok()?,
             error: words.next()?.to_owned(),
             request,
+            stored_max: usize::MAX,
         })
     }
 
@@ -95,7 +107,7 @@ impl RejectedFile {
     }
 
     pub(super) fn append(&mut self, rejection: &Rejection) -> io::Result<()> {
-        let Rejection { millis, session, number, error, request } = rejection;
+        let Rejection { millis, session, number, error, request, .. } = rejection;
         let line = format!("{millis} {session} {number} {error}\t{}\n", request.escape_ascii());
         self.file.write_all(line.as_bytes())?;
         self.file.sync_data()

@@ -9,6 +9,7 @@ pub use super::state::{RedisReport, ServerSideConfig, ServerSideReports};
 use super::commit::{Commit, keep, too_long};
 use super::doubts::settle;
 use super::ledger::{Ledger, Meta, Staged};
+use super::poison::REFUSAL;
 use super::rejected::Rejection;
 use super::resp;
 use super::state::{Link, Redis};
@@ -131,6 +132,40 @@ impl Redis {
         Ok(())
     }
 
+    /// Executes a batch, and what may have ended connections alone. Behind something that failed nothing is executed.
+    fn execute_parts(
+        &mut self,
+        batch: &[Work],
+        link: &mut Link,
+        network: &mut Network,
+    ) -> Result<Vec<Outcome>, UpstreamError> {
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
+        for part in self.poison.parts(batch) {
+            if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed)) {
+                break;
+            }
+            let mut commit = Commit::new(part);
+            if self.poison.is_refused(part) {
+                tracing::error!(
+                    "the Redis server ends the connection whenever a command is sent: it is refused"
+                );
+                commit.refuse_all(REFUSAL);
+            }
+            match commit.run(self, link, network) {
+                Ok(done) => outcomes.extend(done),
+                Err(error) => {
+                    if matches!(error, UpstreamError::Lost(_)) {
+                        self.poison.note_lost(part);
+                    }
+                    return Err(error);
+                }
+            }
+            self.poison.note_done(part);
+        }
+        outcomes.resize_with(batch.len(), || Outcome::Failed);
+        Ok(outcomes)
+    }
+
     /// Writes all rows again after another program has flushed the keys.
     pub(super) fn restore(&mut self, link: &mut Link, network: &mut Network) -> Result<(), UpstreamError> {
         tracing::warn!(
@@ -165,7 +200,7 @@ impl Application for Redis {
     fn execute(&mut self, batch: &[Work], network: &mut Network) -> Result<Vec<Outcome>, UpstreamError> {
         let closed = || UpstreamError::Lost(std::io::ErrorKind::NotConnected.into());
         let mut link = self.link.take().ok_or_else(closed)?;
-        let outcomes = Commit::new(batch).run(self, &mut link, network);
+        let outcomes = self.execute_parts(batch, &mut link, network);
         // If replicas are missing, only the confirmation is missing. The connection can still be used.
         if matches!(outcomes, Ok(_) | Err(UpstreamError::Replicas { .. })) {
             self.link = Some(link);

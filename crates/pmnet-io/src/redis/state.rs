@@ -2,6 +2,7 @@
 
 use super::ledger::Ledger;
 use super::noted::Noted;
+use super::poison::Poison;
 use super::rejected::{RejectedFile, Rejection};
 use super::upstream::{Access, Upstream, UpstreamError};
 use crate::runtime::{Published, RuntimeError, ServerOptions, ServerReport};
@@ -112,6 +113,8 @@ pub(super) struct Redis {
     /// Sessions that are behind, and therefore refused.
     pub(super) behind: Noted,
     pub(super) file: Option<RejectedFile>,
+    /// Requests that may be why connections end.
+    pub(super) poison: Poison,
 }
 
 /// A connection to the real server, and what is known of its state.
@@ -148,7 +151,8 @@ impl Redis {
         let file = file
             .map_err(|source| RuntimeError::Kernel { what: "open the file of rejected commands", source })?;
         let (report, confirmed, behind) = (RedisReport::default(), BTreeMap::new(), Noted::default());
-        Ok(Self { config, link: None, report, reports, stop, known: None, confirmed, behind, file })
+        let (link, known, poison) = (None, None, Poison::default());
+        Ok(Self { config, link, report, reports, stop, known, confirmed, behind, file, poison })
     }
 
     /// Counts and logs rejected commands, and writes them to the file. The real server has them already.
