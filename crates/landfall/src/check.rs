@@ -16,7 +16,6 @@ use landfall_kv::KeyCheck;
 use landfall_media::{Media, MediaError, OpenOptions};
 use landfall_server::store::{StoreError, finish_on_all_cores, memory_limit, region_path};
 use landfall_wal::LogRecovery;
-use repair::Files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -151,14 +150,14 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
     // A repair of files executes what their logs have, and deletes what has no name: where nothing is lost, somebody may go
     // on with them, or the next server of a chain may lack what the logs have.
     let files = match (has_files, found.has_lost()) {
-        (false, _) => Files::None,
-        (true, false) => Files::StayAsTheyAre,
-        (true, true) => Files::AreRepaired,
+        (false, _) => repair::Files::None,
+        (true, false) => repair::Files::StayAsTheyAre,
+        (true, true) => repair::Files::AreRepaired,
     };
     let repairs_any = repairs && !(has_files && found.is_clean());
     let mut outcome = Outcome { path, medium, found, repairs: repairs.then(Vec::new), after: None };
     if repairs_any {
-        if let Some(dir) = outcome.path.parent().filter(|_| files == Files::AreRepaired) {
+        if let Some(dir) = outcome.path.parent().filter(|_| files == repair::Files::AreRepaired) {
             forget_offloaded(&sockets::of_mounts(dir)).map_err(CheckError::Earlier)?;
         }
         let in_chain = if outcome.found.has_lost() { leave_step(&outcome.path)? } else { None };

@@ -96,7 +96,7 @@ mod tests {
     fn a_target_without_a_verdict_says_why() {
         let target = |measured| Target {
             what: "lost".into(),
-            bound: Bound::AtMostOfDifference,
+            bound: Bound::DifferenceAtMost,
             wanted: 5.0,
             unit: "%",
             measured,

@@ -12,7 +12,7 @@ pub(crate) enum Bound {
     AtMost,
     /// At most, of a difference that cannot truly be below zero. One that comes out below zero is noise.
     #[serde(rename = "at most")]
-    AtMostOfDifference,
+    DifferenceAtMost,
 }
 
 /// A target and what was measured.
@@ -30,20 +30,20 @@ impl Bound {
     pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::AtLeast => "≥",
-            Self::AtMost | Self::AtMostOfDifference => "≤",
+            Self::AtMost | Self::DifferenceAtMost => "≤",
         }
     }
 
     pub(crate) fn holds(self, measured: f64, wanted: f64) -> bool {
         match self {
             Self::AtLeast => measured >= wanted,
-            Self::AtMost | Self::AtMostOfDifference => measured <= wanted,
+            Self::AtMost | Self::DifferenceAtMost => measured <= wanted,
         }
     }
 
     /// Whether a value is more than noise.
     fn can_judge(self, measured: f64) -> bool {
-        self != Self::AtMostOfDifference || measured >= 0.0
+        self != Self::DifferenceAtMost || measured >= 0.0
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_difference_below_zero_is_noise_and_meets_nothing() {
-        let difference = Bound::AtMostOfDifference;
+        let difference = Bound::DifferenceAtMost;
         assert_eq!(verdict(difference, &[-72.0, -5.0, 12.0]), (None, "not measurable"));
         assert_eq!(verdict(difference, &[]), (None, "not measured"));
         assert_eq!(verdict(difference, &[-1.0, 0.0, 1.0]).0, Some(true));

@@ -56,7 +56,7 @@ impl Poison {
     /// The part was executed.
     pub(super) fn note_done(&mut self, part: &[Work]) {
         if !self.0.is_empty() {
-            part.iter().for_each(|work| drop(self.0.remove(&name(work))));
+            part.iter().for_each(|work| _ = self.0.remove(&name(work)));
         }
     }
 }

@@ -99,7 +99,7 @@ fn management(results: &Results, targets: &mut Vec<Target>) {
     ] {
         let share = ours.as_ref().zip(theirs.as_ref()).and_then(|(ours, theirs)| share(ours, theirs));
         let (what, bound) =
-            (format!("data management of a durable 1 KiB write, {how}"), Bound::AtMostOfDifference);
+            (format!("data management of a durable 1 KiB write, {how}"), Bound::DifferenceAtMost);
         targets.push(target(what.clone(), bound, (0.6, "µs"), ours));
         targets.push(target(format!("{what}, over LevelDB's"), bound, (0.125, "×"), share));
     }
@@ -114,7 +114,7 @@ fn lost(results: &Results, targets: &mut Vec<Target>) {
             let lost =
                 kept.and_then(|kept| Summary::of(kept.samples.iter().map(|share| (1.0 - share) * 100.0)));
             let what = format!("{}, {}: throughput lost against discarding", work.describe(), over.name());
-            targets.push(target(what, Bound::AtMostOfDifference, (5.0, "%"), lost));
+            targets.push(target(what, Bound::DifferenceAtMost, (5.0, "%"), lost));
         }
     }
 }

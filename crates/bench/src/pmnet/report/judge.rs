@@ -94,7 +94,7 @@ fn network_card(rows: &[Row], goals: &mut Vec<Goal>) {
         let of = |design| find(rows, spec(design, waits, PAYLOAD)).map(p50);
         let later = of(Design::Nic).zip(of(PMNET)).and_then(|(card, switch)| card.less(switch));
         let what = format!("PMNet-NIC later than PMNet-Switch at {PAYLOAD} B, {}", how(waits));
-        let aim = (Bound::AtMostOfDifference, 1.0, "µs");
+        let aim = (Bound::DifferenceAtMost, 1.0, "µs");
         goals.push(goal("15", &what, "< 1 µs".into(), aim, later));
     }
 }
@@ -207,7 +207,7 @@ fn figure_21(results: &Results, goals: &mut Vec<Goal>) {
             .and_then(|ratio| Summary::of(ratio.samples.iter().map(|it| (it - 1.0) * 100.0)));
         let what = format!("3 devices over one: latency added, mean of {which}");
         let quoted = format!("{} %", paper::COPIES);
-        goals.push(goal("21", &what, quoted, (Bound::AtMostOfDifference, 16.0, "%"), added));
+        goals.push(goal("21", &what, quoted, (Bound::DifferenceAtMost, 16.0, "%"), added));
     }
 }
 
