@@ -101,8 +101,7 @@ impl Node {
         }
         // With etcd, whoever reads it knows who is first.
         let is_unproved = self.views().lease().is_none() && view.is_first(self.name());
-        let unproved =
-            is_unproved.then(|| "the server behind this one has not accepted its view yet".to_owned());
+        let unproved = is_unproved.then(|| "this server may not take writes yet".to_owned());
         self.views().doubt().or(unproved)
     }
 }

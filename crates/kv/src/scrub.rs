@@ -45,7 +45,8 @@ pub struct Scrubbed {
 }
 
 impl Engine {
-    /// Checks the next keys after the cursor, up to `keys_max`, or as many as have 1 MiB of values. It blocks while bytes are
+    /// Checks the next keys after the cursor, up to `keys_max`, or until they have 1 MiB of values, and those of one page
+    /// more. It blocks while bytes are
     /// read that have left memory, and lets others leave it.
     ///
     /// # Errors

@@ -217,7 +217,7 @@ fn whoever_sends_all_of_a_long_request_first_reads_why_it_was_refused() {
     for transport in ["uring", "epoll"] {
         let place = Place::new();
         let (server, _) = guarded(&place, &["--transport", transport, "--max-request", "64MiB"]);
-        let body = vec![b'x'; 32 << 20];
+        let body = vec![b'x'; 12 << 20];
         let put = |len: usize| format!("PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
         for (address, head, refusal) in [
             (server.http, put(body.len()), "HTTP/1.1 401"),
@@ -230,7 +230,7 @@ fn whoever_sends_all_of_a_long_request_first_reads_why_it_was_refused() {
         ] {
             let mut stream = raw(address);
             stream.write_all(head.as_bytes()).unwrap();
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(50));
             stream.write_all(&body).unwrap_or_else(|error| panic!("{transport}, {refusal}: {error}"));
             let mut words = String::new();
             stream.read_to_string(&mut words).unwrap();

@@ -5,7 +5,7 @@
 //! path that the server has not confirmed can be evicted. What a removed path means for the log:
 //! `docs/format/pmnet.md`.
 
-use crate::wire::{FIRST_BYPASS, Header, Packet, kind};
+use crate::wire::{Body, FIRST_BYPASS, Header, Packet, Refusal, kind};
 use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +49,10 @@ pub enum Opening {
     /// receives updates of sessions whose start it has not seen, and which other devices of its chain may have
     /// acknowledged. But anybody else may send such packets, too.
     Request,
+}
+
+fn is_in_use(payload: &[u8]) -> bool {
+    Packet::parse(payload).is_ok_and(|packet| packet.body == Body::SessionRefused(Refusal::InUse))
 }
 
 /// The header of an update whose client began its session with a session start.
@@ -169,7 +173,7 @@ impl Paths {
         }
     }
 
-    /// True if the packet is an update of a session that may have begun on an earlier path of the client: the server has
+    /// Session and number of an update of a session that may have begun on an earlier path of the client: the server has
     /// not spoken of it here. The client is told that there is no such session.
     pub fn is_of_forgotten(&self, client: &SocketAddr, payload: &[u8]) -> Option<(u16, u32)> {
         let sessions = self.known.get(client).filter(|_| self.has_forgotten)?.sessions.as_ref()?;
@@ -257,6 +261,8 @@ impl Paths {
         used.heard = now;
         let (Ok(header), Some(sessions)) = (Header::parse(payload), &mut used.sessions) else { return };
         match header.kind {
+            // The number is that of a session that goes on.
+            kind::SESSION_REFUSED if is_in_use(payload) => {}
             kind::SESSION_ENDED | kind::SESSION_REFUSED => {
                 sessions.remove(&header.session);
                 self.check_sooner(client);
@@ -357,7 +363,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Body, Fragment, Refusal, Start};
+    use crate::wire::{Fragment, Start};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -85,7 +85,7 @@ pub(crate) struct Conn {
     /// What the command that waits has waited for.
     patience: Patience,
     pub(crate) phase: Phase,
-    /// The connection was refused, and its client has not ended it.
+    /// The connection was refused, and its client has not ended its direction.
     pub(crate) linger: Option<Linger>,
     pub(crate) listed: Listed,
     pub(crate) receiving: Receiving,
@@ -213,7 +213,8 @@ impl Conn {
     }
 
     /// Takes back the buffers of a completed send; returns its bytes.
-    pub(crate) fn sent(&mut self, buffers: landfall_sockets::Outgoing) -> u64 {
+    pub(crate) fn sent(&mut self, buffers: landfall_sockets::Outgoing, now_ms: u64) -> u64 {
+        self.linger.iter_mut().for_each(|linger| linger.restart(now_ms));
         self.outbox.recycle(buffers);
         self.sending.take().map_or(0, |sending| sending.len as u64)
     }
@@ -316,8 +317,7 @@ impl Conn {
                 }
                 Step::Refused => {
                     from = chain.len();
-                    self.phase.advance(Phase::Closing);
-                    self.linger = Some(Linger::new(core.now_ns / 1_000_000));
+                    self.end_refused(core.now_ns / 1_000_000);
                 }
             }
         }
@@ -604,11 +604,16 @@ impl Conn {
         }
         reply.finish();
         count(&core.shared.counters.errors, 1);
-        self.phase.advance(Phase::Closing);
-        if !matches!(self.speaks, Speaks::Chain { .. }) {
-            self.linger = Some(Linger::new(core.now_ns / 1_000_000));
-        }
+        self.end_refused(core.now_ns / 1_000_000);
         self.inbox.clear(heap);
+    }
+
+    /// Ends the connection behind its replies. A client that may still send gets time to read them.
+    fn end_refused(&mut self, now_ms: u64) {
+        if self.phase == Phase::Open && !matches!(self.speaks, Speaks::Chain { .. }) {
+            self.linger = Some(Linger::new(now_ms));
+        }
+        self.phase.advance(Phase::Closing);
     }
 
     /// Releases everything held for the connection.

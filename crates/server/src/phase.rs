@@ -9,7 +9,7 @@ pub(crate) enum Phase {
     /// The client has ended its stream. Its remaining commands are executed and answered; then the connection is
     /// closed.
     HalfClosed,
-    /// Nothing more is parsed. The connection is closed once its replies are sent.
+    /// Nothing more is parsed. The connection is closed once its replies are sent, and its [`Linger`] is over, if it has one.
     Closing,
     /// The transport was told to close the connection.
     Closed,
@@ -53,6 +53,11 @@ pub(crate) struct Linger {
 impl Linger {
     pub(crate) fn new(now_ms: u64) -> Self {
         Self { since_ms: now_ms, heard_ms: now_ms, left: LINGER_BYTES }
+    }
+
+    /// A reply has been sent, behind which the refusal may come.
+    pub(crate) fn restart(&mut self, now_ms: u64) {
+        (self.since_ms, self.heard_ms) = (now_ms, now_ms);
     }
 
     /// The client has sent something.

@@ -252,9 +252,10 @@ impl Worker {
 
     fn sent(&mut self, id: ConnId, buffers: landfall_sockets::Outgoing) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        count(&self.shared.counters.output_bytes, conn.sent(buffers));
+        let now_ms = self.now_ns / 1_000_000;
+        count(&self.shared.counters.output_bytes, conn.sent(buffers, now_ms));
         conn.leaving.end();
-        conn.active_ms = self.now_ns / 1_000_000;
+        conn.active_ms = now_ms;
         self.touch(id);
     }
 
@@ -335,7 +336,10 @@ impl Worker {
                 Ok(Some(out)) => {
                     conn.sending = Some(Sending::new(out.len()));
                     if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
-                        count(&self.shared.counters.output_bytes, conn.sent(buffers));
+                        count(
+                            &self.shared.counters.output_bytes,
+                            conn.sent(buffers, self.now_ns / 1_000_000),
+                        );
                     }
                 }
                 Ok(None) => break,
@@ -402,7 +406,11 @@ impl Worker {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let limit = self.shared.output_max();
         let waits = conn.park.is_some() || conn.listed.touched;
-        let full = conn.output_len() >= limit || (waits && conn.inbox.len() >= limit.min(WAITING_BYTES_MAX));
+        let lingers = conn.linger.is_some_and(|linger| !linger.is_over(self.now_ns / 1_000_000));
+        // What a refused client still sends takes no room.
+        let is_long =
+            || conn.output_len() >= limit || (waits && conn.inbox.len() >= limit.min(WAITING_BYTES_MAX));
+        let full = !lingers && is_long();
         if full != conn.receiving.is_paused && !conn.phase.is_closed() {
             conn.receiving.is_paused = full;
             if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
@@ -412,7 +420,6 @@ impl Worker {
         let parked = !matches!(conn.park, None | Some(Park::Log(_)));
         let ends =
             conn.phase.is_closing() || (conn.phase == Phase::HalfClosed && !parked && !conn.listed.touched);
-        let lingers = conn.linger.is_some_and(|linger| !linger.is_over(self.now_ns / 1_000_000));
         if ends && idle && !lingers && !conn.phase.is_closed() {
             conn.phase.advance(Phase::Closed);
             conn.inbox.clear(&self.heap);

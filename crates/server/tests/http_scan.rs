@@ -80,9 +80,12 @@ fn a_page_of_another_site_writes_nothing() {
         assert_eq!(refused.status, 403, "{method} {target}");
     }
     assert_eq!(rig.get("/kv/a").text(), "old");
-    for site in ["same-origin", "same-site", "none"] {
-        let fields = format!("Sec-Fetch-Site: {site}\r\n");
-        assert_eq!(rig.with_fields("PUT", "/kv/a", &fields, b"new").status, 204, "{site}");
+    for fields in ["Origin: http://evil.example\r\n", "Origin: null\r\n", "Origin: http://test:1\r\n"] {
+        assert_eq!(rig.with_fields("POST", "/kv/a", fields, b"new").status, 403, "{fields}");
+    }
+    let others = ["same-origin", "same-site", "none"].map(|site| format!("Sec-Fetch-Site: {site}\r\n"));
+    for fields in others.into_iter().chain(["Origin: http://test\r\n".to_owned()]) {
+        assert_eq!(rig.with_fields("PUT", "/kv/a", &fields, b"new").status, 204, "{fields}");
     }
 }
 

@@ -525,6 +525,33 @@ fn no_log_gets_the_number_of_one_of_which_an_unreadable_entry_is_left() {
     assert_eq!(all(&logs, "b").unwrap().1.len(), 2);
 }
 
+/// The same of a position.
+#[test]
+fn no_log_gets_the_number_of_one_of_which_an_unreadable_position_is_left() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    append(&logs, &mut writer, "stays", b"x");
+    append(&logs, &mut writer, "a", &[1; 100]);
+    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap().ungated();
+    writer.commit_now().unwrap();
+    let entry = logs.get(b"a", 0).unwrap().ungated().slot;
+    let near = |by: i32| SlotId::new(entry.run(), entry.index().checked_add_signed(by).unwrap());
+    logs.heap().mark_slabs(1).unwrap();
+    for gone in [near(-1), entry] {
+        logs.heap().overwrite_with_tombstone(gone).unwrap();
+    }
+    media.damage(near(1).off() + 41, 0x81);
+    let reopen = || LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+    let (logs, found) = reopen();
+    assert_eq!(found.logs, 1, "{found:?}");
+    let mut writer = self::writer(&logs, 1);
+    append(&logs, &mut writer, "b", &[2; 100]);
+    writer.commit_now().unwrap();
+    let (logs, _) = reopen();
+    assert!(matches!(logs.position(b"b", b"c"), Err(WalError::NoConsumer)));
+}
+
 #[test]
 fn names_and_counts_out_of_bounds_are_refused() {
     let logs = open(&region());

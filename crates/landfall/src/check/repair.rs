@@ -6,7 +6,7 @@
 
 use landfall_fs::{FilesRecovery, FsError, OpenFiles};
 use landfall_heap::layout::RunId;
-use landfall_heap::{Checked, Heap, HeapError, RegionCheck, SlotId, Tenant, Writer, spaces};
+use landfall_heap::{Checked, Finding, Heap, HeapError, RegionCheck, SlotId, Tenant, Writer, spaces};
 use landfall_kv::{Engine, KvError, Recovery};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
@@ -87,10 +87,16 @@ pub(super) fn repair(
     let (of_logs, of_keys) = names.into_iter().partition(|(space, _)| spaces::LOGS.contains(space));
     delete_damaged(&engine, &of_keys, &mut done).map_err(RecoverError::from)?;
     mark_lost(&logs, &of_logs, &mut done)?;
+    // Keys and logs need these no more. The files' repair may get the space of whatever nobody has any more.
+    let is_of_files =
+        |finding: &Finding| finding.named.as_ref().is_none_or(|(space, _)| spaces::FILES.contains(space));
+    clear(&heap, found.unreadable().filter(|finding| !is_of_files(finding)), &mut done)
+        .map_err(RecoverError::from)?;
     if let Some(files) = files.filter(|_| of_files == Files::AreRepaired) {
         done.extend(repair_files(&files, &heap, found)?);
     }
-    clear(&heap, found, &mut done).map_err(RecoverError::from)?;
+    clear(&heap, found.unreadable().filter(|finding| is_of_files(finding)), &mut done)
+        .map_err(RecoverError::from)?;
     heap.mark_slabs(1)?;
     Ok(done)
 }
@@ -171,8 +177,12 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
 }
 
 /// Overwrites unreadable records. Keys that were found by their value have a tombstone already.
-fn clear(heap: &Heap, found: &Checked, done: &mut Vec<String>) -> Result<(), KvError> {
-    for finding in found.unreadable() {
+fn clear<'f>(
+    heap: &Heap,
+    findings: impl Iterator<Item = &'f Finding>,
+    done: &mut Vec<String>,
+) -> Result<(), KvError> {
+    for finding in findings {
         heap.overwrite_with_tombstone(finding.slot)?;
         done.push(format!("record {}: cleared", finding.slot.0));
     }

@@ -55,7 +55,8 @@ impl Pair {
     pub(super) fn carry(self: &Arc<Self>, stop: &PipeReader, silence_max: Duration) -> io::Result<()> {
         let pair = Arc::clone(self);
         let replies = thread("replies").spawn(move || pair.carry_replies())?;
-        let carried = self.carry_requests(stop).and_then(|()| self.wait_for_replies(silence_max));
+        let carried =
+            self.carry_requests(stop, silence_max).and_then(|()| self.wait_for_replies(silence_max));
         if carried == Err(Gone::Client) {
             self.cut();
         }
@@ -68,11 +69,11 @@ impl Pair {
     }
 
     /// Passes requests on until the client has ended its direction or the proxy stops, and ends that to the server.
-    fn carry_requests(&self, stop: &PipeReader) -> Result<(), Gone> {
-        self.pass_requests(&*self.client, || self.wait_for_request(stop))?;
+    fn carry_requests(&self, stop: &PipeReader, silence_max: Duration) -> Result<(), Gone> {
+        self.pass_requests(&*self.client, || self.wait_for_request(stop), silence_max)?;
         // What has arrived before the stop is passed on still.
         let arrived = ioctl_fionread(&*self.client).map_err(|_| Gone::Client)?;
-        self.pass_requests((&*self.client).take(arrived), || Ok(true))?;
+        self.pass_requests((&*self.client).take(arrived), || Ok(true), silence_max)?;
         // A server that has ended already is no error.
         let _ = self.server.shutdown(Shutdown::Write);
         Ok(())
@@ -82,12 +83,13 @@ impl Pair {
         &self,
         mut from: impl Read,
         goes_on: impl Fn() -> Result<bool, Gone>,
+        silence_max: Duration,
     ) -> Result<(), Gone> {
         let mut piece = [0; PIECE_BYTES];
         while goes_on()? {
             match read(&mut from, &mut piece).map_err(|_| Gone::Client)? {
                 0 => break,
-                count => self.pass_on(&piece[..count])?,
+                count => self.pass_on(&piece[..count], silence_max)?,
             }
         }
         Ok(())
@@ -109,11 +111,11 @@ impl Pair {
     }
 
     /// Passes a part of a request on. A server that does not take it does not hide that the client goes.
-    fn pass_on(&self, mut bytes: &[u8]) -> Result<(), Gone> {
+    fn pass_on(&self, mut bytes: &[u8], silence_max: Duration) -> Result<(), Gone> {
         while !bytes.is_empty() {
             match send(&self.server, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(Errno::AGAIN) => self.wait_for_room()?,
+                Err(Errno::AGAIN) => self.wait_for_room(silence_max)?,
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(Gone::Server),
             }
@@ -121,11 +123,25 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until the server takes bytes, or has gone.
-    fn wait_for_room(&self) -> Result<(), Gone> {
-        let client = PollFd::new(&*self.client, PollFlags::empty());
-        let [client, _] = wait([client, PollFd::new(&self.server, PollFlags::OUT)], None)?;
-        if client.is_empty() { Ok(()) } else { Err(Gone::Client) }
+    /// Waits until the server takes bytes, or has gone. A client that has ended its direction may have gone: it waits for so
+    /// long.
+    fn wait_for_room(&self, silence_max: Duration) -> Result<(), Gone> {
+        let (mut asks, mut most) = (PollFlags::RDHUP, None);
+        loop {
+            let server = PollFd::new(&self.server, PollFlags::OUT);
+            let [client, server] = wait([PollFd::new(&*self.client, asks), server], most)?;
+            match (client, server.is_empty()) {
+                (client, _) if client.intersects(PollFlags::HUP | PollFlags::ERR) => {
+                    return Err(Gone::Client);
+                }
+                (_, false) => return Ok(()),
+                (_, true) if most.is_some() => return Err(Gone::Client),
+                (client, true) if client.contains(PollFlags::RDHUP) => {
+                    (asks, most) = (PollFlags::empty(), Some(silence_max));
+                }
+                (_, true) => {}
+            }
+        }
     }
 
     /// Waits until the server has ended its direction. A reset of the client counts at once, the silence of the server
@@ -321,6 +337,20 @@ mod tests {
         drop(ends.client);
         ends.ended.recv_timeout(LIMIT).expect("it is given up");
         assert!(begun.elapsed() >= SILENCE_MAX, "it could have waited for a reply");
+        drop(ends.server);
+    }
+
+    /// The server takes no more, and a client that has closed cannot be told from one that has ended its direction.
+    #[test]
+    fn a_client_that_has_closed_behind_a_request_that_is_not_taken_is_given_up() {
+        let mut ends = carried();
+        ends.client.set_nonblocking(true).unwrap();
+        // More than fits anywhere on the way.
+        while ends.client.write(&[b'x'; 1 << 20]).is_ok() {}
+        std::thread::sleep(Duration::from_millis(300));
+        while ends.client.write(&[b'x'; 1 << 20]).is_ok() {}
+        drop(ends.client);
+        ends.ended.recv_timeout(LIMIT).expect("it is given up");
         drop(ends.server);
     }
 

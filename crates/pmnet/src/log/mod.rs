@@ -481,7 +481,8 @@ impl Log {
     /// # Errors
     /// The heap is full, or the medium's error.
     pub fn set_path(&mut self, flow: Flow, port: u16, arrival_ns: u64) -> Result<bool, LogError> {
-        if self.shared.index.lock().path_count() >= self.limits.paths_max {
+        let others = usize::from(self.has_forgotten(flow.server));
+        if self.shared.index.lock().path_count() >= self.limits.paths_max + others {
             return Ok(false);
         }
         self.write_path(flow, port, arrival_ns).map(|()| true)

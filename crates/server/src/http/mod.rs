@@ -316,15 +316,31 @@ fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refus
 }
 
 /// Refuses what a page of another site has a browser send, which needs no consent of the server and may bring a password that
-/// the browser has: it could write, though not read. Browsers say so by themselves (Fetch Metadata Request Headers, W3C).
+/// the browser has: it could write, though not read (Fetch Metadata Request Headers, W3C; RFC 6454).
 fn check_site(request: &Request) -> Result<(), Refusal> {
     let changes = matches!(request.method, Method::Put | Method::Post | Method::Delete);
-    let is_of_another =
-        || request.header("sec-fetch-site").is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"));
-    if changes && is_of_another() {
-        return Err(Refusal::new(403, "a page of another site may not write here"));
+    if changes && is_of_another_site(request) {
+        return Err(Refusal::new(
+            403,
+            "a page of another site may not write here; a proxy in front has to pass the Host of requests on",
+        ));
     }
     Ok(())
+}
+
+/// Browsers say by `Sec-Fetch-Site` whether the page is of another site, but only to servers whose connection they trust; to
+/// others they say the page's origin.
+fn is_of_another_site(request: &Request) -> bool {
+    match (request.header("sec-fetch-site"), request.header("origin")) {
+        (Some(site), _) => site.eq_ignore_ascii_case(b"cross-site"),
+        (None, Some(origin)) => {
+            let at = origin.windows(3).position(|bytes| bytes == b"://").map(|at| at + 3);
+            let authority = at.map(|at| &origin[at..]);
+            !authority
+                .is_some_and(|own| request.header("host").is_some_and(|host| host.eq_ignore_ascii_case(own)))
+        }
+        (None, None) => false,
+    }
 }
 
 /// Checks that this node of a chain, if it is one, may execute a request.

@@ -90,9 +90,10 @@ fn is_binary(key: &[u8]) -> bool {
 
 pub(super) fn settle(bounds: BoundsFound, mut entries: Vec<EntryFound>, damaged: &[DamagedSlot]) -> Settled {
     let mut unreadable = Unreadable::new(damaged);
-    // The log of an unreadable entry may be gone: a new one with its number would get that entry.
+    // The log of an unreadable entry, or position, may be gone: a new one with its number would get that.
     let numbers = entries.iter().map(|entry| entry.number).chain(unreadable.entries.keys().map(|key| key.0));
-    let number_max = numbers.fold(bounds.number_max, u32::max);
+    let number_max =
+        numbers.chain(unreadable.positions.keys().map(|key| key.0)).fold(bounds.number_max, u32::max);
     let mut settled = Settled { number_max, stale: bounds.stale, ..Settled::default() };
     let mut positions = settled.take_bounds(bounds.newest, &unreadable);
     entries.sort_unstable_by_key(|entry| (entry.number, entry.offset, entry.seq));
