@@ -292,7 +292,11 @@ mod tests {
     }
 
     fn carried() -> Ends {
-        let ([near_client, client], [near_server, server]) = (connected(), connected());
+        carried_to(connected())
+    }
+
+    fn carried_to([near_server, server]: [TcpStream; 2]) -> Ends {
+        let [near_client, client] = connected();
         let to = "10.0.0.1:6479".parse().unwrap();
         let pair = Arc::new(Pair::new(&Arc::new(near_client), near_server, &to).unwrap());
         let ((stop, running), (send, ended)) = (io::pipe().unwrap(), sync_channel(1));
@@ -343,12 +347,12 @@ mod tests {
     /// The server takes no more, and a client that has closed cannot be told from one that has ended its direction.
     #[test]
     fn a_client_that_has_closed_behind_a_request_that_is_not_taken_is_given_up() {
-        let mut ends = carried();
-        ends.client.set_nonblocking(true).unwrap();
-        // More than fits anywhere on the way.
-        while ends.client.write(&[b'x'; 1 << 20]).is_ok() {}
-        std::thread::sleep(Duration::from_millis(300));
-        while ends.client.write(&[b'x'; 1 << 20]).is_ok() {}
+        let to_server = connected();
+        sockopt::set_socket_send_buffer_size(&to_server[0], 4096).unwrap();
+        sockopt::set_socket_recv_buffer_size(&to_server[1], 4096).unwrap();
+        let mut ends = carried_to(to_server);
+        // More than the way to the server holds, and less than that to the proxy: the end comes behind it.
+        ends.client.write_all(&[b'x'; 48 << 10]).unwrap();
         drop(ends.client);
         ends.ended.recv_timeout(LIMIT).expect("it is given up");
         drop(ends.server);
