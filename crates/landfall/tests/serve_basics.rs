@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Place, bulk, error_text, ok};
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -20,6 +21,27 @@ fn ports_and_medium_are_printed_before_ready() {
     );
     assert!(server.lines.iter().any(|line| line.starts_with("transport: ")), "{:?}", server.lines);
     assert_eq!(server.http().call("GET", "/healthz", "", b"").unwrap().status, 200);
+}
+
+/// Names in `docs` are those of the page without `landfall_`, or without the prefix of their table.
+#[test]
+fn every_metric_of_a_server_is_in_a_document() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let pages = std::fs::read_dir(docs).unwrap().map(|page| page.unwrap().path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|end| end == "md"));
+    let text: String = pages.map(|page| std::fs::read_to_string(page).unwrap()).collect();
+    let words: BTreeSet<&str> = text.split(|one: char| !one.is_ascii_alphanumeric() && one != '_').collect();
+    let place = Place::new();
+    let server = place.start(&["--memory", "64MiB"]);
+    let names: BTreeSet<String> = server.metrics().into_keys().collect();
+    let is_told = |name: &&String| {
+        let name = name.split('{').next().unwrap().trim_start_matches("landfall_");
+        let whole =
+            ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
+        words.contains(whole) || whole.strip_prefix("files_").is_some_and(|name| words.contains(name))
+    };
+    let untold: Vec<&String> = names.iter().filter(|name| !is_told(name)).collect();
+    assert!(names.len() > 50 && untold.is_empty(), "{untold:#?}");
 }
 
 #[test]

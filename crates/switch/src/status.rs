@@ -85,7 +85,7 @@ impl Status {
             ("unauthentic_total", "Packets with a wrong seal: ignored", stats.unauthentic),
             (
                 "wrong_side_total",
-                "Packets of a type that is never sent from the side that they came from: ignored",
+                "Packets of a type that is never sent from the side that they came from: forwarded, and not believed",
                 stats.wrong_side,
             ),
             ("dropped_total", "Packets dropped: wrong checksum, or no destination for them", shown.drops),
@@ -96,7 +96,7 @@ impl Status {
                 "Ports released for other clients, because no server had confirmed their clients",
                 shown.paths.gave_way,
             ),
-            ("paths_refused_total", "Clients that got no port, because none was free", shown.paths.refused),
+            ("paths_refused_total", "Clients that got no port: none was free, or the log had no room", shown.paths.refused),
             (
                 "strangers_total",
                 "Packets from clients without a port that do not begin a session",

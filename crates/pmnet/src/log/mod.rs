@@ -17,17 +17,17 @@ pub use state::{Limits, Log};
 use crate::error::LogError;
 use crate::identity::{Flow, Identity};
 use crate::wire::Header;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use index::Index;
 use landfall_heap::{
     Entry, Extents, FEATURE_PMNET, Heap, HeapError, Kind, SlotId, Source, ValuePlace, spaces,
 };
 use landfall_media::{CommitMode, Dirty, Extent, MediaError};
 use state::{Appended, Aux};
-use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Instead of a client, in the record that says that sessions were forgotten.
-const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// Result of [`Log::append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
