@@ -567,6 +567,7 @@ impl Conn {
         if missing < landfall_media::RUN_SIZE || missing < heap.room_bytes() {
             return Step::NeedMore(from);
         }
+        self.end_refused(core.now_ns / 1_000_000);
         self.refuse_for_space(core, heap);
         Step::Refused
     }
@@ -582,7 +583,7 @@ impl Conn {
         self.refuse(core, heap, "OOM", 503, UNFINISHED);
     }
 
-    /// Answers with an error and ends the connection.
+    /// Answers with an error and ends the connection: at once, as the client takes what others need.
     fn refuse(&mut self, core: &mut Core<'_>, heap: &Heap, code: &str, status: u16, text: &'static str) {
         let mut reply = self.outbox.begin(heap, core.round);
         match &self.speaks {
@@ -604,7 +605,7 @@ impl Conn {
         }
         reply.finish();
         count(&core.shared.counters.errors, 1);
-        self.end_refused(core.now_ns / 1_000_000);
+        self.phase.advance(Phase::Closing);
         self.inbox.clear(heap);
     }
 

@@ -29,7 +29,7 @@ use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
 use crate::loads::{Again, Loads, PAUSE};
 use crate::lookahead::Lookahead;
-use crate::phase::{Phase, Sending};
+use crate::phase::{Linger, Phase, Sending};
 use crate::resp::Session;
 use crate::shared::{Shared, now_ns};
 use landfall_heap::{Heap, HeapError, Ticket, Until};
@@ -406,7 +406,10 @@ impl Worker {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let limit = self.shared.output_max();
         let waits = conn.park.is_some() || conn.listed.touched;
-        let lingers = conn.linger.is_some_and(|linger| !linger.is_over(self.now_ns / 1_000_000));
+        // What is discarded lands before it is.
+        let has_space = || self.heap.runs().free_count() >= self.heap.clean_below();
+        let is_lingering = |linger: Linger| !linger.is_over(self.now_ns / 1_000_000) && has_space();
+        let lingers = conn.linger.is_some_and(is_lingering);
         // What a refused client still sends takes no room.
         let is_long =
             || conn.output_len() >= limit || (waits && conn.inbox.len() >= limit.min(WAITING_BYTES_MAX));
@@ -636,8 +639,7 @@ impl Worker {
         let config = &self.shared.config;
         let (mut ends, mut lingered) = (Vec::new(), Vec::new());
         for conn in self.conns.values_mut() {
-            lingered
-                .extend(Some(conn.id).filter(|_| conn.linger.is_some_and(|linger| linger.is_over(now_ms))));
+            lingered.extend(conn.linger.map(|_| conn.id));
             note_sent(conn, &*self.transport, now_ms);
             set_aside(conn, &mut self.landing, now_ms);
             if is_overdue(conn, config, now_ms) || was_killed(conn) {
