@@ -40,7 +40,8 @@ impl Heap {
     }
 
     /// Reads one run from the medium, and compares the durable records and data with memory. A run that is not in use,
-    /// or has no durable records or data, is not read. What cannot be read counts as damaged, unless it has left memory, too: then others find it.
+    /// or has no durable records or data, is not read. What cannot be read counts as damaged, unless it has left memory,
+    /// too: then others find it.
     ///
     /// # Errors
     /// The medium's, if no block of the run can be read.

@@ -46,8 +46,7 @@ pub struct Scrubbed {
 
 impl Engine {
     /// Checks the next keys after the cursor, up to `keys_max`, or until they have 1 MiB of values, and those of one page
-    /// more. It blocks while bytes are
-    /// read that have left memory, and lets others leave it.
+    /// more. It blocks while bytes are read that have left memory, and lets others leave it.
     ///
     /// # Errors
     /// Errors of the medium.

@@ -175,7 +175,7 @@ impl Paths {
 
     /// Session and number of an update of a session that may have begun on an earlier path of the client: the server has
     /// not spoken of it here. The client is told that there is no such session.
-    pub fn is_of_forgotten(&self, client: &SocketAddr, payload: &[u8]) -> Option<(u16, u32)> {
+    pub fn forgotten_session(&self, client: &SocketAddr, payload: &[u8]) -> Option<(u16, u32)> {
         let sessions = self.known.get(client).filter(|_| self.has_forgotten)?.sessions.as_ref()?;
         let Header { session, seq, .. } = native_update(payload)?;
         (!sessions.contains(&session)).then_some((session, seq))
@@ -447,10 +447,10 @@ mod tests {
         assert_eq!(paths.admission(&begin), Admission::Opens(Opening::SessionStart));
         paths.opened(client(2), Opening::SessionStart, at(90_000));
         paths.server_sent(&client(2), &started(8), at(90_000));
-        assert_eq!(paths.is_of_forgotten(&client(2), &update(7)), Some((7, 5)));
-        assert_eq!(paths.is_of_forgotten(&client(2), &update(8)), None);
+        assert_eq!(paths.forgotten_session(&client(2), &update(7)), Some((7, 5)));
+        assert_eq!(paths.forgotten_session(&client(2), &update(8)), None);
         paths.restored(client(3), at(90_000));
-        assert_eq!(paths.is_of_forgotten(&client(3), &update(7)), None, "nobody knows its sessions");
+        assert_eq!(paths.forgotten_session(&client(3), &update(7)), None, "nobody knows its sessions");
     }
 
     #[test]

@@ -9,7 +9,8 @@ pub(crate) enum Phase {
     /// The client has ended its stream. Its remaining commands are executed and answered; then the connection is
     /// closed.
     HalfClosed,
-    /// Nothing more is parsed. The connection is closed once its replies are sent, and its [`Linger`] is over, if it has one.
+    /// Nothing more is parsed. The connection is closed once its replies are sent, and its [`Linger`] is over, if it has
+    /// one.
     Closing,
     /// The transport was told to close the connection.
     Closed,

@@ -1,7 +1,6 @@
 //! Options of sockets.
 
 use socket2::{SockRef, TcpKeepalive};
-use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -13,9 +12,12 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(100);
 const KEEP_ALIVE_TIMES: u32 = 3;
 
 /// Connections that a listener accepts have its options: clients that have vanished leave their places.
-pub(crate) fn keep_alive(listener: &TcpListener) -> io::Result<()> {
+pub(crate) fn keep_alive(listener: &TcpListener) {
     let options = TcpKeepalive::new().with_time(KEEP_ALIVE_AFTER).with_interval(KEEP_ALIVE_EVERY);
-    SockRef::from(listener).set_tcp_keepalive(&options.with_retries(KEEP_ALIVE_TIMES))
+    let done = SockRef::from(listener).set_tcp_keepalive(&options.with_retries(KEEP_ALIVE_TIMES));
+    if let Err(error) = done {
+        tracing::warn!(%error, "clients that vanish are not noticed");
+    }
 }
 
 /// When the socket is closed, its peer is told by a reset that not everything was sent, and what is queued is dropped.

@@ -39,6 +39,7 @@ pub use append::Appended;
 pub use error::WalError;
 pub use format::{CONSUMER_BYTES_MAX, NAME_BYTES_MAX, Settings};
 pub use logs::{LogStats, Logs, WalStats};
+pub use lost::with_commit;
 pub use read::{Page, ReadLimit};
 pub use received::{LogRecord, ReceiveError};
 pub use recover::{LogRecovery, Recovered};

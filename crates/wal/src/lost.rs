@@ -7,6 +7,23 @@ use crate::logs::Logs;
 use landfall_heap::{Entry, HeapError, Kind, SlotId, Source, Writer, spaces};
 use std::sync::Arc;
 
+/// Writes, and once more behind a commit if it has to wait for one. For repairs and recovery, which have one writer.
+///
+/// # Errors
+/// Those of `write`, and the medium's.
+pub fn with_commit<T>(
+    writer: &mut Writer,
+    mut write: impl FnMut(&mut Writer) -> Result<T, WalError>,
+) -> Result<T, WalError> {
+    match write(writer) {
+        Err(WalError::Wait(_)) => {
+            writer.commit_now()?;
+            write(writer)
+        }
+        written => written,
+    }
+}
+
 impl Logs {
     /// Writes a record "lost" for every entry that cannot be read, and for every entry of `damaged` (log number, offset)
     /// that is damaged: it may have several records, of which an old one is. Once these records are durable, the slots
@@ -45,8 +62,8 @@ impl Logs {
         Ok(done)
     }
 
-    /// Deletes the positions that cannot be read. Once that is durable, the slots that cannot be read may be cleared: no older
-    /// position is known then. Returns one line of text for each. For offline repair.
+    /// Deletes the positions that cannot be read. Once that is durable, the slots that cannot be read may be cleared: no
+    /// older position is known then. Returns one line of text for each. For offline repair.
     ///
     /// # Errors
     /// The heap's errors for a full and for a closed region.
@@ -58,16 +75,9 @@ impl Logs {
             let lost = state.positions.extract_if(.., |_, position| !position.unreadable.is_empty());
             let lost: Vec<(Box<str>, Position)> = lost.collect();
             for (consumer, position) in lost {
-                let end = |writer: &mut Writer| {
+                with_commit(writer, |writer| {
                     self.write_position(writer, &log, &consumer, ENDED, Some(&position), 0)
-                };
-                match end(writer) {
-                    Err(WalError::Wait(_)) => {
-                        writer.commit_now()?;
-                        end(writer)?
-                    }
-                    ended => ended?,
-                };
+                })?;
                 done.push(format!("log {}, consumer {consumer}: its position is dropped", log.name));
             }
         }

@@ -13,6 +13,7 @@ use crate::error::WalError;
 use crate::format::{parse_entry_key, parse_position_key};
 use crate::log::{CutHeld, Log, SlotIdOrNone, State};
 use crate::logs::{HeadChange, Logs};
+use crate::lost::with_commit;
 use crate::moves::agrees;
 use crate::slots::Slots;
 use found::{BoundFound, BoundsFound, EntryFound};
@@ -229,17 +230,10 @@ fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
     let mut writer = Writer::new(Arc::clone(&logs.heap), RECOVERY_ID);
     for log in lost {
         let mut state = log.state.lock();
-        let mut write = |writer: &mut Writer| {
+        let written = with_commit(&mut writer, |writer| {
             let change = HeadChange::of(&state);
             logs.write_head(writer, log, &mut state, change, 0)
-        };
-        let written = match write(&mut writer) {
-            Err(WalError::Wait(_)) => {
-                writer.commit_now()?;
-                write(&mut writer)
-            }
-            written => written,
-        };
+        });
         match written {
             Ok(_) => {}
             Err(WalError::Heap(HeapError::Full)) => break,

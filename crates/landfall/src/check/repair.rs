@@ -11,7 +11,7 @@ use landfall_kv::{Engine, KvError, Recovery};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
 use landfall_server::store::{self, RecoverError, StoreError};
-use landfall_wal::{LogRecovery, Logs, WalError};
+use landfall_wal::{LogRecovery, Logs, WalError, with_commit};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -89,14 +89,13 @@ pub(super) fn repair(
     mark_lost(&logs, &of_logs, &mut done)?;
     // Keys and logs need these no more. The files' repair may get the space of whatever nobody has any more.
     let is_of_files =
-        |finding: &Finding| finding.named.as_ref().is_none_or(|(space, _)| spaces::FILES.contains(space));
-    clear(&heap, found.unreadable().filter(|finding| !is_of_files(finding)), &mut done)
-        .map_err(RecoverError::from)?;
+        |finding: &&Finding| finding.named.as_ref().is_none_or(|(space, _)| spaces::FILES.contains(space));
+    let (last, first): (Vec<&Finding>, Vec<&Finding>) = found.unreadable().partition(is_of_files);
+    clear(&heap, &first, &mut done).map_err(RecoverError::from)?;
     if let Some(files) = files.filter(|_| of_files == Files::AreRepaired) {
         done.extend(repair_files(&files, &heap, found)?);
     }
-    clear(&heap, found.unreadable().filter(|finding| is_of_files(finding)), &mut done)
-        .map_err(RecoverError::from)?;
+    clear(&heap, &last, &mut done).map_err(RecoverError::from)?;
     heap.mark_slabs(1)?;
     Ok(done)
 }
@@ -156,14 +155,7 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
             continue;
         }
         // The head is cleared only when the log is durably deleted: an older one would pass for it.
-        let deleted = match logs.delete(&mut writer, name, now_ns()) {
-            Err(WalError::Wait(_)) => {
-                writer.commit_now().map_err(KvError::from)?;
-                logs.delete(&mut writer, name, now_ns())
-            }
-            deleted => deleted,
-        };
-        match deleted {
+        match with_commit(&mut writer, |writer| logs.delete(writer, name, now_ns())) {
             Ok(Some(_)) => done.push(format!("log {}: dropped", name.escape_ascii())),
             // The key of an entry is no name.
             Ok(None) | Err(WalError::NoLog | WalError::BadName { .. }) => {}
@@ -177,11 +169,7 @@ fn mark_lost(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Res
 }
 
 /// Overwrites unreadable records. Keys that were found by their value have a tombstone already.
-fn clear<'f>(
-    heap: &Heap,
-    findings: impl Iterator<Item = &'f Finding>,
-    done: &mut Vec<String>,
-) -> Result<(), KvError> {
+fn clear(heap: &Heap, findings: &[&Finding], done: &mut Vec<String>) -> Result<(), KvError> {
     for finding in findings {
         heap.overwrite_with_tombstone(finding.slot)?;
         done.push(format!("record {}: cleared", finding.slot.0));

@@ -5,6 +5,7 @@ use crate::abi::{ClientOptions, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
 use crate::client::address;
 use crate::error::CallError;
 use landfall_pmnet::auth::Key;
+use landfall_pmnet::server::FLOOR_MAX;
 use landfall_pmnet::{SessionRow, wire};
 use landfall_pmnet_io::runtime::{self, SessionOptions};
 use std::ffi::c_char;
@@ -22,8 +23,6 @@ const REQUESTS_MAX: u32 = 65536;
 /// Most requests in a batch, because the answers of a batch are tracked one by one.
 const BATCH_MAX: u32 = 4096;
 const BATCH: u32 = 64;
-/// No server gives a higher floor to store: it would leave too few numbers to new sessions.
-const FLOOR_MAX: u32 = 1 << 30;
 
 /// Option structures, whose first field is their size.
 ///

@@ -138,9 +138,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Reads the blocks of a journal. `None` if there is no file. What was read is not known to be durable, and nothing may be
-    /// appended to this file: after a sync that has failed, the kernel says that pages are clean which the medium does not
-    /// have. [`Self::replace`] follows.
+    /// Reads the blocks of a journal. `None` if there is no file. What was read is not known to be durable, and nothing may
+    /// be appended to this file: after a sync that has failed, the kernel says that pages are clean which the medium does
+    /// not have. [`Self::replace`] follows.
     pub(super) fn read(path: &Path) -> Result<Option<Vec<Block>>, GenericError> {
         let all = match std::fs::read(path) {
             Ok(all) => all,

@@ -30,7 +30,7 @@ mod trouble;
 mod watch;
 
 pub use config::{ResponseTooLong, ServerConfig, ServerStats, Silence, Ticket, Work};
-pub use row::SessionRow;
+pub use row::{FLOOR_MAX, SessionRow};
 pub use state::Server;
 pub use trouble::Trouble;
 

@@ -7,9 +7,9 @@ use core::net::{Ipv6Addr, SocketAddr};
 /// First byte of [`SessionRow::to_bytes`].
 const VERSION: u8 = 1;
 const ENDED: u8 = 1;
-/// Rows with numbers above this limit are not evicted, because the floor would leave too few numbers to new
-/// sessions.
-pub(super) const FLOOR_MAX: u32 = 1 << 30;
+/// The highest floor. Rows with numbers above this limit are not evicted, because the floor would leave too few numbers to
+/// new sessions.
+pub const FLOOR_MAX: u32 = 1 << 30;
 
 /// The durable state of a session. It is committed together with the effects of the request that changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

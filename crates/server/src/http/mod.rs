@@ -238,7 +238,8 @@ impl HttpSession {
                 Outcome::Tail(tail)
             }
             Err(Failure::Refused(refusal)) => {
-                // The head has been written: only an end without the last chunk, or a reset, can report that data are missing.
+                // The head has been written: only an end without the last chunk, or a reset, can report that data are
+                // missing.
                 reply.rewind();
                 self.is_cut_short = !scan.is_chunked();
                 tracing::error!(reason = %refusal.message, "a scan was cut short");
@@ -315,8 +316,8 @@ fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refus
     Ok(route)
 }
 
-/// Refuses what a page of another site has a browser send, which needs no consent of the server and may bring a password that
-/// the browser has: it could write, though not read (Fetch Metadata Request Headers, W3C; RFC 6454).
+/// Refuses what a page of another site has a browser send, which needs no consent of the server and may bring a password
+/// that the browser has: it could write, though not read (Fetch Metadata Request Headers, W3C; RFC 6454).
 fn check_site(request: &Request) -> Result<(), Refusal> {
     let changes = matches!(request.method, Method::Put | Method::Post | Method::Delete);
     if changes && is_of_another_site(request) {
@@ -328,8 +329,8 @@ fn check_site(request: &Request) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Browsers say by `Sec-Fetch-Site` whether the page is of another site, but only to servers whose connection they trust; to
-/// others they say the page's origin.
+/// Browsers say by `Sec-Fetch-Site` whether the page is of another site, but only to servers whose connection they trust;
+/// to others they say the page's origin.
 fn is_of_another_site(request: &Request) -> bool {
     match (request.header("sec-fetch-site"), request.header("origin")) {
         (Some(site), _) => site.eq_ignore_ascii_case(b"cross-site"),

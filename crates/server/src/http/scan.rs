@@ -144,25 +144,19 @@ impl Scan {
     fn line(&self, ctx: &Context<'_>, reply: &mut Reply<'_>, key: &[u8], item: Result<Item<'_>, KvError>) {
         reply.bytes().push(b'{');
         field(reply.bytes(), "key", key);
-        match item {
-            _ if self.params.keys_only => {}
-            Ok(item) if item.len > line_bytes_max(ctx.shared) => {
-                reply.bytes().push(b',');
-                field(reply.bytes(), "error", TOO_LONG.as_bytes());
-            }
-            Ok(item) => {
-                reply.bytes().push(b',');
-                match item.bytes() {
-                    Ok(value) => {
-                        ctx.engine.heap().copies.add(CopyPath::Reply, value.len());
-                        field(reply.bytes(), "value", &value);
-                    }
-                    Err(error) => field(reply.bytes(), "error", error.to_string().as_bytes()),
+        if !self.params.keys_only {
+            reply.bytes().push(b',');
+            let value = match &item {
+                Ok(item) if item.len > line_bytes_max(ctx.shared) => Err(TOO_LONG.to_owned()),
+                Ok(item) => item.bytes().map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match value {
+                Ok(value) => {
+                    ctx.engine.heap().copies.add(CopyPath::Reply, value.len());
+                    field(reply.bytes(), "value", &value);
                 }
-            }
-            Err(error) => {
-                reply.bytes().push(b',');
-                field(reply.bytes(), "error", error.to_string().as_bytes());
+                Err(error) => field(reply.bytes(), "error", error.as_bytes()),
             }
         }
         reply.bytes().extend_from_slice(b"}\n");

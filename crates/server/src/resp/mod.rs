@@ -74,8 +74,8 @@ fn check_here(shared: &Shared, spec: &Spec, words: usize) -> Result<(), NotHere>
     }
 }
 
-/// True for a line of a request of HTTP. A page in a browser can have one sent to any port, and the lines of its body, which are
-/// the page's, would be commands. Redis ends the connection, too.
+/// True for a line of a request of HTTP. A page in a browser can have one sent to any port, and the lines of its body,
+/// which are the page's, would be commands. Redis ends the connection, too.
 fn is_http(words: Words<'_>) -> bool {
     words.is(0, "post") || words.is(0, "host:")
 }

@@ -18,9 +18,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 impl EpollTransport {
     pub(super) fn add_listener(&mut self, socket: TcpListener, tag: u32) -> io::Result<()> {
         socket.set_nonblocking(true)?;
-        if let Err(error) = keep_alive(&socket) {
-            tracing::warn!(%error, "clients that vanish are not noticed");
-        }
+        keep_alive(&socket);
         self.listeners.push(Listener { socket, tag, interest: Interest::default(), retry_at: None });
         self.watch_listener(self.listeners.len() - 1, true)
     }

@@ -13,9 +13,7 @@ use std::time::Instant;
 
 impl Uring {
     pub(super) fn add_listener(&mut self, socket: TcpListener, tag: u32) {
-        if let Err(error) = keep_alive(&socket) {
-            tracing::warn!(%error, "clients that vanish are not noticed");
-        }
+        keep_alive(&socket);
         self.listeners.push(Listener { socket, tag, retry_at: None });
         self.start_accepting(self.listeners.len() - 1);
     }

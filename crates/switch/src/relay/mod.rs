@@ -301,7 +301,7 @@ impl Relay {
         let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
         if self.upstreams.has(&client) {
             self.paths.client_sent(&client, self.engine.clock.now());
-            let forgotten = self.paths.is_of_forgotten(&client, &bytes);
+            let forgotten = self.paths.forgotten_session(&client, &bytes);
             forgotten.into_iter().for_each(|session| self.refuse(client, session));
             return forgotten.is_none();
         }

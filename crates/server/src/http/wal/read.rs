@@ -73,10 +73,7 @@ pub(super) fn read(
     let (first, end) = (page.first, page.end);
     let (from, next, items) = whole(page)?;
     let heap = ctx.engine.heap();
-    if params.format == Format::Lines {
-        check_lengths(ctx.shared, &items)?;
-    }
-    let lines = (params.format == Format::Lines).then(|| lines_of(&items)).transpose()?;
+    let lines = (params.format == Format::Lines).then(|| lines_of(ctx.shared, &items)).transpose()?;
     let batch_len = items.iter().map(|(_, item)| item.len + 4).sum();
     let is_head = answer.is_head;
     let mut writer = answer.status(if items.is_empty() { 204 } else { 200 });
@@ -125,16 +122,12 @@ fn whole(page: Page<'_>) -> Result<(u64, u64, Entries<'_>), Failure> {
     Ok((from, page.next, items))
 }
 
-/// A line of JSON is encoded in memory.
-fn check_lengths(shared: &Shared, items: &Entries<'_>) -> Result<(), Refusal> {
-    let max = line_bytes_max(shared);
-    let long = items.iter().find(|(_, item)| item.len > max);
-    long.map_or(Ok(()), |(offset, _)| Err(Refusal::new(413, format!("entry {offset} is {TOO_LONG}"))))
-}
-
-fn lines_of(items: &[(u64, Item<'_>)]) -> Result<Vec<u8>, Failure> {
+fn lines_of(shared: &Shared, items: &[(u64, Item<'_>)]) -> Result<Vec<u8>, Failure> {
     let mut lines = Vec::new();
     for (offset, item) in items {
+        if item.len > line_bytes_max(shared) {
+            return Err(Refusal::new(413, format!("entry {offset} is {TOO_LONG}")).into());
+        }
         // Writing to a vector cannot fail.
         let _ = write!(lines, "{{\"offset\":{offset},\"arrival_ns\":{},", item.arrival_ns);
         field(&mut lines, "value", &item.bytes()?);
