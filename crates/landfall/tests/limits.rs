@@ -6,6 +6,8 @@ use common::faults::Over;
 use common::{Place, Reply, Server, bulk, error_text, ok, pattern, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -341,4 +343,90 @@ fn fill(server: &Server) -> u64 {
         }
     }
     panic!("200 MB fit into 40 MiB");
+}
+
+/// The clock of one server, which a test sets.
+struct Clock {
+    library: PathBuf,
+    offset: PathBuf,
+}
+
+impl Clock {
+    /// `None`, and a line that says so, without a C compiler.
+    fn new(place: &Place) -> Option<Self> {
+        if !common::has_program("cc", &["--version"]) {
+            return None;
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/clock.c");
+        let (library, offset) = (place.path().join("clock.so"), place.path().join("offset"));
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-Wall", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+        assert!(cc.status().unwrap().success());
+        Some(Self { library, offset })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(common::binary());
+        command.env("LD_PRELOAD", &self.library).env("CLOCK_OFFSET", &self.offset);
+        command
+    }
+
+    fn set_off_by(&self, seconds: i64) {
+        let new = self.offset.with_extension("new");
+        std::fs::write(&new, seconds.to_string()).unwrap();
+        std::fs::rename(new, &self.offset).unwrap();
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_ends_no_wait_no_request_and_no_connection() {
+    const HOUR: i64 = 3600;
+    let place = Place::new();
+    let Some(clock) = Clock::new(&place) else { return };
+    let server = place.try_start_by(clock.command(), &["--idle-timeout", "60", "--request-timeout", "60"]);
+    let server = server.unwrap();
+    let unix = || match server.call(&["TIME"]) {
+        Reply::Array(parts) => match &parts[0] {
+            Reply::Bulk(seconds) => String::from_utf8_lossy(seconds).parse::<i64>().unwrap(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let mut idle = server.resp();
+    assert_eq!(idle.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()));
+    let mut half = raw(server.resp);
+    half.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhe").unwrap();
+    let begun = unix();
+
+    // Forwards, while a reader waits for two seconds.
+    server.call(&["LF.APPEND", "log", "first"]);
+    let waits = |ms: &'static str| {
+        let begun = Instant::now();
+        let reply = server.call(&["LF.READ", "log", "$", "BLOCK", ms]);
+        (reply, begun.elapsed())
+    };
+    let (reply, took) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| waits("2000"));
+        std::thread::sleep(Duration::from_millis(500));
+        clock.set_off_by(HOUR);
+        reader.join().unwrap()
+    });
+    assert_eq!(reply, Reply::Nil);
+    assert!(took >= Duration::from_millis(1900), "the reader waited only {took:?}");
+    assert!(unix() >= begun + HOUR, "the clock was set");
+    assert_eq!(idle.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()));
+    half.write_all(b"llo\r\n").unwrap();
+    let mut answer = [0; 5];
+    half.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
+
+    // Back, while a reader waits for one second. Its reply has a limit of its own.
+    let (reply, _) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| waits("1000"));
+        std::thread::sleep(Duration::from_millis(500));
+        clock.set_off_by(-HOUR);
+        reader.join().unwrap()
+    });
+    assert_eq!(reply, Reply::Nil);
+    assert!(unix() < begun, "the clock was set back");
 }

@@ -3,6 +3,7 @@
 use crate::admission::{self, Held};
 use crate::ahead::{Ahead, KnownCrc};
 use crate::chain::ChainSession;
+use crate::clock::Now;
 use crate::context::{Context, Outcome, Tail};
 use crate::counters::count;
 use crate::http::{AwaitedBody, HttpSession};
@@ -91,9 +92,9 @@ pub(crate) struct Conn {
     pub(crate) receiving: Receiving,
     /// The send that the transport has; at most one.
     pub(crate) sending: Option<Sending>,
-    /// Time of the client's last activity, milliseconds.
+    /// Time of the client's last activity, milliseconds on the clock that never jumps.
     pub(crate) active_ms: u64,
-    /// Time of the connection, milliseconds.
+    /// Time of the connection, on the same clock.
     pub(crate) since_ms: u64,
     /// Progress of the request that has begun to arrive.
     pub(crate) arriving: Pace,
@@ -122,7 +123,7 @@ pub(crate) struct Core<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) writer: &'a mut Writer,
     pub(crate) round: u64,
-    pub(crate) now_ns: u64,
+    pub(crate) now: Now,
     pub(crate) worker: usize,
     /// The wait that the command about to be executed had.
     pub(crate) tail: Option<Tail>,
@@ -317,7 +318,7 @@ impl Conn {
                 }
                 Step::Refused => {
                     from = chain.len();
-                    self.end_refused(core.now_ns / 1_000_000);
+                    self.end_refused(core.now.steady_ms);
                 }
             }
         }
@@ -340,7 +341,7 @@ impl Conn {
         if self.inbox.len() == 0 {
             self.arriving.end();
         } else if count > 0 || !self.arriving.is_under_way() {
-            self.arriving.begin(core.now_ns / 1_000_000);
+            self.arriving.begin(core.now.steady_ms);
         }
         self.check_allowance(core, heap, count);
     }
@@ -352,7 +353,7 @@ impl Conn {
             return;
         }
         self.spent += consumed as u64;
-        let age_ms = (core.now_ns / 1_000_000).saturating_sub(self.since_ms);
+        let age_ms = core.now.steady_ms.saturating_sub(self.since_ms);
         if self.spent + self.inbox.len() as u64 > admission::allowance(age_ms) {
             count(&core.shared.counters.unauthenticated_closed, 1);
             self.refuse(core, heap, "NOAUTH", 401, UNAUTHENTICATED);
@@ -465,7 +466,7 @@ impl Conn {
                 let step = settle(reply, outcome, end);
                 let has_room = || core.shared.loads.as_ref().is_some_and(|loads| !loads.is_crowded());
                 if matches!(step, Step::Parked(Park::On(Until::Load(_)))) && has_room() {
-                    let now_ms = core.now_ns / 1_000_000;
+                    let now_ms = core.now.unix_ms();
                     lookahead.fetch_ahead(chain, &core.shared.engine, session.database(), now_ms);
                 }
                 if !session.is_authenticated() {
@@ -492,7 +493,7 @@ impl Conn {
                 }
                 Err(error) => {
                     let mut reply = self.outbox.begin(heap, core.round);
-                    session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
+                    session.bad_request(&error, core.now.unix_ms(), &mut reply);
                     reply.finish();
                     count(&core.shared.counters.errors, 1);
                     Step::Refused
@@ -567,7 +568,7 @@ impl Conn {
         if missing < landfall_media::RUN_SIZE || missing < heap.room_bytes() {
             return Step::NeedMore(from);
         }
-        self.end_refused(core.now_ns / 1_000_000);
+        self.end_refused(core.now.steady_ms);
         self.refuse_for_space(core, heap);
         Step::Refused
     }
@@ -593,7 +594,7 @@ impl Conn {
             }
             Speaks::Http { session, .. } => {
                 let error = landfall_http::HttpError::new(status, text);
-                session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
+                session.bad_request(&error, core.now.unix_ms(), &mut reply);
             }
             Speaks::Chain { session, .. } => {
                 let reason = match status {
@@ -634,13 +635,15 @@ impl Core<'_> {
     /// The context of a command. `arrival_ns` is the arrival time of the packet with the command, or 0.
     pub(crate) fn context(&mut self, conn: ConnId, arrival_ns: u64) -> Context<'_> {
         // If the clock was set back, records must not have an arrival time in the future.
-        let arrival_ns = if arrival_ns == 0 { self.now_ns } else { arrival_ns.min(self.now_ns) };
+        let now_ns = self.now.unix_ns;
+        let arrival_ns = if arrival_ns == 0 { now_ns } else { arrival_ns.min(now_ns) };
         Context {
             shared: self.shared,
             engine: &self.shared.engine,
             logs: &self.shared.logs,
             writer: self.writer,
-            now_ms: self.now_ns / 1_000_000,
+            now_ms: self.now.unix_ms(),
+            steady_ms: self.now.steady_ms,
             arrival_ns,
             conn,
             worker: self.worker,

@@ -21,6 +21,8 @@ pub struct Context<'a> {
     pub writer: &'a mut Writer,
     /// Current time, Unix milliseconds.
     pub now_ms: u64,
+    /// The same on the clock that never jumps, milliseconds since the server started: for waits and limits.
+    pub steady_ms: u64,
     /// Arrival time of the request, Unix nanoseconds.
     pub arrival_ns: u64,
     /// The connection.
@@ -64,7 +66,7 @@ pub enum Outcome {
 pub struct Tail {
     /// Offset of the entry that the read waits for.
     pub from: u64,
-    /// Time limit of the wait, Unix milliseconds.
+    /// Time limit of the wait, as [`Context::steady_ms`].
     pub until_ms: u64,
 }
 

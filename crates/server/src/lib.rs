@@ -6,6 +6,7 @@ mod admission;
 mod ahead;
 pub mod args;
 mod chain;
+mod clock;
 pub mod config;
 mod conn;
 pub mod context;

@@ -102,8 +102,8 @@ pub fn read<'a>(
     let Some(wait_ms) = wait_ms.filter(|_| page.entries.is_empty() && limit.entries > 0) else {
         return Ok(Read::Page(page));
     };
-    let until_ms = ctx.tail.map_or_else(|| ctx.now_ms.saturating_add(wait_ms), |tail| tail.until_ms);
-    if ctx.now_ms >= until_ms {
+    let until_ms = ctx.tail.map_or_else(|| ctx.steady_ms.saturating_add(wait_ms), |tail| tail.until_ms);
+    if ctx.steady_ms >= until_ms {
         return Ok(Read::Page(page));
     }
     if logs.watch(name, from, ctx.worker as u8)? {

@@ -1,10 +1,9 @@
 //! Connections of one worker that wait for a log to grow.
 
-use crate::shared::now_ns;
 use landfall_sockets::ConnId;
 use std::time::Duration;
 
-/// The waiting connections, each with the time limit of its wait, Unix milliseconds.
+/// The waiting connections, each with the time limit of its wait, on the clock that never jumps.
 #[derive(Debug)]
 pub(crate) struct Tails {
     waiting: Vec<(ConnId, u64)>,
@@ -30,10 +29,10 @@ impl Tails {
     }
 
     /// `most`, or the time until the first time limit, if that is shorter.
-    pub(crate) fn timeout(&self, most: Duration) -> Duration {
+    pub(crate) fn timeout(&self, most: Duration, now_ms: u64) -> Duration {
         match self.due_ms {
             u64::MAX => most,
-            due_ms => most.min(Duration::from_millis(due_ms.saturating_sub(now_ns() / 1_000_000))),
+            due_ms => most.min(Duration::from_millis(due_ms.saturating_sub(now_ms))),
         }
     }
 
@@ -61,6 +60,6 @@ mod tests {
         assert_eq!(tails.take(false, 20), [(ConnId(2), 20)]);
         assert!(!tails.is_due(49) && tails.is_due(50));
         assert_eq!(tails.take(true, 0).len(), 2);
-        assert_eq!(tails.timeout(Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(tails.timeout(Duration::from_secs(1), 0), Duration::from_secs(1));
     }
 }

@@ -22,6 +22,7 @@ pub(crate) use state::Worker;
 
 use crate::admission::{self, Held};
 use crate::chain::{self, ChainSession};
+use crate::clock::Now;
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::counters::{COMMIT_BOUNDS_US, count};
@@ -31,7 +32,7 @@ use crate::loads::{Again, Loads, PAUSE};
 use crate::lookahead::Lookahead;
 use crate::phase::{Linger, Phase, Sending};
 use crate::resp::Session;
-use crate::shared::{Shared, now_ns};
+use crate::shared::Shared;
 use landfall_heap::{Heap, HeapError, Ticket, Until};
 use landfall_media::{CommitMode, Extent, MediaError, Site};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
@@ -57,7 +58,7 @@ const SHORT_BYTES: usize = 4 << 10;
 /// the time that a GET waits for pipelines of other clients.
 const ROUND_MAX: Duration = Duration::from_micros(100);
 /// Length of the epochs in which active connections are counted, nanoseconds.
-const EPOCH_NS: u64 = 2_000_000;
+const EPOCH_MS: u64 = 2;
 /// An unfinished request that is this old is moved out of landing space, milliseconds.
 const ASIDE_AFTER_MS: u64 = 500;
 /// Received bytes at which a connection is paused while its commands wait.
@@ -104,14 +105,14 @@ impl Worker {
     fn round(&mut self) -> Result<(), TransportError> {
         let mut events = std::mem::take(&mut self.events);
         self.poll(&mut events)?;
-        self.now_ns = now_ns();
+        self.now = Now::of(&self.shared);
         self.round += 1;
         self.roll_epoch();
         for event in events.drain(..) {
             self.handle(event);
         }
         self.events = events;
-        if self.tails.is_due(self.now_ns / 1_000_000) {
+        if self.tails.is_due(self.now.steady_ms) {
             self.resume_tails();
         }
         self.resume_loaded();
@@ -147,8 +148,8 @@ impl Worker {
     fn wait(&self) -> Wait {
         let is_idle = self.touched.is_empty() && self.long.is_empty();
         let timeout = match self.paged.as_ref().map_or(Again::OnEvent, Paged::again) {
-            Again::OnEvent if is_idle => self.tails.timeout(TICK),
-            Again::Soon if is_idle => self.tails.timeout(PAUSE),
+            Again::OnEvent if is_idle => self.tails.timeout(TICK, self.now.steady_ms),
+            Again::Soon if is_idle => self.tails.timeout(PAUSE, self.now.steady_ms),
             _ => Duration::ZERO,
         };
         let active = self.active_before.max(self.active).min(self.conns.len());
@@ -192,7 +193,7 @@ impl Worker {
             LISTENER_CHAIN => speaks_chain(&shared),
             _ => speaks_resp(&shared, id, self.id, peer),
         };
-        let mut conn = Box::new(Conn::new(id, speaks, self.transport.lands_apart(), self.now_ns / 1_000_000));
+        let mut conn = Box::new(Conn::new(id, speaks, self.transport.lands_apart(), self.now.steady_ms));
         // Clients that connect while the server stops do not delay it.
         if shared.is_stopping() {
             conn.phase.advance(Phase::Closing);
@@ -226,7 +227,7 @@ impl Worker {
 
     fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
         count(&self.shared.counters.input_bytes, u64::from(extent.len()));
-        let now_ms = self.now_ns / 1_000_000;
+        let now_ms = self.now.steady_ms;
         let Some(conn) = self.conns.get_mut(&id).and_then(|conn| conn.takes_more(now_ms, extent.len()))
         else {
             self.heap.runs().release(extent);
@@ -252,7 +253,7 @@ impl Worker {
 
     fn sent(&mut self, id: ConnId, buffers: landfall_sockets::Outgoing) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let now_ms = self.now_ns / 1_000_000;
+        let now_ms = self.now.steady_ms;
         count(&self.shared.counters.output_bytes, conn.sent(buffers, now_ms));
         conn.leaving.end();
         conn.active_ms = now_ms;
@@ -336,10 +337,7 @@ impl Worker {
                 Ok(Some(out)) => {
                     conn.sending = Some(Sending::new(out.len()));
                     if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
-                        count(
-                            &self.shared.counters.output_bytes,
-                            conn.sent(buffers, self.now_ns / 1_000_000),
-                        );
+                        count(&self.shared.counters.output_bytes, conn.sent(buffers, self.now.steady_ms));
                     }
                 }
                 Ok(None) => break,
@@ -408,7 +406,7 @@ impl Worker {
         let waits = conn.park.is_some() || conn.listed.touched;
         // What is discarded lands before it is.
         let has_space = || self.heap.runs().free_count() >= self.heap.clean_below();
-        let is_lingering = |linger: Linger| !linger.is_over(self.now_ns / 1_000_000) && has_space();
+        let is_lingering = |linger: Linger| !linger.is_over(self.now.steady_ms) && has_space();
         let lingers = conn.linger.is_some_and(is_lingering);
         // What a refused client still sends takes no room.
         let is_long =
@@ -635,7 +633,7 @@ impl Worker {
         self.relieve();
         self.tell_subscribers();
         self.send_readers_away();
-        let now_ms = self.now_ns / 1_000_000;
+        let now_ms = self.now.steady_ms;
         let config = &self.shared.config;
         let (mut ends, mut lingered) = (Vec::new(), Vec::new());
         for conn in self.conns.values_mut() {
@@ -657,7 +655,7 @@ impl Worker {
 
     /// Counts active connections, one epoch at a time.
     fn roll_epoch(&mut self) {
-        let epoch = self.now_ns / EPOCH_NS;
+        let epoch = self.now.steady_ms / EPOCH_MS;
         if epoch != self.epoch {
             self.active_before = if epoch == self.epoch + 1 { self.active } else { 0 };
             self.active = 0;

@@ -117,7 +117,7 @@ pub struct HttpSession {
     /// Bytes at which a page of a scan ends.
     page_bytes: usize,
     needs_password: bool,
-    /// Time of the last request that had the password where one is asked for, Unix milliseconds.
+    /// Time of the last request that had the password where one is asked for, as [`Context::steady_ms`].
     proved_ms: Option<u64>,
 }
 
@@ -134,7 +134,7 @@ impl HttpSession {
         }
     }
 
-    /// Time of the last request that had the password, Unix milliseconds; `None`: none had it.
+    /// Time of the last request that had the password, as [`Context::steady_ms`]; `None`: none had it.
     pub(crate) fn proved_ms(&self) -> Option<u64> {
         self.proved_ms
     }
@@ -195,7 +195,7 @@ impl HttpSession {
         });
         match accepted {
             Ok(()) => {
-                self.proved_ms = Some(ctx.now_ms);
+                self.proved_ms = Some(ctx.steady_ms);
                 true
             }
             Err(refusal) => {
@@ -264,7 +264,7 @@ impl HttpSession {
     ) -> Result<(), Failure> {
         let route = admit(ctx, request)?;
         if !route.is_open() {
-            self.proved_ms = Some(ctx.now_ms);
+            self.proved_ms = Some(ctx.steady_ms);
         }
         let is_head = request.method == Method::Head;
         let (dates, now_ms, connection) = (&mut self.dates, ctx.now_ms, request.connection());

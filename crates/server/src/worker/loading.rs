@@ -71,7 +71,7 @@ impl Worker {
     /// Closes connections that do not read their replies, those with the longest first, until `excess` bytes can leave
     /// memory. Replies are sent from the region, so they stay in memory until they are received.
     fn close_stuck_readers(&mut self, excess: u64) {
-        let now_ms = self.now_ns / 1_000_000;
+        let now_ms = self.now.steady_ms;
         let is_stuck = |conn: &Conn| {
             conn.reply_bytes > 0
                 && conn.leaving.age_ms(now_ms) >= STUCK_MS

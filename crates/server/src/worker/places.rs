@@ -12,7 +12,7 @@ impl Worker {
         if self.shared.config.password.is_none() {
             return !is_full;
         }
-        let (conns, now_ms) = (&self.conns, self.now_ns / 1_000_000);
+        let (conns, now_ms) = (&self.conns, self.now.steady_ms);
         let mut gives_way = || {
             self.unproven.take(|id| conns.get(id).map_or(Standing::Settled, |conn| standing(conn, now_ms)))
         };

@@ -78,7 +78,7 @@ impl Worker {
     /// Closes the slowest connections until this worker's part of the excess is returned. False if there is no
     /// connection to close.
     fn close_slowest(&mut self, excess: Excess) -> bool {
-        let now_ms = self.now_ns / 1_000_000;
+        let now_ms = self.now.steady_ms;
         let holder = |conn: &Conn| Holder { id: conn.id, held: conn.held, rate: conn.arriving.rate(now_ms) };
         let holders: Vec<Holder> = self.conns.values().map(|conn| holder(conn)).collect();
         let sum = |of: fn(&Holder) -> bool| holders.iter().filter(|h| of(h)).map(|h| h.held.bytes).sum();

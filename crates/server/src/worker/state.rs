@@ -6,12 +6,13 @@ use super::told::Told;
 use super::unproven::Unproven;
 use crate::admission::Excess;
 use crate::chain::{self, Joined};
+use crate::clock::Now;
 use crate::conn::{Conn, Core};
 use crate::counters::count;
 use crate::landing::Landing;
 use crate::lookahead::Lookahead;
 use crate::phase::Phase;
-use crate::shared::{Shared, now_ns};
+use crate::shared::Shared;
 use crate::tails::Tails;
 use landfall_heap::{Heap, Writer};
 use landfall_media::{Dirty, MediaError};
@@ -96,7 +97,7 @@ pub(crate) struct Worker {
     /// The latest return of unfinished requests that this worker has acted on: see [`Heap::asked_return`].
     pub(super) returned: u64,
     pub(super) round: u64,
-    pub(super) now_ns: u64,
+    pub(super) now: Now,
     pub(super) next_tick: Instant,
     pub(super) epoch: u64,
     pub(super) active: usize,
@@ -113,6 +114,7 @@ impl Worker {
         let returned = heap.join_receivers();
         Self {
             landing: Landing::new(Arc::clone(&heap)),
+            now: Now::of(&shared),
             shared,
             heap,
             id,
@@ -138,7 +140,6 @@ impl Worker {
             relieved: Excess::default(),
             returned,
             round: 1,
-            now_ns: now_ns(),
             next_tick: Instant::now() + TICK,
             epoch: 1,
             active: 0,
@@ -161,7 +162,7 @@ impl Worker {
             shared: &self.shared,
             writer: &mut self.writer,
             round: self.round,
-            now_ns: self.now_ns,
+            now: self.now,
             worker: self.id,
             tail: None,
             known_crc: None,

@@ -39,7 +39,7 @@ impl Worker {
     }
 
     fn resume(&mut self, all: bool) {
-        for (id, _) in self.tails.take(all, self.now_ns / 1_000_000) {
+        for (id, _) in self.tails.take(all, self.now.steady_ms) {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.listed.tailing = false;
                 if matches!(conn.park, Some(Park::Log(_))) {

@@ -163,6 +163,7 @@ impl<'s> Worker<'s> {
             logs: &self.shared.logs,
             writer: &mut self.writer,
             now_ms: self.now_ns / 1_000_000,
+            steady_ms: self.now_ns / 1_000_000,
             arrival_ns: self.now_ns,
             conn: ConnId(1),
             worker: 0,
