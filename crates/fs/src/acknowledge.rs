@@ -4,8 +4,25 @@ use crate::error::FsError;
 use crate::files::Files;
 use crate::key::InodeNumber;
 use crate::publish::{BACKLOG_BYTES, BACKLOG_OPERATIONS};
+use crate::state::State;
+use landfall_heap::Filled;
 use landfall_media::{MediaError, Site};
 use std::sync::atomic::Ordering;
+
+/// What a fence that begins now makes durable in this region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FencedBelow {
+    /// Operations of the log with a lower index.
+    next: u64,
+    filled: Filled,
+}
+
+impl State {
+    /// What a fence that begins now makes durable.
+    pub(crate) fn fenced_below(&self) -> FencedBelow {
+        FencedBelow { next: self.log.next(), filled: self.writer.filled() }
+    }
+}
 
 impl Files {
     /// From now on [`Self::acknowledge`] does, or does not, wait for the log's successor.
@@ -62,7 +79,7 @@ impl Files {
     pub(crate) fn persist(&self) -> Result<(), FsError> {
         let wanted = self.lock().log.next();
         let _fence = self.fence.lock();
-        let (dirty, upto) = {
+        let (dirty, fenced_below) = {
             let mut state = self.lock();
             if state.persistent_below >= wanted {
                 return Ok(());
@@ -70,20 +87,21 @@ impl Files {
             if state.writer.is_lost() {
                 return Err(self.never_durable());
             }
-            (state.writer.begin_persist(), state.log.next())
+            (state.writer.begin_persist(), state.fenced_below())
         };
         let fenced = dirty.map_or(Ok(()), |mut dirty| self.heap.media().fence(&mut dirty, Site::Commit));
         let is_open = self.heap.media().closed().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }));
         let outcome = fenced.and(is_open);
-        self.note_persistent(upto, &outcome);
+        self.note_persistent(fenced_below, &outcome);
         outcome.map_err(|error| landfall_heap::HeapError::from(error).into())
     }
 
-    /// A fence of the log up to an index has returned.
-    pub(crate) fn note_persistent(&self, upto: u64, outcome: &Result<(), MediaError>) {
+    /// A fence of the log up to there has returned.
+    pub(crate) fn note_persistent(&self, below: FencedBelow, outcome: &Result<(), MediaError>) {
         if outcome.is_ok() {
             let mut state = self.lock();
-            state.persistent_below = state.persistent_below.max(upto);
+            state.persistent_below = state.persistent_below.max(below.next);
+            state.writer.note_persisted(below.filled);
         }
     }
 }

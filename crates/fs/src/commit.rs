@@ -121,13 +121,13 @@ impl Files {
     fn begin_batch(&self) -> Option<UnderWay> {
         let fenced = {
             let _fence = self.fence.lock();
-            let (dirty, upto) = {
+            let (dirty, fenced_below) = {
                 let mut state = self.lock();
                 self.pace.begin_batch();
-                (state.writer.begin_commit(), state.log.next())
+                (state.writer.begin_commit(), state.fenced_below())
             };
             let fenced = self.heap.media().fence(&mut dirty?, Site::Commit);
-            self.note_persistent(upto, &fenced);
+            self.note_persistent(fenced_below, &fenced);
             fenced
         };
         if fenced.is_ok() {
@@ -144,6 +144,15 @@ impl Files {
         let heap = Arc::clone(&state.heap);
         state.pending.retain(|_, ticket| !heap.is_durable(*ticket));
         Ok(done?)
+    }
+
+    /// Makes room for what is appended next, when the log's slab is full, without a wait for the log's successor: what the slab
+    /// has becomes durable in this region.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn make_slab_room(&self) -> Result<(), FsError> {
+        if self.has_successor() { self.persist() } else { self.sync_all() }
     }
 
     /// Why nothing can be made durable any more: an earlier fence has failed, or another machine has taken over.

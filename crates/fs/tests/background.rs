@@ -7,8 +7,8 @@
 mod common;
 
 use common::{ROOT, World, region};
-use landfall_fs::{Advanced, CHUNK_BYTES, FileType, FsError, InodeNumber, Name, Operation};
-use landfall_heap::{Heap, HeapError, SlotId, Successor};
+use landfall_fs::{Advanced, Attributes, CHUNK_BYTES, FileType, FsError, InodeNumber, Name, Operation};
+use landfall_heap::{Heap, HeapError, SlotId, Successor, Until};
 use landfall_media::sim::{SimMedia, SimOptions};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -295,4 +295,43 @@ fn nothing_is_sent_before_somebody_asks_until_the_log_is_half_full() {
     world.files.set_sends_when_asked(false);
     world.write(file, 0, b"again");
     assert!(step(&mut world).0 > 0);
+}
+
+#[test]
+fn much_is_done_without_a_wait_while_the_successor_acknowledges_nothing() {
+    const OPERATIONS: usize = 20_000;
+    let (mut world, slow) = world();
+    world.files.set_acknowledges_alone(false);
+    world.create(ROOT, "file", FileType::File);
+    let file = find(&world, "file").unwrap();
+    let files = Arc::clone(&world.files);
+    let mut rooms = 0;
+    std::thread::scope(|scope| {
+        let _release = Release(&slow);
+        let replicates = scope.spawn(move || files.sync_all());
+        slow.wait_until_it_has(1);
+        for round in 0..OPERATIONS {
+            let bits = 0o600 + round as u32 % 8;
+            let change = Operation::SetAttributes {
+                number: file,
+                attributes: Attributes { permissions: Some(bits), ..Attributes::default() },
+            };
+            while let Err(error) = world.files.execute(1000 + round as i64, &change) {
+                assert!(matches!(error, FsError::Wait(Until::Commit)), "{error}");
+                world.files.make_slab_room().unwrap();
+                rooms += 1;
+            }
+        }
+        assert!(rooms >= 2, "more than two slabs");
+        assert!(!replicates.is_finished() && slow.state.lock().batches == 1);
+        world.files.make_slab_room().unwrap();
+        assert_eq!(crashed(&world).view(), world.view());
+        slow.set(|state| state.is_quick = true);
+        replicates.join().unwrap().unwrap();
+    });
+    world.files.sync_all().unwrap();
+    assert_eq!(slow.state.lock().batches, 2);
+    while world.publisher.step().unwrap().operations > 0 {}
+    let view = world.view();
+    assert_eq!(crashed(&world).view(), view);
 }

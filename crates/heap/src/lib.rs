@@ -119,4 +119,4 @@ pub use ticket::{Gate, Gated, Tickets};
 pub use transactions::Transaction;
 pub use unfinished::Return;
 pub use until::Until;
-pub use writer::Writer;
+pub use writer::{Filled, Writer};

@@ -9,6 +9,8 @@ mod sent;
 mod slab;
 mod transaction;
 
+pub use sent::Filled;
+
 use crate::bond::{Bond, Group};
 use crate::copies::CopyPath;
 use crate::crc;
@@ -33,6 +35,7 @@ use crate::superseded::Superseded;
 use crate::ticket::Gated;
 use landfall_media::{Dirty, Extent, LINE_SIZE, MediaError, Site};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -67,16 +70,31 @@ pub(crate) struct Sites {
 const COMMIT_SITES: Sites = Sites { data: Site::Data, record: Site::Record, commit: Site::Commit };
 const MOVE_SITES: Sites = Sites { data: Site::MoveData, record: Site::MoveRecord, commit: Site::MoveCommit };
 
+/// A full slab in which records of the current batch lie.
+#[derive(Clone, Debug)]
+struct LeftSlab {
+    run: RunId,
+    /// Those of the batch.
+    slots: Range<u32>,
+}
+
 /// A batch whose fence is under way.
 #[derive(Debug)]
 struct InFlight {
     batch: u64,
-    slab: Option<(RunId, u32)>,
+    /// The slabs in which the batch lies, each with the slot behind its last one.
+    slabs: SmallVec<[(RunId, u32); 1]>,
     superseded: Superseded,
     /// What the successor gets, until it is sent.
     records: Vec<SlotId>,
     /// Room that was taken at the successor.
     taken: u64,
+}
+
+impl InFlight {
+    fn lies_in(&self, run: RunId) -> bool {
+        self.slabs.iter().any(|(slab, _)| *slab == run)
+    }
 }
 
 /// Appends records to the heap for one worker.
@@ -101,6 +119,10 @@ pub struct Writer {
     batch_start: u32,
     /// The records of the batch below this slot are flushed.
     flushed: u32,
+    /// The records of the slab below this slot are durable in this region.
+    persisted: u32,
+    /// Slabs before this one in which records of the current batch lie, durable in this region.
+    left: SmallVec<[LeftSlab; 1]>,
     pub(crate) fill: Option<Fill>,
     /// The compactor's other fills, by how often their bytes have been moved.
     pub(crate) parked: [Option<Fill>; STREAMS],
@@ -159,6 +181,8 @@ impl Writer {
             batch,
             batch_start: 0,
             flushed: 0,
+            persisted: 0,
+            left: SmallVec::new(),
             fill: None,
             parked: [None; STREAMS],
             moves: 1,
@@ -385,7 +409,7 @@ impl Writer {
     }
 
     fn has_appended(&self) -> bool {
-        self.slab.is_some_and(|slab| slab.next != self.batch_start)
+        !self.left.is_empty() || self.slab.is_some_and(|slab| slab.next != self.batch_start)
     }
 
     pub(crate) fn append_at(&mut self, entry: &Entry<'_>, seq: u64, bond: Bond) -> Result<SlotId, HeapError> {
@@ -634,6 +658,7 @@ impl Writer {
                 slab.next = slot.index();
             }
             self.flushed = self.flushed.min(slot.index());
+            self.persisted = self.persisted.min(slot.index());
             self.heap.runs.get(slot.run()).filled.store(slot.index(), Ordering::Relaxed);
         }
         Ok(())
@@ -669,6 +694,7 @@ impl Writer {
         self.flush_batch();
         let records = self.records_to_send();
         let slab = self.slab.map(|slab| (slab.run, slab.next));
+        let slabs = self.left.drain(..).map(|left| (left.run, left.slots.end)).chain(slab).collect();
         let batch = std::mem::replace(&mut self.batch, self.heap.lanes.issue(self.id));
         self.batch_start = slab.map_or(0, |(_, next)| next);
         if let Some((run, next)) = slab {
@@ -677,7 +703,7 @@ impl Writer {
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
         let taken = std::mem::take(&mut self.taken);
         self.newest_taken = Room::default();
-        self.in_flight = Some(InFlight { batch, slab, superseded, records, taken });
+        self.in_flight = Some(InFlight { batch, slabs, superseded, records, taken });
         if self.successor.as_ref().is_some_and(|successor| successor.sends_early()) {
             self.send_on();
         }
@@ -694,13 +720,16 @@ impl Writer {
             self.send_on();
         }
         let in_flight = self.in_flight.take().expect("a commit is under way");
-        outcome?;
-        self.wait_for_successor()?;
+        if let Err(error) = outcome.map_err(HeapError::from).and_then(|()| self.wait_for_successor()) {
+            self.abandon_left(&in_flight.slabs);
+            return Err(error);
+        }
         self.give_room_back(in_flight.taken);
-        if let Some((run, upto)) = in_flight.slab {
-            self.heap.runs.mark_durable(run, upto);
+        for (run, upto) in &in_flight.slabs {
+            self.heap.runs.mark_durable(*run, *upto);
         }
         self.heap.lanes.complete(self.id, in_flight.batch);
+        self.abandon_left(&in_flight.slabs);
         for (old, refers) in in_flight.superseded.iter() {
             // An unreadable record that was replaced, durably, must not block the key after the next restart.
             if self.heap.is_unreadable(old) {
@@ -726,7 +755,7 @@ impl Drop for Writer {
         if self.has_appended() || self.is_committing() || self.is_lost {
             self.heap.lanes.abandon(self.id);
         }
-        self.close_slab();
+        self.abandon_slabs();
         self.close_fills();
     }
 }

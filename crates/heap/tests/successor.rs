@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{heap, put, tombstone};
+use common::{heap, put, reopen, tombstone};
 use landfall_heap::{Heap, HeapError, KEY_BYTES_MAX, SlotId, Source, Successor, Writer};
 use landfall_media::Media;
-use landfall_media::sim::SimOptions;
+use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -292,4 +292,55 @@ fn a_full_slab_waits_for_the_batch_that_the_successor_has_not_acknowledged() {
     assert!(matches!(writer.append(&entry), Err(HeapError::Busy)), "a batch that the successor has not got");
     writer.commit_now().expect("completes");
     writer.append(&entry).expect("a new slab");
+}
+
+#[test]
+fn a_batch_goes_on_in_the_next_slab_once_what_it_has_in_the_full_one_is_durable_here() {
+    let (media, heap) = heap(SimOptions::default());
+    let node = Arc::new(Node::default());
+    let mut writer = writer(&heap, &node);
+    let key = |at: u32| at.to_le_bytes();
+    let append = |writer: &mut Writer, at: u32| writer.append(&tombstone(&heap, &key(at)));
+    let fence = |mut dirty| media.fence(&mut dirty, landfall_media::Site::Commit).expect("fences");
+    let first = append(&mut writer, 0).expect("room");
+    fence(writer.begin_commit().expect("work"));
+    writer.send_on();
+    // The successor has not got the first batch. The second one fills the slab, and two more.
+    let (mut slots, mut slabs) = (vec![first], 1);
+    while slabs < 4 {
+        match append(&mut writer, slots.len() as u32) {
+            Ok(slot) => {
+                slabs += usize::from(slot.run() != slots[slots.len() - 1].run());
+                slots.push(slot);
+            }
+            Err(error) => {
+                assert!(matches!(error, HeapError::Busy), "{error}");
+                let filled = writer.filled();
+                let dirty = writer.begin_persist().expect("work");
+                assert!(append(&mut writer, u32::MAX).is_err(), "the fence has not returned");
+                fence(dirty);
+                writer.note_persisted(filled);
+            }
+        }
+    }
+    assert_eq!(node.got().len(), 1);
+    assert!(slots.iter().all(|slot| heap.pending(*slot).is_some()));
+    // What was left behind is durable here, and everything before it.
+    let left = SimMedia::restart(&media.crash_state().durable(), SimOptions::default());
+    let (survivor, _) = reopen(&left);
+    for (at, slot) in slots[..slots.len() - 1].iter().enumerate() {
+        let record = survivor.record(*slot).expect("a record");
+        assert_eq!(&*survivor.key(&record).expect("its key"), key(at as u32));
+    }
+    node.is_done.store(true, Ordering::Relaxed);
+    writer.finish_commit(Ok(())).expect("completes");
+    assert!(heap.pending(first).is_none() && slots[1..].iter().all(|slot| heap.pending(*slot).is_some()));
+    writer.commit_now().expect("commits");
+    assert!(slots.iter().all(|slot| heap.pending(*slot).is_none()));
+    let second: Vec<Vec<u8>> = (1..slots.len() as u32).map(|at| key(at).to_vec()).collect();
+    assert_eq!(node.got()[1], second);
+    drop(writer);
+    // A writer that ends gives every slab back.
+    let mut next = Writer::new(Arc::clone(&heap), 1);
+    assert!(append(&mut next, 0).is_ok());
 }

@@ -3,11 +3,15 @@
 use super::{Urgency, Writer};
 use crate::entry::Entry;
 use crate::error::HeapError;
-use crate::layout::SlotId;
+use crate::layout::{RunId, SlotId};
 use crate::record::Kind;
 use crate::successor::{Room, Successor, TakenRoom, bytes_of};
 use landfall_media::Dirty;
 use std::sync::Arc;
+
+/// How far a writer has come in its slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled(Option<(RunId, u32)>);
 
 impl Writer {
     /// From now on every batch is sent to `successor`, and is durable only when that has it.
@@ -50,6 +54,19 @@ impl Writer {
         }
         self.flush_batch();
         Some(self.dirty.take())
+    }
+
+    /// How far the writer has come in its slab, for [`Self::note_persisted`].
+    pub fn filled(&self) -> Filled {
+        Filled(self.slab.map(|slab| (slab.run, slab.next)))
+    }
+
+    /// A fence has returned that made everything durable in this region that the slab had at `filled`: the batch may go on in
+    /// another slab when this one is full.
+    pub fn note_persisted(&mut self, filled: Filled) {
+        if let Some((_, upto)) = filled.0.filter(|(run, _)| self.slab.is_some_and(|slab| slab.run == *run)) {
+            self.persisted = self.persisted.max(upto);
+        }
     }
 
     /// True if a batch will never be complete: another machine has taken over.
@@ -135,13 +152,17 @@ impl Writer {
 
     /// The records of the current batch that its successor gets: not those of transactions without a commit record.
     pub(super) fn records_to_send(&mut self) -> Vec<SlotId> {
-        let Some(slab) = self.slab.filter(|_| self.successor.is_some()) else { return Vec::new() };
+        if self.successor.is_none() {
+            return Vec::new();
+        }
         let mut records = std::mem::take(&mut self.decided);
         let heap = &self.heap;
         let counts = |slot: &SlotId| {
             heap.record(*slot).is_ok_and(|view| view.transaction().is_none() && view.kind() != Kind::Commit)
         };
-        let batch = (self.batch_start..slab.next).map(|index| SlotId::new(slab.run, index));
+        let left = self.left.iter().map(|left| (left.run, left.slots.clone()));
+        let last = self.slab.map(|slab| (slab.run, self.batch_start..slab.next));
+        let batch = left.chain(last).flat_map(|(run, slots)| slots.map(move |index| SlotId::new(run, index)));
         records.extend(batch.filter(counts));
         records
     }

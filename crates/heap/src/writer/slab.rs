@@ -1,18 +1,22 @@
 //! The slab that a writer appends to.
 
-use super::{Urgency, Writer};
+use super::{LeftSlab, Urgency, Writer};
 use crate::error::HeapError;
 use crate::layout::{RunId, SLOTS_PER_RUN};
 use landfall_media::CommitMode;
+use smallvec::SmallVec;
 
 impl Writer {
-    /// Ensures that the current slab has `count` free slots. A group, and a batch, lie in one slab.
+    /// Ensures that the current slab has `count` free slots. A group lies in one slab. So does a batch, unless what it has in a
+    /// full one is durable in this region.
     #[inline]
     pub(crate) fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
         if self.has_slots(count) {
             return Ok(());
         }
-        if !self.is_quiescent() {
+        if self.may_leave_slab() {
+            self.leave_slab();
+        } else if !self.is_quiescent() {
             // The compactor may block in its own fence, since no request waits for it.
             let waits = self.is_compactor();
             // A successor, and whoever fences the batch under way, may be waited for for long, and whoever appends may hold what
@@ -26,6 +30,41 @@ impl Writer {
             self.commit_now()?;
         }
         self.open_slab(count, urgency)
+    }
+
+    /// True if a batch waits for the successor, and all that the slab has is durable in this region.
+    fn may_leave_slab(&self) -> bool {
+        self.successor.is_some() && self.slab.is_none_or(|slab| slab.next == self.persisted)
+    }
+
+    /// The next slab follows before the batch ends. This one stays the writer's until all of it is durable.
+    fn leave_slab(&mut self) {
+        let Some(slab) = self.slab.take() else { return };
+        if slab.next != self.batch_start {
+            self.left.push(LeftSlab { run: slab.run, slots: self.batch_start..slab.next });
+        } else if self.in_flight.as_ref().is_none_or(|batch| !batch.lies_in(slab.run)) {
+            self.heap.runs.abandon_slab(slab.run);
+        }
+    }
+
+    /// The writer ends: it gives up every slab.
+    pub(super) fn abandon_slabs(&mut self) {
+        let open = self.slab.map(|slab| slab.run);
+        self.close_slab();
+        let mut runs: SmallVec<[RunId; 4]> = self.left.drain(..).map(|left| left.run).collect();
+        runs.extend(self.in_flight.take().iter().flat_map(|batch| &batch.slabs).map(|(run, _)| *run));
+        runs.sort_unstable();
+        runs.dedup();
+        runs.into_iter().filter(|run| Some(*run) != open).for_each(|run| self.heap.runs.abandon_slab(run));
+    }
+
+    /// Gives up those of the slabs in which no record of the current batch lies.
+    pub(super) fn abandon_left(&self, slabs: &[(RunId, u32)]) {
+        let is_used = |run: RunId| {
+            self.slab.is_some_and(|slab| slab.run == run) || self.left.iter().any(|left| left.run == run)
+        };
+        let unused = slabs.iter().map(|(run, _)| *run).filter(|run| !is_used(*run));
+        unused.for_each(|run| self.heap.runs.abandon_slab(run));
     }
 
     #[inline]
@@ -44,7 +83,7 @@ impl Writer {
             };
             self.begin_run(spare.run);
             self.slab = Some(spare);
-            (self.batch_start, self.flushed) = (spare.next, spare.next);
+            (self.batch_start, self.flushed, self.persisted) = (spare.next, spare.next, spare.next);
             self.heap.runs.get(spare.run).begin_batch(self.batch, spare.next);
             if SLOTS_PER_RUN - spare.next >= count {
                 return Ok(());
