@@ -131,7 +131,8 @@ fn publish_some(service: &Service, publisher: &Mutex<Publisher>, waits: bool) ->
     let mut publisher = publisher.lock();
     publisher.set_waits_to_be_asked(waits);
     let mut times = StageTimes::default();
-    let published = publisher.step_by_stages(&mut |stage| times.begin(stage))?;
+    let step = || publisher.step_by_stages(&mut |stage| times.begin(stage));
+    let published = service.common.rounds.publish(step)?;
     if published.operations == 0 {
         return Ok(Found::Nothing);
     }

@@ -4,7 +4,7 @@ use crate::attributes::take_privileges;
 use crate::clock;
 use crate::counters::Counters;
 use crate::errors::{INVALID, NOT_SUPPORTED};
-use crate::landing::Landing;
+use crate::landing::Data;
 use crate::service::{Answer, Answered, Service, Written, number_of};
 use crate::transport::Transport;
 use landfall_fs::{Access, BLOCK_BYTES, FilePart, InodeNumber, Operation, Seek};
@@ -27,7 +27,7 @@ const SEEK_HOLE: u32 = libc::SEEK_HOLE.cast_unsigned();
 /// WRITE: the data are in the frames of `landing`, and stay there.
 pub(crate) fn write(
     service: &Service,
-    landing: &mut Landing,
+    landing: &mut impl Data,
     request: &Request<'_>,
     write: &Write,
 ) -> Answered {

@@ -14,6 +14,53 @@ use std::sync::Arc;
 /// Extents of one WRITE: it may continue in a second run.
 pub(crate) type Landed = SmallVec<[Extent; 2]>;
 
+/// Where the data of a WRITE are.
+pub(crate) trait Data {
+    /// Holds the data of the WRITE of `len` bytes. The caller releases the hold.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`], [`HeapError::Cleaning`] if there are no frames for what was received beside the region; the
+    /// medium's. Try again.
+    fn hold(&mut self, len: u32) -> Result<Landed, HeapError>;
+
+    /// Releases what [`Self::hold`] has held. The frames of what was `kept` by a record are not used again.
+    fn release(&mut self, landed: &Landed, kept: bool);
+}
+
+/// Data that wait in their frames for the request that has brought them.
+pub(crate) struct SetAside {
+    heap: Arc<Heap>,
+    landed: Landed,
+}
+
+impl SetAside {
+    /// Of a request that has brought none.
+    pub(crate) fn nothing(heap: &Arc<Heap>) -> Self {
+        Self { heap: Arc::clone(heap), landed: Landed::new() }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.landed.iter().map(|extent| u64::from(extent.len())).sum()
+    }
+}
+
+impl Data for SetAside {
+    fn hold(&mut self, _: u32) -> Result<Landed, HeapError> {
+        self.landed.iter().for_each(|extent| self.heap.runs().hold(*extent));
+        Ok(self.landed.clone())
+    }
+
+    fn release(&mut self, landed: &Landed, _: bool) {
+        landed.iter().for_each(|extent| self.heap.runs().release(*extent));
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        self.landed.iter().for_each(|extent| self.heap.runs().release(*extent));
+    }
+}
+
 /// The run that is being filled.
 #[derive(Clone, Copy, Debug)]
 struct Filling {
@@ -121,24 +168,14 @@ impl Landing {
         space
     }
 
-    /// Holds the data of a WRITE of `len` bytes that was received last. Data that were received beside the region are
-    /// copied into frames. The caller releases the hold.
+    /// Sets the data of the WRITE of `len` bytes aside that was received last. The next request is received behind them.
     ///
     /// # Errors
-    /// [`HeapError::Full`], [`HeapError::Cleaning`] if there are no frames for what was received beside the region; the
-    /// medium's. Try again.
-    pub(crate) fn hold(&mut self, len: u32) -> Result<Landed, HeapError> {
-        let is_beside = !self.beside.is_empty();
-        if is_beside && !self.borrow_runs() {
-            let waits = self.heap.may_wait_for_any();
-            return Err(if waits { HeapError::Cleaning } else { HeapError::Full });
-        }
-        let landed = self.space(u64::from(len));
-        if is_beside {
-            self.place(&landed)?;
-        }
-        landed.iter().for_each(|extent| self.heap.runs().hold(*extent));
-        Ok(landed)
+    /// As [`Data::hold`].
+    pub(crate) fn set_aside(&mut self, len: u32) -> Result<SetAside, HeapError> {
+        let landed = self.hold(len)?;
+        landed.iter().for_each(|extent| self.advance(*extent));
+        Ok(SetAside { heap: Arc::clone(&self.heap), landed })
     }
 
     /// Copies what was received beside the region to its place.
@@ -153,14 +190,6 @@ impl Landing {
         Ok(())
     }
 
-    /// Releases what [`Self::hold`] has held. The frames of what was `kept` by a record are not used again.
-    pub(crate) fn release(&mut self, landed: &Landed, kept: bool) {
-        landed.iter().for_each(|extent| self.heap.runs().release(*extent));
-        if kept {
-            landed.iter().for_each(|extent| self.advance(*extent));
-        }
-    }
-
     fn advance(&mut self, extent: Extent) {
         let Some(current) = &mut self.current else { return };
         current.filled = (extent.end() - current.run).next_multiple_of(FRAME_SIZE);
@@ -173,6 +202,30 @@ impl Landing {
     /// The request has been answered: the memory beside the region is not needed for it any more.
     pub(crate) fn answered(&mut self) {
         self.beside.clear();
+    }
+}
+
+impl Data for Landing {
+    /// Data that were received beside the region are copied into frames.
+    fn hold(&mut self, len: u32) -> Result<Landed, HeapError> {
+        let is_beside = !self.beside.is_empty();
+        if is_beside && !self.borrow_runs() {
+            let waits = self.heap.may_wait_for_any();
+            return Err(if waits { HeapError::Cleaning } else { HeapError::Full });
+        }
+        let landed = self.space(u64::from(len));
+        if is_beside {
+            self.place(&landed)?;
+        }
+        landed.iter().for_each(|extent| self.heap.runs().hold(*extent));
+        Ok(landed)
+    }
+
+    fn release(&mut self, landed: &Landed, kept: bool) {
+        landed.iter().for_each(|extent| self.heap.runs().release(*extent));
+        if kept {
+            landed.iter().for_each(|extent| self.advance(*extent));
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //!   a thread of the program where other systems are in the region, too (`keeping`).
 
 mod acl;
+mod aside;
 mod attributes;
 mod background;
 mod calls;

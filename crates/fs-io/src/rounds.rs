@@ -3,7 +3,10 @@
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// A step of publishing that takes longer waits for another machine, or for a medium that is slow.
+const HELD_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// The background threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) struct Rounds {
     /// The newest question that each thread has answered: since it was asked, the thread has found nothing to do.
     answered: [AtomicU64; 2],
     is_stopping: AtomicBool,
+    /// When the step of publishing began that is under way.
+    publishing_since: Mutex<Option<Instant>>,
     progress: Mutex<u64>,
     changed: Condvar,
     threads: Mutex<Vec<Thread>>,
@@ -79,6 +84,19 @@ impl Rounds {
     /// True if both threads have answered the question: there will be no more space.
     pub(crate) fn is_answered(&self, question: u64) -> bool {
         self.answered.iter().all(|answered| answered.load(Ordering::Acquire) >= question)
+    }
+
+    /// A step of publishing, which may wait for long.
+    pub(crate) fn publish<T>(&self, step: impl FnOnce() -> T) -> T {
+        *self.publishing_since.lock() = Some(Instant::now());
+        let done = step();
+        *self.publishing_since.lock() = None;
+        done
+    }
+
+    /// True while a step of publishing takes long: no question is answered meanwhile.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.publishing_since.lock().is_some_and(|since| since.elapsed() >= HELD_UP_AFTER)
     }
 
     /// Something has changed: who waits tries again.

@@ -332,6 +332,11 @@ impl Service {
         self.link.as_ref().map(|link| link.enter(number, access))
     }
 
+    /// True if the mount is one of another machine: it sends one request at a time by each connection.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.held, Some(Held::Elsewhere(_)))
+    }
+
     /// Libraries, where there can be any.
     pub(crate) fn libraries(&self) -> Option<&Link> {
         self.link.as_deref()
@@ -339,8 +344,7 @@ impl Service {
 
     /// The socket to which libraries of this mount's programs connect, if there is one.
     pub(crate) fn socket(&self) -> Option<&Path> {
-        let is_here = !matches!(self.held, Some(Held::Elsewhere(_)));
-        self.link.as_ref().filter(|_| is_here).map(|link| link.socket())
+        self.link.as_ref().filter(|_| !self.is_elsewhere()).map(|link| link.socket())
     }
 
     /// Data of a file are not where the kernel believes.
@@ -394,27 +398,56 @@ impl Service {
             };
             match error.until() {
                 None => return Err(errors::errno_of(&error)),
-                Some(Until::Commit | Until::Ticket(_)) => {
+                Some(Until::Commit) => {
+                    self.files.make_slab_room().map_err(|error| errors::errno_of(&error))?;
+                }
+                Some(Until::Ticket(_)) => {
                     self.files.sync_all().map_err(|error| errors::errno_of(&error))?;
                 }
                 Some(Until::Load(load)) => {
                     self.files.heap().wait_for_load(load);
                 }
-                Some(Until::Space) => {
-                    // Before the question: while publishing is held, its answer would say nothing.
-                    let is_held_up = matches!(error, FsError::Backlog) && self.files.is_publishing_held();
-                    let wait = waits.get_or_insert_with(|| SpaceWait::new(&self.common.rounds, &error));
-                    let waited = match is_held_up {
-                        true => wait.stand_by(&self.common.rounds, seen),
-                        false => wait.go_on(&self.common.rounds, seen, &error),
-                    };
-                    if let Err(errno) = waited {
-                        self.end_wait(waits.as_ref());
-                        return Err(errno);
-                    }
-                }
+                Some(Until::Space) => self.wait_for_space(&mut waits, seen, &error)?,
             }
         }
+    }
+
+    /// Waits as long as the log is nearly full. A request that changes something does so before it holds a turn, or a file,
+    /// which others need meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::retry`].
+    pub(crate) fn wait_for_log(&self) -> Result<(), Errno> {
+        let mut wait = LogWait::default();
+        loop {
+            if let Some(room) = self.look_for_log_room(&mut wait) {
+                return room;
+            }
+        }
+    }
+
+    /// Looks whether the log has room, and waits for a while if it has none: `None`. A refusal is final for all who have waited
+    /// meanwhile.
+    pub(crate) fn look_for_log_room(&self, wait: &mut LogWait) -> Option<Result<(), Errno>> {
+        let seen = self.common.rounds.progress();
+        if !self.files.is_log_crowded() {
+            self.end_wait(wait.0.take().as_ref());
+            return Some(Ok(()));
+        }
+        self.wait_for_space(&mut wait.0, seen, &FsError::Backlog).err().map(Err)
+    }
+
+    fn wait_for_space(&self, waits: &mut Option<SpaceWait>, seen: u64, error: &FsError) -> Result<(), Errno> {
+        let rounds = &self.common.rounds;
+        // Before the question: while publishing is held, or held up, its answer would say nothing.
+        let is_held = matches!(error, FsError::Backlog) && self.files.is_publishing_held();
+        let is_held_up = is_held || rounds.is_held_up();
+        let wait = waits.get_or_insert_with(|| SpaceWait::new(rounds, error));
+        let waited = match is_held_up {
+            true => wait.stand_by(rounds, seen),
+            false => wait.go_on(rounds, seen, error),
+        };
+        waited.inspect_err(|_| self.end_wait(waits.as_ref()))
     }
 
     fn end_wait(&self, wait: Option<&SpaceWait>) {
@@ -528,6 +561,10 @@ struct SpaceWait {
     pause: Duration,
 }
 
+/// How long room in the log has been waited for.
+#[derive(Default)]
+pub(crate) struct LogWait(Option<SpaceWait>);
+
 impl SpaceWait {
     fn new(rounds: &Rounds, error: &FsError) -> Self {
         let is_for_log = matches!(error, FsError::Backlog);
@@ -543,7 +580,8 @@ impl SpaceWait {
         }
     }
 
-    /// Waits while nothing is published, as another machine is copied to. That nobody makes room says nothing then.
+    /// Waits while nothing is published, as another machine is copied to, or does not answer. That nobody makes room says
+    /// nothing then.
     ///
     /// # Errors
     /// `ENOSPC`: the mount ends.

@@ -1,5 +1,6 @@
 //! A mount, from its beginning to its end.
 
+use crate::aside::Aside;
 use crate::background;
 use crate::clock;
 use crate::common::{Common, Sharing};
@@ -229,6 +230,7 @@ struct Shared {
 #[derive(Clone)]
 struct Work {
     syncs: Arc<Syncs>,
+    aside: Arc<Aside>,
     negotiated: Negotiated,
     image: Image,
     ahead: Ahead,
@@ -245,6 +247,8 @@ pub struct Session {
     /// The threads that work for this mount only.
     household: Option<Household>,
     /// The thread that commits for requests over io_uring.
+    /// Requests that wait for room in the log.
+    aside: Option<(Arc<Aside>, JoinHandle<()>)>,
     syncing: Option<(Arc<Syncs>, JoinHandle<()>)>,
     /// The libraries of this mount only.
     libraries: Option<Libraries>,
@@ -363,6 +367,7 @@ impl Session {
             workers: Vec::new(),
             publisher,
             household: None,
+            aside: None,
             syncing: None,
             libraries,
             forgetting: None,
@@ -398,7 +403,10 @@ impl Session {
     ) -> Result<(), SessionError> {
         let ahead = if self.service.held.is_some() { Ahead::Mapped } else { Ahead::Nothing };
         let syncs = if shares.is_empty() { Syncs::default() } else { Syncs::by_thread() };
-        let work = Work { syncs: Arc::new(syncs), negotiated, image, ahead };
+        let work = Work { syncs: Arc::new(syncs), aside: Arc::default(), negotiated, image, ahead };
+        if !self.service.is_elsewhere() {
+            self.start_aside(&work)?;
+        }
         if let Some(device) = lines.first().and_then(Line::device)
             && !shares.is_empty()
         {
@@ -438,11 +446,11 @@ impl Session {
             move || {
                 slices::answer_soon();
                 service.held.iter().for_each(|held| held.answer_by_this_thread(queue));
-                let Work { syncs, negotiated, image, ahead } = work;
+                let Work { syncs, aside, negotiated, image, ahead } = work;
                 let heap = Arc::clone(service.files.heap());
                 let landing = Landing::new(heap, image, negotiated.frame_bytes(), ahead);
                 let transport = open(&shared)?;
-                Worker { service, syncs, transport, decoder: negotiated.decoder(), landing }.run()
+                Worker { service, syncs, aside, transport, decoder: negotiated.decoder(), landing }.run()
             }
         };
         let run = move || {
@@ -490,6 +498,18 @@ impl Session {
             panics::essential(&shared.holder, || own.run(&service));
         };
         self.syncing = Some((syncs, std::thread::Builder::new().name("sync".into()).spawn(run)?));
+        Ok(())
+    }
+
+    fn start_aside(&mut self, work: &Work) -> io::Result<()> {
+        let (service, shared) = (Arc::clone(&self.service), Arc::clone(&self.shared));
+        let (aside, syncs) = (Arc::clone(&work.aside), Arc::clone(&work.syncs));
+        let own = Arc::clone(&aside);
+        let run = move || {
+            service.held.iter().for_each(|held| held.answer_by_this_thread(usize::MAX));
+            panics::essential(&shared.holder, || own.run(&service, &syncs));
+        };
+        self.aside = Some((aside, std::thread::Builder::new().name("aside".into()).spawn(run)?));
         Ok(())
     }
 
@@ -578,6 +598,10 @@ impl Session {
         for worker in self.workers.drain(..) {
             // There are some only where the session has not begun: that error is reported.
             let _ = worker.join();
+        }
+        if let Some((aside, thread)) = self.aside.take() {
+            aside.end();
+            thread.join().expect("a panic ends the process");
         }
         if let Some((syncs, thread)) = self.syncing.take() {
             syncs.end();

@@ -1,15 +1,21 @@
 //! A worker: it receives requests, answers them, and receives the next ones.
 
+use crate::aside::{Aside, Deferred};
 use crate::counters::RequestKind;
+use crate::effects::Effects;
 use crate::errors::STALE;
-use crate::landing::Landing;
+use crate::landing::{Data, Landing, SetAside};
 use crate::names::{self, New};
 use crate::service::{Answer, Answered, Service, number_of};
 use crate::syncs::{Syncs, Waiting};
 use crate::transport::{Incoming, Transport};
-use crate::{attributes, data, directories, extended, turns};
+use crate::turns::{self, Turn};
+use crate::{attributes, data, directories, extended};
 use landfall_fs::{Access, Patience};
-use landfall_fuse::{Decoder, DirBuffer, Errno, LockRequest, Op, Opened, ReadDir, Reply, Request, Sent};
+use landfall_fuse::{
+    Decoder, DirBuffer, Errno, KeptRequest, LockRequest, Op, Opened, Read, ReadDir, Reply, Request, Sent,
+    Unique,
+};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +24,7 @@ use std::time::Instant;
 pub(crate) struct Worker<T> {
     pub(crate) service: Arc<Service>,
     pub(crate) syncs: Arc<Syncs>,
+    pub(crate) aside: Arc<Aside>,
     pub(crate) transport: T,
     pub(crate) decoder: Decoder,
     pub(crate) landing: Landing,
@@ -35,9 +42,13 @@ impl<T: Transport> Worker<T> {
                 Incoming::Ended => return Ok(()),
                 Incoming::Request(request) => {
                     let begun = Instant::now();
-                    let sent = self.answer(&request, &mut entries)?;
-                    self.service.common.counters.requests(RequestKind::of(&request.op)).note(begun);
-                    sent
+                    if self.sets_aside(&request, begun) {
+                        Sent::Done
+                    } else {
+                        let sent = self.answer(&request, &mut entries)?;
+                        self.service.common.counters.requests(RequestKind::of(&request.op)).note(begun);
+                        sent
+                    }
                 }
                 Incoming::Malformed(malformed) => {
                     tracing::error!(error = %malformed, "the kernel sends a malformed request");
@@ -54,6 +65,30 @@ impl<T: Transport> Worker<T> {
         }
     }
 
+    /// Sets a request aside that changes something, if the log takes nothing for now: false if it is to be answered here.
+    fn sets_aside(&mut self, request: &Request<'_>, begun: Instant) -> bool {
+        // From another machine, no request comes before this one is answered.
+        let may_wait = Effects::of(request).is_some() && !self.service.is_elsewhere();
+        if !may_wait || !self.service.files.is_log_crowded() {
+            return false;
+        }
+        let bytes = if let Op::Write(write) = &request.op { write.size } else { 0 };
+        let Some(kept) = KeptRequest::of(request).filter(|_| self.aside.has_room(bytes.into())) else {
+            return false;
+        };
+        let landed = match bytes {
+            0 => SetAside::nothing(self.service.files.heap()),
+            bytes => match self.landing.set_aside(bytes) {
+                Ok(landed) => landed,
+                // There is no room for it beside those that are received next.
+                Err(_) => return false,
+            },
+        };
+        self.service.note_received(request.unique);
+        self.aside.add(Deferred { request: kept, landed, to: self.transport.later(), begun });
+        true
+    }
+
     /// Answers a request.
     fn answer(&mut self, request: &Request<'_>, entries: &mut DirBuffer) -> io::Result<Sent> {
         self.service.note_received(request.unique);
@@ -66,40 +101,50 @@ impl<T: Transport> Worker<T> {
             Op::SetLockWait(asked) if self.service.is_shared() => {
                 return self.lock(request, asked, Patience::Waits);
             }
+            Op::Interrupt { unique } if self.aside.interrupt(&self.service, *unique) => {
+                return Ok(Sent::Done);
+            }
             _ => {}
         }
-        if let Err(errno) = self.service.keep_numbers(request) {
+        if let Err(errno) = self.prepare(request) {
             return self.transport.reply(&Reply::error(request.unique, errno));
         }
-        if let Op::Write(write) = &request.op {
-            // Before it holds a turn, or a file.
-            self.service.keep_pace(u64::from(write.size));
-        }
-        let (turn, unique) = (turns::take(&self.service, request), turns::lease(&self.service, request));
-        let answered = match &request.op {
-            Op::Read(read) => match data::read(&self.service, &mut self.transport, (request, unique), read) {
+        let (unique, answered) = match &request.op {
+            Op::Read(read) => match self.read(request, read) {
                 Ok(sent) => return Ok(sent),
-                Err(errno) => Err(errno),
+                Err(refused) => refused,
             },
-            Op::Write(write) => data::write(&self.service, &mut self.landing, request, write),
-            _ => answer(&self.service, request),
+            _ => execute(&self.service, &mut self.landing, request),
         };
-        let unique = if turn.is_marked() { request.unique.marked() } else { unique };
-        drop(turn);
-        let mark = |reply: Reply| if unique.is_marked() { reply.marked() } else { reply };
-        let sent = match answered.map(|answer| answer.with(mark)) {
+        let sent = match answered {
             Ok(Answer::Now(reply)) => self.transport.reply(&reply),
             Ok(Answer::Bytes(bytes)) => self.transport.reply_data(unique, &[IoSlice::new(&bytes)]),
             Ok(Answer::Nothing) => return Ok(Sent::Done),
             Ok(Answer::Durable(number, reply)) => return self.reply_durable(request, Some(number), reply),
             Ok(Answer::AllDurable(reply)) => return self.reply_durable(request, None, reply),
-            Err(errno) => {
-                let errno = self.service.refusal(number_of(request.node), errno);
-                self.transport.reply(&Reply::error(unique, errno))
-            }
+            Err(errno) => self.transport.reply(&refusal(&self.service, request, unique, errno)),
         };
         self.service.note_answered(request.unique);
         sent
+    }
+
+    /// What comes before a request holds a turn, or a file.
+    fn prepare(&self, request: &Request<'_>) -> Result<(), Errno> {
+        self.service.keep_numbers(request)?;
+        if self.service.is_elsewhere() && Effects::of(request).is_some() {
+            self.service.wait_for_log()?;
+        }
+        if let Op::Write(write) = &request.op {
+            self.service.keep_pace(u64::from(write.size));
+        }
+        Ok(())
+    }
+
+    /// Replies to a READ, unless it is refused.
+    fn read(&mut self, request: &Request<'_>, read: &Read) -> Result<Sent, (Unique, Answered)> {
+        let (turn, unique) = (turns::take(&self.service, request), turns::lease(&self.service, request));
+        data::read(&self.service, &mut self.transport, (request, unique), read)
+            .map_err(|errno| marked(&turn, request, (unique, Err(errno))))
     }
 
     fn reply_durable(
@@ -137,6 +182,32 @@ impl<T: Transport> Worker<T> {
             Err(errno) => self.transport.reply(&Reply::error(unique, errno)),
         }
     }
+}
+
+/// Executes a request, in its turn among those of all mounts. Returns the id that the reply is for.
+pub(crate) fn execute(service: &Service, data: &mut impl Data, request: &Request<'_>) -> (Unique, Answered) {
+    let (turn, unique) = (turns::take(service, request), turns::lease(service, request));
+    let answered = match &request.op {
+        Op::Write(write) => data::write(service, data, request, write),
+        _ => answer(service, request),
+    };
+    marked(&turn, request, (unique, answered))
+}
+
+/// The answer, and the id that it is for, as the turn says that they are marked.
+fn marked(
+    turn: &Turn<'_>,
+    request: &Request<'_>,
+    (unique, answered): (Unique, Answered),
+) -> (Unique, Answered) {
+    let unique = if turn.is_marked() { request.unique.marked() } else { unique };
+    let mark = |reply: Reply| if unique.is_marked() { reply.marked() } else { reply };
+    (unique, answered.map(|answer| answer.with(mark)))
+}
+
+/// The reply that refuses a request.
+pub(crate) fn refusal(service: &Service, request: &Request<'_>, unique: Unique, errno: Errno) -> Reply {
+    Reply::error(unique, service.refusal(number_of(request.node), errno))
 }
 
 /// Answers a request without data of files or entries of directories.

@@ -88,6 +88,12 @@ impl Files {
         state.held.is_some() && state.is_backlog_full()
     }
 
+    /// True if what the log may have until something is published is nearly reached: there is room for the operations that have
+    /// begun, and whoever begins another one is to wait.
+    pub fn is_log_crowded(&self) -> bool {
+        self.lock().is_backlog_over(7, 8)
+    }
+
     /// Operations in all logs, and bytes of their values.
     pub fn log_len(&self) -> (u64, u64) {
         self.lock().logs_len()
@@ -101,8 +107,15 @@ impl State {
     }
 
     fn is_backlog_full(&self) -> bool {
+        self.is_backlog_over(1, 1)
+    }
+
+    /// True if the log has this part of what it may have, as a fraction, or more.
+    fn is_backlog_over(&self, numerator: usize, denominator: usize) -> bool {
         let times = if self.held.is_some() { HELD_BACKLOGS } else { 1 };
-        self.log.bytes >= BACKLOG_BYTES * times as u64 || self.log.slots.len() >= BACKLOG_OPERATIONS * times
+        let part = |whole: usize| whole / denominator * numerator * times;
+        self.log.bytes >= part(BACKLOG_BYTES as usize) as u64
+            || self.log.slots.len() >= part(BACKLOG_OPERATIONS)
     }
 
     fn logs_len(&self) -> (u64, u64) {

@@ -44,8 +44,8 @@ pub use mount::{
 pub use notify::{Entries, Notification};
 pub use reply::{REPLY_HEADER_BYTES, Reply};
 pub use request::{
-    CopyCount, CopyFileRange, DecodeError, Decoder, Forgets, HEAD_BYTES, Init, LockRequest, Malformed, Op,
-    Open, Read, ReadDir, Release, Request, SetAttr, SetTime, Write,
+    CopyCount, CopyFileRange, DecodeError, Decoder, Forgets, HEAD_BYTES, Init, KeptRequest, LockRequest,
+    Malformed, Op, Open, Read, ReadDir, Release, Request, SetAttr, SetTime, Write,
 };
 pub use ring::{Arrived, EntryId, Ring, RingError, Share, check_ring, queue_count};
 pub use types::{Handle, Lock, LockKind, Node, Time, Unique};
