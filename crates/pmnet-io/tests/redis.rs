@@ -191,6 +191,32 @@ fn flushed_rows_are_written_again() {
     assert_eq!(client.call(&["INCR", "n"]), ":2\r\n");
 }
 
+/// A restart of either side may follow the transaction at once, so that the rows are written in it.
+#[test]
+fn the_transaction_of_a_script_that_flushes_writes_the_rows_of_all_sessions_again() {
+    let Some(redis) = Redis::start() else { return };
+    let mut admin = redis.client();
+    let loaded = admin.call(&["SCRIPT", "LOAD", "return redis.call('FLUSHALL')"]);
+    let sha = loaded.lines().nth(1).expect("a checksum").to_owned();
+    // The second user may execute scripts by their checksums only.
+    for (user, eval) in [("first", "+eval"), ("second", "-eval")] {
+        let acl = ["ACL", "SETUSER", user, "on", ">pw", "+@all", eval, "~*"];
+        assert_eq!(admin.call(&acl), "+OK\r\n");
+        let as_user = |config: &mut ServerSideConfig| {
+            (config.user, config.password) = (Some(user.to_owned()), Some("pw".to_owned()));
+        };
+        let mut pair = Pair::start_with(redis.address, as_user, |_| {});
+        let (mut one, mut two) = (pair.client(), pair.client());
+        assert_eq!(one.call(&["INCR", "n"]), ":1\r\n");
+        assert_eq!(two.call(&["EVALSHA", &sha, "0"]), "+OK\r\n", "{user}");
+        assert_eq!(admin.call(&["EXISTS", "n", "landfall:pmnet:meta"]), ":1\r\n", "{user}");
+        assert_eq!(pair.reports.redis.get().restored, 0, "{user}: nothing was left to write");
+        pair.restart_server();
+        assert_eq!(one.call(&["INCR", "n"]), ":1\r\n", "{user}: the session is still known");
+        assert_eq!(two.call(&["EVALSHA", &sha, "0"]), "+OK\r\n", "{user}");
+    }
+}
+
 #[test]
 fn a_row_that_another_program_has_changed_is_detected_and_written_again() {
     let Some(redis) = Redis::start() else { return };

@@ -6,7 +6,7 @@
 //! are tried again.
 
 use super::job::Job;
-use super::ledger::{Command, Ledger, REPLACE, Staged, unstamp};
+use super::ledger::{Command, Flush, Ledger, REPLACE, RESTORE, Staged, unstamp};
 use super::rejected::Rejection;
 use super::resp;
 use super::state::{Link, Redis};
@@ -46,6 +46,8 @@ struct Sent {
     staged: Staged,
     /// Commands that replace a row, by number, and the row that they must have replaced.
     replaced: Vec<(usize, SessionRow)>,
+    /// Numbers of the side-car's own scripts.
+    scripts: Vec<usize>,
     kept: Vec<Rejection>,
     /// The transaction stores a note of the commands in doubt.
     doubt: bool,
@@ -254,7 +256,7 @@ impl<'w> Commit<'w> {
         let mut sent = Sent::default();
         link.upstream.push(&[b"MULTI"]);
         let mut doubt = Vec::new();
-        let mut flushes = false;
+        let mut flush = Flush::No;
         for at in writes {
             let piece = &self.pieces[*at];
             let first = sent.commands;
@@ -264,13 +266,16 @@ impl<'w> Commit<'w> {
             }
             sent.spans.push((*at, first..sent.commands));
             sent.kept.extend(piece.rejection.clone());
-            flushes |= piece.job.as_ref().is_some_and(|job| job.flushes);
+            flush = flush.max(piece.job.as_ref().map_or(Flush::No, |job| job.flush));
             if piece.is_typed_update() {
                 doubt.extend_from_slice(piece.request());
             }
         }
+        if link.scriptless && flush == Flush::Possible {
+            flush = Flush::Certain;
+        }
         let work = writes.iter().map(|at| self.pieces[*at].work);
-        sent.staged = link.ledger.stage(work, sent.kept.len() as u64, flushes);
+        sent.staged = link.ledger.stage(work, sent.kept.len() as u64, flush);
         sent.push_own(doubt, redis, link);
         sent
     }
@@ -286,6 +291,10 @@ impl<'w> Commit<'w> {
         if let Some(parts) = resp::elements_of(&answers.exec) {
             let replies: Vec<Vec<u8>> = parts.into_iter().map(<[u8]>::to_vec).collect();
             sent.apply(link);
+            if sent.scripts.iter().any(|at| replies.get(*at).is_some_and(|reply| resp::is_error(reply))) {
+                // Whether the rows are still there is unknown.
+                (link.scriptless, link.flushed) = (true, true);
+            }
             link.check(now)?;
             return Ok(Verdict::Committed(replies));
         }
@@ -295,6 +304,10 @@ impl<'w> Commit<'w> {
         }
         let users = sent.spans.last().map_or(0, |(_, span)| span.end);
         let own = answers.refused.iter().find(|(command, _)| *command >= users);
+        if own.is_some_and(|(command, _)| sent.scripts.contains(command)) {
+            link.scriptless = true;
+            return Ok(Verdict::Again);
+        }
         if let Some((_, error)) = own.or(answers.refused.is_empty().then_some(&(0, answers.exec.clone()))) {
             return Ok(Verdict::Refused(error.clone()));
         }
@@ -431,6 +444,8 @@ impl Sent {
         let numbers = replaces.map(|(at, _)| self.commands + at);
         let known = numbers.zip(link.ledger.replaced(&self.staged));
         self.replaced = known.filter_map(|(at, row)| Some((at, row?))).collect();
+        let scripts = own.iter().enumerate().filter(|(_, command)| command[0] == RESTORE);
+        self.scripts = scripts.map(|(at, _)| self.commands + at).collect();
         for command in &own {
             link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
@@ -489,7 +504,7 @@ pub(super) fn keep(
     if late.is_empty() {
         return Ok(());
     }
-    let staged = link.ledger.stage(std::iter::empty(), late.len() as u64, false);
+    let staged = link.ledger.stage(std::iter::empty(), late.len() as u64, Flush::No);
     let mut sent = Sent { staged, kept: late, ..Sent::default() };
     link.upstream.push(&[b"MULTI"]);
     sent.push_own(Vec::new(), redis, link);

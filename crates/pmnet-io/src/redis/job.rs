@@ -5,6 +5,7 @@
 //! which all sessions share, are refused here, even if a client's side-car has sent them.
 
 use super::commands::{Answer, Class, Why, classify};
+use super::ledger::Flush;
 use super::resp::{self, RespError};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -33,8 +34,8 @@ pub(super) struct Job {
     pub(super) transaction: bool,
     /// The request must be executed once, together with its row.
     pub(super) changes: bool,
-    /// The request may remove the rows of all sessions.
-    pub(super) flushes: bool,
+    /// Whether the request removes the rows of all sessions.
+    pub(super) flush: Flush,
     /// The request may fail because of a key's type, though it was acknowledged.
     pub(super) typed: bool,
     /// Positions of the commands in the request.
@@ -47,7 +48,7 @@ impl Job {
             resp3: false,
             transaction: false,
             changes: false,
-            flushes: false,
+            flush: Flush::No,
             typed: false,
             commands: SmallVec::new(),
         };
@@ -96,7 +97,11 @@ impl Job {
             Class::Typed(_) => (self.changes, self.typed) = (true, true),
             Class::Bypass(why) => {
                 self.changes |= why.changes();
-                self.flushes |= why == Why::Keyspace;
+                self.flush = self.flush.max(match why {
+                    Why::Keyspace => Flush::Certain,
+                    Why::Script => Flush::Possible,
+                    _ => Flush::No,
+                });
             }
             Class::Local(Answer::Ping | Answer::Echo) if self.transaction => {}
             Class::Local(_) => return Err(JobError::Local),
@@ -132,8 +137,24 @@ mod tests {
         let all = job(&["HELLO 3", "MULTI", "GET a", "PING", "EXEC"]).unwrap();
         assert!(all.changes && all.transaction && all.resp3 && all.commands.len() == 2);
         assert!(job(&["MULTI", "EXEC"]).unwrap().commands.is_empty());
-        assert!(job(&["FLUSHDB"]).unwrap().flushes);
+        assert_eq!(job(&["FLUSHDB"]).unwrap().flush, Flush::Certain);
         assert!(job(&["HMSET k f v"]).unwrap().typed);
+    }
+
+    #[test]
+    fn a_script_may_remove_all_keys_whatever_its_text() {
+        for script in ["EVAL return(1) 0", "EVALSHA abc 0", "FCALL f 0"] {
+            assert_eq!(job(&[script]).unwrap().flush, Flush::Possible, "{script}");
+            assert_eq!(job(&["MULTI", script, "GET a", "EXEC"]).unwrap().flush, Flush::Possible, "{script}");
+            assert_eq!(
+                job(&["MULTI", "FLUSHALL", script, "EXEC"]).unwrap().flush,
+                Flush::Certain,
+                "{script}"
+            );
+        }
+        for command in ["GET a", "INCR a", "EVAL_RO return(1) 0", "FCALL_RO f 0"] {
+            assert_eq!(job(&[command]).unwrap().flush, Flush::No, "{command}");
+        }
     }
 
     #[test]

@@ -18,6 +18,11 @@ pub(super) const MGET_MAX: u32 = 1000;
 const VERSION: &str = "1";
 /// Command that writes a row and returns the previous value.
 pub(super) const REPLACE: &[u8] = b"GETSET";
+/// Command that writes rows if the key of the ledger is missing.
+pub(super) const RESTORE: &[u8] = b"EVAL";
+/// The script of [`RESTORE`]. Its keys are that of the ledger and those of rows, its arguments are the rows.
+const RESTORE_SCRIPT: &[u8] = b"if redis.call('EXISTS',KEYS[1])==0 then \
+    for i=2,#KEYS do redis.call('SET',KEYS[i],ARGV[i-1]) end end";
 
 /// The value of `PREFIX:meta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +64,18 @@ impl Meta {
     }
 }
 
+/// Whether the commands of a transaction remove all keys, and with them the rows of all sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Flush {
+    /// They do not.
+    #[default]
+    No,
+    /// They may: a script is among them, and only the server knows what it does.
+    Possible,
+    /// They do.
+    Certain,
+}
+
 /// The committed rows and their slots, as a copy in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
@@ -77,8 +94,8 @@ pub(super) struct Staged {
     puts: Vec<(u32, SessionRow)>,
     drops: Vec<(u32, SessionKey)>,
     meta: Meta,
-    /// Write every row, because the transaction may remove all of them.
-    all: bool,
+    /// Whether every row is written, because the transaction removes or may remove all of them.
+    flush: Flush,
 }
 
 /// A command of the ledger that is to be part of a transaction.
@@ -249,9 +266,14 @@ impl Ledger {
     }
 
     /// Stages the rows of pieces of work, all of which make changes.
-    pub(super) fn stage<'w>(&self, work: impl Iterator<Item = &'w Work>, rejected: u64, all: bool) -> Staged {
+    pub(super) fn stage<'w>(
+        &self,
+        work: impl Iterator<Item = &'w Work>,
+        rejected: u64,
+        flush: Flush,
+    ) -> Staged {
         let mut latest = BTreeMap::new();
-        let mut staged = Staged { meta: self.meta, all, ..Staged::default() };
+        let mut staged = Staged { meta: self.meta, flush, ..Staged::default() };
         staged.meta.rejected += rejected;
         for work in work {
             match work {
@@ -290,22 +312,43 @@ impl Ledger {
         let put = |set: &[u8], slot: u32, row: &SessionRow| {
             vec![set.to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), stamp(row)]
         };
-        if staged.all {
-            let kept = self
-                .rows
-                .values()
-                .filter(|(slot, _)| staged.drops.iter().all(|(dropped, _)| dropped != slot));
-            commands.extend(kept.map(|(slot, row)| put(b"SET", *slot, row)));
+        match staged.flush {
+            Flush::No => {}
+            Flush::Possible => self.push_restores(staged, &mut commands),
+            Flush::Certain => {
+                commands.extend(self.kept(staged).map(|(slot, row)| put(b"SET", *slot, row)));
+            }
         }
         for (slot, _) in &staged.drops {
             commands.push(vec![b"DEL".to_vec(), Self::row_key(&self.prefix, *slot).into_bytes()]);
         }
         commands.extend(staged.puts.iter().map(|(slot, row)| put(REPLACE, *slot, row)));
-        if staged.all || staged.meta != self.meta {
+        if staged.flush != Flush::No || staged.meta != self.meta {
             let text = staged.meta.to_text().into_bytes();
             commands.push(vec![b"SET".to_vec(), Self::meta_key(&self.prefix).into_bytes(), text]);
         }
         commands
+    }
+
+    /// The rows that a transaction does not drop, with their slots.
+    fn kept<'l>(&'l self, staged: &'l Staged) -> impl Iterator<Item = &'l (u32, SessionRow)> {
+        let rows = self.rows.values();
+        rows.filter(move |(slot, _)| staged.drops.iter().all(|(dropped, _)| dropped != slot))
+    }
+
+    /// Appends the commands that write every row if the key of the ledger is missing: nothing is written, and nothing
+    /// goes to the server's log and replicas, unless the transaction has removed all keys.
+    fn push_restores(&self, staged: &Staged, commands: &mut Vec<Command>) {
+        let meta = Self::meta_key(&self.prefix);
+        let kept: Vec<&(u32, SessionRow)> = self.kept(staged).collect();
+        for rows in kept.chunks(MGET_MAX as usize) {
+            let count = (rows.len() + 1).to_string().into_bytes();
+            let mut command =
+                vec![RESTORE.to_vec(), RESTORE_SCRIPT.to_vec(), count, meta.clone().into_bytes()];
+            command.extend(rows.iter().map(|(slot, _)| Self::row_key(&self.prefix, *slot).into_bytes()));
+            command.extend(rows.iter().map(|(_, row)| stamp(row)));
+            commands.push(command);
+        }
     }
 
     /// The rows that a transaction replaces, in the order of its commands; `None` for new rows.
@@ -369,21 +412,45 @@ mod tests {
     }
 
     impl Store {
-        fn commit(&mut self, puts: &[SessionRow], drops: &[u16], all: bool) {
+        fn commit(&mut self, puts: &[SessionRow], drops: &[u16], flush: Flush) {
+            let staged = self.stage(puts, drops, flush);
+            self.execute(&staged);
+        }
+
+        fn stage(&self, puts: &[SessionRow], drops: &[u16], flush: Flush) -> Staged {
             let latest = puts.iter().map(|row| (row.key, *row)).collect();
-            let mut staged = Staged { meta: self.ledger.meta, all, ..Staged::default() };
+            let mut staged = Staged { meta: self.ledger.meta, flush, ..Staged::default() };
             for key in drops.iter().map(|session| row(*session, 0).key) {
                 staged.drops.extend(self.ledger.rows.get(&key).map(|(slot, _)| (*slot, key)));
             }
             self.ledger.place(&latest, &mut staged);
-            for command in self.ledger.commands(&staged) {
+            staged
+        }
+
+        fn execute(&mut self, staged: &Staged) {
+            for command in self.ledger.commands(staged) {
+                if command[0] == RESTORE {
+                    self.restore(&command);
+                    continue;
+                }
                 let key = String::from_utf8(command[1].clone()).unwrap();
                 match command.get(2) {
                     Some(value) => drop(self.keys.insert(key, value.clone())),
                     None => drop(self.keys.remove(&key)),
                 }
             }
-            self.ledger.apply(&staged);
+            self.ledger.apply(staged);
+        }
+
+        /// Does what the script does.
+        fn restore(&mut self, command: &Command) {
+            let count: usize = std::str::from_utf8(&command[2]).unwrap().parse().unwrap();
+            let (keys, rows) = command[3..].split_at(count);
+            let text = |key: &Vec<u8>| String::from_utf8(key.clone()).unwrap();
+            assert_eq!((keys.len(), text(&keys[0])), (rows.len() + 1, ":meta".to_owned()));
+            if !self.keys.contains_key(":meta") {
+                self.keys.extend(keys[1..].iter().map(text).zip(rows.iter().cloned()));
+            }
         }
 
         fn loaded(&self) -> Vec<SessionRow> {
@@ -399,21 +466,47 @@ mod tests {
     #[test]
     fn committed_rows_are_loaded_and_slots_are_reused() {
         let mut store = Store::default();
-        store.commit(&[row(1, 1), row(2, 1)], &[], false);
-        store.commit(&[row(1, 2), row(3, 1)], &[2], false);
+        store.commit(&[row(1, 1), row(2, 1)], &[], Flush::No);
+        store.commit(&[row(1, 2), row(3, 1)], &[2], Flush::No);
         assert_eq!(store.loaded(), [row(1, 2), row(3, 1)]);
-        store.commit(&[row(4, 1)], &[], false);
+        store.commit(&[row(4, 1)], &[], Flush::No);
         assert_eq!(store.loaded(), [row(1, 2), row(3, 1), row(4, 1)]);
         assert_eq!(store.ledger.meta.slots, 3, "the slot of 2 was reused");
     }
 
     #[test]
     fn a_flush_is_followed_by_every_row() {
+        for flush in [Flush::Possible, Flush::Certain] {
+            let mut store = Store::default();
+            store.commit(&[row(1, 1), row(2, 1), row(3, 1)], &[], Flush::No);
+            store.keys.clear();
+            store.commit(&[row(2, 2), row(4, 1)], &[3], flush);
+            assert_eq!(store.loaded(), [row(1, 1), row(2, 2), row(4, 1)], "{flush:?}");
+        }
+    }
+
+    #[test]
+    fn every_row_of_many_is_written_behind_a_flush_in_commands_of_bounded_length() {
+        let rows: Vec<SessionRow> = (0..2500).map(|session| row(session, 1)).collect();
         let mut store = Store::default();
-        store.commit(&[row(1, 1), row(2, 1), row(3, 1)], &[], false);
+        store.commit(&rows, &[], Flush::No);
+        let staged = store.stage(&[], &[], Flush::Possible);
+        let commands = store.ledger.commands(&staged);
+        let restores: Vec<&Command> = commands.iter().filter(|command| command[0] == RESTORE).collect();
+        assert_eq!((restores.len(), commands.len()), (3, 4), "and the key of the ledger");
+        assert!(restores.iter().all(|command| command.len() <= 4 + 2 * MGET_MAX as usize));
         store.keys.clear();
-        store.commit(&[row(2, 2)], &[3], true);
-        assert_eq!(store.loaded(), [row(1, 1), row(2, 2)]);
+        store.execute(&staged);
+        assert_eq!(store.loaded(), rows);
+    }
+
+    #[test]
+    fn a_script_that_does_not_flush_makes_no_row_be_written_that_has_not_changed() {
+        let mut store = Store::default();
+        store.commit(&[row(1, 1), row(2, 1)], &[], Flush::No);
+        store.keys.insert(":row:0".to_owned(), b"else".to_vec());
+        store.commit(&[row(2, 2)], &[], Flush::Possible);
+        assert_eq!(store.keys[":row:0"], b"else");
     }
 
     #[test]

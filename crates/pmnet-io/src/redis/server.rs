@@ -8,7 +8,7 @@ pub use super::state::{RedisReport, ServerSideConfig, ServerSideReports};
 
 use super::commit::{Commit, keep, too_long};
 use super::doubts::settle;
-use super::ledger::{Ledger, Meta, Staged};
+use super::ledger::{Flush, Ledger, Meta, Staged};
 use super::poison::REFUSAL;
 use super::rejected::Rejection;
 use super::resp;
@@ -109,7 +109,7 @@ impl Redis {
         // No other side-car has taken over since, and no transaction was committed whose replies were lost.
         let is_old = |known: &Ledger| known.meta.generation == before && known.has_rows_of(&ledger);
         let settled = self.known.take().is_some_and(|known| is_old(&known));
-        let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false };
+        let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false, scriptless: false };
         self.find_behind(&mut link)?;
         link.ledger.watch(&mut link.upstream)?;
         if !settled {
@@ -172,7 +172,7 @@ impl Redis {
             prefix = link.ledger.prefix(),
             "the rows of sessions were flushed; writing them again"
         );
-        let staged: Staged = link.ledger.stage(std::iter::empty(), 0, true);
+        let staged: Staged = link.ledger.stage(std::iter::empty(), 0, Flush::Certain);
         link.upstream.speak(false).then(|| link.upstream.call(None)).transpose()?;
         // The generation was flushed with the rows, so that there is no key to watch.
         link.ledger.write(&mut link.upstream, &staged, &[])?;

@@ -128,6 +128,8 @@ pub(super) struct Link {
     pub(super) settled: bool,
     /// The rows have been flushed.
     pub(super) flushed: bool,
+    /// The server refuses scripts of the side-car, though it may execute those of users.
+    pub(super) scriptless: bool,
 }
 
 impl Link {
