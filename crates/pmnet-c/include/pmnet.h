@@ -45,6 +45,9 @@ extern "C" {
 /* A value of `spin`: calls busy-poll and never wait in the kernel. That uses a whole core. */
 #define PMNET_SPIN_ALWAYS 0xFFFFFFFFu
 
+/* A value of `silence_devices`: no client's path to the server has a device. */
+#define PMNET_NO_DEVICES 0xFFFFFFFFu
+
 /* Results of calls. */
 enum {
     PMNET_OK = 0,
@@ -283,6 +286,22 @@ typedef struct PMNet_server_options {
      * digits, and only its owner may read it. With a key, only packets that are sealed with it are accepted.
      */
     const char *key_file;
+    /*
+     * Ends the sessions of clients that are gone. Without it such sessions stay for ever, and at `sessions_max` new
+     * ones are refused. A session of which nothing was heard for this time, in seconds from 4 to 262140, ends once
+     * every device has said that it holds nothing of it: the application gets a PMNET_ROW. Where there is no room for
+     * a new session, half of the time is enough. Default: never.
+     *
+     * Clients are heard only while their program is in a call on the session. A client that comes back after its
+     * session has ended gets PMNET_E_REFUSED, and starts another one. Clients that have not heard from the server for
+     * a quarter of the time do not believe devices until they have.
+     */
+    uint32_t silence_seconds;
+    /*
+     * The number of devices between clients and server, from 1 to 250, or PMNET_NO_DEVICES. Must be set together with
+     * `silence_seconds`. With a number that is too low, durable updates may be lost.
+     */
+    uint32_t silence_devices;
 } PMNet_server_options;
 
 /*

@@ -8,6 +8,8 @@ pub const KEY_BYTES: usize = 20;
 pub const ROW_BYTES: usize = landfall_pmnet::SessionRow::BYTES;
 /// `PMNET_SPIN_ALWAYS`.
 pub const SPIN_ALWAYS: u32 = u32::MAX;
+/// `PMNET_NO_DEVICES`.
+pub const NO_DEVICES: u32 = u32::MAX;
 
 /// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +142,10 @@ pub struct ServerOptions {
     pub spin: u32,
     /// Path of the key file, or null.
     pub key_file: *const c_char,
+    /// Silence after which a session ends, in seconds. Zero: never.
+    pub silence_seconds: u32,
+    /// Devices that must hold nothing of a session that ends, or [`NO_DEVICES`].
+    pub silence_devices: u32,
 }
 
 /// `PMNet_request`.

@@ -100,6 +100,42 @@ static void serve(PMNet_server *server, uint8_t *row) {
     CHECK(PMNet_ack(server, end->id) == PMNET_OK);
 }
 
+/* A client that is gone: it has not ended its session. */
+static void *abandon(void *nothing) {
+    PMNet_client *client;
+    PMNet_session *session;
+    CHECK(PMNet_client_open(address, 0, NULL, &client) == PMNET_OK);
+    CHECK(PMNet_start_session(client, &session) == PMNET_OK);
+    CHECK(PMNet_send_update(session, "left", 4) == PMNET_OK);
+    PMNet_client_close(client);
+    return nothing;
+}
+
+/* With room for one session, the second client is served because the silence of the first has ended its session. */
+static void end_a_silent_session(void) {
+    PMNet_server *server;
+    const PMNet_request *request = NULL;
+    pthread_t thread;
+    PMNet_server_options options = {.size = sizeof options, .sessions_max = 1, .silence_seconds = 4};
+    CHECK(PMNet_server_open("127.0.0.1:0", &options, &server) == PMNET_E_ARGUMENT);
+    options.silence_devices = PMNET_NO_DEVICES;
+    CHECK(PMNet_server_open("127.0.0.1:0", &options, &server) == PMNET_OK);
+    address = PMNet_server_address(server);
+    CHECK(pthread_create(&thread, NULL, abandon, NULL) == 0);
+    acked(server, PMNET_ROW, "");
+    acked(server, PMNET_UPDATE, "left");
+    CHECK(pthread_join(thread, NULL) == 0);
+    acked(server, PMNET_ROW, "");
+    CHECK(pthread_create(&thread, NULL, abandon, NULL) == 0);
+    CHECK(PMNet_recv(server, 10000, &request) == PMNET_OK);
+    CHECK(request->kind == PMNET_ROW && request->evicted_count == 1);
+    CHECK(PMNet_ack(server, request->id) == PMNET_OK);
+    CHECK(PMNet_recv(server, 10000, &request) == PMNET_OK && request->kind == PMNET_UPDATE);
+    CHECK(PMNet_ack(server, request->id) == PMNET_OK);
+    CHECK(pthread_join(thread, NULL) == 0);
+    PMNet_server_close(server);
+}
+
 static void refuse_arguments(void) {
     PMNet_client *client = NULL;
     PMNet_server *server = NULL;
@@ -153,5 +189,6 @@ int main(void) {
         CHECK(PMNet_server_open("127.0.0.1:0", &options, &server) == PMNET_OK);
         PMNet_server_close(server);
     }
+    end_a_silent_session();
     return 0;
 }

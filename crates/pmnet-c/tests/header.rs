@@ -3,7 +3,9 @@
 mod common;
 
 use common::{SYSTEM_LIBRARIES, cc, crate_dir, has, header, libraries, run};
-use pmnet::abi::{ClientOptions, Code, KEY_BYTES, Kind, ROW_BYTES, Request, SPIN_ALWAYS, ServerOptions};
+use pmnet::abi::{
+    ClientOptions, Code, KEY_BYTES, Kind, NO_DEVICES, ROW_BYTES, Request, SPIN_ALWAYS, ServerOptions,
+};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -108,7 +110,7 @@ fn structures_and_numbers_match_the_header() {
     let mut program = "#include <pmnet.h>\n".to_owned();
     layout!(program, "PMNet_client_options", ClientOptions: size bind mtu window requests_max give_up_ms spin reserved key_file);
     layout!(program, "PMNet_server_options", ServerOptions:
-        size rows rows_count floor mtu sessions_max batch_max foreign spin key_file);
+        size rows rows_count floor mtu sessions_max batch_max foreign spin key_file silence_seconds silence_devices);
     layout!(program, "PMNet_request", Request:
         id kind lost bytes len key row evicted evicted_count floor behind);
     let codes = Code::ALL.map(|code| (code.name().to_str().unwrap(), i64::from(code.number())));
@@ -120,6 +122,7 @@ fn structures_and_numbers_match_the_header() {
         ("PMNET_KEY_BYTES", bytes(KEY_BYTES)),
         ("PMNET_ROW_BYTES", bytes(ROW_BYTES)),
         ("PMNET_SPIN_ALWAYS", i64::from(SPIN_ALWAYS)),
+        ("PMNET_NO_DEVICES", i64::from(NO_DEVICES)),
     ];
     for (name, number) in codes.into_iter().chain(others) {
         writeln!(program, "_Static_assert({name} == {number}, \"{name}\");").unwrap();

@@ -1,10 +1,11 @@
 /*
  * A durable service that uses PMNet: it stores lists of words in a journal.
  *
- *     server ADDRESS JOURNAL
+ *     server ADDRESS JOURNAL [DEVICES]
  *
  * Listens on ADDRESS (port 0: any port), prints "listening ADDRESS", and serves until SIGINT or SIGTERM. It may be
- * killed at any time: every acknowledged request is in the journal, or is sent again by the network.
+ * killed at any time: every acknowledged request is in the journal, or is sent again by the network. With the number
+ * of DEVICES between clients and server, sessions of clients that are gone end after 18 hours.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "store.h"
@@ -17,6 +18,8 @@
 
 #define BATCH_MAX 64
 #define WAIT_MS 200
+#define DEVICES_MAX 250
+#define SILENCE_SECONDS 64800
 
 static volatile sig_atomic_t stopping;
 
@@ -75,9 +78,20 @@ static void serve(PMNet_server *server, struct store *store) {
     }
 }
 
+/* Has silent sessions end. Returns 0 if the text is not a number of devices. */
+static int end_silent_sessions(PMNet_server_options *options, const char *text) {
+    char *end;
+    unsigned long devices = strtoul(text, &end, 10);
+    if (end == text || *end != '\0' || devices > DEVICES_MAX) return 0;
+    options->silence_seconds = SILENCE_SECONDS;
+    options->silence_devices = devices > 0 ? (uint32_t)devices : PMNET_NO_DEVICES;
+    return 1;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: server ADDRESS JOURNAL\n");
+    PMNet_server_options options = {.size = sizeof options};
+    if (argc < 3 || argc > 4 || (argc == 4 && !end_silent_sessions(&options, argv[3]))) {
+        fprintf(stderr, "usage: server ADDRESS JOURNAL [DEVICES]\n");
         return 2;
     }
     struct sigaction action = {.sa_handler = stop};
@@ -89,7 +103,6 @@ int main(int argc, char **argv) {
         perror(argv[2]);
         return 1;
     }
-    PMNet_server_options options = {.size = sizeof options};
     options.rows = store.rows;
     options.rows_count = store.rows_count;
     options.floor = store.floor;

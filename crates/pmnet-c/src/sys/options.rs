@@ -1,11 +1,11 @@
 //! Reads the option structures of callers, which may know fewer or more fields, and checks their values.
 
 use super::pointers::{bytes, text};
-use crate::abi::{ClientOptions, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
+use crate::abi::{ClientOptions, NO_DEVICES, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
 use crate::client::address;
 use crate::error::CallError;
 use landfall_pmnet::auth::Key;
-use landfall_pmnet::server::FLOOR_MAX;
+use landfall_pmnet::server::{FLOOR_MAX, Silence};
 use landfall_pmnet::{SessionRow, wire};
 use landfall_pmnet_io::runtime::{self, SessionOptions};
 use std::ffi::c_char;
@@ -23,6 +23,8 @@ const REQUESTS_MAX: u32 = 65536;
 /// Most requests in a batch, because the answers of a batch are tracked one by one.
 const BATCH_MAX: u32 = 4096;
 const BATCH: u32 = 64;
+/// Shortest and longest silence in seconds. A lease is a quarter of it, in whole seconds of 16 bits.
+const SILENCES: [u32; 2] = [4, 4 * 0xffff];
 
 /// Option structures, whose first field is their size.
 ///
@@ -36,7 +38,7 @@ unsafe impl Settings for ClientOptions {}
 unsafe impl Settings for ServerOptions {}
 
 const _: () = assert!(size_of::<ClientOptions>() == 3 * size_of::<usize>() + 6 * size_of::<u32>());
-const _: () = assert!(size_of::<ServerOptions>() == 4 * size_of::<usize>() + 6 * size_of::<u32>());
+const _: () = assert!(size_of::<ServerOptions>() == 4 * size_of::<usize>() + 8 * size_of::<u32>());
 
 /// The caller's options. Fields that the caller does not know are zero. `None` for a null pointer.
 ///
@@ -116,6 +118,7 @@ pub(super) unsafe fn server(
     set(&mut to.server.sessions_max, "options.sessions_max", from.sessions_max, any, "any number")?;
     set(&mut to.batch_max, "options.batch_max", from.batch_max, [1, BATCH_MAX], "at most 4096")?;
     to.server.foreign = from.foreign != 0;
+    to.server.silence = silence(from.silence_seconds, from.silence_devices)?;
     to.spin = spin(from.spin);
     // SAFETY: promised by the caller.
     to.key = unsafe { key(from.key_file)? };
@@ -149,6 +152,22 @@ unsafe fn key(file: *const c_char) -> Result<Option<Key>, CallError> {
     // SAFETY: promised by the caller.
     let file = unsafe { text(file, "options.key_file")? };
     Ok(Some(runtime::read_key(file.as_ref())?))
+}
+
+/// When silent sessions end. The number of devices has no default: with one that is too low, updates that were reported
+/// as durable are lost.
+fn silence(seconds: u32, devices: u32) -> Result<Option<Silence>, CallError> {
+    if (seconds, devices) == (0, 0) {
+        return Ok(None);
+    }
+    let seconds: u32 = fitting("options.silence_seconds", seconds, SILENCES, "from 4 to 262140")?;
+    let most = u32::from(wire::DEVICES_MAX);
+    let range = "from 1 to 250, or PMNET_NO_DEVICES";
+    let devices = match devices {
+        NO_DEVICES => 0,
+        devices => fitting("options.silence_devices", devices, [1, most], range)?,
+    };
+    Ok(Some(Silence { devices, after: Duration::from_secs(seconds.into()) }))
 }
 
 fn spin(micros: u32) -> Duration {
@@ -222,6 +241,27 @@ mod tests {
             // SAFETY: the size field is that of the structure.
             let read = unsafe { server("127.0.0.1:1".parse().unwrap(), &raw const options) };
             assert_eq!(read.is_ok(), is_accepted, "{floor}");
+        }
+    }
+
+    #[test]
+    fn silent_sessions_end_only_if_their_time_and_the_devices_are_given() {
+        // SAFETY: integers and null pointers.
+        let zeroed: ServerOptions = unsafe { std::mem::zeroed() };
+        let silence_of = |silence_seconds, silence_devices| {
+            let size = size_of::<ServerOptions>();
+            let options = ServerOptions { size, silence_seconds, silence_devices, ..zeroed };
+            // SAFETY: the size field is that of the structure.
+            let read = unsafe { server("127.0.0.1:1".parse().unwrap(), &raw const options) };
+            read.map(|(options, _, _)| options.server.silence)
+        };
+        assert_eq!(silence_of(0, 0).unwrap(), None);
+        for (seconds, given, devices) in [(4_u32, 1, 1), (64_800, 250, 250), (262_140, NO_DEVICES, 0)] {
+            let after = Duration::from_secs(seconds.into());
+            assert_eq!(silence_of(seconds, given).unwrap(), Some(Silence { devices, after }));
+        }
+        for (seconds, devices) in [(3, 1), (262_141, 1), (0, 1), (0, NO_DEVICES), (4, 0), (4, 251)] {
+            assert!(silence_of(seconds, devices).is_err(), "{seconds} s, {devices} devices");
         }
     }
 
