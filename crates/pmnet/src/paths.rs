@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Most paths that an eviction examines.
 const CANDIDATES_MAX: usize = 64;
+/// Most sessions of a path that are known to have ended.
+const ENDED_MAX: usize = 1024;
 
 /// When paths are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +115,42 @@ enum Standing {
     Confirmed,
 }
 
+/// The sessions of a path's client, as the server's packets tell.
+#[derive(Debug, Default)]
+struct Sessions {
+    open: BTreeSet<u16>,
+    /// Sessions that have ended, and when. Copies of their updates may still come, and the server acknowledges them.
+    ended: BTreeMap<u16, Instant>,
+}
+
+impl Sessions {
+    fn end(&mut self, session: u16, now: Instant, linger: Duration) {
+        self.open.remove(&session);
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.retain(|_, at| *at + linger > now);
+        }
+        if self.ended.len() < ENDED_MAX {
+            self.ended.insert(session, now);
+        }
+    }
+
+    fn begin_or_continue(&mut self, session: u16) {
+        self.ended.remove(&session);
+        self.open.insert(session);
+    }
+
+    /// Whether the server's packet answers a late copy, or comes late itself: its session has ended. Only a *session
+    /// started* begins another one with that name, or a *response* to an update: such sessions have no start.
+    fn is_late(&self, header: &Header) -> bool {
+        let may_be_late = match header.kind {
+            kind::SERVER_ACK => true,
+            kind::RESPONSE => header.seq >= FIRST_BYPASS,
+            _ => false,
+        };
+        may_be_late && self.ended.contains_key(&header.session)
+    }
+}
+
 /// The state of a path.
 #[derive(Debug)]
 struct Use {
@@ -121,8 +159,8 @@ struct Use {
     heard: Instant,
     /// When the path is checked for its end. It does not end later without a packet.
     due: Instant,
-    /// The client's open sessions; `None` for a path from before a restart, of which they are not known.
-    sessions: Option<BTreeSet<u16>>,
+    /// The client's sessions; `None` for a path from before a restart, of which they are not known.
+    sessions: Option<Sessions>,
 }
 
 /// All paths of a relay, by client.
@@ -178,7 +216,7 @@ impl Paths {
     pub fn forgotten_session(&self, client: &SocketAddr, payload: &[u8]) -> Option<(u16, u32)> {
         let sessions = self.known.get(client).filter(|_| self.has_forgotten)?.sessions.as_ref()?;
         let Header { session, seq, .. } = native_update(payload)?;
-        (!sessions.contains(&session)).then_some((session, seq))
+        (!sessions.open.contains(&session)).then_some((session, seq))
     }
 
     /// Number of paths.
@@ -200,7 +238,7 @@ impl Paths {
 
     /// Adds the path of a client.
     pub fn opened(&mut self, client: SocketAddr, opening: Opening, now: Instant) {
-        self.insert(client, Standing::Opened(opening), Some(BTreeSet::new()), now);
+        self.insert(client, Standing::Opened(opening), Some(Sessions::default()), now);
     }
 
     /// Adds the path of a client from before a restart.
@@ -208,13 +246,7 @@ impl Paths {
         self.insert(client, Standing::Confirmed, None, now);
     }
 
-    fn insert(
-        &mut self,
-        client: SocketAddr,
-        standing: Standing,
-        sessions: Option<BTreeSet<u16>>,
-        now: Instant,
-    ) {
+    fn insert(&mut self, client: SocketAddr, standing: Standing, sessions: Option<Sessions>, now: Instant) {
         self.remove(&client);
         let due = now + self.span(sessions.as_ref());
         self.known.insert(client, Use { standing, opened: now, heard: now, due, sessions });
@@ -241,9 +273,9 @@ impl Paths {
     }
 
     /// How long a path lives without any packet.
-    fn span(&self, sessions: Option<&BTreeSet<u16>>) -> Duration {
+    fn span(&self, sessions: Option<&Sessions>) -> Duration {
         match sessions {
-            Some(sessions) if sessions.is_empty() => self.limits.linger,
+            Some(sessions) if sessions.open.is_empty() => self.limits.linger,
             _ => self.limits.idle,
         }
     }
@@ -263,12 +295,18 @@ impl Paths {
         match header.kind {
             // The number is that of a session that goes on.
             kind::SESSION_REFUSED if is_in_use(payload) => {}
-            kind::SESSION_ENDED | kind::SESSION_REFUSED => {
-                sessions.remove(&header.session);
+            kind::SESSION_ENDED => {
+                sessions.end(header.session, now, self.limits.linger);
                 self.check_sooner(client);
             }
+            // One that is refused because the server has lost updates of it may continue.
+            kind::SESSION_REFUSED => {
+                sessions.open.remove(&header.session);
+                self.check_sooner(client);
+            }
+            _ if sessions.is_late(&header) => {}
             kind::SESSION_STARTED | kind::SERVER_ACK | kind::RESPONSE => {
-                sessions.insert(header.session);
+                sessions.begin_or_continue(header.session);
                 self.confirm(client);
             }
             _ => {}
@@ -332,7 +370,7 @@ impl Paths {
 
     fn remove_known(&mut self, client: SocketAddr) -> Option<Gone> {
         let sessions = self.known.get(&client)?.sessions.as_ref();
-        let may_have_sessions = sessions.is_none_or(|sessions| !sessions.is_empty());
+        let may_have_sessions = sessions.is_none_or(|sessions| !sessions.open.is_empty());
         self.remove(&client);
         Some(Gone { client, may_have_sessions })
     }
@@ -466,6 +504,45 @@ mod tests {
         assert_eq!(expired(&mut paths, at(3010), |_| true), None, "its updates are in the log");
         assert_eq!(expired(&mut paths, at(3020), |_| false), Some(client(1)));
         assert!(paths.is_empty() && paths.next_timeout().is_none());
+    }
+
+    #[test]
+    fn what_the_server_says_of_a_session_behind_its_end_does_not_keep_the_path() {
+        let mut paths = Paths::new(PathLimits::default(), 100);
+        for (number, late) in
+            [(1, packet(7, 4, Body::ServerAck)), (2, packet(7, FIRST_BYPASS, Body::Response(b"late")))]
+        {
+            paths.opened(client(number), Opening::SessionStart, at(0));
+            paths.server_sent(&client(number), &started(7), at(1));
+            paths.server_sent(&client(number), &packet(7, 4, Body::SessionEnded), at(2));
+            paths.server_sent(&client(number), &late, at(3));
+            assert_eq!(expired(&mut paths, at(12), |_| false), None);
+            let gone = Some(Gone { client: client(number), may_have_sessions: false });
+            assert_eq!(paths.expired(at(13), |_| false), gone, "{late:?}");
+        }
+        // Other sessions have the number: one that begins with a session start, and one that does not.
+        let response = packet(7, 0, Body::Response(b""));
+        for (number, begins) in [(3, started(7)), (4, response)] {
+            paths.opened(client(number), Opening::SessionStart, at(20));
+            paths.server_sent(&client(number), &packet(7, 4, Body::SessionEnded), at(20));
+            paths.server_sent(&client(number), &begins, at(21));
+            paths.server_sent(&client(number), &packet(7, 5, Body::ServerAck), at(22));
+        }
+        assert_eq!(paths.expired(at(3000), |_| false), None);
+    }
+
+    #[test]
+    fn what_is_known_of_sessions_that_have_ended_is_bounded() {
+        let mut paths = Paths::new(PathLimits::default(), 100);
+        paths.opened(client(1), Opening::SessionStart, at(0));
+        for session in 0..5000 {
+            let now = at(u64::from(session) / 100);
+            paths.server_sent(&client(1), &started(session), now);
+            paths.server_sent(&client(1), &packet(session, 4, Body::SessionEnded), now);
+            let ended = &paths.known[&client(1)].sessions.as_ref().unwrap().ended;
+            assert!(ended.len() <= ENDED_MAX && ended.contains_key(&session), "{session}");
+        }
+        assert_eq!(expired(&mut paths, at(60), |_| false), Some(client(1)));
     }
 
     #[test]

@@ -67,6 +67,7 @@ struct Known {
     unconfirmed: Option<Opening>,
     /// `None` for a path from before a restart.
     sessions: Option<BTreeSet<u16>>,
+    ended: BTreeSet<u16>,
     port: usize,
 }
 
@@ -166,6 +167,7 @@ impl Relay {
             heard: self.now,
             unconfirmed: Some(opening),
             sessions: Some(BTreeSet::new()),
+            ended: BTreeSet::new(),
             port,
         };
         self.model.insert(client, known);
@@ -190,11 +192,18 @@ impl Relay {
         known.heard = self.now;
         let Some(sessions) = &mut known.sessions else { return };
         match says {
+            // An acknowledgement of a session that has ended comes late.
+            Says::Ack if known.ended.contains(&session) => {}
             Says::Started | Says::Ack => {
+                known.ended.remove(&session);
                 sessions.insert(session);
                 known.unconfirmed = None;
             }
-            Says::Ended | Says::Refused => {
+            Says::Ended => {
+                known.ended.insert(session);
+                sessions.remove(&session);
+            }
+            Says::Refused => {
                 sessions.remove(&session);
             }
         }
