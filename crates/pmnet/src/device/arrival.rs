@@ -15,7 +15,8 @@ pub struct Arrival<'a> {
     pub to: SocketAddr,
     /// The PMNet header and everything after it.
     pub payload: &'a [u8],
-    /// The packet in the region. The log refers to it.
+    /// The packet in the region. The log refers to it. Empty if the packet is not there, which only one of a server may
+    /// be.
     pub packet: Extent,
     /// Number of bytes in `packet` before `payload`.
     pub header_at: usize,

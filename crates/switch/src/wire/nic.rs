@@ -199,7 +199,7 @@ impl Nic {
             any = true;
             let Ok(frame) = Frame::parse_own(&bytes[..got]) else { continue };
             // Packets from the server are not logged, so that the packet need not lie in the region.
-            handle_datagram(&mut self.engine, &frame, Extent::default(), Side::Server);
+            handle_datagram(&mut self.engine, &frame, None, Side::Server);
         }
         self.outgoing = bytes;
         Ok(any)

@@ -198,18 +198,81 @@ pub(super) fn handle_frame(
         }
     };
     neighbours.learn(&frame, side);
-    Some(handle_datagram(engine, &frame, at, side))
+    Some(handle_datagram(engine, &frame, Some(at), side))
 }
 
 /// Verifies the seal of a datagram and passes the datagram without its seal to the device. A datagram with a wrong seal
-/// is forwarded: hosts drop it, and other services may use the ports.
-pub(super) fn handle_datagram(engine: &mut Engine, frame: &Frame<'_>, at: Extent, side: Side) -> Verdict {
+/// is forwarded: hosts drop it, and other services may use the ports. `at` is where the frame has landed, if it has.
+pub(super) fn handle_datagram(
+    engine: &mut Engine,
+    frame: &Frame<'_>,
+    at: Option<Extent>,
+    side: Side,
+) -> Verdict {
     let ends = Ends::of(side.across(), frame.from, frame.to);
     let Ok(payload) = engine.guard.open(ends, Clock::unix_ns(), frame.payload) else {
         engine.device.count_unauthentic();
         return engine.device.unseen(side);
     };
-    let packet = at.with_len((frame.payload_at + payload.len()) as u32);
+    let len = (frame.payload_at + payload.len()) as u32;
+    let packet = at.map_or_else(Extent::default, |at| at.with_len(len));
     let frame = Frame { payload, ..*frame };
     engine.device.handle(&frame.arrival(side, packet), engine.clock.now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::RegionConfig;
+    use landfall_media::{MediaRequest, RUN_SIZE};
+    use landfall_pmnet::device::{Action, CacheConfig, Codec, DeviceConfig};
+    use landfall_pmnet::log::Limits;
+    use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet};
+    use landfall_sockets::Waker;
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn engine(dir: &Path) -> Engine {
+        let region =
+            RegionConfig { dir: dir.into(), capacity: 64 * RUN_SIZE, media: MediaRequest::Auto, flush: None };
+        let config = DeviceConfig {
+            heartbeat_every: Duration::ZERO,
+            cache: Some(CacheConfig::new(Codec::Plain)),
+            ..DeviceConfig::default()
+        };
+        Engine::open(&region, Limits::default(), config, None, &Waker::new().unwrap()).unwrap()
+    }
+
+    /// Passes a packet that is not in the region, such as a copy of one that this host has sent.
+    fn pass(engine: &mut Engine, side: Side, seq: u32, body: Body<'_>) -> Verdict {
+        let ends: [SocketAddr; 2] = [([10, 0, 0, 1], 40_000).into(), ([10, 0, 0, 2], 51_000).into()];
+        let (from, to) = match side {
+            Side::Clients => (ends[0], ends[1]),
+            Side::Server => (ends[1], ends[0]),
+        };
+        let payload = Packet::new(1, seq, body).to_bytes();
+        let bytes = frame::make(([2; 6], [4; 6]), from, to, &payload).unwrap();
+        handle_datagram(engine, &Frame::parse_own(&bytes).unwrap(), None, side)
+    }
+
+    #[test]
+    fn a_response_that_is_not_in_the_region_is_cached_as_a_copy_whatever_its_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut engine = engine(dir.path());
+        let first_bypass = FIRST_BYPASS;
+        let started =
+            Body::SessionStarted { nonce: 1, first_update: 1, first_bypass, incarnation: 1, lease: 0 };
+        pass(&mut engine, Side::Server, 0, started);
+        // The codec's read of key `k`, and its answer.
+        let read = Body::Bypass { after: None, request: b"G\x01\0k" };
+        let response = [&b"V"[..], &[b'o'; 1300]].concat();
+        assert_eq!(pass(&mut engine, Side::Clients, FIRST_BYPASS, read), Verdict::Forward);
+        pass(&mut engine, Side::Server, FIRST_BYPASS, Body::Response(&response));
+        assert_eq!(engine.device.cached(), (1, 1 + 1300), "the key and a copy of the value");
+        assert_eq!(pass(&mut engine, Side::Clients, FIRST_BYPASS + 1, read), Verdict::Taken);
+        let hit = Packet::new(1, FIRST_BYPASS + 1, Body::CacheResponse(&response)).to_bytes();
+        let sent = engine.device.poll_action();
+        assert!(matches!(sent, Some(Action::Datagram { payload, .. }) if payload == hit));
+        engine.stop();
+    }
 }
