@@ -173,14 +173,12 @@ impl Ledger {
         })
     }
 
-    /// Every row, with the time when it was written.
+    /// Every row, with the time when it was written. A time that the system cannot express is left out: another program
+    /// may have changed the value.
     pub(super) fn into_listed(self) -> impl Iterator<Item = (SessionRow, Option<SystemTime>)> {
         let Self { rows, written, .. } = self;
-        rows.into_iter().map(move |(key, (_, row))| {
-            let written =
-                written.get(&key).map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(*seconds));
-            (row, written)
-        })
+        let time = |seconds: &u64| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(*seconds));
+        rows.into_iter().map(move |(key, (_, row))| (row, written.get(&key).and_then(time)))
     }
 
     /// The highest `touched` number of all rows.
@@ -507,6 +505,17 @@ mod tests {
         store.keys.insert(":row:0".to_owned(), b"else".to_vec());
         store.commit(&[row(2, 2)], &[], Flush::Possible);
         assert_eq!(store.keys[":row:0"], b"else");
+    }
+
+    #[test]
+    fn a_row_with_a_time_beyond_the_systems_is_listed_without_it() {
+        let mut ledger = Ledger { keeps_times: true, ..Ledger::default() };
+        for (session, seconds) in [(1_u16, 7_u64), (2, u64::MAX)] {
+            let value = [&row(session, 1).to_bytes()[..], &seconds.to_le_bytes()].concat();
+            ledger.found(session.into(), Some(value.as_slice())).unwrap();
+        }
+        let times: Vec<_> = ledger.into_listed().map(|(_, written)| written).collect();
+        assert_eq!(times, [Some(SystemTime::UNIX_EPOCH + Duration::from_secs(7)), None]);
     }
 
     #[test]
