@@ -225,7 +225,7 @@ impl<'w> Commit<'w> {
         let verdict = sent.as_ref().map(|sent| self.verdict(sent, link, network)).transpose()?;
         let answers = fetch_reads(&reads, redis, link, network)?;
         if link.flushed {
-            redis.restore(link, network)?;
+            redis.restore(link, Some(network))?;
         }
         let again = matches!(verdict, Some(Verdict::Again));
         if let (Some(sent), Some(verdict)) = (sent, verdict) {
@@ -496,7 +496,7 @@ impl Sent {
 /// Stores updates that were rejected when they were executed, after the transaction that counts them as applied is
 /// committed. If the side-car ends in between, its next start finds them in the note of commands in doubt.
 pub(super) fn keep(
-    late: Vec<Rejection>,
+    mut late: Vec<Rejection>,
     redis: &mut Redis,
     link: &mut Link,
     mut network: Option<&mut Network>,
@@ -504,25 +504,33 @@ pub(super) fn keep(
     if late.is_empty() {
         return Ok(());
     }
-    let staged = link.ledger.stage(std::iter::empty(), late.len() as u64, Flush::No);
-    let mut sent = Sent { staged, kept: late, ..Sent::default() };
-    link.upstream.push(&[b"MULTI"]);
-    sent.push_own(Vec::new(), redis, link);
-    link.upstream.send()?;
     let refused = "to keep rejected commands";
-    for _ in 0..=sent.commands {
+    for _ in 0..ATTEMPTS_MAX {
+        let staged = link.ledger.stage(std::iter::empty(), late.len() as u64, Flush::No);
+        let mut sent = Sent { staged, kept: late, ..Sent::default() };
+        link.upstream.push(&[b"MULTI"]);
+        sent.push_own(Vec::new(), redis, link);
+        link.upstream.send()?;
+        for _ in 0..=sent.commands {
+            refuse_errors(&link.upstream.reply(network.as_deref_mut())?, refused)?;
+        }
+        let exec = link.upstream.reply(network.as_deref_mut())?;
+        refuse_errors(&exec, refused)?;
         refuse_errors(&link.upstream.reply(network.as_deref_mut())?, refused)?;
+        let meta = link.upstream.reply(network.as_deref_mut())?;
+        if !resp::is_null(&exec) {
+            sent.apply(link);
+            redis.reject(&sent.kept);
+            return Ok(());
+        }
+        // Another program has flushed the keys, or another side-car has taken over, which is an error.
+        link.check(resp::bulk(&meta))?;
+        if link.flushed {
+            redis.restore(link, network.as_deref_mut())?;
+        }
+        late = sent.kept;
     }
-    let exec = link.upstream.reply(network.as_deref_mut())?;
-    refuse_errors(&exec, refused)?;
-    refuse_errors(&link.upstream.reply(network.as_deref_mut())?, refused)?;
-    link.upstream.reply(network)?;
-    if resp::is_null(&exec) {
-        return Err(UpstreamError::Refused { what: refused, error: "keys were flushed".to_owned() });
-    }
-    sent.apply(link);
-    redis.reject(&sent.kept);
-    Ok(())
+    Err(UpstreamError::flushed(refused))
 }
 
 /// The error that a client gets in the place of a reply that is too long.

@@ -192,13 +192,15 @@ impl Ledger {
         staged.meta.floor = staged.meta.floor.max(floor);
     }
 
-    /// Watches the key with our own generation. An error if another generation has replaced it.
-    pub(super) fn watch(&self, upstream: &mut Upstream) -> Result<(), UpstreamError> {
+    /// Watches the key with our own generation. False if another program has flushed the keys: the rows are gone, too. An
+    /// error if another generation has replaced it.
+    pub(super) fn watch(&self, upstream: &mut Upstream) -> Result<bool, UpstreamError> {
         upstream.push(&[b"WATCH", Self::meta_key(&self.prefix).as_bytes()]);
         refuse_errors(&upstream.call(None)?, "to watch a key")?;
         match Meta::fetch(upstream, &self.prefix)? {
-            Some(meta) if meta == self.meta => Ok(()),
-            _ => Err(UpstreamError::Fenced),
+            Some(meta) if meta == self.meta => Ok(true),
+            Some(_) => Err(UpstreamError::Fenced),
+            None => Ok(false),
         }
     }
 
@@ -225,14 +227,16 @@ impl Ledger {
     }
 
     /// Writes staged changes after [`Redis::take_over`](super::state::Redis::take_over). An error if another side-car
-    /// has taken over since.
+    /// has taken over since, or if the keys were flushed.
     pub(super) fn write_alone(
         &self,
         upstream: &mut Upstream,
         staged: &Staged,
         others: &[Command],
     ) -> Result<(), UpstreamError> {
-        self.watch(upstream)?;
+        if !self.watch(upstream)? {
+            return Err(UpstreamError::flushed("to keep the rows of sessions"));
+        }
         let last = self.write(upstream, staged, others)?;
         if resp::is_null(&last) { Err(UpstreamError::Fenced) } else { Ok(()) }
     }

@@ -22,6 +22,8 @@ use std::sync::atomic::AtomicBool;
 
 /// Most attempts to take over, if other side-cars try to do so at the same time.
 const TAKE_OVER_MAX: u32 = 10;
+/// Most attempts to write the rows again, if another program flushes the keys at the same time.
+const RESTORES_MAX: u32 = 10;
 
 /// Runs the server's side-car until `stop` is true.
 ///
@@ -111,7 +113,9 @@ impl Redis {
         let settled = self.known.take().is_some_and(|known| is_old(&known));
         let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false, scriptless: false };
         self.find_behind(&mut link)?;
-        link.ledger.watch(&mut link.upstream)?;
+        if !link.ledger.watch(&mut link.upstream)? {
+            self.restore(&mut link, None)?;
+        }
         if !settled {
             self.keep_doubts(&mut link)?;
         }
@@ -166,20 +170,29 @@ impl Redis {
         Ok(outcomes)
     }
 
-    /// Writes all rows again after another program has flushed the keys.
-    pub(super) fn restore(&mut self, link: &mut Link, network: &mut Network) -> Result<(), UpstreamError> {
+    /// Writes all rows again after another program has flushed the keys, until they stay.
+    pub(super) fn restore(
+        &mut self,
+        link: &mut Link,
+        network: Option<&mut Network>,
+    ) -> Result<(), UpstreamError> {
         tracing::warn!(
             prefix = link.ledger.prefix(),
             "the rows of sessions were flushed; writing them again"
         );
         let staged: Staged = link.ledger.stage(std::iter::empty(), 0, Flush::Certain);
         link.upstream.speak(false).then(|| link.upstream.call(None)).transpose()?;
-        // The generation was flushed with the rows, so that there is no key to watch.
-        link.ledger.write(&mut link.upstream, &staged, &[])?;
-        self.report.restored += 1;
-        link.flushed = false;
-        link.ledger.watch(&mut link.upstream)?;
-        self.replicate(link, Some(network))
+        for _ in 0..RESTORES_MAX {
+            // The generation was flushed with the rows, so that there is no key to watch.
+            link.ledger.write(&mut link.upstream, &staged, &[])?;
+            self.report.restored += 1;
+            // The keys may be flushed again before they are watched.
+            if link.ledger.watch(&mut link.upstream)? {
+                link.flushed = false;
+                return self.replicate(link, network);
+            }
+        }
+        Err(UpstreamError::flushed("to keep the rows of sessions"))
     }
 }
 
@@ -240,5 +253,177 @@ impl Drop for Redis {
         // If this fails, the next start reports the commands needlessly.
         let sent = link.upstream.send();
         let _ = sent.and_then(|()| (0..3).try_for_each(|_| link.upstream.reply(None).map(drop)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_pmnet::{SessionKey, SessionRow};
+    use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener};
+
+    type Words = Vec<Vec<u8>>;
+
+    /// A server of one connection, whose keys another program flushes.
+    #[derive(Default)]
+    struct Flushing {
+        keys: BTreeMap<Vec<u8>, Vec<u8>>,
+        /// Keys are flushed behind so many transactions.
+        flushes: u32,
+        /// Keys were flushed since they were watched.
+        is_flushed: bool,
+        queue: Option<Vec<Words>>,
+    }
+
+    impl Flushing {
+        fn start(mut self) -> SocketAddr {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut input, mut buffer) = (Vec::new(), [0; 4096]);
+                while let Ok(len @ 1..) = stream.read(&mut buffer) {
+                    input.extend_from_slice(&buffer[..len]);
+                    while let Some(command) = take_command(&mut input) {
+                        let reply = self.answer(command);
+                        stream.write_all(&reply).unwrap();
+                    }
+                }
+            });
+            address
+        }
+
+        fn answer(&mut self, command: Words) -> Vec<u8> {
+            if command[0] == b"EXEC" {
+                return self.exec();
+            }
+            if let Some(queue) = &mut self.queue {
+                queue.push(command);
+                return b"+QUEUED\r\n".to_vec();
+            }
+            match command[0].as_slice() {
+                b"MULTI" => self.queue = Some(Vec::new()),
+                b"WATCH" => self.is_flushed = false,
+                _ => return self.execute(&command),
+            }
+            b"+OK\r\n".to_vec()
+        }
+
+        fn exec(&mut self) -> Vec<u8> {
+            let commands = self.queue.take().unwrap_or_default();
+            if std::mem::take(&mut self.is_flushed) {
+                return b"*-1\r\n".to_vec();
+            }
+            let mut reply = Vec::new();
+            resp::put_array(&mut reply, commands.len());
+            commands.iter().for_each(|command| reply.extend(self.execute(command)));
+            if self.flushes > 0 {
+                self.flushes -= 1;
+                self.keys.clear();
+                self.is_flushed = true;
+            }
+            reply
+        }
+
+        fn execute(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
+            match command[0].as_slice() {
+                b"GET" => self.get(&command[1]),
+                b"MGET" => {
+                    let mut reply = Vec::new();
+                    resp::put_array(&mut reply, command.len() - 1);
+                    command[1..].iter().for_each(|key| reply.extend(self.get(key)));
+                    reply
+                }
+                b"SET" => {
+                    self.keys.insert(command[1].clone(), command[2].clone());
+                    b"+OK\r\n".to_vec()
+                }
+                name => panic!("unexpected {}", name.escape_ascii()),
+            }
+        }
+
+        fn get(&self, key: &[u8]) -> Vec<u8> {
+            let mut reply = Vec::new();
+            match self.keys.get(key) {
+                Some(value) => resp::put_bulk(&mut reply, value),
+                None => reply.extend(b"$-1\r\n"),
+            }
+            reply
+        }
+    }
+
+    fn take_command(input: &mut Vec<u8>) -> Option<Words> {
+        let (words, bytes) = {
+            let request = resp::request(input).unwrap()?;
+            let words: Words = request.args().iter().map(|word| word.to_vec()).collect();
+            (words, request.bytes)
+        };
+        input.drain(..bytes);
+        Some(words)
+    }
+
+    fn side_car(redis: SocketAddr) -> Redis {
+        let mut config = ServerSideConfig::new("127.0.0.1:0".parse().unwrap(), redis);
+        config.accept_data_loss = true;
+        Redis::new(config, Arc::default(), Arc::default()).unwrap()
+    }
+
+    /// A connection that has taken over an empty ledger.
+    fn link(redis: &Redis, flushed: bool) -> Link {
+        let upstream = Upstream::connect(&redis.config.access()).unwrap();
+        let ledger = Ledger::new(&redis.config.prefix, Meta { generation: 7, ..Meta::default() });
+        Link { upstream, ledger, doubt: false, settled: true, flushed, scriptless: false }
+    }
+
+    #[test]
+    fn rows_that_are_flushed_again_before_they_are_watched_are_written_once_more() {
+        let mut redis = side_car(Flushing { flushes: 2, ..Flushing::default() }.start());
+        let mut link = link(&redis, true);
+        redis.restore(&mut link, None).unwrap();
+        assert_eq!((redis.report.restored, link.flushed), (3, false));
+    }
+
+    #[test]
+    fn a_side_car_whose_rows_are_flushed_for_ever_gives_up() {
+        let mut redis = side_car(Flushing { flushes: u32::MAX, ..Flushing::default() }.start());
+        let mut link = link(&redis, true);
+        let error = redis.restore(&mut link, None).unwrap_err();
+        assert!(matches!(error, UpstreamError::Refused { .. }), "{error}");
+        assert_eq!(redis.report.restored, u64::from(RESTORES_MAX));
+    }
+
+    #[test]
+    fn rows_that_are_flushed_while_a_side_car_takes_over_are_written_again() {
+        let key = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session: 7 };
+        let row =
+            SessionRow { key, nonce: 1, update: 3, bypass: 1 << 31, ended: false, touched: 0, lease: 0 };
+        let any = SocketAddr::from(([0; 4], 0));
+        let prefix = ServerSideConfig::new(any, any).prefix;
+        let meta = Meta { generation: 7, slots: 1, ..Meta::default() };
+        let keys = BTreeMap::from([
+            (Ledger::meta_key(&prefix).into_bytes(), meta.to_text().into_bytes()),
+            (Ledger::row_key(&prefix, 0).into_bytes(), row.to_bytes().to_vec()),
+        ]);
+        let mut redis = side_car(Flushing { keys, flushes: 1, ..Flushing::default() }.start());
+        let mut link = redis.connect().unwrap();
+        assert_eq!((redis.report.restored, link.flushed), (1, false));
+        link.upstream.push(&[b"GET", Ledger::row_key(&prefix, 0).as_bytes()]);
+        let stored = link.upstream.call(None).unwrap();
+        assert_eq!(resp::bulk(&stored).unwrap()[..SessionRow::BYTES], row.to_bytes());
+    }
+
+    #[test]
+    fn rejected_commands_are_kept_although_the_keys_are_flushed_meanwhile() {
+        let mut redis = side_car(Flushing { is_flushed: true, ..Flushing::default() }.start());
+        let mut link = link(&redis, false);
+        let late = Rejection::in_doubt(b"*1\r\n$4\r\nPING\r\n");
+        keep(late, &mut redis, &mut link, None).unwrap();
+        assert_eq!((redis.report.restored, redis.report.rejected), (1, 1));
+        link.upstream.push(&[b"GET", Ledger::rejected_key(&redis.config.prefix, 0).as_bytes()]);
+        let stored = link.upstream.call(None).unwrap();
+        let kept = resp::bulk(&stored).and_then(Rejection::from_bytes).expect("the command");
+        assert_eq!(kept.command(), "PING");
     }
 }

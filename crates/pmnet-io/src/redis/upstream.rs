@@ -84,6 +84,13 @@ pub enum UpstreamError {
     Network(#[from] RuntimeError),
 }
 
+impl UpstreamError {
+    /// Another program has flushed the keys.
+    pub(super) fn flushed(what: &'static str) -> Self {
+        Self::Refused { what, error: "keys were flushed".to_owned() }
+    }
+}
+
 /// Address and credentials of the real server.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
