@@ -139,8 +139,10 @@ fn stage(ledger: &Ledger, decisions: &[(Listed, Cleared)]) -> Staged {
         decisions.iter().filter(move |(_, decision)| *decision == wanted).map(|(listed, _)| listed.row)
     };
     let last = ledger.last_touched();
-    let ended =
-        (last + 1..).zip(of(Cleared::Ended)).map(|(touched, row)| SessionRow { ended: true, touched, ..row });
+    // The number is a value in the real server, which another program may have changed to the highest one.
+    let touched = |at: usize| last.saturating_add(1 + at as u64);
+    let ended = of(Cleared::Ended).enumerate();
+    let ended = ended.map(|(at, row)| SessionRow { ended: true, touched: touched(at), ..row });
     let mut staged = ledger.stage_rows(ended);
     for row in of(Cleared::Removed) {
         ledger.stage_drop(&row.key, row.height() + 1, &mut staged);
@@ -150,12 +152,27 @@ fn stage(ledger: &Ledger, decisions: &[(Listed, Cleared)]) -> Staged {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ledger::Meta;
     use super::*;
 
     fn listed(update: u32, ended: bool) -> Listed {
         let key = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session: 7 };
         let row = SessionRow { key, nonce: 1, update, bypass: 1 << 31, ended, touched: 3, lease: 0 };
         Listed { row, written: None, behind: false }
+    }
+
+    #[test]
+    fn sessions_are_ended_behind_a_row_with_the_highest_number() {
+        for (last, touched) in [(3, 4), (u64::MAX, u64::MAX)] {
+            let mut one = listed(4, false);
+            one.row.touched = last;
+            let mut ledger = Ledger::new("p", Meta { slots: 1, ..Meta::default() });
+            ledger.found(0, Some(&one.row.to_bytes())).unwrap();
+            let staged = stage(&ledger, &[(one, Cleared::Ended)]);
+            ledger.apply(&staged);
+            let ended = SessionRow { ended: true, touched, ..one.row };
+            assert_eq!(ledger.row(&one.row.key), Some(&ended));
+        }
     }
 
     #[test]

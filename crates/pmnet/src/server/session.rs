@@ -556,7 +556,7 @@ impl Session {
                 }
             }
             Task::End { .. } => {
-                ctx.touched += 1;
+                ctx.touched = ctx.touched.saturating_add(1);
                 let bypass = self.bypasses.last().max(self.planned.bypass);
                 self.planned = SessionRow { bypass, ended: true, touched: ctx.touched, ..self.planned };
                 Work::Row { ticket, row: self.planned, evicted: Vec::new(), floor: 0 }
