@@ -106,6 +106,8 @@ impl<'n> Copier<'n> {
         self.node.note_copying(None);
         if copied.is_err() {
             self.node.downstream.lock().give_copy_up(copy);
+            // The room of the node behind does not count any more.
+            self.node.wake_for_room();
         }
         copied
     }
@@ -137,7 +139,7 @@ impl<'n> Copier<'n> {
     }
 
     /// From now on clients' values need room at the node behind. Waits until there is room for what is under way, which
-    /// its connections acknowledge, or end the copy.
+    /// its connections acknowledge, or end the copy; and until the first node has said that nothing else is.
     fn wait_for_room(&self, copy: Copying) -> Result<(), Lost> {
         loop {
             let mut downstream = self.node.downstream.lock();
@@ -151,6 +153,8 @@ impl<'n> Copier<'n> {
             if !self.goes_on() {
                 return Err(Lost::Ended);
             }
+            // What has no room is asked for.
+            self.node.room_wanted.notify_all();
             std::thread::sleep(ROOM_WAIT);
         }
     }
@@ -195,7 +199,7 @@ impl<'n> Copier<'n> {
         let bytes = message(code, connection.version(), number, head, 0);
         connection.write_all(&bytes)?;
         let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
-        self.node.note_room(acknowledged.room);
+        self.node.note_room(connection.version(), acknowledged.room);
         Ok(())
     }
 
@@ -249,7 +253,8 @@ impl<'n> Copier<'n> {
 
     /// Which records of a page the node behind lacks.
     fn compare(&self, connection: &mut Connection, comparison: &Comparison) -> Result<Bits, Lost> {
-        comparison.lacking(connection, &|| self.goes_on(), &|room| self.node.note_room(room))
+        let version = connection.version();
+        comparison.lacking(connection, &|| self.goes_on(), &|room| self.node.note_room(version, room))
     }
 
     fn lacking(&self, records: Vec<CopiedRecord<'n>>, which: &Bits) -> Result<Outgoing<'n>, HeapError> {
@@ -275,7 +280,7 @@ impl<'n> Copier<'n> {
         self.node.counters.note_sent(sent);
         let acknowledged = connection.wait_for_all(&|| self.goes_on())?;
         packer.end(sent.value_bytes, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        self.node.note_room(acknowledged.room);
+        self.node.note_room(connection.version(), acknowledged.room);
         Ok(out.count())
     }
 }

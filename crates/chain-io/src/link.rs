@@ -352,7 +352,7 @@ impl<'n> Stream<'n> {
         if self.node.is_first() && in_step && theirs > ours {
             return Err(Lost::Ahead { node: member.name, theirs, ours });
         }
-        self.node.note_room(opened.room);
+        self.node.note_room(version, opened.room);
         if let Err(error) = self.slot().announced.connected(opened.connection.socket()) {
             tracing::warn!(stream, %error, "answers of the node behind take longer");
             self.slot().leave_answers();

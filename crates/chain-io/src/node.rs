@@ -137,6 +137,7 @@ impl Node {
         let is_first = view.is_first(me);
         let mut downstream = Downstream::new(settings.streams);
         downstream.set_view(&view, me);
+        downstream.number_questions_above(state.state().starts << INCARNATIONS_BITS);
         let heartbeat = settings.views.lease().map(|lease| {
             let mut heartbeat = Heartbeat::new(lease.limit(), boot_time());
             // Nobody was the first one before, or those who were have stopped to answer before this one was.
@@ -306,7 +307,7 @@ impl Node {
         if is_in_step && self.is_full_behind() {
             self.note_full_behind(false);
         }
-        self.note_room(acknowledged.room);
+        self.note_room(version, acknowledged.room);
     }
 
     /// What this node says when everything is durable here and behind.

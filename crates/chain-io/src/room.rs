@@ -3,7 +3,7 @@
 use crate::connection::{Connection, Lost};
 use crate::node::Node;
 use crate::slot::Slot;
-use landfall_chain::{Acknowledged, Code, Hello, Question, ROOM_STREAM, Report, Standing, Verdict, message};
+use landfall_chain::{Acknowledged, Ask, Hello, ROOM_STREAM, Report, Round, Verdict};
 use landfall_heap::HeapError;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -45,14 +45,19 @@ impl Node {
         self.is_first() && self.downstream.lock().take_room_of_plenty(bytes)
     }
 
-    /// What the node behind has said of its room.
-    pub(crate) fn note_room(&self, room: Report) {
-        self.downstream.lock().note_room(room);
+    /// What the node behind has said of its room, in this version of the view.
+    pub(crate) fn note_room(&self, version: u64, room: Report) {
+        self.downstream.lock().note_room(version, room);
         self.wake_for_room();
     }
 
+    /// The node before passes on what the first node has said, in this version of the view.
+    pub fn note_round(&self, version: u64, round: Option<Round>) {
+        round.into_iter().for_each(|round| self.downstream.lock().note_round(version, round));
+    }
+
     /// Wakes whoever waits for room.
-    fn wake_for_room(&self) {
+    pub(crate) fn wake_for_room(&self) {
         if self.downstream.lock().take_room_awaited() {
             self.slots.iter().for_each(Slot::wake);
         }
@@ -137,24 +142,24 @@ impl Asker<'_> {
             self.generation = self.node.generation();
         }
         self.asked = Instant::now();
-        // Of a node that is behind, the room is not asked for: no value depends on it.
-        if !self.is_in_step() || (self.connection.is_none() && !self.connect()?) {
+        // Of a node that is behind, the room is not asked for: no value depends on it before a copy ends.
+        let may_ask = self.node.downstream.lock().may_ask_for_room();
+        if !may_ask || (self.connection.is_none() && !self.connect()?) {
             std::thread::sleep(RETRY_AFTER);
             return Ok(());
         }
-        let question = self.node.downstream.lock().ask_for_room();
-        let (version, answer) = self.ask(question)?;
+        let Some(version) = self.connection.as_ref().map(Connection::version) else { return Ok(()) };
+        // Looked at before what was taken: from then on nothing else is under way.
+        let is_ready = self.node.is_ready();
+        let (question, ask) = self.node.downstream.lock().ask_for_room(version, is_ready);
+        let answer = self.ask(ask)?;
         let mut downstream = self.node.downstream.lock();
         // A node that got in step since the last batch is counted, although nobody writes.
         downstream.note_copies(version, answer.nodes);
-        downstream.answer_of_room(question, answer.room);
+        downstream.answer_of_room(version, question, answer.room);
         drop(downstream);
         self.node.wake_for_room();
         Ok(())
-    }
-
-    fn is_in_step(&self) -> bool {
-        self.node.downstream.lock().standing() == Standing::InStep
     }
 
     /// Opens the stream; false if there is no node behind.
@@ -172,14 +177,13 @@ impl Asker<'_> {
         Ok(true)
     }
 
-    /// Asks for the room behind; returns the answer, and the version of the view in which it counts.
-    fn ask(&mut self, question: Question) -> Result<(u64, Acknowledged), Lost> {
+    /// Asks for the room behind; returns the answer.
+    fn ask(&mut self, ask: Ask) -> Result<Acknowledged, Lost> {
         let (node, generation) = (self.node, self.generation);
         let Some(connection) = &mut self.connection else { return Err(Lost::Ended) };
         let (version, number) = (connection.version(), connection.next_number());
-        let bytes = message(Code::Ask, version, number, &question.wanted.to_le_bytes(), 0);
-        connection.write_all(&bytes)?;
+        connection.write_all(&ask.encode(version, number))?;
         let goes_on = || !node.is_stopping() && node.generation() == generation;
-        Ok((version, connection.wait_for_all(&goes_on)?))
+        connection.wait_for_all(&goes_on)
     }
 }

@@ -1,7 +1,7 @@
 //! What a node knows of the node behind it.
 
 use crate::hello::Welcome;
-use crate::room::{Question, Report, Room, Verdict};
+use crate::room::{Ask, Question, Report, Room, Round, Verdict};
 use crate::view::{Member, View};
 
 /// What is known of the node behind.
@@ -19,6 +19,15 @@ pub enum Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copying {
     number: u64,
+}
+
+/// A copy that is about to end: the room of the node counts already.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    copy: Copying,
+    /// The newest round of the first node that had come when the room began to count; if none had, the first one after
+    /// that.
+    since_round: Option<u64>,
 }
 
 /// What a node knows of the node behind it, and when its batches are complete.
@@ -39,8 +48,9 @@ pub struct Downstream {
     copies_begun: u64,
     /// The room behind.
     room: Room,
-    /// The copy that is about to end: the room of the node counts already.
-    ending: Option<Copying>,
+    ending: Option<Ending>,
+    /// What the first node has said last in this view.
+    round: Option<Round>,
     /// How many nodes, from the next one on, had what was acknowledged last in this view.
     copies: u8,
 }
@@ -60,8 +70,14 @@ impl Downstream {
             copies_begun: 0,
             room: Room::default(),
             ending: None,
+            round: None,
             copies: 0,
         }
+    }
+
+    /// Questions for room get numbers above this one: they grow from start to start.
+    pub fn number_questions_above(&mut self, number: u64) {
+        self.room.number_above(number);
     }
 
     /// Another view counts. All connections must be closed.
@@ -71,6 +87,8 @@ impl Downstream {
         let since = if self.version == 0 { now } else { self.since };
         let mut room = std::mem::take(&mut self.room);
         room.forget();
+        // Questions go on, so what is passed on with them does, too.
+        let round = self.round.filter(|_| self.version == view.version);
         *self = Self {
             version: view.version,
             since,
@@ -79,6 +97,7 @@ impl Downstream {
             node: view.behind(me).cloned(),
             copies_begun: self.copies_begun,
             room,
+            round,
             ..Self::new(streams)
         };
     }
@@ -161,10 +180,35 @@ impl Downstream {
     }
 
     /// Everything is copied and acknowledged: from now on the room of the node behind counts. True if it has room for
-    /// all that is under way. Otherwise ask again: this becomes true when that is acknowledged.
+    /// all that is under way, also for what the first node has admitted before it knew of this room. Otherwise ask again:
+    /// this becomes true when that is acknowledged, and the first node has asked for room twice.
     pub fn counts_room(&mut self, copy: Copying) -> bool {
-        self.ending = Some(copy);
-        self.room.fits()
+        if self.ending.is_none_or(|ending| ending.copy != copy) {
+            self.ending = Some(Ending { copy, since_round: self.round.map(|round| round.number) });
+        }
+        self.under_way().is_some_and(|bytes| self.room.fits(bytes))
+    }
+
+    /// Bytes that the first node has under way, of which some may not have come here; `None`: it may have admitted more
+    /// without the room of the node for which a copy ends. A node knows what it has admitted itself.
+    fn under_way(&self) -> Option<u64> {
+        if self.is_first {
+            return Some(0);
+        }
+        let since = self.ending?.since_round?;
+        self.round.filter(|round| round.answered > since)?.taken
+    }
+
+    /// The node before passes on what the first node has said, in view `version`. Call it before the question with which
+    /// it came is answered.
+    pub fn note_round(&mut self, version: u64, round: Round) {
+        if version != self.version {
+            return;
+        }
+        self.round = Some(round);
+        if let Some(ending) = &mut self.ending {
+            ending.since_round.get_or_insert(round.number);
+        }
     }
 
     /// The node has room for everything: from now on every batch waits for the node behind. Only if this is true may
@@ -187,8 +231,13 @@ impl Downstream {
 
     /// True if values must have room at the node behind: every batch waits for it, or soon will.
     fn limits_room(&self) -> bool {
-        let ends = self.ending.is_some() && self.ending == self.copying;
+        let ends = self.ending.is_some_and(|ending| self.is_copying(ending.copy));
         self.node.is_some() && (self.standing != Standing::Behind || ends)
+    }
+
+    /// True if the node behind is to be asked for its room: values depend on it.
+    pub fn may_ask_for_room(&self) -> bool {
+        self.standing != Standing::Unknown && self.limits_room()
     }
 
     /// Takes room behind for a value of so many bytes. [`Self::give_room_back`] when its batch is complete, or if it is not
@@ -226,9 +275,12 @@ impl Downstream {
         self.room.give_back(bytes);
     }
 
-    /// A report of the node behind, which came with a welcome or an acknowledgement.
-    pub fn note_room(&mut self, room: Report) {
-        self.room.note(room);
+    /// A report of the node behind in view `version`, which came with a welcome or an acknowledgement. Reports of different
+    /// nodes have no common order: one of an older view does not count.
+    pub fn note_room(&mut self, version: u64, room: Report) {
+        if version == self.version {
+            self.room.note(room);
+        }
     }
 
     /// Bytes that can be written behind, at once and after a while; `None` if there is no limit.
@@ -246,14 +298,20 @@ impl Downstream {
         self.limits_room() && self.room.is_open()
     }
 
-    /// Begins a question for the room of the node behind.
-    pub fn ask_for_room(&mut self) -> Question {
-        self.room.ask()
+    /// Begins a question for the room of the node behind, by a connection of view `version`; says what is sent. `is_ready`:
+    /// nothing of an earlier life of this node is under way, for which it has taken no room.
+    pub fn ask_for_room(&mut self, version: u64, is_ready: bool) -> (Question, Ask) {
+        let question = self.room.ask();
+        let round = if self.is_first { Some(self.room.round(is_ready)) } else { self.round };
+        let round = round.filter(|_| version == self.version);
+        (question, Ask { wanted: question.wanted, round })
     }
 
-    /// The answer to a question.
-    pub fn answer_of_room(&mut self, question: Question, room: Report) {
-        self.room.answer(question, room);
+    /// The answer to a question, in view `version`: as [`Self::note_room`].
+    pub fn answer_of_room(&mut self, version: u64, question: Question, room: Report) {
+        if version == self.version {
+            self.room.answer(question, room);
+        }
     }
 
     /// For a question of the node before: true if the node behind has answered it, too.
@@ -295,7 +353,7 @@ mod tests {
         let mut downstream = downstream(5);
         assert_eq!(downstream.take_room(1, &mut None), Verdict::Wait, "nothing is known of it");
         downstream.connected(0, 5, Welcome { since: 5, files: 0 });
-        downstream.note_room(report(1, 10));
+        downstream.note_room(5, report(1, 10));
         assert_eq!(downstream.room(), Some((10, 10)));
         assert_eq!(downstream.take_room(11, &mut None), Verdict::Wait);
         assert!(!downstream.take_room_of_plenty(6), "twice as much is not free");
@@ -304,7 +362,7 @@ mod tests {
         assert_eq!(downstream.take_room(11, &mut None), Verdict::Taken, "nobody is behind");
         downstream.set_view(&view(7, &[("a", 1), ("b", 7)]), "a");
         downstream.connected(0, 7, Welcome { since: 7, files: 0 });
-        downstream.note_room(report(1, 21));
+        downstream.note_room(7, report(1, 21));
         assert_eq!(downstream.room(), Some((1, 21)), "what is under way comes there, too");
     }
 
@@ -312,7 +370,7 @@ mod tests {
     fn what_is_packed_takes_only_room_that_nobody_has_taken() {
         let mut downstream = Downstream::new(1);
         assert!(!downstream.take_spare_room(1), "nothing is known");
-        downstream.note_room(report(1, 10));
+        downstream.note_room(0, report(1, 10));
         downstream.note_room_taken(4);
         assert!(!downstream.take_spare_room(7) && downstream.take_spare_room(6));
         assert!(!downstream.take_spare_room(1));
@@ -325,13 +383,112 @@ mod tests {
         let mut downstream = downstream(5);
         (0..2).for_each(|stream| assert!(downstream.connected(stream, 5, Welcome { since: 0, files: 0 })));
         let copy = downstream.begin_copy().expect("it is behind");
-        downstream.note_room(report(1, 10));
+        downstream.note_room(5, report(1, 10));
         assert_eq!(downstream.take_room(20, &mut None), Verdict::Taken, "it does not count yet");
         assert!(!downstream.counts_room(copy));
         assert_eq!(downstream.take_room(1, &mut None), Verdict::Wait);
         downstream.give_room_back(20);
         assert!(downstream.counts_room(copy) && downstream.end_copy(copy));
         assert_eq!(downstream.take_room(1, &mut None), Verdict::Taken);
+    }
+
+    /// The second of three nodes, which has copied everything to the third one. Its streams are connected, and a report has
+    /// come that so many bytes are free there.
+    fn copied_to_third(free: u64) -> (Downstream, Copying) {
+        let mut middle = Downstream::new(1);
+        middle.set_view(&view(5, &[("a", 1), ("b", 1), ("c", 5)]), "b");
+        assert!(middle.connected(0, 5, Welcome { since: 0, files: 0 }));
+        let copy = middle.begin_copy().expect("it is behind");
+        middle.note_room(5, report(1, free));
+        (middle, copy)
+    }
+
+    #[test]
+    fn a_copy_ends_where_what_the_first_node_has_admitted_without_it_has_room() {
+        let (mut middle, copy) = copied_to_third(10);
+        middle.note_round(5, Round { number: 7, answered: 6, taken: Some(0) });
+        assert!(
+            !middle.counts_room(copy),
+            "the first node may have admitted more by what it was told before"
+        );
+        middle.note_round(5, Round { number: 8, answered: 7, taken: Some(0) });
+        assert!(!middle.counts_room(copy), "question 7 may have been answered before the room counted");
+        let round = Round { number: 9, answered: 8, taken: Some(20) };
+        middle.note_round(5, round);
+        assert!(!middle.counts_room(copy), "a value of 20 bytes has not come here yet");
+        let (question, ask) = middle.ask_for_room(5, true);
+        assert_eq!(ask, Ask { wanted: 20, round: Some(round) });
+        middle.answer_of_room(5, question, report(2, 10));
+        middle.note_round(5, Round { number: 10, answered: 9, taken: Some(10) });
+        middle.note_room_taken(11);
+        assert!(!middle.counts_room(copy), "what has come here counts, too");
+        middle.give_room_back(11);
+        assert!(middle.counts_room(copy) && middle.end_copy(copy));
+    }
+
+    #[test]
+    fn a_copy_does_not_end_by_what_the_first_node_does_not_know_or_has_said_in_another_view() {
+        let (mut middle, copy) = copied_to_third(10);
+        assert!(!middle.counts_room(copy), "nothing was heard of the first node");
+        middle.note_round(4, Round { number: 9, answered: 8, taken: Some(0) });
+        middle.note_round(5, Round { number: 5, answered: 4, taken: Some(0) });
+        middle.note_round(5, Round { number: 6, answered: 5, taken: Some(0) });
+        assert!(!middle.counts_room(copy), "the first one that was heard may have been answered before");
+        middle.note_round(5, Round { number: 7, answered: 6, taken: None });
+        assert!(!middle.counts_room(copy), "it may send values again");
+        middle.note_round(5, Round { number: 8, answered: 7, taken: Some(0) });
+        assert!(middle.counts_room(copy));
+        middle.set_view(&view(6, &[("a", 1), ("b", 1), ("c", 5)]), "b");
+        assert_eq!(middle.ask_for_room(6, true).1, Ask { wanted: 0, round: None });
+    }
+
+    #[test]
+    fn what_was_heard_of_the_first_node_is_passed_on_by_new_connections_of_the_view() {
+        let (mut middle, _) = copied_to_third(10);
+        let round = Round { number: 7, answered: 6, taken: Some(0) };
+        middle.note_round(5, round);
+        middle.set_view(&view(5, &[("a", 1), ("b", 1), ("c", 5)]), "b");
+        assert_eq!(middle.ask_for_room(5, true).1.round, Some(round));
+        assert_eq!(middle.ask_for_room(4, true).1.round, None, "a connection of an older view");
+    }
+
+    #[test]
+    fn the_first_node_says_what_it_has_taken_and_which_question_was_answered() {
+        let mut first = downstream(5);
+        first.connected(0, 5, Welcome { since: 5, files: 0 });
+        first.note_room(5, report(1, 10));
+        assert_eq!(first.take_room(9, &mut None), Verdict::Taken);
+        let (question, ask) = first.ask_for_room(5, true);
+        assert_eq!(ask, Ask { wanted: 0, round: Some(Round { number: 1, answered: 0, taken: Some(9) }) });
+        first.answer_of_room(4, question, report(9, 100));
+        assert_eq!(first.room(), Some((1, 10)), "that is the room of a node of an older view");
+        first.answer_of_room(5, question, report(2, 100));
+        let (_, ask) = first.ask_for_room(5, false);
+        assert_eq!(ask.round, Some(Round { number: 2, answered: 1, taken: None }));
+    }
+
+    #[test]
+    fn a_report_of_a_node_that_was_behind_in_an_older_view_does_not_count() {
+        let mut downstream = downstream(5);
+        downstream.set_view(&view(6, &[("a", 1), ("c", 6)]), "a");
+        downstream.connected(0, 6, Welcome { since: 6, files: 0 });
+        downstream.note_room(5, report(1 << 40, 100));
+        assert_eq!(downstream.room(), Some((0, u64::MAX)), "nothing is known of c");
+        downstream.note_room(6, report(1, 10));
+        assert_eq!(downstream.room(), Some((10, 10)));
+    }
+
+    #[test]
+    fn a_node_is_asked_for_its_room_from_the_moment_on_at_which_that_counts() {
+        let mut downstream = downstream(5);
+        assert!(!downstream.may_ask_for_room());
+        (0..2).for_each(|stream| assert!(downstream.connected(stream, 5, Welcome { since: 0, files: 0 })));
+        let copy = downstream.begin_copy().expect("it is behind");
+        assert!(!downstream.may_ask_for_room());
+        downstream.note_room(5, report(1, 10));
+        assert!(downstream.counts_room(copy) && downstream.may_ask_for_room());
+        downstream.give_copy_up(copy);
+        assert!(!downstream.may_ask_for_room());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use packing::{
 pub use parser::{Message, Parser};
 pub use record::{Record, RecordKind, Records};
 pub use replicate::{Replicate, UnknownReplicate};
-pub use room::{Question, Report, Verdict};
+pub use room::{Ask, Question, Report, Round, Verdict};
 pub use sending::{Sending, UnknownSending, Window};
 pub use upstream::{Copied, Upstream};
 pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError, check_name};

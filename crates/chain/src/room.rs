@@ -2,12 +2,17 @@
 //!
 //! A node reports its room with everything that it says to the node before ([`Report`]). The first node takes room for
 //! each value before it writes it ([`Room::take`]), and gives it back when the batch is complete: the report that came
-//! with the acknowledgement knows of the value.
+//! with the acknowledgement knows of the value. With each question for room it says what it has taken ([`Round`]), and
+//! every node passes that on: a copy ends only when the node has room for what was admitted without it.
 
-use crate::wire::{WireError, u64_at};
+use crate::wire::{Code, WireError, message, u64_at};
 
 /// Length of a report in a head, bytes.
 pub(crate) const REPORT_BYTES: usize = 24;
+/// Length of the head of a question, bytes.
+const ASK_BYTES: usize = 32;
+/// Stands for a number of bytes that is not known.
+const NOT_KNOWN: u64 = u64::MAX;
 
 /// The room at a node and at all nodes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,54 @@ impl Report {
             return Err(WireError::Length);
         }
         Ok(Self { order: u64_at(head, 0), free: u64_at(head, 8), obtainable: u64_at(head, 16) })
+    }
+}
+
+/// What the first node has admitted. It says so with each question for room, and every node passes on what it has heard
+/// last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Number of the first node's question, 1 or more. It grows, from start to start.
+    pub number: u64,
+    /// The newest question of the first node that was answered when this one began. What it admits from then on has room
+    /// by that answer, or by a newer report.
+    pub answered: u64,
+    /// Bytes that it had admitted when this question began, and that were not complete; `None`: it does not know.
+    pub taken: Option<u64>,
+}
+
+/// A question for room, as it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Bytes that somebody waits for.
+    pub wanted: u64,
+    /// What the first node has said last; `None`: nothing in this view.
+    pub round: Option<Round>,
+}
+
+impl Ask {
+    /// The message.
+    pub fn encode(&self, version: u64, number: u64) -> Vec<u8> {
+        let [first, answered, taken] = self
+            .round
+            .map_or([0; 3], |round| [round.number, round.answered, round.taken.unwrap_or(NOT_KNOWN)]);
+        let head: Vec<u8> =
+            [self.wanted, first, answered, taken].iter().flat_map(|field| field.to_le_bytes()).collect();
+        message(Code::Ask, version, number, &head, 0)
+    }
+
+    /// Reads the head of a question.
+    ///
+    /// # Errors
+    /// [`WireError::Length`].
+    pub fn decode(head: &[u8]) -> Result<Self, WireError> {
+        if head.len() != ASK_BYTES {
+            return Err(WireError::Length);
+        }
+        let (number, answered) = (u64_at(head, 8), u64_at(head, 16));
+        let taken = Some(u64_at(head, 24)).filter(|taken| *taken != NOT_KNOWN);
+        let round = (number > 0).then_some(Round { number, answered, taken });
+        Ok(Self { wanted: u64_at(head, 0), round })
     }
 }
 
@@ -78,6 +131,17 @@ pub struct Room {
 }
 
 impl Room {
+    /// Questions get numbers above this one.
+    pub(crate) fn number_above(&mut self, number: u64) {
+        (self.asked, self.answered) = (number, number);
+    }
+
+    /// What the first node says with the question that it has just begun. `is_known`: room was taken for everything that
+    /// is under way.
+    pub(crate) fn round(&self, is_known: bool) -> Round {
+        Round { number: self.asked, answered: self.answered, taken: is_known.then_some(self.taken) }
+    }
+
     /// Another node is behind: nothing is known of it. What was taken is still under way.
     pub(crate) fn forget(&mut self) {
         self.report = None;
@@ -196,15 +260,21 @@ impl Room {
             .map_or((0, u64::MAX), |report| (report.free.saturating_sub(self.taken), report.obtainable))
     }
 
-    /// True if everything that was taken has room.
-    pub(crate) fn fits(&self) -> bool {
-        self.report.is_some_and(|report| report.free >= self.taken)
+    /// True if so many bytes have room, and everything that was taken. Otherwise that is asked for.
+    pub(crate) fn fits(&mut self, bytes: u64) -> bool {
+        let needed = bytes.max(self.taken);
+        let fits = self.report.is_some_and(|report| report.free >= needed);
+        if !fits {
+            self.want(needed);
+        }
+        fits
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::HEADER_BYTES;
 
     fn report(order: u64, free: u64, obtainable: u64) -> Report {
         Report { order, free, obtainable }
@@ -284,7 +354,7 @@ mod tests {
     fn of_a_node_that_has_not_reported_nothing_is_taken() {
         let mut room = Room::default();
         assert_eq!(room.take(1, &mut None), Verdict::Wait);
-        assert!(room.wants_answer() && !room.fits());
+        assert!(room.wants_answer() && !room.fits(0));
         assert_eq!(room.left(), (0, u64::MAX));
     }
 
@@ -297,5 +367,40 @@ mod tests {
         assert!(!room.is_answered(7, &mut awaited) && !room.wants_answer());
         room.answer(question, report(2, 10, 10));
         assert!(room.is_answered(7, &mut awaited) && room.take_awaited() && !room.take_awaited());
+    }
+
+    #[test]
+    fn what_has_no_room_is_asked_for() {
+        let mut room = room(10, 100);
+        assert!(room.fits(10) && !room.wants_answer());
+        assert!(!room.fits(11));
+        let question = room.ask();
+        assert_eq!(question.wanted, 11);
+        room.answer(question, report(2, 11, 100));
+        assert!(room.fits(11) && !room.fits(12));
+    }
+
+    #[test]
+    fn a_question_says_which_one_was_answered_before_and_what_is_taken() {
+        const START: u64 = 1 << 32;
+        let mut room = room(100, 100);
+        room.number_above(START);
+        let first = room.ask();
+        assert_eq!(room.round(false), Round { number: START + 1, answered: START, taken: None });
+        room.answer(first, report(2, 100, 100));
+        assert_eq!(room.take(60, &mut None), Verdict::Taken);
+        room.ask();
+        assert_eq!(room.round(true), Round { number: START + 2, answered: START + 1, taken: Some(60) });
+    }
+
+    #[test]
+    fn a_question_is_read_as_it_was_written() {
+        let round = Round { number: 7, answered: 6, taken: Some(5) };
+        let rounds = [None, Some(round), Some(Round { taken: None, ..round })];
+        for ask in rounds.map(|round| Ask { wanted: 9, round }) {
+            let head = ask.encode(1, 2)[HEADER_BYTES..].to_vec();
+            assert_eq!(Ask::decode(&head), Ok(ask));
+            assert_eq!(Ask::decode(&head[..8]), Err(WireError::Length), "it ends behind the first field");
+        }
     }
 }

@@ -15,7 +15,7 @@ const HEAD_BYTES_MAX: u32 = 2 << 30;
 /// Longest payload, bytes: the largest region.
 const PAYLOAD_BYTES_MAX: u64 = 512 << 30;
 const LETTERS: &[u8; 4] = b"LFCH";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// What is wrong with a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

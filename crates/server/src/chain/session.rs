@@ -9,7 +9,7 @@ use crate::context::{Context, Outcome};
 use crate::reply::Reply;
 use crate::shared::Shared;
 use landfall_chain::{
-    Code, Hello, Message, Packing, Reason, Record, RecordKind, Records, Refusal, WireError,
+    Ask, Code, Hello, Message, Packing, Reason, Record, RecordKind, Records, Refusal, WireError,
 };
 use landfall_chain_io::{Counters, Node, Unpacked, Unpacker, full};
 use landfall_fs::{Files, FilesRecord, Publisher, ReceiveError};
@@ -165,8 +165,9 @@ impl ChainSession {
                 ended?;
             }
             Code::Ask => {
-                let wanted = head[..].try_into().map_err(|_| WireError::Length)?;
-                self.asked.find_room(node, ctx, u64::from_le_bytes(wanted))?;
+                let Ask { wanted, round } = Ask::decode(&head)?;
+                node.note_round(header.version, round);
+                self.asked.find_room(node, ctx, wanted)?;
             }
             Code::Check => is_there = are_there(ctx, &head, reply)?,
             code => return Err(WireError::Unexpected(code).into()),
