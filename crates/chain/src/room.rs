@@ -48,8 +48,8 @@ impl Report {
 pub struct Round {
     /// Number of the first node's question, 1 or more. It grows, from start to start.
     pub number: u64,
-    /// The newest question of the first node that was answered when this one began. What it admits from then on has room
-    /// by that answer, or by a newer report.
+    /// The newest question of the first node that was answered when this one began, in this life of the node; 0: none.
+    /// What it admits from then on has room by that answer, or by a newer report.
     pub answered: u64,
     /// Bytes that it had admitted when this question began, and that were not complete; `None`: it does not know.
     pub taken: Option<u64>,
@@ -131,9 +131,9 @@ pub struct Room {
 }
 
 impl Room {
-    /// Questions get numbers above this one.
+    /// Questions get numbers above this one. None of them is answered, whatever was in an earlier life.
     pub(crate) fn number_above(&mut self, number: u64) {
-        (self.asked, self.answered) = (number, number);
+        self.asked = number;
     }
 
     /// What the first node says with the question that it has just begun. `is_known`: room was taken for everything that
@@ -386,7 +386,7 @@ mod tests {
         let mut room = room(100, 100);
         room.number_above(START);
         let first = room.ask();
-        assert_eq!(room.round(false), Round { number: START + 1, answered: START, taken: None });
+        assert_eq!(room.round(false), Round { number: START + 1, answered: 0, taken: None });
         room.answer(first, report(2, 100, 100));
         assert_eq!(room.take(60, &mut None), Verdict::Taken);
         room.ask();
