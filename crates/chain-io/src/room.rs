@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How often the room behind is asked for.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+/// The same while the end of a copy elsewhere in the chain may wait for it.
+const ASK_OFTEN: Duration = Duration::from_millis(100);
 /// Pause between questions while somebody waits for room.
 const ASK_PAUSE: Duration = Duration::from_millis(5);
 /// Pause before a connection is tried again.
@@ -128,10 +130,11 @@ impl Asker<'_> {
         std::thread::sleep(ASK_PAUSE.saturating_sub(self.asked.elapsed()));
         let mut downstream = self.node.downstream.lock();
         while !self.node.is_stopping() && !downstream.wants_room() {
-            let Some(left) = ASK_EVERY.checked_sub(self.asked.elapsed()).filter(|left| !left.is_zero())
-            else {
+            let every = if downstream.may_be_waited_for() { ASK_OFTEN } else { ASK_EVERY };
+            let left = every.saturating_sub(self.asked.elapsed());
+            if left.is_zero() {
                 return;
-            };
+            }
             self.node.room_wanted.wait_for(&mut downstream, left);
         }
     }

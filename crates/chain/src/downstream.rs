@@ -40,6 +40,8 @@ pub struct Downstream {
     is_out: bool,
     is_first: bool,
     node: Option<Member>,
+    /// How many nodes are behind this one in the view.
+    nodes_behind: usize,
     standing: Standing,
     /// Which streams are connected. The copy's is not among them.
     connected: Vec<bool>,
@@ -64,6 +66,7 @@ impl Downstream {
             is_out: false,
             is_first: false,
             node: None,
+            nodes_behind: 0,
             standing: Standing::Unknown,
             connected: vec![false; streams],
             copying: None,
@@ -95,6 +98,7 @@ impl Downstream {
             is_out: self.is_out || now != since || (self.is_first && !view.is_first(me)),
             is_first: view.is_first(me),
             node: view.behind(me).cloned(),
+            nodes_behind: view.find(me).map_or(0, |(place, _)| view.members.len() - 1 - place),
             copies_begun: self.copies_begun,
             room,
             round,
@@ -187,6 +191,13 @@ impl Downstream {
             self.ending = Some(Ending { copy, since_round: self.round.map(|round| round.number) });
         }
         self.under_way().is_some_and(|bytes| self.room.fits(bytes))
+    }
+
+    /// True if this is the first node, and one behind the next may be about to get in step: then a copy waits for what this
+    /// node says with its questions.
+    pub fn may_be_waited_for(&self) -> bool {
+        let is_next_in_step = self.standing == Standing::InStep;
+        self.is_first && is_next_in_step && usize::from(self.copies()) < self.nodes_behind
     }
 
     /// Bytes that the first node has under way, of which some may not have come here; `None`: it may have admitted more
@@ -450,6 +461,22 @@ mod tests {
         middle.set_view(&view(5, &[("a", 1), ("b", 1), ("c", 5)]), "b");
         assert_eq!(middle.ask_for_room(5, true).1.round, Some(round));
         assert_eq!(middle.ask_for_room(4, true).1.round, None, "a connection of an older view");
+    }
+
+    #[test]
+    fn a_first_node_is_waited_for_as_long_as_one_behind_the_next_is_not_in_step() {
+        let mut first = Downstream::new(1);
+        let members = [("a", 1), ("b", 1), ("c", 1)];
+        first.set_view(&view(5, &members), "a");
+        assert!(!first.may_be_waited_for(), "nothing is known of the next one");
+        first.connected(0, 5, Welcome { since: 1, files: 0 });
+        assert!(first.may_be_waited_for());
+        first.note_copies(5, 2);
+        assert!(!first.may_be_waited_for());
+        let mut second = Downstream::new(1);
+        second.set_view(&view(5, &members), "b");
+        second.connected(0, 5, Welcome { since: 1, files: 0 });
+        assert!(!second.may_be_waited_for());
     }
 
     #[test]
