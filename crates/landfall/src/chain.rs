@@ -153,7 +153,13 @@ fn parse_member(text: &str) -> Result<NewMember, String> {
         None => (addresses, None),
         Some((address, clients)) => (address, Some(clients.parse().map_err(|_| expected())?)),
     };
-    Ok(NewMember { name: name.to_owned(), address: address.parse().map_err(|_| expected())?, clients })
+    let address: SocketAddr = address.parse().map_err(|_| expected())?;
+    if address.ip().is_unspecified() || address.port() == 0 {
+        return Err(format!(
+            "the other nodes cannot connect to {address}: give an address of the machine of {name}, and a port"
+        ));
+    }
+    Ok(NewMember { name: name.to_owned(), address, clients })
 }
 
 /// A node of a chain in etcd, of which people say nothing about clients.
@@ -273,6 +279,14 @@ mod tests {
         assert_eq!(with.clients.unwrap().to_string(), "db-2.example.org:6479");
         for text in ["a", "a=b", "a=127.0.0.1:7101,", "a=127.0.0.1:7101,host", "a=host:7101"] {
             assert!(parse_member(text).unwrap_err().contains(MEMBER), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_member_has_an_address_to_which_others_connect() {
+        for text in ["a=0.0.0.0:7101", "a=[::]:7101", "a=127.0.0.1:0", "a=0.0.0.0:7101,127.0.0.1:6479"] {
+            let wrong = parse_member(text).err().unwrap_or_default();
+            assert!(wrong.contains("an address of the machine of a, and a port"), "{text}: {wrong}");
         }
     }
 }
