@@ -7,6 +7,7 @@ use landfall_heap::{Damage, Gated, HeapError, Item, SlotId, Until, spaces};
 use landfall_kv::{DATABASES, KvError, PageLimit, RangeQuery, verify};
 use landfall_wal::{CopiedLogRecord, LogPart, LogPlace, ReadLimit, WalError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Keys of a page.
@@ -17,9 +18,15 @@ const WAIT: Duration = Duration::from_micros(200);
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a page.
 const PAGE_BYTES: usize = 1 << 20;
+/// Most values of a copy that are passed over as they cannot be read: it is not a bad sector if there are more.
+const UNREADABLE_MAX: u64 = 4096;
 
 /// Walks over all databases in the order of their keys.
-pub(super) struct EnginePages(Arc<Shared>);
+pub(super) struct EnginePages {
+    shared: Arc<Shared>,
+    /// Values of this copy that the medium does not give.
+    unreadable: AtomicU64,
+}
 
 impl std::fmt::Debug for EnginePages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,25 +36,29 @@ impl std::fmt::Debug for EnginePages {
 
 impl EnginePages {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        Self(Arc::clone(shared))
+        Self { shared: Arc::clone(shared), unreadable: AtomicU64::new(0) }
     }
 }
 
 impl Pages for EnginePages {
     fn begin(&self) {
-        let Some(files) = self.0.files.files() else { return };
+        self.unreadable.store(0, Ordering::Relaxed);
+        let Some(files) = self.shared.files.files() else { return };
         // What the node behind has published must be published here, or it seems to be there in vain.
         let (begun, next) = (Instant::now(), files.next_operation());
-        while files.published_below() < next && begun.elapsed() < PUBLISHED_WITHIN && !is_given_up(&self.0) {
+        while files.published_below() < next
+            && begun.elapsed() < PUBLISHED_WITHIN
+            && !is_given_up(&self.shared)
+        {
             std::thread::sleep(WAIT);
         }
-        while !files.hold_publishing() && !is_given_up(&self.0) {
+        while !files.hold_publishing() && !is_given_up(&self.shared) {
             std::thread::sleep(WAIT);
         }
     }
 
     fn end(&self) {
-        self.0.files.files().into_iter().for_each(|files| files.publish_again());
+        self.shared.files.files().into_iter().for_each(|files| files.publish_again());
     }
 
     fn compares(&self, space: u8) -> bool {
@@ -74,11 +85,11 @@ impl EnginePages {
             query.resume_after(after.clone());
         }
         let limit = PageLimit { keys: PAGE_KEYS, bytes: PAGE_BYTES, verify: false };
-        let page = self.0.engine.page(&query, limit, now_ns() / 1_000_000).map_err(heap_error)?;
-        let page = durable(&self.0, page)?;
+        let page = self.shared.engine.page(&query, limit, now_ns() / 1_000_000).map_err(heap_error)?;
+        let page = durable(&self.shared, page)?;
         Item::fetch_all(page.items.iter().filter_map(|(_, item)| item.as_ref().ok()))?;
         for (key, item) in page.items {
-            if let Some(part) = value_part(&key, item)? {
+            if let Some(part) = value_part(&key, item, &self.unreadable)? {
                 add(CopiedRecord { space: from.space, key, aux: 0, part })?;
             }
         }
@@ -99,8 +110,12 @@ impl EnginePages {
     ) -> Result<Option<Position>, HeapError> {
         let limit = ReadLimit { entries: PAGE_KEYS, bytes: PAGE_BYTES as u64 };
         let place = from.after.as_deref().map_or(LogPlace::Start, decode);
-        let page = self.0.logs.copy_page(&place, limit).map_err(log_error)?;
-        let page = durable(&self.0, page)?;
+        let page = self.shared.logs.copy_page(&place, limit).map_err(log_error).inspect_err(|error| {
+            if matches!(error, HeapError::Media(_)) {
+                tracing::error!(?place, %error, "entries of a log cannot be read, so that nothing is copied");
+            }
+        })?;
+        let page = durable(&self.shared, page)?;
         if let Some((log, what)) = page.damaged {
             tracing::error!(log, %what, "a damaged log cannot be copied");
         }
@@ -112,7 +127,7 @@ impl EnginePages {
             };
             add(CopiedRecord { space, key, aux: 0, part })?;
         }
-        let files = || self.0.files.files().map(|_| position(CopyPlace::START));
+        let files = || self.shared.files.files().map(|_| position(CopyPlace::START));
         let next = page.next.map(|next| Position { space: spaces::LOG, after: Some(encode(&next)) });
         Ok(next.or_else(files))
     }
@@ -122,16 +137,23 @@ impl EnginePages {
         from: &Position,
         add: AddRecord<'_, 'h>,
     ) -> Result<Option<Position>, HeapError> {
-        let Some(files) = self.0.files.files() else { return Ok(None) };
+        let Some(files) = self.shared.files.files() else { return Ok(None) };
         if from.space == spaces::FILES_LOG {
             files.sync_all().map_err(fs_error)?;
-            self.0.wake_committer();
+            self.shared.wake_committer();
         }
         let place = CopyPlace { space: from.space, after: from.after.clone() };
         let (page, next) = files.copy_page(&place).map_err(fs_error)?;
         Item::fetch_all(page.iter().map(|record| &record.item))?;
         for landfall_fs::CopiedRecord { space, key, aux, item } in page {
-            if !item.verify()? {
+            let is_whole = item.verify().inspect_err(|error| {
+                tracing::error!(
+                    slot = item.slot.0,
+                    %error,
+                    "a record of files cannot be read, so that nothing is copied: repair the region first"
+                );
+            })?;
+            if !is_whole {
                 tracing::error!(
                     slot = item.slot.0,
                     "a damaged record of files cannot be copied: repair the region first"
@@ -144,11 +166,21 @@ impl EnginePages {
     }
 }
 
-/// A key's version, verified; `None` if its record cannot be read.
-fn value_part<'h>(key: &[u8], item: Result<Item<'h>, KvError>) -> Result<Option<CopiedPart<'h>>, HeapError> {
+/// A key's version, verified; `None` if its record cannot be read. A value that the medium does not give is as good as one
+/// that is damaged, unless there are too many.
+fn value_part<'h>(
+    key: &[u8],
+    item: Result<Item<'h>, KvError>,
+    unreadable: &AtomicU64,
+) -> Result<Option<CopiedPart<'h>>, HeapError> {
+    let is_passed_over = || unreadable.fetch_add(1, Ordering::Relaxed) < UNREADABLE_MAX;
     let verified = item.and_then(|item| match verify(&item) {
         Ok(()) => Ok(CopiedPart::Value(item)),
         Err(KvError::Damaged { what: Damage::ValueChecksum }) => Ok(CopiedPart::Damaged(item)),
+        // Its record says what a node that has it whole is compared with.
+        Err(KvError::Heap(HeapError::Media(_))) if item.crcs().is_some() && is_passed_over() => {
+            Ok(CopiedPart::Damaged(item))
+        }
         Err(error) => Err(error),
     });
     if !matches!(verified, Ok(CopiedPart::Value(_)) | Err(KvError::Wait(_))) {
@@ -233,5 +265,49 @@ fn heap_error(error: KvError) -> HeapError {
         KvError::Wait(Until::Load(load)) => HeapError::Loading(load),
         KvError::Wait(_) => HeapError::Busy,
         _ => HeapError::Damaged { slot: SlotId::NONE, what: Damage::Unreadable },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_heap::{NewRegion, Source, Writer, create};
+    use landfall_kv::{Recovery, SetRequest};
+    use landfall_media::RUN_SIZE;
+    use landfall_media::sim::{SimMedia, SimOptions};
+
+    #[test]
+    fn a_value_that_cannot_be_read_keeps_no_other_one_from_being_copied_unless_the_medium_fails() {
+        let media = SimMedia::new(48 * RUN_SIZE, SimOptions::default());
+        create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).unwrap();
+        let (engine, _) = Recovery::run(Arc::clone(&media) as _, 4).unwrap();
+        // Each writer puts values into runs of its own.
+        let set = |writer: u8, key: &[u8]| {
+            let mut writer = Writer::new(Arc::clone(engine.heap()), writer);
+            let value = Source::Bytes(&[7; 4000]);
+            let request = SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns: 9 };
+            let slot = engine.set(&mut writer, &request).unwrap().ungated().slot;
+            writer.commit_now().unwrap();
+            (writer, slot)
+        };
+        let ((_first, lost), (_second, _)) = (set(0, b"a"), set(1, b"b"));
+        let view = engine.heap().record(lost).unwrap();
+        for extent in engine.heap().all_extents(lost, &view).unwrap() {
+            media.fail_reads(extent);
+        }
+        let parts = |unreadable: u64| {
+            let (limit, unreadable) =
+                (PageLimit { keys: 10, bytes: PAGE_BYTES, verify: false }, AtomicU64::new(unreadable));
+            let page = engine.page(&RangeQuery::all(0), limit, 1).unwrap().ungated();
+            let part = |(key, item): (Vec<u8>, _)| value_part(&key, item, &unreadable);
+            page.items.into_iter().map(part).collect::<Vec<_>>()
+        };
+        let both = parts(0);
+        assert!(
+            matches!(both[..], [Ok(Some(CopiedPart::Damaged(_))), Ok(Some(CopiedPart::Value(_)))]),
+            "{both:?}"
+        );
+        let both = parts(UNREADABLE_MAX);
+        assert!(matches!(both[..], [Err(HeapError::Media(_)), Ok(Some(CopiedPart::Value(_)))]), "{both:?}");
     }
 }
