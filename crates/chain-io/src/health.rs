@@ -4,8 +4,14 @@ use crate::node::Node;
 
 impl Node {
     /// What keeps the chain from its work at this node and the one behind it: full regions, refusals, views that are
-    /// ignored. Empty if there is nothing that people should know.
+    /// ignored; and what makes no sense in the place that the views are from. Empty if there is nothing that people should
+    /// know.
     pub fn troubles(&self) -> Vec<String> {
+        [self.own_troubles(), self.views().troubles()].concat()
+    }
+
+    /// What this node alone can say.
+    pub(crate) fn own_troubles(&self) -> Vec<String> {
         let view = self.troubles.view().map(|why| format!("its view is not followed: {why}"));
         let mut troubles = Vec::from_iter(view);
         if self.heap.room_bytes() == 0 {

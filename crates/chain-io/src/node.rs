@@ -495,7 +495,7 @@ impl Node {
                 tracing::warn!("{ignored}: the view that was read before counts");
             }
             self.troubles.note_view(&ignored);
-            self.views().note_troubles(&self.troubles().join("; "));
+            self.views().note_troubles(&self.own_troubles().join("; "));
             told = ignored;
             self.follow_time();
             self.tell_of_first(&mut told_clients);

@@ -49,14 +49,20 @@ pub trait Views: Debug + Send + Sync {
         None
     }
 
+    /// What makes no sense in the place that the views are from, and costs single nodes something. Who asks there sees it, so
+    /// that it is not told back by [`Self::note_troubles`].
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The node is in step for this `since`; 0: it is behind.
     fn note_in_step(&self, _since: u64) {}
 
     /// How far the copy to the node behind has come; `None`: there is none.
     fn note_copy(&self, _progress: Option<&CopyProgress>) {}
 
-    /// What keeps the chain from its work at this node ([`crate::Node::troubles`]); empty: nothing does. It is said several
-    /// times a second.
+    /// What keeps the chain from its work at this node ([`crate::Node::troubles`], without [`Self::troubles`]); empty: nothing
+    /// does. It is said several times a second.
     fn note_troubles(&self, _troubles: &str) {}
 
     /// The node was removed from the chain while it ran. It serves nobody, and completes nothing any more.

@@ -33,7 +33,7 @@ pub use compressor::{Compression, Compressor, Plan, UnknownCompression, most_pac
 pub use downstream::{Copying, Downstream, Standing};
 pub use heartbeat::{Heartbeat, Proof};
 pub use hello::{Acknowledged, Hello, Reason, Refusal, Welcome};
-pub use manager::{Candidate, Change, Manager, Registration};
+pub use manager::{Candidate, Change, Heard, Manager, Registration};
 pub use packing::{
     BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockHeader, PACKED_BYTES_MAX, PACKED_BYTES_MIN, block_lens, values_len,
 };

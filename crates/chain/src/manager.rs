@@ -13,15 +13,37 @@ pub struct Registration {
     pub leaves: bool,
 }
 
+/// What one reading of the registry shows of a node's registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// There is none: the node is silent.
+    Nothing,
+    /// It is registered, and what it says of itself cannot be read. It may be in step, and it may be behind.
+    Illegible,
+    /// What it says of itself.
+    Registration(Registration),
+}
+
+impl Heard {
+    /// What the node says of itself, if that is known.
+    #[must_use]
+    pub fn registration(self) -> Option<Registration> {
+        match self {
+            Self::Registration(registration) => Some(registration),
+            Self::Nothing | Self::Illegible => None,
+        }
+    }
+}
+
 /// A node, as one reading of the registry shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its name.
     pub name: String,
-    /// Where it listens; `None`: it does not belong to the chain any more.
+    /// Where it listens; `None`: it does not belong to the chain any more, or its address is not known.
     pub address: Option<String>,
-    /// What it says of itself; `None`: it is silent.
-    pub registration: Option<Registration>,
+    /// What it says of itself. One of which that cannot be read is not taken out, nor added, nor counted as in step.
+    pub heard: Heard,
     /// Another number with each time that it has registered.
     pub registered: u64,
 }
@@ -69,8 +91,8 @@ impl Manager {
         let is_continued = self.last.is_some_and(|last| now.saturating_sub(last) <= self.gap);
         self.last = Some(now);
         let known = std::mem::take(&mut self.steady);
-        for Candidate { name, registration, registered, .. } in candidates {
-            let (is_silent, registered) = (registration.is_none(), *registered);
+        for Candidate { name, heard, registered, .. } in candidates {
+            let (is_silent, registered) = (*heard == Heard::Nothing, *registered);
             let is_same = |known: &&Steady| known.registered == registered && known.is_silent == is_silent;
             let before = known.get(name).filter(|_| is_continued).filter(is_same);
             let begun = before.map_or(now, |known| known.begun);
@@ -81,7 +103,7 @@ impl Manager {
     /// The view that follows at the last reading, if one does.
     pub fn next(&self, view: &View, candidates: &[Candidate]) -> Option<Change> {
         let found = |name: &str| candidates.iter().find(|candidate| candidate.name == name);
-        let of = |member: &Member| found(&member.name).and_then(|candidate| candidate.registration);
+        let of = |member: &Member| found(&member.name).and_then(|candidate| candidate.heard.registration());
         let is_sound = |member: &Member| {
             of(member)
                 .is_some_and(|registration| registration.in_step == member.since && !registration.leaves)
@@ -114,7 +136,7 @@ impl Manager {
         }
         let joins = |candidate: &&Candidate| {
             let is_member = view.find(&candidate.name).is_ok();
-            !is_member && candidate.registration.is_some_and(|registration| !registration.leaves)
+            !is_member && candidate.heard.registration().is_some_and(|registration| !registration.leaves)
         };
         let addition = |candidate: &Candidate| {
             let next = view.with(&candidate.name, candidate.address.as_deref()?).ok()?;
@@ -162,17 +184,21 @@ mod tests {
     }
 
     fn lives(name: &str, in_step: u64) -> Candidate {
-        let registration = Some(Registration { in_step, leaves: false });
-        Candidate { name: name.into(), address: Some(address(name)), registration, registered: 1 }
+        let heard = Heard::Registration(Registration { in_step, leaves: false });
+        Candidate { name: name.into(), address: Some(address(name)), heard, registered: 1 }
     }
 
     fn leaves(name: &str, in_step: u64) -> Candidate {
-        let registration = Some(Registration { in_step, leaves: true });
-        Candidate { registration, ..lives(name, in_step) }
+        let heard = Heard::Registration(Registration { in_step, leaves: true });
+        Candidate { heard, ..lives(name, in_step) }
     }
 
     fn silent(name: &str) -> Candidate {
-        Candidate { registration: None, ..lives(name, 0) }
+        Candidate { heard: Heard::Nothing, ..lives(name, 0) }
+    }
+
+    fn illegible(name: &str) -> Candidate {
+        Candidate { heard: Heard::Illegible, ..lives(name, 0) }
     }
 
     /// A manager that has seen the same for so long, every second.
@@ -256,6 +282,20 @@ mod tests {
         let view = view(3, &[("a", 1), ("b", 1), ("c", 1)]);
         assert_eq!(next(0, &view, &[leaves("a", 1), leaves("b", 1), lives("c", 1)]), names("c"));
         assert_eq!(next(0, &view, &[lives("a", 1), leaves("b", 1), lives("c", 1)]), names("ac"));
+    }
+
+    #[test]
+    fn a_member_of_which_nothing_can_be_read_is_neither_taken_out_nor_counted_nor_added() {
+        let all = view(3, &[("a", 1), ("b", 1), ("c", 1)]);
+        assert_eq!(next(60, &all, &[illegible("a"), lives("b", 1), lives("c", 1)]), None);
+        assert_eq!(next(60, &all, &[lives("a", 1), illegible("b"), lives("c", 1)]), None);
+        // Others are taken out beside it, behind a first one that stays.
+        assert_eq!(next(60, &all, &[illegible("a"), silent("b"), lives("c", 1)]), names("ac"));
+        // It is not known to be in step: it neither becomes the first one, nor is it the one that remains.
+        assert_eq!(next(60, &all, &[leaves("a", 1), illegible("b"), lives("c", 1)]), None);
+        assert_eq!(next(60, &all, &[lives("a", 0), illegible("b"), illegible("c")]), None);
+        assert_eq!(next(60, &view(3, &[("a", 1), ("b", 1)]), &[silent("a"), illegible("b")]), None);
+        assert_eq!(next(60, &view(3, &[("b", 1)]), &[illegible("a"), lives("b", 1)]), None);
     }
 
     #[test]

@@ -45,6 +45,18 @@ impl Setting {
         self.chain.command("show", &[])
     }
 
+    /// Runs `etcdctl`. `None`, with a message, if it is not installed.
+    fn etcdctl(&self, words: &[&str]) -> Option<()> {
+        let mut command = std::process::Command::new("etcdctl");
+        command.args(["--endpoints", &self.etcd.url]).args(words).env("ETCDCTL_API", "3");
+        let Ok(output) = command.output() else {
+            eprintln!("SKIP: etcdctl: not installed, see `cargo xtask peers`");
+            return None;
+        };
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Some(())
+    }
+
     /// The names of the view's members, in order.
     fn members(&self) -> String {
         let text = self.show();
@@ -436,19 +448,48 @@ fn a_removal_that_nobody_carries_out_is_taken_back() {
     setting.chain.kill(1);
     setting.chain.nodes[1].lose_disk();
     wait_until(LIMIT, || setting.show().contains("replica; silent").then_some(())).expect("b is silent");
-    let mut delete = std::process::Command::new("etcdctl");
-    delete.args(["--endpoints", &setting.etcd.url, "del", "/landfall/chains/orders/nodes/a"]);
-    let Ok(deleted) = delete.env("ETCDCTL_API", "3").output() else {
-        eprintln!("SKIP: etcdctl: not installed, see `cargo xtask peers`");
+    if setting.etcdctl(&["del", "/landfall/chains/orders/nodes/a"]).is_none() {
         return;
-    };
-    assert!(deleted.status.success());
+    }
     let address = setting.chain.nodes[0].address;
     let refused = setting.chain.try_command("add", &["a=127.0.0.1:9"]).unwrap_err();
     assert!(refused.contains("a is there twice"), "{refused}");
     setting.chain.command("add", &[&format!("a={address}")]);
     let serves = || (setting.chain.resp(0).call(&[b"SET", b"k", b"v"]).ok()? == ok()).then_some(());
     wait_until(LIMIT, serves).expect("it serves again");
+}
+
+/// People have given a host name, or another program has written there.
+#[test]
+fn a_value_of_one_node_that_cannot_be_read_costs_no_other_node_its_registration() {
+    let Some(mut setting) = Setting::started(2) else { return };
+    let node = "/landfall/chains/orders/nodes/d";
+    if setting.etcdctl(&["put", node, "db4.example:7101"]).is_none() {
+        return;
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < T_TIME * 2 {
+        let shown = setting.show();
+        assert_eq!(shown.matches("registered, in step").count(), 2, "{shown}{}", setting.chain.words());
+        assert!(shown.contains("db4.example:7101") && !shown.contains("manager none"), "{shown}");
+        std::thread::sleep(T_TIME / 20);
+    }
+    assert_eq!(setting.chain.server(0).metric("landfall_chain_registered"), 1.0);
+    assert_eq!(setting.chain.server(0).call(&["SET", "k", "v"]), ok());
+    assert_eq!(setting.chain.server(1).call(&["GET", "k"]), bulk("v"));
+    let troubles = setting.chain.info(0, "chain_troubles").expect("it says so");
+    assert!(troubles.contains(node), "{troubles}");
+    // The registration of a node that lives is written anew, and is nobody else's.
+    setting.etcdctl(&["put", "/landfall/chains/orders/alive/b", "?"]).expect("etcdctl");
+    setting.wait_until_known(2);
+    setting.chain.kill(1);
+    setting.chain.start(1);
+    setting.wait_for("ab");
+    setting.chain.command("remove", &["d"]);
+    let shown = setting.show();
+    assert!(!shown.contains("nodes/d") && !shown.contains("alive/b"), "{shown}");
+    let log = setting.chain.nodes[1].place.log();
+    assert!(!log.contains("another process has registered as this node"), "{log}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A registry: keys with revisions. What is read is one revision, and leases end whenever they like.
 
-use landfall_chain::{Candidate, Change, Registration, View};
+use landfall_chain::{Candidate, Change, Heard, Registration, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A registration, and the process that has made it.
@@ -41,7 +41,7 @@ impl Registry {
         let candidate = |(name, registered): (&String, &u64)| Candidate {
             name: name.clone(),
             address: Some(format!("{name}:1")),
-            registration: self.alive.get(name).map(|alive| alive.says),
+            heard: self.alive.get(name).map_or(Heard::Nothing, |alive| Heard::Registration(alive.says)),
             registered: *registered,
         };
         self.registered.iter().map(candidate).collect()

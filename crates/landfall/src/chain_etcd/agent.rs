@@ -1,7 +1,7 @@
 //! The agent of a server: keeps it registered, follows the view, and changes the chain while it is its manager.
 
 use super::registry::{Keys, RegistryError, Snapshot, alive_text, only_if, put, put_view};
-use landfall_chain::{Change, Manager, Registration};
+use landfall_chain::{Change, Heard, Manager, Registration};
 use landfall_chain_io::{ClientAddress, Lease as Proof, boot_time};
 use landfall_members::etcd::{Condition, Lease, Op};
 use landfall_members::{EtcdClient, MembersError};
@@ -113,6 +113,8 @@ pub(super) struct Agent<'s> {
     has_registered: bool,
     /// What people were told last.
     told: String,
+    /// What people were told last of keys that make no sense.
+    told_illegible: Vec<String>,
 }
 
 impl<'s> Agent<'s> {
@@ -125,6 +127,7 @@ impl<'s> Agent<'s> {
             renewed: Duration::ZERO,
             has_registered: false,
             told: String::new(),
+            told_illegible: Vec::new(),
         }
     }
 
@@ -152,6 +155,14 @@ impl<'s> Agent<'s> {
         }
     }
 
+    /// Says once what makes no sense: the nodes that it names are those that have to do without it.
+    fn tell_of_illegible(&mut self, illegible: &[String]) {
+        if illegible != self.told_illegible {
+            illegible.iter().for_each(|what| tracing::warn!("{what}"));
+            self.told_illegible = illegible.to_vec();
+        }
+    }
+
     fn pause(&self) {
         let mut newest = self.shared.newest.lock();
         if !self.shared.is_stopping.load(Ordering::Acquire) {
@@ -167,7 +178,10 @@ impl<'s> Agent<'s> {
 
     fn round(&mut self) -> Result<(), RegistryError> {
         let begun = boot_time();
+        // Who cannot read the chain does not follow it, and does not stay registered: it would answer nobody, and nobody
+        // would take its place.
         let seen = Snapshot::read(&self.client, &self.shared.keys, self.limit())?;
+        self.tell_of_illegible(&seen.illegible);
         let candidates = seen.candidates();
         self.manager.observe(boot_time(), &candidates);
         *self.shared.newest.lock() = Some(seen.clone());
@@ -181,8 +195,8 @@ impl<'s> Agent<'s> {
         self.register(&seen, lease, begun)?;
         self.announce(&seen, lease)?;
         self.report(&seen, lease)?;
-        match &seen.manager {
-            None => self.campaign(lease)?,
+        match seen.elected() {
+            None => self.campaign(&seen, lease)?,
             Some(manager) if manager.lease == lease.id() => {
                 if let Some(change) = self.manager.next(&seen.view, &candidates) {
                     self.apply(&seen, &change, manager.modified)?;
@@ -217,7 +231,9 @@ impl<'s> Agent<'s> {
             // People have removed it.
             return self.leave(seen, lease);
         };
-        let known = seen.alive.get(node);
+        // What goes with no lease no process has written.
+        let known = seen.alive.get(node).filter(|alive| alive.lease != 0);
+        let said = known.and_then(|alive| alive.says.registration());
         let is_mine = known.is_some_and(|alive| alive.lease == lease.id());
         if known.is_some() && !is_mine && self.has_registered {
             if !self.shared.is_replaced.swap(true, Ordering::AcqRel) {
@@ -231,23 +247,22 @@ impl<'s> Agent<'s> {
         let says = Registration { in_step: self.shared.in_step.load(Ordering::Acquire), leaves };
         if leaves {
             proof.set_left(true);
-        } else if is_mine && known.is_some_and(|alive| !alive.says.leaves) {
+        } else if is_mine && said.is_some_and(|said| !said.leaves) {
             proof.set_left(false);
             // Who is said to be behind may be taken out at once.
             let since = seen.view.find(node).map_or(0, |(_, member)| member.since);
-            if known.is_some_and(|alive| since != 0 && alive.says.in_step == since) {
+            if said.is_some_and(|said| since != 0 && said.in_step == since) {
                 proof.prove(begun);
             }
         }
-        if is_mine && known.is_some_and(|alive| alive.says == says) {
+        if is_mine && said == Some(says) {
             return Ok(());
         }
-        let address = configured.address.to_string();
         let value = alive_text(says).into_bytes();
         let then = vec![
             Op::Put { key: keys.alive(node), value, lease: Some(lease) },
             // Whoever measures the silence of this node sees by this revision that it was broken.
-            put(keys.node(node), &address),
+            put(keys.node(node), &configured.text),
         ];
         let when = vec![Condition::unchanged_since(keys.node(node), configured.modified)];
         self.has_registered |= self.client.within(self.limit()).txn(&only_if(when, then))?.succeeded;
@@ -311,8 +326,8 @@ impl<'s> Agent<'s> {
         let Shared { keys, node, proof, .. } = self.shared;
         proof.set_left(true);
         let says = Registration { in_step: self.shared.in_step.load(Ordering::Acquire), leaves: true };
-        let is_said =
-            seen.alive.get(node).is_some_and(|alive| alive.lease == lease.id() && alive.says == says);
+        let is_mine = seen.alive.get(node).is_some_and(|alive| alive.lease == lease.id());
+        let is_said = is_mine && seen.heard(node) == Heard::Registration(says);
         if !is_said && seen.view.find(node).is_ok() {
             let value = alive_text(says).into_bytes();
             self.client.within(self.limit()).put(&keys.alive(node), &value, Some(lease))?;
@@ -320,11 +335,13 @@ impl<'s> Agent<'s> {
         Ok(())
     }
 
-    fn campaign(&self, lease: Lease) -> Result<(), RegistryError> {
+    fn campaign(&self, seen: &Snapshot, lease: Lease) -> Result<(), RegistryError> {
         let Shared { keys, node, .. } = self.shared;
         let value = node.clone().into_bytes();
         let put = Op::Put { key: keys.manager(), value, lease: Some(lease) };
-        let when = vec![Condition::exists(keys.manager(), false)];
+        // What goes with no lease would never end, and is nobody's.
+        let known = seen.manager.as_ref().map_or(0, |manager| manager.modified);
+        let when = vec![Condition::unchanged_since(keys.manager(), known)];
         if self.client.within(self.limit()).txn(&only_if(when, vec![put]))?.succeeded {
             tracing::info!(node, "this node changes the chain from now on");
         }

@@ -1,7 +1,7 @@
 //! What people ask of a chain in etcd. Its manager, one of its servers, carries most of it out.
 
 use super::registry::{Keys, LEASE_TIMES, RegistryError, Snapshot, only_if, put, put_view};
-use landfall_chain::{Member, View, ViewError};
+use landfall_chain::{Heard, Member, View, ViewError};
 use landfall_members::etcd::{Condition, Op};
 use landfall_members::{EtcdClient, MembersError};
 use landfall_server::shared::now_ns;
@@ -112,9 +112,10 @@ impl Commands {
     /// A node that is added when it runs.
     pub(crate) fn add(&self, node: &str, address: SocketAddr) -> Result<Vec<String>, CommandsError> {
         let seen = self.read()?;
-        if let Some(known) = seen.nodes.get(node) {
-            let (node, address) = (node.to_owned(), known.address);
-            return Err(CommandsError::Known { node, chain: self.chain(), address });
+        let known = seen.nodes.get(node);
+        // One whose address cannot be read gets this one.
+        if let Some(address) = known.and_then(|known| known.address) {
+            return Err(CommandsError::Known { node: node.to_owned(), chain: self.chain(), address });
         }
         match seen.view.find(node) {
             // Somebody has begun to remove it, and the manager has not done that.
@@ -122,10 +123,11 @@ impl Commands {
             // A view with it says whether name and address make sense.
             _ => drop(seen.view.with(node, &address.to_string())?),
         }
-        if let Some((other, _)) = seen.nodes.iter().find(|(_, known)| known.address == address) {
+        if let Some((other, _)) = seen.nodes.iter().find(|(_, known)| known.address == Some(address)) {
             return Err(CommandsError::Address { address, other: other.clone(), chain: self.chain() });
         }
-        let when = vec![Condition::exists(self.keys.node(node), false)];
+        let modified = known.map_or(0, |known| known.modified);
+        let when = vec![Condition::unchanged_since(self.keys.node(node), modified)];
         let then = vec![
             put(self.keys.node(node), &address.to_string()),
             Op::Delete { key: self.keys.leaving(node) },
@@ -140,23 +142,33 @@ impl Commands {
     pub(crate) fn remove(&self, node: &str) -> Result<Vec<String>, CommandsError> {
         let seen = self.read()?;
         let is_member = seen.view.find(node).is_ok();
+        let unreadable = self.unreadable_registration(&seen, node);
         let Some(configured) = seen.nodes.get(node).cloned() else {
-            return Err(self.unknown(node));
+            let Some(key) = unreadable else { return Err(self.unknown(node)) };
+            self.client.within(LIMIT).delete(&key)?;
+            return self.show();
         };
         if is_member {
             self.check_others(&seen, &[node])?;
         }
         let when = vec![seen.same_view(&self.keys), Condition::exists(self.keys.node(node), true)];
         let of_node = [self.keys.node(node), self.keys.leaving(node), self.keys.clients(node)];
-        let then = of_node.map(|key| Op::Delete { key }).into();
+        let then = of_node.into_iter().chain(unreadable).map(|key| Op::Delete { key }).collect();
         if !self.client.within(LIMIT).txn(&only_if(when, then))?.succeeded {
             return Err(CommandsError::Changed { chain: self.chain() });
         }
         self.wait(
             &seen,
             |now| now.view.find(node).is_err(),
-            || vec![put(self.keys.node(node), &configured.address.to_string())],
+            || vec![put(self.keys.node(node), &configured.text)],
         )
+    }
+
+    /// The key by which a node is registered, if its value makes no sense, or would never end. A node that lives writes it
+    /// again.
+    fn unreadable_registration(&self, seen: &Snapshot, node: &str) -> Option<String> {
+        let is_there = seen.alive.contains_key(node);
+        (is_there && seen.heard(node).registration().is_none()).then(|| self.keys.alive(node))
     }
 
     /// Takes a node out now. If it lives, it starts anew and is added at the end.
@@ -262,14 +274,15 @@ impl Commands {
 
 fn describe(seen: &Snapshot) -> Vec<String> {
     let View { name, version, members } = &seen.view;
-    let manager = seen.manager.as_ref().map_or("none", |manager| &manager.node);
+    let manager = seen.elected().map_or("none", |manager| &manager.node);
     let seconds = seen.lease_time.as_secs();
     let mut lines = vec![format!("chain {name}, version {version}, T {seconds} s, manager {manager}")];
-    let state = |node: &str, since: u64| match seen.alive.get(node) {
-        None => "silent",
-        Some(alive) if alive.says.leaves => "leaves",
-        Some(alive) if alive.says.in_step == since => "registered, in step",
-        Some(_) => "registered, behind",
+    let state = |node: &str, since: u64| match seen.heard(node) {
+        Heard::Nothing => "silent",
+        Heard::Illegible => "registered, and whether it is in step cannot be read",
+        Heard::Registration(says) if says.leaves => "leaves",
+        Heard::Registration(says) if says.in_step == since => "registered, in step",
+        Heard::Registration(_) => "registered, behind",
     };
     for (place, Member { name, address, since }) in members.iter().enumerate() {
         let role = if place == 0 { "takes writes" } else { "replica" };
@@ -284,9 +297,12 @@ fn describe(seen: &Snapshot) -> Vec<String> {
     }
     for (name, node) in &seen.nodes {
         if seen.view.find(name).is_err() {
-            let state = if seen.alive.contains_key(name) { "registered" } else { "silent" };
-            lines.push(format!("{name} at {}: not in the view; {state}", node.address));
+            let state = if seen.heard(name) == Heard::Nothing { "silent" } else { "registered" };
+            let unreadable = || "an address that cannot be read".to_owned();
+            let address = node.address.map_or_else(unreadable, |address| address.to_string());
+            lines.push(format!("{name} at {address}: not in the view; {state}"));
         }
     }
+    lines.extend(seen.illegible.iter().cloned());
     lines
 }

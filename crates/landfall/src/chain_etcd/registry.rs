@@ -1,6 +1,6 @@
 //! What is kept in etcd about a chain: keys, values, and one consistent reading of all of them.
 
-use landfall_chain::{Candidate, Registration, View};
+use landfall_chain::{Candidate, Heard, Registration, View};
 use landfall_chain_io::{ClientAddress, NodeError, parse_view, view_text};
 use landfall_members::etcd::{Condition, Entry, Op, Txn};
 use landfall_members::{EtcdClient, MembersError};
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Shortest and longest T, seconds. The shortest lease of etcd takes 2 s.
 pub(crate) const LEASE_TIMES: std::ops::RangeInclusive<u64> = 4..=600;
+/// Characters of a value that makes no sense, of which people are told.
+const NONSENSE_MAX: usize = 80;
 
 /// Why etcd does not say what is needed.
 #[derive(Debug, thiserror::Error)]
@@ -86,14 +88,19 @@ impl Keys {
 /// A node that belongs to the chain, in its view or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Configured {
-    pub(crate) address: SocketAddr,
+    /// Where it listens; `None`: what etcd has there is no address.
+    pub(crate) address: Option<SocketAddr>,
+    /// The value, which each registration writes again.
+    pub(crate) text: String,
     pub(crate) modified: u64,
 }
 
-/// A node that is registered.
+/// The key by which a node is registered.
 #[derive(Clone, Debug)]
 pub(crate) struct Alive {
-    pub(crate) says: Registration,
+    /// [`Heard::Nothing`]: a value without a lease, which is nobody's registration.
+    pub(crate) says: Heard,
+    /// 0: it has none.
     pub(crate) lease: u64,
     pub(crate) modified: u64,
 }
@@ -102,6 +109,7 @@ pub(crate) struct Alive {
 #[derive(Clone, Debug)]
 pub(crate) struct ManagerKey {
     pub(crate) node: String,
+    /// 0: it has none, and so nobody is the manager.
     pub(crate) lease: u64,
     pub(crate) modified: u64,
 }
@@ -124,11 +132,12 @@ pub(crate) struct Snapshot {
     /// Nodes that people want out of the view.
     pub(crate) leaving: BTreeSet<String>,
     pub(crate) manager: Option<ManagerKey>,
+    /// What has no meaning in keys of single nodes, for people. It concerns these nodes only.
+    pub(crate) illegible: Vec<String>,
 }
 
-/// What a node registers.
+/// What a node registers. A node of a newer release may say more.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct AliveDocument {
     in_step: u64,
     leaves: bool,
@@ -167,23 +176,31 @@ impl Snapshot {
                 lease: lease_of(entry),
                 modified: entry.modified,
             }),
+            illegible: Vec::new(),
         };
-        entries.iter().try_for_each(|entry| snapshot.take(&keys.prefix(), entry))?;
+        entries.iter().for_each(|entry| snapshot.take(&keys.prefix(), entry));
         Ok(snapshot)
     }
 
-    fn take(&mut self, prefix: &str, entry: &Entry) -> Result<(), RegistryError> {
+    /// Takes what one key says. One of a single node that makes no sense costs that node only: if it ended the reading, every
+    /// node would lose its registration.
+    fn take(&mut self, prefix: &str, entry: &Entry) {
         let path = entry.key.strip_prefix(prefix).unwrap_or_default();
         let modified = entry.modified;
         match path.split_once('/') {
             Some(("nodes", node)) => {
-                let address = text_of(entry).parse().map_err(|_| nonsense(entry))?;
-                self.nodes.insert(node.into(), Configured { address, modified });
+                let text = text_of(entry);
+                let address = text.parse().ok();
+                if address.is_none() {
+                    self.illegible.push(format!(
+                        "{}; {node} is not added: `landfall chain remove` and `add` write its address anew",
+                        nonsense(entry)
+                    ));
+                }
+                self.nodes.insert(node.into(), Configured { address, text, modified });
             }
             Some(("alive", node)) => {
-                let AliveDocument { in_step, leaves } =
-                    toml::from_str(&text_of(entry)).map_err(|_| nonsense(entry))?;
-                let says = Registration { in_step, leaves };
+                let says = self.hear(entry);
                 self.alive.insert(node.into(), Alive { says, lease: lease_of(entry), modified });
             }
             Some(("clients", node)) => {
@@ -201,7 +218,32 @@ impl Snapshot {
             }
             _ => {}
         }
-        Ok(())
+    }
+
+    /// What a registration says. What goes with no lease would never end: no node writes that.
+    fn hear(&mut self, entry: &Entry) -> Heard {
+        if entry.lease.is_none() {
+            self.illegible.push(format!("etcd, {}: without a lease it is nobody's registration", entry.key));
+            return Heard::Nothing;
+        }
+        match toml::from_str(&text_of(entry)) {
+            Ok(AliveDocument { in_step, leaves }) => Heard::Registration(Registration { in_step, leaves }),
+            Err(_) => {
+                self.illegible
+                    .push(format!("{}; whether that node is in step is not known", nonsense(entry)));
+                Heard::Illegible
+            }
+        }
+    }
+
+    /// What is known of a node's registration.
+    pub(crate) fn heard(&self, node: &str) -> Heard {
+        self.alive.get(node).map_or(Heard::Nothing, |alive| alive.says)
+    }
+
+    /// The process that changes the chain.
+    pub(crate) fn elected(&self) -> Option<&ManagerKey> {
+        self.manager.as_ref().filter(|manager| manager.lease != 0)
     }
 
     /// The nodes as the manager's rules see them.
@@ -212,8 +254,8 @@ impl Snapshot {
             let configured = self.nodes.get(name);
             Candidate {
                 name: name.clone(),
-                address: configured.map(|node| node.address.to_string()),
-                registration: self.alive.get(name).map(|alive| alive.says),
+                address: configured.and_then(|node| node.address).map(|address| address.to_string()),
+                heard: self.heard(name),
                 registered: configured.map_or(0, |node| node.modified),
             }
         };
@@ -223,7 +265,7 @@ impl Snapshot {
     /// True if a member lives and holds everything, and stays.
     pub(crate) fn is_sound(&self, node: &str) -> bool {
         let since = self.view.find(node).map_or(0, |(_, member)| member.since);
-        let says = self.alive.get(node).map(|alive| alive.says);
+        let says = self.heard(node).registration();
         since > 0 && says.is_some_and(|says| says.in_step == since && !says.leaves)
     }
 
@@ -267,7 +309,8 @@ fn lease_of(entry: &Entry) -> u64 {
 }
 
 fn nonsense(entry: &Entry) -> RegistryError {
-    RegistryError::Nonsense { key: entry.key.clone(), text: text_of(entry) }
+    let text = text_of(entry).chars().take(NONSENSE_MAX).collect();
+    RegistryError::Nonsense { key: entry.key.clone(), text }
 }
 
 #[cfg(test)]
@@ -306,8 +349,9 @@ mod tests {
         assert_eq!((&*manager.node, manager.lease), ("a", 9));
         let candidates = read.candidates();
         assert_eq!(candidates.len(), 2);
-        assert_eq!(candidates[0].registration, Some(Registration { in_step: 2, leaves: false }));
-        assert_eq!((candidates[1].registration, candidates[1].registered), (None, 5));
+        assert_eq!(candidates[0].heard, Heard::Registration(Registration { in_step: 2, leaves: false }));
+        assert_eq!((candidates[1].heard, candidates[1].registered), (Heard::Nothing, 5));
+        assert!(read.illegible.is_empty(), "{:?}", read.illegible);
         assert_eq!(read.clients, [("a".to_owned(), "10.0.0.1:6479".parse().unwrap())].into());
     }
 
@@ -318,11 +362,64 @@ mod tests {
             entries(&keys).into_iter().filter(|entry| entry.key != keys.view()).collect();
         let words = Snapshot::of(&keys, &without).unwrap_err().to_string();
         assert!(words.contains("etcd has no chain orders"), "{words}");
-        for key in [keys.alive("a"), keys.node("b"), keys.lease_time(), keys.view()] {
-            let mut wrong = entries(&keys);
-            wrong.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.value = b"?".to_vec());
-            let words = Snapshot::of(&keys, &wrong).unwrap_err().to_string();
+        for key in [keys.lease_time(), keys.view()] {
+            let words = Snapshot::of(&keys, &with(&keys, &key, "?")).unwrap_err().to_string();
             assert!(words.contains(&key), "{words}");
         }
+        for key in [keys.alive("a"), keys.node("b")] {
+            let read = Snapshot::of(&keys, &with(&keys, &key, "?")).unwrap();
+            assert!(read.illegible.len() == 1 && read.illegible[0].contains(&key), "{:?}", read.illegible);
+        }
+    }
+
+    /// The chain with another value of a key.
+    fn with(keys: &Keys, key: &str, value: &str) -> Vec<Entry> {
+        let mut entries = entries(keys);
+        entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.value = value.into());
+        entries
+    }
+
+    #[test]
+    fn a_value_of_one_node_that_cannot_be_read_costs_that_node_only() {
+        let keys = Keys::of("orders");
+        let read = Snapshot::of(&keys, &with(&keys, &keys.node("b"), "db2.example:7101")).unwrap();
+        assert!(read.is_sound("a"));
+        let candidates = read.candidates();
+        // It belongs to the chain, so that it is not taken for removed, and is not added.
+        assert!(read.nodes.contains_key("b") && read.nodes["b"].text == "db2.example:7101");
+        assert_eq!((candidates[1].address.as_deref(), candidates[1].registered), (None, 5));
+        // One that may live and be in step is neither silent nor sound.
+        let read = Snapshot::of(&keys, &with(&keys, &keys.alive("a"), "in_step = \"?\"")).unwrap();
+        assert_eq!((read.heard("a"), read.is_sound("a")), (Heard::Illegible, false));
+        assert_eq!(read.candidates()[0].heard, Heard::Illegible);
+        assert_eq!((read.alive["a"].lease, read.alive["a"].modified), (8, 8));
+    }
+
+    #[test]
+    fn a_registration_that_says_more_is_read() {
+        let keys = Keys::of("orders");
+        let newer = "in_step = 2\nleaves = false\nrelease = \"9.0\"\n";
+        let read = Snapshot::of(&keys, &with(&keys, &keys.alive("a"), newer)).unwrap();
+        assert!(read.is_sound("a") && read.illegible.is_empty(), "{:?}", read.illegible);
+    }
+
+    #[test]
+    fn what_goes_with_no_lease_is_neither_a_registration_nor_a_manager() {
+        let keys = Keys::of("orders");
+        let mut written = entries(&keys);
+        written.iter_mut().for_each(|entry| entry.lease = None);
+        let read = Snapshot::of(&keys, &written).unwrap();
+        assert_eq!((read.heard("a"), read.elected().is_none()), (Heard::Nothing, true));
+        assert!(read.illegible.len() == 1 && read.illegible[0].contains(&keys.alive("a")));
+        // Both keys are there: who writes them anew says which ones.
+        assert_eq!(read.unchanged(&keys, "a")[0], Condition::unchanged_since(keys.alive("a"), 8));
+        assert_eq!(read.manager.map(|manager| manager.modified), Some(9));
+    }
+
+    #[test]
+    fn of_a_long_value_the_beginning_is_shown() {
+        let keys = Keys::of("orders");
+        let read = Snapshot::of(&keys, &with(&keys, &keys.node("b"), &"x".repeat(100_000))).unwrap();
+        assert!(read.illegible[0].len() < 400, "{}", read.illegible[0].len());
     }
 }

@@ -180,6 +180,9 @@ impl EtcdViews {
             return Err(PlaceError::Unknown { node, chain });
         }
         Ok(match seen.view.find(&node) {
+            Err(_) if seen.nodes.get(&node).is_some_and(|own| own.address.is_none()) => Some(
+                "for its address: what etcd has there cannot be read; `landfall chain remove` and `add` write it anew",
+            ),
             Err(_) => Some("to be added to the chain by its manager"),
             Ok((0, member)) if in_step.load(Ordering::Acquire) != member.since => Some(
                 "this node is the first and does not hold the chain's data: if the chain is new, run `landfall chain init`; \
@@ -246,6 +249,10 @@ impl Views for EtcdViews {
 
     fn is_sound(&self, node: &str) -> bool {
         self.shared.newest.lock().as_ref().is_some_and(|seen| seen.is_sound(node))
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.shared.newest.lock().as_ref().map_or_else(Vec::new, |seen| seen.illegible.clone())
     }
 
     fn doubt(&self) -> Option<String> {
