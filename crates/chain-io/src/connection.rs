@@ -72,7 +72,7 @@ impl Lost {
             Self::Refused(refusal) => {
                 matches!(refusal.reason, Reason::Release | Reason::Other | Reason::Password | Reason::Full)
             }
-            Self::Ahead { .. } => true,
+            Self::Ahead { .. } | Self::Wire(WireError::Version(_)) => true,
             Self::Io(_) | Self::Wire(_) | Self::Silent { .. } | Self::Ended => false,
         }
     }
@@ -407,6 +407,28 @@ mod tests {
         while connection.check().is_ok() {
             assert!(Instant::now() < until, "it was not seen");
         }
+    }
+
+    /// The message as another release sends it.
+    fn of_next_release(mut message: Vec<u8>) -> Vec<u8> {
+        message[4] += 1;
+        let crc = crc::of(&message[..44]);
+        message[44..48].copy_from_slice(&crc.to_le_bytes());
+        message
+    }
+
+    #[test]
+    fn another_release_is_told_by_its_refusal_or_by_its_messages_and_needs_people() {
+        let (mut connection, mut far) = connected();
+        let refusal = Refusal::new(Reason::Release, "run one release");
+        far.write_all(&of_next_release(refusal.encode(0))).unwrap();
+        let lost = connection.wait_for_all(&|| true).unwrap_err();
+        assert!(matches!(&lost, Lost::Refused(read) if *read == refusal), "{lost}");
+        assert!(lost.needs_people());
+        let (mut connection, mut far) = connected();
+        far.write_all(&of_next_release(acknowledged(1))).unwrap();
+        let lost = connection.wait_for_all(&|| true).unwrap_err();
+        assert!(matches!(&lost, Lost::Wire(WireError::Version(_))) && lost.needs_people(), "{lost}");
     }
 
     #[test]

@@ -10,6 +10,12 @@ impl Node {
         [self.own_troubles(), self.views().troubles()].concat()
     }
 
+    /// Somebody has connected whose messages have this version, which is not the one of this program. False if that was
+    /// known: the node before tries again and again, and is told so.
+    pub fn note_release(&self, version: u8) -> bool {
+        self.troubles.note_release(version)
+    }
+
     /// What this node alone can say.
     pub(crate) fn own_troubles(&self) -> Vec<String> {
         let view = self.troubles.view().map(|why| format!("its view is not followed: {why}"));

@@ -10,6 +10,8 @@ pub(crate) struct Troubles {
     streams: Mutex<BTreeMap<usize, String>>,
     /// Why the newest view does not count.
     view: Mutex<Option<String>>,
+    /// Versions of messages of other releases, with which somebody has connected to this node.
+    releases: Mutex<BTreeSet<u8>>,
 }
 
 impl Troubles {
@@ -35,6 +37,11 @@ impl Troubles {
     /// Why streams have no connection to the node behind. Of all that say the same, one is heard.
     pub(crate) fn streams(&self) -> BTreeSet<String> {
         self.streams.lock().values().cloned().collect()
+    }
+
+    /// Somebody has sent messages of another version. False if that was known.
+    pub(crate) fn note_release(&self, version: u8) -> bool {
+        self.releases.lock().insert(version)
     }
 
     /// Why the newest view is ignored; empty: it counts.

@@ -25,7 +25,9 @@ pub enum WireError {
     #[error("this is no message of a chain")]
     Letters,
     /// The peer is of another release.
-    #[error("the peer's messages are of version {0}, and this program knows version {VERSION}")]
+    #[error(
+        "the peer's messages are of version {0}, and this program knows version {VERSION}: run one release at all nodes"
+    )]
     Version(u8),
     /// Bytes were changed on the way.
     #[error("a message does not match its checksum")]
@@ -174,7 +176,7 @@ impl Header {
         out
     }
 
-    /// Reads a header.
+    /// Reads a header. Of other versions, only a refusal is understood, which says why: its place and its form stay.
     ///
     /// # Errors
     /// [`WireError`] says what is wrong.
@@ -182,10 +184,12 @@ impl Header {
         if bytes[..4] != *LETTERS {
             return Err(WireError::Letters);
         }
-        if bytes[4] != VERSION {
+        let is_ours = bytes[4] == VERSION;
+        let is_whole = u32_at(bytes, 44) == crc::of(&bytes[..44]);
+        if !is_ours && (bytes[5] != Code::Refused as u8 || !is_whole) {
             return Err(WireError::Version(bytes[4]));
         }
-        if u32_at(bytes, 44) != crc::of(&bytes[..44]) {
+        if !is_whole {
             return Err(WireError::Checksum);
         }
         let header = Self {
@@ -292,6 +296,30 @@ mod tests {
         let crc = crc::of(&bytes[..44]);
         bytes[44..].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Header::decode(&bytes), Err(WireError::Unknown { what: "a packing", value: 2 }));
+    }
+
+    #[test]
+    fn of_another_version_a_refusal_is_read_and_nothing_else() {
+        let of = |code: usize, version: u8| {
+            let mut bytes = header(code, 1, 0, 3, 0).encode();
+            bytes[4] = version;
+            let crc = crc::of(&bytes[..44]);
+            bytes[44..].copy_from_slice(&crc.to_le_bytes());
+            bytes
+        };
+        for version in [VERSION - 1, VERSION + 1, u8::MAX] {
+            for code in 0..Code::ALL.len() {
+                let read = Header::decode(&of(code, version)).map(|header| header.code);
+                let expected = match Code::ALL[code] {
+                    Code::Refused => Ok(Code::Refused),
+                    _ => Err(WireError::Version(version)),
+                };
+                assert_eq!(read, expected, "{:?}", Code::ALL[code]);
+            }
+            let mut changed = of(2, version);
+            changed[44] ^= 1;
+            assert_eq!(Header::decode(&changed), Err(WireError::Version(version)));
+        }
     }
 
     #[test]

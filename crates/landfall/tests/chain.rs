@@ -598,6 +598,29 @@ fn records_out_of_place_are_refused_and_change_nothing() {
     assert!(chain.info(1, "chain_role").is_some());
 }
 
+#[test]
+fn a_node_of_another_release_is_refused_and_the_log_says_so_once() {
+    let mut chain = Chain::new(2, &[]);
+    chain.start(1);
+    let hello = landfall_chain::Hello {
+        stream: 0,
+        incarnation: 1000,
+        is_in_step: true,
+        chain: "orders".into(),
+        from: "a".into(),
+        to: "b".into(),
+        password: Vec::new(),
+    };
+    let mut message = hello.encode(chain.version());
+    message[4] += 1;
+    for _ in 0..3 {
+        assert_eq!(codes_answered(chain.nodes[1].address, &message), [Code::Refused as u8]);
+    }
+    let log = chain.nodes[1].place.log();
+    assert_eq!(log.matches("is of another release").count(), 1, "{log}");
+    assert!(chain.info(1, "chain_role").is_some());
+}
+
 /// Answers as a node in step with room since the first version, but not to the first chunk.
 fn answer_all_but_the_first_chunk(
     mut peer: TcpStream,

@@ -520,7 +520,7 @@ impl Conn {
             }
             Err(error) => {
                 let mut reply = self.outbox.begin(heap, core.round);
-                session.refuse(&error.into(), 0, &mut reply);
+                session.refuse_bytes(core.shared.chain.as_ref(), error, &mut reply);
                 reply.finish();
                 count(&core.shared.counters.errors, 1);
                 Step::End(chain.len())

@@ -104,6 +104,16 @@ impl ChainSession {
         }
     }
 
+    /// What comes is no message, or one of another release: says why the connection ends.
+    pub(crate) fn refuse_bytes(&self, node: Option<&Arc<Node>>, error: WireError, reply: &mut Reply<'_>) {
+        if let WireError::Version(version) = error
+            && node.is_some_and(|node| node.note_release(version))
+        {
+            tracing::warn!(%error, "a node that connects to this one is of another release: it is refused");
+        }
+        self.refuse(&error.into(), 0, reply);
+    }
+
     /// Says why the connection ends.
     pub(crate) fn refuse(&self, refusal: &Refusal, version: u64, reply: &mut Reply<'_>) {
         // Strangers do not fill the log: a node that is refused tells it in its own.
