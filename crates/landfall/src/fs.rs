@@ -92,7 +92,8 @@ struct MountArgs {
     /// File with the password of that server, on its first line
     #[arg(long, value_name = "FILE", requires = "server", conflicts_with_all = OWN_FLAGS, conflicts_with = "offload")]
     password_file: Option<PathBuf>,
-    /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever]
+    /// How long programs wait while that server is away; then their calls fail with EIO [default: for ever, and a minute
+    /// if the next server is of another release]
     #[arg(long, value_name = "SECONDS", conflicts_with = "dir")]
     patience: Option<u32>,
     /// Memory for what that server has said, and nobody has changed since; 0: ask it each time

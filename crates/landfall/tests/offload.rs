@@ -501,23 +501,64 @@ fn a_mount_does_not_resume_when_a_server_at_another_socket_has_changed_the_files
     });
 }
 
-#[test]
-fn a_server_of_another_version_is_refused() {
+/// Offers files in another version to whoever connects. When it `is_over`, to the next one for the last time.
+fn offer_in_another_version(site: &Site, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     use rustix::net::{
         AddressFamily, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, send, socket,
     };
-    let site = Site::new(Place::new(), &[]);
-    fs::create_dir_all(site.place.dir()).unwrap();
+    // A server that was killed has left it.
+    let _ = fs::remove_file(site.socket());
     let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     bind(&listener, &SocketAddrUnix::new(site.socket()).unwrap()).unwrap();
     listen(&listener, 1).unwrap();
-    let serve = std::thread::spawn(move || {
-        let connection = accept(&listener).unwrap();
-        send(&connection, b"LFOF\xff\xff\x01\x00whatever it says", SendFlags::empty()).unwrap();
-    });
+    let is_over = Arc::clone(is_over);
+    std::thread::spawn(move || {
+        loop {
+            let connection = accept(&listener).unwrap();
+            send(&connection, b"LFOF\xff\xff\x01\x00whatever it says", SendFlags::empty()).unwrap();
+            if is_over.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_server_of_another_version_is_refused() {
+    let site = Site::new(Place::new(), &[]);
+    fs::create_dir_all(site.place.dir()).unwrap();
+    let serve = offer_in_another_version(&site, &Arc::new(AtomicBool::new(true)));
     let said = site.refusal(site.point.path());
     assert!(said.contains("it speaks version 65535 of the offload protocol"), "{said}");
     serve.join().unwrap();
+}
+
+#[test]
+fn a_mount_whose_next_server_is_of_another_version_says_so_as_an_error_and_goes_on_when_that_is_taken_back() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new(Place::new(), &[]);
+    let (server, mount) = (site.server(), site.mount(&[]));
+    server.kill();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let newer = offer_in_another_version(&site, &is_over);
+    let said = || fs::read_to_string(site.log()).unwrap();
+    let line = || said().lines().find(|line| line.contains("it speaks version 65535")).map(str::to_owned);
+    let line = wait_until(END_LIMIT, line).expect("it says why");
+    assert!(line.contains("ERROR"), "{line}");
+    let at = site.at("file");
+    let waiting = std::thread::spawn(move || fs::write(at, b"now"));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!waiting.is_finished(), "programs wait for a while");
+    assert_eq!(said().matches("it speaks version 65535").count(), 1, "{}", said());
+    is_over.store(true, Ordering::Release);
+    newer.join().unwrap();
+    let server = site.server();
+    waiting.join().unwrap().unwrap();
+    assert_eq!(fs::read(site.at("file")).unwrap(), b"now");
+    mount.stop();
+    server.stop();
 }
 
 /// A holder that is stopped before it has said what it mounts, or whose machine has died.

@@ -52,7 +52,15 @@ pub enum HoldError {
         /// The socket.
         server: String,
     },
-    /// Peer: what listens is no server, or of another version, or does not answer.
+    /// Peer: the server is of another release. Only people can help.
+    #[error("{server}: {why}")]
+    OtherRelease {
+        /// The socket, or the address.
+        server: String,
+        /// Which one, and which one this is.
+        why: String,
+    },
+    /// Peer: what listens is no server, or does not answer.
     #[error("{server}: {source}")]
     Server {
         /// The socket, or the address.
@@ -110,6 +118,28 @@ pub enum HoldError {
     /// Environment: an error of the kernel.
     #[error("the mount cannot be kept: {0}")]
     Io(#[from] io::Error),
+}
+
+impl HoldError {
+    /// True if a server is there, or one of several, that is of another release.
+    pub(super) fn is_of_other_release(&self) -> bool {
+        match self {
+            Self::OtherRelease { .. } => true,
+            Self::None(all) => all.iter().any(Self::is_of_other_release),
+            _ => false,
+        }
+    }
+}
+
+/// Why a server cannot be talked to.
+pub(super) fn failed(server: &str, source: ChannelError) -> HoldError {
+    let server = server.to_owned();
+    match source {
+        ChannelError::Message(error @ MessageError::Version(_)) => {
+            HoldError::OtherRelease { server, why: error.to_string() }
+        }
+        source => HoldError::Server { server, source },
+    }
 }
 
 /// Why a message is not the expected one.

@@ -1,7 +1,7 @@
 //! The process that mounts, and keeps the mount while its server is away.
 
 use super::channel::Channel;
-use super::error::{HoldError, refusal};
+use super::error::{HoldError, failed, refusal};
 use super::machine::Machine;
 use super::message::{Again, Attach, EVERYTHING, LOCKS_OF_A_MESSAGE, Message, Over, Region, Since};
 use super::place::ServerPlace;
@@ -9,6 +9,7 @@ use super::questions::Questions;
 use super::reach::{Reached, reach};
 use super::refuse::Refusing;
 use super::relay::{Link, Relay};
+use super::waiting::Waiting;
 use crate::clock::since_start;
 use crate::common::Sharing;
 use crate::counter::{counter, raise, wait};
@@ -44,7 +45,8 @@ pub struct HoldSettings {
     pub server: ServerPlace,
     /// Options of the mount.
     pub mount: MountOptions,
-    /// How long programs wait while there is no server; then their calls fail with `EIO`. `None`: for ever.
+    /// How long programs wait while there is no server; then their calls fail with `EIO`. `None`: for ever, but for a minute at
+    /// most while a server is there that is of another release.
     pub patience: Option<Duration>,
     /// Whether the server's other mounts change the files, too. They do so always if the server is on a network.
     pub sharing: Sharing,
@@ -396,7 +398,7 @@ impl Hold {
             }
             By::Relay { .. } => Vec::new(),
         };
-        let failed = |source| HoldError::Server { server: server.clone(), source };
+        let failed = |source| failed(server, source);
         let claims = self.relay().map_or_else(Vec::new, |relay| relay.locks.lock().claims());
         for some in claims.chunks(LOCKS_OF_A_MESSAGE) {
             channel.send(&Message::Locks(some.to_vec()), &[]).map_err(failed)?;
@@ -428,7 +430,8 @@ impl Hold {
     /// Waits until there is a server again. Programs wait, too, as long as they have patience.
     fn wait_for_server(&self) -> Result<Absence, HoldError> {
         tracing::warn!("the server is gone: programs wait until it is back");
-        let (begun, mut pause, mut said) = (Instant::now(), PAUSE_MIN, String::new());
+        let (begun, mut pause) = (Instant::now(), PAUSE_MIN);
+        let mut waiting = Waiting::begin(begun, self.settings.patience);
         // Of the patience.
         let mut is_over = false;
         let mut refusing: Option<Refusing<'_>> = None;
@@ -439,9 +442,9 @@ impl Hold {
                     return Ok(Absence::Served(channel));
                 }
                 Err((Again::Never, error)) => return Err(error),
-                Err((Again::Later, error)) => said = say(said, &error),
+                Err((Again::Later, error)) => waiting.note(&error, Instant::now()),
             }
-            if !is_over && self.settings.patience.is_some_and(|limit| begun.elapsed() >= limit) {
+            if !is_over && waiting.is_over(Instant::now()) {
                 tracing::warn!("the server is not back: calls fail with EIO until it is");
                 is_over = true;
                 match self.relay() {
@@ -515,15 +518,6 @@ impl Drop for Hold {
             raise(over);
         }
     }
-}
-
-/// Says why there is no server, unless that was said last. Returns what was said last.
-fn say(said: String, error: &HoldError) -> String {
-    let text = error.to_string();
-    if text != said {
-        tracing::info!("{text}");
-    }
-    text
 }
 
 fn ended(what: String) -> Result<(), HoldError> {

@@ -33,6 +33,7 @@ mod relay;
 mod roster;
 mod server;
 mod strangers;
+mod waiting;
 
 pub use channel::ChannelError;
 pub use closed::{ClosedSocket, Until};

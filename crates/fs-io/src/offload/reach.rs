@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, ChannelError};
 use super::door::end_with_the_machine;
-use super::error::{HoldError, refusal};
+use super::error::{HoldError, failed, refusal};
 use super::hello::{ConnectionId, Hello, HelloError, PASSWORD_BYTES_MAX, Purpose, Welcome};
 use super::message::{Message, Region, ServerLife};
 use super::place::{Addresses, ServerPlace};
@@ -85,6 +85,9 @@ fn not_reached(server: &str, error: HelloError) -> HoldError {
     let server = server.to_owned();
     match error {
         HelloError::Io(source) => HoldError::Unreachable { server, source },
+        HelloError::NotWelcome(Welcome::Version) => {
+            HoldError::OtherRelease { server, why: error.to_string() }
+        }
         HelloError::Foreign | HelloError::NotWelcome(_) => {
             HoldError::NotLetIn { server, why: error.to_string() }
         }
@@ -163,6 +166,6 @@ fn hear_offer(
         Err(source @ ChannelError::Closed) if remote.is_some() => {
             Err(HoldError::NotLetIn { server, why: source.to_string() })
         }
-        Err(source) => Err(HoldError::Server { server, source }),
+        Err(source) => Err(failed(&server, source)),
     }
 }
