@@ -45,6 +45,6 @@ pub use sending::{Sending, UnknownSending, Window};
 pub use upstream::{Copied, Upstream};
 pub use view::{MEMBERS_MAX, Member, NAME_BYTES_MAX, View, ViewError, check_name};
 pub use wire::{
-    COPY_STREAM, Code, HEADER_BYTES, HEARTBEAT_STREAM, Header, Packing, ROOM_STREAM, WireError, message,
-    packed_message,
+    COPY_STREAM, Code, HEADER_BYTES, HEARTBEAT_STREAM, Header, MESSAGES_VERSION, Packing, ROOM_STREAM,
+    WireError, message, packed_message,
 };

@@ -56,6 +56,9 @@ pub enum WireError {
     Unexpected(Code),
 }
 
+/// Version of the messages: two nodes exchange none unless theirs is the same.
+pub const MESSAGES_VERSION: u8 = VERSION;
+
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -62,11 +62,13 @@ mod worker;
 
 pub use common::Sharing;
 pub use keeping::{Keeper, Keeping};
+/// Version of the link between a mount and the libraries of programs.
+pub use landfall_fs_link::VERSION as LINK_VERSION;
 pub use link::{EarlierLibraries, end_earlier_libraries};
 pub use offload::{
     Addresses, Before, Beside, ChannelError, ClosedSocket, Current, Door, DoorError, Hold, HoldError,
-    HoldSettings, HoldStopper, MessageError, MountState, Nvdimm, ServedAt, Server, ServerError, ServerPlace,
-    ServerStopper, Until, forget_offloaded,
+    HoldSettings, HoldStopper, MessageError, MountState, Nvdimm, OFFLOAD_VERSION, ServedAt, Server,
+    ServerError, ServerPlace, ServerStopper, Until, forget_offloaded,
 };
 pub use service::SyncMode;
 pub use session::{Inspector, Session, SessionError, Settings, Stopper};

@@ -21,6 +21,7 @@ mod sockets;
 mod stats;
 mod sys;
 mod top;
+mod version;
 mod wal;
 
 use clap::Subcommand;
@@ -36,6 +37,7 @@ pub use pmnet::PmnetArgs;
 pub use proxy::ProxyArgs;
 pub use serve::{ServeArgs, run_over as serve_over};
 pub use stats::StatsArgs;
+pub use version::long_version;
 pub use wal::WalArgs;
 
 /// The commands.

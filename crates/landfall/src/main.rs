@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// Durable network storage: where a packet lands is where its data lives.
 #[derive(Debug, Parser)]
-#[command(name = "landfall", version, about, long_about = None)]
+#[command(name = "landfall", version, long_version = landfall::long_version(), about, long_about = None)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

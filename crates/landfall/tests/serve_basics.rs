@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, bulk, error_text, ok};
+use common::{Place, Reply, bulk, error_text, landfall, ok};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +21,33 @@ fn ports_and_medium_are_printed_before_ready() {
     );
     assert!(server.lines.iter().any(|line| line.starts_with("transport: ")), "{:?}", server.lines);
     assert_eq!(server.http().call("GET", "/healthz", "", b"").unwrap().status, 200);
+}
+
+#[test]
+fn the_program_and_a_server_say_which_formats_and_messages_they_know() {
+    let release = env!("CARGO_PKG_VERSION");
+    let said = |flag: &str| String::from_utf8(landfall(&[flag]).stdout).unwrap();
+    assert_eq!(said("-V"), format!("landfall {release}\n"));
+    let long = said("--version");
+    assert!(long.starts_with(&format!("landfall {release}\n")), "{long}");
+    for (what, version) in [
+        ("format of regions", landfall_heap::VERSION),
+        ("messages of chains", landfall_chain::MESSAGES_VERSION.into()),
+        ("messages of mounts whose server is apart", landfall_fs_io::OFFLOAD_VERSION.into()),
+        ("link of libraries to mounts", landfall_fs_io::LINK_VERSION.into()),
+    ] {
+        assert!(long.contains(&format!("\n{what}: version {version}\n")), "{long}");
+    }
+    let place = Place::new();
+    let server = place.start(&[]);
+    let Reply::Bulk(info) = server.call(&["INFO", "server"]) else { panic!("no text") };
+    let info = String::from_utf8(info).unwrap();
+    for (name, version) in [
+        ("landfall_region_format", landfall_heap::VERSION),
+        ("landfall_chain_messages", landfall_chain::MESSAGES_VERSION.into()),
+    ] {
+        assert!(info.contains(&format!("\n{name}:{version}\r\n")), "{info}");
+    }
 }
 
 /// Names in `docs` are those of the page without `landfall_`, or without the prefix of their table.

@@ -45,3 +45,6 @@ pub use message::MessageError;
 pub use place::{Addresses, ServerPlace};
 pub use roster::MountState;
 pub use server::{Before, Beside, Current, ServedAt, Server, ServerError, ServerStopper};
+
+/// Version of the messages between the holder of a mount and its server.
+pub const OFFLOAD_VERSION: u16 = message::VERSION;

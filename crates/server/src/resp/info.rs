@@ -92,6 +92,8 @@ fn server(text: &mut Text, shared: &Shared) {
     let uptime = shared.started.elapsed().as_secs();
     text.line("redis_version", REDIS_VERSION);
     text.line("landfall_version", env!("CARGO_PKG_VERSION"));
+    text.line("landfall_region_format", landfall_heap::VERSION);
+    text.line("landfall_chain_messages", landfall_chain::MESSAGES_VERSION);
     text.line("redis_mode", "standalone");
     text.line("os", process::system());
     text.line("arch_bits", usize::BITS);
