@@ -235,7 +235,7 @@ impl Views for EtcdViews {
 
     fn manager(&self) -> Option<String> {
         let newest = self.shared.newest.lock();
-        newest.as_ref().and_then(|seen| seen.manager.as_ref()).map(|manager| manager.node.clone())
+        newest.as_ref().and_then(Snapshot::elected).map(|manager| manager.node.clone())
     }
 
     fn clients_of(&self, node: &str) -> Option<ClientAddress> {
