@@ -5,11 +5,15 @@
 //! brings the threads, as for [`crate::Region`]: [`RegionCheck::scan_some`] until it returns false, then
 //! [`RegionCheck::gather_some`], then [`RegionCheck::settle`], then [`RegionCheck::verify_some`] until it returns
 //! false, then [`RegionCheck::report`].
+//!
+//! A medium that was opened to be salvaged has zeroes where it cannot read. So a bad block damages what lies there, and the
+//! check goes on; what is damaged for that is [`Damage::Unreadable`].
 
 use crate::error::{Damage, HeapError};
+use crate::extents::Extents;
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
-use crate::record::{Kind, RecordView};
+use crate::record::{KeyPlace, Kind, RecordView, ValuePlace};
 use crate::recover::{DamagedCopies, Judge, Opening, Scanned};
 use crate::scan::Scan;
 use crate::spaces;
@@ -29,7 +33,7 @@ pub struct Finding {
     pub what: Option<Damage>,
     /// The record.
     pub slot: SlotId,
-    /// Where the damage lies, bytes from the region's start: the record, or the first extent of the value.
+    /// Where the damage lies, bytes from the region's start: what cannot be read, the record, or the first extent of the value.
     pub offset: u64,
     /// Database and key, if they are known.
     pub named: Option<(u8, Vec<u8>)>,
@@ -66,6 +70,8 @@ pub struct Checked {
     pub correctable: Vec<SlotId>,
     /// Damaged copies of the superblock and of the run tables.
     pub copies: DamagedCopies,
+    /// Blocks that the medium cannot read, whatever lies there.
+    pub lost_blocks: Vec<Extent>,
     /// The damage that loses data.
     pub findings: Vec<Finding>,
     /// Number of findings, also of those beyond `FINDINGS_MAX`.
@@ -75,17 +81,23 @@ pub struct Checked {
 impl Checked {
     /// True if nothing is damaged.
     pub fn is_clean(&self) -> bool {
-        self.findings_count == 0 && self.correctable.is_empty() && self.copies == DamagedCopies::default()
+        let is_whole = self.copies == DamagedCopies::default() && self.lost_blocks.is_empty();
+        self.findings_count == 0 && self.correctable.is_empty() && is_whole
+    }
+
+    /// True if blocks with records or data cannot be read: also where nothing is found of it, something may be lost.
+    pub fn has_lost_blocks(&self) -> bool {
+        self.lost_blocks.iter().any(|block| !RunId::of(block.off).is_table())
     }
 
     /// The unreadable records that a repair overwrites. None while there are more doubtful keys than a check lists: older
     /// versions of the others would become current.
     pub fn unreadable(&self) -> impl Iterator<Item = &Finding> {
-        let unreadable = |finding: &&Finding| {
-            matches!(
-                finding.what,
-                None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash)
-            )
+        let unreadable = |finding: &&Finding| match finding.what {
+            None | Some(Damage::RecordChecksum | Damage::RecordFields | Damage::KeyHash) => true,
+            // A record, or its key. Where only the value cannot be read, the key gets a tombstone.
+            Some(Damage::Unreadable) => finding.named.is_none(),
+            Some(_) => false,
         };
         let is_doubtful = |finding: &Finding| finding.what == Some(Damage::Undecided);
         let is_listed = self.findings_count == self.findings.len() as u64;
@@ -145,7 +157,9 @@ impl RegionCheck {
             report.find(Finding { what, slot, offset: slot.off(), named, hash });
         }
         for slot in scanned.holes {
-            report.find(Finding { what: None, slot, offset: slot.off(), named: None, hash: None });
+            let record = Extent::new(slot.off(), RECORD_SIZE as u32);
+            let what = self.scan.heap().unreadable_in(&[record]).map(|_| Damage::Unreadable);
+            report.find(Finding { what, slot, offset: slot.off(), named: None, hash: None });
         }
     }
 
@@ -232,8 +246,10 @@ impl RegionCheck {
         };
         let first = extents.as_ref().ok().and_then(|extents| extents.first()).map(|extent| extent.off);
         if let Some(what) = what {
-            let offset = first.unwrap_or(slot.off());
-            report.find(Finding { what: Some(what), slot, offset, named, hash: Some(view.hash()) });
+            let lost = heap.unreadable_in(&referred(view, extents.as_ref().ok()));
+            let what = Some(if lost.is_some() { Damage::Unreadable } else { what });
+            let offset = lost.or(first).unwrap_or(slot.off());
+            report.find(Finding { what, slot, offset, named, hash: Some(view.hash()) });
         }
         if let Ok(extents) = extents {
             report.live_bytes += extents.iter().map(|extent| heap.runs().count_once(*extent)).sum::<u64>();
@@ -276,6 +292,7 @@ impl RegionCheck {
         let mut report = self.report.lock().clone();
         report.stale = self.scan.tenants.iter().map(Tenant::stale).sum();
         report.used_bytes = self.used.lock().len() as u64 * RUN_SIZE;
+        report.lost_blocks = self.scan.heap().media().unreadable();
         report.correctable.sort_unstable();
         report.findings.sort_unstable_by_key(|finding| finding.slot);
         report
@@ -301,6 +318,20 @@ impl RegionCheck {
         while check.verify_some()? {}
         Ok(check)
     }
+}
+
+/// What a record refers to, as far as that is known: all of it, or at least what the record itself names.
+fn referred(view: &RecordView<'_>, all: Option<&Extents>) -> Extents {
+    let mut extents = all.cloned().unwrap_or_default();
+    match view.value() {
+        ValuePlace::Indirect(list) => extents.push(list),
+        ValuePlace::Pieces(list) => extents.push(list.at),
+        ValuePlace::Inline(_) | ValuePlace::Extents(_) => {}
+    }
+    if let KeyPlace::Stored(key) = view.key() {
+        extents.push(key);
+    }
+    extents
 }
 
 impl Keeper for RegionCheck {

@@ -5,7 +5,7 @@ use crate::heap::Heap;
 use crate::layout::{RunId, SlotId};
 use crate::record::{RecordView, ValuePlace};
 use crate::table::RunWord;
-use landfall_media::{Dirty, MediaError, Site};
+use landfall_media::{Dirty, Extent, MediaError, Site};
 
 impl Heap {
     /// Keeps a slot whose record or list of extents cannot be read: the slot counts as live, its references are not
@@ -37,6 +37,29 @@ impl Heap {
     /// True for a live slot whose record cannot be read.
     pub(crate) fn is_unreadable(&self, slot: SlotId) -> bool {
         self.uncounted.contains(slot) && self.record(slot).is_err()
+    }
+
+    /// Where the first of these bytes is that the medium cannot read, if it was opened to be salvaged.
+    pub(crate) fn unreadable_in(&self, extents: &[Extent]) -> Option<u64> {
+        let blocks = self.media.unreadable();
+        let lost = |extent: &Extent| {
+            let block = blocks.iter().find(|block| block.off < extent.end() && extent.off < block.end())?;
+            Some(block.off.max(extent.off))
+        };
+        extents.iter().find_map(lost)
+    }
+
+    /// Writes the blocks again, durably, that the medium cannot read, as memory has them: a device keeps them elsewhere then.
+    /// Returns them. For offline repair, once nothing needs what was there.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn write_unreadable_again(&self) -> Result<Vec<Extent>, MediaError> {
+        let blocks = self.media.unreadable();
+        let mut dirty = Dirty::new();
+        blocks.iter().for_each(|block| self.media.flush(&mut dirty, Site::Erase, *block));
+        self.media.fence(&mut dirty, Site::EraseFence)?;
+        Ok(blocks)
     }
 
     /// Overwrites an unreadable or lost slot, durably, with a tombstone of the empty key in a space that no client can

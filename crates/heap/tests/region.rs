@@ -4,11 +4,11 @@ mod common;
 
 use common::{Nobody, heap, put};
 use landfall_heap::{
-    CompactGoal, Compactor, DamagedSlot, Entry, Found, Heap, HeapError, Judge, Keeper, Kind, Opening,
+    CompactGoal, Compactor, Damage, DamagedSlot, Entry, Found, Heap, HeapError, Judge, Keeper, Kind, Opening,
     RecordView, Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
-use landfall_media::{Extent, RUN_SIZE};
+use landfall_media::{BLOCK_SIZE, Extent, Media, RUN_SIZE};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -251,6 +251,43 @@ fn the_check_asks_the_same_systems_and_changes_nothing() {
     assert_eq!((found.damaged.len(), files.slots().len(), others.slots().len()), (1, 0, 1));
     let reported = [files, others].map(|tenant| tenant.unnamed.load(Ordering::Relaxed));
     assert_eq!(reported, [1, 1]);
+}
+
+#[test]
+fn what_the_medium_cannot_read_is_named_with_where_it_lies_and_can_be_written_again() {
+    const RECORDS: u8 = 20;
+    let (mut slots, mut value) = (Vec::new(), Extent::new(0, 0));
+    let image = region(|writer| {
+        slots = (0..RECORDS).map(|key| append(writer, Kind::Put, FILES, &[key])).collect();
+        let heap = writer.heap();
+        value = heap.all_extents(slots[9], &heap.record(slots[9]).expect("whole")).expect("whole")[0];
+        writer.commit_now().expect("commits");
+        writer.heap().mark_slabs(1).expect("marks");
+    });
+    for (off, is_of_records) in [(value.off, false), (slots[9].off(), true)] {
+        let media = SimMedia::from_image(image.clone(), SimOptions::default());
+        media.salvage_block(off);
+        let block = Extent::new(off - off % BLOCK_SIZE, BLOCK_SIZE as u32);
+        let found =
+            RegionCheck::run(Arc::clone(&media) as _, vec![Files::new(FILES)]).expect("the check goes on");
+        assert_eq!(found.lost_blocks, [block]);
+        assert!(found.has_lost_blocks() && !found.is_clean());
+        assert!(found.findings.iter().any(|finding| finding.slot == slots[9]), "{found:?}");
+        for finding in &found.findings {
+            assert_eq!(finding.what, Some(Damage::Unreadable), "{finding:?}");
+            assert!((block.off..block.end()).contains(&finding.offset), "{finding:?}");
+            assert_eq!(finding.named.is_none(), is_of_records, "{finding:?}");
+        }
+        let cleared = if is_of_records { usize::from(RECORDS) } else { 0 };
+        assert_eq!(
+            found.unreadable().count(),
+            cleared,
+            "a key of which only the value is lost gets a tombstone"
+        );
+        let (heap, _) = Region::run(Arc::clone(&media) as _, vec![Files::new(FILES)]).expect("opens");
+        assert_eq!(heap.write_unreadable_again().expect("durable"), [block]);
+        assert_eq!(media.unreadable(), []);
+    }
 }
 
 #[test]

@@ -93,7 +93,8 @@ impl Found {
     /// True if something of the data is lost: not if there is a second copy of what is damaged, or it can be corrected.
     fn has_lost(&self) -> bool {
         let Checked { findings_count, copies, .. } = &self.records;
-        *findings_count > 0 || !copies.runs.is_empty() || self.tree.findings_count > 0
+        let has_lost = *findings_count > 0 || !copies.runs.is_empty() || self.records.has_lost_blocks();
+        has_lost || self.tree.findings_count > 0
     }
 }
 
@@ -197,8 +198,8 @@ fn names(check: &RegionCheck, found: &Checked) -> Names {
 }
 
 fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
-    // As much memory as a server would take: the region may be larger than the machine's.
-    let options = OpenOptions { read_only, memory: memory_limit(), ..OpenOptions::default() };
+    // As much memory as a server would take: the region may be larger than the machine's. A bad block is a finding.
+    let options = OpenOptions { read_only, memory: memory_limit(), salvage: true, ..OpenOptions::default() };
     Ok(landfall_media::open(path, &options)?.media)
 }
 

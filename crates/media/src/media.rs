@@ -160,6 +160,13 @@ pub trait Media: Send + Sync {
     /// [`MediaError::OutOfBounds`] or the read error.
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError>;
 
+    /// The blocks that are zeroes in memory because the medium cannot read them, in order: of those that were needed so far, and
+    /// only where the region was opened to be salvaged (`OpenOptions::salvage`). Everywhere else whoever needs such a block gets
+    /// the error.
+    fn unreadable(&self) -> Vec<Extent> {
+        Vec::new()
+    }
+
     /// Grows the region to `len` bytes, durably, where the medium supports it.
     ///
     /// # Errors

@@ -96,6 +96,8 @@ pub(super) fn repair(
         done.extend(repair_files(&files, &heap, found)?);
     }
     clear(&heap, &last, &mut done).map_err(RecoverError::from)?;
+    let rewritten = heap.write_unreadable_again().map_err(HeapError::from)?;
+    done.extend(rewritten.iter().map(|block| format!("block at {:#x}: written again", block.off)));
     heap.mark_slabs(1)?;
     Ok(done)
 }

@@ -3,6 +3,7 @@
 use super::{CheckError, Found, Names, Outcome};
 use crate::output;
 use landfall_heap::Finding;
+use landfall_media::Extent;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -47,6 +48,7 @@ struct Counts {
     damaged_superblocks: u32,
     damaged_table_words: u32,
     damaged_runs: usize,
+    unreadable_blocks: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,6 +82,7 @@ impl Counts {
             damaged_superblocks: found.copies.superblocks,
             damaged_table_words: found.copies.words,
             damaged_runs: found.copies.runs.len(),
+            unreadable_blocks: found.lost_blocks.len(),
         }
     }
 }
@@ -183,6 +186,8 @@ pub(super) fn damage_lines(Found { records: found, tree, names }: &Found) -> Vec
         lines.push(format!("run table: {} words are damaged, their other copies hold", copies.words));
     }
     lines.extend(copies.runs.iter().map(|run| format!("run {}: both table words are damaged", run.0)));
+    let block = |block: &Extent| format!("block at {:#x}: cannot be read from the medium", block.off);
+    lines.extend(found.lost_blocks.iter().map(block));
     lines.extend(
         found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)),
     );

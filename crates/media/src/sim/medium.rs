@@ -72,6 +72,8 @@ struct State {
     unreadable: BTreeSet<u64>,
     /// Blocks that only the medium cannot give.
     lost_blocks: BTreeSet<u64>,
+    /// Blocks that are zeroes because the medium could not read them.
+    salvaged: BTreeSet<u64>,
     /// Offsets of runs whose space was given back.
     bare: BTreeSet<u64>,
     /// The medium has no space for bare runs.
@@ -258,6 +260,20 @@ impl SimMedia {
         self.state.lock().lost_blocks.insert(off / BLOCK_SIZE);
     }
 
+    /// The block at `off` could not be read when the region was opened to be salvaged: it is zeroes, in memory and after a
+    /// restart, and [`Media::unreadable`] names it until it is written again.
+    ///
+    /// # Panics
+    /// If `off` is past the end.
+    pub fn salvage_block(&self, off: u64) {
+        let begin = off - off % BLOCK_SIZE;
+        for at in begin..begin + BLOCK_SIZE {
+            let durable = *self.state.lock().lines.durable_mut().byte_mut(at);
+            self.damage(at, durable);
+        }
+        self.state.lock().salvaged.insert(begin / BLOCK_SIZE);
+    }
+
     /// Sets whether the medium refuses space to runs that were given back.
     pub fn set_full(&self, full: bool) {
         self.state.lock().full = full;
@@ -357,6 +373,7 @@ impl State {
             closed: None,
             unreadable: BTreeSet::new(),
             lost_blocks: BTreeSet::new(),
+            salvaged: BTreeSet::new(),
             bare: BTreeSet::new(),
             full: false,
             freeze_at: VecDeque::new(),
@@ -478,6 +495,7 @@ impl Media for SimMedia {
         let mut state = self.state.lock();
         if !state.skipped.contains(&site) {
             state.lost_blocks.retain(|block| !blocks_of(extent).contains(block));
+            state.salvaged.retain(|block| !blocks_of(extent).contains(block));
             state.lines.promise(&mut dirty.promised, extent);
             dirty.add(extent);
         }
@@ -501,6 +519,11 @@ impl Media for SimMedia {
 
     fn closed(&self) -> Option<String> {
         self.state.lock().closed.clone()
+    }
+
+    fn unreadable(&self) -> Vec<Extent> {
+        let block = |index: &u64| Extent::new(index * BLOCK_SIZE, BLOCK_SIZE as u32);
+        self.state.lock().salvaged.iter().map(block).collect()
     }
 
     /// The durable bytes.

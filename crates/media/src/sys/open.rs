@@ -36,6 +36,9 @@ pub struct OpenOptions {
     /// How many bytes of a file's region may be in memory, besides those in use. `None`: all. Without effect where the
     /// whole region fits, on byte-addressable kinds, and with `read_only`.
     pub memory: Option<u64>,
+    /// Blocks of a file that the device cannot read are zeroes in memory, and [`Media::unreadable`] names them: for checking
+    /// and repairing. Otherwise whoever needs them gets the error. Without effect on byte-addressable kinds.
+    pub salvage: bool,
     /// Cache-line instruction of byte-addressable kinds; `None`: the best one of this CPU, and none under eADR.
     pub flush: Option<FlushInstruction>,
 }
@@ -79,7 +82,8 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
     let found = Found::detect(path, &file)?;
     found.require(options.request, path)?;
     let len = region_len(path, &file, found.kind)?;
-    let region = Region { file, path: path.into(), found, len, created, read_only: options.read_only };
+    let OpenOptions { read_only, salvage, .. } = *options;
+    let region = Region { file, path: path.into(), found, len, created, read_only, salvage };
     let whole = len.max(options.create.unwrap_or(0));
     let media: Arc<dyn Media> = match found.kind {
         MediaKind::File => {

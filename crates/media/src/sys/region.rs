@@ -14,4 +14,6 @@ pub(super) struct Region {
     pub(super) len: u64,
     pub(super) created: bool,
     pub(super) read_only: bool,
+    /// Blocks that cannot be read are zeroes, and are named.
+    pub(super) salvage: bool,
 }

@@ -1,5 +1,6 @@
 //! The file behind a region: how it is read and written, and the latch that closes it after a failure.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -7,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::together::write_together;
@@ -46,6 +48,8 @@ pub(super) struct Backing {
     method: Method,
     created: bool,
     read_only: bool,
+    /// Offsets of the blocks that could not be read and are zeroes in memory. `None`: such a read is an error.
+    lost: Option<Mutex<BTreeSet<u64>>>,
     /// Zero bytes to write, page-aligned. They are never stored to.
     zeroes: Image,
     /// The gate that every write passes.
@@ -55,7 +59,7 @@ pub(super) struct Backing {
 
 impl Backing {
     pub(super) fn new(region: Region) -> Result<Self, MediaError> {
-        let Region { file, path, found, created, read_only, .. } = region;
+        let Region { file, path, found, created, read_only, salvage, .. } = region;
         let fail =
             |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
         let method = choose_method(&file, &found).map_err(fail)?;
@@ -67,6 +71,7 @@ impl Backing {
             method,
             created,
             read_only,
+            lost: salvage.then(Mutex::default),
             zeroes,
             gate: Arc::default(),
             pace: Pace::default(),
@@ -249,11 +254,60 @@ impl Backing {
 
     // ---- reading ----
 
-    /// Fills `len` bytes at `into` from file offset `off`, both multiples of a block.
+    /// Fills `len` bytes at `into` from file offset `off`, both multiples of a block. Of a region that is to be salvaged, blocks
+    /// that the device cannot read are zeroes.
     ///
     /// # Safety
     /// `into` must be valid for writes of `len` bytes. No other thread may read or write them meanwhile.
     pub(super) unsafe fn read(&self, off: u64, into: *mut u8, len: usize) -> Result<(), MediaError> {
+        // SAFETY: the caller's range.
+        let Err(error) = (unsafe { self.read_all(off, into, len) }) else { return Ok(()) };
+        match &self.lost {
+            // SAFETY: the caller's range.
+            Some(lost) if is_of_device(&error) => unsafe { self.salvage(off, into, len, lost) },
+            _ => Err(error),
+        }
+    }
+
+    /// Reads block by block. Notes the blocks that cannot be read in `lost`, and fills them with zeroes: these are no record, and the
+    /// checksum of no other value holds over them.
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    unsafe fn salvage(
+        &self,
+        off: u64,
+        into: *mut u8,
+        len: usize,
+        lost: &Mutex<BTreeSet<u64>>,
+    ) -> Result<(), MediaError> {
+        for at in (0..len).step_by(BLOCK_SIZE as usize) {
+            // SAFETY: a block of the caller's range.
+            let block = unsafe { into.add(at) };
+            // SAFETY: as above.
+            match unsafe { self.read_all(off + at as u64, block, BLOCK_SIZE as usize) } {
+                Err(error) if is_of_device(&error) => {
+                    // SAFETY: as above.
+                    unsafe { block.write_bytes(0, BLOCK_SIZE as usize) };
+                    lost.lock().insert(off + at as u64);
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks that are zeroes in memory because they could not be read, in order.
+    pub(super) fn unreadable(&self) -> Vec<Extent> {
+        let Some(lost) = &self.lost else { return Vec::new() };
+        lost.lock().iter().map(|off| Extent::new(*off, BLOCK_SIZE as u32)).collect()
+    }
+
+    /// Fills `len` bytes at `into` from file offset `off`.
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    unsafe fn read_all(&self, off: u64, into: *mut u8, len: usize) -> Result<(), MediaError> {
         let mut done = 0;
         while done < len {
             let at = off + done as u64;
@@ -286,7 +340,7 @@ impl Backing {
                 call::drop_cache(&self.file, aligned, want).map_err(|e| self.io("read the region", e))?;
             }
             // SAFETY: the buffer is our own, of one run, and `want` is at most that.
-            unsafe { self.read(aligned, buffer.at(0, want)?, want as usize)? };
+            unsafe { self.read_all(aligned, buffer.at(0, want)?, want as usize)? };
             let skip = (at - aligned) as u32;
             let take = (want as usize - skip as usize).min(into.len() - done);
             let got = buffer.bytes(Extent::new(u64::from(skip), take as u32))?;
@@ -317,6 +371,16 @@ impl Backing {
 }
 
 pub(super) const READ_ONLY: &str = "the region was opened read-only: open it for writing to change it";
+
+/// True if the device could not read what it was asked for. Linux says so by one of these, depending on what the device says
+/// and on who checks what it returns.
+fn is_of_device(error: &MediaError) -> bool {
+    matches!(error, MediaError::Io { source, .. } if is_read_error(source))
+}
+
+fn is_read_error(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ))
+}
 
 /// Ranges of runs that follow each other, of sorted ones.
 fn neighbours(runs: &[u64]) -> Vec<Range<u64>> {
@@ -356,6 +420,8 @@ fn reads_directly(file: &File) -> io::Result<bool> {
     match got {
         Ok(_) => Ok(true),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        // Direct I/O was taken, and the block is bad. Whoever needs it gets the error.
+        Err(e) if is_read_error(&e) => Ok(true),
         Err(e) => Err(e),
     }
 }

@@ -355,6 +355,10 @@ impl Media for FileMedia {
         self.backing.closed()
     }
 
+    fn unreadable(&self) -> Vec<Extent> {
+        self.backing.unreadable()
+    }
+
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
         check_buffer(extent, into)?;
         self.image.at(extent.off, u64::from(extent.len()))?;

@@ -11,7 +11,7 @@ use crate::{BLOCK_SIZE, Standing, persist};
 fn region(file: File, len: u64, created: bool) -> Region {
     let file = LockedFile::take(Path::new("region"), file, false).expect("no other process has it");
     let found = Found { kind: MediaKind::File, fs_type: call::magic::EXT4, map_align: BLOCK_SIZE };
-    Region { file, path: Path::new("region").into(), found, len, created, read_only: false }
+    Region { file, path: Path::new("region").into(), found, len, created, read_only: false, salvage: false }
 }
 
 /// A region over `file`, which is treated as a file on ext4, whatever file system holds it.
@@ -101,6 +101,64 @@ fn a_file_truncated_while_open_is_an_error_and_is_not_read_as_zeroes() {
     media.flush(&mut dirty, Site::Data, Extent::new(RUN_SIZE, 1));
     assert!(media.file_writes(&dirty).is_empty(), "a block whose neighbours are unknown is not written");
     assert!(matches!(media.finish_writes(Ok(())), Err(MediaError::Closed { .. })));
+}
+
+/// A region of two runs whose second one has a bad block, and the offset of that: this process's own memory, of which what is not
+/// mapped cannot be read.
+fn bad_device() -> (File, u64) {
+    let bad = RUN_SIZE + 5 * BLOCK_SIZE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let wanted = std::ptr::without_provenance_mut(RUN_SIZE as usize);
+    // SAFETY: the call fails if anything is mapped there.
+    let run = unsafe { libc::mmap(wanted, RUN_SIZE as usize, protection, flags, -1, 0) };
+    assert_eq!(run.addr() as u64, RUN_SIZE, "nothing else is mapped there");
+    // SAFETY: the run was just mapped, and nobody else knows of it.
+    unsafe { run.cast::<u8>().write_bytes(7, RUN_SIZE as usize) };
+    // SAFETY: a page of the run, to which nothing refers.
+    let unmapped = unsafe { libc::munmap(run.byte_add((bad - RUN_SIZE) as usize), BLOCK_SIZE as usize) };
+    assert_eq!(unmapped, 0);
+    (File::open("/proc/self/mem").expect("every Linux has it"), bad)
+}
+
+#[test]
+fn a_bad_block_is_an_error_or_zeroes_that_are_named_where_the_region_is_to_be_salvaged() {
+    let (file, bad) = bad_device();
+    let medium = |salvage, memory| {
+        let file = file.try_clone().expect("a second descriptor");
+        let mut region = Region { salvage, ..region(file, 2 * RUN_SIZE, false) };
+        // Memory has no holes to ask for.
+        region.found.fs_type = 0;
+        FileMedia::open(region, memory, 0).expect("a region")
+    };
+    let (block, whole) = (Extent::new(bad, BLOCK_SIZE as u32), Extent::new(RUN_SIZE, RUN_SIZE as u32));
+    for memory in [None, Some(RUN_SIZE)] {
+        let strict = medium(false, memory);
+        let error = strict.bytes(whole).expect_err("a block is bad");
+        assert!(matches!(&error, MediaError::Io { source, .. } if source.raw_os_error() == Some(libc::EIO)));
+        assert_eq!(strict.unreadable(), []);
+        drop(strict);
+        let lenient = medium(true, memory);
+        assert_eq!(lenient.unreadable(), [], "nothing was needed yet");
+        if memory.is_some() {
+            // Of a run that is paged, only what is needed is read.
+            Pages::pin(&lenient, block);
+            assert!(lenient.bytes(block).expect("readable").iter().all(|byte| *byte == 0));
+            Pages::unpin(&lenient, block);
+        }
+        if memory.is_some() {
+            Pages::pin(&lenient, whole);
+        }
+        let bytes = lenient.bytes(whole).expect("readable");
+        let (before, from) = bytes.split_at((bad - RUN_SIZE) as usize);
+        let (lost, behind) = from.split_at(BLOCK_SIZE as usize);
+        assert!(before.iter().chain(behind).all(|byte| *byte == 7) && lost.iter().all(|byte| *byte == 0));
+        assert_eq!(lenient.unreadable(), [block]);
+        assert!(
+            lenient.read_medium(block, &mut [0; BLOCK_SIZE as usize]).is_err(),
+            "the device says it still"
+        );
+    }
 }
 
 #[test]
