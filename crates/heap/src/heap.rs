@@ -292,7 +292,7 @@ impl Heap {
     /// blocks while they are read.
     ///
     /// # Errors
-    /// [`HeapError::Loading`] while a loader reads them.
+    /// [`HeapError::Loading`] while a loader reads them; the medium's, if the loader could not.
     pub fn fetch(&self, extents: &[Extent]) -> Result<(), HeapError> {
         self.reader().fetch(extents)
     }

@@ -163,7 +163,7 @@ impl<'h> Item<'h> {
     /// Requests the bytes of all items.
     ///
     /// # Errors
-    /// [`HeapError::Loading`] with the last request, if there was one. Most earlier requests are done when the last one is.
+    /// [`HeapError::Loading`] with the last request, if there was one, or the medium's. Most earlier requests are done when the last one is.
     pub fn fetch_all<'i>(items: impl Iterator<Item = &'i Item<'h>>) -> Result<(), HeapError>
     where
         'h: 'i,

@@ -1,7 +1,7 @@
 //! Reading evicted bytes without blocking: a caller that needs them submits a request to a loader and retries when the
 //! loader is done.
 
-use landfall_media::Extent;
+use landfall_media::{Extent, MediaError};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A request for bytes that are not in memory. Numbers are never reused.
@@ -12,9 +12,13 @@ pub struct LoadId(pub u64);
 pub trait Loader: Send + Sync {
     /// Accepts extents that the caller has held for the loader, which reads them by [`crate::Heap::load`]. The loader
     /// releases the extents some time after it has read them, so that the caller finds them in memory when it retries.
-    /// Returns `None` if the caller must read the extents itself: a recent read of them failed, and the caller must get
-    /// the error. The caller then releases the extents.
-    fn submit(&self, extents: &[Extent]) -> Option<LoadId>;
+    /// Returns `None` if the loader stops: the caller must read the extents itself. The caller then releases the extents, as it
+    /// does after an error.
+    ///
+    /// # Errors
+    /// The error of a recent read of one of them. They are not read again at once: a bad disk may take seconds to say so, and the
+    /// caller may be a thread that must not block.
+    fn submit(&self, extents: &[Extent]) -> Result<Option<LoadId>, MediaError>;
 
     /// True when every extent of the request has been read, or its read has failed.
     fn is_done(&self, load: LoadId) -> bool;

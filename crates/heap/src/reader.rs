@@ -219,7 +219,8 @@ impl<'h> Reader<'h> {
         self.runs.pages().is_none_or(|pages| pages.is_resident(extent))
     }
 
-    /// Requests those of the extents that are not in memory: [`HeapError::Loading`] while a loader reads them.
+    /// Requests those of the extents that are not in memory: [`HeapError::Loading`] while a loader reads them, and the medium's
+    /// error if it could not.
     pub(crate) fn fetch(self, extents: &[Extent]) -> Result<(), HeapError> {
         if !self.is_paged() || extents.iter().all(|extent| self.is_resident(*extent)) {
             return Ok(());
@@ -227,10 +228,10 @@ impl<'h> Reader<'h> {
         let Some(loader) = self.loader.get() else { return Ok(()) };
         extents.iter().for_each(|extent| self.runs.hold(*extent));
         match loader.submit(extents) {
-            Some(load) => Err(HeapError::Loading(load)),
-            None => {
+            Ok(Some(load)) => Err(HeapError::Loading(load)),
+            refused => {
                 extents.iter().for_each(|extent| self.runs.release(*extent));
-                Ok(())
+                Ok(refused.map(drop)?)
             }
         }
     }

@@ -82,6 +82,37 @@ pub enum MediaError {
     Unsupported(&'static str),
 }
 
+/// For whoever else needs what could not be read.
+impl Clone for MediaError {
+    fn clone(&self) -> Self {
+        match self {
+            Self::OutOfBounds { off, len, region_len } => {
+                Self::OutOfBounds { off: *off, len: *len, region_len: *region_len }
+            }
+            Self::Io { path, action, source } => {
+                Self::Io { path: path.clone(), action, source: same(source) }
+            }
+            Self::Locked { path } => Self::Locked { path: path.clone() },
+            Self::Truncated { path, expected, actual } => {
+                Self::Truncated { path: path.clone(), expected: *expected, actual: *actual }
+            }
+            Self::Full { path, wanted } => Self::Full { path: path.clone(), wanted: *wanted },
+            Self::WrongKind { path, asked, found, advice } => {
+                Self::WrongKind { path: path.clone(), asked, found, advice }
+            }
+            Self::WriteBack { source } => Self::WriteBack { source: same(source) },
+            Self::Closed { reason } => Self::Closed { reason: reason.clone() },
+            Self::Unsupported(what) => Self::Unsupported(what),
+        }
+    }
+}
+
+/// An error of the kernel is its number; another one keeps its kind and its text.
+fn same(error: &io::Error) -> io::Error {
+    let number = error.raw_os_error().map(io::Error::from_raw_os_error);
+    number.unwrap_or_else(|| io::Error::new(error.kind(), error.to_string()))
+}
+
 fn hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => " (check the owner and mode of the file and its directory)",

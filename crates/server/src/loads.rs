@@ -16,6 +16,7 @@ use landfall_media::{EventFd, Extent, MediaError, ReadQueue, Started};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -94,10 +95,17 @@ struct State {
     /// What was read and is held for whoever asked for it.
     kept: BTreeMap<LoadId, Kept>,
     kept_bytes: u64,
-    /// Starts of extents that could not be read, and since when.
-    failed: BTreeMap<u64, Instant>,
+    /// Parts that could not be read. What is a part of one is read all the same: the bad block may be beside it.
+    failed: BTreeMap<Extent, Failed>,
     next: u64,
     stopping: bool,
+}
+
+/// Why something could not be read, and since when.
+#[derive(Debug)]
+struct Failed {
+    since: Instant,
+    error: MediaError,
 }
 
 /// A part of a request: one read.
@@ -297,6 +305,12 @@ impl Loads {
         let mut is_done = false;
         for (tag, outcome) in ended.drain(..) {
             let part = reading.remove(&tag).expect("it was started");
+            if outcome.as_ref().is_err_and(|error| !is_refusal(error)) {
+                // A thread finds out what is wrong.
+                state.blocking.push_back(part);
+                self.work.notify_one();
+                continue;
+            }
             is_done |= self.finish(&mut state, part, outcome);
         }
         is_done
@@ -375,7 +389,7 @@ impl Loads {
         let (now, Part { load, extent }) = (Instant::now(), part);
         if let Err(error) = outcome {
             tracing::error!(%error, "a part of the region cannot be read");
-            state.failed.insert(extent.off, now);
+            state.failed.insert(extent, Failed { since: now, error });
         }
         state.in_flight -= u64::from(extent.len());
         state.kept_bytes += u64::from(extent.len());
@@ -427,6 +441,16 @@ impl Loads {
     }
 }
 
+/// True if the device, or the system, says that it cannot read, and not only that this read came to nothing: another one may then
+/// do, such as after one that was cut short.
+fn is_refusal(error: &MediaError) -> bool {
+    let is_final = |source: &io::Error| {
+        source.raw_os_error().is_some()
+            && !matches!(source.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+    };
+    matches!(error, MediaError::Io { source, .. } if is_final(source))
+}
+
 /// An extent in parts of one run each, and of little more than [`PART_BYTES`].
 fn parts_of(extent: Extent) -> impl Iterator<Item = Extent> {
     extent.by_run().flat_map(|part| {
@@ -442,13 +466,16 @@ fn parts_of(extent: Extent) -> impl Iterator<Item = Extent> {
 
 impl Loader for Loads {
     /// The worker whose command asks starts the read at the end of its round. Threads read what others ask for.
-    fn submit(&self, extents: &[Extent]) -> Option<LoadId> {
+    fn submit(&self, extents: &[Extent]) -> Result<Option<LoadId>, MediaError> {
         let mut state = self.state.lock();
         let now = Instant::now();
-        state.failed.retain(|_, since| now - *since < FAILED_FOR);
+        state.failed.retain(|_, failed| now - failed.since < FAILED_FOR);
         let parts: Vec<Extent> = extents.iter().flat_map(|extent| parts_of(*extent)).collect();
-        if state.stopping || parts.iter().any(|part| state.failed.contains_key(&part.off)) {
-            return None;
+        if state.stopping {
+            return Ok(None);
+        }
+        if let Some(failed) = parts.iter().find_map(|part| state.failed.get(part)) {
+            return Err(failed.error.clone());
         }
         count(&self.counters.loads, 1);
         count(&self.counters.bytes, extents.iter().map(|extent| u64::from(extent.len())).sum());
@@ -465,7 +492,7 @@ impl Loader for Loads {
                 self.work.notify_one();
             }
         }
-        Some(load)
+        Ok(Some(load))
     }
 
     fn is_done(&self, load: LoadId) -> bool {

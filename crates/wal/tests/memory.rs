@@ -1,7 +1,7 @@
 //! Logs in a region larger than its memory, of which a loader reads what has left it.
 
 use landfall_heap::{Heap, LoadId, Loader, NewRegion, Source, Until, Writer, create};
-use landfall_media::{Extent, OpenOptions, RUN_SIZE, open};
+use landfall_media::{Extent, MediaError, OpenOptions, RUN_SIZE, open};
 use landfall_wal::{LogRecovery, LogScrub, Logs, ReadLimit, WalError};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,10 +20,10 @@ struct Late {
 }
 
 impl Loader for Late {
-    fn submit(&self, extents: &[Extent]) -> Option<LoadId> {
+    fn submit(&self, extents: &[Extent]) -> Result<Option<LoadId>, MediaError> {
         let load = LoadId(self.loads.fetch_add(1, Ordering::Relaxed));
         self.asked.lock().expect("no panic").insert(load, extents.to_vec());
-        Some(load)
+        Ok(Some(load))
     }
 
     fn is_done(&self, load: LoadId) -> bool {

@@ -1,8 +1,9 @@
 //! Parts of requests, and who reads them.
 
 use super::*;
-use landfall_heap::{NewRegion, Source, Until, Writer, create};
+use landfall_heap::{HeapError, NewRegion, Source, Until, Writer, create};
 use landfall_kv::{Engine, KvError, Recovery, SetRequest};
+use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{OpenOptions, RUN_SIZE, open};
 use proptest::prelude::*;
 use std::path::Path;
@@ -78,4 +79,34 @@ fn who_waits_in_a_thread_without_rounds_needs_no_worker() {
     };
     assert!(read == value);
     assert_eq!(asked, 1, "it was in memory when it had been read");
+}
+
+/// A disk may take seconds to say that a sector is bad, and a worker would read it for each command that names the key.
+#[test]
+fn what_could_not_be_read_is_an_error_for_who_asks_next_and_is_not_read_by_it() {
+    let media = SimMedia::new(48 * RUN_SIZE, SimOptions::default());
+    media.page(MEMORY);
+    create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("new");
+    let engine = Recovery::run(Arc::clone(&media) as _, 4).expect("opens").0;
+    let heap = engine.heap();
+    let mut writer = Writer::new(Arc::clone(heap), 0);
+    store(&engine, &mut writer, b"key", &[7; LEN]);
+    writer.commit_now().expect("durable");
+    let _loads = Loads::of(heap).expect("it is paged");
+    heap.relieve_memory(MEMORY);
+    let item = engine.peek(0, b"key", 1).expect("reads").ungated().expect("it is there");
+    item.extents().iter().for_each(|extent| media.fail_reads(*extent));
+    let Err(HeapError::Loading(load)) = item.fetch() else { panic!("it has left memory") };
+    assert!(heap.wait_for_load(load));
+    let error = item.fetch().expect_err("nobody reads it again");
+    assert!(matches!(&error, HeapError::Media(MediaError::Io { .. })), "{error}");
+}
+
+#[test]
+fn a_read_that_was_cut_short_is_no_refusal() {
+    let error = |source| MediaError::Io { path: "region".into(), action: "read the region", source };
+    assert!(is_refusal(&error(io::Error::from_raw_os_error(libc::EIO))));
+    for source in [io::ErrorKind::UnexpectedEof.into(), io::Error::from_raw_os_error(libc::EINTR)] {
+        assert!(!is_refusal(&error(source)));
+    }
 }
