@@ -35,6 +35,7 @@ mod item;
 mod lanes;
 pub mod layout;
 mod load;
+mod long_key;
 mod moved;
 mod new_patches;
 mod owner;
@@ -88,6 +89,7 @@ pub use layout::{
     FRAME_SIZE, KEY_BYTES_MAX, MACHINE_AREA, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 pub use load::{LoadId, Loader};
+pub use long_key::LongKey;
 pub use owner::{Gone, Named, Owner};
 pub use patience::Patience;
 pub use pieces::{

@@ -11,7 +11,22 @@ const FORGOTTEN_AT_ONCE: usize = 16;
 impl Owner for Engine {
     fn begin_move(&self, Named { hash, .. }: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
         let mut shard = self.shard(hash);
-        if !shard.is_current(hash, slot) || !self.has_readable_key(slot) {
+        if !shard.is_current(hash, slot) {
+            return false;
+        }
+        // A record whose key cannot be read is not moved; others of its slab are.
+        let Ok(view) = self.heap.record(slot) else { return false };
+        let Ok(mut key) = self.heap.hold_long_key(slot, &view) else { return false };
+        if let Some(key) = key.as_mut().filter(|key| key.is_absent()) {
+            // Nobody waits for the shard while the medium reads.
+            drop(shard);
+            key.load();
+            shard = self.shard(hash);
+            if !key.is_there(&view) || !shard.is_current(hash, slot) {
+                return false;
+            }
+        }
+        if self.heap.key(&view).is_err() {
             return false;
         }
         // The copy counts as stale until it becomes current: a tombstone written in between must outlive the copy.
@@ -49,11 +64,6 @@ impl Owner for Engine {
 }
 
 impl Engine {
-    /// False for a record whose key cannot be read. Such a record is not moved; others of its slab are.
-    fn has_readable_key(&self, slot: SlotId) -> bool {
-        self.heap.record(slot).is_ok_and(|view| self.heap.key(&view).is_ok())
-    }
-
     /// Discounts one stale record of this hash's tag, which is no longer on the medium.
     fn drop_stale(&self, shard: &mut Shard, hash: u64) {
         if shard.drop_stale(hash) {

@@ -199,9 +199,16 @@ impl SimMedia {
         self.paging().before_evicting(run_off, Box::new(happens));
     }
 
+    /// Has something happen once, when something of a run is needed that has left memory, and before it is read. The region is
+    /// paged ([`Self::page`]).
+    pub fn before_reading(&self, run_off: u64, happens: impl FnOnce() + Send + 'static) {
+        self.paging().before_reading(run_off, Box::new(happens));
+    }
+
     /// Brings what the extent touches into memory, by whole chunks.
     fn make_present(&self, extent: Extent) {
         let Some(paging) = self.paging.get() else { return };
+        paging.begin_reading(extent);
         for chunk in paging.take_absent(extent, self.len()) {
             let mut durable = vec![0; chunk.len() as usize];
             let state = self.state.lock();

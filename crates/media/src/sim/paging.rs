@@ -15,6 +15,8 @@ pub(super) struct Paging {
     chunks: Mutex<Vec<Chunk>>,
     /// What happens before everything of a run is evicted that may be, and the run.
     before_evicting: Mutex<Option<(u64, Happens)>>,
+    /// What happens before something of a run is read that has left memory, and the run.
+    before_reading: Mutex<Option<(u64, Happens)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +31,8 @@ impl Paging {
     /// Of a region of at most `len` bytes, all of which are in memory.
     pub(super) fn new(len: u64, limit: u64) -> Self {
         let chunks = vec![Chunk::default(); len.div_ceil(CHUNK_SIZE) as usize];
-        Self { limit, chunks: Mutex::new(chunks), before_evicting: Mutex::new(None) }
+        let (before_evicting, before_reading) = (Mutex::new(None), Mutex::new(None));
+        Self { limit, chunks: Mutex::new(chunks), before_evicting, before_reading }
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -99,6 +102,19 @@ impl Paging {
     /// Has happen what was to happen before this.
     pub(super) fn begin_evicting(&self, run_off: u64, what: Evict) {
         let due = self.before_evicting.lock().take_if(|(run, _)| (*run, Evict::Any) == (run_off, what));
+        due.into_iter().for_each(|(_, happens)| happens());
+    }
+
+    /// Something happens before what has left memory of a run is read.
+    pub(super) fn before_reading(&self, run_off: u64, happens: Happens) {
+        *self.before_reading.lock() = Some((run_off, happens));
+    }
+
+    /// Has happen what was to happen before this extent is read, if it has left memory.
+    pub(super) fn begin_reading(&self, extent: Extent) {
+        let run_off = extent.off - extent.off % RUN_SIZE;
+        let is_due = |(run, _): &mut (u64, Happens)| *run == run_off && !self.is_present(extent);
+        let due = self.before_reading.lock().take_if(is_due);
         due.into_iter().for_each(|(_, happens)| happens());
     }
 
