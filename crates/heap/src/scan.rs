@@ -2,12 +2,16 @@
 
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::layout::RunId;
+use crate::layout::{RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::Slot;
 use crate::recover::{Found, Opening, Resolved, ScanUnit, Scanned};
 use crate::tenant::{Keeper, Tenant, Tenants};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Slots of lost runs that are reported, at most: systems list them, and a part of the run table that is lost as a whole names
+/// hundreds of runs.
+const LOST_SLOTS_MAX: usize = 1 << 20;
 
 /// A scan of a region for the systems that own its records.
 #[derive(Debug)]
@@ -27,7 +31,18 @@ impl Scan {
     pub(crate) fn begin(opening: Opening, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
         let tenants = Tenants::new(tenants, opening.heap())?;
         tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
-        Ok(Self { opening, tenants, next_unit: AtomicUsize::new(0), has_lost: AtomicBool::new(false) })
+        let (next_unit, has_lost) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let scan = Self { opening, tenants, next_unit, has_lost };
+        scan.take_lost_runs();
+        Ok(scan)
+    }
+
+    /// Reports each slot of the runs of which nothing is known: it may have had any record.
+    fn take_lost_runs(&self) {
+        let runs = &self.opening.damaged_copies.runs;
+        self.has_lost.store(!runs.is_empty(), Ordering::Relaxed);
+        let slots = runs.iter().flat_map(|run| (0..SLOTS_PER_RUN).map(move |index| SlotId::new(*run, index)));
+        self.tenants.take_lost(slots.take(LOST_SLOTS_MAX));
     }
 
     pub(crate) fn heap(&self) -> &Heap {
@@ -123,7 +138,7 @@ impl Scan {
     pub(crate) fn restart(&mut self) {
         self.tenants.iter().for_each(Tenant::restart);
         self.opening.rescan();
-        self.has_lost.store(false, Ordering::Relaxed);
+        self.take_lost_runs();
         self.next_unit.store(0, Ordering::Relaxed);
     }
 }

@@ -56,7 +56,8 @@ pub trait Tenant: Judge + Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Takes an unreadable slot: either its key names the system, or its key is unknown.
+    /// Takes an unreadable slot: either its key names the system, or its key is unknown. So are those of all slots of a run of
+    /// which nothing is known.
     fn take_damaged(&self, damaged: &DamagedSlot);
 
     /// Takes a record of a transaction whose commit record the medium may have lost, so that it is unknown whether the
@@ -194,14 +195,20 @@ impl Tenants {
 
     /// Reports slots that are unreadable, or whose record the medium has lost.
     pub(crate) fn take_damaged(&self, scanned: &Scanned) {
-        let lost = |slot: &SlotId| DamagedSlot { slot: *slot, what: Damage::Lost, named: None };
-        for slot in scanned.damaged.iter().cloned().chain(scanned.holes.iter().map(lost)) {
+        for slot in &scanned.damaged {
             match &slot.named {
-                Some((space, _, _)) => {
-                    self.of(*space).into_iter().for_each(|owner| owner.take_damaged(&slot))
-                }
-                None => self.iter().for_each(|tenant| tenant.take_damaged(&slot)),
+                Some((space, _, _)) => self.of(*space).into_iter().for_each(|owner| owner.take_damaged(slot)),
+                None => self.iter().for_each(|tenant| tenant.take_damaged(slot)),
             }
+        }
+        self.take_lost(scanned.holes.iter().copied());
+    }
+
+    /// Reports slots of which nothing is known but that they may have had a record: each may be any system's.
+    pub(crate) fn take_lost(&self, slots: impl Iterator<Item = SlotId>) {
+        for slot in slots {
+            let lost = DamagedSlot { slot, what: Damage::Lost, named: None };
+            self.iter().for_each(|tenant| tenant.take_damaged(&lost));
         }
     }
 

@@ -4,9 +4,9 @@ mod common;
 
 use common::{RUNS, heap, put, tombstone};
 use landfall_heap::{
-    CompactGoal, Compactor, DamagedSlot, Found, Gone, Heap, HeapError, Judge, Keeper, Named, NewRegion,
-    Owner, RecordView, Recovered, Region, RegionCheck, RunUse, SLOTS_PER_RUN, SlotId, Source, Tenant,
-    Transaction, Writer, create, spaces,
+    CompactGoal, Compactor, Damage, DamagedSlot, Found, Gone, Heap, HeapError, Judge, Keeper, Named,
+    NewRegion, Owner, RecordView, Recovered, Region, RegionCheck, RunUse, SLOTS_PER_RUN, SlotId, Source,
+    Tenant, Transaction, Writer, create, spaces,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE, Site};
@@ -467,6 +467,26 @@ fn a_damaged_commit_record_whose_key_holds_is_written_anew() {
     let opened = open_on(Arc::clone(&media));
     assert_eq!((opened.found.corrected, opened.found.damaged.len()), (vec![slot], 0));
     assert!(is_new(media.crash_state().durable_image()), "durably");
+}
+
+/// The commit record may have been in any run of which nothing is known.
+#[test]
+fn records_of_a_transaction_are_doubtful_if_the_slab_of_its_commit_record_is_lost() {
+    let (media, mut writer, _) = prepared(SimOptions::default(), KEYS, KEYS);
+    let transaction = append_all(&mut writer, 0..KEYS, 2);
+    let slots = writer.commit(transaction).expect("commits");
+    writer.heap().mark_slabs(1).expect("marks");
+    let run = commit_slot(writer.heap()).run();
+    assert!(slots.iter().all(|slot| slot.run() != run), "the commit record is alone in its slab");
+    let mut image = media.crash_state().durable_image();
+    run.table_words().iter().for_each(|word| image[*word as usize + 5] ^= 16);
+    let checked = RegionCheck::run(
+        SimMedia::from_image(image, SimOptions::default()),
+        vec![Arc::new(Shelf::default())],
+    )
+    .expect("checks");
+    assert_eq!((&checked.copies.runs, checked.findings_count), (&vec![run], u64::from(KEYS)));
+    assert!(checked.findings.iter().all(|finding| finding.what == Some(Damage::Undecided)), "{checked:?}");
 }
 
 #[test]

@@ -188,6 +188,18 @@ fn damaged_copies_are_detected_and_repaired() {
 }
 
 #[test]
+fn a_slab_of_which_both_table_words_are_damaged_is_named_and_given_up() {
+    let place = filled();
+    let slab = record_of(&place, "short:5") >> 20;
+    [64, 128].iter().for_each(|table| flip(&place, (table << 10) + slab * 8 + 5, 16));
+    let report = json(&place.check(&["--json"]));
+    assert_eq!((&report["damaged_runs"], &report["clean"]), (&1.into(), &false.into()));
+    let text = String::from_utf8(place.check(&[]).stdout).unwrap();
+    assert!(text.contains(&format!("run {slab}: both table words are damaged")), "{text}");
+    repaired(&place, &format!("run {slab}: marked as no slab"));
+}
+
+#[test]
 fn files_that_are_not_regions_cannot_be_checked() {
     let place = Place::new();
     let gone = place.check(&[]);

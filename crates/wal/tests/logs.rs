@@ -445,6 +445,26 @@ fn damaged_entries_are_reported_and_never_served() {
     assert_eq!(all(&logs, "a").unwrap().0, 3, "the damaged entries are trimmed");
 }
 
+/// They may have been in a slab of which both words in the run table are damaged.
+#[test]
+fn entries_behind_those_of_a_lost_slab_stay() {
+    let media = region();
+    let logs = open(&media);
+    let mut writers = [writer(&logs, 0), writer(&logs, 1)];
+    for (at, by) in [0, 1, 1, 0].into_iter().enumerate() {
+        assert_eq!(append(&logs, &mut writers[by], "a", &[at as u8]), at as u64);
+        writers[by].commit_now().unwrap();
+    }
+    logs.heap().mark_slabs(1).unwrap();
+    let run = logs.get(b"a", 1).unwrap().ungated().slot.run();
+    run.table_words().iter().for_each(|word| media.damage(word + 5, 16));
+    let (logs, found) = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+    assert_eq!(found.entries, 4, "{found:?}");
+    for (offset, whole) in [(0, true), (1, false), (2, false), (3, true)] {
+        assert_eq!(logs.get(b"a", offset).is_ok(), whole, "{offset}");
+    }
+}
+
 /// An older position in the place of one that cannot be read would have the consumer read again what it has read.
 #[test]
 fn a_position_that_cannot_be_read_is_not_served_until_there_is_a_new_one() {
