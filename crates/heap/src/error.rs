@@ -139,6 +139,8 @@ pub enum Damage {
     /// The record belongs to a transaction without a commit record, and the medium has lost a record that may have been
     /// that: whether it counts is unknown.
     Undecided,
+    /// The mark of a flush of all keys, whose version is not known any more: it ends what was certainly written before it.
+    FlushMark,
     /// A repair of what it says something of has begun, and has not ended.
     Unrepaired,
 }
@@ -154,6 +156,7 @@ impl std::fmt::Display for Damage {
             Self::Lost => "lost by the medium",
             Self::Unreadable => "cannot be read from the medium",
             Self::Undecided => "the commit record of its transaction may be lost",
+            Self::FlushMark => "which keys it has deleted is not certain: some may be back",
             Self::Unrepaired => "a repair has begun, and has not ended: repair again",
         })
     }

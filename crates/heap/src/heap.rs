@@ -760,21 +760,25 @@ impl Heap {
     /// Stores and flushes the tombstone of [`Self::overwrite_with_tombstone`]. It is durable with the next fence of
     /// `dirty`.
     pub(crate) fn store_tombstone(&self, slot: SlotId, dirty: &mut Dirty) -> Result<(), MediaError> {
-        let mut draft = Draft::new(&Fields {
-            kind: Kind::Tombstone,
-            space: spaces::NOWHERE,
-            seq: 0,
-            rev: 0,
-            hash: self.hash(spaces::NOWHERE, b""),
-            arrival_ns: 0,
-            expiry_ms: 0,
-            aux: 0,
-        });
-        draft.key_inline(b"");
-        draft.value_inline(b"", crc::of(b""));
+        let draft = self.nameless(Kind::Tombstone, spaces::NOWHERE, 0);
         self.media.store(slot.off(), &draft.seal(slot, 0, self.reader().seal(slot.run())))?;
         self.media.flush(dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
         Ok(())
+    }
+
+    /// A flush mark with this version.
+    pub(crate) fn flush_mark(&self, seq: u64) -> Draft {
+        self.nameless(Kind::Flush, spaces::FLUSH, seq)
+    }
+
+    /// A record of the empty key, without a value.
+    fn nameless(&self, kind: Kind, space: u8, seq: u64) -> Draft {
+        let hash = self.hash(space, b"");
+        let mut draft =
+            Draft::new(&Fields { kind, space, seq, rev: 0, hash, arrival_ns: 0, expiry_ms: 0, aux: 0 });
+        draft.key_inline(b"");
+        draft.value_inline(b"", crc::of(b""));
+        draft
     }
 
     /// True if the record lies below the durable mark in the run table: recovery trusts it without checking its data.

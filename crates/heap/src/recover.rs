@@ -120,6 +120,21 @@ pub struct Scanned {
     pub holes: Vec<SlotId>,
 }
 
+/// What is known of the records beside a damaged one.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    /// The version of the one before it in its slab.
+    before: Option<u64>,
+    /// Slots of the slab at or above hold no record.
+    end: u32,
+}
+
+/// The version of a record that was appended to its slab in the order of versions: copies of the compactor are not, nor is what no
+/// system owns.
+fn seq_in_order(view: &RecordView<'_>) -> Option<u64> {
+    (view.rev() == 0 && !spaces::is_none(view.space())).then(|| view.seq())
+}
+
 /// A record as it lies on the medium.
 type RecordBytes = [u8; RECORD_SIZE as usize];
 
@@ -353,7 +368,7 @@ impl Opening {
         mut visit: impl FnMut(Found, &RecordView<'_>),
     ) -> Result<Scanned, HeapError> {
         let mut scanned = Scanned::default();
-        let mut seq_max = 0;
+        let (mut seq_max, mut before) = (0, None);
         for index in 0..unit.trusted {
             let slot = SlotId::new(unit.run, index);
             let corrected;
@@ -364,13 +379,15 @@ impl Opening {
                     continue;
                 }
                 Slot::Damaged(what) => {
-                    let Some(good) = self.salvage(slot, what, &mut scanned)? else { continue };
+                    let beside = Beside { before, end: unit.filled };
+                    let Some(good) = self.salvage(slot, what, beside, &mut scanned)? else { continue };
                     corrected = good;
                     let Slot::Record(view) = self.parse(&corrected, slot) else { continue };
                     view
                 }
             };
             seq_max = seq_max.max(view.seq());
+            before = seq_in_order(&view).or(before);
             scanned.records += 1;
             self.heap.note_shared(slot, &view);
             visit(Found::new(slot, &view), &view);
@@ -384,6 +401,7 @@ impl Opening {
         &self,
         slot: SlotId,
         what: Damage,
+        beside: Beside,
         scanned: &mut Scanned,
     ) -> Result<Option<RecordBytes>, HeapError> {
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
@@ -394,16 +412,52 @@ impl Opening {
         }
         let named = record::salvage(bytes).filter(|(space, key, hash)| self.heap.hash(*space, key) == *hash);
         let corrected = record::correct_single_bit(bytes, slot, self.heap.reader().seal(slot.run()));
-        if let Some(good) = corrected.or_else(|| self.commit_record(slot, named.as_ref()?)) {
-            if !self.read_only {
-                self.heap.media.store(slot.off(), &good)?;
-                landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
-            }
-            scanned.corrected.push(slot);
-            return Ok(Some(good));
+        let mut good = corrected.or_else(|| self.commit_record(slot, named.as_ref()?));
+        let mut is_certain = true;
+        if good.is_none() && named.as_ref().is_some_and(|(space, _, _)| *space == spaces::FLUSH) {
+            (good, is_certain) = self.flush_mark(slot, bytes, beside)?;
         }
-        scanned.damaged.push(DamagedSlot { slot, what, named });
-        Ok(None)
+        if good.is_some() && !is_certain && self.read_only {
+            scanned.damaged.push(DamagedSlot { slot, what: Damage::FlushMark, named });
+            return Ok(good);
+        }
+        let Some(good) = good else {
+            scanned.damaged.push(DamagedSlot { slot, what, named });
+            return Ok(None);
+        };
+        if !self.read_only {
+            self.heap.media.store(slot.off(), &good)?;
+            landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
+        }
+        scanned.corrected.push(slot);
+        Ok(Some(good))
+    }
+
+    /// A damaged flush mark, rebuilt from its key and from what lies beside it; none if nothing was appended before it. With it
+    /// whether its version is certain: if it lies between those of its neighbours. If not, the mark ends at least what was appended
+    /// before it, since what it has deleted must not come back, and never what is newer.
+    fn flush_mark(
+        &self,
+        slot: SlotId,
+        bytes: &RecordBytes,
+        beside: Beside,
+    ) -> Result<(Option<RecordBytes>, bool), HeapError> {
+        let (Some(stored), Some(before)) = (record::salvage_flush(bytes), beside.before) else {
+            return Ok((None, false));
+        };
+        let mut behind = None;
+        for index in slot.index() + 1..beside.end {
+            if let Slot::Record(view) = self.heap.slot(SlotId::new(slot.run(), index))? {
+                behind = seq_in_order(&view);
+            }
+            if behind.is_some() {
+                break;
+            }
+        }
+        let is_certain = stored > before && behind.is_some_and(|behind| stored < behind);
+        let seq = if is_certain { stored } else { before.saturating_add(1) };
+        let mark = self.heap.flush_mark(seq).seal(slot, 0, self.heap.reader().seal(slot.run()));
+        Ok((Some(mark), is_certain))
     }
 
     /// A commit record, rebuilt from its key.

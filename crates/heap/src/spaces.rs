@@ -33,6 +33,9 @@ pub const TRANSACTIONS: u8 = 253;
 /// Tombstones that repair has written over unreadable slots. No system owns them.
 pub const NOWHERE: u8 = 254;
 
+/// The mark of a flush of all keys.
+pub const FLUSH: u8 = 255;
+
 /// A system that keeps records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {

@@ -1,5 +1,6 @@
 //! The keys of a region that is only checked: which of their records are current. No index is built.
 
+use crate::engine::FLUSH_SPACE;
 use crate::shard::ByHash;
 use landfall_heap::{
     DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, SlotId, Tenant, spaces,
@@ -161,8 +162,8 @@ impl Tenant for KeyCheck {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// `None`: findings name a key by its bytes.
-    fn describe(&self, _: u8, _: &[u8]) -> Option<String> {
-        None
+    /// `None` for a key: findings name it by its bytes.
+    fn describe(&self, space: u8, _: &[u8]) -> Option<String> {
+        (space == FLUSH_SPACE).then(|| "the mark of FLUSHALL, without which deleted keys are back".into())
     }
 }

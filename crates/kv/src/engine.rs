@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The space of the flush mark's record; no client key is in it.
-pub(crate) const FLUSH_SPACE: u8 = u8::MAX;
+pub(crate) const FLUSH_SPACE: u8 = landfall_heap::spaces::FLUSH;
 
 /// A write of one key.
 #[derive(Clone, Copy, Debug)]

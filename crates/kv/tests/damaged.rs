@@ -1,7 +1,7 @@
 //! A record that cannot be read is one key's: keys with the same tag in the index have nothing to do with it.
 
-use landfall_heap::{NewRegion, RECORD_SIZE, Source, Writer, create};
-use landfall_kv::{Engine, KvError, Recovery, SetRequest};
+use landfall_heap::{Damage, Kind, NewRegion, RECORD_SIZE, RegionCheck, Source, Writer, create, spaces};
+use landfall_kv::{Engine, KeyCheck, KvError, Recovery, SetRequest};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
 use std::collections::HashMap;
@@ -97,5 +97,40 @@ fn a_key_can_be_written_and_deleted_whose_tombstone_cannot_be_read() {
         let media = SimMedia::from_image(image, SimOptions::default());
         let engine = Recovery::run(media as _, 1).expect("opens").0;
         assert!(!matches!(engine.get(0, &written, 1).map(|found| found.ungated().is_some()), Ok(true)));
+    }
+}
+
+#[test]
+fn what_a_damaged_flush_mark_has_deleted_does_not_come_back() {
+    // Its time of arrival, or its version: eight bytes each.
+    for (field, is_certain) in [(40, true), (8, false)] {
+        let media = SimMedia::new(48 * RUN_SIZE, SimOptions::default());
+        create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+        let engine = Recovery::run(Arc::clone(&media) as _, 1).expect("opens").0;
+        let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+        set(&engine, &mut writer, b"old");
+        engine.flush_all(&mut writer, 1).expect("flushes").ungated();
+        set(&engine, &mut writer, b"new");
+        engine.heap().mark_slabs(1).expect("marks");
+        let is_mark = |slot: &_| engine.heap().record(*slot).is_ok_and(|view| view.kind() == Kind::Flush);
+        let mark = engine.records_from(0).expect("reads").into_iter().find(is_mark).expect("a mark");
+        drop((engine, writer));
+        (0..8).for_each(|byte| media.damage(mark.off() + field + byte, 0x11));
+        let check = || {
+            RegionCheck::run(Arc::clone(&media) as _, vec![Arc::new(KeyCheck::default())]).expect("checks")
+        };
+        let found = check();
+        let named: Vec<_> =
+            found.findings.iter().map(|finding| (finding.what, finding.named.clone())).collect();
+        if is_certain {
+            assert_eq!((named, found.correctable), (vec![], vec![mark]));
+        } else {
+            assert_eq!(named, [(Some(Damage::FlushMark), Some((spaces::FLUSH, vec![])))]);
+        }
+        let engine = Recovery::run(Arc::clone(&media) as _, 1).expect("opens").0;
+        let is_there = |key: &[u8]| engine.get(0, key, 1).expect("reads").ungated().is_some();
+        assert_eq!((is_there(b"old"), is_there(b"new")), (false, true), "field at {field}");
+        drop(engine);
+        assert!(check().is_clean(), "the mark is written anew");
     }
 }

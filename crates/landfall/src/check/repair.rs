@@ -68,7 +68,8 @@ pub(super) fn repair(
     of_files: Files,
 ) -> Result<Vec<String>, RepairError> {
     let mut names = names(check, found)?;
-    names.retain(|(space, _)| !spaces::FILES.contains(space));
+    // Files are repaired as a tree, and a damaged flush mark is no key that could be deleted.
+    names.retain(|(space, _)| !spaces::FILES.contains(space) && *space != spaces::FLUSH);
     let (keys, logs) = (Arc::new(Recovery::new(SHARDS)), Arc::new(LogRecovery::default()));
     let files = (of_files != Files::None).then(|| Arc::new(FilesRecovery::default()));
     let mut tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
