@@ -69,6 +69,7 @@ mod recover;
 mod relocations;
 mod repair;
 mod replica;
+mod scrub;
 mod state;
 mod stored;
 mod tree;
@@ -113,6 +114,7 @@ pub use recover::{
     Settled,
 };
 pub use replica::{FilesRecord, ReceiveError};
+pub use scrub::{FilesScrub, FilesScrubbed};
 pub use tree::{FILE_BYTES_MAX, Tree, TreeError, Unread};
 pub use waiter::Waiter;
 pub use witness::Witness;

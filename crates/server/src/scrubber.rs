@@ -1,9 +1,10 @@
-//! The background scrub checks the keys in memory, then the logs, then the medium if that is separate, each in small
-//! steps.
+//! The background scrub checks the keys in memory, then the logs, then the data of files, then the medium if that is
+//! separate, each in small steps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use landfall_fs::FilesScrub;
 use landfall_heap::RunId;
 use landfall_kv::{KvError, ScrubCursor};
 use landfall_wal::LogScrub;
@@ -11,7 +12,7 @@ use landfall_wal::LogScrub;
 use crate::counters::count;
 use crate::shared::{Shared, now_ns};
 
-/// Keys, or log entries, checked in one step.
+/// Keys, log entries, or records of files, checked in one step.
 const STEP: usize = 64;
 /// Cost of a key, at least, bytes: finding a key takes as long as checking this many.
 const KEY_COST: u64 = 1024;
@@ -30,6 +31,7 @@ const PASS_EVERY: Duration = Duration::from_secs(600);
 enum Stage {
     Keys,
     Logs,
+    Files,
     /// The next run to check.
     Medium(u32),
     Idle,
@@ -73,6 +75,7 @@ pub(crate) struct Scrubber {
     shared: Arc<Shared>,
     keys: ScrubCursor,
     logs: LogScrub,
+    files: FilesScrub,
     pace: Pace,
 }
 
@@ -82,6 +85,7 @@ impl Scrubber {
             shared,
             keys: ScrubCursor::default(),
             logs: LogScrub::default(),
+            files: FilesScrub::default(),
             pace: Pace::new(Instant::now()),
         }
     }
@@ -95,6 +99,10 @@ impl Scrubber {
             Some(Stage::Keys) => self.keys(),
             Some(Stage::Logs) => {
                 self.logs();
+                Ok(())
+            }
+            Some(Stage::Files) => {
+                self.files();
                 Ok(())
             }
             Some(Stage::Medium(run)) => self.medium(run),
@@ -119,13 +127,26 @@ impl Scrubber {
     fn logs(&mut self) {
         let done = self.shared.logs.scrub(&mut self.logs, STEP);
         if done.wrapped {
-            let apart = self.shared.engine.heap().has_separate_medium();
-            self.pace.stage = if apart { Stage::Medium(0) } else { Stage::Idle };
+            self.pace.stage = Stage::Files;
         }
         self.pace.spend((done.bytes + done.entries * RECORD_COST).max(STEP_COST));
         self.count(done.entries, done.bytes, done.findings.len());
         for (log, offset, what) in &done.findings {
             tracing::error!(log, offset, %what, "damaged: not served; trim past it");
+        }
+    }
+
+    fn files(&mut self) {
+        let done = self.shared.files.files().map(|files| files.scrub(&mut self.files, STEP as u64));
+        if done.as_ref().is_none_or(|done| done.wrapped) {
+            let apart = self.shared.engine.heap().has_separate_medium();
+            self.pace.stage = if apart { Stage::Medium(0) } else { Stage::Idle };
+        }
+        let Some(done) = done else { return };
+        self.pace.spend((done.bytes + done.records * RECORD_COST).max(STEP_COST));
+        self.count(done.records, done.bytes, done.findings.len());
+        for (file, offset, what) in &done.findings {
+            tracing::error!(inode = file.0, offset, %what, "damaged: not served; write this part of the file again");
         }
     }
 
