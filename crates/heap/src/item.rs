@@ -140,11 +140,12 @@ impl<'h> Item<'h> {
         }
     }
 
-    /// True if the bytes match their checksums.
+    /// True if the bytes match their checksums. What the heap's loader could not read a moment ago is not read again.
     ///
     /// # Errors
     /// The medium's.
     pub fn verify(&self) -> Result<bool, MediaError> {
+        self.heap.reader().check_loaded(self.extents())?;
         match &self.body {
             Body::Inline(bytes) => Ok(self.check == Check::Crc(crc::of(bytes))),
             body if !self.parts.is_empty() => self.heap.reader().parts_hold(body.extents(), &self.parts),
@@ -160,10 +161,10 @@ impl<'h> Item<'h> {
         self.heap.fetch(self.extents())
     }
 
-    /// Requests the bytes of all items.
+    /// Requests the bytes of all items. What cannot be read is no error here, since it is one item's: [`Self::verify`] says so.
     ///
     /// # Errors
-    /// [`HeapError::Loading`] with the last request, if there was one, or the medium's. Most earlier requests are done when the last one is.
+    /// [`HeapError::Loading`] with the last request, if there was one. Most earlier requests are done when the last one is.
     pub fn fetch_all<'i>(items: impl Iterator<Item = &'i Item<'h>>) -> Result<(), HeapError>
     where
         'h: 'i,
@@ -171,7 +172,7 @@ impl<'h> Item<'h> {
         let mut asked = Ok(());
         for item in items {
             // Every item is requested, also after an earlier one has to be read.
-            if let Err(loading) = item.fetch() {
+            if let Err(loading @ HeapError::Loading(_)) = item.fetch() {
                 asked = Err(loading);
             }
         }

@@ -20,6 +20,12 @@ pub trait Loader: Send + Sync {
     /// caller may be a thread that must not block.
     fn submit(&self, extents: &[Extent]) -> Result<Option<LoadId>, MediaError>;
 
+    /// The error of a recent read of one of these extents.
+    fn failed(&self, extents: &[Extent]) -> Option<MediaError> {
+        let _ = extents;
+        None
+    }
+
     /// True when every extent of the request has been read, or its read has failed.
     fn is_done(&self, load: LoadId) -> bool;
 

@@ -235,4 +235,12 @@ impl<'h> Reader<'h> {
             }
         }
     }
+
+    /// Refuses what the loader could not read a moment ago.
+    pub(crate) fn check_loaded(self, extents: &[Extent]) -> Result<(), MediaError> {
+        if !self.is_paged() || extents.iter().all(|extent| self.is_resident(*extent)) {
+            return Ok(());
+        }
+        self.loader.get().and_then(|loader| loader.failed(extents)).map_or(Ok(()), Err)
+    }
 }

@@ -101,6 +101,13 @@ struct State {
     stopping: bool,
 }
 
+impl State {
+    /// Why one of these parts could not be read.
+    fn failure(&self, mut parts: impl Iterator<Item = Extent>) -> Option<MediaError> {
+        parts.find_map(|part| self.failed.get(&part)).map(|failed| failed.error.clone())
+    }
+}
+
 /// Why something could not be read, and since when.
 #[derive(Debug)]
 struct Failed {
@@ -474,8 +481,8 @@ impl Loader for Loads {
         if state.stopping {
             return Ok(None);
         }
-        if let Some(failed) = parts.iter().find_map(|part| state.failed.get(part)) {
-            return Err(failed.error.clone());
+        if let Some(error) = state.failure(parts.iter().copied()) {
+            return Err(error);
         }
         count(&self.counters.loads, 1);
         count(&self.counters.bytes, extents.iter().map(|extent| u64::from(extent.len())).sum());
@@ -493,6 +500,10 @@ impl Loader for Loads {
             }
         }
         Ok(Some(load))
+    }
+
+    fn failed(&self, extents: &[Extent]) -> Option<MediaError> {
+        self.state.lock().failure(extents.iter().flat_map(|extent| parts_of(*extent)))
     }
 
     fn is_done(&self, load: LoadId) -> bool {

@@ -1,7 +1,7 @@
 //! Parts of requests, and who reads them.
 
 use super::*;
-use landfall_heap::{HeapError, NewRegion, Source, Until, Writer, create};
+use landfall_heap::{HeapError, Item, NewRegion, Source, Until, Writer, create};
 use landfall_kv::{Engine, KvError, Recovery, SetRequest};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{OpenOptions, RUN_SIZE, open};
@@ -100,6 +100,9 @@ fn what_could_not_be_read_is_an_error_for_who_asks_next_and_is_not_read_by_it() 
     assert!(heap.wait_for_load(load));
     let error = item.fetch().expect_err("nobody reads it again");
     assert!(matches!(&error, HeapError::Media(MediaError::Io { .. })), "{error}");
+    // Of several items it is one item's error.
+    Item::fetch_all([&item].into_iter()).expect("there is nothing to wait for");
+    assert!(matches!(item.verify(), Err(MediaError::Io { .. })));
 }
 
 #[test]
