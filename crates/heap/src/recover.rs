@@ -17,7 +17,7 @@ use crate::record::{self, RecordView, Seal, Slot};
 use crate::run::RunUse;
 use crate::slab_directory::SpareSlab;
 use crate::spaces;
-use crate::superblock::{FEATURE_EPOCHS, Geometry};
+use crate::superblock::{FEATURE_EPOCHS, Geometry, RESERVED};
 use crate::table::{self, Epoch, RunWord};
 pub use found::{Found, Judge};
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
@@ -66,6 +66,7 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
         compatible: 0,
         read_only: 0,
         features: FEATURE_EPOCHS,
+        reserved: [0; RESERVED],
     };
     Ok(geometry.write(media)?)
 }

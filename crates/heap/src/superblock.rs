@@ -13,6 +13,8 @@ pub const MAGIC: [u8; 8] = *b"LANDFALL";
 /// The newest format version that this code reads, which it also writes.
 pub const VERSION: u32 = 1;
 const SIZE: usize = 128;
+/// Bytes of a superblock that mean nothing yet.
+pub(crate) const RESERVED: usize = 40;
 
 /// Must-know feature: the region may hold records of logs.
 pub const FEATURE_LOGS: u32 = 1;
@@ -61,7 +63,7 @@ struct Raw {
     run_size: U32,
     frame_size: U32,
     record_size: U32,
-    reserved: [u8; 40],
+    reserved: [u8; RESERVED],
     crc: U32,
 }
 
@@ -89,6 +91,8 @@ pub struct Geometry {
     pub read_only: u32,
     /// Must-know features of the region.
     pub features: u32,
+    /// Bytes that mean nothing to this program. They are kept: a feature that it may ignore may have its fields there.
+    pub reserved: [u8; RESERVED],
 }
 
 /// Hash of a key within a space, in a region with this seed.
@@ -149,7 +153,7 @@ impl Geometry {
             run_size: U32::new(RUN_SIZE as u32),
             frame_size: U32::new(FRAME_SIZE as u32),
             record_size: U32::new(RECORD_SIZE as u32),
-            reserved: [0; 40],
+            reserved: self.reserved,
             crc: U32::new(0),
         };
         raw.crc = U32::new(crc::of(&raw.as_bytes()[..SIZE - 4]));
@@ -272,6 +276,7 @@ fn check_geometry(raw: &Raw) -> Result<Geometry, HeapError> {
         compatible: raw.compatible.get(),
         read_only: raw.read_only.get(),
         features: raw.incompatible.get(),
+        reserved: raw.reserved,
     })
 }
 
@@ -289,6 +294,7 @@ mod tests {
             compatible: 0,
             read_only: 0,
             features: 0,
+            reserved: [0; RESERVED],
         }
     }
 
@@ -311,6 +317,16 @@ mod tests {
             "00000000000000000000000000000000000000000000000000000000ae0aafb0",
         );
         assert_eq!(hex, frozen);
+    }
+
+    /// A feature that this program may ignore may have its fields there.
+    #[test]
+    fn reserved_bytes_of_a_newer_program_are_kept_when_features_are_added() {
+        let reserved = std::array::from_fn(|at| at as u8);
+        let newer = changed(|raw| raw.reserved = reserved).expect("they mean nothing here");
+        let next = Geometry { features: newer.features | FEATURE_LOGS, generation: 4, ..newer };
+        assert_eq!(next.encode().reserved, reserved);
+        assert_eq!(decode(next.encode().as_bytes()).expect("unchanged"), next);
     }
 
     #[test]
