@@ -54,19 +54,21 @@ pub trait Media: Send + Sync {
     /// Stores bytes into the image. Durable only after a flush and a fence.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`]. [`MediaError::Closed`] is never returned: the image stays writable.
+    /// [`MediaError::OutOfBounds`]; the read error if a block of which a part is stored to could not be read from the
+    /// file; the errors of [`Media::claim_run`] where the run has no space on the medium; [`MediaError::Unsupported`] on
+    /// a region that was opened read-only. A failed write-back is no reason to refuse: the image stays writable.
     fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError>;
 
     /// Stores an aligned little-endian 8-byte word atomically: the only store that is never torn.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`], also for an unaligned offset.
+    /// [`MediaError::OutOfBounds`], also for an unaligned offset; otherwise as [`Media::store`].
     fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError>;
 
     /// Stores `extent.len` zero bytes. On files it also marks the range resident without reading it.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`].
+    /// As [`Media::store`], and those of [`Media::claim_run`].
     fn zero(&self, extent: Extent) -> Result<(), MediaError>;
 
     /// Prepares a whole free run for landing: the image may be written without being read first. Allocates what

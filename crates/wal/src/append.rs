@@ -27,8 +27,9 @@ impl Logs {
     /// entry in front of it is durable.
     ///
     /// # Errors
-    /// [`WalError::BadName`], [`WalError::BadCount`], [`WalError::Wait`], [`WalError::Damaged`]; the heap's errors for
-    /// a full region, a value that is too large and a closed region. No entry is appended when it fails.
+    /// [`WalError::BadName`], [`WalError::BadCount`], [`WalError::Wait`], [`WalError::Damaged`];
+    /// [`WalError::Exhausted`] if no offset, or no number for a new log, is left; the heap's errors for a full region, a
+    /// value that is too large and a closed region. No entry is appended when it fails; the log may be there then.
     pub fn append(
         &self,
         writer: &mut Writer,

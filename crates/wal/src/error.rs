@@ -9,7 +9,8 @@ pub enum WalError {
     /// Environment or corruption, as the heap reports it.
     #[error(transparent)]
     Heap(HeapError),
-    /// Not a fault: the caller waits, then executes the call again. Nothing was changed.
+    /// Not a fault: the caller waits, then executes the call again. What was asked for is not done. What it needs may be:
+    /// an append may have made its log, or written its head, and a retention step may have trimmed other logs.
     #[error("wait, then execute again")]
     Wait(Until),
     /// Misuse: the name is not one that a log or a consumer can have.

@@ -311,7 +311,7 @@ impl Logs {
     /// Changes how long a log keeps its entries.
     ///
     /// # Errors
-    /// The errors of [`Self::watch`]; [`WalError::Wait`], and the heap's error for a closed region.
+    /// The errors of [`Self::watch`]; [`WalError::Wait`], and the heap's errors for a full and for a closed region.
     pub fn set_settings(
         &self,
         writer: &mut Writer,
@@ -331,7 +331,7 @@ impl Logs {
     /// Deletes a log. Its name may be used for a new log, whose offsets count from 0. `None` if there is no such log.
     ///
     /// # Errors
-    /// [`WalError::BadName`], [`WalError::Wait`], and the heap's error for a closed region.
+    /// [`WalError::BadName`], [`WalError::Wait`], and the heap's errors for a full and for a closed region.
     pub fn delete(
         &self,
         writer: &mut Writer,

@@ -13,7 +13,7 @@ impl Logs {
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] beyond the last durable entry; [`WalError::NoLog`], [`WalError::BadName`],
-    /// [`WalError::Damaged`], [`WalError::Wait`], and the heap's error for a closed region.
+    /// [`WalError::Damaged`], [`WalError::Wait`], and the heap's errors for a full and for a closed region.
     pub fn commit_position(
         &self,
         writer: &mut Writer,

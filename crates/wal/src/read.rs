@@ -36,7 +36,8 @@ impl Logs {
     /// ticket of the log's head, because the first offset may come from a trim that is not durable yet.
     ///
     /// # Errors
-    /// [`WalError::NoLog`], [`WalError::OutOfRange`], [`WalError::BadName`], [`WalError::Damaged`].
+    /// [`WalError::NoLog`], [`WalError::OutOfRange`], [`WalError::BadName`]; [`WalError::Damaged`] if the log's head is
+    /// damaged; [`WalError::Wait`] while bytes that have left memory are read; the medium's.
     pub fn read(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Gated<Page<'_>>, WalError> {
         let (page, pending) = self.page(name, from, limit)?;
         self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
@@ -86,7 +87,7 @@ impl Logs {
     /// `take` can append records that refer to the same bytes.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::get`]. `take` was not called then.
     pub fn with_entry<T>(
         &self,
         name: &[u8],
@@ -112,7 +113,7 @@ impl Logs {
     /// Reads one durable entry.
     ///
     /// # Errors
-    /// The errors of [`Self::read`].
+    /// The errors of [`Self::read`]; [`WalError::Damaged`] if the entry cannot be read, too.
     pub fn get(&self, name: &[u8], offset: u64) -> Result<Gated<Item<'_>>, WalError> {
         let (page, pending) = self.page(name, offset, ReadLimit { entries: 1, bytes: 0 })?;
         self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);

@@ -30,7 +30,8 @@ impl Logs {
     /// that cannot be trimmed does not keep the others from it.
     ///
     /// # Errors
-    /// The first one of a log: [`WalError::Wait`], and the heap's error for a closed region.
+    /// The first one of a log: [`WalError::Wait`], and the heap's errors for a full and for a closed region. Other logs
+    /// are trimmed all the same.
     pub fn retain(&self, writer: &mut Writer, now_ms: u64) -> Result<Retained, WalError> {
         let numbers = self.retention.lock().begin_step();
         let (mut trimmed, mut is_behind, mut failed) = (0, false, None);

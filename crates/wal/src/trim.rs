@@ -12,7 +12,8 @@ impl Logs {
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] if `before` is beyond the last entry; [`WalError::NoLog`], [`WalError::BadName`],
-    /// [`WalError::Damaged`], [`WalError::Wait`], and the heap's error for a closed region.
+    /// [`WalError::Damaged`], [`WalError::Wait`], and the heap's errors for a full and for a closed region: the trim
+    /// itself needs a record.
     pub fn trim(
         &self,
         writer: &mut Writer,
