@@ -70,7 +70,7 @@ impl Seen {
 /// Verifies the tree that recovery has found. `keeper` reads its records: a region that is open or being checked.
 ///
 /// # Errors
-/// The medium's.
+/// [`HeapError::NewerRecord`] for an inode of a newer release; the medium's.
 pub fn check_tree(settled: &Settled, keeper: &dyn Keeper) -> Result<TreeChecked, HeapError> {
     let hides = |space: u8| matches!(space, spaces::FILES_INODE | spaces::FILES_NAMES);
     let (heap, header) = (keeper.heap(), settled.header.and_then(|found| found.header.ok()));
@@ -163,6 +163,8 @@ impl TreeCheck<'_> {
                     }
                     self.nodes.insert(*number, Seen::new(&inode));
                 }
+                // A repair would delete it.
+                Err(Damage::Newer) => return Err(HeapError::NewerRecord { what: "an inode of the files" }),
                 Err(what) => {
                     self.hides_names = true;
                     self.find(*number, format!("its attributes are damaged ({what})"));

@@ -66,15 +66,20 @@ impl Header {
     /// Reads a value.
     ///
     /// # Errors
-    /// [`Damage::RecordFields`]: another length or version, or bytes that must be 0.
+    /// [`Damage::Newer`]: a version above those known. [`Damage::RecordFields`]: another length, no version, or bytes that
+    /// must be 0.
     pub fn decode(value: &[u8]) -> Result<Self, Damage> {
         let mut fields = Fields(value);
-        let (version, zero) = (fields.u32()?, fields.u32()?);
+        let version = fields.u32()?;
+        if version > VERSION_WITH_FLOOR {
+            return Err(Damage::Newer);
+        }
+        let zero = fields.u32()?;
         let identity = fields.bytes(16)?.try_into().map_err(|_| Damage::RecordFields)?;
         let (next_client, flags) = (fields.u32()?, fields.u32()?);
         let seed = if version == VERSION { None } else { Some(fields.u64()?) };
         let floor = if version == VERSION_WITH_FLOOR { fields.u64()? } else { 0 };
-        let is_known = (VERSION..=VERSION_WITH_FLOOR).contains(&version) && zero == 0 && flags <= 1;
+        let is_known = version >= VERSION && zero == 0 && flags <= 1;
         fields.end()?;
         let header = Self { identity, next_client, seed, floor, under_repair: flags == 1 };
         is_known.then_some(header).ok_or(Damage::RecordFields)
@@ -156,13 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_lengths_and_bytes_that_must_be_zero_are_damage() {
+    fn other_lengths_and_bytes_that_must_be_zero_are_damage_and_later_versions_are_newer() {
         let good =
             Header { identity: [7; 16], next_client: 1, seed: None, floor: 0, under_repair: false }.encode();
-        for (at, value) in [(0, 0), (0, 2), (0, 3), (0, 4), (1, 1), (4, 1), (28, 2), (31, 1)] {
+        let changed = |at: usize, value: u8| {
             let mut bytes = good.clone();
             bytes[at] = value;
-            assert_eq!(Header::decode(&bytes), Err(Damage::RecordFields), "byte {at}");
+            Header::decode(&bytes)
+        };
+        for (at, value) in [(0, 0), (0, 2), (0, 3), (4, 1), (28, 2), (31, 1)] {
+            assert_eq!(changed(at, value), Err(Damage::RecordFields), "byte {at}");
+        }
+        for (at, value) in [(0, 4), (1, 1), (3, 255)] {
+            assert_eq!(changed(at, value), Err(Damage::Newer), "byte {at}");
         }
         assert_eq!(Header::decode(&good[1..]), Err(Damage::RecordFields));
         assert_eq!(Header::decode(&[&good[..], &[0]].concat()), Err(Damage::RecordFields));

@@ -153,7 +153,8 @@ impl Inode {
     /// Decodes a record's value, or its first [`ATTRIBUTE_BYTES`] bytes. `len` is the length of the whole value.
     ///
     /// # Errors
-    /// [`Damage::RecordFields`]: too short, unknown flags, no such type, or a length that is not that of the content.
+    /// [`Damage::Newer`]: unknown flags. [`Damage::RecordFields`]: too short, no such type, or a length that is not that of
+    /// the content.
     pub fn decode(bytes: &[u8], len: u64) -> Result<Self, Damage> {
         let mut fields = Fields(bytes);
         let mode = Mode::of_bits(fields.u32()?)?;
@@ -162,8 +163,10 @@ impl Inode {
         let (extra, flags) = (fields.u64()?, fields.u32()?);
         let has_content = flags & FLAG_CONTENT != 0;
         let content = if has_content { size } else { 0 };
-        let is_known = flags & !(FLAG_CONTENT | FLAG_EXTENDED) == 0;
-        if !is_known || content > CONTENT_BYTES_MAX || len != ATTRIBUTE_BYTES as u64 + content {
+        if flags & !(FLAG_CONTENT | FLAG_EXTENDED) != 0 {
+            return Err(Damage::Newer);
+        }
+        if content > CONTENT_BYTES_MAX || len != ATTRIBUTE_BYTES as u64 + content {
             return Err(Damage::RecordFields);
         }
         let has_extended = flags & FLAG_EXTENDED != 0;
@@ -234,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn content_beyond_one_piece_and_unknown_flags_are_damage() {
+    fn content_beyond_one_piece_is_damage_and_unknown_flags_are_newer() {
         let long = inode(CONTENT_BYTES_MAX + 1, true);
         let len = ATTRIBUTE_BYTES as u64 + long.size;
         assert_eq!(Inode::decode(&long.encode(), len), Err(Damage::RecordFields));
         let mut bytes = inode(0, false).encode();
         bytes[48] |= 4;
-        assert_eq!(Inode::decode(&bytes, ATTRIBUTE_BYTES as u64), Err(Damage::RecordFields));
+        assert_eq!(Inode::decode(&bytes, ATTRIBUTE_BYTES as u64), Err(Damage::Newer));
     }
 }

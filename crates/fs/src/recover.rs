@@ -133,6 +133,9 @@ impl Tenant for FilesRecovery {
         let mut unreadable = Unreadable::new(&std::mem::take(&mut *self.damaged.lock()));
         let newest = bounds.newest.iter().map(|(client, bound)| (*client, bound.version)).collect();
         let header = self.header.lock().map(|(_, header)| header);
+        if header.is_some_and(|found| found.header == Err(Damage::Newer)) {
+            return Err(HeapError::NewerRecord { what: "the header of the files" });
+        }
         self.tree.drop_below(header.and_then(|found| found.header.ok()).map_or(0, |header| header.floor));
         let mut doubtful = self.doubtful.lock();
         doubtful.judged = unreadable.add_doubtful(heap, &doubtful.found, &self.tree, &newest)?;

@@ -51,6 +51,15 @@ pub enum HeapError {
         /// The unknown must-know bits.
         mask: u32,
     },
+    /// Environment: a newer release has written something in a form that this program does not know. It is no damage: a
+    /// repair must not drop it.
+    #[error(
+        "{what} was written by a newer release, in a form that this program does not know: use that release"
+    )]
+    NewerRecord {
+        /// What it is.
+        what: &'static str,
+    },
     /// Misuse: the region holds records of a system that is not among the tenants.
     #[error(
         "the region holds {} (space {space}), which this command does not open: give it another region",
@@ -143,6 +152,8 @@ pub enum Damage {
     FlushMark,
     /// A repair of what it says something of has begun, and has not ended.
     Unrepaired,
+    /// No damage: the bytes hold, and are of a version that this program does not know.
+    Newer,
 }
 
 impl std::fmt::Display for Damage {
@@ -158,6 +169,7 @@ impl std::fmt::Display for Damage {
             Self::Undecided => "the commit record of its transaction may be lost",
             Self::FlushMark => "which keys it has deleted is not certain: some may be back",
             Self::Unrepaired => "a repair has begun, and has not ended: repair again",
+            Self::Newer => "written by a newer release",
         })
     }
 }

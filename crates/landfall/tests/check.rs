@@ -287,6 +287,12 @@ const ORPHAN: u32 = 1;
 
 /// Writes a tree with nothing but its root, whose number of links is `nlink`, and a file without a name.
 fn write_files(place: &Place, nlink: u32) {
+    let header = Header { identity: [1; 16], next_client: 1, seed: None, floor: 0, under_repair: false };
+    write_files_with(place, nlink, &header.encode());
+}
+
+/// As [`write_files`], with these bytes in the place of the tree's header.
+fn write_files_with(place: &Place, nlink: u32, header: &[u8]) {
     let (media, _) = store::open_region(&place.dir(), 64 << 20, OpenOptions::default()).unwrap();
     let files = Arc::new(FilesRecovery::default());
     let (heap, _) = Region::run(media, vec![Arc::clone(&files) as _]).unwrap();
@@ -303,11 +309,9 @@ fn write_files(place: &Place, nlink: u32) {
         has_content: false,
         has_extended: false,
     };
-    let header =
-        Header { identity: [1; 16], next_client: 1, seed: None, floor: 0, under_repair: false }.encode();
     let open = Inode { mode: Mode::new(FileType::File, 0o644), nlink: 0, extra: 0, ..root };
     let records = [
-        (spaces::FILES_HEADER, &HEADER_KEY[..], &header[..], 0),
+        (spaces::FILES_HEADER, &HEADER_KEY[..], header, 0),
         (spaces::FILES_INODE, &InodeNumber::ROOT.key(), &root.encode(), 0),
         (spaces::FILES_INODE, &InodeNumber(2).key(), &open.encode(), ORPHAN),
     ];
@@ -338,6 +342,25 @@ fn a_tree_of_files_is_checked_and_what_is_wrong_with_it_is_named() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("! inode 1: its nlink is 5, and it has 0 directories"), "{text}");
+}
+
+/// A repair would take what it does not know for damage.
+#[test]
+fn a_region_with_something_of_a_newer_release_is_neither_checked_nor_repaired() {
+    let place = Place::new();
+    let header = Header { identity: [1; 16], next_client: 1, seed: None, floor: 0, under_repair: false };
+    let mut header = header.encode();
+    header[0] = 9;
+    // The tree has damage, too.
+    write_files_with(&place, 5, &header);
+    let before = std::fs::read(place.region()).unwrap();
+    for flags in [&[][..], &["--repair"]] {
+        let output = place.check(flags);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("the header of the files was written by a newer release"), "{text}");
+    }
+    assert!(std::fs::read(place.region()).unwrap() == before, "nothing is changed");
 }
 
 /// Somebody may have a file without a name open, and go on with it when the server is there again.

@@ -111,14 +111,20 @@ impl Head {
         bytes
     }
 
-    /// Decodes a head. The bytes are not trusted: unknown tags, tags out of order and remaining bytes are damage.
+    /// Decodes a head. The bytes are not trusted.
+    ///
+    /// # Errors
+    /// [`Damage::Newer`] for a tag above those known; [`Damage::RecordFields`] for tags out of order and remaining bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut fields = [0; TAGS.len()];
         let (chunks, remainder) = bytes.as_chunks::<FIELD_BYTES>();
         let mut last = 0;
         for [tag, value @ ..] in chunks {
-            let place = TAGS.iter().position(|known| known == tag).filter(|_| *tag > last);
-            fields[place.ok_or(Damage::RecordFields)?] = u64::from_le_bytes(*value);
+            if *tag <= last {
+                return Err(Damage::RecordFields);
+            }
+            let place = TAGS.iter().position(|known| known == tag).ok_or(Damage::Newer)?;
+            fields[place] = u64::from_le_bytes(*value);
             last = *tag;
         }
         if !remainder.is_empty() {
@@ -161,8 +167,11 @@ mod tests {
         let bytes = head.encode();
         assert_eq!(Head::decode(&bytes), Ok(head));
         assert_eq!(Head::decode(&[]), Ok(Head::default()));
-        for bad in [&bytes[..8], &[&bytes[..], &bytes[..]].concat(), &[9; 9]] {
+        for bad in [&bytes[..8], &[&bytes[..], &bytes[..]].concat(), &[0; 9]] {
             assert_eq!(Head::decode(bad), Err(Damage::RecordFields), "{bad:?}");
+        }
+        for newer in [&[7_u8; 9][..], &[&bytes[..], &[9; 9]].concat(), &[&bytes[..], &[9; 12]].concat()] {
+            assert_eq!(Head::decode(newer), Err(Damage::Newer), "{newer:?}");
         }
     }
 

@@ -10,7 +10,7 @@ pub use found::Recovered;
 
 use crate::bounds::Bounds;
 use crate::error::WalError;
-use crate::format::{parse_entry_key, parse_position_key};
+use crate::format::{Head, parse_entry_key, parse_position_key};
 use crate::log::{CutHeld, Log, SlotIdOrNone, State};
 use crate::logs::{HeadChange, Logs};
 use crate::lost::with_commit;
@@ -18,8 +18,8 @@ use crate::moves::agrees;
 use crate::slots::Slots;
 use found::{BoundFound, BoundsFound, EntryFound};
 use landfall_heap::{
-    DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, Region, SlotId, Tenant, Writer,
-    spaces,
+    Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, Region, SlotId, Tenant,
+    Writer, spaces,
 };
 use landfall_media::Media;
 use parking_lot::Mutex;
@@ -120,6 +120,9 @@ impl Tenant for LogRecovery {
 
     fn settle(&self, _: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
         let bounds = std::mem::take(&mut *self.bounds.lock());
+        if bounds.newest.values().any(is_newer) {
+            return Err(HeapError::NewerRecord { what: "the head of a log" });
+        }
         let damaged = std::mem::take(&mut *self.damaged.lock());
         let mut entries: Vec<EntryFound> = Vec::new();
         self.stripes.iter().for_each(|stripe| entries.append(&mut stripe.lock()));
@@ -156,6 +159,12 @@ impl Tenant for LogRecovery {
             _ => format!("log {}", key.escape_ascii()),
         })
     }
+}
+
+/// True for a head of a newer release. Nobody here knows what it says of its log, deleted or not.
+fn is_newer(bound: &BoundFound) -> bool {
+    let head = bound.value.as_deref().filter(|_| bound.space == spaces::LOG).map(Head::decode);
+    head == Some(Err(Damage::Newer))
 }
 
 impl LogRecovery {

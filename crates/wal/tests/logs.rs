@@ -611,6 +611,37 @@ fn a_region_with_records_of_other_owners_is_refused_and_not_changed() {
     assert!(media.crash_state().durable_image() == before);
 }
 
+/// It is no damage: a repair would delete the log.
+#[test]
+fn a_log_whose_head_is_of_a_newer_release_refuses_the_region() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    append(&logs, &mut writer, "a", b"x");
+    writer.commit_now().unwrap();
+    // A tag that this release does not know.
+    let value = [&[7_u8][..], &5_u64.to_le_bytes()].concat();
+    let entry = landfall_heap::Entry {
+        kind: landfall_heap::Kind::Bound,
+        space: landfall_heap::spaces::LOG,
+        hash: logs.heap().hash(landfall_heap::spaces::LOG, b"a"),
+        key: b"a",
+        key_at: None,
+        value: Source::Bytes(&value),
+        arrival_ns: 1,
+        expiry_ms: 0,
+        aux: 1,
+    };
+    writer.append(&entry).unwrap();
+    writer.commit_now().unwrap();
+    let image = media.crash_state().durable_image();
+    let newer = || SimMedia::from_image(image.clone(), SimOptions::default()) as Arc<dyn Media>;
+    let refused = LogRecovery::run(newer());
+    assert!(matches!(refused, Err(WalError::Heap(HeapError::NewerRecord { .. }))), "{refused:?}");
+    let checked = landfall_heap::RegionCheck::run(newer(), vec![Arc::new(LogRecovery::default()) as _]);
+    assert!(matches!(checked, Err(HeapError::NewerRecord { .. })), "{checked:?}");
+}
+
 /// An entry has another record where the compactor has moved its data: an old one that is damaged says nothing of the entry.
 #[test]
 fn an_entry_of_which_an_old_record_is_damaged_is_neither_lost_nor_does_it_end_a_check() {

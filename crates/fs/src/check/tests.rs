@@ -111,6 +111,23 @@ fn a_log_that_ends_too_early_is_named() {
     assert_eq!((checked.operations, &checked.findings[..]), (1, &[expected.to_owned()][..]));
 }
 
+/// A repair would delete it.
+#[test]
+fn an_inode_of_a_newer_release_ends_the_check() {
+    let plan = Plan::new();
+    let mut attributes = plan.inodes[&7].encode();
+    attributes[48] |= 4;
+    let mut drafts = plan.drafts();
+    drafts.push(draft(Kind::Put, spaces::FILES_INODE, &InodeNumber(7).key(), &attributes));
+    let mut world = World::new();
+    world.publish(&drafts);
+    let files = Arc::new(FilesRecovery::default());
+    let media = SimMedia::from_image(world.image(), SimOptions::default());
+    let check = RegionCheck::complete(media, vec![Arc::clone(&files) as _]).expect("a region");
+    let checked = check_tree(&files.settled(), &check);
+    assert!(matches!(checked, Err(HeapError::NewerRecord { .. })), "{checked:?}");
+}
+
 #[test]
 fn a_tree_without_its_root_is_named() {
     let mut plan = Plan::new();

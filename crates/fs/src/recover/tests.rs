@@ -9,7 +9,7 @@ use crate::header::LOG_ENDED;
 use crate::kept::{Kept, Tombstone};
 use crate::key::InodeNumber;
 use crate::names::Position;
-use landfall_heap::{CompactGoal, Compactor, Gone, Named, Owner, RegionCheck, SLOTS_PER_RUN};
+use landfall_heap::{CompactGoal, Compactor, Gone, Named, Owner, Region, RegionCheck, SLOTS_PER_RUN};
 use landfall_media::Extent;
 use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::Arc;
@@ -56,6 +56,24 @@ fn the_newest_record_of_each_key_is_current() {
     assert_eq!(settled.current.len(), 9);
     assert!(settled.current.is_sorted() && settled.report.notes.is_empty());
     assert_eq!((settled.report.inodes, settled.report.names, settled.report.data), (2, 2, 2));
+}
+
+/// An older one must not stand in for it, and a repair must not write it again.
+#[test]
+fn a_header_of_a_newer_release_is_no_damage_and_refuses_the_region() {
+    let mut world = World::new();
+    world.publish(&[header(1), inode(1)]);
+    let mut newer = header(2);
+    newer.value[0] = 4;
+    world.publish(&[newer]);
+    let open = || {
+        let media = SimMedia::from_image(world.image(), SimOptions::default());
+        Region::run(media, vec![Arc::new(FilesRecovery::default()) as _]).map(drop)
+    };
+    assert!(matches!(open(), Err(HeapError::NewerRecord { .. })), "{:?}", open());
+    let media = SimMedia::from_image(world.image(), SimOptions::default());
+    let check = RegionCheck::run(media, vec![Arc::new(FilesRecovery::default()) as _]);
+    assert!(matches!(check, Err(HeapError::NewerRecord { .. })), "{check:?}");
 }
 
 #[test]

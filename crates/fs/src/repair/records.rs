@@ -11,16 +11,16 @@ use crate::node::{Body, Extended, Ids, Node, decode_extended};
 use crate::open::OpenFiles;
 use crate::recover::DamagedRecord;
 use crate::state::{State, interval_of};
-use landfall_heap::{HeapError, SlotId, spaces};
+use landfall_heap::{Damage, HeapError, SlotId, spaces};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What cannot be read, by inode.
 pub(super) type Damaged = BTreeMap<InodeNumber, Vec<DamagedRecord>>;
 
-/// What damage hides is `None`.
+/// What damage hides is `None`. What a newer release has written is no damage.
 pub(super) fn readable<T>(read: Result<T, FsError>) -> Result<Option<T>, FsError> {
     match read {
-        Err(FsError::Heap(HeapError::Damaged { .. })) => Ok(None),
+        Err(FsError::Heap(HeapError::Damaged { what, .. })) if what != Damage::Newer => Ok(None),
         read => read.map(Some),
     }
 }
